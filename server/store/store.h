@@ -1,0 +1,265 @@
+/* The store: graphs, runs, their signatures and the answers to repeated requests, in one data folder.
+ *
+ * Every function is safe to call from any thread. A function that changes something returns after its change is durable (after
+ * the fsync of its commit), never before. Changes of concurrent callers share commits; a change that fails fails alone.
+ *
+ * Texts are UTF-8, NUL-terminated; times are milliseconds since 1970-01-01T00:00:00Z. `out` parameters are written only on
+ * success, unless said otherwise. Errors that any function may report:
+ *
+ *     FB_NO_MEMORY  out-of-memory
+ *     FB_NO_SPACE   disk-full        nothing was changed; works again when there is room
+ *     FB_BUSY       store-busy       too many writes are waiting
+ *     FB_BUSY       store-stopping   fb_store_close has begun
+ *     FB_IO         store-corrupt    what was read is not what was written
+ *     FB_IO         store-failed     the operating system or the database failed; the message says how
+ */
+#ifndef FB_STORE_STORE_H
+#define FB_STORE_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/buffer.h"
+#include "core/base/error.h"
+#include "core/base/sha256.h"
+
+#define FB_RUN_ID_LENGTH 30 /* "run_" and a ULID: 26 characters of Crockford's base 32 */
+
+typedef struct fb_store fb_store;
+
+/* Zero means the default. */
+typedef struct fb_store_config {
+    size_t readers;             /* threads that can read at the same time; 8 */
+    size_t queue_limit;         /* writes that may wait; 4096 */
+    int compression_level;      /* zstd's, 1 to 19; 3 */
+    uint64_t max_bytes;         /* largest size of the database; what the disk holds */
+    int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
+    int64_t (*now_ms)(void);    /* the clock; the system's */
+} fb_store_config;
+
+/* Opens the data folder `folder`, creates it (mode 0700, its parent must exist) and the database when missing, and brings an
+ * older schema up to date. `config` may be NULL. Reports:
+ *     FB_BUSY     store-locked        another process, or another fb_store of this one, holds the folder
+ *     FB_CONFLICT newer-schema        written by a newer version of foldback; nothing was touched
+ *     FB_INVALID  not-a-store         the database in the folder is another program's
+ *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder
+ *     FB_NO_SPACE disk-full */
+fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_store **out, fb_error *error);
+
+/* Finishes the writes that wait, refuses new ones, and gives the folder back. No other call may begin after this one, or still
+ * be reading. NULL does nothing. */
+void fb_store_close(fb_store *store);
+
+/* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. */
+fb_status fb_store_health(fb_store *store, fb_error *error);
+
+/* Appends the store's counters and gauges in Prometheus' text format, all named foldback_store_…. */
+fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error);
+
+/* ---- pages ----
+ * Lists are newest first. A page token names a place between two items, so what is added meanwhile neither repeats nor hides an
+ * item. A token belongs to its list and its filters: with others it is FB_INVALID "bad-page-token". */
+
+#define FB_PAGE_DEFAULT 50
+#define FB_PAGE_MAX 1000
+#define FB_PAGE_TOKEN_LENGTH 24
+
+typedef struct fb_store_page {
+    size_t limit;      /* 0 = FB_PAGE_DEFAULT; more than FB_PAGE_MAX counts as FB_PAGE_MAX */
+    const char *token; /* from the page before, or NULL */
+} fb_store_page;
+
+/* What a result's texts and arrays live in; freed by the result's _free. */
+typedef struct fb_store_memory fb_store_memory;
+
+/* ---- graphs ---- */
+
+/* A node that carries a transformation's signature. */
+typedef struct fb_store_mark {
+    uint32_t node; /* its position in the document's `nodes`, from 0 */
+    const char *signature;
+} fb_store_mark;
+
+/* A graph to be stored. */
+typedef struct fb_store_graph {
+    const char *id;        /* "sha256:…" of `document` */
+    const char *structure; /* "sha256:…" */
+    const char *name;
+    uint32_t node_count;
+    const char *document; /* canonical bytes */
+    size_t size;
+    const fb_store_mark *marks;
+    size_t mark_count;
+} fb_store_graph;
+
+/* A stored graph, without its document. */
+typedef struct fb_store_summary {
+    char id[FB_ID_LENGTH + 1], structure[FB_ID_LENGTH + 1];
+    const char *name;
+    uint32_t node_count;
+    uint64_t size; /* of the canonical document */
+    int64_t created;
+    fb_store_memory *memory;
+} fb_store_summary;
+
+typedef struct fb_store_summaries {
+    fb_store_summary *items;
+    size_t count;
+    char next_token[FB_PAGE_TOKEN_LENGTH + 1]; /* "" on the last page */
+    fb_store_memory *memory;
+} fb_store_summaries;
+
+typedef struct fb_store_answer fb_store_answer;
+
+/* Stores `graph` unless it is known, and `answer` (may be NULL) with it. `is_new` may be NULL. */
+fb_status fb_store_put_graph(fb_store *store, const fb_store_graph *graph, const fb_store_answer *answer, bool *is_new,
+                             fb_error *error);
+
+/* The canonical bytes, malloc'ed (caller frees), with a NUL after them. FB_NOT_FOUND "unknown-graph". */
+fb_status fb_store_get_document(fb_store *store, const char *id, char **document, size_t *size, fb_error *error);
+
+/* FB_NOT_FOUND "unknown-graph". */
+fb_status fb_store_get_graph(fb_store *store, const char *id, fb_store_summary *out, fb_error *error);
+void fb_store_summary_free(fb_store_summary *summary);
+
+/* `structure` and `name` filter, or are NULL. `page` may be NULL. */
+fb_status fb_store_list_graphs(fb_store *store, const char *structure, const char *name, const fb_store_page *page,
+                               fb_store_summaries *out, fb_error *error);
+void fb_store_summaries_free(fb_store_summaries *summaries);
+
+/* The runs for which a graph cannot be deleted. */
+#define FB_USERS_MAX 10
+typedef struct fb_store_users {
+    char runs[FB_USERS_MAX][FB_RUN_ID_LENGTH + 1]; /* the newest */
+    size_t count;                                  /* of `runs` */
+    uint64_t total;
+} fb_store_users;
+
+/* Deletes a graph and its marks. FB_NOT_FOUND "unknown-graph"; FB_CONFLICT "graph-in-use", then `users` (may be NULL) says
+ * which runs need it. */
+fb_status fb_store_delete_graph(fb_store *store, const char *id, fb_store_users *users, fb_error *error);
+
+/* Positions of the nodes of graph `id` that carry `signature`, ascending, from position `first` on, `limit` at most (0 = all);
+ * malloc'ed (caller frees), NULL when there are none. FB_NOT_FOUND "unknown-graph". */
+fb_status fb_store_marked_nodes(fb_store *store, const char *id, const char *signature, uint32_t first, size_t limit,
+                                uint32_t **nodes, size_t *count, fb_error *error);
+
+/* A signature that marks nodes of a graph. */
+typedef struct fb_store_signature {
+    const char *signature;
+    uint64_t nodes; /* how many carry it */
+} fb_store_signature;
+
+typedef struct fb_store_signatures {
+    fb_store_signature *items; /* sorted by signature */
+    size_t count;
+    fb_store_memory *memory;
+} fb_store_signatures;
+
+/* FB_NOT_FOUND "unknown-graph". */
+fb_status fb_store_graph_signatures(fb_store *store, const char *id, fb_store_signatures *out, fb_error *error);
+void fb_store_signatures_free(fb_store_signatures *signatures);
+
+/* ---- runs ---- */
+
+typedef struct fb_store_pass {
+    const char *name;
+    uint32_t version;
+    const char *signature;
+    uint32_t applied, refused; /* matches; candidates that were refused */
+} fb_store_pass;
+
+typedef struct fb_store_label {
+    const char *key, *value;
+} fb_store_label;
+
+/* A run, to be stored or as it was stored. The composition's members are as in the API. */
+typedef struct fb_store_run {
+    char id[FB_RUN_ID_LENGTH + 1]; /* from fb_store_new_run */
+    int64_t created;               /* from fb_store_new_run */
+    const char *kind;              /* "optimize", "reverse", "rollback" */
+    const char *source, *result;   /* ids of stored graphs */
+    const char *of_run;            /* the run that a reverse or rollback undoes, or NULL */
+    const char *signature;         /* of the composition */
+    bool is_exact, is_reversible, preserves_computation;
+    const char *lint;
+    const char *note;    /* or NULL */
+    const char *request; /* compact JSON: the flattened pass list with parameters, what a replay needs */
+    const char *report;  /* JSON: the array `passes` of the answer; NULL in lists that were asked without */
+    const fb_store_pass *passes;
+    size_t pass_count;
+    const fb_store_label *labels; /* distinct keys; sorted by key when read */
+    size_t label_count;
+    fb_store_memory *memory; /* NULL in a run that the caller made */
+} fb_store_run;
+
+/* Gives `run` its id and time, so that an answer can be written before the run is stored. Ids ascend, also when the clock goes
+ * back. */
+fb_status fb_store_new_run(fb_store *store, fb_store_run *run, fb_error *error);
+
+/* In one transaction: stores those of `graphs` that are not known, the run, and `answer` (may be NULL). Its source and result
+ * must be among `graphs` or known: else FB_NOT_FOUND "unknown-graph". FB_NOT_FOUND "unknown-run" (of_run); FB_CONFLICT
+ * "run-exists". */
+fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_store_graph *graphs, size_t graph_count,
+                           const fb_store_answer *answer, fb_error *error);
+
+/* The whole run. FB_NOT_FOUND "unknown-run". */
+fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error);
+void fb_store_run_free(fb_store_run *run);
+
+/* Which runs: all that is not NULL (or 0) must hold. */
+typedef struct fb_store_run_filter {
+    const char *source, *result, *kind;
+    const char *of_run;
+    const char *composition;       /* signature of the whole composition */
+    const char *pass;              /* name of one of its passes */
+    const char *const *signatures; /* one of its passes has one of these signatures */
+    size_t signature_count;
+    const fb_store_label *labels; /* has all of these; a NULL value means any */
+    size_t label_count;           /* 16 at most, and 1,000 signatures: else FB_TOO_LARGE "too-many-filters" */
+} fb_store_run_filter;
+
+typedef struct fb_store_runs {
+    fb_store_run *items; /* each `memory` is NULL: the list owns everything */
+    size_t count;
+    char next_token[FB_PAGE_TOKEN_LENGTH + 1]; /* "" on the last page */
+    fb_store_memory *memory;
+} fb_store_runs;
+
+/* Newest first. `filter` and `page` may be NULL. An id that is not known gives an empty list. The lineage of a graph is two
+ * such lists: result = the graph, and source = the graph. */
+fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter, const fb_store_page *page, bool with_reports,
+                             fb_store_runs *out, fb_error *error);
+void fb_store_runs_free(fb_store_runs *runs);
+
+/* ---- answers: Idempotency-Key ----
+ * begin, then a put with the answer (or none, when the request failed), then end. */
+
+/* What a request with an Idempotency-Key was answered. */
+struct fb_store_answer {
+    const char *scope; /* method and path */
+    const char *key;
+    const char *request_digest; /* of the request, to know a repetition from a key used twice */
+    int status;
+    const char *location; /* or NULL */
+    const char *body;     /* or NULL: the caller builds it again from `location` */
+    size_t body_size;
+    fb_store_memory *memory; /* NULL in one that the caller made */
+};
+
+typedef enum fb_store_repeat {
+    FB_FIRST_REQUEST,   /* go on, and call fb_store_end_request when done, whatever the outcome */
+    FB_REPEATED,        /* answered before: *answer holds what was said */
+    FB_STILL_RUNNING,   /* the first request with this key has not been answered yet */
+    FB_ANOTHER_REQUEST, /* the key belongs to a request with another digest */
+} fb_store_repeat;
+
+/* Says what to do with a request; `answer` is written for FB_REPEATED only. */
+fb_status fb_store_begin_request(fb_store *store, const char *scope, const char *key, const char *request_digest,
+                                 fb_store_repeat *repeat, fb_store_answer *answer, fb_error *error);
+/* Ends what FB_FIRST_REQUEST began. */
+void fb_store_end_request(fb_store *store, const char *scope, const char *key);
+void fb_store_answer_free(fb_store_answer *answer);
+
+#endif
