@@ -1,0 +1,229 @@
+/* The HTTP layer: the only header that routes and main include.
+ *
+ *     socket ── libmicrohttpd's I/O threads ── guards ── router ── body (decoded, in memory)
+ *                                                                     │ bounded queue
+ *     socket ── I/O thread ◄── fb_response ◄── handler on a worker ◄──┘
+ *
+ * A handler is a plain function that may block (it runs on a worker thread, never on an I/O thread):
+ *
+ *     static void get_graph(const fb_request *request, fb_response *response) {
+ *         const char *id = fb_request_param(request, "id");
+ *         …
+ *         if (status) return fb_respond_error(response, &error);
+ *         fb_response_etag(response, id);
+ *         fb_respond_bytes(response, 200, "application/json", document, size, document_release, reference);
+ *     }
+ *
+ *     static const fb_route graph_routes[] = {
+ *         {.method = "GET", .pattern = "/v1/graphs/{id}", .handler = get_graph},
+ *         {.method = "POST", .pattern = "/v1/graphs", .handler = post_graph, .body = FB_BODY_REQUIRED},
+ *     };
+ *
+ * Done for every request before its handler sees it: framing guards, deadlines, limits, path and query decoding, 404, 405 with
+ * Allow, HEAD (a GET without the body), OPTIONS, 406, 415, 413, gzip and zstd bodies. Afterwards: If-None-Match, compression,
+ * security headers, access log, metrics.
+ */
+#ifndef FB_HTTP_H
+#define FB_HTTP_H
+
+#include "core/base/buffer.h"
+#include "core/base/error.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* What is sent back; see "response" below. */
+typedef struct fb_response fb_response;
+
+/* ------------------------------------------------------------------------------------------------------------- request */
+
+/* One request, as a handler sees it. Everything in it, and every string that the functions below return, is valid until the
+ * handler returns. The strings are UTF-8 without NUL inside. */
+typedef struct fb_request {
+    const char *method;       /* "GET", also when the client sent HEAD */
+    const char *path;         /* as sent, still percent-encoded, without the query: "/v1/graphs/sha256:ab…" */
+    const char *id;           /* for logs and traces: the client's X-Request-Id or trace id when sane, else random hex */
+    const char *content_type; /* as sent, "" when there was none */
+    const char *body;         /* decompressed, followed by a NUL (not counted); never NULL */
+    size_t body_size;
+    void *context;             /* what fb_http_start was given: the application */
+    struct fb_exchange *inner; /* the layer's own */
+} fb_request;
+
+/* The decoded path parameter `name` of the route's pattern; never NULL for a name that the pattern has, and never empty. */
+const char *fb_request_param(const fb_request *request, const char *name);
+
+/* The first value of the query parameter `name`, decoded ('+' is a space); "" for `?name` and `?name=`; NULL when absent. */
+const char *fb_request_query(const fb_request *request, const char *name);
+/* All values of a repeated parameter, in order: start with *cursor = 0 and call until NULL comes back. */
+const char *fb_request_query_next(const fb_request *request, const char *name, size_t *cursor);
+/* The query as a list of pairs, in the order sent: for checks over all of it. */
+size_t fb_request_query_count(const fb_request *request);
+const char *fb_request_query_name(const fb_request *request, size_t index);
+const char *fb_request_query_value(const fb_request *request, size_t index);
+/* An integer query parameter: `absent` when it is not given. When it is given twice, is no integer or is out of [minimum,
+ * maximum] this responds with a 422 problem and returns false, and the handler returns. */
+bool fb_request_query_int(const fb_request *request, fb_response *response, const char *name, int64_t minimum, int64_t maximum,
+                          int64_t absent, int64_t *value);
+/* A boolean query parameter: true, 1 or nothing after the name; false or 0; `absent` when it is not given. Otherwise as above.
+ */
+bool fb_request_query_bool(const fb_request *request, fb_response *response, const char *name, bool absent, bool *value);
+
+/* The first header of that name (any case), or NULL. */
+const char *fb_request_header(const fb_request *request, const char *name);
+
+/* How much the client's Accept wants `media_type` (lower case, without parameters): 0 = not at all … 1000. 1000 without Accept.
+ */
+int fb_request_accepts(const fb_request *request, const char *media_type);
+/* Whether the client takes bodies in that coding, "zstd" or "gzip" (see fb_response_encoding). */
+bool fb_request_accepts_encoding(const fb_request *request, const char *coding);
+/* Whether If-None-Match names this entity tag (without its quotes): then the handler may respond with fb_response_etag and
+ * fb_respond_empty(response, 304) and need not make the body. Calling only fb_response_etag is right too, but costs the body.
+ */
+bool fb_request_has_etag(const fb_request *request, const char *tag);
+
+/* ------------------------------------------------------------------------------------------------------------ response */
+
+/* A handler calls one fb_respond_… function (the last call wins) and any number of fb_response_… and
+ * fb_problem_… functions. Running out of memory inside any of them is remembered, and 503 is sent instead: handlers need not
+ * check. */
+
+/* No body: 204, 304. */
+void fb_respond_empty(fb_response *response, int status);
+/* Steals the buffer's bytes; `buffer` is empty afterwards. */
+void fb_respond_buffer_take(fb_response *response, int status, const char *content_type, fb_buffer *buffer);
+/* Copies. */
+void fb_respond_copy(fb_response *response, int status, const char *content_type, const void *bytes, size_t size);
+/* Borrows: `release(owner)` is called exactly once when the bytes are no longer needed (from any thread, also when sending
+ * fails). `release` may be NULL for bytes that live as long as the process. `content_type` is copied. */
+void fb_respond_bytes(fb_response *response, int status, const char *content_type, const void *bytes, size_t size,
+                      void (*release)(void *owner), void *owner);
+/* Compact JSON, members in insertion order. Steals the reference to `value` (NULL counts as out of memory, so that
+ * `fb_respond_json_take(response, 200, json_pack(…))` needs no check). */
+void fb_respond_json_take(fb_response *response, int status, json_t *value);
+/* JSON that the caller has written itself; as fb_respond_buffer_take with application/json. */
+void fb_respond_json_buffer_take(fb_response *response, int status, fb_buffer *buffer);
+
+/* RFC 9457 application/problem+json: {"type": "/problems/<code>", "title", "status", "detail", "code", …}. `code` is lower-case
+ * words joined by hyphens ("unknown-pass"); the title is made from it ("Unknown pass"). `detail` is printf-like. */
+void fb_respond_problem(fb_response *response, int status, const char *code, const char *detail, ...)
+    __attribute__((format(printf, 4, 5)));
+/* These add to the problem set before (they do nothing when the response is not a problem). A member that exists is replaced.
+ */
+void fb_problem_pointer(fb_response *response, const char *pointer);
+void fb_problem_node(fb_response *response, const char *node);                       /* appends to "nodes" */
+void fb_problem_member_take(fb_response *response, const char *name, json_t *value); /* "conflicts", "passes", "rollback" … */
+
+/* The problem for an error, by its status: FB_SYNTAX 400, FB_INVALID 422, FB_TOO_LARGE 413, FB_NOT_FOUND 404, FB_CONFLICT 409,
+ * FB_NO_SPACE 507, FB_BUSY and FB_NO_MEMORY 503 with Retry-After, FB_IO 500. Its code, message, pointer and node go along. */
+void fb_respond_error(fb_response *response, const fb_error *error);
+/* As fb_respond_error, with `prefix` ("/graph") put before the error's pointer: for a document inside a request. */
+void fb_respond_error_at(fb_response *response, const char *prefix, const fb_error *error);
+/* 422 with "errors": [{"pointer", "code", "detail", "node"?}, …]; the first one's code, message and pointer on top; "total"
+ * when more were found than kept. `prefix` as above, "" for none. An out-of-memory list gives 503. */
+void fb_respond_errors(fb_response *response, const char *prefix, const fb_errors *errors);
+
+/* Adds a header ("Location", "Link"). Names and values are the caller's: the value must not hold control characters (one that
+ * does is left out). A header of the same name is replaced, except Link, which may repeat. */
+void fb_response_header(fb_response *response, const char *name, const char *value);
+void fb_response_header_format(fb_response *response, const char *name, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Sets ETag: "<tag>" (tag without quotes, no '"' in it). When the request is a GET or HEAD, the status 200 and If-None-Match
+ * names the tag, 304 without a body is sent instead. A 200 with an ETag gets `Cache-Control: no-cache` (keep, but ask) unless
+ * fb_response_header said otherwise; other responses get no-store. */
+void fb_response_etag(fb_response *response, const char *tag);
+/* The bytes given are already in that coding ("zstd", "gzip"); only when fb_request_accepts_encoding said so. */
+void fb_response_encoding(fb_response *response, const char *coding);
+/* Never compress this body (already compressed, or tiny on purpose). */
+void fb_response_identity(fb_response *response);
+
+/* The status set so far, 0 when none. */
+int fb_response_status(const fb_response *response);
+
+/* -------------------------------------------------------------------------------------------------------------- routes */
+
+typedef void fb_handler(const fb_request *request, fb_response *response);
+
+typedef enum fb_body {
+    FB_BODY_NONE = 0, /* a body is refused (400 unexpected-body); Content-Length: 0 is fine */
+    FB_BODY_OPTIONAL,
+    FB_BODY_REQUIRED, /* an empty body is 400 missing-body */
+} fb_body;
+
+/* One row of a const table. */
+typedef struct fb_route {
+    const char *method;  /* "GET" (HEAD comes with it), "POST", "PUT", "PATCH", "DELETE" */
+    const char *pattern; /* "/v1/graphs/{id}/code"; a literal segment beats a parameter; at most FB_ROUTE_PARAMS parameters */
+    fb_handler *handler;
+    fb_body body;
+    const char *consumes; /* media types of the body, comma-separated; "*" (any) for raw bodies; NULL = JSON:
+                           * application/json, anything +json, and for the sake of `curl --data-binary` without -H also
+                           * application/x-www-form-urlencoded, application/octet-stream and no Content-Type */
+    const char *produces; /* media types of the 2xx answer, comma-separated; NULL = application/json. Accept is checked against
+                           * it (406). Problems are always sent as application/problem+json */
+    const char *query;   /* names of the query parameters it takes, comma-separated: others are 422 unknown-parameter. NULL: not
+                          * checked here; "": takes none */
+    uint64_t body_limit; /* decompressed bytes; 0 = the server's */
+    bool is_inline;      /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
+                          * neither block nor compute (livez) */
+} fb_route;
+
+#define FB_ROUTE_PARAMS 4
+
+/* -------------------------------------------------------------------------------------------------------------- server */
+
+typedef struct fb_http_config {
+    const char *listen;                    /* "127.0.0.1:8080", "[::1]:0", "0.0.0.0:80": a numeric address; port 0 picks one */
+    unsigned io_threads;                   /* epoll loops */
+    unsigned worker_threads;               /* handlers at work at once; they block on commits, so more than processors */
+    unsigned queue_limit;                  /* requests waiting for a worker; more are 503 with Retry-After */
+    unsigned connection_limit;             /* more are not accepted until one ends */
+    unsigned connection_limit_per_address; /* 0 = no such limit */
+    size_t target_limit;                   /* bytes of path and query together; more is 414 */
+    size_t header_limit;                   /* bytes of all headers; more is 431 */
+    uint64_t body_limit;                   /* bytes of one body after decompression; more is 413 */
+    uint64_t body_memory_limit;            /* bytes of all bodies held at once; more is 503 with Retry-After */
+    unsigned header_timeout_ms;            /* from accept, or from the request line on, to the end of the headers */
+    unsigned idle_timeout_ms;              /* from the last answer to the end of the next request's headers */
+    unsigned body_timeout_ms;              /* grace for a body and for taking an answer; beyond it minimum_rate counts */
+    unsigned minimum_rate;                 /* bytes per second */
+    bool compress;                         /* gzip or zstd answers over 1 KiB when the client accepts them */
+    FILE *access_log;                      /* one JSON line a request; NULL = none. Stays the caller's */
+} fb_http_config;
+
+/* The defaults: 127.0.0.1:8080, 2 I/O threads, 32 workers, queue 256, 1024 connections, no limit per address, target 8 KiB,
+ * headers 32 KiB, body 1 GiB, body memory 4 GiB, headers 10 s, idle 60 s, body 30 s + size / (64 KiB/s), compress, log to
+ * stderr. */
+fb_http_config fb_http_config_default(void);
+
+/* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is no address. */
+bool fb_http_is_loopback(const char *listen);
+
+typedef struct fb_http_server fb_http_server;
+
+/* Listens and serves; returns when connections are accepted. `routes` and `context` must live until fb_http_stop has returned;
+ * the configuration is copied. Blocks no signals in the caller, all of them in its own threads. FB_INVALID: bad address or
+ * route; FB_IO: the address is taken, or the system refused; FB_NO_MEMORY. */
+fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, size_t route_count, void *context,
+                        fb_http_server **server, fb_error *error);
+
+/* "http://127.0.0.1:8080", with the real port. Valid until fb_http_stop. */
+const char *fb_http_url(const fb_http_server *server);
+
+/* Graceful stop: stops listening at once, answers new requests on open connections with 503 and Connection: close, lets running
+ * and queued ones finish for up to `timeout_ms`, then drops connections (a running handler is still waited for: it uses the
+ * context). Frees the server; NULL is fine. True when nothing had to be cut off. */
+bool fb_http_stop(fb_http_server *server, unsigned timeout_ms);
+
+/* The layer's metrics in Prometheus' text format, appended to `out`: foldback_http_requests_total{route,method,status},
+ * foldback_http_request_duration_seconds (histogram by route), foldback_http_in_flight, foldback_http_queue_depth,
+ * foldback_http_connections, foldback_http_rejected_total{reason}. From any thread. */
+void fb_http_metrics(const fb_http_server *server, fb_buffer *out);
+
+/* The server that a request came through: for a /metrics route. */
+const fb_http_server *fb_request_server(const fb_request *request);
+
+#endif
