@@ -1,0 +1,20 @@
+/* An arena: many small allocations, freed together. */
+#ifndef FB_BASE_ARENA_H
+#define FB_BASE_ARENA_H
+
+#include <stddef.h>
+
+typedef struct fb_arena_chunk fb_arena_chunk;
+
+typedef struct fb_arena {
+    fb_arena_chunk *chunks; /* newest first */
+    size_t total;           /* bytes handed out, alignment included */
+} fb_arena;
+
+/* `size` bytes aligned to 8, or NULL when memory is out. */
+void *fb_arena_alloc(fb_arena *arena, size_t size);
+/* A copy of the bytes with a NUL after them. */
+char *fb_arena_text(fb_arena *arena, const char *bytes, size_t size);
+void fb_arena_free(fb_arena *arena);
+
+#endif

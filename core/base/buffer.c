@@ -1,0 +1,132 @@
+#include "core/base/buffer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *fb_buffer_reserve(fb_buffer *buffer, size_t extra) {
+    if (buffer->failed) return NULL;
+    if (extra > SIZE_MAX / 2 - buffer->size) {
+        buffer->failed = true;
+        return NULL;
+    }
+    size_t needed = buffer->size + extra;
+    if (needed > buffer->capacity || !buffer->data) {
+        size_t capacity = buffer->capacity ? buffer->capacity : 256;
+        while (capacity < needed) capacity += capacity / 2 + 64;
+        char *data = realloc(buffer->data, capacity);
+        if (!data) {
+            buffer->failed = true;
+            return NULL;
+        }
+        buffer->data = data;
+        buffer->capacity = capacity;
+    }
+    return buffer->data + buffer->size;
+}
+
+void fb_buffer_append(fb_buffer *buffer, const void *bytes, size_t size) {
+    if (size == 0) return;
+    char *to = fb_buffer_reserve(buffer, size);
+    if (!to) return;
+    memcpy(to, bytes, size);
+    buffer->size += size;
+}
+
+void fb_buffer_string(fb_buffer *buffer, const char *text) {
+    fb_buffer_append(buffer, text, strlen(text));
+}
+
+void fb_buffer_char(fb_buffer *buffer, char c) {
+    fb_buffer_append(buffer, &c, 1);
+}
+
+void fb_buffer_printf(fb_buffer *buffer, const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, args);
+    va_end(args);
+    char *to = length >= 0 ? fb_buffer_reserve(buffer, (size_t)length + 1) : NULL;
+    if (to) {
+        vsnprintf(to, (size_t)length + 1, format, again);
+        buffer->size += (size_t)length;
+    }
+    va_end(again);
+}
+
+void fb_buffer_int(fb_buffer *buffer, int64_t value) {
+    char digits[20];
+    size_t count = 0;
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do {
+        digits[sizeof digits - ++count] = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest);
+    if (value < 0) fb_buffer_char(buffer, '-');
+    fb_buffer_append(buffer, digits + sizeof digits - count, count);
+}
+
+const char *fb_buffer_text(fb_buffer *buffer) {
+    char *end = fb_buffer_reserve(buffer, 1);
+    if (!end) return NULL;
+    *end = '\0';
+    return buffer->data;
+}
+
+char *fb_buffer_take(fb_buffer *buffer, size_t *size) {
+    if (!fb_buffer_text(buffer)) {
+        fb_buffer_free(buffer);
+        return NULL;
+    }
+    char *data = buffer->data;
+    if (size) *size = buffer->size;
+    *buffer = (fb_buffer){0};
+    return data;
+}
+
+void fb_buffer_free(fb_buffer *buffer) {
+    free(buffer->data);
+    *buffer = (fb_buffer){0};
+}
+
+void fb_buffer_json_string(fb_buffer *buffer, const char *text, size_t length) {
+    static const char hex[] = "0123456789abcdef";
+    fb_buffer_char(buffer, '"');
+    size_t start = 0;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0x20 && c != '"' && c != '\\') continue;
+        fb_buffer_append(buffer, text + start, i - start);
+        start = i + 1;
+        char escape[6] = {'\\', (char)c};
+        size_t size = 2;
+        switch (c) {
+        case '"':
+        case '\\': break;
+        case '\b': escape[1] = 'b'; break;
+        case '\t': escape[1] = 't'; break;
+        case '\n': escape[1] = 'n'; break;
+        case '\f': escape[1] = 'f'; break;
+        case '\r': escape[1] = 'r'; break;
+        default:
+            memcpy(escape + 1, "u00", 3);
+            escape[4] = hex[c >> 4];
+            escape[5] = hex[c & 15];
+            size = 6;
+        }
+        fb_buffer_append(buffer, escape, size);
+    }
+    fb_buffer_append(buffer, text + start, length - start);
+    fb_buffer_char(buffer, '"');
+}
+
+void fb_buffer_pointer_token(fb_buffer *buffer, const char *token, size_t length) {
+    fb_buffer_char(buffer, '/');
+    for (size_t i = 0; i < length; i++) {
+        if (token[i] == '~') fb_buffer_append(buffer, "~0", 2);
+        else if (token[i] == '/') fb_buffer_append(buffer, "~1", 2);
+        else fb_buffer_char(buffer, token[i]);
+    }
+}

@@ -1,0 +1,31 @@
+/* A growing table of rows whose addresses never change: segments of 64, 128, 256, … rows. Row 0 is never handed out, so an id
+ * of 0 can mean "none". */
+#ifndef FB_BASE_TABLE_H
+#define FB_BASE_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FB_TABLE_SEGMENTS 26
+
+typedef struct fb_table {
+    void *segments[FB_TABLE_SEGMENTS];
+    uint32_t count;    /* rows handed out, row 0 included once the first is */
+    uint32_t row_size; /* bytes */
+} fb_table;
+
+static inline void *fb_table_at(const fb_table *table, uint32_t id) {
+    uint32_t shifted = id + 64;
+    uint32_t top = 31U - (uint32_t)__builtin_clz(shifted);
+    return (char *)table->segments[top - 6] + (size_t)(shifted - (1U << top)) * table->row_size;
+}
+
+/* A new zeroed row's id, or 0 when memory is out. */
+uint32_t fb_table_add(fb_table *table);
+/* Forgets the rows from `count` on; their memory stays. */
+void fb_table_truncate(fb_table *table, uint32_t count);
+bool fb_table_copy(fb_table *to, const fb_table *from);
+void fb_table_free(fb_table *table);
+
+#endif

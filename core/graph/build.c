@@ -1,0 +1,382 @@
+/* Building and changing rows: lists, indexes, edges. */
+#include "core/graph/build.h"
+
+#include <string.h>
+
+#include "core/graph/internal.h"
+#include "core/ops/op.h"
+
+fb_node_row *fb_node_row_at(fb_graph *graph, fb_node node) {
+    return fb_table_at(&graph->nodes, node.id);
+}
+
+fb_module_row *fb_module_row_at(fb_graph *graph, fb_module module) {
+    return fb_table_at(&graph->modules, module.id);
+}
+
+fb_tensor_row *fb_tensor_row_at(fb_graph *graph, fb_tensor tensor) {
+    return fb_table_at(&graph->tensors, tensor.id);
+}
+
+static fb_program_row *program_row(fb_graph *graph, fb_program program) {
+    return fb_table_at(&graph->programs, program.id);
+}
+
+static uint64_t node_key(fb_program program, fb_symbol name) {
+    return (uint64_t)program.id << 32 | name.id;
+}
+
+/* A new row's id with room for its index entry, or 0. */
+static uint32_t add_row(fb_graph *graph, fb_table *table, fb_map *index) {
+    uint32_t id = fb_map_reserve(index, 1) ? fb_table_add(table) : 0;
+    if (!id) graph->out_of_memory = true;
+    return id;
+}
+
+fb_program fb_graph_add_program(fb_graph *graph, fb_module owner) {
+    fb_program program = {fb_table_add(&graph->programs)};
+    if (program.id) program_row(graph, program)->owner = owner;
+    else graph->out_of_memory = true;
+    return program;
+}
+
+fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, fb_node before) {
+    fb_value no_args = fb_make_list(graph, NULL, 0), no_kwargs = fb_make_items(graph, FB_MAP, (fb_symbol){0}, NULL, 0);
+    if (!no_args.id || !no_kwargs.id) return (fb_node){0};
+    fb_node node = {add_row(graph, &graph->nodes, &graph->node_index)};
+    if (!node.id) return node;
+    fb_program_row *list = program_row(graph, program);
+    fb_node_row *row = fb_node_row_at(graph, node);
+    row->name = name;
+    row->program = program;
+    row->args = no_args;
+    row->kwargs = no_kwargs;
+    row->next = before;
+    row->previous = before.id ? fb_node_at(graph, before)->previous : list->last;
+    if (row->previous.id) fb_node_row_at(graph, row->previous)->next = node;
+    else list->first = node;
+    if (before.id) fb_node_row_at(graph, before)->previous = node;
+    else list->last = node;
+    list->node_count++;
+    fb_map_add(&graph->node_index, node_key(program, name), node.id);
+    return node;
+}
+
+/* Modules and tensors share one shape of list; their rows differ. */
+#define LINK_AFTER(row, self, row_at, first, last)                                                                             \
+    do {                                                                                                                       \
+        (row)->previous = after.id ? after : (last);                                                                           \
+        if ((row)->previous.id) {                                                                                              \
+            (row)->next = row_at(graph, (row)->previous)->next;                                                                \
+            row_at(graph, (row)->previous)->next = (self);                                                                     \
+        } else {                                                                                                               \
+            (first) = (self);                                                                                                  \
+        }                                                                                                                      \
+        if ((row)->next.id) row_at(graph, (row)->next)->previous = (self);                                                     \
+        else (last) = (self);                                                                                                  \
+    } while (0)
+
+#define UNLINK(row, row_at, first, last)                                                                                       \
+    do {                                                                                                                       \
+        if ((row)->previous.id) row_at(graph, (row)->previous)->next = (row)->next;                                            \
+        else (first) = (row)->next;                                                                                            \
+        if ((row)->next.id) row_at(graph, (row)->next)->previous = (row)->previous;                                            \
+        else (last) = (row)->previous;                                                                                         \
+    } while (0)
+
+fb_module fb_graph_add_module(fb_graph *graph, fb_symbol path, fb_module after) {
+    fb_value empty = fb_make_items(graph, FB_MAP, (fb_symbol){0}, NULL, 0);
+    fb_module module = {empty.id ? add_row(graph, &graph->modules, &graph->module_index) : 0};
+    if (!module.id) return module;
+    fb_module_row *row = fb_module_row_at(graph, module);
+    row->path = path;
+    row->config = row->parameters = row->buffers = empty;
+    LINK_AFTER(row, module, fb_module_row_at, graph->first_module, graph->last_module);
+    graph->module_count++;
+    fb_map_add(&graph->module_index, path.id, module.id);
+    return module;
+}
+
+fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after) {
+    fb_value scalar = fb_make_list(graph, NULL, 0);
+    fb_tensor tensor = {scalar.id ? add_row(graph, &graph->tensors, &graph->tensor_index) : 0};
+    if (!tensor.id) return tensor;
+    fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    row->name = name;
+    row->shape = scalar;
+    LINK_AFTER(row, tensor, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
+    graph->tensor_count++;
+    fb_map_add(&graph->tensor_index, name.id, tensor.id);
+    return tensor;
+}
+
+/* ---- edges ------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t take_edge(fb_graph *graph) {
+    uint32_t edge = graph->free_edge;
+    if (edge) {
+        graph->free_edge = edge_row(graph, edge)->next_input;
+        return edge;
+    }
+    edge = fb_table_add(&graph->edges);
+    if (!edge) graph->out_of_memory = true;
+    return edge;
+}
+
+static void unlink_inputs(fb_graph *graph, fb_node node) {
+    fb_node_row *row = fb_node_row_at(graph, node);
+    uint32_t edge = row->first_input;
+    while (edge) {
+        fb_edge_row *e = edge_row(graph, edge);
+        uint32_t next = e->next_input;
+        fb_node_row *input = fb_node_row_at(graph, e->input);
+        if (e->previous_use) edge_row(graph, e->previous_use)->next_use = e->next_use;
+        else input->first_use = e->next_use;
+        if (e->next_use) edge_row(graph, e->next_use)->previous_use = e->previous_use;
+        else input->last_use = e->previous_use;
+        input->user_count--;
+        input->seen_by = 0;
+        *e = (fb_edge_row){.next_input = graph->free_edge};
+        graph->free_edge = edge;
+        edge = next;
+    }
+    row->first_input = 0;
+}
+
+typedef struct linker {
+    fb_graph *graph;
+    fb_node user;
+    uint32_t last_edge;
+    bool failed;
+} linker;
+
+static void link_input(void *context, fb_node input) {
+    linker *l = context;
+    fb_node_row *row = fb_node_row_at(l->graph, input);
+    if (row->seen_by == l->user.id || l->failed) return;
+    uint32_t edge = take_edge(l->graph);
+    if (!edge) {
+        l->failed = true;
+        return;
+    }
+    row->seen_by = l->user.id;
+    *edge_row(l->graph, edge) = (fb_edge_row){.user = l->user, .input = input, .previous_use = row->last_use};
+    if (row->last_use) edge_row(l->graph, row->last_use)->next_use = edge;
+    else row->first_use = edge;
+    row->last_use = edge;
+    row->user_count++;
+    if (l->last_edge) edge_row(l->graph, l->last_edge)->next_input = edge;
+    else fb_node_row_at(l->graph, l->user)->first_input = edge;
+    l->last_edge = edge;
+}
+
+static bool link_inputs(fb_graph *graph, fb_node node) {
+    linker l = {.graph = graph, .user = node};
+    const fb_node_row *row = fb_node_at(graph, node);
+    fb_value_visit_nodes(graph, row->args, link_input, &l);
+    fb_value_visit_nodes(graph, row->kwargs, link_input, &l);
+    return !l.failed;
+}
+
+bool fb_graph_set_args(fb_graph *graph, fb_node node, fb_value args, fb_value kwargs) {
+    if (!args.id || !kwargs.id) return false;
+    fb_node_row *row = fb_node_row_at(graph, node);
+    fb_value old_args = row->args, old_kwargs = row->kwargs;
+    unlink_inputs(graph, node);
+    row->args = args;
+    row->kwargs = kwargs;
+    if (link_inputs(graph, node)) return true;
+    /* Edges that unlink freed are enough to link the old arguments again. */
+    unlink_inputs(graph, node);
+    row->args = old_args;
+    row->kwargs = old_kwargs;
+    link_inputs(graph, node);
+    return false;
+}
+
+/* ---- erasing ----------------------------------------------------------------------------------------------------------- */
+
+void fb_graph_erase_node(fb_graph *graph, fb_node node) {
+    fb_node_row *row = fb_node_row_at(graph, node);
+    fb_program_row *list = program_row(graph, row->program);
+    unlink_inputs(graph, node);
+    UNLINK(row, fb_node_row_at, list->first, list->last);
+    list->node_count--;
+    row->is_erased = true;
+    fb_map_remove(&graph->node_index, node_key(row->program, row->name));
+}
+
+void fb_graph_erase_module(fb_graph *graph, fb_module module) {
+    fb_module_row *row = fb_module_row_at(graph, module);
+    UNLINK(row, fb_module_row_at, graph->first_module, graph->last_module);
+    graph->module_count--;
+    row->is_erased = true;
+    fb_map_remove(&graph->module_index, row->path.id);
+}
+
+void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
+    fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    UNLINK(row, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
+    graph->tensor_count--;
+    row->is_erased = true;
+    fb_map_remove(&graph->tensor_index, row->name.id);
+}
+
+/* ---- what a target means ----------------------------------------------------------------------------------------------- */
+
+static uint16_t op_of_function(fb_graph *graph, fb_symbol target) {
+    fb_symbol_row *row = symbol_row(graph, target);
+    if (!row->function_known) row->op_of_function = fb_op_of_function(row->text, row->length);
+    row->function_known = true;
+    return row->op_of_function;
+}
+
+static uint16_t op_of_method(fb_graph *graph, fb_symbol target) {
+    fb_symbol_row *row = symbol_row(graph, target);
+    if (!row->method_known) row->op_of_method = fb_op_of_method(row->text, row->length);
+    row->method_known = true;
+    return row->op_of_method;
+}
+
+/* The module at `length` bytes of `path` relative to the program's owner. */
+static fb_module find_relative(fb_graph *graph, fb_program program, const char *path, size_t length) {
+    fb_module owner = fb_program_at(graph, program)->owner;
+    size_t prefix = owner.id ? fb_text_length(graph, fb_module_at(graph, owner)->path) : 0;
+    fb_symbol symbol = {0};
+    if (prefix == 0) {
+        symbol = fb_symbol_find(graph, path, length);
+    } else if (length == 0) {
+        return owner;
+    } else {
+        char *full = fb_arena_alloc(&graph->arena, prefix + 1 + length);
+        if (!full) {
+            graph->out_of_memory = true;
+            return (fb_module){0};
+        }
+        memcpy(full, fb_text(graph, fb_module_at(graph, owner)->path), prefix);
+        full[prefix] = '.';
+        memcpy(full + prefix + 1, path, length);
+        symbol = fb_symbol_find(graph, full, prefix + 1 + length);
+    }
+    return (fb_module){symbol.id ? fb_map_get(&graph->module_index, symbol.id) : 0};
+}
+
+void fb_graph_set_target(fb_graph *graph, fb_node node, fb_opcode opcode, fb_symbol target) {
+    fb_node_row *row = fb_node_row_at(graph, node);
+    row->opcode = (uint8_t)opcode;
+    row->target = target;
+    row->op = 0;
+    row->module = (fb_module){0};
+    row->attribute = (fb_symbol){0};
+    const char *text = fb_text(graph, target);
+    size_t length = fb_text_length(graph, target);
+    if (opcode == FB_CALL_FUNCTION) row->op = op_of_function(graph, target);
+    if (opcode == FB_CALL_METHOD) row->op = op_of_method(graph, target);
+    if (opcode == FB_CALL_MODULE) row->module = find_relative(graph, row->program, text, length);
+    if (opcode != FB_GET_ATTR) return;
+
+    fb_module whole = find_relative(graph, row->program, text, length);
+    if (whole.id && fb_module_at(graph, whole)->program.id) {
+        row->module = whole;
+        return;
+    }
+    const char *dot = strrchr(text, '.');
+    size_t owner_length = dot ? (size_t)(dot - text) : 0;
+    row->module = find_relative(graph, row->program, text, owner_length);
+    row->attribute = fb_intern(graph, dot ? dot + 1 : text);
+}
+
+void fb_graph_set_module_type(fb_graph *graph, fb_module module, fb_symbol type) {
+    fb_symbol_row *symbol = symbol_row(graph, type);
+    if (!symbol->module_known) symbol->op_of_module = fb_op_of_module(symbol->text, symbol->length);
+    symbol->module_known = true;
+    fb_module_row *row = fb_module_row_at(graph, module);
+    row->type = type;
+    row->op = symbol->op_of_module;
+}
+
+void fb_graph_resolve(fb_graph *graph) {
+    for (uint32_t id = 1; id < fb_node_limit(graph); id++) {
+        fb_node_row *row = fb_node_row_at(graph, (fb_node){id});
+        if (!row->is_erased && row->target.id) fb_graph_set_target(graph, (fb_node){id}, (fb_opcode)row->opcode, row->target);
+    }
+}
+
+void fb_graph_number(fb_graph *graph) {
+    for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
+        uint32_t ordinal = 0;
+        for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_node_at(graph, n)->next) {
+            fb_node_row_at(graph, n)->ordinal = ordinal++;
+        }
+    }
+}
+
+void fb_graph_set_name(fb_graph *graph, fb_symbol name) {
+    graph->name = name;
+}
+
+void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
+    graph->metadata = metadata;
+}
+
+/* ---- undoing ----------------------------------------------------------------------------------------------------------- */
+
+fb_graph_mark fb_graph_mark_now(const fb_graph *graph) {
+    return (fb_graph_mark){graph->nodes.count, graph->modules.count, graph->tensors.count, graph->programs.count};
+}
+
+static void restore_nodes(fb_graph *graph) {
+    fb_map_clear(&graph->node_index);
+    fb_table_truncate(&graph->edges, graph->edges.count ? 1 : 0);
+    graph->free_edge = 0;
+    for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
+        fb_program_row *list = program_row(graph, (fb_program){id});
+        *list = (fb_program_row){.owner = list->owner};
+    }
+    for (uint32_t id = 1; id < fb_node_limit(graph); id++) {
+        fb_node_row *row = fb_node_row_at(graph, (fb_node){id});
+        row->first_use = row->last_use = row->first_input = row->user_count = row->seen_by = 0;
+        if (row->is_erased) continue;
+        fb_program_row *list = program_row(graph, row->program);
+        if (!row->previous.id) list->first = (fb_node){id};
+        if (!row->next.id) list->last = (fb_node){id};
+        list->node_count++;
+        fb_map_add(&graph->node_index, node_key(row->program, row->name), id);
+    }
+    for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
+        for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_node_at(graph, n)->next) link_inputs(graph, n);
+    }
+}
+
+void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
+    fb_table_truncate(&graph->nodes, mark.nodes);
+    fb_table_truncate(&graph->modules, mark.modules);
+    fb_table_truncate(&graph->tensors, mark.tensors);
+    fb_table_truncate(&graph->programs, mark.programs);
+    restore_nodes(graph);
+
+    fb_map_clear(&graph->module_index);
+    graph->first_module = graph->last_module = (fb_module){0};
+    graph->module_count = 0;
+    for (uint32_t id = 1; id < fb_module_limit(graph); id++) {
+        const fb_module_row *row = fb_module_at(graph, (fb_module){id});
+        if (row->is_erased) continue;
+        if (!row->previous.id) graph->first_module = (fb_module){id};
+        if (!row->next.id) graph->last_module = (fb_module){id};
+        graph->module_count++;
+        fb_map_add(&graph->module_index, row->path.id, id);
+    }
+
+    fb_map_clear(&graph->tensor_index);
+    graph->first_tensor = graph->last_tensor = (fb_tensor){0};
+    graph->tensor_count = 0;
+    for (uint32_t id = 1; id < fb_tensor_limit(graph); id++) {
+        const fb_tensor_row *row = fb_tensor_at(graph, (fb_tensor){id});
+        if (row->is_erased) continue;
+        if (!row->previous.id) graph->first_tensor = (fb_tensor){id};
+        if (!row->next.id) graph->last_tensor = (fb_tensor){id};
+        graph->tensor_count++;
+        fb_map_add(&graph->tensor_index, row->name.id, id);
+    }
+    graph->out_of_memory = false;
+}

@@ -1,0 +1,54 @@
+#include <string.h>
+
+#include "core/graph/graph.h"
+
+static const struct {
+    const char *name;
+    size_t size;
+    char family; /* f floating, i integer or bool, c complex */
+} dtypes[FB_DTYPE_COUNT] = {
+    [FB_FLOAT64] = {"float64", 8, 'f'},
+    [FB_FLOAT32] = {"float32", 4, 'f'},
+    [FB_FLOAT16] = {"float16", 2, 'f'},
+    [FB_BFLOAT16] = {"bfloat16", 2, 'f'},
+    [FB_INT64] = {"int64", 8, 'i'},
+    [FB_INT32] = {"int32", 4, 'i'},
+    [FB_INT16] = {"int16", 2, 'i'},
+    [FB_INT8] = {"int8", 1, 'i'},
+    [FB_UINT8] = {"uint8", 1, 'i'},
+    [FB_BOOL] = {"bool", 1, 'i'},
+    [FB_FLOAT8_E4M3FN] = {"float8_e4m3fn", 1, 'f'},
+    [FB_FLOAT8_E5M2] = {"float8_e5m2", 1, 'f'},
+    [FB_COMPLEX64] = {"complex64", 8, 'c'},
+    [FB_COMPLEX128] = {"complex128", 16, 'c'},
+    [FB_UINT16] = {"uint16", 2, 'i'},
+    [FB_UINT32] = {"uint32", 4, 'i'},
+    [FB_UINT64] = {"uint64", 8, 'i'},
+};
+
+const char *fb_dtype_name(fb_dtype dtype) {
+    return dtype > FB_DTYPE_UNKNOWN && dtype < FB_DTYPE_COUNT ? dtypes[dtype].name : "unknown";
+}
+
+fb_dtype fb_dtype_find(const char *name) {
+    for (int i = 1; i < FB_DTYPE_COUNT; i++) {
+        if (strcmp(dtypes[i].name, name) == 0) return (fb_dtype)i;
+    }
+    return FB_DTYPE_UNKNOWN;
+}
+
+size_t fb_dtype_size(fb_dtype dtype) {
+    return dtypes[dtype].size;
+}
+
+bool fb_dtype_is_floating(fb_dtype dtype) {
+    return dtypes[dtype].family == 'f';
+}
+
+bool fb_dtype_is_complex(fb_dtype dtype) {
+    return dtypes[dtype].family == 'c';
+}
+
+bool fb_dtype_is_integer(fb_dtype dtype) {
+    return dtypes[dtype].family == 'i';
+}

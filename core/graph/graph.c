@@ -1,0 +1,260 @@
+/* Reading a graph: rows, lists, edges; creation, copy, release. */
+#include "core/graph/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/internal.h"
+
+static const char *const opcode_names[] = {
+    [FB_PLACEHOLDER] = "placeholder",     [FB_GET_ATTR] = "get_attr",       [FB_CALL_MODULE] = "call_module",
+    [FB_CALL_FUNCTION] = "call_function", [FB_CALL_METHOD] = "call_method", [FB_OUTPUT] = "output",
+};
+
+const char *fb_opcode_name(fb_opcode opcode) {
+    return opcode_names[opcode];
+}
+
+fb_opcode fb_opcode_find(const char *name) {
+    for (int i = FB_PLACEHOLDER; i <= FB_OUTPUT; i++) {
+        if (strcmp(opcode_names[i], name) == 0) return (fb_opcode)i;
+    }
+    return 0;
+}
+
+fb_graph *fb_graph_new(void) {
+    fb_graph *graph = calloc(1, sizeof *graph);
+    if (!graph) return NULL;
+    graph->seed = fb_hash(&graph, sizeof graph, 0);
+    graph->symbols.row_size = sizeof(fb_symbol_row);
+    graph->values.row_size = sizeof(fb_value_row);
+    graph->nodes.row_size = sizeof(fb_node_row);
+    graph->modules.row_size = sizeof(fb_module_row);
+    graph->tensors.row_size = sizeof(fb_tensor_row);
+    graph->programs.row_size = sizeof(fb_program_row);
+    graph->edges.row_size = sizeof(fb_edge_row);
+    graph->name = fb_intern(graph, "");
+    if (!graph->name.id || !fb_graph_add_program(graph, (fb_module){0}).id) {
+        fb_graph_free(graph);
+        return NULL;
+    }
+    return graph;
+}
+
+void fb_graph_free(fb_graph *graph) {
+    if (!graph) return;
+    fb_arena_free(&graph->arena);
+    fb_table *tables[] = {&graph->symbols, &graph->values,   &graph->nodes, &graph->modules,
+                          &graph->tensors, &graph->programs, &graph->edges};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) fb_table_free(tables[i]);
+    fb_map *maps[] = {&graph->symbol_index, &graph->value_index, &graph->node_index, &graph->module_index,
+                      &graph->tensor_index};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) fb_map_free(maps[i]);
+    free(graph);
+}
+
+/* Texts and item arrays move into one block of the copy's arena. */
+static bool copy_arena(fb_graph *to, const fb_graph *from) {
+    char *next = fb_arena_alloc(&to->arena, from->arena.total);
+    if (!next) return false;
+    for (uint32_t id = 1; id < from->symbols.count; id++) {
+        fb_symbol_row *row = symbol_row(to, (fb_symbol){id});
+        memcpy(next, row->text, row->length + 1U);
+        row->text = next;
+        next += (row->length + 1U + 7) & ~7U;
+    }
+    for (uint32_t id = 1; id < from->values.count; id++) {
+        fb_value_row *row = fb_table_at(&to->values, id);
+        if (!row->count) continue;
+        size_t size = row->count * sizeof *row->items;
+        memcpy(next, row->items, size);
+        row->items = (const fb_value *)(void *)next;
+        next += (size + 7) & ~(size_t)7;
+    }
+    return true;
+}
+
+fb_graph *fb_graph_copy(const fb_graph *from) {
+    fb_graph *to = malloc(sizeof *to);
+    if (!to) return NULL;
+    *to = *from;
+    to->arena = (fb_arena){0};
+    fb_table *tables[] = {&to->symbols, &to->values, &to->nodes, &to->modules, &to->tensors, &to->programs, &to->edges};
+    const fb_table *old_tables[] = {&from->symbols, &from->values,   &from->nodes, &from->modules,
+                                    &from->tensors, &from->programs, &from->edges};
+    fb_map *maps[] = {&to->symbol_index, &to->value_index, &to->node_index, &to->module_index, &to->tensor_index};
+    const fb_map *old_maps[] = {&from->symbol_index, &from->value_index, &from->node_index, &from->module_index,
+                                &from->tensor_index};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) *tables[i] = (fb_table){0};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) *maps[i] = (fb_map){0};
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++) ok = fb_table_copy(tables[i], old_tables[i]);
+    for (size_t i = 0; ok && i < sizeof maps / sizeof *maps; i++) ok = fb_map_copy(maps[i], old_maps[i]);
+    if (!ok || !copy_arena(to, from)) {
+        fb_graph_free(to);
+        return NULL;
+    }
+    return to;
+}
+
+const char *fb_graph_name(const fb_graph *graph) {
+    return fb_text(graph, graph->name);
+}
+
+fb_value fb_graph_metadata(const fb_graph *graph) {
+    return graph->metadata;
+}
+
+bool fb_graph_out_of_memory(const fb_graph *graph) {
+    return graph->out_of_memory;
+}
+
+const fb_node_row *fb_node_at(const fb_graph *graph, fb_node node) {
+    return fb_table_at(&graph->nodes, node.id);
+}
+
+const fb_module_row *fb_module_at(const fb_graph *graph, fb_module module) {
+    return fb_table_at(&graph->modules, module.id);
+}
+
+const fb_tensor_row *fb_tensor_at(const fb_graph *graph, fb_tensor tensor) {
+    return fb_table_at(&graph->tensors, tensor.id);
+}
+
+const fb_program_row *fb_program_at(const fb_graph *graph, fb_program program) {
+    return fb_table_at(&graph->programs, program.id);
+}
+
+fb_node fb_first_node(const fb_graph *graph, fb_program program) {
+    return fb_program_at(graph, program)->first;
+}
+
+fb_node fb_last_node(const fb_graph *graph, fb_program program) {
+    return fb_program_at(graph, program)->last;
+}
+
+fb_module fb_first_module(const fb_graph *graph) {
+    return graph->first_module;
+}
+
+fb_tensor fb_first_tensor(const fb_graph *graph) {
+    return graph->first_tensor;
+}
+
+size_t fb_node_count(const fb_graph *graph) {
+    return fb_program_at(graph, FB_MAIN_PROGRAM)->node_count;
+}
+
+size_t fb_module_count(const fb_graph *graph) {
+    return graph->module_count;
+}
+
+size_t fb_tensor_count(const fb_graph *graph) {
+    return graph->tensor_count;
+}
+
+static uint32_t limit(const fb_table *table) {
+    return table->count ? table->count : 1;
+}
+
+uint32_t fb_node_limit(const fb_graph *graph) {
+    return limit(&graph->nodes);
+}
+
+uint32_t fb_module_limit(const fb_graph *graph) {
+    return limit(&graph->modules);
+}
+
+uint32_t fb_tensor_limit(const fb_graph *graph) {
+    return limit(&graph->tensors);
+}
+
+uint32_t fb_program_limit(const fb_graph *graph) {
+    return limit(&graph->programs);
+}
+
+uint32_t fb_symbol_limit(const fb_graph *graph) {
+    return limit(&graph->symbols);
+}
+
+fb_node fb_node_find(const fb_graph *graph, fb_program program, const char *name) {
+    fb_symbol symbol = fb_symbol_find(graph, name, strlen(name));
+    return (fb_node){symbol.id ? fb_map_get(&graph->node_index, (uint64_t)program.id << 32 | symbol.id) : 0};
+}
+
+fb_module fb_module_find(const fb_graph *graph, const char *path) {
+    fb_symbol symbol = fb_symbol_find(graph, path, strlen(path));
+    return (fb_module){symbol.id ? fb_map_get(&graph->module_index, symbol.id) : 0};
+}
+
+fb_tensor fb_tensor_find(const fb_graph *graph, const char *name) {
+    fb_symbol symbol = fb_symbol_find(graph, name, strlen(name));
+    return (fb_tensor){symbol.id ? fb_map_get(&graph->tensor_index, symbol.id) : 0};
+}
+
+uint32_t fb_user_first(const fb_graph *graph, fb_node node) {
+    return fb_node_at(graph, node)->first_use;
+}
+
+uint32_t fb_user_next(const fb_graph *graph, uint32_t edge) {
+    return edge_row(graph, edge)->next_use;
+}
+
+fb_node fb_edge_user(const fb_graph *graph, uint32_t edge) {
+    return edge_row(graph, edge)->user;
+}
+
+uint32_t fb_input_first(const fb_graph *graph, fb_node node) {
+    return fb_node_at(graph, node)->first_input;
+}
+
+uint32_t fb_input_next(const fb_graph *graph, uint32_t edge) {
+    return edge_row(graph, edge)->next_input;
+}
+
+fb_node fb_edge_input(const fb_graph *graph, uint32_t edge) {
+    return edge_row(graph, edge)->input;
+}
+
+const char *fb_node_name(const fb_graph *graph, fb_node node) {
+    return fb_text(graph, fb_node_at(graph, node)->name);
+}
+
+const char *fb_node_target(const fb_graph *graph, fb_node node) {
+    return fb_text(graph, fb_node_at(graph, node)->target);
+}
+
+fb_node fb_value_node(const fb_graph *graph, fb_value value) {
+    return fb_value_kind(graph, value) == FB_NODE ? fb_value_at(graph, value)->node : (fb_node){0};
+}
+
+fb_value fb_node_arg(const fb_graph *graph, fb_node node, size_t index) {
+    return fb_value_item(graph, fb_node_at(graph, node)->args, index);
+}
+
+fb_value fb_node_kwarg(const fb_graph *graph, fb_node node, const char *name) {
+    return fb_map_value(graph, fb_node_at(graph, node)->kwargs, name);
+}
+
+fb_tensor fb_module_tensor(const fb_graph *graph, fb_module module, const char *attribute) {
+    const fb_module_row *row = fb_module_at(graph, module);
+    fb_value value = fb_map_value(graph, row->parameters, attribute);
+    if (!value.id) value = fb_map_value(graph, row->buffers, attribute);
+    return fb_value_kind(graph, value) == FB_TENSOR ? fb_value_at(graph, value)->tensor : (fb_tensor){0};
+}
+
+fb_value fb_module_config(const fb_graph *graph, fb_module module, const char *key) {
+    return fb_map_value(graph, fb_module_at(graph, module)->config, key);
+}
+
+int fb_shape_rank(const fb_graph *graph, fb_value shape) {
+    return shape.id ? (int)fb_value_at(graph, shape)->count : -1;
+}
+
+int64_t fb_shape_size(const fb_graph *graph, fb_value shape, int axis) {
+    int rank = fb_shape_rank(graph, shape);
+    if (axis < 0) axis += rank;
+    int64_t size;
+    if (axis < 0 || axis >= rank || !fb_value_is_int(graph, fb_value_item(graph, shape, (size_t)axis), &size)) return -1;
+    return size;
+}

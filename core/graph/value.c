@@ -1,0 +1,309 @@
+/* Symbols and values: interned strings and interned argument trees. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/internal.h"
+
+#define SYMBOL_SEED 1
+#define VALUE_SEED 2
+#define SMALL_LIST 64 /* items that are edited on the stack */
+
+const char *fb_text(const fb_graph *graph, fb_symbol symbol) {
+    return symbol.id ? symbol_row(graph, symbol)->text : "";
+}
+
+size_t fb_text_length(const fb_graph *graph, fb_symbol symbol) {
+    return symbol.id ? symbol_row(graph, symbol)->length : 0;
+}
+
+static fb_symbol find_symbol(const fb_graph *graph, uint64_t hash, const char *bytes, size_t length) {
+    uint32_t cursor = 0, id;
+    while ((id = fb_map_next(&graph->symbol_index, hash, &cursor))) {
+        const fb_symbol_row *row = symbol_row(graph, (fb_symbol){id});
+        if (row->length == length && memcmp(row->text, bytes, length) == 0) return (fb_symbol){id};
+    }
+    return (fb_symbol){0};
+}
+
+/* Hash tables are seeded by where the graph lies, so that a crafted document cannot aim at one chain. A copy keeps its
+ * original's seed, since it copies the tables. */
+static uint64_t seed_of(const fb_graph *graph, uint64_t what) {
+    return graph->seed ^ what;
+}
+
+fb_symbol fb_symbol_find(const fb_graph *graph, const char *bytes, size_t length) {
+    return find_symbol(graph, fb_hash(bytes, length, seed_of(graph, SYMBOL_SEED)), bytes, length);
+}
+
+fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
+    uint64_t hash = fb_hash(bytes, length, seed_of(graph, SYMBOL_SEED));
+    fb_symbol symbol = find_symbol(graph, hash, bytes, length);
+    if (symbol.id) return symbol;
+    const char *text = length < UINT32_MAX ? fb_arena_text(&graph->arena, bytes, length) : NULL;
+    if (text && fb_map_reserve(&graph->symbol_index, 1)) symbol.id = fb_table_add(&graph->symbols);
+    if (!symbol.id) {
+        graph->out_of_memory = true;
+        return symbol;
+    }
+    *symbol_row(graph, symbol) = (fb_symbol_row){.text = text, .length = (uint32_t)length};
+    fb_map_add(&graph->symbol_index, hash, symbol.id);
+    return symbol;
+}
+
+fb_symbol fb_intern(fb_graph *graph, const char *text) {
+    return fb_intern_bytes(graph, text, strlen(text));
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------------ */
+
+const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value) {
+    return fb_table_at(&graph->values, value.id);
+}
+
+fb_kind fb_value_kind(const fb_graph *graph, fb_value value) {
+    return value.id ? (fb_kind)fb_value_at(graph, value)->kind : 0;
+}
+
+fb_value fb_value_item(const fb_graph *graph, fb_value value, size_t index) {
+    if (!value.id) return value;
+    const fb_value_row *row = fb_value_at(graph, value);
+    return index < row->count ? row->items[index] : (fb_value){0};
+}
+
+bool fb_value_is_int(const fb_graph *graph, fb_value value, int64_t *out) {
+    if (fb_value_kind(graph, value) != FB_INT) return false;
+    *out = fb_value_at(graph, value)->integer;
+    return true;
+}
+
+bool fb_value_is_number(const fb_graph *graph, fb_value value, double *out) {
+    fb_kind kind = fb_value_kind(graph, value);
+    if (kind == FB_INT) *out = (double)fb_value_at(graph, value)->integer;
+    else if (kind == FB_FLOAT) *out = fb_value_at(graph, value)->real;
+    else return false;
+    return true;
+}
+
+static bool has_symbol(fb_kind kind) {
+    switch (kind) {
+    case FB_BIG_INT:
+    case FB_STRING:
+    case FB_DTYPE:
+    case FB_DEVICE:
+    case FB_LAYOUT:
+    case FB_MEMORY_FORMAT:
+    case FB_REF:
+    case FB_OPAQUE:
+    case FB_RAW:
+    case FB_ENUM:
+    case FB_NAMED_TUPLE:
+    case FB_EXPRESSION: return true;
+    default: return false;
+    }
+}
+
+const char *fb_value_text(const fb_graph *graph, fb_value value) {
+    return has_symbol(fb_value_kind(graph, value)) ? fb_text(graph, fb_value_at(graph, value)->symbol) : NULL;
+}
+
+fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
+    if (!map.id) return map;
+    const fb_value_row *row = fb_value_at(graph, map);
+    for (uint32_t i = 0; i + 1 < row->count; i += 2) {
+        if (strcmp(fb_value_text(graph, row->items[i]), key) == 0) return row->items[i + 1];
+    }
+    return (fb_value){0};
+}
+
+static uint64_t row_hash(const fb_graph *graph, const fb_value_row *row) {
+    uint64_t head[2] = {(uint64_t)row->kind << 32 | row->count, (uint64_t)row->integer};
+    uint64_t hash = fb_hash(head, sizeof head, seed_of(graph, VALUE_SEED));
+    return row->count ? fb_hash(row->items, row->count * sizeof *row->items, hash) : hash;
+}
+
+static bool rows_equal(const fb_value_row *a, const fb_value_row *b) {
+    return a->kind == b->kind && a->count == b->count && a->integer == b->integer &&
+           (a->count == 0 || memcmp(a->items, b->items, a->count * sizeof *a->items) == 0);
+}
+
+/* `probe` has its scalar in the 64-bit union whole (unused bits zero), and items that need not stay. */
+static fb_value intern_value(fb_graph *graph, fb_value_row probe) {
+    uint64_t hash = row_hash(graph, &probe);
+    uint32_t cursor = 0, id;
+    while ((id = fb_map_next(&graph->value_index, hash, &cursor))) {
+        if (rows_equal(fb_value_at(graph, (fb_value){id}), &probe)) return (fb_value){id};
+    }
+    probe.has_nodes = probe.kind == FB_NODE;
+    probe.has_tensors = probe.kind == FB_TENSOR;
+    fb_value *items = NULL;
+    if (probe.count) {
+        items = fb_arena_alloc(&graph->arena, probe.count * sizeof *items);
+        if (!items) goto out_of_memory;
+        memcpy(items, probe.items, probe.count * sizeof *items);
+        for (uint32_t i = 0; i < probe.count; i++) {
+            const fb_value_row *item = fb_value_at(graph, items[i]);
+            probe.has_nodes |= item->has_nodes;
+            probe.has_tensors |= item->has_tensors;
+        }
+    }
+    probe.items = items;
+    if (!fb_map_reserve(&graph->value_index, 1)) goto out_of_memory;
+    id = fb_table_add(&graph->values);
+    if (!id) goto out_of_memory;
+    *(fb_value_row *)fb_table_at(&graph->values, id) = probe;
+    fb_map_add(&graph->value_index, hash, id);
+    return (fb_value){id};
+out_of_memory:
+    graph->out_of_memory = true;
+    return (fb_value){0};
+}
+
+static fb_value make_scalar(fb_graph *graph, fb_kind kind, int64_t bits) {
+    return intern_value(graph, (fb_value_row){.kind = (uint8_t)kind, .integer = bits});
+}
+
+fb_value fb_make_none(fb_graph *graph) {
+    return make_scalar(graph, FB_NONE, 0);
+}
+
+fb_value fb_make_bool(fb_graph *graph, bool value) {
+    return make_scalar(graph, value ? FB_TRUE : FB_FALSE, 0);
+}
+
+fb_value fb_make_int(fb_graph *graph, int64_t value) {
+    return make_scalar(graph, FB_INT, value);
+}
+
+fb_value fb_make_float(fb_graph *graph, double value) {
+    int64_t bits;
+    if (value != value) value = __builtin_nan(""); /* one nan */
+    memcpy(&bits, &value, sizeof bits);
+    return make_scalar(graph, FB_FLOAT, bits);
+}
+
+fb_value fb_make_node(fb_graph *graph, fb_node node) {
+    return make_scalar(graph, FB_NODE, node.id);
+}
+
+fb_value fb_make_tensor(fb_graph *graph, fb_tensor tensor) {
+    return make_scalar(graph, FB_TENSOR, tensor.id);
+}
+
+fb_value fb_make_text(fb_graph *graph, fb_kind kind, const char *bytes, size_t length) {
+    if (!has_symbol(kind)) return make_scalar(graph, kind, 0);
+    fb_symbol symbol = fb_intern_bytes(graph, bytes, length);
+    return symbol.id ? make_scalar(graph, kind, symbol.id) : (fb_value){0};
+}
+
+fb_value fb_make_string(fb_graph *graph, const char *text) {
+    return fb_make_text(graph, FB_STRING, text, strlen(text));
+}
+
+fb_value fb_make_items(fb_graph *graph, fb_kind kind, fb_symbol symbol, const fb_value *items, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (!items[i].id) return (fb_value){0};
+    }
+    if (count > UINT32_MAX) {
+        graph->out_of_memory = true;
+        return (fb_value){0};
+    }
+    return intern_value(graph,
+                        (fb_value_row){.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id, .items = items});
+}
+
+fb_value fb_make_list(fb_graph *graph, const fb_value *items, size_t count) {
+    return fb_make_items(graph, FB_LIST, (fb_symbol){0}, items, count);
+}
+
+fb_value fb_make_tuple(fb_graph *graph, const fb_value *items, size_t count) {
+    return fb_make_items(graph, FB_TUPLE, (fb_symbol){0}, items, count);
+}
+
+fb_value fb_make_slice(fb_graph *graph, fb_value start, fb_value stop, fb_value step) {
+    return fb_make_items(graph, FB_SLICE, (fb_symbol){0}, (fb_value[]){start, stop, step}, 3);
+}
+
+fb_value fb_make_shape(fb_graph *graph, const int64_t *sizes, size_t rank) {
+    fb_value small[SMALL_LIST] = {{0}}, *items = rank <= SMALL_LIST ? small : malloc(rank * sizeof *items), shape = {0};
+    if (!items) {
+        graph->out_of_memory = true;
+        return shape;
+    }
+    for (size_t i = 0; i < rank; i++) items[i] = fb_make_int(graph, sizes[i]);
+    shape = fb_make_list(graph, items, rank);
+    if (items != small) free(items);
+    return shape;
+}
+
+/* A copy of `value` (none = an empty map) with `remove` items taken out at `index` and `insert` put there. */
+static fb_value splice(fb_graph *graph, fb_value value, size_t index, size_t remove, const fb_value *insert,
+                       size_t insert_count) {
+    static const fb_value_row empty_map = {.kind = FB_MAP};
+    const fb_value_row *row = value.id ? fb_value_at(graph, value) : &empty_map;
+    size_t count = row->count - remove + insert_count;
+    fb_value small[SMALL_LIST], *items = count <= SMALL_LIST ? small : malloc(count * sizeof *items), result = {0};
+    if (!items) {
+        graph->out_of_memory = true;
+        return result;
+    }
+    if (index) memcpy(items, row->items, index * sizeof *items);
+    if (insert_count) memcpy(items + index, insert, insert_count * sizeof *items);
+    size_t tail = row->count - index - remove;
+    if (tail) memcpy(items + index + insert_count, row->items + index + remove, tail * sizeof *items);
+    result =
+        fb_make_items(graph, (fb_kind)row->kind, has_symbol((fb_kind)row->kind) ? row->symbol : (fb_symbol){0}, items, count);
+    if (items != small) free(items);
+    return result;
+}
+
+fb_value fb_map_with(fb_graph *graph, fb_value map, const char *key, fb_value value) {
+    size_t count = map.id ? fb_value_at(graph, map)->count : 0, at = 0;
+    while (at < count && strcmp(fb_value_text(graph, fb_value_item(graph, map, at)), key) != 0) at += 2;
+    bool is_present = at < count;
+    if (!value.id) return is_present ? splice(graph, map, at, 2, NULL, 0) : map;
+    fb_value pair[2] = {fb_make_string(graph, key), value};
+    return splice(graph, map, at, is_present ? 2 : 0, pair, 2);
+}
+
+fb_value fb_list_with(fb_graph *graph, fb_value list, size_t index, fb_value item) {
+    return splice(graph, list, index, 1, &item, 1);
+}
+
+void fb_value_visit_nodes(const fb_graph *graph, fb_value value, void (*visit)(void *, fb_node), void *context) {
+    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
+    if (!row || !row->has_nodes) return;
+    if (row->kind == FB_NODE) visit(context, row->node);
+    for (uint32_t i = 0; i < row->count; i++) fb_value_visit_nodes(graph, row->items[i], visit, context);
+}
+
+void fb_value_visit_tensors(const fb_graph *graph, fb_value value, void (*visit)(void *, fb_tensor), void *context) {
+    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
+    if (!row || !row->has_tensors) return;
+    if (row->kind == FB_TENSOR) visit(context, row->tensor);
+    for (uint32_t i = 0; i < row->count; i++) fb_value_visit_tensors(graph, row->items[i], visit, context);
+}
+
+fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(void *, fb_node), void *context) {
+    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
+    if (!row || !row->has_nodes) return value;
+    if (row->kind == FB_NODE) {
+        fb_node now = replace(context, row->node);
+        return now.id == row->node.id ? value : fb_make_node(graph, now);
+    }
+    fb_value small[SMALL_LIST], *items = row->count <= SMALL_LIST ? small : malloc(row->count * sizeof *items), result = value;
+    if (!items) {
+        graph->out_of_memory = true;
+        return (fb_value){0};
+    }
+    bool changed = false;
+    for (uint32_t i = 0; i < row->count; i++) {
+        items[i] = fb_value_map_nodes(graph, row->items[i], replace, context);
+        changed |= items[i].id != row->items[i].id;
+    }
+    if (changed) {
+        fb_symbol symbol = has_symbol((fb_kind)row->kind) ? row->symbol : (fb_symbol){0};
+        result = fb_make_items(graph, (fb_kind)row->kind, symbol, items, row->count);
+    }
+    if (items != small) free(items);
+    return result;
+}
