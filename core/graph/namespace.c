@@ -1,0 +1,228 @@
+#include "core/graph/namespace.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/map.h"
+#include "core/base/table.h"
+#include "core/graph/python.h"
+
+#define KELVIN_SIGN "\u212a" /* with U+0130 the only other character whose lower case, k, is a letter of ASCII */
+#define MOST_DIGITS 18       /* so that numbers, and sums of one and another, fit 64 bits */
+
+/* A text that was met as a name, as the base of numbered names, or both. */
+typedef struct entry {
+    const char *text;
+    size_t length;
+    uint64_t count;     /* as a base: the number given last */
+    uint64_t next_free; /* as the used name base_n: all of n, n + 1 … next_free - 1 are used; 0 = nothing known */
+    bool is_used;
+} entry;
+
+struct fb_namespace {
+    fb_arena texts;
+    fb_table entries;
+    fb_map by_hash;      /* hash of the text -> entries with it */
+    fb_buffer candidate; /* scratch */
+};
+
+fb_namespace *fb_namespace_new(void) {
+    fb_namespace *names = calloc(1, sizeof *names);
+    if (names) names->entries.row_size = sizeof(entry);
+    return names;
+}
+
+void fb_namespace_free(fb_namespace *names) {
+    if (!names) return;
+    fb_arena_free(&names->texts);
+    fb_table_free(&names->entries);
+    fb_map_free(&names->by_hash);
+    fb_buffer_free(&names->candidate);
+    free(names);
+}
+
+/* Seeded by an address, so that nobody can prepare names that collide; no answer depends on it. */
+static uint64_t hash_of(const fb_namespace *names, const char *text, size_t length) {
+    return fb_hash(text, length, (uint64_t)(uintptr_t)names);
+}
+
+static entry *find(const fb_namespace *names, const char *text, size_t length, uint64_t hash) {
+    uint32_t cursor = 0, id;
+    while ((id = fb_map_next(&names->by_hash, hash, &cursor)) != 0) {
+        entry *found = fb_table_at(&names->entries, id);
+        if (found->length == length && memcmp(found->text, text, length) == 0) return found;
+    }
+    return NULL;
+}
+
+static entry *find_or_add(fb_namespace *names, const char *text, size_t length) {
+    uint64_t hash = hash_of(names, text, length);
+    entry *found = find(names, text, length, hash);
+    if (found) return found;
+    const char *copy = fb_map_reserve(&names->by_hash, 1) ? fb_arena_text(&names->texts, text, length) : NULL;
+    uint32_t id = copy ? fb_table_add(&names->entries) : 0;
+    if (!id || !fb_map_add(&names->by_hash, hash, id)) return NULL;
+    entry *added = fb_table_at(&names->entries, id);
+    added->text = copy;
+    added->length = length;
+    return added;
+}
+
+static bool is_word_character(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+}
+
+typedef struct parts {
+    size_t base; /* length */
+    bool has_number;
+    uint64_t number;
+} parts;
+
+/* The decimal digits at the end of a name, of any script as in Python's \d: false when there are other characters, none or too
+ * many of them. */
+static bool read_number(const char *text, size_t length, uint64_t *number) {
+    size_t count = 0;
+    *number = 0;
+    for (size_t at = 0, size; at < length; at += size) {
+        int digit = fb_unicode_digit(fb_utf8_decode(text + at, length - at, &size));
+        if (digit < 0 || ++count > MOST_DIGITS) return false;
+        *number = *number * 10 + (uint64_t)digit;
+    }
+    return count > 0;
+}
+
+/* Matches ^([a-zA-Z_][0-9a-zA-Z_]*?)(?:_(\d+))?$; the last `_` is the only place where the number can begin. */
+static bool split(const char *name, size_t length, parts *out) {
+    size_t words = 0;
+    while (words < length && is_word_character(name[words])) words++;
+    if (words == 0 || (name[0] >= '0' && name[0] <= '9')) return false;
+    const char *bar = memrchr(name, '_', length);
+    size_t base = bar ? (size_t)(bar - name) : 0;
+    *out = (parts){.base = length};
+    if (base > 0 && base < words && read_number(bar + 1, length - base - 1, &out->number)) {
+        out->base = base;
+        out->has_number = true;
+        return true;
+    }
+    return words == length;
+}
+
+/* Makes the candidate in the scratch buffer one that split() takes. */
+static void make_identifier(fb_buffer *candidate, const char *text, size_t length) {
+    candidate->size = 0;
+    if (length && text[0] >= '0' && text[0] <= '9') fb_buffer_char(candidate, '_');
+    bool in_run = false;
+    for (size_t i = 0; i < length; i++) {
+        bool is_legal = is_word_character(text[i]);
+        if (is_legal) fb_buffer_char(candidate, text[i]);
+        else if (!in_run) fb_buffer_char(candidate, '_');
+        in_run = !is_legal;
+    }
+    if (length == 0) fb_buffer_string(candidate, "_unnamed");
+}
+
+/* Steps from base_number to the next name that is free and adds it. Runs of used numbers are jumped over, and each step
+ * shortens the path for those who come after (path splitting): counts may go down, so without that a hostile sequence of names
+ * would walk the same run again and again. */
+static entry *next_free_name(fb_namespace *names, const char *base, size_t base_length, uint64_t *number) {
+    fb_buffer *candidate = &names->candidate;
+    candidate->size = 0;
+    fb_buffer_append(candidate, base, base_length);
+    fb_buffer_char(candidate, '_');
+    size_t prefix = candidate->size;
+    for (entry *previous = NULL;;) {
+        candidate->size = prefix;
+        fb_buffer_int(candidate, (int64_t)*number);
+        entry *name = candidate->failed ? NULL : find_or_add(names, candidate->data, candidate->size);
+        if (!name || !name->is_used) return name;
+        if (!name->next_free) name->next_free = *number + 1;
+        if (previous) previous->next_free = name->next_free;
+        previous = name;
+        *number = name->next_free;
+    }
+}
+
+const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
+    size_t length = strlen(candidate);
+    parts split_name;
+    names->candidate.failed = false;
+    if (!split(candidate, length, &split_name)) {
+        make_identifier(&names->candidate, candidate, length);
+        candidate = fb_buffer_text(&names->candidate);
+        length = names->candidate.size;
+        if (!candidate || !split(candidate, length, &split_name)) return NULL;
+    }
+    entry *name = find_or_add(names, candidate, length);
+    if (!name) return NULL;
+    entry *base = split_name.has_number ? find_or_add(names, name->text, split_name.base) : name;
+    if (!base) return NULL;
+    uint64_t number = split_name.number;
+    if (!split_name.has_number || name->is_used) number = base->count;
+    if (name->is_used || fb_python_word(name->text, length) != FB_WORD_FREE) {
+        number++;
+        name = next_free_name(names, base->text, base->length, &number);
+        if (!name) return NULL;
+    }
+    name->is_used = true;
+    base->count = number;
+    return name->text;
+}
+
+bool fb_namespace_adopt(fb_namespace *names, const char *name) {
+    size_t length = strlen(name);
+    parts split_name;
+    entry *adopted = find_or_add(names, name, length);
+    if (!adopted) return false;
+    if (split(name, length, &split_name) && split_name.has_number) {
+        entry *base = find_or_add(names, name, split_name.base);
+        if (!base) return false;
+        base->count = split_name.number;
+    }
+    adopted->is_used = true;
+    return true;
+}
+
+bool fb_namespace_reserve(fb_namespace *names, const char *name) {
+    entry *reserved = find_or_add(names, name, strlen(name));
+    if (reserved) reserved->is_used = true;
+    return reserved != NULL;
+}
+
+bool fb_namespace_is_used(const fb_namespace *names, const char *name) {
+    size_t length = strlen(name);
+    const entry *found = find(names, name, length, hash_of(names, name, length));
+    return found && found->is_used;
+}
+
+/* The part of a function's qualified name that is its __name__. An overload of torch.ops has two parts: `add.Tensor`. */
+static const char *function_name(const char *target) {
+    size_t dots = 0;
+    for (const char *c = target; *c; c++) dots += *c == '.';
+    const char *last = strrchr(target, '.');
+    if (!last) return target;
+    if (dots != 4 || strncmp(target, "torch.ops.", 10) != 0) return last + 1;
+    while (last[-1] != '.') last--;
+    return last;
+}
+
+void fb_candidate_name(fb_buffer *out, fb_opcode opcode, const char *target) {
+    const char *name = opcode == FB_CALL_FUNCTION ? function_name(target) : target;
+    size_t length = strlen(name);
+    bool is_magic = length >= 2 && strncmp(name, "__", 2) == 0 && strcmp(name + length - 2, "__") == 0;
+    if (opcode != FB_CALL_FUNCTION && is_magic) {
+        name += 2;
+        length = length > 4 ? length - 4 : 0;
+    }
+    for (size_t i = 0; i < length; i++) {
+        char c = name[i];
+        if (strncmp(name + i, KELVIN_SIGN, 3) == 0) {
+            fb_buffer_char(out, 'k');
+            i += 2;
+            continue;
+        }
+        bool is_upper = c >= 'A' && c <= 'Z';
+        if (is_upper && i > 0 && name[i - 1] >= 'a' && name[i - 1] <= 'z') fb_buffer_char(out, '_');
+        fb_buffer_char(out, is_upper ? (char)(c | 0x20) : c);
+    }
+}

@@ -1,0 +1,41 @@
+/* Names of nodes and of generated variables, made exactly as torch.fx's _Namespace.create_name makes them (PyTorch 2.13), so
+ * that a rewritten graph has the names, and its code the text, that PyTorch users know.
+ *
+ * Where torch.fx and this differ: a newline at the end of a candidate is replaced like any other character that cannot be in
+ * a name (torch.fx lets it through); `None` is never given out (torch.fx does, through a slip); a number of more than 18 digits
+ * counts as part of the name and not as its number.
+ * A name costs amortised O(length), whatever the order in which names are asked for.
+ */
+#ifndef FB_GRAPH_NAMESPACE_H
+#define FB_GRAPH_NAMESPACE_H
+
+#include <stdbool.h>
+
+#include "core/base/buffer.h"
+#include "core/graph/graph.h"
+
+typedef struct fb_namespace fb_namespace;
+
+fb_namespace *fb_namespace_new(void); /* NULL when memory is out */
+void fb_namespace_free(fb_namespace *names);
+
+/* A fresh name like `candidate` (any text), marked as used: an ASCII identifier, or one that ends in `_` and the decimal digits
+ * of another script; never a Python keyword, a builtin, nor one of torch.fx's own globals. Owned by the namespace; NULL when
+ * memory is out. */
+const char *fb_namespace_create(fb_namespace *names, const char *candidate);
+
+/* Takes over a name that exists, whatever it is, as if it had been created here: it is used, and its number is where counting
+ * for its base goes on. Adopt existing names in their order. False when memory is out. */
+bool fb_namespace_adopt(fb_namespace *names, const char *name);
+
+/* Marks a name as used and leaves the counting alone. False when memory is out. */
+bool fb_namespace_reserve(fb_namespace *names, const char *name);
+
+bool fb_namespace_is_used(const fb_namespace *names, const char *name);
+
+/* Appends what torch.fx would call a new node before names are made unique (Graph._target_to_str): the last part of a
+ * function's qualified name (`add.Tensor` for `torch.ops.aten.add.Tensor`), else the target without the underscores of
+ * `__len__`; in snake case. Hand it to fb_namespace_create. */
+void fb_candidate_name(fb_buffer *out, fb_opcode opcode, const char *target);
+
+#endif
