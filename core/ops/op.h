@@ -3,10 +3,87 @@
 #ifndef FB_OPS_OP_H
 #define FB_OPS_OP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-typedef uint16_t fb_op; /* FB_OP_… from ops.def; 0 = FB_OP_UNKNOWN */
+typedef uint16_t fb_op; /* one of FB_OP_…, perhaps with FB_OP_IN_PLACE; 0 = FB_OP_UNKNOWN */
+
+enum {
+    FB_OP_UNKNOWN = 0,
+#define FB_OP_ROW(id, ...) FB_OP_##id,
+#include "core/ops/ops.def"
+#undef FB_OP_ROW
+    FB_OP_COUNT,
+    /* Added to an operator that was spelled in place: `add_`, `aten.add_.Tensor`, `operator.iadd`. So FB_OP_ADD means the pure
+     * addition only, and the in-place one is FB_OP_ADD | FB_OP_IN_PLACE with the same fact sheet. */
+    FB_OP_IN_PLACE = 0x8000,
+};
+
+/* What is true of every call of an operator, whatever its arguments are. Effects of one call: fb_op_effects in view.h. */
+enum {
+    FB_FACT_ELEMENTWISE = 1 << 0,  /* element i of the result depends on element i of the (broadcast) inputs alone */
+    FB_FACT_COMMUTATIVE = 1 << 1,  /* the first two arguments may be exchanged */
+    FB_FACT_ALIASES = 1 << 2,      /* the result may share memory with the first argument */
+    FB_FACT_ALIASES_ALL = 1 << 3,  /* … with any argument */
+    FB_FACT_MUTATES = 1 << 4,      /* writes into the first argument */
+    FB_FACT_HAS_IN_PLACE = 1 << 5, /* the names with a final underscore exist as well: write into the first and return it */
+    FB_FACT_RANDOM = 1 << 6,       /* draws random numbers, or gives memory as it was found (empty) */
+    FB_FACT_RANDOM_IN_TRAINING = 1 << 7,
+    FB_FACT_MUTATES_IN_TRAINING = 1 << 8,      /* updates running statistics */
+    FB_FACT_EFFECT = 1 << 9,                   /* any other effect: an assertion, a switch of mode */
+    FB_FACT_NUMBER = 1 << 10,                  /* gives a Python value that is no tensor: a size, a bool, a dtype, a shape */
+    FB_FACT_MAYBE_NUMBER = 1 << 11,            /* Python arithmetic: gives a number when every input is one */
+    FB_FACT_NUMBER_WITHOUT_ARGUMENT = 1 << 12, /* … when it has no argument but self: x.type() */
+};
+
+typedef enum fb_shape_rule {
+    FB_SHAPE_UNKNOWN = 0,
+#define FB_SHAPE_RULE(id, function) FB_SHAPE_##id,
+#include "core/ops/shapes.def"
+#undef FB_SHAPE_RULE
+} fb_shape_rule;
+
+typedef enum fb_dtype_rule {
+    FB_DTYPE_RULE_UNKNOWN = 0,
+    FB_DTYPE_RULE_SAME,     /* that of the first argument */
+    FB_DTYPE_RULE_OTHER,    /* that of the second */
+    FB_DTYPE_RULE_WEIGHT,   /* that of the weight */
+    FB_DTYPE_RULE_PROMOTE,  /* torch's type promotion of all inputs */
+    FB_DTYPE_RULE_FLOAT,    /* … and integers become float32 */
+    FB_DTYPE_RULE_SUM,      /* the argument `dtype`, or that of the first argument where integers become int64 */
+    FB_DTYPE_RULE_LIKE,     /* the argument `dtype`, or that of the first argument */
+    FB_DTYPE_RULE_ARGUMENT, /* the argument `dtype`, or float32 */
+    FB_DTYPE_RULE_FULL,     /* the argument `dtype`, or that of the fill value */
+    FB_DTYPE_RULE_CAST,     /* any argument that is a dtype, or that of the first argument when nothing else can be one */
+    FB_DTYPE_RULE_OWN,      /* the shape rule gives it */
+    FB_DTYPE_RULE_BOOL,
+    FB_DTYPE_RULE_INT32,
+    FB_DTYPE_RULE_INT64,
+    FB_DTYPE_RULE_FLOAT16,
+    FB_DTYPE_RULE_BFLOAT16,
+    FB_DTYPE_RULE_FLOAT32,
+    FB_DTYPE_RULE_FLOAT64,
+} fb_dtype_rule;
+
+typedef struct fb_op_facts {
+    const char *id;         /* "LINEAR" */
+    const char *names;      /* base names separated by spaces, see ops.def */
+    const char *parameters; /* "input,weight,bias": names by position; a method's self is the first */
+    const char *native;     /* parameters of torch.x and torch.ops.aten.x where they differ, or NULL */
+    const char *method;     /* parameters of the method where they differ, or NULL */
+    const char *forward;    /* parameters of the module's forward(), or NULL for "input" */
+    const char *aten;       /* ATen overloads, or NULL for "default" */
+    const char *functions;  /* further function targets, or NULL */
+    const char *in_place;   /* further function targets that write into their first argument, or NULL */
+    const char *modules;    /* types in torch.nn, or NULL */
+    uint16_t flags;         /* FB_FACT_… */
+    uint8_t shape;          /* fb_shape_rule */
+    uint8_t dtype;          /* fb_dtype_rule */
+} fb_op_facts;
+
+/* The fact sheet; that of FB_OP_UNKNOWN has no flags, no parameters and no rules. FB_OP_IN_PLACE is ignored. */
+const fb_op_facts *fb_op_facts_of(fb_op op);
 
 /* Meaning of a call_function target ("torch.nn.functional.linear"), of a method name ("view") and of a module's type
  * ("torch.nn.Linear"); FB_OP_UNKNOWN when no row has that spelling. */

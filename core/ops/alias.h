@@ -1,0 +1,23 @@
+/* Which values of the main program may share memory, and when that memory is written. Built once, in O((nodes + edges) α).
+ *
+ * Conservative: an operator without a row in ops.def (a call that enters a nested program too) aliases all its inputs and
+ * outputs and writes to them all. Distinct placeholders are taken not to alias, as PyTorch's tracers do.
+ */
+#ifndef FB_OPS_ALIAS_H
+#define FB_OPS_ALIAS_H
+
+#include "core/graph/graph.h"
+
+typedef struct fb_alias fb_alias;
+
+fb_alias *fb_alias_new(const fb_graph *graph); /* NULL when memory is out */
+void fb_alias_free(fb_alias *analysis);
+
+bool fb_may_alias(const fb_alias *analysis, fb_node a, fb_node b);
+/* Is the memory of `value` written by a node whose ordinal is > after and < before? O(log). Ordinals as of fb_alias_new. */
+bool fb_mutated_between(const fb_alias *analysis, fb_node value, uint32_t after, uint32_t before);
+/* Is it ever written? And the same for a tensor's own memory (through get_attr, or by a module in training). */
+bool fb_is_mutated(const fb_alias *analysis, fb_node value);
+bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
+
+#endif

@@ -1,0 +1,31 @@
+/* Shape and dtype of a node's result, from the meta of its inputs and the rules of ops.def. */
+#ifndef FB_OPS_INFER_H
+#define FB_OPS_INFER_H
+
+#include "core/graph/graph.h"
+
+#define FB_MAX_RANK 32 /* of what is inferred; results of more dimensions are unknown */
+
+/* One size: a number, or a symbolic one such as "s0" (then `size` is -1). */
+typedef struct fb_dim {
+    int64_t size;
+    fb_symbol symbol;
+} fb_dim;
+
+typedef struct fb_shape_result {
+    fb_dtype dtype; /* FB_DTYPE_UNKNOWN = unknown */
+    int rank;       /* -1 = the shape is unknown */
+    fb_dim sizes[FB_MAX_RANK];
+} fb_shape_result;
+
+/* True when the result is one tensor and its shape, its dtype or both are known. Never looks at the node's own meta. Symbolic
+ * sizes pass through where equal; anything that would need arithmetic on them is unknown. */
+bool fb_infer(const fb_graph *graph, fb_node node, fb_shape_result *result);
+
+/* Meta of a node or of a tensor as a result; false when neither is known. */
+bool fb_recorded_shape(const fb_graph *graph, fb_node node, fb_shape_result *result);
+
+/* The shape as a value for meta.shape; none when it is unknown (or memory is out). */
+fb_value fb_make_result_shape(fb_graph *graph, const fb_shape_result *result);
+
+#endif

@@ -1,0 +1,13 @@
+/* Facts about module types: which parameters and buffers a type has, and how their shapes follow from its config with
+ * PyTorch's defaults. The facts are rows of modules.def. */
+#ifndef FB_OPS_MODULE_H
+#define FB_OPS_MODULE_H
+
+#include "core/graph/graph.h"
+
+/* Reports (code "config-contradicts-tensor") every disagreement between a module's config and its parameters and buffers, and
+ * config values that no module of the type can have. Types without a row are not checked, nor is what depends on a member that
+ * is absent and has no default. `pointer` is the module's JSON Pointer ("/modules/3"). */
+void fb_module_check(const fb_graph *graph, fb_module module, fb_errors *errors, const char *pointer);
+
+#endif

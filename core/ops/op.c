@@ -1,0 +1,117 @@
+/* The operator table as data, and the search in it. */
+#include "core/ops/op.h"
+
+#include <string.h>
+
+/* Short words for the rows of ops.def. */
+enum {
+    ELEMENTWISE = FB_FACT_ELEMENTWISE,
+    COMMUTATIVE = FB_FACT_COMMUTATIVE,
+    ALIASES = FB_FACT_ALIASES,
+    ALIASES_ALL = FB_FACT_ALIASES_ALL,
+    MUTATES = FB_FACT_MUTATES,
+    HAS_IN_PLACE = FB_FACT_HAS_IN_PLACE,
+    RANDOM = FB_FACT_RANDOM,
+    RANDOM_IN_TRAINING = FB_FACT_RANDOM_IN_TRAINING,
+    MUTATES_IN_TRAINING = FB_FACT_MUTATES_IN_TRAINING,
+    EFFECT = FB_FACT_EFFECT,
+    NUMBER = FB_FACT_NUMBER,
+    MAYBE_NUMBER = FB_FACT_MAYBE_NUMBER,
+    NUMBER_WITHOUT_ARGUMENT = FB_FACT_NUMBER_WITHOUT_ARGUMENT,
+};
+#define NATIVE(text) .native = text
+#define METHOD(text) .method = text
+#define FORWARD(text) .forward = text
+#define ATEN(text) .aten = text
+#define FUNCTIONS(text) .functions = text
+#define IN_PLACE(text) .in_place = text
+#define MODULES(text) .modules = text
+#define FLAGS(bits) .flags = (bits)
+#define RULES(shape_rule, dtype_rule) .shape = FB_SHAPE_##shape_rule, .dtype = FB_DTYPE_RULE_##dtype_rule
+#define FB_OP_ROW(name, names_text, ...) [FB_OP_##name] = {#name, names_text, FB_OP_ROW_REST(__VA_ARGS__)},
+#define FB_OP_ROW_REST(...) .parameters = __VA_ARGS__
+
+static const fb_op_facts table[FB_OP_COUNT] = {
+    [FB_OP_UNKNOWN] = {.id = "UNKNOWN", .names = "", .parameters = ""},
+#include "core/ops/ops.def"
+};
+
+const fb_op_facts *fb_op_facts_of(fb_op op) {
+    unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
+    return &table[row < FB_OP_COUNT ? row : FB_OP_UNKNOWN];
+}
+
+/* Is `word` one of the words of `list`, which are separated by single spaces? */
+static bool has_word(const char *list, const char *word, size_t length) {
+    if (!list) return false;
+    while (*list) {
+        size_t size = strcspn(list, " ");
+        if (size == length && memcmp(list, word, length) == 0) return true;
+        list += size + (list[size] == ' ');
+    }
+    return false;
+}
+
+static fb_op find_name(const char *name, size_t length, const char *overload, size_t overload_length) {
+    if (length == 0) return FB_OP_UNKNOWN;
+    for (fb_op op = 1; op < FB_OP_COUNT; op++) {
+        if (!has_word(table[op].names, name, length)) continue;
+        if (!overload || has_word(table[op].aten ? table[op].aten : "default", overload, overload_length)) return op;
+    }
+    return FB_OP_UNKNOWN;
+}
+
+/* By base name, as it is and then without a final underscore. A double one belongs to Python (`__and__`). */
+static fb_op find_spelling(const char *name, size_t length, const char *overload, size_t overload_length) {
+    fb_op op = find_name(name, length, overload, overload_length);
+    if (op || length < 2 || name[length - 1] != '_' || name[length - 2] == '_') return op;
+    op = find_name(name, length - 1, overload, overload_length);
+    return table[op].flags & FB_FACT_HAS_IN_PLACE ? (fb_op)(op | FB_OP_IN_PLACE) : FB_OP_UNKNOWN;
+}
+
+static bool skip_prefix(const char **text, size_t *length, const char *prefix) {
+    size_t size = strlen(prefix);
+    if (*length <= size || memcmp(*text, prefix, size) != 0) return false;
+    *text += size;
+    *length -= size;
+    return true;
+}
+
+static fb_op find_target(const char *target, size_t length) {
+    for (fb_op op = 1; op < FB_OP_COUNT; op++) {
+        if (has_word(table[op].functions, target, length)) return op;
+        if (has_word(table[op].in_place, target, length)) return (fb_op)(op | FB_OP_IN_PLACE);
+    }
+    return FB_OP_UNKNOWN;
+}
+
+fb_op fb_op_of_function(const char *target, size_t length) {
+    fb_op op = find_target(target, length);
+    if (op) return op;
+    const char *name = target;
+    size_t rest = length;
+    if (skip_prefix(&name, &rest, "torch.ops.aten.")) {
+        const char *dot = memchr(name, '.', rest);
+        if (!dot) return FB_OP_UNKNOWN;
+        size_t size = (size_t)(dot - name);
+        return find_spelling(name, size, dot + 1, rest - size - 1);
+    }
+    if (!skip_prefix(&name, &rest, "torch.nn.functional.") && !skip_prefix(&name, &rest, "torch._C._nn.") &&
+        !skip_prefix(&name, &rest, "torch.special.") && !skip_prefix(&name, &rest, "torch.Tensor.") &&
+        !skip_prefix(&name, &rest, "torch.")) {
+        return FB_OP_UNKNOWN;
+    }
+    return find_spelling(name, rest, NULL, 0); /* a further dot is in no base name */
+}
+
+fb_op fb_op_of_method(const char *name, size_t length) {
+    return find_spelling(name, length, NULL, 0);
+}
+
+fb_op fb_op_of_module(const char *type, size_t length) {
+    if (!skip_prefix(&type, &length, "torch.nn.")) return FB_OP_UNKNOWN;
+    for (fb_op op = 1; op < FB_OP_COUNT; op++) {
+        if (has_word(table[op].modules, type, length)) return op;
+    }
+    return FB_OP_UNKNOWN;
+}

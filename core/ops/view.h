@@ -1,0 +1,121 @@
+/* Operator views: what a node computes, by meaning instead of by spelling. Passes ask here and hold no lists of names.
+ *
+ * A view is filled only when every member of it is certain; a node that is spelled in a way the view does not know (another
+ * dialect, a weight computed in the graph, *args) gives false. All functions read only.
+ */
+#ifndef FB_OPS_VIEW_H
+#define FB_OPS_VIEW_H
+
+#include "core/graph/graph.h"
+#include "core/ops/op.h"
+
+/* The operator of a call_function, call_method or call_module (then that of the module's type); FB_OP_UNKNOWN for others. */
+fb_op fb_node_op(const fb_graph *graph, fb_node node);
+bool fb_op_is(const fb_graph *graph, fb_node node, fb_op op);
+fb_op fb_module_op(const fb_graph *graph, fb_module module);
+
+/* ---- arguments by name -------------------------------------------------------------------------------------------------- */
+
+/* Where an argument stands, so that a rewrite can exchange just that one. */
+typedef struct fb_argument_place {
+    bool is_keyword;
+    size_t index;        /* args[index] when not a keyword */
+    const char *keyword; /* the keyword as the node spells it; valid while the graph lives */
+} fb_argument_place;
+
+/* The argument of a parameter, by position or keyword, as ops.def names it; none when it is not given. For call_module the
+ * names are those of forward(); for call_method self is the first parameter. "input" also finds the keyword `self`. */
+fb_value fb_call_argument(const fb_graph *graph, fb_node node, const char *parameter);
+bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *parameter, fb_argument_place *place);
+/* The node that the argument is, or none. */
+fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter);
+/* True when the node has exactly one argument in args and kwargs together, and it is the parameter. */
+bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter);
+
+/* ---- effects ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct fb_effects {
+    bool is_unknown;    /* no row in ops.def (or an `out` argument): everything below is true */
+    bool mutates_input; /* writes into its first argument; an unknown one into any argument */
+    bool is_random;
+    bool may_alias_input; /* the result may share memory with the first argument; of an unknown one with any */
+    bool mutates_module;  /* call_module: writes into the module's own buffers (BatchNorm in training) */
+    bool has_effect;      /* any other effect: assertions, switches of autograd mode; never removed or moved */
+} fb_effects;
+
+fb_effects fb_op_effects(const fb_graph *graph, fb_node node);
+/* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
+bool fb_op_is_pure(const fb_graph *graph, fb_node node);
+
+/* The result is a Python number or another value that is no tensor: a size, a dtype, arithmetic on sizes. False when that is
+ * not certain. */
+bool fb_is_python_number(const fb_graph *graph, fb_node node);
+
+/* ---- modules ------------------------------------------------------------------------------------------------------------ */
+
+/* The type's last part begins or ends with "Linear" and it is not exactly torch.nn.Linear: a subclass or a look-alike, whose
+ * forward() may compute anything. */
+bool fb_module_is_linear_like(const fb_graph *graph, fb_module module);
+/* An int, a number or a bool of the config, or the default when it is absent. False when it is there with another type. */
+bool fb_config_int(const fb_graph *graph, fb_module module, const char *key, int64_t fallback, int64_t *out);
+bool fb_config_number(const fb_graph *graph, fb_module module, const char *key, double fallback, double *out);
+bool fb_config_bool(const fb_graph *graph, fb_module module, const char *key, bool fallback, bool *out);
+
+/* ---- views -------------------------------------------------------------------------------------------------------------- */
+
+/* torch.nn.Linear: input (…, in_features), weight (out_features, in_features), bias (out_features) or none. */
+typedef struct fb_linear {
+    fb_node node, input;
+    fb_argument_place input_place;
+    fb_module module;
+    fb_tensor weight, bias; /* bias none = without */
+    int64_t in_features, out_features;
+    fb_dtype dtype; /* of the weight */
+    bool training;
+} fb_linear;
+bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear);
+/* The same without a call: input none. */
+bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *linear);
+
+/* torch.nn.Conv1d, Conv2d, Conv3d: weight (out_channels, in_channels / groups, *kernel). */
+typedef struct fb_conv {
+    fb_node node, input;
+    fb_argument_place input_place;
+    fb_module module;
+    fb_tensor weight, bias;
+    int spatial; /* 1, 2 or 3 */
+    int64_t in_channels, out_channels, groups;
+    fb_dtype dtype;
+    bool training;
+} fb_conv;
+bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv);
+bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv);
+
+/* torch.nn.BatchNorm1d, 2d, 3d: (x - running_mean) / sqrt(running_var + eps) * weight + bias. */
+typedef struct fb_batch_norm {
+    fb_node node, input;
+    fb_argument_place input_place;
+    fb_module module;
+    fb_tensor weight, bias;              /* none = affine=False: 1 and 0 */
+    fb_tensor running_mean, running_var; /* none = batch statistics are used */
+    int spatial;                         /* 1, 2 or 3; BatchNorm1d takes (N, C) as well as (N, C, L) */
+    int64_t num_features;
+    fb_value eps;      /* as the config spells it; none = PyTorch's default */
+    double eps_number; /* 1e-5 when absent */
+    bool training;
+} fb_batch_norm;
+bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);
+bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_norm *norm);
+
+/* operator.truediv, torch.div, torch.true_divide and method div: a division, by whatever. */
+typedef enum fb_division_form { FB_DIVISION_OPERATOR, FB_DIVISION_FUNCTION, FB_DIVISION_METHOD } fb_division_form;
+typedef struct fb_division {
+    fb_node node;
+    fb_division_form form;
+    fb_value numerator, divisor; /* always given */
+    fb_argument_place numerator_place, divisor_place;
+    fb_value rounding_mode; /* none = not given; may be FB_NONE */
+} fb_division;
+bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division);
+
+#endif
