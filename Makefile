@@ -38,6 +38,20 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
+# The store's migrations, as C arrays in the order of their names.
+MIGRATIONS := $(sort $(wildcard schema/sql/*.sql))
+$(BUILD)/generated/migrations.inc: $(MIGRATIONS)
+	@mkdir -p $(@D)
+	@for file in $^; do \
+	    printf '/* %s */ static const char migration_%s[] = {\n' "$$file" "$$(basename $$file .sql)"; \
+	    od -An -v -tx1 $$file | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'; \
+	done >$@.part
+	@{ echo 'static const char *const migrations[] = {'; \
+	   for file in $^; do echo "migration_$$(basename $$file .sql),"; done; echo '};'; } >>$@.part
+	@mv $@.part $@
+$(BUILD)/server/store/migrate.o: $(BUILD)/generated/migrations.inc
+$(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
+
 $(BUILD)/tests/unit/test_%: $(BUILD)/tests/unit/test_%.o $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
 	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt
 

@@ -1,0 +1,185 @@
+/* Answers to requests with an Idempotency-Key: stored with what the request changed, so that a repetition is answered from
+ * here, and noted in memory while the first request runs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/map.h"
+#include "server/store/internal.h"
+
+#define DELETE_AT_ONCE 1000 /* old answers, so that other writes do not wait long */
+
+/* ---- requests that run ---- */
+
+typedef struct fb_request {
+    struct fb_request *next;
+    const char *scope, *key, *digest; /* in `text` */
+    char text[];
+} fb_request;
+
+static fb_request **bucket_of(fb_requests *requests, const char *scope, const char *key) {
+    uint64_t hash = fb_hash(key, strlen(key), fb_hash(scope, strlen(scope), 0));
+    return &requests->buckets[hash % FB_REQUEST_BUCKETS];
+}
+
+/* The place of the request in its bucket: what points to it, or to NULL. With the mutex held. */
+static fb_request **find_request(fb_requests *requests, const char *scope, const char *key) {
+    fb_request **place = bucket_of(requests, scope, key);
+    while (*place && (strcmp((*place)->scope, scope) != 0 || strcmp((*place)->key, key) != 0)) place = &(*place)->next;
+    return place;
+}
+
+static fb_request *new_request(const char *scope, const char *key, const char *digest) {
+    size_t scope_size = strlen(scope) + 1, key_size = strlen(key) + 1, digest_size = strlen(digest) + 1;
+    fb_request *request = malloc(sizeof *request + scope_size + key_size + digest_size);
+    if (!request) return NULL;
+    request->next = NULL;
+    request->scope = memcpy(request->text, scope, scope_size);
+    request->key = memcpy(request->text + scope_size, key, key_size);
+    request->digest = memcpy(request->text + scope_size + key_size, digest, digest_size);
+    return request;
+}
+
+/* Notes the request, unless one with its key runs. */
+static fb_status note_request(fb_requests *requests, const char *scope, const char *key, const char *digest,
+                              fb_store_repeat *repeat, fb_error *error) {
+    fb_status status = FB_OK;
+    pthread_mutex_lock(&requests->mutex);
+    fb_request **place = find_request(requests, scope, key);
+    if (*place) {
+        *repeat = strcmp((*place)->digest, digest) == 0 ? FB_STILL_RUNNING : FB_ANOTHER_REQUEST;
+    } else {
+        *place = new_request(scope, key, digest);
+        if (*place) *repeat = FB_FIRST_REQUEST;
+        else status = fb_fail_memory(error);
+    }
+    pthread_mutex_unlock(&requests->mutex);
+    return status;
+}
+
+void fb_store_end_request(fb_store *store, const char *scope, const char *key) {
+    fb_requests *requests = &store->requests;
+    pthread_mutex_lock(&requests->mutex);
+    fb_request **place = find_request(requests, scope, key);
+    fb_request *ended = *place;
+    if (ended) *place = ended->next;
+    pthread_mutex_unlock(&requests->mutex);
+    free(ended);
+}
+
+void fb_requests_free(fb_requests *requests) {
+    for (size_t i = 0; i < FB_REQUEST_BUCKETS; i++)
+        for (fb_request *request = requests->buckets[i], *next; request; request = next) {
+            next = request->next;
+            free(request);
+        }
+}
+
+/* ---- stored answers ---- */
+
+fb_status fb_pack_answer(fb_store *store, const fb_store_answer *answer, fb_packed_answer *packed, fb_error *error) {
+    *packed = (fb_packed_answer){.answer = answer, .created = store->config.now_ms()};
+    if (!answer || !answer->body) return FB_OK;
+    return fb_frame_pack(answer->body, answer->body_size, store->config.compression_level, &packed->frame, &packed->frame_size,
+                         error);
+}
+
+void fb_packed_answer_free(fb_packed_answer *packed) {
+    free(packed->frame);
+}
+
+fb_status fb_write_answer(fb_connection *connection, const fb_packed_answer *packed, fb_error *error) {
+    const fb_store_answer *answer = packed->answer;
+    if (!answer) return FB_OK;
+    /* What may be there is too old: otherwise the request would not have run. */
+    fb_query insert =
+        fb_query_begin(connection,
+                       "INSERT OR REPLACE INTO answers (scope, idempotency_key, request_digest, status, location, "
+                       "body_size, body, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                       error);
+    fb_bind_text(&insert, answer->scope);
+    fb_bind_text(&insert, answer->key);
+    fb_bind_text(&insert, answer->request_digest);
+    fb_bind_int(&insert, answer->status);
+    fb_bind_text(&insert, answer->location);
+    fb_bind_int(&insert, answer->body ? (int64_t)answer->body_size : 0);
+    fb_bind_bytes(&insert, packed->frame, packed->frame_size);
+    fb_bind_int(&insert, packed->created);
+    return fb_query_run(&insert);
+}
+
+static fb_status read_body(fb_query *query, fb_store_answer *answer) {
+    size_t frame_size = 0, size = (size_t)fb_column_int(query, 3);
+    const void *frame = fb_column_bytes(query, 4, &frame_size);
+    char *body = NULL;
+    fb_status status = query->status ? query->status : fb_frame_unpack(frame, frame_size, size, &body, query->error);
+    char *kept = status ? NULL : fb_memory_take(&answer->memory, size + 1);
+    if (!status && !kept) status = fb_fail_memory(query->error);
+    if (!status) {
+        memcpy(kept, body, size);
+        answer->body = kept;
+        answer->body_size = size;
+    }
+    free(body);
+    return status;
+}
+
+/* Writes *answer, whose `scope` is NULL when there is none. */
+static fb_status read_answer(fb_store *store, const char *scope, const char *key, fb_store_answer *answer, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT request_digest, status, location, body_size, body FROM answers "
+                                    "WHERE scope = ? AND idempotency_key = ? AND created > ?",
+                                    error);
+    fb_bind_text(&query, scope);
+    fb_bind_text(&query, key);
+    fb_bind_int(&query, store->config.now_ms() - store->config.answer_lifetime_ms);
+    if (fb_query_row(&query)) {
+        answer->request_digest = fb_copy_column(&query, 0, &answer->memory, &query.status);
+        answer->status = (int)fb_column_int(&query, 1);
+        if (!fb_column_is_null(&query, 2)) answer->location = fb_copy_column(&query, 2, &answer->memory, &query.status);
+        if (!query.status && !fb_column_is_null(&query, 4)) query.status = read_body(&query, answer);
+        answer->scope = fb_memory_text(&answer->memory, scope);
+        answer->key = fb_memory_text(&answer->memory, key);
+        if (!query.status && (!answer->scope || !answer->key)) query.status = fb_fail_memory(error);
+    }
+    status = fb_query_end(&query);
+    fb_readers_give_back(&store->readers, connection);
+    return status;
+}
+
+fb_status fb_store_begin_request(fb_store *store, const char *scope, const char *key, const char *request_digest,
+                                 fb_store_repeat *repeat, fb_store_answer *answer, fb_error *error) {
+    fb_store_repeat what = FB_FIRST_REQUEST;
+    fb_store_answer found = {0};
+    /* Noted before the store is read, so that of two equal requests one waits for the other, whatever their order. */
+    fb_status status = note_request(&store->requests, scope, key, request_digest, &what, error);
+    if (status) return status;
+    if (what == FB_FIRST_REQUEST) {
+        status = read_answer(store, scope, key, &found, error);
+        if (!status && found.scope) what = strcmp(found.request_digest, request_digest) == 0 ? FB_REPEATED : FB_ANOTHER_REQUEST;
+        if (status || found.scope) fb_store_end_request(store, scope, key);
+    }
+    if (status || what != FB_REPEATED) fb_store_answer_free(&found);
+    if (status) return status;
+    if (what == FB_REPEATED) *answer = found;
+    *repeat = what;
+    return FB_OK;
+}
+
+void fb_store_answer_free(fb_store_answer *answer) {
+    fb_memory_free(answer->memory);
+    *answer = (fb_store_answer){0};
+}
+
+fb_status fb_delete_old_answers(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    const fb_store *store = argument;
+    fb_query query = fb_query_begin(
+        connection, "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE created <= ? ORDER BY created LIMIT ?)",
+        error);
+    fb_bind_int(&query, store->config.now_ms() - store->config.answer_lifetime_ms);
+    fb_bind_int(&query, DELETE_AT_ONCE);
+    return fb_query_run(&query);
+}

@@ -1,0 +1,183 @@
+/* Graphs and their marks. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/internal.h"
+#include "server/store/walk.h"
+
+fb_status fb_fail_unknown_graph(fb_error *error, const char *id) {
+    return fb_fail(error, FB_NOT_FOUND, "unknown-graph", NULL, "there is no graph %s", id);
+}
+
+fb_status fb_find_graph(fb_connection *connection, const char *id, int64_t *key, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT key FROM graphs WHERE id = ?", error);
+    fb_bind_text(&query, id);
+    return fb_read_key(&query, key);
+}
+
+const char *fb_copy_column(fb_query *query, int column, fb_store_memory **memory, fb_status *status) {
+    const char *copy = fb_memory_text(memory, fb_column_text(query, column));
+    if (!copy && !*status) *status = fb_fail_memory(query->error);
+    return copy;
+}
+
+/* ---- signatures ---- */
+
+fb_status fb_find_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT id FROM signatures WHERE text = ?", error);
+    fb_bind_text(&query, text);
+    return fb_read_key(&query, id);
+}
+
+fb_status fb_add_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error) {
+    int64_t found = 0;
+    fb_status status = fb_find_signature(connection, text, &found, error);
+    if (!status && !found) {
+        fb_query insert = fb_query_begin(connection, "INSERT INTO signatures (text) VALUES (?)", error);
+        fb_bind_text(&insert, text);
+        status = fb_query_run(&insert);
+        found = sqlite3_last_insert_rowid(connection->handle);
+    }
+    if (!status) *id = found;
+    return status;
+}
+
+/* ---- put ---- */
+
+fb_status fb_pack_graphs(fb_store *store, const fb_store_graph *graphs, size_t count, fb_packed_graph *packed,
+                         fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = count ? fb_readers_take(&store->readers, &connection, error) : FB_OK;
+    for (size_t i = 0; i < count; i++) {
+        int64_t key = 0;
+        packed[i] =
+            (fb_packed_graph){.graph = &graphs[i], .level = store->config.compression_level, .created = store->config.now_ms()};
+        if (!status) status = fb_find_graph(connection, graphs[i].id, &key, error);
+        packed[i].is_new = key == 0;
+    }
+    if (connection) fb_readers_give_back(&store->readers, connection);
+    for (size_t i = 0; i < count && !status; i++)
+        if (packed[i].is_new)
+            status = fb_frame_pack(graphs[i].document, graphs[i].size, store->config.compression_level, &packed[i].frame,
+                                   &packed[i].frame_size, error);
+    return status;
+}
+
+void fb_packed_graphs_free(fb_packed_graph *packed, size_t count) {
+    for (size_t i = 0; i < count; i++) free(packed[i].frame);
+}
+
+static fb_status write_marks(fb_connection *connection, const fb_store_graph *graph, int64_t key, fb_error *error) {
+    int64_t id = 0;
+    const char *last = NULL; /* marks of one signature tend to come together */
+    fb_query insert =
+        fb_query_begin(connection, "INSERT OR IGNORE INTO node_signatures (graph, signature, node) VALUES (?, ?, ?)", error);
+    for (size_t i = 0; i < graph->mark_count && !insert.status; i++) {
+        const fb_store_mark *mark = &graph->marks[i];
+        if (!last || strcmp(last, mark->signature) != 0)
+            insert.status = fb_add_signature(connection, mark->signature, &id, error);
+        last = mark->signature;
+        fb_bind_int(&insert, key);
+        fb_bind_int(&insert, id);
+        fb_bind_int(&insert, mark->node);
+        fb_query_row(&insert);
+        fb_query_again(&insert);
+    }
+    return fb_query_end(&insert);
+}
+
+fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_totals *added, fb_error *error) {
+    const fb_store_graph *graph = packed->graph;
+    int64_t key = 0;
+    fb_status status = fb_find_graph(connection, graph->id, &key, error);
+    packed->is_new = !status && key == 0;
+    if (!packed->is_new) return status;
+    if (!packed->frame) /* it was known a moment ago, and has been deleted since */
+        status = fb_frame_pack(graph->document, graph->size, packed->level, &packed->frame, &packed->frame_size, error);
+    if (status) return status;
+    fb_query insert = fb_query_begin(
+        connection, "INSERT INTO graphs (id, structure, name, nodes, size, created, document) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        error);
+    fb_bind_text(&insert, graph->id);
+    fb_bind_text(&insert, graph->structure);
+    fb_bind_text(&insert, graph->name);
+    fb_bind_int(&insert, graph->node_count);
+    fb_bind_int(&insert, (int64_t)graph->size);
+    fb_bind_int(&insert, packed->created);
+    fb_bind_bytes(&insert, packed->frame, packed->frame_size);
+    status = fb_query_run(&insert);
+    if (!status) status = write_marks(connection, graph, sqlite3_last_insert_rowid(connection->handle), error);
+    if (!status) added->graphs++;
+    return status;
+}
+
+typedef struct put_graph {
+    fb_packed_graph graph;
+    fb_packed_answer answer;
+} put_graph;
+
+static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    put_graph *put = argument;
+    fb_status status = fb_write_graph(connection, &put->graph, added, error);
+    return status ? status : fb_write_answer(connection, &put->answer, error);
+}
+
+fb_status fb_store_put_graph(fb_store *store, const fb_store_graph *graph, const fb_store_answer *answer, bool *is_new,
+                             fb_error *error) {
+    put_graph put = {0};
+    fb_status status = fb_pack_graphs(store, graph, 1, &put.graph, error);
+    if (!status) status = fb_pack_answer(store, answer, &put.answer, error);
+    if (!status && (put.graph.is_new || answer)) status = fb_writer_run(&store->writer, write_put, &put, error);
+    if (!status && is_new) *is_new = put.graph.is_new;
+    fb_packed_graphs_free(&put.graph, 1);
+    fb_packed_answer_free(&put.answer);
+    return status;
+}
+
+/* ---- delete ---- */
+
+typedef struct delete_graph {
+    const char *id;
+    fb_store_users users;
+} delete_graph;
+
+static fb_status find_users(fb_connection *connection, int64_t key, fb_store_users *users, fb_error *error) {
+    int64_t total = 0;
+    fb_query count = fb_query_begin(connection, "SELECT count(*) FROM runs WHERE source = ?1 OR result = ?1", error);
+    fb_bind_int(&count, key);
+    fb_status status = fb_read_key(&count, &total);
+    if (status) return status;
+    users->total = (uint64_t)total;
+    fb_query query =
+        fb_query_begin(connection, "SELECT id FROM runs WHERE source = ?1 OR result = ?1 ORDER BY key DESC LIMIT ?2", error);
+    fb_bind_int(&query, key);
+    fb_bind_int(&query, FB_USERS_MAX);
+    while (fb_query_row(&query)) snprintf(users->runs[users->count++], sizeof users->runs[0], "%s", fb_column_text(&query, 0));
+    return fb_query_end(&query);
+}
+
+static fb_status write_delete(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    delete_graph *delete = argument;
+    int64_t key = 0;
+    delete->users = (fb_store_users){0};
+    fb_status status = fb_find_graph(connection, delete->id, &key, error);
+    if (!status && !key) return fb_fail_unknown_graph(error, delete->id);
+    if (!status) status = find_users(connection, key, &delete->users, error);
+    if (status) return status;
+    if (delete->users.total)
+        return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu run(s) need graph %s",
+                       (unsigned long long)delete->users.total, delete->id);
+    fb_query query = fb_query_begin(connection, "DELETE FROM graphs WHERE key = ?", error);
+    fb_bind_int(&query, key);
+    status = fb_query_run(&query);
+    if (!status) added->graphs--;
+    return status;
+}
+
+fb_status fb_store_delete_graph(fb_store *store, const char *id, fb_store_users *users, fb_error *error) {
+    delete_graph delete = {.id = id};
+    fb_status status = fb_writer_run(&store->writer, write_delete, &delete, error);
+    if (users) *users = delete.users;
+    return status;
+}

@@ -1,0 +1,84 @@
+/* What the files of the store share. */
+#ifndef FB_STORE_INTERNAL_H
+#define FB_STORE_INTERNAL_H
+
+#include "server/store/frame.h"
+#include "server/store/memory.h"
+#include "server/store/readers.h"
+#include "server/store/sql.h"
+#include "server/store/store.h"
+#include "server/store/ulid.h"
+#include "server/store/writer.h"
+
+#define FB_REQUEST_BUCKETS 256
+
+/* The requests with an Idempotency-Key that are being answered. */
+typedef struct fb_requests {
+    pthread_mutex_t mutex;
+    struct fb_request *buckets[FB_REQUEST_BUCKETS];
+} fb_requests;
+
+struct fb_store {
+    fb_store_config config; /* with the defaults filled in */
+    char *path;             /* of the database file */
+    char *log_path;         /* of its write-ahead log */
+    int lock;
+    fb_writer writer;
+    fb_readers readers;
+    fb_ulid_source ulids;
+    fb_requests requests;
+};
+
+/* ---- graphs ---- */
+
+/* A graph on its way to the writer. */
+typedef struct fb_packed_graph {
+    const fb_store_graph *graph;
+    int level;
+    int64_t created;
+    void *frame; /* NULL when the graph was known */
+    size_t frame_size;
+    bool is_new;
+} fb_packed_graph;
+
+/* Compresses on the caller's thread, unless the graph is known. Freed also after a failure. */
+fb_status fb_pack_graphs(fb_store *store, const fb_store_graph *graphs, size_t count, fb_packed_graph *packed, fb_error *error);
+void fb_packed_graphs_free(fb_packed_graph *packed, size_t count);
+/* On the writer: stores the graph if it is new. */
+fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_totals *added, fb_error *error);
+/* The key of a graph, 0 = unknown. */
+fb_status fb_find_graph(fb_connection *connection, const char *id, int64_t *key, fb_error *error);
+fb_status fb_fail_unknown_graph(fb_error *error, const char *id);
+
+/* The number of a signature: 0 = unknown, unless it is added (on the writer). */
+fb_status fb_find_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error);
+fb_status fb_add_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error);
+
+/* ---- runs ---- */
+
+/* The key of a run, 0 = unknown. */
+fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error);
+
+/* ---- answers ---- */
+
+typedef struct fb_packed_answer {
+    const fb_store_answer *answer; /* or NULL: then there is nothing to do */
+    int64_t created;
+    void *frame;
+    size_t frame_size;
+} fb_packed_answer;
+
+fb_status fb_pack_answer(fb_store *store, const fb_store_answer *answer, fb_packed_answer *packed, fb_error *error);
+void fb_packed_answer_free(fb_packed_answer *packed);
+fb_status fb_write_answer(fb_connection *connection, const fb_packed_answer *packed, fb_error *error);
+/* A fb_write_function; the argument is the store. Deletes some of the answers that are too old. */
+fb_status fb_delete_old_answers(fb_connection *connection, void *store, fb_totals *added, fb_error *error);
+void fb_requests_free(fb_requests *requests);
+
+/* A fb_query_end for a SELECT of one key: the first row's first column, or 0. */
+fb_status fb_read_key(fb_query *query, int64_t *key);
+
+/* A copy of column `column`; NULL, with the failure noted in *status, when memory is out. */
+const char *fb_copy_column(fb_query *query, int column, fb_store_memory **memory, fb_status *status);
+
+#endif

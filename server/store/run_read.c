@@ -1,0 +1,243 @@
+/* Reading and finding runs. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/store/internal.h"
+#include "server/store/walk.h"
+
+#define SIGNATURES_MAX 1000
+#define LABELS_MAX 16
+#define CONDITIONS_MAX (SIGNATURES_MAX + LABELS_MAX + 6)
+
+static fb_status count_rows(fb_connection *connection, const char *sql, int64_t run, size_t *count, fb_error *error) {
+    int64_t rows = 0;
+    fb_query query = fb_query_begin(connection, sql, error);
+    fb_bind_int(&query, run);
+    fb_status status = fb_read_key(&query, &rows);
+    *count = (size_t)rows;
+    return status;
+}
+
+static fb_status read_passes(fb_connection *connection, int64_t key, fb_store_memory **memory, fb_store_run *out,
+                             fb_error *error) {
+    size_t count = 0;
+    fb_status status = count_rows(connection, "SELECT count(*) FROM run_passes WHERE run = ?", key, &count, error);
+    if (status) return status;
+    fb_store_pass *passes = fb_memory_take(memory, count * sizeof *passes);
+    if (!passes) return fb_fail_memory(error);
+    out->passes = passes;
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT p.name, p.version, s.text, p.applied, p.refused FROM run_passes p "
+                                    "JOIN signatures s ON s.id = p.signature WHERE p.run = ? ORDER BY p.position",
+                                    error);
+    fb_bind_int(&query, key);
+    while (out->pass_count < count && fb_query_row(&query)) {
+        fb_store_pass *pass = &passes[out->pass_count++];
+        pass->name = fb_copy_column(&query, 0, memory, &query.status);
+        pass->version = (uint32_t)fb_column_int(&query, 1);
+        pass->signature = fb_copy_column(&query, 2, memory, &query.status);
+        pass->applied = (uint32_t)fb_column_int(&query, 3);
+        pass->refused = (uint32_t)fb_column_int(&query, 4);
+    }
+    return fb_query_end(&query);
+}
+
+static fb_status read_labels(fb_connection *connection, int64_t key, fb_store_memory **memory, fb_store_run *out,
+                             fb_error *error) {
+    size_t count = 0;
+    fb_status status = count_rows(connection, "SELECT count(*) FROM run_labels WHERE run = ?", key, &count, error);
+    if (status) return status;
+    fb_store_label *labels = fb_memory_take(memory, count * sizeof *labels);
+    if (!labels) return fb_fail_memory(error);
+    out->labels = labels;
+    fb_query query = fb_query_begin(connection, "SELECT key, value FROM run_labels WHERE run = ? ORDER BY key", error);
+    fb_bind_int(&query, key);
+    while (out->label_count < count && fb_query_row(&query)) {
+        fb_store_label *label = &labels[out->label_count++];
+        label->key = fb_copy_column(&query, 0, memory, &query.status);
+        label->value = fb_copy_column(&query, 1, memory, &query.status);
+    }
+    return fb_query_end(&query);
+}
+
+static fb_status read_report(fb_connection *connection, int64_t key, fb_store_memory **memory, fb_store_run *out,
+                             fb_error *error) {
+    char *report = NULL;
+    fb_query query = fb_query_begin(connection, "SELECT report_size, report FROM runs WHERE key = ?", error);
+    fb_bind_int(&query, key);
+    if (fb_query_row(&query)) {
+        size_t frame_size = 0, size = (size_t)fb_column_int(&query, 0);
+        const void *frame = fb_column_bytes(&query, 1, &frame_size);
+        if (!query.status) query.status = fb_frame_unpack(frame, frame_size, size, &report, error);
+        if (report) out->report = fb_memory_text(memory, report);
+        if (report && !out->report) query.status = fb_fail_memory(error);
+    }
+    free(report);
+    return fb_query_end(&query);
+}
+
+static fb_status read_run(fb_connection *connection, int64_t key, bool with_report, fb_store_memory **memory, fb_store_run *out,
+                          fb_error *error) {
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT r.id, r.kind, s.id, t.id, r.composition, r.exact, r.reversible, "
+                                    "r.preserves_computation, r.lint, r.created, r.request, r.note, o.id "
+                                    "FROM runs r JOIN graphs s ON s.key = r.source JOIN graphs t ON t.key = r.result "
+                                    "LEFT JOIN runs o ON o.key = r.of_run WHERE r.key = ?",
+                                    error);
+    fb_bind_int(&query, key);
+    if (fb_query_row(&query)) {
+        snprintf(out->id, sizeof out->id, "%s", fb_column_text(&query, 0));
+        out->kind = fb_copy_column(&query, 1, memory, &query.status);
+        out->source = fb_copy_column(&query, 2, memory, &query.status);
+        out->result = fb_copy_column(&query, 3, memory, &query.status);
+        out->signature = fb_copy_column(&query, 4, memory, &query.status);
+        out->is_exact = fb_column_int(&query, 5) != 0;
+        out->is_reversible = fb_column_int(&query, 6) != 0;
+        out->preserves_computation = fb_column_int(&query, 7) != 0;
+        out->lint = fb_copy_column(&query, 8, memory, &query.status);
+        out->created = fb_column_int(&query, 9);
+        out->request = fb_copy_column(&query, 10, memory, &query.status);
+        if (!fb_column_is_null(&query, 11)) out->note = fb_copy_column(&query, 11, memory, &query.status);
+        if (!fb_column_is_null(&query, 12)) out->of_run = fb_copy_column(&query, 12, memory, &query.status);
+    } else if (!query.status) {
+        query.status = fb_fail_corrupt(error, "a run without its graphs");
+    }
+    fb_status status = fb_query_end(&query);
+    if (!status) status = read_passes(connection, key, memory, out, error);
+    if (!status) status = read_labels(connection, key, memory, out, error);
+    if (!status && with_report) status = read_report(connection, key, memory, out, error);
+    return status;
+}
+
+fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    int64_t key = 0;
+    fb_store_run run = {0};
+    status = fb_find_run(connection, id, &key, error);
+    if (!status && !key) status = fb_fail(error, FB_NOT_FOUND, "unknown-run", NULL, "there is no run %s", id);
+    if (!status) status = read_run(connection, key, true, &run.memory, &run, error);
+    fb_readers_give_back(&store->readers, connection);
+    if (status) fb_memory_free(run.memory);
+    else *out = run;
+    return status;
+}
+
+void fb_store_run_free(fb_store_run *run) {
+    fb_memory_free(run->memory);
+    *run = (fb_store_run){0};
+}
+
+/* ---- list ---- */
+
+typedef struct conditions {
+    fb_condition items[CONDITIONS_MAX];
+    size_t count, groups;
+} conditions;
+
+static fb_condition *add(conditions *list, const char *sql) {
+    fb_condition *condition = &list->items[list->count++];
+    *condition = (fb_condition){.sql = sql, .group = list->groups++};
+    return condition;
+}
+
+static void add_text(conditions *list, const char *sql, const char *text) {
+    if (text) add(list, sql)->texts[0] = text;
+}
+
+static void add_labels(conditions *list, const fb_store_run_filter *filter) {
+    for (size_t i = 0; i < filter->label_count; i++) {
+        const fb_store_label *label = &filter->labels[i];
+        const char *sql =
+            label->value ? "SELECT run FROM run_labels WHERE run <= ?1 AND key = ?2 AND value = ?3 ORDER BY run DESC LIMIT 1"
+                         : "SELECT run FROM run_labels WHERE run <= ?1 AND key = ?2 ORDER BY run DESC LIMIT 1";
+        fb_condition *condition = add(list, sql);
+        condition->texts[0] = label->key;
+        condition->texts[1] = label->value;
+    }
+}
+
+/* The signatures' conditions are one group: any one suffices. */
+static void add_signatures(conditions *list, const fb_store_run_filter *filter) {
+    size_t group = list->groups;
+    for (size_t i = 0; i < filter->signature_count; i++) {
+        fb_condition *condition = add(list, "SELECT run FROM run_passes WHERE run <= ?1 AND signature = "
+                                            "(SELECT id FROM signatures WHERE text = ?2) ORDER BY run DESC LIMIT 1");
+        condition->texts[0] = filter->signatures[i];
+        condition->group = group;
+    }
+}
+
+#define GRAPH_KEY "(SELECT key FROM graphs WHERE id = ?2)"
+#define NEWEST " ORDER BY key DESC LIMIT 1"
+
+static fb_status set_conditions(const fb_store_run_filter *filter, conditions *list, fb_error *error) {
+    if (filter->label_count > LABELS_MAX || filter->signature_count > SIGNATURES_MAX)
+        return fb_fail(error, FB_TOO_LARGE, "too-many-filters", NULL, "a list takes at most %d labels and %d signatures",
+                       LABELS_MAX, SIGNATURES_MAX);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND source = " GRAPH_KEY NEWEST, filter->source);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND result = " GRAPH_KEY NEWEST, filter->result);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND of_run = (SELECT key FROM runs WHERE id = ?2)" NEWEST,
+             filter->of_run);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND composition = ?2" NEWEST, filter->composition);
+    add_labels(list, filter);
+    add_signatures(list, filter);
+    add_text(list, "SELECT run FROM run_passes WHERE run <= ?1 AND name = ?2 ORDER BY run DESC LIMIT 1", filter->pass);
+    add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND kind = ?2" NEWEST, filter->kind);
+    if (list->count == 0) add(list, "SELECT key FROM runs WHERE key <= ?" NEWEST);
+    return FB_OK;
+}
+
+static uint64_t hash_filter(const fb_store_run_filter *filter) {
+    uint64_t hash = fb_filter_hash(0, "runs");
+    const char *const texts[] = {filter->source, filter->result,      filter->kind,
+                                 filter->of_run, filter->composition, filter->pass};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) hash = fb_filter_hash(hash, texts[i]);
+    for (size_t i = 0; i < filter->signature_count; i++) hash = fb_filter_hash(hash, filter->signatures[i]);
+    hash = fb_filter_hash(hash, NULL); /* a signature is not a label */
+    for (size_t i = 0; i < filter->label_count; i++)
+        hash = fb_filter_hash(fb_filter_hash(hash, filter->labels[i].key), filter->labels[i].value);
+    return hash;
+}
+
+static fb_status read_page(fb_connection *connection, const conditions *wanted, size_t limit, bool with_reports, int64_t *key,
+                           fb_store_runs *list, fb_error *error) {
+    fb_status status = fb_walk_down(connection, wanted->items, wanted->count, key, error);
+    while (!status && *key > 0 && list->count < limit) {
+        status = read_run(connection, *key, with_reports, &list->memory, &list->items[list->count++], error);
+        --*key;
+        if (!status) status = fb_walk_down(connection, wanted->items, wanted->count, key, error);
+    }
+    return status;
+}
+
+fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter, const fb_store_page *page, bool with_reports,
+                             fb_store_runs *out, fb_error *error) {
+    static const fb_store_run_filter all = {0};
+    if (!filter) filter = &all;
+    uint64_t hash = hash_filter(filter);
+    int64_t key = 0;
+    size_t limit = 0;
+    fb_status status = fb_page_begin(page, hash, &key, &limit, error);
+    if (status) return status;
+
+    fb_connection *connection = NULL;
+    fb_store_runs list = {0};
+    conditions *wanted = calloc(1, sizeof *wanted);
+    list.items = fb_memory_take(&list.memory, limit * sizeof *list.items);
+    status = wanted && list.items ? set_conditions(filter, wanted, error) : fb_fail_memory(error);
+    if (!status) status = fb_readers_take(&store->readers, &connection, error);
+    if (!status) status = read_page(connection, wanted, limit, with_reports, &key, &list, error);
+    if (connection) fb_readers_give_back(&store->readers, connection);
+    free(wanted);
+    fb_page_token(key, hash, list.next_token);
+    if (status) fb_memory_free(list.memory);
+    else *out = list;
+    return status;
+}
+
+void fb_store_runs_free(fb_store_runs *runs) {
+    fb_memory_free(runs->memory);
+    *runs = (fb_store_runs){0};
+}

@@ -1,0 +1,143 @@
+/* Storing runs. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/internal.h"
+
+fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT key FROM runs WHERE id = ?", error);
+    fb_bind_text(&query, id);
+    return fb_read_key(&query, key);
+}
+
+fb_status fb_store_new_run(fb_store *store, fb_store_run *run, fb_error *error) {
+    char ulid[FB_ULID_LENGTH + 1];
+    int64_t now = store->config.now_ms();
+    fb_status status = fb_ulid_next(&store->ulids, now, ulid, error);
+    if (status) return status;
+    snprintf(run->id, sizeof run->id, "run_%s", ulid);
+    run->created = now;
+    return FB_OK;
+}
+
+/* A run on its way to the writer. */
+typedef struct put_run {
+    const fb_store_run *run;
+    fb_packed_graph *graphs;
+    size_t graph_count;
+    void *report;
+    size_t report_frame_size;
+    fb_packed_answer answer;
+} put_run;
+
+/* What a run refers to. */
+typedef struct references {
+    int64_t source, result, of_run;
+} references;
+
+static fb_status find_references(fb_connection *connection, const fb_store_run *run, references *keys, fb_error *error) {
+    int64_t same = 0;
+    fb_status status = fb_find_run(connection, run->id, &same, error);
+    if (!status && same) return fb_fail(error, FB_CONFLICT, "run-exists", NULL, "there is a run %s already", run->id);
+    if (!status) status = fb_find_graph(connection, run->source, &keys->source, error);
+    if (!status && !keys->source) return fb_fail_unknown_graph(error, run->source);
+    if (!status) status = fb_find_graph(connection, run->result, &keys->result, error);
+    if (!status && !keys->result) return fb_fail_unknown_graph(error, run->result);
+    if (!status && run->of_run) {
+        status = fb_find_run(connection, run->of_run, &keys->of_run, error);
+        if (!status && !keys->of_run)
+            return fb_fail(error, FB_NOT_FOUND, "unknown-run", NULL, "there is no run %s", run->of_run);
+    }
+    return status;
+}
+
+static fb_status insert_run(fb_connection *connection, const put_run *put, const references *keys, fb_error *error) {
+    const fb_store_run *run = put->run;
+    fb_query insert = fb_query_begin(connection,
+                                     "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
+                                     "preserves_computation, lint, created, note, request, report_size, report, of_run) "
+                                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                                     error);
+    fb_bind_text(&insert, run->id);
+    fb_bind_text(&insert, run->kind);
+    fb_bind_int(&insert, keys->source);
+    fb_bind_int(&insert, keys->result);
+    fb_bind_text(&insert, run->signature);
+    fb_bind_int(&insert, run->is_exact);
+    fb_bind_int(&insert, run->is_reversible);
+    fb_bind_int(&insert, run->preserves_computation);
+    fb_bind_text(&insert, run->lint);
+    fb_bind_int(&insert, run->created);
+    fb_bind_text(&insert, run->note);
+    fb_bind_text(&insert, run->request);
+    fb_bind_int(&insert, (int64_t)strlen(run->report));
+    fb_bind_bytes(&insert, put->report, put->report_frame_size);
+    if (keys->of_run) fb_bind_int(&insert, keys->of_run); /* else it stays NULL */
+    return fb_query_run(&insert);
+}
+
+static fb_status insert_passes(fb_connection *connection, const fb_store_run *run, int64_t key, fb_error *error) {
+    fb_query insert = fb_query_begin(
+        connection,
+        "INSERT INTO run_passes (run, position, name, version, signature, applied, refused) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        error);
+    for (size_t i = 0; i < run->pass_count && !insert.status; i++) {
+        const fb_store_pass *pass = &run->passes[i];
+        int64_t signature = 0;
+        insert.status = fb_add_signature(connection, pass->signature, &signature, error);
+        fb_bind_int(&insert, key);
+        fb_bind_int(&insert, (int64_t)i);
+        fb_bind_text(&insert, pass->name);
+        fb_bind_int(&insert, pass->version);
+        fb_bind_int(&insert, signature);
+        fb_bind_int(&insert, pass->applied);
+        fb_bind_int(&insert, pass->refused);
+        fb_query_row(&insert);
+        fb_query_again(&insert);
+    }
+    return fb_query_end(&insert);
+}
+
+static fb_status insert_labels(fb_connection *connection, const fb_store_run *run, int64_t key, fb_error *error) {
+    fb_query insert = fb_query_begin(connection, "INSERT INTO run_labels (run, key, value) VALUES (?, ?, ?)", error);
+    for (size_t i = 0; i < run->label_count; i++) {
+        fb_bind_int(&insert, key);
+        fb_bind_text(&insert, run->labels[i].key);
+        fb_bind_text(&insert, run->labels[i].value);
+        fb_query_row(&insert);
+        fb_query_again(&insert);
+    }
+    return fb_query_end(&insert);
+}
+
+static fb_status write_run(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    put_run *put = argument;
+    references keys = {0};
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < put->graph_count && !status; i++) status = fb_write_graph(connection, &put->graphs[i], added, error);
+    if (!status) status = find_references(connection, put->run, &keys, error);
+    if (!status) status = insert_run(connection, put, &keys, error);
+    int64_t key = sqlite3_last_insert_rowid(connection->handle);
+    if (!status) status = insert_passes(connection, put->run, key, error);
+    if (!status) status = insert_labels(connection, put->run, key, error);
+    if (!status) status = fb_write_answer(connection, &put->answer, error);
+    if (!status) added->runs++;
+    return status;
+}
+
+fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_store_graph *graphs, size_t graph_count,
+                           const fb_store_answer *answer, fb_error *error) {
+    put_run put = {.run = run, .graph_count = graph_count, .graphs = calloc(graph_count + 1, sizeof *put.graphs)};
+    fb_status status = put.graphs ? fb_pack_graphs(store, graphs, graph_count, put.graphs, error) : fb_fail_memory(error);
+    if (!status)
+        status = fb_frame_pack(run->report, strlen(run->report), store->config.compression_level, &put.report,
+                               &put.report_frame_size, error);
+    if (!status) status = fb_pack_answer(store, answer, &put.answer, error);
+    if (!status) status = fb_writer_run(&store->writer, write_run, &put, error);
+    if (put.graphs) fb_packed_graphs_free(put.graphs, graph_count);
+    free(put.graphs);
+    free(put.report);
+    fb_packed_answer_free(&put.answer);
+    return status;
+}

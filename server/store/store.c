@@ -1,0 +1,226 @@
+#include "server/store/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/store/internal.h"
+#include "server/store/migrate.h"
+
+#define HEALTHY_FREE_BYTES (1024 * 1024)
+
+static int64_t system_now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static fb_store_config with_defaults(const fb_store_config *given) {
+    fb_store_config config = given ? *given : (fb_store_config){0};
+    if (!config.readers) config.readers = 8;
+    if (!config.queue_limit) config.queue_limit = 4096;
+    if (!config.compression_level) config.compression_level = 3;
+    if (!config.answer_lifetime_ms) config.answer_lifetime_ms = 24 * 3600 * (int64_t)1000;
+    if (!config.now_ms) config.now_ms = system_now_ms;
+    return config;
+}
+
+/* ---- the folder ---- */
+
+static fb_status fail_folder(fb_error *error, const char *what, const char *path, int reason) {
+    if (reason == ENOSPC || reason == EDQUOT)
+        return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "there is no space left for the store");
+    return fb_fail(error, FB_IO, "store-not-writable", NULL, "cannot %s %s: %s", what, path, strerror(reason));
+}
+
+/* Makes the new folder's entry in its parent durable: SQLite does so only for the files inside. */
+static void sync_parent(const char *folder) {
+    char *parent = malloc(strlen(folder) + 4);
+    if (!parent) return;
+    strcpy(parent, folder);
+    strcat(parent, "/..");
+    int descriptor = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(parent);
+    if (descriptor < 0) return;
+    fsync(descriptor);
+    close(descriptor);
+}
+
+/* One process holds the folder, as long as the file `lock` in it is open here. */
+static fb_status hold_folder(fb_store *store, const char *folder, fb_error *error) {
+    struct stat about;
+    if (mkdir(folder, 0700) == 0) sync_parent(folder);
+    else if (errno != EEXIST) return fail_folder(error, "create the data folder", folder, errno);
+    if (stat(folder, &about) != 0) return fail_folder(error, "use the data folder", folder, errno);
+    if (!S_ISDIR(about.st_mode)) return fail_folder(error, "use the data folder", folder, ENOTDIR);
+
+    fb_buffer path = {0};
+    fb_buffer_printf(&path, "%s/lock", folder);
+    const char *text = fb_buffer_text(&path);
+    fb_status status = FB_OK;
+    if (!text) {
+        status = fb_fail_memory(error);
+    } else if ((store->lock = open(text, O_RDWR | O_CREAT | O_CLOEXEC, 0600)) < 0) {
+        status = fail_folder(error, "open", text, errno);
+    } else if (flock(store->lock, LOCK_EX | LOCK_NB) != 0) {
+        status = errno == EWOULDBLOCK ? fb_fail(error, FB_BUSY, "store-locked", NULL,
+                                                "the data folder %s is held by another process of foldback", folder)
+                                      : fail_folder(error, "lock", text, errno);
+    }
+    fb_buffer_free(&path);
+    return status;
+}
+
+static fb_status name_files(fb_store *store, const char *folder, fb_error *error) {
+    fb_buffer path = {0};
+    fb_buffer_printf(&path, "%s/foldback.sqlite", folder);
+    store->path = fb_buffer_take(&path, NULL);
+    fb_buffer_printf(&path, "%s/foldback.sqlite-wal", folder);
+    store->log_path = fb_buffer_take(&path, NULL);
+    return store->path && store->log_path ? FB_OK : fb_fail_memory(error);
+}
+
+/* ---- open and close ---- */
+
+fb_status fb_read_key(fb_query *query, int64_t *key) {
+    int64_t found = fb_query_row(query) ? fb_column_int(query, 0) : 0;
+    fb_status status = fb_query_end(query);
+    if (!status) *key = found;
+    return status;
+}
+
+static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *error) {
+    fb_connection *connection = &store->writer.connection;
+    fb_status status = fb_connection_open(connection, store->path, false, error);
+    if (!status) status = fb_migrate(connection, error);
+    if (!status && store->config.max_bytes) {
+        char limit[64];
+        snprintf(limit, sizeof limit, "PRAGMA max_page_count = %" PRIu64, store->config.max_bytes / 4096 + 1);
+        status = fb_sql_script(connection, limit, error);
+    }
+    if (status) return status;
+    fb_query graphs = fb_query_begin(connection, "SELECT count(*) FROM graphs", error);
+    status = fb_read_key(&graphs, &totals->graphs);
+    if (status) return status;
+    fb_query runs = fb_query_begin(connection, "SELECT count(*) FROM runs", error);
+    return fb_read_key(&runs, &totals->runs);
+}
+
+/* What is there in a store whose threads do not run. */
+static void free_store(fb_store *store) {
+    fb_connection_close(&store->writer.connection);
+    if (store->lock >= 0) close(store->lock);
+    fb_requests_free(&store->requests);
+    pthread_mutex_destroy(&store->requests.mutex);
+    pthread_mutex_destroy(&store->ulids.mutex);
+    free(store->log_path);
+    free(store->path);
+    free(store);
+}
+
+static fb_status start(fb_store *store, const char *folder, fb_error *error) {
+    fb_totals totals = {0};
+    fb_status status = hold_folder(store, folder, error);
+    if (!status) status = name_files(store, folder, error);
+    if (!status) status = open_database(store, &totals, error);
+    if (!status) status = fb_readers_open(&store->readers, store->path, store->config.readers, error);
+    if (status) return status;
+    store->writer.readers = &store->readers;
+    store->writer.clean_up = fb_delete_old_answers;
+    store->writer.clean_up_argument = store;
+    status = fb_writer_start(&store->writer, store->config.queue_limit, totals, error);
+    if (status) fb_readers_close(&store->readers);
+    return status;
+}
+
+fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_store **out, fb_error *error) {
+    fb_store *store = calloc(1, sizeof *store);
+    if (!store) return fb_fail_memory(error);
+    store->lock = -1;
+    store->config = with_defaults(config);
+    pthread_mutex_init(&store->requests.mutex, NULL);
+    pthread_mutex_init(&store->ulids.mutex, NULL);
+    fb_status status = start(store, folder, error);
+    if (status) free_store(store);
+    else *out = store;
+    return status;
+}
+
+void fb_store_close(fb_store *store) {
+    if (!store) return;
+    fb_writer_stop(&store->writer);
+    fb_readers_close(&store->readers);
+    fb_writer_close(&store->writer);
+    free_store(store);
+}
+
+/* ---- health and metrics ---- */
+
+static fb_status can_read(fb_store *store, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    int64_t key = 0;
+    fb_query query = fb_query_begin(connection, "SELECT max(key) FROM graphs", error);
+    status = fb_read_key(&query, &key);
+    fb_readers_give_back(&store->readers, connection);
+    return status;
+}
+
+/* Takes room and gives it back. */
+static fb_status try_to_write(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)argument, (void)added;
+    fb_query insert = fb_query_begin(connection,
+                                     "INSERT INTO answers (scope, idempotency_key, request_digest, status, body_size, body, "
+                                     "created) VALUES ('health', '', '', 0, 16384, zeroblob(16384), 0)",
+                                     error);
+    fb_status status = fb_query_run(&insert);
+    if (status) return status;
+    fb_query delete = fb_query_begin(connection, "DELETE FROM answers WHERE scope = 'health' AND idempotency_key = ''", error);
+    return fb_query_run(&delete);
+}
+
+fb_status fb_store_health(fb_store *store, fb_error *error) {
+    fb_status status = can_read(store, error);
+    if (status) return status;
+    struct statvfs disk;
+    if (statvfs(store->path, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < HEALTHY_FREE_BYTES)
+        return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "the disk of the store is full");
+    fb_writer_figures figures = fb_writer_read_figures(&store->writer);
+    return figures.last_failure.status ? fb_writer_run(&store->writer, try_to_write, NULL, error) : FB_OK;
+}
+
+static uint64_t file_size(const char *path) {
+    struct stat about;
+    return stat(path, &about) == 0 ? (uint64_t)about.st_size : 0;
+}
+
+static void print_metric(fb_buffer *out, const char *name, const char *type, const char *help, uint64_t value) {
+    fb_buffer_printf(out, "# HELP foldback_store_%s %s\n# TYPE foldback_store_%s %s\nfoldback_store_%s %" PRIu64 "\n", name,
+                     help, name, type, name, value);
+}
+
+fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error) {
+    fb_writer_figures figures = fb_writer_read_figures(&store->writer);
+    print_metric(out, "commits_total", "counter", "Transactions committed.", figures.commits);
+    print_metric(out, "writes_total", "counter", "Writes done or failed; divided by the commits: the mean group.",
+                 figures.writes);
+    print_metric(out, "failed_writes_total", "counter", "Writes that failed.", figures.failed_writes);
+    print_metric(out, "largest_group", "gauge", "Most writes committed together since the start.", figures.largest_group);
+    print_metric(out, "queue_depth", "gauge", "Writes that wait.", figures.queued);
+    print_metric(out, "checkpoints_total", "counter", "Checkpoints of the write-ahead log.", figures.checkpoints);
+    print_metric(out, "failed_checkpoints_total", "counter", "Checkpoints that failed.", figures.failed_checkpoints);
+    print_metric(out, "wal_bytes", "gauge", "Size of the write-ahead log.", file_size(store->log_path));
+    print_metric(out, "database_bytes", "gauge", "Size of the database.", file_size(store->path));
+    print_metric(out, "graphs", "gauge", "Graphs stored.", (uint64_t)figures.totals.graphs);
+    print_metric(out, "runs", "gauge", "Runs stored.", (uint64_t)figures.totals.runs);
+    return out->failed ? fb_fail_memory(error) : FB_OK;
+}

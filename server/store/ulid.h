@@ -1,0 +1,22 @@
+/* ULIDs (github.com/ulid/spec): 48 bits of milliseconds and 80 random bits in 26 characters of Crockford's base 32. Monotonic:
+ * within a millisecond, and when the clock goes back, the last one plus 1. */
+#ifndef FB_STORE_ULID_H
+#define FB_STORE_ULID_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include "core/base/error.h"
+
+#define FB_ULID_LENGTH 26
+
+typedef struct fb_ulid_source {
+    pthread_mutex_t mutex; /* initialised by the owner */
+    int64_t last_ms;
+    uint8_t random[10];
+} fb_ulid_source;
+
+/* Writes the next ULID and a NUL. */
+fb_status fb_ulid_next(fb_ulid_source *source, int64_t now_ms, char out[FB_ULID_LENGTH + 1], fb_error *error);
+
+#endif

@@ -1,0 +1,264 @@
+#include "server/store/writer.h"
+
+#include <errno.h>
+#include <time.h>
+
+#define GROUP_MAX 256             /* writes in one transaction */
+#define CHECKPOINT_PAGES 1000     /* pages of log that are worth a checkpoint: 4 MB */
+#define LOG_PAGES_MAX (16 * 1024) /* with this much log, readers wait for a checkpoint: 64 MB */
+#define IDLE_MS 1000              /* idle for this long: empty the log */
+#define CLEAN_UP_INTERVAL_MS 60000
+
+struct fb_write {
+    fb_write_function *function;
+    void *argument;
+    fb_write *next;
+    fb_status status;
+    fb_error error;
+    fb_totals added;
+    bool is_done;
+    pthread_cond_t done;
+};
+
+static int64_t monotonic_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static fb_status run_sql(fb_writer *writer, const char *sql, fb_error *error) {
+    fb_query query = fb_query_begin(&writer->connection, sql, error);
+    return fb_query_run(&query);
+}
+
+/* ---- checkpoints ---- */
+
+static int note_log_size(void *argument, sqlite3 *handle, const char *database, int pages) {
+    (void)handle, (void)database;
+    fb_writer *writer = argument;
+    if (pages < writer->wal_pages) writer->checkpointed_pages = 0; /* the log has begun anew */
+    writer->wal_pages = pages;
+    return SQLITE_OK;
+}
+
+static void checkpoint(fb_writer *writer, int mode) {
+    int log = -1, done = -1;
+    int result = sqlite3_wal_checkpoint_v2(writer->connection.handle, NULL, mode, &log, &done);
+    if (result == SQLITE_OK && log >= 0) {
+        writer->wal_pages = log;
+        writer->checkpointed_pages = done;
+    }
+    pthread_mutex_lock(&writer->mutex);
+    writer->figures.checkpoints++;
+    if (result != SQLITE_OK && result != SQLITE_BUSY) writer->figures.failed_checkpoints++;
+    pthread_mutex_unlock(&writer->mutex);
+}
+
+/* A log that readers never let go of would grow for ever: then they wait once. */
+static void checkpoint_when_large(fb_writer *writer) {
+    if (writer->wal_pages - writer->checkpointed_pages >= CHECKPOINT_PAGES) checkpoint(writer, SQLITE_CHECKPOINT_PASSIVE);
+    if (writer->wal_pages < LOG_PAGES_MAX) return;
+    fb_readers_pause(writer->readers);
+    checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+    fb_readers_resume(writer->readers);
+}
+
+/* ---- groups ---- */
+
+/* One write in its savepoint. Not FB_OK only when the whole transaction is lost: some failures (a full disk, no memory) make
+ * SQLite roll back everything. */
+static fb_status perform(fb_writer *writer, fb_write *write) {
+    write->error = (fb_error){0};
+    write->added = (fb_totals){0};
+    write->status = run_sql(writer, "SAVEPOINT one_write", &write->error);
+    if (!write->status) write->status = write->function(&writer->connection, write->argument, &write->added, &write->error);
+    if (sqlite3_get_autocommit(writer->connection.handle)) return write->status ? write->status : FB_IO;
+    fb_status undone = write->status ? run_sql(writer, "ROLLBACK TO one_write", &write->error) : FB_OK;
+    fb_status released = run_sql(writer, "RELEASE one_write", &write->error);
+    if (!write->status) write->status = released;
+    return undone ? undone : released;
+}
+
+/* Performs and commits the writes from `first` to before `end`. When that fails as a whole, *error says why, and nothing of it
+ * was written. */
+static fb_status commit_group(fb_writer *writer, fb_write *first, const fb_write *end, fb_error *error) {
+    fb_status status = run_sql(writer, "BEGIN IMMEDIATE", error);
+    for (fb_write *write = first; write != end && !status; write = write->next) {
+        status = perform(writer, write);
+        if (status) *error = write->error;
+    }
+    if (!status) status = run_sql(writer, "COMMIT", error);
+    if (status && !sqlite3_get_autocommit(writer->connection.handle)) run_sql(writer, "ROLLBACK", NULL);
+    if (status && !error->status)
+        fb_fail(error, status, "store-failed", NULL, "the store failed: a transaction was rolled back");
+
+    fb_totals added = {0};
+    for (fb_write *write = first; write != end && !status; write = write->next)
+        if (!write->status) added.graphs += write->added.graphs, added.runs += write->added.runs;
+    pthread_mutex_lock(&writer->mutex);
+    writer->figures.last_failure = *error;
+    writer->figures.totals.graphs += added.graphs;
+    writer->figures.totals.runs += added.runs;
+    if (!status) writer->figures.commits++;
+    pthread_mutex_unlock(&writer->mutex);
+    return status;
+}
+
+static void tell_all(fb_write *first, const fb_error *error) {
+    for (fb_write *write = first; write; write = write->next) {
+        write->status = error->status;
+        write->error = *error;
+    }
+}
+
+/* When the group fails as a whole, each write gets a transaction of its own, so that one write that is too large does not take
+ * others with it. Not after an I/O error: what the disk holds is then better not guessed by trying again. */
+static void commit_writes(fb_writer *writer, fb_write *first, size_t count) {
+    fb_error error = {0};
+    fb_status status = commit_group(writer, first, NULL, &error);
+    if (!status) return;
+    bool has_log = writer->wal_pages > 0;
+    if (status == FB_NO_SPACE && has_log) checkpoint(writer, SQLITE_CHECKPOINT_PASSIVE); /* its room can be used again */
+    if (status == FB_IO || (count == 1 && !(status == FB_NO_SPACE && has_log))) {
+        tell_all(first, &error);
+        return;
+    }
+    for (fb_write *write = first; write; write = write->next) {
+        error = (fb_error){0};
+        fb_status alone = commit_group(writer, write, write->next, &error);
+        if (alone) write->status = alone, write->error = error;
+    }
+}
+
+/* Wakes those who wait. After that their fb_write is gone. */
+static void answer(fb_writer *writer, fb_write *first, size_t count) {
+    pthread_mutex_lock(&writer->mutex);
+    writer->figures.writes += count;
+    if (count > writer->figures.largest_group) writer->figures.largest_group = count;
+    for (fb_write *write = first, *next; write; write = next) {
+        next = write->next;
+        if (write->status) writer->figures.failed_writes++;
+        write->is_done = true;
+        pthread_cond_signal(&write->done);
+    }
+    pthread_mutex_unlock(&writer->mutex);
+}
+
+/* ---- the thread ---- */
+
+static void clean_up_when_due(fb_writer *writer) {
+    int64_t now = monotonic_ms();
+    if (!writer->clean_up || now < writer->next_clean_up_ms) return;
+    writer->next_clean_up_ms = now + CLEAN_UP_INTERVAL_MS;
+    fb_write write = {.function = writer->clean_up, .argument = writer->clean_up_argument};
+    fb_error error = {0};
+    commit_group(writer, &write, NULL, &error); /* what fails now is done the next time */
+}
+
+/* Waits for writes; false when there is time for other things. With the mutex held. */
+static bool wait_for_writes(fb_writer *writer) {
+    int64_t now = monotonic_ms();
+    int64_t until = writer->next_clean_up_ms;
+    if (writer->wal_pages > 0 && now + IDLE_MS < until) until = now + IDLE_MS;
+    struct timespec deadline = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
+    while (!writer->first && !writer->is_stopping)
+        if (pthread_cond_timedwait(&writer->changed, &writer->mutex, &deadline) == ETIMEDOUT) return writer->first != NULL;
+    return true;
+}
+
+/* Takes what waits, GROUP_MAX at most. With the mutex held. */
+static fb_write *take_group(fb_writer *writer, size_t *count) {
+    fb_write *first = writer->first, *last = NULL;
+    for (*count = 0; writer->first && *count < GROUP_MAX; ++*count) {
+        last = writer->first;
+        writer->first = last->next;
+    }
+    if (last) last->next = NULL;
+    if (!writer->first) writer->end = &writer->first;
+    writer->figures.queued -= *count;
+    return first;
+}
+
+static void *work(void *argument) {
+    fb_writer *writer = argument;
+    for (;;) {
+        size_t count = 0;
+        pthread_mutex_lock(&writer->mutex);
+        bool is_idle = !wait_for_writes(writer);
+        fb_write *group = take_group(writer, &count);
+        bool is_over = !group && writer->is_stopping;
+        pthread_mutex_unlock(&writer->mutex);
+        if (is_over) return NULL;
+        if (group) {
+            commit_writes(writer, group, count);
+            answer(writer, group, count);
+            checkpoint_when_large(writer);
+        }
+        if (is_idle && writer->wal_pages > 0) checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+        clean_up_when_due(writer);
+    }
+}
+
+fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error) {
+    writer->queue_limit = queue_limit;
+    writer->wal_pages = 1; /* perhaps something is left from before */
+    writer->end = &writer->first;
+    writer->figures.totals = totals;
+    writer->next_clean_up_ms = monotonic_ms() + CLEAN_UP_INTERVAL_MS;
+    sqlite3_busy_timeout(writer->connection.handle, 0); /* a checkpoint that meets a reader tries again later */
+    sqlite3_wal_hook(writer->connection.handle, note_log_size, writer);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&writer->mutex, NULL);
+    pthread_cond_init(&writer->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    int result = pthread_create(&writer->thread, NULL, work, writer);
+    if (result == 0) return FB_OK;
+    pthread_cond_destroy(&writer->changed);
+    pthread_mutex_destroy(&writer->mutex);
+    return fb_fail(error, result == EAGAIN ? FB_NO_MEMORY : FB_IO, "store-failed", NULL, "the store cannot start a thread");
+}
+
+void fb_writer_stop(fb_writer *writer) {
+    pthread_mutex_lock(&writer->mutex);
+    writer->is_stopping = true;
+    pthread_cond_signal(&writer->changed);
+    pthread_mutex_unlock(&writer->mutex);
+    pthread_join(writer->thread, NULL);
+}
+
+void fb_writer_close(fb_writer *writer) {
+    checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+    fb_connection_close(&writer->connection);
+    pthread_cond_destroy(&writer->changed);
+    pthread_mutex_destroy(&writer->mutex);
+}
+
+fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error) {
+    fb_write write = {.function = function, .argument = argument};
+    pthread_cond_init(&write.done, NULL);
+    pthread_mutex_lock(&writer->mutex);
+    if (writer->is_stopping) {
+        write.status = fb_fail(&write.error, FB_BUSY, "store-stopping", NULL, "the store is being closed");
+    } else if (writer->figures.queued >= writer->queue_limit) {
+        write.status = fb_fail(&write.error, FB_BUSY, "store-busy", NULL, "too many writes are waiting");
+    } else {
+        *writer->end = &write;
+        writer->end = &write.next;
+        writer->figures.queued++;
+        pthread_cond_signal(&writer->changed);
+        while (!write.is_done) pthread_cond_wait(&write.done, &writer->mutex);
+    }
+    pthread_mutex_unlock(&writer->mutex);
+    pthread_cond_destroy(&write.done);
+    if (write.status && error && error->status == FB_OK) *error = write.error;
+    return write.status;
+}
+
+fb_writer_figures fb_writer_read_figures(fb_writer *writer) {
+    pthread_mutex_lock(&writer->mutex);
+    fb_writer_figures figures = writer->figures;
+    pthread_mutex_unlock(&writer->mutex);
+    return figures;
+}

@@ -1,0 +1,65 @@
+/* The one thread, with the one connection, that writes and checkpoints.
+ *
+ * Writes wait in a queue; what waits is committed together (group commit), each write inside a savepoint of its own, so that
+ * one that fails leaves the others alone. SQLite 3.40.1 can damage a database in WAL mode when two connections checkpoint, so
+ * no other connection ever does, and concurrent writers would only starve each other. */
+#ifndef FB_STORE_WRITER_H
+#define FB_STORE_WRITER_H
+
+#include <pthread.h>
+
+#include "server/store/readers.h"
+#include "server/store/sql.h"
+
+/* Changes of what the store counts. */
+typedef struct fb_totals {
+    int64_t graphs, runs;
+} fb_totals;
+
+/* A change of the database. Runs on the writer's thread, inside its savepoint; may run again when the group that it was in
+ * could not be committed, so it begins by forgetting what it said before. It reports to `error` alone; when it fails, what it
+ * wrote is undone. */
+typedef fb_status fb_write_function(fb_connection *connection, void *argument, fb_totals *added, fb_error *error);
+
+typedef struct fb_write fb_write;
+
+typedef struct fb_writer_figures {
+    uint64_t commits, writes, failed_writes, largest_group, checkpoints, failed_checkpoints;
+    uint64_t queued; /* now */
+    fb_totals totals;
+    fb_error last_failure; /* of a commit; status FB_OK when the last one went well */
+} fb_writer_figures;
+
+typedef struct fb_writer {
+    fb_connection connection;
+    fb_readers *readers;
+    fb_write_function *clean_up; /* run now and then */
+    void *clean_up_argument;
+    pthread_t thread;
+
+    /* the thread's own */
+    int wal_pages, checkpointed_pages;
+    int64_t next_clean_up_ms;
+
+    pthread_mutex_t mutex; /* over all that follows */
+    pthread_cond_t changed;
+    fb_write *first, **end;
+    size_t queue_limit;
+    bool is_stopping;
+    fb_writer_figures figures;
+} fb_writer;
+
+/* Starts the thread. `connection` (opened for writing, migrated; the writer closes it) and `readers` go into `writer` before.
+ */
+fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error);
+/* Does what waits, refuses more, and ends the thread; the connection stays open for fb_writer_close. */
+void fb_writer_stop(fb_writer *writer);
+/* Puts the whole log into the database and closes. No reader may be open. */
+void fb_writer_close(fb_writer *writer);
+
+/* Queues the write and waits until it is durable or has failed. */
+fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error);
+
+fb_writer_figures fb_writer_read_figures(fb_writer *writer);
+
+#endif
