@@ -1,0 +1,242 @@
+/* Deadlines of connections. libmicrohttpd only has idle timeouts, so a client that drips a byte now and then would live
+ * forever: here every wait for a client has an absolute deadline, and one thread shuts down the sockets that pass theirs. The
+ * same thread reads on for a moment from sockets that we close while the client still sends (it would get a reset instead of
+ * our answer). */
+#include "server/http/internal.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define LINGER_MAX 64
+#define LINGER_TIME ((int64_t)2 * 1000000000)
+#define MILLISECOND ((int64_t)1000000)
+
+typedef struct fb_linger {
+    int socket;
+    int64_t deadline;
+} fb_linger;
+
+/* How long `size` bytes may take. */
+static int64_t time_for(const fb_http_config *config, uint64_t size) {
+    uint64_t seconds = size / (config->minimum_rate ? config->minimum_rate : 1);
+    if (seconds > 1000000) seconds = 1000000;
+    return (int64_t)config->body_timeout_ms * MILLISECOND + (int64_t)seconds * 1000 * MILLISECOND;
+}
+
+bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size) {
+    const fb_http_config *config = &server->config;
+    int64_t now = fb_http_now();
+    pthread_mutex_lock(&server->reaper.lock);
+    switch (waiting) {
+    case FB_WAITING_HEADERS: {
+        int64_t deadline = now + (int64_t)config->header_timeout_ms * MILLISECOND;
+        if (deadline < connection->deadline) connection->deadline = deadline;
+        break;
+    }
+    case FB_WAITING_IDLE: connection->deadline = now + (int64_t)config->idle_timeout_ms * MILLISECOND; break;
+    case FB_WAITING_BODY:
+        connection->since = now;
+        connection->received = 0;
+        connection->deadline = now + time_for(config, 0);
+        break;
+    case FB_WAITING_WORK: connection->deadline = INT64_MAX; break;
+    case FB_WAITING_SEND: connection->deadline = now + time_for(config, size); break;
+    }
+    connection->waiting = waiting;
+    bool is_alive = !connection->is_expired;
+    pthread_mutex_unlock(&server->reaper.lock);
+    return is_alive;
+}
+
+bool fb_connection_received(fb_http_server *server, fb_http_connection *connection, uint64_t size) {
+    pthread_mutex_lock(&server->reaper.lock);
+    connection->received += size;
+    connection->deadline = connection->since + time_for(&server->config, connection->received);
+    bool is_alive = !connection->is_expired;
+    pthread_mutex_unlock(&server->reaper.lock);
+    return is_alive;
+}
+
+static void describe_address(const struct sockaddr *address, char *text, size_t space) {
+    char host[INET6_ADDRSTRLEN] = "?";
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+        inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+        snprintf(text, space, "%s:%u", host, ntohs(v4->sin_port));
+    } else {
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
+        inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+        snprintf(text, space, "[%s]:%u", host, ntohs(v6->sin6_port));
+    }
+}
+
+static void open_connection(fb_http_server *server, struct MHD_Connection *mhd, void **context) {
+    const union MHD_ConnectionInfo *socket = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *address = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    fb_http_connection *connection = socket && address ? calloc(1, sizeof *connection) : NULL;
+    *context = connection;
+    if (!connection) return; /* its first request closes it */
+    connection->socket = socket->connect_fd;
+    connection->waiting = FB_WAITING_HEADERS;
+    connection->deadline = fb_http_now() + (int64_t)server->config.header_timeout_ms * MILLISECOND;
+    describe_address(address->client_addr, connection->remote, sizeof connection->remote);
+    fb_reaper *reaper = &server->reaper;
+    pthread_mutex_lock(&reaper->lock);
+    connection->next = reaper->first;
+    if (connection->next) connection->next->previous = connection;
+    reaper->first = connection;
+    reaper->count++;
+    pthread_mutex_unlock(&reaper->lock);
+}
+
+static void start_lingering(fb_reaper *reaper, int socket) {
+    if (reaper->lingering_count == LINGER_MAX) return;
+    int copy = dup(socket); /* keeps the connection when libmicrohttpd closes its own descriptor */
+    if (copy < 0) return;
+    shutdown(copy, SHUT_WR);
+    reaper->lingering[reaper->lingering_count++] = (fb_linger){.socket = copy, .deadline = fb_http_now() + LINGER_TIME};
+    eventfd_write(reaper->wake, 1);
+}
+
+/* Called before libmicrohttpd closes the socket, so a descriptor in the list is never another one's. */
+static void close_connection(fb_http_server *server, void **context) {
+    fb_http_connection *connection = *context;
+    if (!connection) return;
+    fb_reaper *reaper = &server->reaper;
+    pthread_mutex_lock(&reaper->lock);
+    if (connection->previous) connection->previous->next = connection->next;
+    else reaper->first = connection->next;
+    if (connection->next) connection->next->previous = connection->previous;
+    reaper->count--;
+    if (connection->lingers && !connection->is_expired) start_lingering(reaper, connection->socket);
+    pthread_mutex_unlock(&reaper->lock);
+    free(connection);
+    *context = NULL;
+}
+
+void fb_connection_notify(void *server, struct MHD_Connection *mhd, void **connection,
+                          enum MHD_ConnectionNotificationCode code) {
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) open_connection(server, mhd, connection);
+    else close_connection(server, connection);
+}
+
+static const char *reason_phrase(int status) {
+    return status == 408 ? "Request Timeout" : status == 413 ? "Content Too Large" : status == 400 ? "Bad Request" : "Error";
+}
+
+void fb_connection_send_problem(int socket, int status, const char *code, const char *detail) {
+    char body[1400], answer[1800];
+    int size = snprintf(body, sizeof body, "{\"type\":\"/problems/%s\",\"status\":%d,\"detail\":\"%s\",\"code\":\"%s\"}", code,
+                        status, detail, code);
+    if (size < 0 || (size_t)size >= sizeof body) return;
+    size =
+        snprintf(answer, sizeof answer,
+                 "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n"
+                 "X-Content-Type-Options: nosniff\r\nContent-Length: %d\r\n\r\n%s",
+                 status, reason_phrase(status), size, body);
+    /* Nothing was sent on this connection since the last answer, so the buffer has room: one call takes all of it. */
+    if (size > 0 && (size_t)size < sizeof answer && send(socket, answer, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL) == size)
+        shutdown(socket, SHUT_WR);
+}
+
+static void expire(fb_http_server *server, fb_http_connection *connection) {
+    connection->is_expired = true;
+    if (connection->waiting != FB_WAITING_IDLE) fb_metrics_reject(server, FB_REJECTED_DEADLINE);
+    if (connection->waiting == FB_WAITING_HEADERS || connection->waiting == FB_WAITING_BODY)
+        fb_connection_send_problem(connection->socket, 408, "request-timeout", "the request did not come in time");
+    shutdown(connection->socket, SHUT_RDWR);
+}
+
+static bool is_drained(const fb_linger *linger, int64_t now) {
+    static const int pieces_at_once = 64;
+    char sink[16384];
+    if (now >= linger->deadline) return true;
+    for (int i = 0; i < pieces_at_once; i++) {
+        ssize_t got = recv(linger->socket, sink, sizeof sink, MSG_DONTWAIT);
+        if (got < 0) return errno != EAGAIN && errno != EINTR;
+        if (got == 0) return true;
+    }
+    return false;
+}
+
+static void drain_lingering(fb_reaper *reaper, int64_t now) {
+    for (unsigned i = 0; i < reaper->lingering_count;) {
+        if (!is_drained(&reaper->lingering[i], now)) {
+            i++;
+            continue;
+        }
+        close(reaper->lingering[i].socket);
+        reaper->lingering[i] = reaper->lingering[--reaper->lingering_count];
+    }
+}
+
+static void *reap(void *context) {
+    fb_http_server *server = context;
+    fb_reaper *reaper = &server->reaper;
+    struct pollfd waits[LINGER_MAX + 1];
+    for (;;) {
+        int64_t now = fb_http_now();
+        pthread_mutex_lock(&reaper->lock);
+        bool is_stopping = reaper->is_stopping;
+        for (fb_http_connection *c = reaper->first; c; c = c->next)
+            if (!c->is_expired && c->deadline <= now) expire(server, c);
+        drain_lingering(reaper, now);
+        waits[0] = (struct pollfd){.fd = reaper->wake, .events = POLLIN};
+        unsigned count = 1;
+        for (unsigned i = 0; i < reaper->lingering_count; i++)
+            waits[count++] = (struct pollfd){.fd = reaper->lingering[i].socket, .events = POLLIN};
+        pthread_mutex_unlock(&reaper->lock);
+        if (is_stopping) return NULL;
+        poll(waits, count, (int)(reaper->tick / MILLISECOND));
+        eventfd_t value;
+        if (waits[0].revents) eventfd_read(reaper->wake, &value);
+    }
+}
+
+fb_status fb_reaper_start(fb_http_server *server, fb_error *error) {
+    fb_reaper *reaper = &server->reaper;
+    const fb_http_config *config = &server->config;
+    unsigned shortest = config->header_timeout_ms;
+    if (config->idle_timeout_ms < shortest) shortest = config->idle_timeout_ms;
+    if (config->body_timeout_ms < shortest) shortest = config->body_timeout_ms;
+    unsigned tick = shortest / 8;
+    reaper->tick = (tick < 5 ? 5 : tick > 250 ? 250 : tick) * MILLISECOND;
+    reaper->lingering = calloc(LINGER_MAX, sizeof *reaper->lingering);
+    if (!reaper->lingering) return fb_fail_memory(error);
+    reaper->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (reaper->wake < 0) return fb_fail(error, FB_IO, "no-descriptor", NULL, "cannot create an eventfd: %s", strerror(errno));
+    int failure = fb_http_thread(&reaper->thread, reap, server);
+    if (!failure) return FB_OK;
+    close(reaper->wake);
+    reaper->wake = -1;
+    return fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a thread: %s", strerror(failure));
+}
+
+void fb_reaper_stop(fb_http_server *server) {
+    fb_reaper *reaper = &server->reaper;
+    if (reaper->wake >= 0) {
+        pthread_mutex_lock(&reaper->lock);
+        reaper->is_stopping = true;
+        pthread_mutex_unlock(&reaper->lock);
+        eventfd_write(reaper->wake, 1);
+        pthread_join(reaper->thread, NULL);
+        close(reaper->wake);
+    }
+    for (unsigned i = 0; i < reaper->lingering_count; i++) close(reaper->lingering[i].socket);
+    free(reaper->lingering);
+}
+
+void fb_reaper_shut_all(fb_http_server *server) {
+    pthread_mutex_lock(&server->reaper.lock);
+    for (fb_http_connection *c = server->reaper.first; c; c = c->next) {
+        c->is_expired = true;
+        shutdown(c->socket, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&server->reaper.lock);
+}

@@ -1,0 +1,278 @@
+/* One request: the steps that libmicrohttpd's access handler takes with it.
+ *
+ *     HEADERS ──► READING ──► WORKING (suspended, with a worker) ──► SENDING
+ *        │           │                                                 ▲
+ *        └───────────┴──► DISCARDING (the answer is an error) ─────────┘
+ *
+ * libmicrohttpd takes an answer only at the first call (then it closes the connection) or after the whole body. So an error
+ * found in the middle waits for the end of the body, within limits.
+ */
+#include "server/http/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+
+#define DISCARD_WHOLE ((uint64_t)1 << 20) /* a refused body of up to this size is read, so that the connection can be kept */
+#define DISCARD_REST ((uint64_t)16 << 20) /* of a body found bad in the middle, this much more is read */
+#define RETRY_AFTER "1"
+
+const char *fb_exchange_header(const fb_exchange *exchange, const char *name, size_t *cursor) {
+    while (*cursor < exchange->header_count) {
+        const fb_pair *header = &exchange->headers[(*cursor)++];
+        if (!strcasecmp(header->name, name)) return header->value;
+    }
+    return NULL;
+}
+
+static bool is_sane_id(const char *id) {
+    size_t size = strlen(id);
+    return size && size <= 128 && strspn(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") == size;
+}
+
+/* W3C trace context: version, 32 hex digits of trace id, 16 of parent id, flags. */
+static bool is_traceparent(const char *text) {
+    return strlen(text) >= 55 && text[2] == '-' && strspn(text + 3, "0123456789abcdef") == 32 && text[35] == '-';
+}
+
+static void choose_id(fb_exchange *exchange) {
+    const char *id = fb_request_header(&exchange->request, "X-Request-Id");
+    const char *trace = fb_request_header(&exchange->request, "traceparent");
+    if (id && is_sane_id(id)) {
+        snprintf(exchange->id, sizeof exchange->id, "%s", id);
+    } else if (trace && is_traceparent(trace)) {
+        snprintf(exchange->id, sizeof exchange->id, "%.32s", trace + 3);
+    } else {
+        uint64_t random[2] = {(uint64_t)exchange->started, (uint64_t)(uintptr_t)exchange};
+        if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_http_now();
+        snprintf(exchange->id, sizeof exchange->id, "%016llx%016llx", (unsigned long long)random[0],
+                 (unsigned long long)random[1]);
+    }
+}
+
+void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection *mhd) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    fb_http_connection *connection = info ? info->socket_context : NULL;
+    fb_exchange *exchange = connection ? calloc(1, sizeof *exchange) : NULL;
+    if (!exchange) return NULL;
+    exchange->target = strdup(target ? target : "");
+    exchange->decoded = strdup(target ? target : "");
+    exchange->path = strdup(target ? target : "");
+    exchange->server = server;
+    exchange->connection = connection;
+    exchange->mhd = mhd;
+    exchange->started = fb_http_now();
+    exchange->response.bytes = "";
+    exchange->request = (fb_request){
+        .method = "",
+        .path = exchange->path,
+        .id = exchange->id,
+        .content_type = "",
+        .body = "",
+        .context = exchange->server->context,
+        .inner = exchange,
+    };
+    fb_connection_wait(server, connection, FB_WAITING_HEADERS, 0);
+    return exchange;
+}
+
+static void release_body(fb_exchange *exchange) {
+    fb_body_free(&exchange->reader);
+    atomic_fetch_sub(&exchange->server->body_memory, exchange->body_memory);
+    exchange->body_memory = 0;
+    exchange->request.body = "";
+    exchange->request.body_size = 0;
+}
+
+void fb_exchange_work(fb_exchange *exchange) {
+    exchange->route->handler(&exchange->request, &exchange->response);
+    release_body(exchange);
+    if (atomic_load(&exchange->server->is_stopping)) exchange->must_close = true;
+    exchange->answer = fb_response_finish(exchange);
+}
+
+static enum MHD_Result send_answer(fb_exchange *exchange) {
+    if (!exchange->answer) exchange->answer = fb_response_finish(exchange);
+    if (!exchange->answer) return MHD_NO; /* no memory even to say so */
+    exchange->phase = FB_PHASE_SENDING;
+    if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_SEND, exchange->response.size)) return MHD_NO;
+    struct MHD_Response *answer = exchange->answer;
+    exchange->answer = NULL;
+    enum MHD_Result result = MHD_queue_response(exchange->mhd, (unsigned)exchange->response.status, answer);
+    MHD_destroy_response(answer);
+    return result;
+}
+
+static void respond_overload(fb_exchange *exchange, fb_rejection reason, const char *code, const char *detail) {
+    fb_respond_problem(&exchange->response, 503, code, "%s", detail);
+    fb_response_header(&exchange->response, "Retry-After", RETRY_AFTER);
+    fb_metrics_reject(exchange->server, reason);
+}
+
+/* An error is known, the body (if any) not read yet. */
+static enum MHD_Result refuse(fb_exchange *exchange) {
+    bool has_body = exchange->is_chunked || exchange->content_length;
+    bool is_small = !exchange->is_chunked && !exchange->expects_continue && exchange->content_length <= DISCARD_WHOLE;
+    release_body(exchange);
+    if (exchange->must_close || (has_body && !is_small)) {
+        exchange->must_close = true;
+        exchange->connection->lingers = true;
+        return send_answer(exchange);
+    }
+    exchange->phase = FB_PHASE_DISCARDING;
+    return fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_BODY, 0) ? MHD_YES : MHD_NO;
+}
+
+static bool check_target_size(fb_exchange *exchange) {
+    size_t limit = exchange->server->config.target_limit;
+    if (strlen(exchange->target) <= limit) return true;
+    fb_respond_problem(&exchange->response, 414, "target-too-long", "path and query are longer than %zu bytes", limit);
+    return false;
+}
+
+/* The headers are complete. */
+static enum MHD_Result begin(fb_exchange *exchange, const char *method, const char *version) {
+    fb_http_server *server = exchange->server;
+    pthread_mutex_lock(&server->flight_lock);
+    server->in_flight++;
+    pthread_mutex_unlock(&server->flight_lock);
+    exchange->is_counted = true;
+    exchange->is_head = !strcmp(method, "HEAD");
+    exchange->request.method = exchange->is_head ? "GET" : method;
+    if (!exchange->target || !exchange->decoded || !exchange->path) return MHD_NO;
+
+    bool is_framed = fb_guard_framing(exchange, version);
+    choose_id(exchange);
+    if (!is_framed) {
+        exchange->must_close = true;
+        return refuse(exchange);
+    }
+    const char *content_type = fb_request_header(&exchange->request, "Content-Type");
+    if (content_type) exchange->request.content_type = content_type;
+    if (!check_target_size(exchange) || !fb_target_parse(exchange) || !fb_route_find(exchange) || !fb_guard_request(exchange))
+        return refuse(exchange);
+    if (atomic_load(&server->is_stopping) && !exchange->route->is_inline) {
+        respond_overload(exchange, FB_REJECTED_STOPPING, "stopping", "the server is stopping");
+        exchange->must_close = true;
+        return refuse(exchange);
+    }
+    exchange->phase = FB_PHASE_READING;
+    return fb_connection_wait(server, exchange->connection, FB_WAITING_BODY, 0) ? MHD_YES : MHD_NO;
+}
+
+/* Keeps count of what all bodies hold together. */
+static bool account_body(fb_exchange *exchange) {
+    fb_http_server *server = exchange->server;
+    size_t grown = exchange->reader.bytes.capacity - exchange->body_memory;
+    if (!grown) return true;
+    exchange->body_memory += grown;
+    return atomic_fetch_add(&server->body_memory, grown) + grown <= server->config.body_memory_limit;
+}
+
+static void read_body(fb_exchange *exchange, const char *data, size_t size) {
+    fb_error error = {0};
+    bool is_bad = fb_body_feed(&exchange->reader, data, size, &error) != FB_OK;
+    bool fits = account_body(exchange);
+    if (is_bad) fb_respond_error(&exchange->response, &error);
+    else if (!fits)
+        respond_overload(exchange, FB_REJECTED_BODY_MEMORY, "overloaded",
+                         "the server holds too many large bodies at the moment");
+    else return;
+    release_body(exchange);
+    exchange->phase = FB_PHASE_DISCARDING;
+}
+
+/* Drops a piece of the body; when there is too much of it the answer goes out past libmicrohttpd, and the connection ends. */
+static enum MHD_Result discard(fb_exchange *exchange, size_t size) {
+    exchange->discarded += size;
+    if (exchange->discarded <= DISCARD_REST) return MHD_YES;
+    fb_response *response = &exchange->response;
+    const char *code = json_string_value(json_object_get(response->problem, "code"));
+    const char *detail = json_string_value(json_object_get(response->problem, "detail"));
+    if (code && detail) fb_connection_send_problem(exchange->connection->socket, response->status, code, detail);
+    exchange->phase = FB_PHASE_SENDING;
+    exchange->connection->lingers = true;
+    return MHD_NO;
+}
+
+/* The whole request is there. */
+static enum MHD_Result dispatch(fb_exchange *exchange) {
+    fb_error error = {0};
+    bool has_body = exchange->is_chunked || exchange->content_length;
+    if (has_body && fb_body_end(&exchange->reader, &error)) {
+        fb_respond_error(&exchange->response, &error);
+        return send_answer(exchange);
+    }
+    if (has_body) {
+        exchange->request.body = exchange->reader.bytes.data;
+        exchange->request.body_size = exchange->reader.bytes.size;
+    }
+    if (exchange->route->body == FB_BODY_REQUIRED && !exchange->request.body_size) {
+        fb_respond_problem(&exchange->response, 400, "missing-body", "this request needs a body");
+        return send_answer(exchange);
+    }
+    if (exchange->route->is_inline) {
+        fb_exchange_work(exchange);
+        return send_answer(exchange);
+    }
+    if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return MHD_NO;
+    exchange->phase = FB_PHASE_WORKING; /* before the push: afterwards the exchange is the worker's */
+    if (fb_queue_push(&exchange->server->queue, exchange)) return MHD_YES;
+    respond_overload(exchange, FB_REJECTED_QUEUE_FULL, "overloaded", "too many requests are waiting");
+    return send_answer(exchange);
+}
+
+enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
+                                 const char *version, const char *data, size_t *size, void **context) {
+    (void)server, (void)mhd, (void)url;
+    fb_exchange *exchange = *context;
+    if (!exchange) return MHD_NO;
+    if (exchange->phase == FB_PHASE_HEADERS) return begin(exchange, method, version);
+    if (exchange->phase == FB_PHASE_WORKING) return send_answer(exchange);
+    if (exchange->phase == FB_PHASE_SENDING) return MHD_YES;
+    if (!*size) return exchange->phase == FB_PHASE_READING ? dispatch(exchange) : send_answer(exchange);
+
+    size_t given = *size;
+    *size = 0;
+    exchange->received += given;
+    if (!fb_connection_received(exchange->server, exchange->connection, given)) return MHD_NO;
+    if (exchange->phase == FB_PHASE_DISCARDING) return discard(exchange, given);
+    read_body(exchange, data, given);
+    return MHD_YES;
+}
+
+static void free_exchange(fb_exchange *exchange) {
+    if (exchange->answer) MHD_destroy_response(exchange->answer);
+    release_body(exchange);
+    fb_response_free(&exchange->response);
+    free(exchange->headers);
+    free(exchange->query);
+    free(exchange->target);
+    free(exchange->decoded);
+    free(exchange->path);
+    free(exchange);
+}
+
+void fb_exchange_end(void *context, struct MHD_Connection *mhd, void **exchange_context, enum MHD_RequestTerminationCode code) {
+    (void)mhd;
+    fb_http_server *server = context;
+    fb_exchange *exchange = *exchange_context;
+    if (!exchange) return;
+    *exchange_context = NULL;
+    int64_t taken = fb_http_now() - exchange->started;
+    if (exchange->is_counted) {
+        bool is_answered = exchange->phase == FB_PHASE_SENDING;
+        int status = is_answered ? exchange->response.status : 0;
+        bool has_body = is_answered && !exchange->is_head && code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+        fb_metrics_record(exchange, status, taken);
+        fb_log_request(exchange, status, has_body ? exchange->response.size : 0, taken);
+    }
+    bool is_counted = exchange->is_counted;
+    fb_connection_wait(server, exchange->connection, FB_WAITING_IDLE, 0);
+    free_exchange(exchange);
+    if (!is_counted) return;
+    pthread_mutex_lock(&server->flight_lock);
+    if (--server->in_flight == 0) pthread_cond_broadcast(&server->landed);
+    pthread_mutex_unlock(&server->flight_lock);
+}

@@ -1,0 +1,177 @@
+/* What is checked before a request is believed.
+ *
+ * libmicrohttpd 0.9.75 takes the first Content-Length of several, prefers Transfer-Encoding silently, and reads "until close"
+ * for a coding that it does not know: each lets a proxy and us disagree on where a request ends, and what follows is then
+ * executed as a request of its own. So such requests are refused, and the connection is closed.
+ */
+#include "server/http/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define HEADERS_MAX 128
+
+typedef struct framing {
+    fb_exchange *exchange;
+    size_t capacity, bytes;
+    unsigned content_lengths, transfer_encodings, hosts, expects;
+    const char *content_length, *transfer_encoding, *expect;
+    bool has_bad_name, has_bad_value;
+} framing;
+
+static bool is_name(const char *name, size_t size, const char *expected) {
+    return size == strlen(expected) && !strncasecmp(name, expected, size);
+}
+
+static enum MHD_Result take_header(void *context, enum MHD_ValueKind kind, const char *name, size_t name_size,
+                                   const char *value, size_t value_size) {
+    (void)kind;
+    framing *f = context;
+    if (!value) value = "";
+    f->bytes += name_size + value_size;
+    f->has_bad_name |= !fb_text_is_token(name, name_size);
+    for (size_t i = 0; i < value_size; i++)
+        f->has_bad_value |= ((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f;
+    if (is_name(name, name_size, "Content-Length")) f->content_lengths++, f->content_length = value;
+    if (is_name(name, name_size, "Transfer-Encoding")) f->transfer_encodings++, f->transfer_encoding = value;
+    if (is_name(name, name_size, "Host")) f->hosts++;
+    if (is_name(name, name_size, "Expect")) f->expects++, f->expect = value;
+    if (f->exchange->header_count < f->capacity)
+        f->exchange->headers[f->exchange->header_count++] = (fb_pair){.name = name, .value = value};
+    return MHD_YES;
+}
+
+static bool bad_framing(fb_exchange *exchange, const char *detail) {
+    fb_respond_problem(&exchange->response, 400, "bad-framing", "%s", detail);
+    fb_metrics_reject(exchange->server, FB_REJECTED_FRAMING);
+    return false;
+}
+
+static bool check_lengths(fb_exchange *exchange, const framing *f, bool is_1_1) {
+    if (f->content_lengths > 1) return bad_framing(exchange, "there is more than one Content-Length");
+    if (f->transfer_encodings > 1) return bad_framing(exchange, "there is more than one Transfer-Encoding");
+    if (f->content_lengths && f->transfer_encodings)
+        return bad_framing(exchange, "there are both a Content-Length and a Transfer-Encoding");
+    if (f->transfer_encodings) {
+        if (!is_1_1 || strcasecmp(f->transfer_encoding, "chunked"))
+            return bad_framing(exchange, "the only Transfer-Encoding taken is chunked, with HTTP/1.1");
+        exchange->is_chunked = true;
+    }
+    if (f->content_lengths) {
+        size_t digits = strspn(f->content_length, "0123456789");
+        if (!digits || digits > 18 || f->content_length[digits])
+            return bad_framing(exchange, "the Content-Length is not a sensible number");
+        exchange->content_length = strtoull(f->content_length, NULL, 10);
+    }
+    return true;
+}
+
+bool fb_guard_framing(fb_exchange *exchange, const char *version) {
+    int count = MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, NULL, NULL);
+    framing f = {.exchange = exchange, .capacity = count < HEADERS_MAX ? (size_t)(count > 0 ? count : 0) : HEADERS_MAX};
+    exchange->headers = calloc(f.capacity + 1, sizeof *exchange->headers);
+    if (!exchange->headers) {
+        exchange->response.failed = true;
+        return false;
+    }
+    MHD_get_connection_values_n(exchange->mhd, MHD_HEADER_KIND, take_header, &f);
+    bool is_1_1 = !strcmp(version, "HTTP/1.1");
+    if (!is_1_1 && strcmp(version, "HTTP/1.0")) return bad_framing(exchange, "the protocol is neither HTTP/1.1 nor HTTP/1.0");
+    if (f.has_bad_name) return bad_framing(exchange, "a header's name holds characters that no name may have");
+    if (f.has_bad_value) return bad_framing(exchange, "a header's value holds control characters");
+    if (f.hosts > 1) return bad_framing(exchange, "there is more than one Host");
+    if (!f.hosts && is_1_1) return bad_framing(exchange, "there is no Host");
+    if (!check_lengths(exchange, &f, is_1_1)) return false;
+    if (count > HEADERS_MAX || f.bytes > exchange->server->config.header_limit) {
+        fb_respond_problem(&exchange->response, 431, "headers-too-large", "the headers are more than %zu bytes or %d lines",
+                           exchange->server->config.header_limit, HEADERS_MAX);
+        return false;
+    }
+    exchange->expects_continue = f.expects && is_1_1;
+    if (f.expects && strcasecmp(f.expect, "100-continue")) {
+        fb_respond_problem(&exchange->response, 417, "unknown-expectation", "the only expectation known is 100-continue");
+        return false;
+    }
+    return true;
+}
+
+/* A web page of another origin must not make a browser write here: browsers send Origin then, other clients do not. */
+static bool is_foreign_page(const fb_exchange *exchange) {
+    const char *origin = fb_request_header(&exchange->request, "Origin"), *host = fb_request_header(&exchange->request, "Host");
+    if (!origin || !strcmp(exchange->route->method, "GET")) return false;
+    const char *authority = strstr(origin, "://");
+    return !authority || !host || strcasecmp(authority + 3, host);
+}
+
+static bool check_query(fb_exchange *exchange) {
+    if (!exchange->route->query) return true;
+    for (size_t i = 0; i < exchange->query_count; i++) {
+        const char *name = exchange->query[i].name;
+        if (fb_text_list_has(exchange->route->query, name, strlen(name))) continue;
+        fb_respond_problem(&exchange->response, 422, "unknown-parameter", "there is no query parameter %s here%s%s", name,
+                           *exchange->route->query ? "; known: " : "", exchange->route->query);
+        fb_problem_member_take(&exchange->response, "parameter", json_string(name));
+        return false;
+    }
+    return true;
+}
+
+static uint64_t body_limit(const fb_exchange *exchange) {
+    return exchange->route->body_limit ? exchange->route->body_limit : exchange->server->config.body_limit;
+}
+
+static bool check_body(fb_exchange *exchange) {
+    const fb_route *route = exchange->route;
+    fb_response *response = &exchange->response;
+    bool has_body = exchange->is_chunked || exchange->content_length;
+    if (route->body == FB_BODY_NONE && has_body) {
+        fb_respond_problem(response, 400, "unexpected-body", "this request takes no body");
+        return false;
+    }
+    if (route->body == FB_BODY_REQUIRED && !has_body) {
+        fb_respond_problem(response, 400, "missing-body", "this request needs a body");
+        return false;
+    }
+    if (!has_body) return true;
+    if (!fb_consumes(route, exchange->request.content_type)) {
+        fb_respond_problem(response, 415, "unsupported-media-type", "the body must be %s in UTF-8",
+                           route->consumes ? route->consumes : "application/json");
+        fb_response_header(response, "Accept", route->consumes ? route->consumes : "application/json");
+        return false;
+    }
+    if (exchange->content_length > body_limit(exchange)) {
+        fb_respond_problem(response, 413, "body-too-large", "the body is larger than %llu bytes",
+                           (unsigned long long)body_limit(exchange));
+        return false;
+    }
+    size_t cursor = 0;
+    const char *coding_name = fb_exchange_header(exchange, "Content-Encoding", &cursor);
+    fb_coding coding = FB_CODING_IDENTITY;
+    bool has_several = coding_name && fb_exchange_header(exchange, "Content-Encoding", &cursor);
+    if (coding_name && (has_several || !fb_coding_parse(coding_name, &coding))) {
+        fb_respond_problem(response, 415, "unsupported-encoding", "the body's Content-Encoding must be gzip or zstd");
+        fb_response_header(response, "Accept-Encoding", "gzip, zstd");
+        return false;
+    }
+    fb_error error = {0};
+    if (fb_body_begin(&exchange->reader, coding, body_limit(exchange), &error)) {
+        fb_respond_error(response, &error);
+        return false;
+    }
+    return true;
+}
+
+bool fb_guard_request(fb_exchange *exchange) {
+    const fb_route *route = exchange->route;
+    if (!fb_accepts_route(exchange, route)) {
+        fb_respond_problem(&exchange->response, 406, "not-acceptable", "this path gives %s",
+                           route->produces ? route->produces : "application/json");
+        return false;
+    }
+    if (is_foreign_page(exchange)) {
+        fb_respond_problem(&exchange->response, 403, "foreign-origin", "pages of another origin may not write here");
+        return false;
+    }
+    return check_query(exchange) && check_body(exchange);
+}

@@ -1,0 +1,92 @@
+/* Accept, Accept-Encoding, Content-Type, If-None-Match. */
+#include "server/http/internal.h"
+
+#include <string.h>
+#include <strings.h>
+
+/* How well a media range ("text/plain", "text/" + "*", any) names a type: 0 not, 1 any, 2 its main type, 3 exactly. */
+static int range_matches(const char *range, size_t range_size, const char *type, size_t type_size) {
+    if ((range_size == 3 && !memcmp(range, "*/*", 3)) || (range_size == 1 && *range == '*')) return 1;
+    const char *slash = memchr(range, '/', range_size);
+    if (slash && slash + 2 == range + range_size && slash[1] == '*') {
+        size_t main_size = (size_t)(slash - range) + 1;
+        return type_size > main_size && !strncasecmp(range, type, main_size) ? 2 : 0;
+    }
+    return range_size == type_size && !strncasecmp(range, type, type_size) ? 3 : 0;
+}
+
+int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size) {
+    int best = 0, quality = 0;
+    bool has_range = false;
+    size_t cursor = 0, range_size, value_size;
+    for (const char *header; (header = fb_exchange_header(exchange, "Accept", &cursor));) {
+        for (const char *range; fb_text_next_element(&header, &range, &range_size);) {
+            has_range = true;
+            int asked = fb_text_quality(range, range_size, &value_size);
+            int match = range_matches(range, value_size, type, size);
+            if (match > best) {
+                best = match;
+                quality = asked;
+            }
+        }
+    }
+    return has_range ? quality : 1000;
+}
+
+bool fb_accepts_coding(const fb_exchange *exchange, const char *coding, bool explicitly) {
+    size_t cursor = 0, size, value_size;
+    int named = -1, any = -1;
+    for (const char *header; (header = fb_exchange_header(exchange, "Accept-Encoding", &cursor));) {
+        for (const char *element; fb_text_next_element(&header, &element, &size);) {
+            int quality = fb_text_quality(element, size, &value_size);
+            if (value_size == strlen(coding) && !strncasecmp(element, coding, value_size)) named = quality;
+            if (value_size == 1 && *element == '*') any = quality;
+        }
+    }
+    return named >= 0 ? named > 0 : !explicitly && any > 0;
+}
+
+bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route) {
+    const char *types = route->produces ? route->produces : "application/json", *type;
+    size_t size;
+    while (fb_text_next_element(&types, &type, &size))
+        if (fb_accepts_type(exchange, type, size) > 0) return true;
+    return false;
+}
+
+/* Parameters of a Content-Type may be anything, but a charset other than UTF-8 is a body that we would misread. */
+static bool is_charset_utf8(const char *parameters) {
+    const char *charset = parameters ? strcasestr(parameters, "charset=") : NULL;
+    if (!charset) return true;
+    charset += strlen("charset=");
+    if (*charset == '"') charset++;
+    size_t size = strcspn(charset, "\"; \t");
+    return (size == 5 && !strncasecmp(charset, "utf-8", 5)) || (size == 4 && !strncasecmp(charset, "utf8", 4)) ||
+           (size == 8 && !strncasecmp(charset, "us-ascii", 8));
+}
+
+bool fb_consumes(const fb_route *route, const char *content_type) {
+    while (*content_type == ' ' || *content_type == '\t') content_type++;
+    size_t size = strcspn(content_type, "; \t");
+    if (route->consumes && !strcmp(route->consumes, "*")) return true;
+    if (!size) return true;
+    if (route->consumes) return fb_text_list_has(route->consumes, content_type, size);
+    if (!is_charset_utf8(strchr(content_type, ';'))) return false;
+    bool is_json_suffix = size > 5 && !strncasecmp(content_type + size - 5, "+json", 5) && memchr(content_type, '/', size);
+    return is_json_suffix || fb_text_list_has("application/json, application/x-www-form-urlencoded, application/octet-stream",
+                                              content_type, size);
+}
+
+/* Weak comparison, as RFC 9110 13.1.2 asks for: our compressed answers carry the weak form of the tag. */
+bool fb_has_etag(const fb_exchange *exchange, const char *tag) {
+    size_t cursor = 0, size, tag_size = strlen(tag);
+    for (const char *header; (header = fb_exchange_header(exchange, "If-None-Match", &cursor));) {
+        for (const char *element; fb_text_next_element(&header, &element, &size);) {
+            if (size == 1 && *element == '*') return true;
+            if (size > 2 && !memcmp(element, "W/", 2)) element += 2, size -= 2;
+            if (size == tag_size + 2 && *element == '"' && element[size - 1] == '"' && !memcmp(element + 1, tag, tag_size))
+                return true;
+        }
+    }
+    return false;
+}

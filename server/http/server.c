@@ -1,0 +1,160 @@
+/* Starting and stopping. */
+#include "server/http/internal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CONNECTION_SLACK                                                                                                       \
+    32 /* we accept up to our own limit; libmicrohttpd's is a little higher, and divided among its threads */
+
+int64_t fb_http_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int fb_http_thread(pthread_t *thread, void *(*start)(void *), void *argument) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = pthread_create(thread, NULL, start, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failure;
+}
+
+fb_http_config fb_http_config_default(void) {
+    return (fb_http_config){
+        .listen = "127.0.0.1:8080",
+        .io_threads = 2,
+        .worker_threads = 32,
+        .queue_limit = 256,
+        .connection_limit = 1024,
+        .target_limit = (size_t)8 << 10,
+        .header_limit = (size_t)32 << 10,
+        .body_limit = (uint64_t)1 << 30,
+        .body_memory_limit = (uint64_t)4 << 30,
+        .header_timeout_ms = 10 * 1000,
+        .idle_timeout_ms = 60 * 1000,
+        .body_timeout_ms = 30 * 1000,
+        .minimum_rate = 64 << 10,
+        .compress = true,
+        .access_log = stderr,
+    };
+}
+
+/* Paths and queries stay as they were sent: target.c decodes them. */
+static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text) {
+    (void)context, (void)mhd;
+    return strlen(text);
+}
+
+static fb_status start_daemon(fb_http_server *server, fb_error *error) {
+    const fb_http_config *config = &server->config;
+    size_t memory = 2 * (config->header_limit + config->target_limit); /* above our limits, so that ours answer first */
+    if (memory < (size_t)128 << 10) memory = (size_t)128 << 10;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    server->daemon = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC, 0, NULL, NULL,
+        fb_exchange_step, server, MHD_OPTION_URI_LOG_CALLBACK, fb_exchange_begin, server, MHD_OPTION_NOTIFY_COMPLETED,
+        fb_exchange_end, server, MHD_OPTION_NOTIFY_CONNECTION, fb_connection_notify, server, MHD_OPTION_UNESCAPE_CALLBACK,
+        keep_escapes, server, MHD_OPTION_THREAD_POOL_SIZE, config->io_threads, MHD_OPTION_CONNECTION_LIMIT,
+        config->connection_limit + CONNECTION_SLACK * config->io_threads, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
+        config->connection_limit_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory, MHD_OPTION_CONNECTION_TIMEOUT, 0u,
+        MHD_OPTION_END);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (server->daemon) return FB_OK;
+    return fb_fail(error, FB_IO, "no-server", NULL, "cannot start the HTTP server: %s", strerror(errno));
+}
+
+static void free_server(fb_http_server *server) {
+    pthread_mutex_destroy(&server->flight_lock);
+    pthread_cond_destroy(&server->landed);
+    pthread_mutex_destroy(&server->queue.lock);
+    pthread_cond_destroy(&server->queue.ready);
+    pthread_mutex_destroy(&server->reaper.lock);
+    free(server->metrics);
+    free(server);
+}
+
+static void stop_threads(fb_http_server *server) {
+    fb_queue_stop(&server->queue);
+    fb_reaper_shut_all(server);
+    if (server->daemon) MHD_stop_daemon(server->daemon); /* ends every exchange and connection */
+    fb_reaper_stop(server);
+}
+
+fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, size_t route_count, void *context,
+                        fb_http_server **out, fb_error *error) {
+    for (size_t i = 0; i < route_count; i++)
+        if (!fb_route_check(&routes[i], error)) return FB_INVALID;
+    fb_http_server *server = calloc(1, sizeof *server);
+    if (!server) return fb_fail_memory(error);
+    server->config = *config;
+    server->routes = routes;
+    server->route_count = route_count;
+    server->context = context;
+    server->listener.socket = server->listener.wake = server->reaper.wake = -1;
+    server->metrics = calloc(route_count + 1, sizeof *server->metrics);
+    pthread_mutex_init(&server->flight_lock, NULL);
+    pthread_mutex_init(&server->queue.lock, NULL);
+    pthread_mutex_init(&server->reaper.lock, NULL);
+    pthread_cond_init(&server->queue.ready, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&server->landed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+
+    fb_status status = server->metrics ? FB_OK : fb_fail_memory(error);
+    if (!status) status = fb_listener_open(&server->listener, config->listen, error);
+    if (!status) status = fb_queue_start(&server->queue, config->worker_threads, config->queue_limit, error);
+    if (!status) status = fb_reaper_start(server, error);
+    if (!status) status = start_daemon(server, error);
+    if (!status) status = fb_listener_start(server, error);
+    if (!status) {
+        *out = server;
+        return FB_OK;
+    }
+    stop_threads(server);
+    fb_listener_stop(&server->listener, false);
+    free_server(server);
+    return status;
+}
+
+const char *fb_http_url(const fb_http_server *server) {
+    return server->listener.url;
+}
+
+/* Waits until no request is under way; false when the time is up first. */
+static bool wait_until_landed(fb_http_server *server, unsigned timeout_ms) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += timeout_ms / 1000;
+    deadline.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (deadline.tv_nsec >= 1000000000) {
+        deadline.tv_nsec -= 1000000000;
+        deadline.tv_sec++;
+    }
+    pthread_mutex_lock(&server->flight_lock);
+    int result = 0;
+    while (server->in_flight && result == 0) result = pthread_cond_timedwait(&server->landed, &server->flight_lock, &deadline);
+    bool has_landed = server->in_flight == 0;
+    pthread_mutex_unlock(&server->flight_lock);
+    return has_landed;
+}
+
+bool fb_http_stop(fb_http_server *server, unsigned timeout_ms) {
+    if (!server) return true;
+    atomic_store(&server->is_stopping, true);
+    fb_listener_stop(&server->listener, true);
+    bool is_clean = wait_until_landed(server, timeout_ms);
+    if (!is_clean) fb_queue_refuse_waiting(&server->queue);
+    stop_threads(server);
+    free_server(server);
+    return is_clean;
+}
