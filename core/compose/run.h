@@ -1,0 +1,26 @@
+/* Running a composition on a graph. The source is never modified. */
+#ifndef FB_COMPOSE_RUN_H
+#define FB_COMPOSE_RUN_H
+
+#include "core/compose/composition.h"
+
+/* When the graph is verified: once at the end, after each pass, or never. */
+typedef enum fb_lint { FB_LINT_END, FB_LINT_EACH, FB_LINT_NONE } fb_lint;
+
+typedef struct fb_run {
+    fb_graph *result;
+    fb_pass_report *passes; /* one for each call of the composition */
+    size_t count;
+    fb_arena arena; /* of the reports */
+} fb_run;
+
+/* FB_NO_MEMORY, or FB_IO "lint-failed" when a pass made an invalid graph (our fault). `out` is written on success only; free it
+ * with fb_run_free. */
+fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
+                             fb_error *error);
+void fb_run_free(fb_run *run);
+
+/* The JSON array `passes` of an answer: what every pass did and refused. */
+void fb_run_report(const fb_run *run, fb_buffer *out);
+
+#endif

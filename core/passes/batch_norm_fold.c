@@ -1,0 +1,140 @@
+#include "core/passes/batch_norm_fold.h"
+
+#include "core/weights/recipe.h"
+
+static bool all_calls(fb_matcher *m, fb_module module, fb_buffer *nodes) {
+    for (fb_node n = fb_first_call(m->usage, module); n.id; n = fb_next_call(m->usage, n))
+        fb_buffer_append(nodes, &n, sizeof n);
+    m->failed |= nodes->failed;
+    return !nodes->failed;
+}
+
+/* Why the calls are not paired one to one, or NULL. */
+static const char *unpaired(const fb_matcher *m, const fb_fold_pair *pair) {
+    const fb_graph *g = m->graph;
+    for (fb_node n = fb_first_call(m->usage, pair->second); n.id; n = fb_next_call(m->usage, n)) {
+        fb_node input = fb_call_argument_node(g, n, "input");
+        if (!fb_call_has_only(g, n, "input")) return "unsupported-arguments";
+        if (!input.id || fb_node_at(g, input)->opcode != FB_CALL_MODULE) return "shared-module";
+        if (fb_node_at(g, input)->module.id != pair->first.id) return "shared-module";
+    }
+    for (fb_node n = fb_first_call(m->usage, pair->first); n.id; n = fb_next_call(m->usage, n)) {
+        if (!fb_call_has_only(g, n, "input")) return "unsupported-arguments";
+        bool is_fed = false, has_other_users = false;
+        for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
+            const fb_node_row *user = fb_node_at(g, fb_edge_user(g, e));
+            if (user->opcode == FB_OUTPUT) return "graph-output";
+            bool is_second = user->opcode == FB_CALL_MODULE && user->module.id == pair->second.id;
+            has_other_users |= !is_second || is_fed;
+            is_fed |= is_second;
+        }
+        if (!is_fed) return "shared-module";
+        if (has_other_users) return "shared-output";
+    }
+    return NULL;
+}
+
+static const char *unpaired_detail(const char *reason) {
+    if (strcmp(reason, "unsupported-arguments") == 0) return "both are called with one input and nothing else";
+    if (strcmp(reason, "shared-module") == 0)
+        return "one of the modules is called elsewhere too, where the other does not follow";
+    if (strcmp(reason, "graph-output") == 0) return "the value between the two is an output of the graph";
+    return "the value between the two has other readers";
+}
+
+static const char *obstacle_of(fb_matcher *m, const fb_fold_pair *pair) {
+    const char *obstacle = fb_module_obstacle(m, pair->first);
+    return obstacle ? obstacle : fb_module_obstacle(m, pair->second);
+}
+
+/* Between the two calls nobody may write to what the first reads: without the BatchNorm the second reads it later. */
+static bool is_input_mutated(fb_matcher *m, const fb_fold_pair *pair) {
+    const fb_graph *g = m->graph;
+    if (pair->host.id == pair->first.id) return false; /* the host stays where it reads its input */
+    const fb_alias *alias = fb_matcher_alias(m);
+    if (!alias) return false;
+    for (fb_node n = fb_first_call(m->usage, pair->second); n.id; n = fb_next_call(m->usage, n)) {
+        fb_node norm = fb_call_argument_node(g, n, "input"), input = fb_call_argument_node(g, norm, "input");
+        if (!input.id || fb_mutated_between(alias, input, fb_node_at(g, norm)->ordinal, fb_node_at(g, n)->ordinal)) return true;
+    }
+    return false;
+}
+
+static bool is_marked(const fb_matcher *m, fb_module host) {
+    for (fb_node n = fb_first_call(m->usage, host); n.id; n = fb_next_call(m->usage, n)) {
+        if (fb_is_marked(m, n)) return true;
+    }
+    return false;
+}
+
+void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(fb_matcher *, fb_node)) {
+    const fb_graph *g = m->graph;
+    if (is_marked(m, pair->host)) return; /* refused already, as already-transformed */
+    fb_buffer list = {0};
+    size_t host_count = 0;
+    if (all_calls(m, pair->host, &list)) {
+        host_count = list.size / sizeof(fb_node);
+        all_calls(m, pair->norm.module, &list);
+    }
+    const fb_node *nodes = (const fb_node *)(const void *)list.data;
+    size_t count = list.size / sizeof *nodes;
+    const fb_module_row *host = fb_module_at(g, pair->host);
+    fb_dtype dtype = (fb_dtype)fb_tensor_at(g, pair->weight)->dtype;
+    const char *reason;
+    if (m->failed) (void)0;
+    else if (host->training || pair->norm.training)
+        fb_refuse(m, "training-mode", nodes, count,
+                  "in training mode BatchNorm normalises by the batch, not by running statistics");
+    else if (!pair->norm.running_mean.id || !pair->norm.running_var.id)
+        fb_refuse(m, "no-running-statistics", nodes, count, "without running statistics BatchNorm normalises by the batch");
+    else if ((reason = unpaired(m, pair))) fb_refuse(m, reason, nodes, count, "%s", unpaired_detail(reason));
+    else if (pair->channels != pair->norm.num_features)
+        fb_refuse(m, "channel-mismatch", nodes, count, "%lld channels meet a BatchNorm of %lld", (long long)pair->channels,
+                  (long long)pair->norm.num_features);
+    else if (!fb_dtype_is_floating(dtype))
+        fb_refuse(m, "unsupported-dtype", nodes, count, "the weight is %s; only floating-point weights can be scaled",
+                  fb_dtype_name(dtype));
+    else if ((reason = obstacle_of(m, pair))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
+    else if (is_input_mutated(m, pair))
+        fb_refuse(m, "input-mutated", nodes, count,
+                  "the BatchNorm's input is written in place before the next module would read it");
+    else if (is_refused && is_refused(m, nodes[host_count])) (void)0;
+    else fb_match_found(m, nodes, count);
+    fb_buffer_free(&list);
+}
+
+/* ---- arithmetic -------------------------------------------------------------------------------------------------------- */
+
+fb_value fb_norm_scale(fb_graph *g, const fb_batch_norm *norm) {
+    fb_value eps = fb_recipe_full(g, NULL, 0, norm->eps.id ? norm->eps : fb_make_float(g, norm->eps_number));
+    fb_value inverse = fb_recipe_rsqrt(g, fb_recipe_add(g, fb_recipe_tensor(g, norm->running_var), eps));
+    return norm->weight.id ? fb_recipe_mul(g, fb_recipe_tensor(g, norm->weight), inverse) : inverse;
+}
+
+fb_value fb_norm_shift(fb_graph *g, const fb_batch_norm *norm) {
+    fb_value mean = fb_recipe_mul(g, fb_recipe_tensor(g, norm->running_mean), fb_norm_scale(g, norm));
+    return norm->bias.id ? fb_recipe_sub(g, fb_recipe_tensor(g, norm->bias), mean) : fb_recipe_neg(g, mean);
+}
+
+void fb_put_bias(fb_rewrite *rw, fb_module host, fb_tensor weight, fb_tensor old_bias, fb_value recipe) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_tensor_row *row = fb_tensor_at(g, weight);
+    bool requires_grad = old_bias.id ? fb_tensor_at(g, old_bias)->requires_grad : row->requires_grad;
+    fb_put_parameter(rw, host, "bias", recipe, (fb_dtype)row->dtype, requires_grad);
+    fb_set_config(rw, host, "bias", fb_make_bool(g, true));
+}
+
+fb_node fb_first_norm_call(const fb_match *match) {
+    return match->nodes[match->count / 2];
+}
+
+void fb_remove_norm(fb_rewrite *rw, const fb_match *match, const fb_batch_norm *norm) {
+    size_t calls = match->count / 2;
+    for (size_t i = 0; i < calls; i++) {
+        fb_node host_call = match->nodes[i], norm_call = match->nodes[calls + i];
+        fb_replace_uses(rw, norm_call, fb_call_argument_node(fb_rewrite_graph(rw), norm_call, "input"));
+        fb_erase(rw, norm_call);
+        fb_mark(rw, host_call);
+    }
+    fb_drop_module(rw, norm->module);
+}

@@ -1,0 +1,103 @@
+/* FuseBiasInLinear: a Linear's bias becomes one more column of its weight, and its input gets a column of ones.
+ *
+ *     y = x Wᵀ + b          y = [x 1] [W b]ᵀ
+ *
+ *     x ── Linear ── y      x ── shape ── [:-1] ── + (1,) ── ones(device of x) ── cat([x, ones], -1) ── Linear ── y
+ *
+ * Every call of the Linear gets its column. Weight and bias must share dtype and requires_grad.
+ * Exactness: moves (the weight is a concatenation; the product may sum in another order). Reversible.
+ */
+#include "core/ops/spelling.h"
+#include "core/passes/pass.h"
+#include "core/weights/recipe.h"
+
+static void match(fb_matcher *m, fb_node n) {
+    const fb_graph *g = m->graph;
+    fb_linear linear;
+    fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
+    if (!module.id || fb_first_call(m->usage, module).id != n.id) return; /* a module is matched once, at its first call */
+    if (fb_module_is_linear_like(g, module) && fb_module_tensor(g, module, "bias").id) {
+        fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", fb_text(g, fb_module_at(g, module)->type));
+        return;
+    }
+    if (!fb_linear_of_module(g, module, &linear) || !linear.bias.id) return;
+
+    fb_buffer calls = {0};
+    bool is_marked = false, is_plain = true;
+    for (fb_node call = n; call.id; call = fb_next_call(m->usage, call)) {
+        fb_buffer_append(&calls, &call, sizeof call);
+        is_marked |= fb_is_marked(m, call);
+        is_plain &= fb_call_has_only(g, call, "input") && fb_call_argument_node(g, call, "input").id;
+    }
+    const fb_node *nodes = (const fb_node *)(const void *)calls.data;
+    size_t count = calls.size / sizeof *nodes;
+    const fb_tensor_row *weight = fb_tensor_at(g, linear.weight), *bias = fb_tensor_at(g, linear.bias);
+    const char *obstacle = fb_module_obstacle(m, module);
+    if (calls.failed) m->failed = true;
+    else if (is_marked) (void)0; /* refused already, as already-transformed */
+    else if (!is_plain) fb_refuse(m, "unsupported-arguments", nodes, count, "a Linear is called with one node as its input");
+    else if (obstacle) fb_refuse(m, obstacle, nodes, count, "%s", fb_obstacle_detail(obstacle));
+    else if (weight->dtype != bias->dtype)
+        fb_refuse(m, "dtype", nodes, count, "the weight is %s and the bias %s", fb_dtype_name(weight->dtype),
+                  fb_dtype_name(bias->dtype));
+    else if (weight->requires_grad != bias->requires_grad)
+        fb_refuse(m, "requires-grad", nodes, count,
+                  "only one of weight and bias is trained, and one tensor cannot be half trained");
+    else fb_match_found(m, nodes, count);
+    fb_buffer_free(&calls);
+}
+
+/* The node that is x with a column of ones, before `n`. */
+static fb_node insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value none = fb_make_none(g), no_kwargs = {0}, last_axis = fb_make_int(g, -1), one = fb_make_int(g, 1);
+    fb_value all_but_last = fb_make_slice(g, none, last_axis, none);
+    const fb_node_row *input = fb_node_at(g, fb_value_node(g, x));
+
+    fb_node shape =
+        fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "shape")), no_kwargs);
+    fb_node batch = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETITEM,
+                                     FB_ARGS(g, fb_make_node(g, shape), all_but_last), no_kwargs);
+    fb_node size = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ADD,
+                                    FB_ARGS(g, fb_make_node(g, batch), fb_make_tuple(g, &one, 1)), no_kwargs);
+    fb_node device =
+        fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "device")), no_kwargs);
+    fb_value kwargs = fb_map_with(g, (fb_value){0}, "device", fb_make_node(g, device));
+    if (dtype != FB_FLOAT32) kwargs = fb_map_with(g, kwargs, "dtype", FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
+    fb_node ones = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, FB_ARGS(g, fb_make_node(g, size)), kwargs);
+    int rank = fb_shape_rank(g, input->shape);
+    if (rank > 0) fb_set_result(rw, ones, fb_list_with(g, input->shape, (size_t)rank - 1, one), dtype);
+    fb_value both = FB_ARGS(g, x, fb_make_node(g, ones));
+    return fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_CAT, FB_ARGS(g, both),
+                            fb_map_with(g, (fb_value){0}, "dim", last_axis));
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_linear linear;
+    if (!fb_linear_at(g, match->nodes[0], &linear)) return;
+    for (size_t i = 0; i < match->count; i++) {
+        fb_node n = match->nodes[i];
+        fb_node widened = insert_ones(rw, n, fb_call_argument(g, n, "input"), linear.dtype);
+        fb_set_argument(rw, n, "input", fb_make_node(g, widened));
+        fb_mark(rw, n);
+    }
+    fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, linear.bias), (int64_t[]){linear.out_features, 1}, 2);
+    fb_value weight = fb_recipe_concat(g, 1, (fb_value[]){fb_recipe_tensor(g, linear.weight), column}, 2);
+    fb_put_parameter(rw, linear.module, "weight", weight, linear.dtype, fb_tensor_at(g, linear.weight)->requires_grad);
+    fb_clear_parameter(rw, linear.module, "bias");
+    fb_set_config(rw, linear.module, "in_features", fb_make_int(g, linear.in_features + 1));
+    fb_set_config(rw, linear.module, "bias", fb_make_bool(g, false));
+}
+
+const fb_pass fb_fuse_bias_in_linear = {
+    .name = "FuseBiasInLinear",
+    .version = 1,
+    .summary = "A Linear's bias becomes one more column of its weight, and its input gets a column of ones.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match = match,
+    .edit = edit,
+};

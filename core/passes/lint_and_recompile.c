@@ -1,0 +1,27 @@
+/* LintAndRecompile: verifies the graph as it stands at this place in the list, and generates its forward(). Changes nothing; an
+ * invalid graph fails the run. Exactness: moves. Reversible. */
+#include "core/graph/code.h"
+#include "core/graph/verify.h"
+#include "core/passes/pass.h"
+
+static fb_status inspect(const fb_graph *graph, fb_buffer *detail, fb_error *error) {
+    fb_status status = fb_verify_first(graph, error);
+    if (status) return status;
+    fb_buffer code = {0};
+    fb_code_write(graph, &code);
+    if (code.failed) status = fb_fail_memory(error);
+    else fb_buffer_printf(detail, "verified %zu nodes; generated %zu bytes of Python", fb_node_count(graph), code.size);
+    fb_buffer_free(&code);
+    return status;
+}
+
+const fb_pass fb_lint_and_recompile = {
+    .name = "LintAndRecompile",
+    .version = 1,
+    .summary = "Verifies the graph and generates its code, at this place in the list.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .inspect = inspect,
+};

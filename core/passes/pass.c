@@ -1,0 +1,224 @@
+#include "core/passes/pass.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/map.h"
+
+#define FB_PASS(descriptor) extern const fb_pass descriptor;
+#include "core/passes/passes.def"
+#undef FB_PASS
+
+static const fb_pass *const passes[] = {
+#define FB_PASS(descriptor) &descriptor,
+#include "core/passes/passes.def"
+#undef FB_PASS
+};
+
+const fb_pass *fb_pass_at(size_t index) {
+    return index < sizeof passes / sizeof *passes ? passes[index] : NULL;
+}
+
+const fb_pass *fb_pass_find(const char *name) {
+    const fb_pass *found = NULL;
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        bool is_it = strcmp(passes[i]->name, name) == 0;
+        if (is_it && (!found || passes[i]->version > found->version)) found = passes[i];
+    }
+    return found;
+}
+
+const char *fb_exactness_name(fb_exactness exactness) {
+    static const char *const names[] = {[FB_MOVES] = "moves", [FB_ROUNDS] = "rounds", [FB_CHANGES] = "changes"};
+    return names[exactness];
+}
+
+/* ---- matching ---------------------------------------------------------------------------------------------------------- */
+
+/* In `found`, a match is its count as an fb_node, then its nodes. */
+void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count) {
+    fb_buffer_append(matcher->found, &(fb_node){(uint32_t)count}, sizeof(fb_node));
+    fb_buffer_append(matcher->found, nodes, count * sizeof *nodes);
+    matcher->failed |= matcher->found->failed;
+}
+
+static const char *const *copy_names(fb_matcher *matcher, const fb_node *nodes, size_t count) {
+    const char **names = fb_arena_alloc(matcher->arena, count * sizeof *names);
+    for (size_t i = 0; names && i < count; i++) {
+        const char *name = fb_node_name(matcher->graph, nodes[i]);
+        names[i] = fb_arena_text(matcher->arena, name, strlen(name));
+        if (!names[i]) names = NULL;
+    }
+    return names;
+}
+
+static void refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes, size_t count, const char *format,
+                   va_list args) {
+    char detail[1024];
+    vsnprintf(detail, sizeof detail, format, args);
+    fb_refusal *refusal = fb_arena_alloc(matcher->arena, sizeof *refusal);
+    const char *const *names = copy_names(matcher, nodes, count);
+    const char *text = fb_arena_text(matcher->arena, detail, strlen(detail));
+    if (!refusal || !names || !text) {
+        matcher->failed = true;
+        return;
+    }
+    *refusal = (fb_refusal){.reason = reason, .detail = text, .nodes = names, .count = count};
+    fb_pass_report *report = matcher->report;
+    if (report->last_refused) report->last_refused->next = refusal;
+    else report->refused = refusal;
+    report->last_refused = refusal;
+    report->refused_count++;
+}
+
+void fb_refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes, size_t count, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    refuse(matcher, reason, nodes, count, format, args);
+    va_end(args);
+}
+
+void fb_refuse_node(fb_matcher *matcher, const char *reason, fb_node node, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    refuse(matcher, reason, &node, 1, format, args);
+    va_end(args);
+}
+
+const fb_alias *fb_matcher_alias(fb_matcher *matcher) {
+    if (!matcher->alias) matcher->alias = fb_alias_new(matcher->graph);
+    if (!matcher->alias) matcher->failed = true;
+    return matcher->alias;
+}
+
+bool fb_is_marked(const fb_matcher *matcher, fb_node node) {
+    return fb_node_is_marked(matcher->graph, node, matcher->signature);
+}
+
+typedef struct tensor_watch {
+    const fb_alias *alias;
+    bool is_mutated;
+} tensor_watch;
+
+static void watch_tensor(void *context, fb_tensor tensor) {
+    tensor_watch *watch = context;
+    watch->is_mutated |= fb_tensor_is_mutated(watch->alias, tensor);
+}
+
+const char *fb_module_obstacle(fb_matcher *matcher, fb_module module) {
+    const fb_graph *graph = matcher->graph;
+    if (fb_module_is_read(matcher->usage, module) || fb_module_is_inside_call(matcher->usage, module)) return "module-read";
+    for (fb_node call = fb_first_call(matcher->usage, module); call.id; call = fb_next_call(matcher->usage, call)) {
+        if (fb_node_at(graph, call)->program.id != FB_MAIN_PROGRAM.id) return "nested-call";
+    }
+    tensor_watch watch = {.alias = fb_matcher_alias(matcher)};
+    if (!watch.alias) return "out-of-memory";
+    fb_value_visit_tensors(graph, fb_module_at(graph, module)->parameters, watch_tensor, &watch);
+    fb_value_visit_tensors(graph, fb_module_at(graph, module)->buffers, watch_tensor, &watch);
+    return watch.is_mutated ? "tensor-mutated" : NULL;
+}
+
+const char *fb_obstacle_detail(const char *reason) {
+    if (strcmp(reason, "module-read") == 0) return "its parameters are read outside its own calls, and would be read changed";
+    if (strcmp(reason, "nested-call") == 0) return "a nested program calls it too, and nested programs are left alone";
+    return "one of its tensors is written in place, so it has no fixed value to rewrite";
+}
+
+/* ---- applying ---------------------------------------------------------------------------------------------------------- */
+
+/* Candidates that an earlier run of this pass made are not looked at again. */
+static void refuse_marked(fb_matcher *matcher, fb_node node) {
+    fb_refuse_node(matcher, "already-transformed", node, "%s was transformed by this pass before",
+                   fb_node_name(matcher->graph, node));
+}
+
+static void match_all(fb_matcher *matcher, const fb_pass *pass) {
+    const fb_graph *graph = matcher->graph;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !matcher->failed; n = fb_node_at(graph, n)->next) {
+        if (fb_is_marked(matcher, n)) refuse_marked(matcher, n);
+        pass->match(matcher, n);
+    }
+}
+
+static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_buffer *found, size_t *applied) {
+    const fb_node *at = (const fb_node *)(const void *)found->data, *end = at + found->size / sizeof *at;
+    while (at < end) {
+        fb_match match = {.nodes = at + 1, .count = at->id};
+        pass->edit(rewrite, &match);
+        (*applied)++;
+        at += 1 + match.count;
+    }
+}
+
+/* The nodes that carry the signature now and did not before: a pass marks no node twice, so these are all that it marked,
+ * less those which carried it from an earlier run. */
+static bool list_marked(const fb_graph *graph, fb_pass_report *report, const fb_map *marked_before, fb_arena *arena) {
+    fb_buffer names = {0};
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        if (!fb_node_is_marked(graph, n, report->signature) || fb_map_get(marked_before, n.id)) continue;
+        const char *name = fb_arena_text(arena, fb_node_name(graph, n), strlen(fb_node_name(graph, n)));
+        if (!name) names.failed = true;
+        fb_buffer_append(&names, &name, sizeof name);
+    }
+    const char **list = fb_arena_alloc(arena, names.size + 1);
+    bool ok = list && !names.failed;
+    if (ok && names.size) memcpy(list, names.data, names.size);
+    if (ok) {
+        report->nodes = list;
+        report->node_count = names.size / sizeof *list;
+    }
+    fb_buffer_free(&names);
+    return ok;
+}
+
+static bool collect_marked(const fb_graph *graph, const char *signature, fb_map *marked) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        if (fb_node_is_marked(graph, n, signature) && !fb_map_put(marked, n.id, 1)) return false;
+    }
+    return true;
+}
+
+static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_report *report, const fb_buffer *found,
+                             fb_arena *arena, fb_error *error) {
+    fb_map marked_before = {0};
+    fb_rewrite *rewrite = NULL;
+    fb_status status = FB_OK;
+    if (!collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
+    if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
+    if (!status) {
+        edit_all(rewrite, report->pass, found, &report->applied);
+        status = fb_rewrite_commit(rewrite, error);
+    }
+    if (!status && !list_marked(graph, report, &marked_before, arena)) status = fb_fail_memory(error);
+    fb_map_free(&marked_before);
+    return status;
+}
+
+static fb_status inspect(const fb_graph *graph, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+    fb_buffer detail = {0};
+    fb_status status = report->pass->inspect(graph, &detail, error);
+    if (!status) {
+        report->detail = fb_arena_text(arena, detail.data ? detail.data : "", detail.size);
+        if (!report->detail || detail.failed) status = fb_fail_memory(error);
+    }
+    fb_buffer_free(&detail);
+    return status;
+}
+
+fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+    if (report->pass->inspect) return inspect(graph, report, arena, error);
+    fb_usage *usage = fb_usage_new(graph);
+    if (!usage) return fb_fail_memory(error);
+    fb_buffer found = {0};
+    fb_matcher matcher = {
+        .graph = graph, .usage = usage, .signature = report->signature, .report = report, .arena = arena, .found = &found};
+    match_all(&matcher, report->pass);
+    fb_alias_free(matcher.alias);
+    fb_usage_free(usage);
+    fb_status status = FB_OK;
+    if (matcher.failed) status = fb_fail_memory(error);
+    else if (found.size) status = apply_found(graph, names, report, &found, arena, error);
+    fb_buffer_free(&found);
+    return status;
+}

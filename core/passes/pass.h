@@ -1,0 +1,119 @@
+/* What a pass is. One pass is one file: a picture of before and after, its conditions, `match`, `edit` and a descriptor.
+ *
+ * match looks at one node of a graph that does not change while matching, and reports what it finds: fb_match (this can be
+ * done) or fb_refuse (this looks like it, but must not be done, because …). What it reports nothing about is no candidate.
+ * Then edit is called once for every match, in the order of matching, on a rewrite that succeeds or fails as a whole.
+ */
+#ifndef FB_PASSES_PASS_H
+#define FB_PASSES_PASS_H
+
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/buffer.h"
+#include "core/ops/alias.h"
+#include "core/ops/usage.h"
+#include "core/ops/view.h"
+#include "core/rewrite/rewrite.h"
+
+typedef enum fb_exactness {
+    FB_MOVES,   /* weights are rearranged, never recomputed */
+    FB_ROUNDS,  /* the same function in real arithmetic; constants or weights are rounded once */
+    FB_CHANGES, /* computes something else */
+} fb_exactness;
+const char *fb_exactness_name(fb_exactness exactness);
+
+typedef struct fb_matcher fb_matcher;
+
+/* The nodes of one match, in the order in which `match` gave them. */
+typedef struct fb_match {
+    const fb_node *nodes;
+    size_t count;
+} fb_match;
+
+typedef struct fb_pass {
+    const char *name;
+    int version;            /* part of the signature: what does something else is another version */
+    const char *summary;    /* one sentence, Markdown */
+    const char *parameters; /* JSON Schema of `params` */
+    fb_exactness exactness;
+    bool reversible, preserves_computation;
+    void (*match)(fb_matcher *matcher, fb_node node);
+    void (*edit)(fb_rewrite *rewrite, const fb_match *match);
+    /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
+    fb_status (*inspect)(const fb_graph *graph, fb_buffer *detail, fb_error *error);
+} fb_pass;
+
+/* The schema of a pass that takes none. */
+#define FB_NO_PARAMETERS "{\"additionalProperties\":false,\"properties\":{},\"type\":\"object\"}"
+
+/* All passes, in the order of passes.def; NULL past the end. fb_pass_find gives the newest version of that name, or NULL. */
+const fb_pass *fb_pass_at(size_t index);
+const fb_pass *fb_pass_find(const char *name);
+
+/* ---- for `match` ------------------------------------------------------------------------------------------------------- */
+
+struct fb_matcher {
+    const fb_graph *graph;
+    const fb_usage *usage;
+    const char *signature;
+    struct fb_pass_report *report;
+    fb_arena *arena;  /* of the report */
+    fb_buffer *found; /* node lists of matches */
+    fb_alias *alias;  /* made when first asked for */
+    bool failed;      /* memory is out */
+};
+
+/* Reports a match. */
+void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count);
+/* Reports a refusal: a kebab-case reason, the nodes, and one sentence. */
+void fb_refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes, size_t count, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The same for one node. */
+void fb_refuse_node(fb_matcher *matcher, const char *reason, fb_node node, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* The alias analysis of the graph; NULL when memory is out (then the matcher has failed, and nothing is reported). */
+const fb_alias *fb_matcher_alias(fb_matcher *matcher);
+/* Does the node carry this pass's signature already? */
+bool fb_is_marked(const fb_matcher *matcher, fb_node node);
+
+/* Why a module's parameters must stay as they are: "module-read" (a get_attr reads them, or a module around it is called as a
+ * whole), "nested-call" (a nested program calls it), "tensor-mutated" (one is written in place). NULL when nothing stands
+ * against exchanging them. */
+const char *fb_module_obstacle(fb_matcher *matcher, fb_module module);
+/* The sentence that goes with it. */
+const char *fb_obstacle_detail(const char *reason);
+
+/* ---- for `edit` -------------------------------------------------------------------------------------------------------- */
+
+/* A list of the values given: FB_ARGS(graph, x, y). */
+#define FB_ARGS(graph, ...) fb_make_list(graph, (fb_value[]){__VA_ARGS__}, sizeof((fb_value[]){__VA_ARGS__}) / sizeof(fb_value))
+#define FB_TEXT(graph, kind, text) fb_make_text(graph, kind, text, strlen(text))
+
+/* ---- applying ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct fb_refusal {
+    struct fb_refusal *next;
+    const char *reason, *detail;
+    const char *const *nodes;
+    size_t count;
+} fb_refusal;
+
+/* What one pass did; strings and lists lie in the report's arena. */
+typedef struct fb_pass_report {
+    const fb_pass *pass;
+    const char *params; /* canonical JSON */
+    char signature[FB_SIGNATURE_LENGTH + 1];
+    size_t applied;           /* matches */
+    const char *const *nodes; /* names of the nodes that it marked, in document order */
+    size_t node_count;
+    fb_refusal *refused, *last_refused; /* in document order */
+    size_t refused_count;
+    const char *detail; /* of a pass that only looks; else NULL */
+} fb_pass_report;
+
+/* Matches and edits. `report` has pass, params and signature filled in. After a failure the graph is as before. */
+fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error);
+
+#endif

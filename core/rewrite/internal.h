@@ -1,0 +1,29 @@
+/* A rewrite's own fields; for core/rewrite alone. */
+#ifndef FB_REWRITE_INTERNAL_H
+#define FB_REWRITE_INTERNAL_H
+
+#include "core/base/map.h"
+#include "core/rewrite/journal.h"
+#include "core/rewrite/rewrite.h"
+
+typedef struct pending_node {
+    fb_node old, now; /* now none: `old` is erased */
+} pending_node;
+
+struct fb_rewrite {
+    fb_graph *graph;
+    fb_namespace *names;
+    char signature[FB_SIGNATURE_LENGTH + 1];
+    fb_journal journal;
+    fb_map replaced;    /* node -> what its readers read instead */
+    fb_buffer pending;  /* pending_node, in order */
+    bool frees_tensors; /* a tensor may have lost its last owner */
+    fb_error error;
+};
+
+bool fb_rewrite_is_failed(fb_rewrite *rewrite);
+/* Passes on whether the journal took a row; records the failure. */
+bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved);
+void fb_drop_unread_tensors(fb_rewrite *rewrite);
+
+#endif

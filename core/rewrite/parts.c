@@ -1,0 +1,187 @@
+/* Modules and tensors under a rewrite. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/rewrite/internal.h"
+#include "core/weights/recipe.h"
+
+/* The row to write to, journalled; NULL after a failure. */
+static fb_module_row *change(fb_rewrite *rewrite, fb_module module) {
+    if (fb_rewrite_is_failed(rewrite) || !module.id) return NULL;
+    if (!fb_rewrite_save(rewrite, fb_journal_module(&rewrite->journal, module))) return NULL;
+    return fb_module_row_at(rewrite->graph, module);
+}
+
+/* `base`, or base_1, base_2 … where that is taken. */
+static fb_symbol free_symbol(fb_rewrite *rewrite, const char *base, bool (*is_taken)(const fb_graph *, const char *)) {
+    fb_buffer name = {0};
+    fb_buffer_string(&name, base);
+    for (unsigned number = 1; fb_buffer_text(&name) && is_taken(rewrite->graph, name.data); number++) {
+        name.size = strlen(base);
+        fb_buffer_printf(&name, "_%u", number);
+    }
+    fb_symbol symbol = name.failed ? (fb_symbol){0} : fb_intern_bytes(rewrite->graph, name.data, name.size);
+    if (!symbol.id) fb_fail_memory(&rewrite->error);
+    fb_buffer_free(&name);
+    return symbol;
+}
+
+static bool is_path_taken(const fb_graph *graph, const char *path) {
+    return fb_module_find(graph, path).id != 0;
+}
+
+static bool is_name_taken(const fb_graph *graph, const char *name) {
+    return fb_tensor_find(graph, name).id != 0;
+}
+
+fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, const char *type, fb_value config,
+                        bool training) {
+    fb_module none = {0};
+    fb_graph *graph = rewrite->graph;
+    if (fb_rewrite_is_failed(rewrite)) return none;
+    fb_symbol symbol = free_symbol(rewrite, path, is_path_taken), type_symbol = fb_intern(graph, type);
+    if (!symbol.id || !type_symbol.id || !config.id) return none;
+    if (!fb_rewrite_save(rewrite, fb_journal_module(&rewrite->journal, after) &&
+                                      fb_journal_module(&rewrite->journal, fb_module_at(graph, after)->next))) {
+        return none;
+    }
+    fb_module module = fb_graph_add_module(graph, symbol, after);
+    if (!module.id) return none;
+    fb_graph_set_module_type(graph, module, type_symbol);
+    fb_module_row *row = fb_module_row_at(graph, module);
+    row->config = config;
+    row->training = training;
+    return module;
+}
+
+void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_value value) {
+    fb_module_row *row = change(rewrite, module);
+    if (!row) return;
+    fb_value config = fb_map_with(rewrite->graph, row->config, key, value);
+    if (config.id) row->config = config;
+    else fb_fail_memory(&rewrite->error);
+}
+
+static void set_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value value) {
+    fb_module_row *row = change(rewrite, module);
+    if (!row) return;
+    fb_value parameters = fb_map_with(rewrite->graph, row->parameters, attribute, value);
+    if (parameters.id) row->parameters = parameters;
+    else fb_fail_memory(&rewrite->error);
+    rewrite->frees_tensors = true;
+}
+
+void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute) {
+    set_parameter(rewrite, module, attribute, fb_make_none(rewrite->graph));
+}
+
+void fb_drop_module(fb_rewrite *rewrite, fb_module module) {
+    const fb_module_row *row = change(rewrite, module);
+    if (!row) return;
+    if (!fb_rewrite_save(rewrite, fb_journal_module(&rewrite->journal, row->previous) &&
+                                      fb_journal_module(&rewrite->journal, row->next))) {
+        return;
+    }
+    fb_graph_erase_module(rewrite->graph, module);
+    rewrite->frees_tensors = true;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------------- */
+
+static void first_tensor(void *context, fb_tensor tensor) {
+    fb_tensor *first = context;
+    if (!first->id) *first = tensor;
+}
+
+/* "path.attribute", with @ and the signature's first 8 digits when that is taken. */
+static fb_symbol tensor_name(fb_rewrite *rewrite, fb_module module, const char *attribute) {
+    fb_buffer name = {0};
+    fb_symbol symbol = {0}, path = fb_module_at(rewrite->graph, module)->path;
+    fb_buffer_append(&name, fb_text(rewrite->graph, path), fb_text_length(rewrite->graph, path));
+    if (name.size) fb_buffer_char(&name, '.');
+    fb_buffer_string(&name, attribute);
+    if (fb_buffer_text(&name) && is_name_taken(rewrite->graph, name.data)) fb_buffer_printf(&name, "@%.8s", rewrite->signature);
+    if (fb_buffer_text(&name)) symbol = free_symbol(rewrite, name.data, is_name_taken);
+    else fb_fail_memory(&rewrite->error);
+    fb_buffer_free(&name);
+    return symbol;
+}
+
+fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
+                           bool requires_grad) {
+    fb_tensor none = {0};
+    fb_graph *graph = rewrite->graph;
+    if (fb_rewrite_is_failed(rewrite) || !module.id) return none;
+    fb_recipe_type type;
+    if (!recipe.id) {
+        fb_fail_memory(&rewrite->error);
+        return none;
+    }
+    if (fb_recipe_type_of(graph, recipe, &type, &rewrite->error) != FB_OK) return none;
+    fb_symbol name = tensor_name(rewrite, module, attribute);
+    if (!name.id) return none;
+    fb_tensor after = {0};
+    fb_value_visit_tensors(graph, recipe, first_tensor, &after);
+    if (after.id && !fb_rewrite_save(rewrite, fb_journal_tensor(&rewrite->journal, after) &&
+                                                  fb_journal_tensor(&rewrite->journal, fb_tensor_at(graph, after)->next))) {
+        return none;
+    }
+    fb_tensor tensor = fb_graph_add_tensor(graph, name, after);
+    if (!tensor.id) return none;
+    fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    row->shape = fb_make_shape(graph, type.sizes, (size_t)type.rank);
+    row->dtype = (uint8_t)(dtype ? dtype : type.dtype);
+    row->recipe = recipe;
+    row->requires_grad = requires_grad;
+    set_parameter(rewrite, module, attribute, fb_make_tensor(graph, tensor));
+    return fb_rewrite_is_failed(rewrite) ? none : tensor;
+}
+
+/* ---- tensors that nobody needs any more -----------------------------------------------------------------------------------
+ */
+
+typedef struct sweep {
+    const fb_graph *graph;
+    bool *is_read;
+    fb_tensor *stack; /* tensors whose recipe is still to be read */
+    size_t depth;
+} sweep;
+
+static void keep(void *context, fb_tensor tensor) {
+    sweep *s = context;
+    if (s->is_read[tensor.id]) return;
+    s->is_read[tensor.id] = true;
+    s->stack[s->depth++] = tensor;
+}
+
+static void erase_tensor(fb_rewrite *rewrite, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(rewrite->graph, tensor);
+    if (fb_rewrite_save(rewrite, fb_journal_tensor(&rewrite->journal, tensor) &&
+                                     fb_journal_tensor(&rewrite->journal, row->previous) &&
+                                     fb_journal_tensor(&rewrite->journal, row->next))) {
+        fb_graph_erase_tensor(rewrite->graph, tensor);
+    }
+}
+
+void fb_drop_unread_tensors(fb_rewrite *rewrite) {
+    if (!rewrite->frees_tensors) return;
+    fb_graph *graph = rewrite->graph;
+    uint32_t limit = fb_tensor_limit(graph);
+    sweep s = {.graph = graph, .is_read = calloc(limit, sizeof *s.is_read), .stack = malloc(limit * sizeof *s.stack)};
+    if (s.is_read && s.stack) {
+        for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
+            fb_value_visit_tensors(graph, fb_module_at(graph, m)->parameters, keep, &s);
+            fb_value_visit_tensors(graph, fb_module_at(graph, m)->buffers, keep, &s);
+        }
+        while (s.depth) fb_value_visit_tensors(graph, fb_tensor_at(graph, s.stack[--s.depth])->recipe, keep, &s);
+        for (fb_tensor t = fb_first_tensor(graph), next; t.id && !fb_rewrite_is_failed(rewrite); t = next) {
+            next = fb_tensor_at(graph, t)->next;
+            if (!s.is_read[t.id]) erase_tensor(rewrite, t);
+        }
+    } else {
+        fb_fail_memory(&rewrite->error);
+    }
+    free(s.is_read);
+    free(s.stack);
+}

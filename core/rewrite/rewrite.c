@@ -1,0 +1,229 @@
+/* Begin, commit, abort; nodes. Modules and tensors are in parts.c. */
+#include "core/rewrite/rewrite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/ops/infer.h"
+#include "core/ops/view.h"
+#include "core/rewrite/internal.h"
+
+fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *signature) {
+    fb_rewrite *rewrite = calloc(1, sizeof *rewrite);
+    if (!rewrite) return NULL;
+    rewrite->graph = graph;
+    rewrite->names = names;
+    strncpy(rewrite->signature, signature, FB_SIGNATURE_LENGTH);
+    fb_journal_begin(&rewrite->journal, graph);
+    return rewrite;
+}
+
+static void rewrite_free(fb_rewrite *rewrite) {
+    fb_journal_free(&rewrite->journal);
+    fb_map_free(&rewrite->replaced);
+    fb_buffer_free(&rewrite->pending);
+    free(rewrite);
+}
+
+void fb_rewrite_abort(fb_rewrite *rewrite) {
+    fb_journal_undo(&rewrite->journal);
+    fb_graph_number(rewrite->graph);
+    rewrite_free(rewrite);
+}
+
+fb_graph *fb_rewrite_graph(fb_rewrite *rewrite) {
+    return rewrite->graph;
+}
+
+bool fb_rewrite_is_failed(fb_rewrite *rewrite) {
+    if (fb_graph_out_of_memory(rewrite->graph)) fb_fail_memory(&rewrite->error);
+    return rewrite->error.status != FB_OK;
+}
+
+bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved) {
+    if (!is_saved) fb_fail_memory(&rewrite->error);
+    return is_saved;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------------- */
+
+static void infer_result(fb_graph *graph, fb_node node) {
+    fb_shape_result result;
+    if (!fb_infer(graph, node, &result)) return;
+    fb_node_row *row = fb_node_row_at(graph, node);
+    row->shape = fb_make_result_shape(graph, &result);
+    row->dtype = (uint8_t)result.dtype;
+}
+
+fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
+                         fb_value kwargs) {
+    fb_node none = {0};
+    fb_graph *graph = rewrite->graph;
+    if (fb_rewrite_is_failed(rewrite)) return none;
+    fb_buffer candidate = {0};
+    fb_candidate_name(&candidate, opcode, target);
+    const char *text = fb_buffer_text(&candidate), *name = text ? fb_namespace_create(rewrite->names, text) : NULL;
+    fb_buffer_free(&candidate);
+    if (!name) {
+        fb_fail_memory(&rewrite->error);
+        return none;
+    }
+    if (!fb_rewrite_save(rewrite, fb_journal_node(&rewrite->journal, before) &&
+                                      fb_journal_node(&rewrite->journal, fb_node_at(graph, before)->previous))) {
+        return none;
+    }
+    fb_symbol name_symbol = fb_intern(graph, name), target_symbol = fb_intern(graph, target);
+    if (!name_symbol.id || !target_symbol.id) return none;
+    fb_node node = fb_graph_add_node(graph, fb_node_at(graph, before)->program, name_symbol, before);
+    if (!node.id) return none;
+    fb_graph_set_target(graph, node, opcode, target_symbol);
+    fb_graph_set_args(graph, node, args, kwargs.id ? kwargs : fb_node_at(graph, node)->kwargs);
+    infer_result(graph, node);
+    return fb_rewrite_is_failed(rewrite) ? none : node;
+}
+
+/* The row to write to, journalled; NULL after a failure. */
+static fb_node_row *change(fb_rewrite *rewrite, fb_node node) {
+    if (fb_rewrite_is_failed(rewrite) || !node.id) return NULL;
+    if (!fb_rewrite_save(rewrite, fb_journal_node(&rewrite->journal, node))) return NULL;
+    return fb_node_row_at(rewrite->graph, node);
+}
+
+void fb_set_result(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype) {
+    fb_node_row *row = change(rewrite, node);
+    if (!row) return;
+    row->shape = shape;
+    row->dtype = (uint8_t)dtype;
+}
+
+void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target) {
+    if (!change(rewrite, node)) return;
+    fb_symbol symbol = fb_intern(rewrite->graph, target);
+    if (symbol.id) fb_graph_set_target(rewrite->graph, node, opcode, symbol);
+}
+
+void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs) {
+    if (!change(rewrite, node)) return;
+    if (!fb_graph_set_args(rewrite->graph, node, args, kwargs)) fb_fail_memory(&rewrite->error);
+}
+
+void fb_set_argument(fb_rewrite *rewrite, fb_node node, const char *parameter, fb_value value) {
+    const fb_node_row *row = change(rewrite, node);
+    fb_argument_place place;
+    if (!row || !fb_call_argument_place(rewrite->graph, node, parameter, &place)) return;
+    fb_value args = row->args, kwargs = row->kwargs;
+    if (place.is_keyword) kwargs = fb_map_with(rewrite->graph, kwargs, place.keyword, value);
+    else args = fb_list_with(rewrite->graph, args, place.index, value);
+    fb_set_args(rewrite, node, args, kwargs);
+}
+
+void fb_remove_argument(fb_rewrite *rewrite, fb_node node, const char *keyword) {
+    const fb_node_row *row = change(rewrite, node);
+    if (row) fb_set_args(rewrite, node, row->args, fb_map_with(rewrite->graph, row->kwargs, keyword, (fb_value){0}));
+}
+
+void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {
+    if (fb_rewrite_is_failed(rewrite)) return;
+    fb_buffer_append(&rewrite->pending, &(pending_node){old, now}, sizeof(pending_node));
+    if (rewrite->pending.failed || !fb_map_put(&rewrite->replaced, old.id, now.id)) fb_fail_memory(&rewrite->error);
+}
+
+void fb_erase(fb_rewrite *rewrite, fb_node node) {
+    if (fb_rewrite_is_failed(rewrite)) return;
+    fb_buffer_append(&rewrite->pending, &(pending_node){node, {0}}, sizeof(pending_node));
+    if (rewrite->pending.failed) fb_fail_memory(&rewrite->error);
+}
+
+void fb_mark(fb_rewrite *rewrite, fb_node node) {
+    if (fb_node_is_marked(rewrite->graph, node, rewrite->signature)) return;
+    fb_node_row *row = change(rewrite, node);
+    if (!row) return;
+    fb_graph *graph = rewrite->graph;
+    size_t count = row->transformations.id ? fb_value_at(graph, row->transformations)->count : 0;
+    fb_value small[8], *marks = count < 8 ? small : malloc((count + 1) * sizeof *marks);
+    if (!marks) {
+        fb_fail_memory(&rewrite->error);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) marks[i] = fb_value_item(graph, row->transformations, i);
+    marks[count] = fb_make_string(graph, rewrite->signature);
+    row->transformations = fb_make_list(graph, marks, count + 1);
+    if (marks != small) free(marks);
+}
+
+bool fb_node_is_marked(const fb_graph *graph, fb_node node, const char *signature) {
+    fb_value marks = fb_node_at(graph, node)->transformations;
+    for (size_t i = 0; fb_value_item(graph, marks, i).id; i++) {
+        if (strcmp(fb_value_text(graph, fb_value_item(graph, marks, i)), signature) == 0) return true;
+    }
+    return false;
+}
+
+/* ---- commit ------------------------------------------------------------------------------------------------------------ */
+
+static fb_node follow(void *context, fb_node node) {
+    const fb_rewrite *rewrite = context;
+    uint32_t now;
+    while ((now = fb_map_get(&rewrite->replaced, node.id))) node.id = now;
+    return node;
+}
+
+static const pending_node *pending_nodes(const fb_rewrite *rewrite, size_t *count) {
+    *count = rewrite->pending.size / sizeof(pending_node);
+    return (const pending_node *)(const void *)rewrite->pending.data;
+}
+
+/* Rebuilds the arguments of every reader of a replaced node. A reader leaves the use list when its arguments are rebuilt, so
+ * taking the first until there is none visits each once. A node that replaces its own input ("y = f(x); uses of x become y")
+ * keeps reading it. */
+static void apply_replacements(fb_rewrite *rewrite) {
+    size_t count;
+    const pending_node *pending = pending_nodes(rewrite, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (!pending[i].now.id) continue;
+        uint32_t edge = fb_user_first(rewrite->graph, pending[i].old), next;
+        for (; edge && !fb_rewrite_is_failed(rewrite); edge = next) {
+            fb_node user = fb_edge_user(rewrite->graph, edge);
+            next = fb_user_next(rewrite->graph, edge);
+            if (user.id == follow(rewrite, pending[i].old).id) continue;
+            const fb_node_row *row = fb_node_at(rewrite->graph, user);
+            fb_set_args(rewrite, user, fb_value_map_nodes(rewrite->graph, row->args, follow, rewrite),
+                        fb_value_map_nodes(rewrite->graph, row->kwargs, follow, rewrite));
+        }
+    }
+}
+
+static void apply_erasures(fb_rewrite *rewrite) {
+    fb_graph *graph = rewrite->graph;
+    size_t count;
+    const pending_node *pending = pending_nodes(rewrite, &count);
+    for (size_t i = count; i-- > 0;) { /* last first: a chain is erased from its end */
+        const fb_node_row *row = pending[i].now.id ? NULL : change(rewrite, pending[i].old);
+        if (!row) continue;
+        if (row->user_count) {
+            fb_fail(&rewrite->error, FB_IO, "erased-node-in-use", "", "a pass erased node %s, which still has readers",
+                    fb_node_name(graph, pending[i].old));
+            return;
+        }
+        if (!fb_rewrite_save(rewrite, fb_journal_node(&rewrite->journal, row->previous) &&
+                                          fb_journal_node(&rewrite->journal, row->next))) {
+            return;
+        }
+        fb_graph_erase_node(graph, pending[i].old);
+    }
+}
+
+fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error) {
+    if (!fb_rewrite_is_failed(rewrite)) apply_replacements(rewrite);
+    if (!fb_rewrite_is_failed(rewrite)) apply_erasures(rewrite);
+    if (!fb_rewrite_is_failed(rewrite)) fb_drop_unread_tensors(rewrite);
+    if (fb_rewrite_is_failed(rewrite)) {
+        fb_fail(error, rewrite->error.status, rewrite->error.code, rewrite->error.pointer, "%s", rewrite->error.message);
+        fb_status status = rewrite->error.status;
+        fb_rewrite_abort(rewrite);
+        return status;
+    }
+    fb_graph_number(rewrite->graph);
+    rewrite_free(rewrite);
+    return FB_OK;
+}

@@ -1,0 +1,68 @@
+/* The only way to change a graph. A rewrite is one pass's changes: all of them take effect, or none.
+ *
+ * Failure is sticky: after the first one every call does nothing, calls that return an id return none, and
+ * fb_rewrite_commit reports it. So an edit is straight-line code without checks. Every change is journalled as the row
+ * it overwrote; fb_rewrite_abort puts the rows back.
+ *
+ * Erasing a node and replacing its uses take effect at commit, where every reader's arguments are rebuilt once, however many of
+ * them were replaced. Until then the graph still shows the old reader and the old node.
+ */
+#ifndef FB_REWRITE_REWRITE_H
+#define FB_REWRITE_REWRITE_H
+
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "core/graph/namespace.h"
+
+#define FB_SIGNATURE_LENGTH 32 /* hex digits */
+
+typedef struct fb_rewrite fb_rewrite;
+
+/* Starts a rewrite in the name of a pass with this signature. `names` is the run's namespace: it holds every name that is or
+ * was in use in the run. All three are borrowed until commit or abort. NULL when memory is out. */
+fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *signature);
+/* Makes the changes final, drops tensors that nobody owns or computes from any more, numbers the nodes, and frees the rewrite.
+ * After a failure (of this or an earlier call) the graph is as it was at fb_rewrite_begin. */
+fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error);
+/* Puts the graph back as it was at fb_rewrite_begin and frees the rewrite. Needs no memory. */
+void fb_rewrite_abort(fb_rewrite *rewrite);
+
+/* The graph as it stands; use it to make values and read rows. */
+fb_graph *fb_rewrite_graph(fb_rewrite *rewrite);
+
+/* ---- nodes ------------------------------------------------------------------------------------------------------------- */
+
+/* A new node before `before`, named as torch.fx names it, with shape and dtype by inference. kwargs none = {}. */
+fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
+                         fb_value kwargs);
+/* Overrides what inference found; shape none or dtype 0 = unknown. */
+void fb_set_result(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype);
+void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target);
+void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs);
+/* Exchanges one argument of a call, given by its parameter's name, where it stands: by position or by keyword. */
+void fb_set_argument(fb_rewrite *rewrite, fb_node node, const char *parameter, fb_value value);
+/* Takes an optional keyword argument away; nothing happens when it is not given. */
+void fb_remove_argument(fb_rewrite *rewrite, fb_node node, const char *keyword);
+void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now);
+void fb_erase(fb_rewrite *rewrite, fb_node node);
+/* Adds the pass's signature to the node's meta.transformations. */
+void fb_mark(fb_rewrite *rewrite, fb_node node);
+/* Does the node carry this signature in meta.transformations? */
+bool fb_node_is_marked(const fb_graph *graph, fb_node node, const char *signature);
+
+/* ---- modules and tensors ----------------------------------------------------------------------------------------------- */
+
+/* A new module after `after`; when the path is taken, `_1`, `_2` … is added to it. */
+fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, const char *type, fb_value config,
+                        bool training);
+void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_value value);
+/* Sets a parameter to null. */
+void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute);
+/* Removes a module that no node refers to any more. */
+void fb_drop_module(fb_rewrite *rewrite, fb_module module);
+/* Sets a parameter to a new tensor computed by `recipe`, whose type it gets unless `dtype` is given (then results are rounded
+ * to that). It is named after the module's path and the attribute, and stands after the first tensor that the recipe reads. */
+fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
+                           bool requires_grad);
+
+#endif
