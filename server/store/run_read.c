@@ -172,10 +172,7 @@ static void add_signatures(conditions *list, const fb_store_run_filter *filter) 
 #define GRAPH_KEY "(SELECT key FROM graphs WHERE id = ?2)"
 #define NEWEST " ORDER BY key DESC LIMIT 1"
 
-static fb_status set_conditions(const fb_store_run_filter *filter, conditions *list, fb_error *error) {
-    if (filter->label_count > LABELS_MAX || filter->signature_count > SIGNATURES_MAX)
-        return fb_fail(error, FB_TOO_LARGE, "too-many-filters", NULL, "a list takes at most %d labels and %d signatures",
-                       LABELS_MAX, SIGNATURES_MAX);
+static void set_conditions(const fb_store_run_filter *filter, conditions *list) {
     add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND source = " GRAPH_KEY NEWEST, filter->source);
     add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND result = " GRAPH_KEY NEWEST, filter->result);
     add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND of_run = (SELECT key FROM runs WHERE id = ?2)" NEWEST,
@@ -186,7 +183,6 @@ static fb_status set_conditions(const fb_store_run_filter *filter, conditions *l
     add_text(list, "SELECT run FROM run_passes WHERE run <= ?1 AND name = ?2 ORDER BY run DESC LIMIT 1", filter->pass);
     add_text(list, "SELECT key FROM runs WHERE key <= ?1 AND kind = ?2" NEWEST, filter->kind);
     if (list->count == 0) add(list, "SELECT key FROM runs WHERE key <= ?" NEWEST);
-    return FB_OK;
 }
 
 static uint64_t hash_filter(const fb_store_run_filter *filter) {
@@ -216,6 +212,9 @@ fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter,
                              fb_store_runs *out, fb_error *error) {
     static const fb_store_run_filter all = {0};
     if (!filter) filter = &all;
+    if (filter->label_count > LABELS_MAX || filter->signature_count > SIGNATURES_MAX)
+        return fb_fail(error, FB_TOO_LARGE, "too-many-filters", NULL, "a list takes at most %d labels and %d signatures",
+                       LABELS_MAX, SIGNATURES_MAX);
     uint64_t hash = hash_filter(filter);
     int64_t key = 0;
     size_t limit = 0;
@@ -226,8 +225,8 @@ fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter,
     fb_store_runs list = {0};
     conditions *wanted = calloc(1, sizeof *wanted);
     list.items = fb_memory_take(&list.memory, limit * sizeof *list.items);
-    status = wanted && list.items ? set_conditions(filter, wanted, error) : fb_fail_memory(error);
-    if (!status) status = fb_readers_take(&store->readers, &connection, error);
+    status = wanted && list.items ? fb_readers_take(&store->readers, &connection, error) : fb_fail_memory(error);
+    if (!status) set_conditions(filter, wanted);
     if (!status) status = read_page(connection, wanted, limit, with_reports, &key, &list, error);
     if (connection) fb_readers_give_back(&store->readers, connection);
     free(wanted);
