@@ -14,10 +14,23 @@ static fb_status fail_full(fb_error *error) {
     return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "there is no space left for the store");
 }
 
+/* The error number of the last failure in one of the connection's two files. */
+static int last_errno(sqlite3 *handle, int which_file) {
+    sqlite3_file *file = NULL;
+    int code = 0;
+    if (sqlite3_file_control(handle, NULL, which_file, &file) == SQLITE_OK && file && file->pMethods)
+        file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &code);
+    return code;
+}
+
 /* SQLite knows only ENOSPC as a full disk; a quota or a limit on the file's size reaches us as an I/O error. */
 static bool is_out_of_space(fb_connection *connection) {
-    int code = connection->handle ? sqlite3_system_errno(connection->handle) : 0;
-    return code == ENOSPC || code == EDQUOT || code == EFBIG;
+    if (!connection->handle) return false;
+    int codes[] = {sqlite3_system_errno(connection->handle), last_errno(connection->handle, SQLITE_FCNTL_FILE_POINTER),
+                   last_errno(connection->handle, SQLITE_FCNTL_JOURNAL_POINTER)};
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++)
+        if (codes[i] == ENOSPC || codes[i] == EDQUOT || codes[i] == EFBIG) return true;
+    return false;
 }
 
 fb_status fb_sql_status(fb_connection *connection, int result, fb_error *error) {
