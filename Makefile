@@ -55,9 +55,69 @@ $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 $(BUILD)/tests/unit/test_%: $(BUILD)/tests/unit/test_%.o $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
 	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt
 
+# ---- for people ---------------------------------------------------------------------------------------------------------
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+## make              builds build/foldback
+## make deps         installs the Debian packages that are missing
+deps:
+	@deploy/install-deps.sh build test
+
+## make demo         the main job on a real graph, start to end, on embedded SQLite
+demo: deps
+	@$(MAKE) --no-print-directory -s all
+	@python3 deploy/demo.py $(BUILD)/foldback $(BUILD)/demo
+
+## make test         unit, golden, random and API tests (no PyTorch)
+test: deps
+	@$(MAKE) --no-print-directory run-tests
+
+run-tests: all $(UNIT_PROGRAMS)
+	@tests/run $(BUILD)
+
+## make test-python  compares names, code and results with the real PyTorch, in a venv of its own
+test-python: all
+	@tests/python/run $(BUILD)
+
+## make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+asan: deps
+	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} $(MAKE) --no-print-directory run-tests BUILD=build-asan \
+	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
+
+## make soak         a million random graphs
+soak: deps
+	@$(MAKE) --no-print-directory $(BUILD)/tests/unit/test_random
+	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_random
+
+## make bench        speed, as ratios measured in one run
+bench: all $(BUILD)/tests/bench/bench
+	@$(BUILD)/tests/bench/bench $(BUILD)/foldback
+
+$(BUILD)/tests/bench/bench: $(BUILD)/tests/bench/bench.o $(BUILD)/libfoldback.a
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
+## make format       clang-format over everything
+SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
+format:
+	clang-format -i $(SOURCES)
+
+## make lint         formatting, and a build by clang with every warning an error
+lint:
+	clang-format --dry-run -Werror $(SOURCES)
+	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o)
+
+## make install      under $(DESTDIR)$(prefix)
+install: all
+	install -D -m 755 $(BUILD)/foldback $(DESTDIR)$(prefix)/bin/foldback
+	install -D -m 644 openapi.yaml $(DESTDIR)$(prefix)/share/foldback/openapi.yaml
+	install -D -m 644 -t $(DESTDIR)$(prefix)/share/foldback/schema schema/*.json
+
+## make clean
 clean:
-	rm -rf $(BUILD)
+	rm -rf build build-asan build-clang
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all clean
+.PHONY: all help deps demo test run-tests test-python asan soak bench format lint install clean
 .SECONDARY:

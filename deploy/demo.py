@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""The main job on a real graph, start to end: upload BERT, optimise, look, reverse, restart, roll back from disk.
+
+Usage: demo.py BINARY FOLDER. Everything goes over HTTP; the curl line for each step is printed before its result.
+Standard library only.
+"""
+
+import difflib
+import http.client
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+GRAPH = "tests/fixtures/bert-base/graph.json"
+PASSES = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]
+DIFF_LINES = 60
+
+colour = sys.stdout.isatty()
+
+
+def paint(text, code):
+    return f"\033[{code}m{text}\033[0m" if colour else text
+
+
+def say(text):
+    print("\n" + paint("# " + text, "1"))
+
+
+class Service:
+    """foldback serve on a free port."""
+
+    def __init__(self, binary, data):
+        self.process = subprocess.Popen(
+            [binary, "serve", "--listen", "127.0.0.1:0", "--data", data, "--access-log", "off"],
+            stdout=subprocess.PIPE, text=True)
+        line = self.process.stdout.readline().strip()
+        if not line.startswith("listening on "):
+            sys.exit(f"the service did not start: {line!r}")
+        self.url = line.removeprefix("listening on ")
+        print(line)
+
+    def request(self, method, path, body=None, shown=None):
+        arguments = f" -X {method}" if method != "GET" and body is None else ""
+        print(paint(f"$ curl{arguments}{' ' + shown if shown else ''} '{self.url}{path}'", "36"))
+        connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=60)
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+        response = connection.getresponse()
+        data = response.read()
+        connection.close()
+        if response.status >= 400:
+            sys.exit(f"{response.status}: {data.decode()}")
+        return data
+
+    def json(self, *arguments, **keywords):
+        return json.loads(self.request(*arguments, **keywords))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        if self.process.wait(timeout=30) != 0:
+            sys.exit("the service did not stop cleanly")
+
+
+def shorten(line, width=150):
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def show_diff(before, after):
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=1))
+    for line in lines[:DIFF_LINES]:
+        code = {"+": "32", "-": "31", "@": "36"}.get(line[:1], "0")
+        print(paint(shorten(line), code))
+    if len(lines) > DIFF_LINES:
+        print(f"… and {len(lines) - DIFF_LINES} more lines of diff")
+
+
+def show_passes(run):
+    print(f"{'pass':<30}{'exactness':<11}{'reversible':<12}{'applied':>7}{'refused':>9}  why")
+    for one in run["passes"]:
+        reasons = {}
+        for refusal in one["refused"]:
+            reasons.setdefault(refusal["reason"], []).append(refusal)
+        why = "; ".join(f"{reason} ×{len(refusals)}: {', '.join(refusals[0]['nodes'])}" for reason, refusals in reasons.items())
+        print(f"{one['name']:<30}{one['exactness']:<11}{'yes' if one['reversible'] else 'no':<12}"
+              f"{one['applied']:>7}{len(one['refused']):>9}  {shorten(why, 90)}")
+
+
+def check(what, expected, found):
+    ok = expected == found
+    print(paint(f"{'same' if ok else 'DIFFERENT'}: {what} {found}", "32" if ok else "31"))
+    if not ok:
+        sys.exit(1)
+
+
+def main():
+    binary, data = sys.argv[1], sys.argv[2]
+    started = time.monotonic()
+    shutil.rmtree(data, ignore_errors=True)
+    os.makedirs(os.path.dirname(data) or ".", exist_ok=True)
+
+    say("Start the service: one binary, its data in one folder")
+    service = Service(binary, data)
+    try:
+        say("Upload a traced BERT (12 layers, 464 nodes)")
+        with open(GRAPH, "rb") as file:
+            graph = service.json("POST", "/v1/graphs", file.read(), shown=f"--data-binary @{GRAPH}")
+        print(json.dumps(graph, indent=2))
+        before = service.request("GET", f"/v1/graphs/{graph['id']}/code").decode()
+
+        say("Optimise it with three passes, composed left to right")
+        body = json.dumps({"graph": graph["id"], "passes": PASSES, "note": "demo"})
+        run = service.json("POST", "/v1/optimize", body, shown=f"-d '{body}'")
+        print(f"run {run['id']}: {run['source'][:19]}… became {run['result'][:19]}…")
+
+        say("What the passes did, and what they refused")
+        show_passes(run)
+
+        say("What changed in the generated code")
+        show_diff(before, service.request("GET", f"/v1/graphs/{run['result']}/code").decode())
+
+        say("Ten of the nodes that MergeLinears marked with its signature")
+        marked = service.json("GET", f"/v1/graphs/{run['result']}/nodes?pass=MergeLinears&limit=10")
+        for node in marked["items"]:
+            print(f"  {node['name']}")
+
+        say("Reverse: the passes are undone, and the id proves it")
+        reverse = service.json("POST", f"/v1/runs/{run['id']}/reverse")
+        check("the graph that came back is", graph["id"], reverse["result"])
+
+        say("Restart the service on the same folder")
+        service.stop()
+        service = Service(binary, data)
+
+        say("Roll the same run back once more, from disk")
+        rollback = service.json("POST", f"/v1/runs/{run['id']}/rollback")
+        check("the graph that came back is", graph["id"], rollback["result"])
+        after = service.request("GET", f"/v1/graphs/{rollback['result']}/code").decode()
+        check("its generated code is the code from before:", True, before == after)
+    finally:
+        service.stop()
+    print(f"\ndone in {time.monotonic() - started:.1f} s; the data is in {data}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+#!/bin/sh
+# Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint]
+#   build  what `make` needs          test  what `make test` and `make demo` need besides (default: build test)
+#   lint   clang and its tools: `make lint`, `make asan CC=clang`, the fuzzers
+set -eu
+
+packages_of() {
+    case "$1" in
+    build) echo "gcc libc6-dev make libmicrohttpd-dev libjansson-dev libsqlite3-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev" ;;
+    test) echo "check libsubunit-dev python3 python3-pytest python3-venv curl ca-certificates" ;;
+    lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
+    *) echo "install-deps.sh: unknown group: $1 (build, test, lint)" >&2; exit 2 ;;
+    esac
+}
+
+[ $# -gt 0 ] || set -- build test
+missing=
+for group in "$@"; do
+    for package in $(packages_of "$group"); do
+        status=$(dpkg-query -W -f '${db:Status-Abbrev}' "$package" 2>/dev/null || true)
+        case "$status" in ii*) ;; *) missing="$missing $package" ;; esac
+    done
+done
+[ -n "$missing" ] || exit 0
+
+echo "installing:$missing"
+as_root=
+if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "install-deps.sh: run me as root: apt-get install$missing" >&2; exit 1; }
+    as_root=sudo
+fi
+$as_root apt-get update -qq
+# shellcheck disable=SC2086
+DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
