@@ -47,6 +47,14 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node);
 /* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
 bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 
+/* What can be said of one node alone: is its result a Python value that is no tensor? */
+typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;
+fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node);
+
+/* The first argument as called, by position or keyword: what an operator with FB_FACT_MUTATES or FB_FACT_ALIASES acts on. None
+ * when it cannot be told. */
+fb_value fb_first_argument(const fb_graph *graph, fb_node node);
+
 /* The result is a Python number or another value that is no tensor: a size, a dtype, arithmetic on sizes. False when that is
  * not certain. */
 bool fb_is_python_number(const fb_graph *graph, fb_node node);

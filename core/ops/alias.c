@@ -1,0 +1,276 @@
+/* Union-find over nodes and tensors, then the writes of each class in order. */
+#include "core/ops/alias.h"
+
+#include <stdlib.h>
+
+#include "core/base/map.h"
+#include "core/ops/usage.h"
+#include "core/ops/view.h"
+
+/* Elements: nodes by id, then tensors by id, then the world: tensors of modules inside a called one, which only that call can
+ * reach. */
+struct fb_alias {
+    const fb_graph *graph;
+    uint32_t *parent;
+    uint32_t nodes, tensors;
+    uint32_t *write_start; /* by root: its writes are writes[write_start[r] .. write_start[r + 1]], ordinals in order */
+    uint32_t *writes;
+};
+
+typedef struct write_event {
+    uint32_t element, ordinal;
+} write_event;
+
+typedef struct builder {
+    fb_alias *alias;
+    fb_map attributes; /* (module, attribute) -> element of the first node that reads it */
+    write_event *events;
+    size_t count, capacity;
+    bool *is_number; /* by node */
+    uint32_t node;   /* the node at hand */
+    uint32_t ordinal;
+    bool is_written;
+    bool out_of_memory;
+} builder;
+
+void fb_alias_free(fb_alias *alias) {
+    if (!alias) return;
+    free(alias->parent);
+    free(alias->write_start);
+    free(alias->writes);
+    free(alias);
+}
+
+/* ---- classes --------------------------------------------------------------------------------------------------------- */
+
+static uint32_t root_of(const fb_alias *alias, uint32_t element) {
+    while (alias->parent[element] != element) element = alias->parent[element];
+    return element;
+}
+
+static uint32_t compress(fb_alias *alias, uint32_t element) {
+    uint32_t *parent = alias->parent;
+    while (parent[element] != element) element = parent[element] = parent[parent[element]];
+    return element;
+}
+
+static void unite(fb_alias *alias, uint32_t a, uint32_t b) {
+    a = compress(alias, a);
+    b = compress(alias, b);
+    if (a < b) alias->parent[b] = a;
+    else alias->parent[a] = b;
+}
+
+static uint32_t element_of_tensor(const fb_alias *alias, fb_tensor tensor) {
+    return alias->nodes + tensor.id;
+}
+
+static uint32_t world(const fb_alias *alias) {
+    return alias->nodes + alias->tensors;
+}
+
+/* ---- one node -------------------------------------------------------------------------------------------------------- */
+
+static void add_write(builder *b, uint32_t element) {
+    if (b->count == b->capacity) {
+        size_t capacity = b->capacity ? 2 * b->capacity : 64;
+        write_event *grown = realloc(b->events, capacity * sizeof *grown);
+        if (!grown) {
+            b->out_of_memory = true;
+            return;
+        }
+        b->events = grown;
+        b->capacity = capacity;
+    }
+    b->events[b->count++] = (write_event){element, b->ordinal};
+}
+
+/* The node at hand shares memory with this input, and perhaps writes into it. Numbers have no memory. */
+static void touch(void *context, fb_node input) {
+    builder *b = context;
+    if (b->is_number[input.id]) return;
+    unite(b->alias, b->node, input.id);
+    if (b->is_written) add_write(b, input.id);
+}
+
+static void write_module(builder *b, fb_module module) {
+    const fb_graph *graph = b->alias->graph;
+    const fb_module_row *row = fb_module_at(graph, module);
+    const fb_value maps[] = {row->parameters, row->buffers};
+    for (int i = 0; i < 2; i++) {
+        const fb_value_row *map = fb_value_at(graph, maps[i]);
+        for (uint32_t k = 1; k < map->count; k += 2) {
+            const fb_value_row *value = fb_value_at(graph, map->items[k]);
+            if (value->kind == FB_TENSOR) add_write(b, element_of_tensor(b->alias, value->tensor));
+        }
+    }
+}
+
+static void add_read(builder *b, const fb_node_row *row) {
+    fb_alias *alias = b->alias;
+    const fb_graph *graph = alias->graph;
+    if (!row->module.id) return;
+    if (row->attribute.id) {
+        fb_tensor tensor = fb_module_tensor(graph, row->module, fb_text(graph, row->attribute));
+        if (tensor.id) {
+            unite(alias, b->node, element_of_tensor(alias, tensor));
+            return;
+        }
+    }
+    uint64_t key = (uint64_t)row->module.id << 32 | row->attribute.id;
+    uint32_t first = fb_map_get(&b->attributes, key);
+    if (first) unite(alias, b->node, first);
+    else if (!fb_map_put(&b->attributes, key, b->node)) b->out_of_memory = true;
+}
+
+static bool is_number(const builder *b, fb_node node) {
+    const fb_graph *graph = b->alias->graph;
+    fb_numberhood hood = fb_numberhood_of(graph, node);
+    if (hood != FB_A_NUMBER_IF_INPUTS_ARE) return hood == FB_A_NUMBER;
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        if (!b->is_number[fb_edge_input(graph, edge).id]) return false;
+    }
+    return true;
+}
+
+static void touch_all_inputs(builder *b) {
+    const fb_graph *graph = b->alias->graph;
+    fb_node node = {b->node};
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        touch(b, fb_edge_input(graph, edge));
+    }
+}
+
+static void touch_first_argument(builder *b) {
+    fb_value first = fb_first_argument(b->alias->graph, (fb_node){b->node});
+    if (first.id) fb_value_visit_nodes(b->alias->graph, first, touch, b);
+    else touch_all_inputs(b);
+}
+
+static void add_call(builder *b, const fb_node_row *row) {
+    const fb_graph *graph = b->alias->graph;
+    fb_node node = {b->node};
+    fb_effects effects = fb_op_effects(graph, node);
+    b->is_written = effects.mutates_input;
+    bool from_any = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ALIASES_ALL;
+    if (effects.is_unknown || (effects.may_alias_input && from_any)) touch_all_inputs(b);
+    else if (effects.may_alias_input || effects.mutates_input) touch_first_argument(b);
+    if (row->opcode == FB_CALL_MODULE && row->module.id && effects.mutates_module) write_module(b, row->module);
+    if (row->opcode == FB_CALL_MODULE && effects.is_unknown) add_write(b, world(b->alias));
+}
+
+static void add_node(builder *b, fb_node node) {
+    const fb_node_row *row = fb_node_at(b->alias->graph, node);
+    b->node = node.id;
+    b->ordinal = row->ordinal;
+    if (row->opcode == FB_GET_ATTR) add_read(b, row);
+    if (row->opcode < FB_CALL_MODULE || row->opcode > FB_CALL_METHOD) return;
+    b->is_number[node.id] = is_number(b, node);
+    add_call(b, row);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------------------------------- */
+
+/* A tensor whose recipe is a movement may be a view of what it reads. */
+static void touch_tensor(void *context, fb_tensor source) {
+    builder *b = context;
+    unite(b->alias, b->node, element_of_tensor(b->alias, source));
+}
+
+static bool add_tensors(builder *b) {
+    fb_alias *alias = b->alias;
+    const fb_graph *graph = alias->graph;
+    fb_usage *usage = fb_usage_new(graph);
+    if (!usage) return false;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
+        const fb_tensor_row *row = fb_tensor_at(graph, t);
+        b->node = element_of_tensor(alias, t);
+        if (row->recipe.id) fb_value_visit_tensors(graph, row->recipe, touch_tensor, b);
+        for (uint32_t i = 0; i < fb_owner_count(usage, t); i++) {
+            if (fb_module_is_inside_call(usage, fb_owner_at(usage, t, i).module)) unite(alias, b->node, world(alias));
+        }
+    }
+    fb_usage_free(usage);
+    return true;
+}
+
+/* ---- all together ---------------------------------------------------------------------------------------------------- */
+
+/* Sorts the writes by class. They were found in the order of ordinals, and stay so within a class. */
+static bool sort_writes(builder *b) {
+    fb_alias *alias = b->alias;
+    uint32_t elements = world(alias) + 1;
+    alias->write_start = calloc((size_t)elements + 2, sizeof *alias->write_start);
+    alias->writes = calloc(b->count + 1, sizeof *alias->writes);
+    if (!alias->write_start || !alias->writes) return false;
+    for (size_t i = 0; i < b->count; i++) alias->write_start[compress(alias, b->events[i].element) + 2]++;
+    for (uint32_t e = 1; e < elements + 2; e++) alias->write_start[e] += alias->write_start[e - 1];
+    for (size_t i = 0; i < b->count; i++) {
+        uint32_t root = compress(alias, b->events[i].element);
+        alias->writes[alias->write_start[root + 1]++] = b->events[i].ordinal;
+    }
+    return true;
+}
+
+static bool build(builder *b) {
+    const fb_graph *graph = b->alias->graph;
+    if (!add_tensors(b)) return false;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) add_node(b, n);
+    return !b->out_of_memory && sort_writes(b);
+}
+
+fb_alias *fb_alias_new(const fb_graph *graph) {
+    fb_alias *alias = calloc(1, sizeof *alias);
+    if (!alias) return NULL;
+    alias->graph = graph;
+    alias->nodes = fb_node_limit(graph) + 1;
+    alias->tensors = fb_tensor_limit(graph) + 1;
+    uint32_t elements = world(alias) + 1;
+    alias->parent = malloc((size_t)elements * sizeof *alias->parent);
+    builder b = {.alias = alias, .is_number = calloc(alias->nodes, sizeof *b.is_number)};
+    bool ok = alias->parent && b.is_number;
+    for (uint32_t e = 0; ok && e < elements; e++) alias->parent[e] = e;
+    ok = ok && build(&b);
+    fb_map_free(&b.attributes);
+    free(b.events);
+    free(b.is_number);
+    if (ok) return alias;
+    fb_alias_free(alias);
+    return NULL;
+}
+
+/* ---- queries --------------------------------------------------------------------------------------------------------- */
+
+bool fb_may_alias(const fb_alias *alias, fb_node a, fb_node b) {
+    return root_of(alias, a.id) == root_of(alias, b.id);
+}
+
+/* How many writes of the class have an ordinal below `limit`. */
+static uint32_t writes_before(const fb_alias *alias, uint32_t root, uint32_t limit) {
+    uint32_t low = alias->write_start[root], high = alias->write_start[root + 1];
+    uint32_t start = low;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (alias->writes[middle] < limit) low = middle + 1;
+        else high = middle;
+    }
+    return low - start;
+}
+
+bool fb_mutated_between(const fb_alias *alias, fb_node value, uint32_t after, uint32_t before) {
+    uint32_t root = root_of(alias, value.id);
+    return after < before && writes_before(alias, root, before) > writes_before(alias, root, after + 1);
+}
+
+static bool class_is_written(const fb_alias *alias, uint32_t element) {
+    uint32_t root = root_of(alias, element);
+    return alias->write_start[root + 1] > alias->write_start[root];
+}
+
+bool fb_is_mutated(const fb_alias *alias, fb_node value) {
+    return class_is_written(alias, value.id);
+}
+
+bool fb_tensor_is_mutated(const fb_alias *alias, fb_tensor tensor) {
+    return class_is_written(alias, element_of_tensor(alias, tensor));
+}

@@ -1,0 +1,127 @@
+/* Effects of one call: the facts of its operator, and what its arguments make of them. */
+#include <string.h>
+
+#include "core/ops/view.h"
+
+static bool is_false_or_absent(const fb_graph *graph, fb_value value) {
+    fb_kind kind = value.id ? fb_value_kind(graph, value) : FB_FALSE;
+    return kind == FB_FALSE || kind == FB_NONE;
+}
+
+static bool is_given(const fb_graph *graph, fb_value value) {
+    return value.id && fb_value_kind(graph, value) != FB_NONE;
+}
+
+/* In training mode, or perhaps so: a flag that is computed counts as true. */
+static bool may_be_training(const fb_graph *graph, fb_node node, fb_op op) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->opcode == FB_CALL_MODULE) return fb_module_at(graph, row->module)->training;
+    if (op == FB_OP_ATTENTION) {
+        double p = 0;
+        fb_value dropout = fb_call_argument(graph, node, "dropout_p");
+        return dropout.id && !(fb_value_is_number(graph, dropout, &p) && p == 0);
+    }
+    fb_value training = fb_call_argument(graph, node, "training");
+    if (!training.id) training = fb_call_argument(graph, node, "train");
+    if (training.id) return !is_false_or_absent(graph, training);
+    return op != FB_OP_BATCH_NORM; /* torch.nn.functional: dropout's default is True, batch_norm's False */
+}
+
+static bool is_asked_in_place(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    fb_value inplace = row->opcode == FB_CALL_MODULE ? fb_module_config(graph, row->module, "inplace")
+                                                     : fb_call_argument(graph, node, "inplace");
+    return !is_false_or_absent(graph, inplace);
+}
+
+/* torch.nn.functional.embedding with max_norm renormalises rows of the weight, in place. */
+static bool renormalises_weight(const fb_graph *graph, fb_node node, fb_op op) {
+    if (op != FB_OP_EMBEDDING && op != FB_OP_EMBEDDING_BAG) return false;
+    const fb_node_row *row = fb_node_at(graph, node);
+    return is_given(graph, row->opcode == FB_CALL_MODULE ? fb_module_config(graph, row->module, "max_norm")
+                                                         : fb_call_argument(graph, node, "max_norm"));
+}
+
+/* Attributes of a tensor that are no tensors. */
+static bool is_plain_attribute(const char *name) {
+    static const char *const names[] = {"shape",    "dtype",   "device",    "layout",    "ndim",
+                                        "itemsize", "nbytes",  "is_cuda",   "is_cpu",    "requires_grad",
+                                        "is_leaf",  "is_meta", "is_sparse", "is_mkldnn", "is_quantized",
+                                        "is_mps",   "is_xpu",  "names",     "name"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(name, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+static bool reads_plain_attribute(const fb_graph *graph, fb_node node) {
+    fb_value name = fb_node_arg(graph, node, 1);
+    return name.id && fb_value_kind(graph, name) == FB_STRING && is_plain_attribute(fb_value_text(graph, name));
+}
+
+static const fb_effects everything = {true, true, true, true, true, true};
+
+fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    fb_effects effects = {0};
+    if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return effects;
+    fb_op op = fb_node_op(graph, node);
+    if (op == FB_OP_UNKNOWN || is_given(graph, fb_node_kwarg(graph, node, "out"))) return everything;
+
+    bool is_module = row->opcode == FB_CALL_MODULE;
+    unsigned flags = fb_op_facts_of(op)->flags;
+    bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node);
+    effects.mutates_input = in_place || (flags & FB_FACT_MUTATES);
+    effects.may_alias_input = in_place || (flags & (FB_FACT_ALIASES | FB_FACT_ALIASES_ALL));
+    effects.is_random = flags & FB_FACT_RANDOM;
+    effects.has_effect = flags & FB_FACT_EFFECT;
+    if (op == FB_OP_GETATTR && reads_plain_attribute(graph, node)) effects.may_alias_input = false;
+    if (flags & (FB_FACT_RANDOM_IN_TRAINING | FB_FACT_MUTATES_IN_TRAINING) && may_be_training(graph, node, op)) {
+        effects.is_random |= (flags & FB_FACT_RANDOM_IN_TRAINING) != 0;
+        bool updates = flags & FB_FACT_MUTATES_IN_TRAINING;
+        /* A function writes into its arguments running_mean and running_var, which are not its first. */
+        if (updates && !is_module && is_given(graph, fb_call_argument(graph, node, "running_mean"))) return everything;
+        effects.mutates_module |= updates && is_module;
+    }
+    if (renormalises_weight(graph, node, op)) {
+        if (!is_module) return everything;
+        effects.mutates_module = true;
+    }
+    return effects;
+}
+
+bool fb_op_is_pure(const fb_graph *graph, fb_node node) {
+    fb_effects effects = fb_op_effects(graph, node);
+    return !effects.mutates_input && !effects.is_random && !effects.mutates_module && !effects.has_effect;
+}
+
+fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD) return FB_NOT_A_NUMBER;
+    fb_op op = row->op;
+    unsigned flags = fb_op_facts_of(op)->flags;
+    if (flags & FB_FACT_NUMBER) return FB_A_NUMBER;
+    if (row->shape.id || row->dtype) return FB_NOT_A_NUMBER;
+    if (flags & FB_FACT_NUMBER_WITHOUT_ARGUMENT) {
+        bool is_alone = fb_value_at(graph, row->args)->count == 1 && fb_value_at(graph, row->kwargs)->count == 0;
+        return is_alone ? FB_A_NUMBER : FB_NOT_A_NUMBER;
+    }
+    if (op == FB_OP_GETATTR) return reads_plain_attribute(graph, node) ? FB_A_NUMBER : FB_A_NUMBER_IF_INPUTS_ARE;
+    return flags & FB_FACT_MAYBE_NUMBER ? FB_A_NUMBER_IF_INPUTS_ARE : FB_NOT_A_NUMBER;
+}
+
+bool fb_is_python_number(const fb_graph *graph, fb_node node) {
+    enum { limit = 256 }; /* arithmetic on sizes is short; beyond this it is not certain */
+    fb_node queue[limit] = {node};
+    size_t count = 1;
+    for (size_t done = 0; done < count; done++) {
+        fb_numberhood hood = fb_numberhood_of(graph, queue[done]);
+        if (hood == FB_NOT_A_NUMBER) return false;
+        if (hood == FB_A_NUMBER) continue;
+        for (uint32_t edge = fb_input_first(graph, queue[done]); edge; edge = fb_input_next(graph, edge)) {
+            if (count == limit) return false;
+            queue[count++] = fb_edge_input(graph, edge);
+        }
+    }
+    return true;
+}
