@@ -95,7 +95,7 @@ soak: deps
 bench: all $(BUILD)/tests/bench/bench
 	@$(BUILD)/tests/bench/bench $(BUILD)/foldback
 
-$(BUILD)/tests/bench/bench: $(BUILD)/tests/bench/bench.o $(BUILD)/libfoldback.a
+$(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
 	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
 ## make format       clang-format over everything

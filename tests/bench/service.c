@@ -1,0 +1,91 @@
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/bench/bench.h"
+
+static void fail(const char *what) {
+    perror(what);
+    exit(1);
+}
+
+static void remove_folder(const char *folder) {
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("rm", "rm", "-rf", folder, (char *)NULL);
+        _exit(127);
+    }
+    waitpid(pid, NULL, 0);
+}
+
+fb_bench_service fb_bench_start(const char *binary, const char *folder) {
+    int output[2];
+    remove_folder(folder);
+    if (pipe(output)) fail("pipe");
+    fb_bench_service service = {.pid = fork()};
+    if (service.pid == 0) {
+        dup2(output[1], STDOUT_FILENO);
+        execl(binary, binary, "serve", "--listen", "127.0.0.1:0", "--data", folder, "--access-log", "off", (char *)NULL);
+        _exit(127);
+    }
+    close(output[1]);
+    FILE *lines = fdopen(output[0], "r");
+    char line[256];
+    if (!lines || !fgets(line, sizeof line, lines)) fail("the service did not start");
+    fclose(lines);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    address.sin_port = htons((uint16_t)atoi(strrchr(line, ':') + 1));
+    service.socket = socket(AF_INET, SOCK_STREAM, 0);
+    int on = 1;
+    setsockopt(service.socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(service.socket, (struct sockaddr *)&address, sizeof address)) fail("connect");
+    return service;
+}
+
+void fb_bench_stop(fb_bench_service *service) {
+    close(service->socket);
+    kill(service->pid, SIGTERM);
+    waitpid(service->pid, NULL, 0);
+}
+
+static void send_all(int socket, const char *bytes, size_t size) {
+    while (size) {
+        ssize_t sent = send(socket, bytes, size, MSG_NOSIGNAL);
+        if (sent <= 0) fail("send");
+        bytes += sent;
+        size -= (size_t)sent;
+    }
+}
+
+void fb_bench_request(const fb_bench_service *service, const char *method, const char *path, const void *body, size_t size,
+                      int expected, fb_buffer *answer) {
+    char head[512];
+    int length = snprintf(head, sizeof head,
+                          "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
+                          method, path, size);
+    send_all(service->socket, head, (size_t)length);
+    send_all(service->socket, body, size);
+    answer->size = 0;
+    size_t total = 0;
+    while (!total || answer->size < total) {
+        char *to = fb_buffer_reserve(answer, 1 << 18);
+        ssize_t got = to ? recv(service->socket, to, 1 << 18, 0) : -1;
+        if (got <= 0) fail("recv");
+        answer->size += (size_t)got;
+        const char *text = fb_buffer_text(answer), *end = total ? NULL : strstr(text, "\r\n\r\n");
+        const char *content = end ? strcasestr(text, "content-length:") : NULL;
+        if (content) total = (size_t)(end + 4 - text) + strtoul(content + 15, NULL, 10);
+    }
+    int status = atoi(fb_buffer_text(answer) + 9);
+    if (status != expected) {
+        fprintf(stderr, "%s %s: %d\n%s\n", method, path, status, answer->data);
+        exit(1);
+    }
+}
