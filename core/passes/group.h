@@ -1,0 +1,24 @@
+/* Candidates that may be merged where they agree: the largest group of equals is the match, the others are refused. */
+#ifndef FB_PASSES_GROUP_H
+#define FB_PASSES_GROUP_H
+
+#include "core/passes/pass.h"
+
+#define FB_GROUP_KEYS 6
+
+typedef struct fb_candidate {
+    fb_node node;
+    int64_t key[FB_GROUP_KEYS]; /* what must be equal */
+} fb_candidate;
+
+/* Why a candidate that differs in key[i] is refused. */
+typedef struct fb_group_key {
+    const char *reason, *detail;
+} fb_group_key;
+
+/* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
+ * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. */
+void fb_match_largest_group(fb_matcher *matcher, const fb_candidate *candidates, size_t count,
+                            const fb_group_key meanings[FB_GROUP_KEYS]);
+
+#endif
