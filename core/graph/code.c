@@ -18,31 +18,11 @@ typedef struct program_writer {
     fb_node *freed_after; /* by node: its last reader */
 } program_writer;
 
-/* A type is written as it is, because torch.fx wrote it so; the global names in it are those of torch.fx, and no node may take
- * them. They are the words outside of dotted names that are not Python's own. */
-static void reserve_names_of_type(fb_code_writer *writer, const char *type, size_t length) {
-    fb_buffer word = {0};
-    for (size_t at = 0, size; at < length; at += size) {
-        size = 1;
-        while (at + size < length && !strchr(" ,|[]", type[at + size])) size++;
-        if (!fb_python_is_identifier(type + at, size) || fb_python_word(type + at, size) != FB_WORD_FREE) continue;
-        word.size = 0;
-        fb_buffer_append(&word, type + at, size);
-        const char *name = fb_buffer_text(&word);
-        if (!name || (!fb_namespace_is_used(writer->names, name) && !fb_namespace_adopt(writer->names, name))) {
-            writer->failed = true;
-        }
-    }
-    fb_buffer_free(&word);
-}
-
 static void write_type(fb_code_writer *writer, const char *before, fb_symbol type) {
-    if (!type.id) return;
-    const char *text = fb_text(writer->graph, type);
-    size_t length = fb_text_length(writer->graph, type);
+    const char *text = fb_code_type(writer, type);
+    if (!text) return;
     fb_buffer_string(writer->out, before);
-    if (fb_code_is_plain(text, length, ".[]|, ")) fb_buffer_append(writer->out, text, length);
-    else fb_repr_string(writer->out, text, length); /* Python takes a string as an annotation */
+    fb_buffer_string(writer->out, text);
 }
 
 /* `name : type = ` */
@@ -85,11 +65,16 @@ static void write_placeholder(program_writer *program, fb_node node, const fb_no
     }
 }
 
-static void write_operator(fb_code_writer *writer, const char *format, const fb_value *args) {
+/* torch.fx leaves out arguments beyond the operands, but has given their names away by then; so does this. */
+static void write_operator(fb_code_writer *writer, const char *format, const fb_value_row *args) {
+    size_t next = 0;
     for (const char *c = format; *c; c++) {
-        if (*c == '$') fb_code_value(writer, *args++);
+        if (*c == '$') fb_code_value(writer, args->items[next++]);
         else fb_buffer_char(writer->out, *c);
     }
+    size_t end = writer->out->size;
+    while (next < args->count) fb_code_value(writer, args->items[next++]);
+    writer->out->size = end;
 }
 
 static size_t operand_count(const char *format) {
@@ -116,7 +101,7 @@ static void write_function(program_writer *program, fb_node node, const fb_node_
     const fb_code_operator *printed = fb_code_find_operator(target);
     if (printed && args->count >= operand_count(printed->format)) {
         if (!printed->is_statement) write_result(writer, node, row);
-        write_operator(writer, printed->format, args->items);
+        write_operator(writer, printed->format, args);
         if (!printed->is_statement) return;
         fb_buffer_string(writer->out, ";  ");
         write_result(writer, node, row);
@@ -209,9 +194,7 @@ static void write_body(program_writer *program, fb_program which) {
     if (!node.id) fb_buffer_string(writer->out, INDENT "pass\n");
     while (node.id) {
         const fb_node_row *row = fb_node_at(writer->graph, node);
-        if (row->type.id) {
-            reserve_names_of_type(writer, fb_text(writer->graph, row->type), fb_text_length(writer->graph, row->type));
-        }
+        fb_code_type(writer, row->type); /* torch.fx names the classes in a type before anything else of the node */
         if (row->opcode == FB_PLACEHOLDER) {
             write_placeholder(program, node, row);
         } else {
@@ -248,16 +231,11 @@ static void join(const program_writer *program, fb_buffer *out) {
 }
 
 bool fb_code_write_program(const fb_graph *graph, fb_program which, fb_buffer *out) {
-    size_t node_limit = fb_node_limit(graph), symbol_limit = fb_symbol_limit(graph);
     program_writer program = {
-        .writer = {.graph = graph,
-                   .names = fb_namespace_new(),
-                   .node_names = calloc(node_limit + 1, sizeof(const char *)),
-                   .globals = calloc(symbol_limit + 1, sizeof(const char *))},
-        .freed_after = calloc(node_limit + 1, sizeof(fb_node)),
+        .freed_after = calloc((size_t)fb_node_limit(graph) + 1, sizeof(fb_node)),
     };
     program.writer.out = &program.body;
-    if (program.writer.names && program.writer.node_names && program.writer.globals && program.freed_after) {
+    if (fb_code_writer_init(&program.writer, graph) && program.freed_after) {
         find_last_readers(&program, which);
         write_body(&program, which);
         join(&program, out);
@@ -265,9 +243,7 @@ bool fb_code_write_program(const fb_graph *graph, fb_program which, fb_buffer *o
         program.writer.failed = true;
     }
     if (program.writer.failed) out->failed = true;
-    fb_namespace_free(program.writer.names);
-    free(program.writer.node_names);
-    free(program.writer.globals);
+    fb_code_writer_free(&program.writer);
     free(program.freed_after);
     fb_map_free(&program.wrapped);
     fb_buffer_free(&program.wraps);

@@ -5,6 +5,27 @@
 #include "core/graph/code_writer.h"
 #include "core/graph/python.h"
 
+bool fb_code_writer_init(fb_code_writer *writer, const fb_graph *graph) {
+    size_t node_count = (size_t)fb_node_limit(graph) + 1, symbol_count = (size_t)fb_symbol_limit(graph) + 1;
+    writer->graph = graph;
+    writer->names = fb_namespace_new();
+    writer->node_names = calloc(node_count, sizeof(const char *));
+    writer->globals = calloc(symbol_count, sizeof(const char *));
+    writer->types = calloc(symbol_count, sizeof(const char *));
+    writer->classes = (fb_table){.row_size = sizeof(fb_code_class)};
+    return writer->names && writer->node_names && writer->globals && writer->types;
+}
+
+void fb_code_writer_free(fb_code_writer *writer) {
+    fb_namespace_free(writer->names);
+    free(writer->node_names);
+    free(writer->globals);
+    free(writer->types);
+    fb_table_free(&writer->classes);
+    fb_map_free(&writer->class_index);
+    fb_arena_free(&writer->texts);
+}
+
 static const char *keep(fb_code_writer *writer, const char **place, const char *name) {
     if (!name) {
         writer->failed = true;
@@ -110,6 +131,19 @@ static bool is_of_operator_module(const char *target) {
     return strncmp(target, "operator.", 9) == 0;
 }
 
+/* `operator` only re-exports what `_operator` defines. */
+static const char *create_global(fb_code_writer *writer, const char *qualified_name, const char *hint) {
+    fb_buffer word = {0}, actual = {0};
+    if (is_of_operator_module(hint)) fb_buffer_char(&actual, '_');
+    fb_buffer_string(&actual, hint);
+    for (const char *c = qualified_name; *c; c++) fb_buffer_char(&word, *c == '.' ? '_' : *c);
+    const char *candidate = fb_buffer_text(&actual), *name = NULL;
+    if (candidate && !word.failed) name = fb_code_class_name(writer, word.data, word.size, candidate, true);
+    fb_buffer_free(&word);
+    fb_buffer_free(&actual);
+    return name;
+}
+
 const char *fb_code_global(fb_code_writer *writer, fb_symbol qualified_name, const char *hint) {
     const char **place = &writer->globals[qualified_name.id];
     if (*place) return *place;
@@ -118,14 +152,7 @@ const char *fb_code_global(fb_code_writer *writer, fb_symbol qualified_name, con
     if (is_from_torch(name, fb_text_length(writer->graph, qualified_name))) return *place = name;
     const char *builtin = builtin_name(name);
     if (builtin) return *place = builtin;
-    if (!is_of_operator_module(hint)) return keep(writer, place, fb_namespace_create(writer->names, hint));
-    fb_buffer actual = {0}; /* `operator` only re-exports what `_operator` defines */
-    fb_buffer_char(&actual, '_');
-    fb_buffer_string(&actual, hint);
-    const char *candidate = fb_buffer_text(&actual);
-    const char *created = keep(writer, place, candidate ? fb_namespace_create(writer->names, candidate) : NULL);
-    fb_buffer_free(&actual);
-    return created;
+    return keep(writer, place, create_global(writer, name, hint));
 }
 
 bool fb_code_is_plain(const char *text, size_t length, const char *marks) {
