@@ -43,9 +43,9 @@ void fb_alias_free(fb_alias *alias) {
 
 /* ---- classes --------------------------------------------------------------------------------------------------------- */
 
+/* Once the classes are complete: see sort_writes. */
 static uint32_t root_of(const fb_alias *alias, uint32_t element) {
-    while (alias->parent[element] != element) element = alias->parent[element];
-    return element;
+    return alias->parent[element];
 }
 
 static uint32_t compress(fb_alias *alias, uint32_t element) {
@@ -203,10 +203,11 @@ static bool sort_writes(builder *b) {
     alias->write_start = calloc((size_t)elements + 2, sizeof *alias->write_start);
     alias->writes = calloc(b->count + 1, sizeof *alias->writes);
     if (!alias->write_start || !alias->writes) return false;
-    for (size_t i = 0; i < b->count; i++) alias->write_start[compress(alias, b->events[i].element) + 2]++;
+    for (uint32_t e = 0; e < elements; e++) alias->parent[e] = compress(alias, e);
+    for (size_t i = 0; i < b->count; i++) alias->write_start[root_of(alias, b->events[i].element) + 2]++;
     for (uint32_t e = 1; e < elements + 2; e++) alias->write_start[e] += alias->write_start[e - 1];
     for (size_t i = 0; i < b->count; i++) {
-        uint32_t root = compress(alias, b->events[i].element);
+        uint32_t root = root_of(alias, b->events[i].element);
         alias->writes[alias->write_start[root + 1]++] = b->events[i].ordinal;
     }
     return true;
