@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "core/graph/verify.h"
+#include "core/passes/lint.h"
 
 /* The names that exist when a run starts; those that it makes are added as it goes. */
 static fb_namespace *names_of(const fb_graph *graph) {
@@ -14,16 +14,6 @@ static fb_namespace *names_of(const fb_graph *graph) {
     if (ok) return names;
     fb_namespace_free(names);
     return NULL;
-}
-
-static fb_status lint_pass(const fb_graph *graph, const fb_pass *pass, fb_error *error) {
-    fb_error found = {0};
-    fb_status status = fb_verify_first(graph, &found);
-    if (status == FB_INVALID) {
-        return fb_fail(error, FB_IO, "lint-failed", found.pointer, "after %s the graph is not valid: %s", pass->name,
-                       found.message);
-    }
-    return status ? fb_fail(error, status, found.code, found.pointer, "%s", found.message) : FB_OK;
 }
 
 fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
@@ -40,8 +30,7 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
         memcpy(report->signature, call->signature, sizeof report->signature);
         status = report->params ? fb_pass_apply(run.result, names, report, &run.arena, error) : fb_fail_memory(error);
         bool is_last = i + 1 == composition->count;
-        if (!status && (lint == FB_LINT_EACH || (lint == FB_LINT_END && is_last)))
-            status = lint_pass(run.result, call->pass, error);
+        if (!status && (lint == FB_LINT_EACH || (lint == FB_LINT_END && is_last))) status = fb_lint(run.result, error);
     }
     fb_namespace_free(names);
     if (status) fb_run_free(&run);

@@ -204,6 +204,20 @@ fb_node fb_edge_user(const fb_graph *graph, uint32_t edge) {
     return edge_row(graph, edge)->user;
 }
 
+static int by_ordinal(const void *a, const void *b, void *graph) {
+    uint32_t x = fb_node_at(graph, *(const fb_node *)a)->ordinal, y = fb_node_at(graph, *(const fb_node *)b)->ordinal;
+    return (x > y) - (x < y);
+}
+
+fb_node *fb_users_in_order(const fb_graph *graph, fb_node node, size_t *count) {
+    fb_node *users = malloc((fb_node_at(graph, node)->user_count + 1) * sizeof *users);
+    *count = 0;
+    if (!users) return NULL;
+    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) users[(*count)++] = fb_edge_user(graph, e);
+    qsort_r(users, *count, sizeof *users, by_ordinal, (void *)(uintptr_t)graph);
+    return users;
+}
+
 uint32_t fb_input_first(const fb_graph *graph, fb_node node) {
     return fb_node_at(graph, node)->first_input;
 }

@@ -276,6 +276,8 @@ fb_tensor fb_tensor_find(const fb_graph *graph, const char *name);
 uint32_t fb_user_first(const fb_graph *graph, fb_node node);
 uint32_t fb_user_next(const fb_graph *graph, uint32_t edge);
 fb_node fb_edge_user(const fb_graph *graph, uint32_t edge);
+/* The readers in document order (as of the last fb_graph_number), malloc'ed; NULL when memory is out. */
+fb_node *fb_users_in_order(const fb_graph *graph, fb_node node, size_t *count);
 /* Distinct nodes that a node reads, args before kwargs, by first occurrence. */
 uint32_t fb_input_first(const fb_graph *graph, fb_node node);
 uint32_t fb_input_next(const fb_graph *graph, uint32_t edge);

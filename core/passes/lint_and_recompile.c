@@ -1,11 +1,11 @@
 /* LintAndRecompile: verifies the graph as it stands at this place in the list, and generates its forward(). Changes nothing; an
  * invalid graph fails the run. Exactness: moves. Reversible. */
 #include "core/graph/code.h"
-#include "core/graph/verify.h"
+#include "core/passes/lint.h"
 #include "core/passes/pass.h"
 
 static fb_status inspect(const fb_graph *graph, fb_buffer *detail, fb_error *error) {
-    fb_status status = fb_verify_first(graph, error);
+    fb_status status = fb_lint(graph, error);
     if (status) return status;
     fb_buffer code = {0};
     fb_code_write(graph, &code);

@@ -1,0 +1,17 @@
+#include "core/passes/lint.h"
+
+#include "core/graph/verify.h"
+
+fb_status fb_lint(const fb_graph *graph, fb_error *error) {
+    fb_errors errors = {.limit = 1};
+    fb_verify(graph, &errors);
+    fb_status status = FB_OK;
+    if (errors.out_of_memory) {
+        status = fb_fail_memory(error);
+    } else if (errors.total) {
+        const fb_error *first = &errors.items[0];
+        status = fb_fail(error, FB_IO, "lint-failed", first->pointer, "a pass made an invalid graph: %s", first->message);
+    }
+    fb_errors_free(&errors);
+    return status;
+}
