@@ -1,0 +1,110 @@
+/* Trees that the scanner made: questions, pointers, canonical free JSON. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/float.h"
+#include "core/graph/document.h"
+#include "core/graph/scan.h"
+
+bool fb_json_is(const fb_json *string, const char *text) {
+    size_t length = strlen(text);
+    return string->kind == FB_JSON_STRING && string->count == length && memcmp(string->text, text, length) == 0;
+}
+
+const char *fb_json_kind_name(const fb_json *value) {
+    static const char *const names[] = {
+        [FB_JSON_NULL] = "null",    [FB_JSON_FALSE] = "a boolean", [FB_JSON_TRUE] = "a boolean", [FB_JSON_INT] = "an integer",
+        [FB_JSON_REAL] = "a float", [FB_JSON_STRING] = "a string", [FB_JSON_ARRAY] = "an array", [FB_JSON_OBJECT] = "an object",
+    };
+    return names[value->kind];
+}
+
+static int compare_keys(const void *a, const void *b) {
+    const fb_json *x = *(const fb_json *const *)a, *y = *(const fb_json *const *)b;
+    int order = memcmp(x->text, y->text, x->count < y->count ? x->count : y->count);
+    return order ? order : (x->count > y->count) - (x->count < y->count);
+}
+
+void fb_json_sort_keys(const fb_json *object, const fb_json **keys) {
+    const fb_json *key = fb_json_first(object);
+    bool is_sorted = true;
+    for (uint32_t i = 0; i < object->count; i++, key = fb_json_next(key + 1)) {
+        keys[i] = key;
+        if (i && compare_keys(&keys[i - 1], &keys[i]) > 0) is_sorted = false;
+    }
+    if (!is_sorted) qsort(keys, object->count, sizeof *keys, compare_keys);
+}
+
+void fb_json_pointer(const fb_json *root, const fb_json *target, fb_buffer *out) {
+    while (root != target) {
+        bool is_object = root->kind == FB_JSON_OBJECT;
+        const fb_json *item = fb_json_first(root);
+        uint32_t position = 0;
+        /* An object's item is its key and its value. */
+        while (item + is_object + (item + is_object)->span <= target) {
+            item = fb_json_next(item + is_object);
+            position++;
+        }
+        if (is_object) {
+            fb_buffer_pointer_token(out, item->text, item->count);
+            if (item == target) return;
+        } else {
+            fb_buffer_printf(out, "/%u", position);
+        }
+        root = item + is_object;
+    }
+}
+
+static bool write_object(const fb_json *object, fb_buffer *out) {
+    const fb_json *few[16], **keys = object->count <= 16 ? few : malloc(object->count * sizeof *keys);
+    if (!keys) return false;
+    fb_json_sort_keys(object, keys);
+    fb_buffer_char(out, '{');
+    bool ok = true;
+    for (uint32_t i = 0; i < object->count && ok; i++) {
+        if (i) fb_buffer_char(out, ',');
+        fb_buffer_json_string(out, keys[i]->text, keys[i]->count);
+        fb_buffer_char(out, ':');
+        ok = fb_json_canonical(keys[i] + 1, out);
+    }
+    fb_buffer_char(out, '}');
+    if (keys != few) free(keys);
+    return ok;
+}
+
+bool fb_json_canonical(const fb_json *value, fb_buffer *out) {
+    char spelling[FB_FLOAT_MAX];
+    switch (value->kind) {
+    case FB_JSON_NULL: fb_buffer_append(out, "null", 4); break;
+    case FB_JSON_FALSE: fb_buffer_append(out, "false", 5); break;
+    case FB_JSON_TRUE: fb_buffer_append(out, "true", 4); break;
+    case FB_JSON_INT: fb_buffer_int(out, value->integer); break;
+    case FB_JSON_REAL: fb_buffer_append(out, spelling, fb_float_repr(value->real, spelling)); break;
+    case FB_JSON_STRING: fb_buffer_json_string(out, value->text, value->count); break;
+    case FB_JSON_ARRAY:
+        fb_buffer_char(out, '[');
+        const fb_json *item = fb_json_first(value);
+        for (uint32_t i = 0; i < value->count; i++, item = fb_json_next(item)) {
+            if (i) fb_buffer_char(out, ',');
+            if (!fb_json_canonical(item, out)) return false;
+        }
+        fb_buffer_char(out, ']');
+        break;
+    default: return write_object(value, out);
+    }
+    return !out->failed;
+}
+
+fb_status fb_free_json_canonical(const json_t *value, fb_buffer *out) {
+    /* jansson prints what it holds exactly: 17 digits name every double. */
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    if (!text) return FB_NO_MEMORY;
+    fb_scan scan;
+    fb_scan_init(&scan, text, strlen(text), SIZE_MAX);
+    const fb_json *tree = fb_scan_value(&scan);
+    fb_status status = scan.status;
+    if (tree && !fb_json_canonical(tree, out)) status = FB_NO_MEMORY;
+    fb_scan_free(&scan);
+    free(text);
+    return status;
+}

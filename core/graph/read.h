@@ -1,0 +1,109 @@
+/* The reader's own state; for core/graph/read*.c and spelling.c alone. */
+#ifndef FB_GRAPH_READ_H
+#define FB_GRAPH_READ_H
+
+#include "core/graph/build.h"
+#include "core/graph/document.h"
+#include "core/graph/scan.h"
+
+/* An error about a `$node` whose name was not known when it was read. At the end of its program it turns out whether the name
+ * comes later or never. */
+typedef struct fb_unknown_node {
+    size_t error; /* index in errors->items */
+    fb_symbol name;
+} fb_unknown_node;
+
+typedef struct fb_reader {
+    fb_graph *graph;
+    fb_scan scan;
+    fb_errors *errors;
+    size_t max_nodes, node_count;
+
+    /* What is in hand: an element of one of the outer lists ("/nodes", 17), or a whole outer member ("/name", SIZE_MAX). */
+    const fb_json *element;
+    const char *section;
+    size_t index;
+    fb_program program;     /* of the node in hand */
+    fb_symbol node_name;    /* of the node in hand; none outside nodes */
+    bool nodes_are_allowed; /* in the value in hand */
+
+    fb_value *items; /* stack of values whose container is still open */
+    size_t item_count, item_capacity;
+    fb_node *named; /* by symbol: the last node of that name; of this program or of an earlier one */
+    size_t named_capacity;
+    fb_unknown_node *unknown_nodes; /* of this program */
+    size_t unknown_count, unknown_capacity;
+    fb_buffer text;                /* scratch */
+    fb_buffer requires_grad_given; /* a byte per tensor, by id - 1 */
+    bool failed;                   /* memory is out */
+} fb_reader;
+
+void fb_reader_no_memory(fb_reader *reader);
+/* Reports an error at an entry of the element in hand; NULL when it is only counted. */
+fb_error *fb_reader_error(fb_reader *reader, const fb_json *at, const char *code, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Reports wrong-type and returns false when the value is of another kind. */
+bool fb_expect(fb_reader *reader, const fb_json *value, fb_json_kind kind);
+/* Sorts an object's members: found[i] is the value of names[i], or NULL. Returns how many have none of the names. */
+size_t fb_find_members(const fb_json *object, const char *const *names, size_t count, const fb_json **found);
+/* Reports every member that has none of the names. */
+void fb_refuse_unknown(fb_reader *reader, const fb_json *object, const char *const *names, size_t count);
+/* The member's value if it is there and of that kind; otherwise reports missing-member at the object, or wrong-type. */
+const fb_json *fb_require(fb_reader *reader, const fb_json *object, const fb_json *value, const char *name, fb_json_kind kind);
+/* Likewise for a member that may be missing. */
+const fb_json *fb_optional(fb_reader *reader, const fb_json *value, fb_json_kind kind);
+bool fb_optional_bool(fb_reader *reader, const fb_json *value);
+
+fb_symbol fb_read_symbol(fb_reader *reader, const fb_json *string);
+/* A name that no document can give, for a row whose own is missing or taken: so the row, and later pointers, keep their place.
+ */
+fb_symbol fb_stand_in_name(fb_reader *reader, uint32_t number);
+
+/* ---- spelling: what is wrong with a text, or NULL ------------------------------------------------------------------------ */
+
+typedef const char *fb_spelling(const char *text, size_t length);
+fb_spelling fb_wrong_identifier; /* an identifier and no keyword */
+fb_spelling fb_wrong_word;       /* an identifier */
+fb_spelling fb_wrong_dotted;     /* identifiers joined by dots */
+fb_spelling fb_wrong_path;       /* of a module or an attribute */
+fb_spelling fb_wrong_attribute;  /* a path's part */
+fb_spelling fb_wrong_annotation;
+fb_spelling fb_wrong_label; /* a tensor's name, a module's type: any text in one line */
+fb_spelling fb_wrong_device;
+fb_spelling fb_wrong_symbolic_size;
+
+/* Reports `code` when the string is spelled wrong. */
+bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wrong, const char *code);
+
+/* ---- values (read_value.c): what is wrong is reported and stands as None; none when memory is out ------------------------ */
+
+fb_value fb_read_value(fb_reader *reader, const fb_json *tree);
+fb_value fb_read_list(fb_reader *reader, const fb_json *array);
+/* An object as FB_MAP. */
+fb_value fb_read_map_as_given(fb_reader *reader, const fb_json *object);
+fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object);
+/* FB_MAP of FB_RAW of the members that have none of the names, sorted; none when there are none. */
+fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const char *const *names, size_t count);
+/* A list of distinct strings, as FB_LIST; none when it is empty. */
+fb_value fb_read_strings(fb_reader *reader, const fb_json *array);
+/* None, and an error, when it is no shape. Symbolic sizes are for results, not for tensors. */
+fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed);
+fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree);
+fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree);
+
+/* Values are gathered on a stack: push the items, then make a value of those since there were `base`. */
+void fb_push(fb_reader *reader, fb_value value);
+fb_value fb_pop_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, size_t base);
+/* The index of an id that came before, or SIZE_MAX. `step` is the distance of the ids that are compared. */
+size_t fb_find_repeat(fb_reader *reader, const fb_value *ids, size_t count, size_t step);
+
+/* ---- elements: each adds one row at the end of its list ------------------------------------------------------------------ */
+
+void fb_read_node(fb_reader *reader, const fb_json *tree); /* to reader->program */
+void fb_end_program(fb_reader *reader);
+void fb_read_module(fb_reader *reader, const fb_json *tree); /* when the tensors have been read */
+/* Returns the recipe, for which all tensors must be there; NULL when it has none. */
+const fb_json *fb_read_tensor(fb_reader *reader, const fb_json *tree);
+
+#endif

@@ -1,0 +1,226 @@
+/* Reading one module (with its nested program) and one tensor. */
+#include <string.h>
+
+#include "core/base/sha256.h"
+#include "core/graph/read.h"
+
+/* ---- modules ----------------------------------------------------------------------------------------------------------- */
+
+enum { PATH, TYPE, CONFIG, PARAMETERS, BUFFERS, NON_PERSISTENT, ATTRIBUTES, TRAINING, GRAPH, MODULE_MEMBERS };
+static const char *const module_names[] = {"path",           "type",       "config",   "parameters", "buffers",
+                                           "non_persistent", "attributes", "training", "graph"};
+
+static fb_symbol read_path(fb_reader *reader, const fb_json *tree, const fb_json *member) {
+    fb_graph *graph = reader->graph;
+    const fb_json *text = fb_require(reader, tree, member, "path", FB_JSON_STRING);
+    if (text) {
+        fb_symbol path = fb_read_symbol(reader, text);
+        bool is_root = text->count == 0;
+        if (!is_root) fb_check_spelling(reader, text, fb_wrong_path, "bad-path");
+        if (!fb_module_find(graph, fb_text(graph, path)).id) return path;
+        fb_reader_error(reader, text, "duplicate-name", "there are two modules \"%s\"", fb_text(graph, path));
+    }
+    return fb_stand_in_name(reader, fb_module_limit(graph));
+}
+
+/* parameters or buffers: attribute -> tensor or null. */
+static fb_value read_owned(fb_reader *reader, const fb_json *map) {
+    fb_graph *graph = reader->graph;
+    size_t base = reader->item_count;
+    const fb_json *key = fb_json_first(map);
+    for (uint32_t i = 0; i < map->count && !reader->failed; i++, key = fb_json_next(key + 1)) {
+        fb_check_spelling(reader, key, fb_wrong_attribute, "bad-identifier");
+        const fb_json *name = key + 1;
+        fb_tensor tensor = {0};
+        if (name->kind == FB_JSON_STRING) {
+            const char *text = fb_text(graph, fb_read_symbol(reader, name));
+            tensor = fb_tensor_find(graph, text);
+            if (!tensor.id) fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", text);
+        } else if (name->kind != FB_JSON_NULL) {
+            fb_reader_error(reader, name, "wrong-type", "a tensor's name or null is expected here, not %s",
+                            fb_json_kind_name(name));
+        }
+        fb_push(reader, fb_make_text(graph, FB_STRING, key->text, key->count));
+        fb_push(reader, tensor.id ? fb_make_tensor(graph, tensor) : fb_make_none(graph));
+    }
+    return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
+}
+
+/* An attribute is one thing: a parameter, a buffer or a plain value. */
+static void check_attributes_differ(fb_reader *reader, const fb_module_row *row, const fb_json *const *found) {
+    const fb_value maps[] = {row->parameters, row->buffers, row->attributes};
+    const fb_json *const trees[] = {found[PARAMETERS], found[BUFFERS], found[ATTRIBUTES]};
+    size_t base = reader->item_count;
+    for (size_t m = 0; m < 3; m++) {
+        uint32_t count = maps[m].id ? fb_value_at(reader->graph, maps[m])->count : 0;
+        for (uint32_t i = 0; i < count; i += 2) fb_push(reader, fb_value_item(reader->graph, maps[m], i));
+    }
+    size_t repeat = reader->failed ? SIZE_MAX : fb_find_repeat(reader, reader->items + base, reader->item_count - base, 1);
+    if (repeat != SIZE_MAX) {
+        const char *attribute = fb_value_text(reader->graph, reader->items[base + repeat]);
+        size_t m = 0;
+        for (size_t before = repeat; trees[m] == NULL || before >= trees[m]->count; m++)
+            before -= trees[m] ? trees[m]->count : 0;
+        fb_reader_error(reader, trees[m], "duplicate-name", "attribute \"%s\" is there twice", attribute);
+    }
+    reader->item_count = base;
+}
+
+static void check_non_persistent(fb_reader *reader, const fb_module_row *row, const fb_json *list) {
+    const fb_json *item = fb_json_first(list);
+    for (uint32_t i = 0; i < list->count; i++, item = fb_json_next(item)) {
+        if (item->kind != FB_JSON_STRING) continue;
+        const char *name = fb_text(reader->graph, fb_read_symbol(reader, item));
+        if (fb_map_value(reader->graph, row->buffers, name).id) continue;
+        fb_reader_error(reader, item, "unknown-buffer", "the module has no buffer \"%s\"", name);
+    }
+}
+
+static void read_program(fb_reader *reader, fb_module module, const fb_json *tree, const fb_json *type) {
+    static const char *const names[] = {"nodes"};
+    const fb_json *found[1];
+    if (fb_find_members(tree, names, 1, found) > 0) fb_refuse_unknown(reader, tree, names, 1);
+    if (!type || !fb_json_is(type, "torch.fx.GraphModule")) {
+        fb_reader_error(reader, tree, "bad-program", "only a module of type torch.fx.GraphModule has a graph");
+    }
+    const fb_json *nodes = fb_require(reader, tree, found[0], "nodes", FB_JSON_ARRAY);
+    fb_program program = nodes ? fb_graph_add_program(reader->graph, module) : (fb_program){0};
+    if (!program.id) return;
+    fb_module_row_at(reader->graph, module)->program = program;
+    reader->program = program;
+    const fb_json *node = fb_json_first(nodes);
+    for (uint32_t i = 0; i < nodes->count && !reader->failed && reader->scan.status == FB_OK; i++, node = fb_json_next(node)) {
+        fb_read_node(reader, node);
+    }
+    fb_end_program(reader);
+}
+
+void fb_read_module(fb_reader *reader, const fb_json *tree) {
+    const fb_json *found[MODULE_MEMBERS] = {NULL};
+    fb_graph *graph = reader->graph;
+    bool is_object = fb_expect(reader, tree, FB_JSON_OBJECT);
+    size_t unknown = is_object ? fb_find_members(tree, module_names, MODULE_MEMBERS, found) : 0;
+    fb_symbol path = is_object ? read_path(reader, tree, found[PATH]) : fb_stand_in_name(reader, fb_module_limit(graph));
+    fb_module module = path.id ? fb_graph_add_module(graph, path, (fb_module){0}) : (fb_module){0};
+    if (!module.id) fb_reader_no_memory(reader);
+    if (!module.id || !is_object) return;
+
+    fb_module_row *row = fb_module_row_at(graph, module);
+    const fb_json *type = fb_require(reader, tree, found[TYPE], "type", FB_JSON_STRING);
+    if (type && fb_check_spelling(reader, type, fb_wrong_label, "bad-type")) {
+        fb_symbol symbol = fb_read_symbol(reader, type);
+        if (symbol.id) fb_graph_set_module_type(graph, module, symbol);
+    }
+    const fb_json *config = fb_optional(reader, found[CONFIG], FB_JSON_OBJECT);
+    if (config) row->config = fb_read_map_sorted(reader, config);
+    const fb_json *parameters = fb_optional(reader, found[PARAMETERS], FB_JSON_OBJECT);
+    if (parameters) row->parameters = read_owned(reader, parameters);
+    const fb_json *buffers = fb_optional(reader, found[BUFFERS], FB_JSON_OBJECT);
+    if (buffers) row->buffers = read_owned(reader, buffers);
+    const fb_json *list = fb_optional(reader, found[NON_PERSISTENT], FB_JSON_ARRAY);
+    if (list) row->non_persistent = fb_read_strings(reader, list);
+    const fb_json *attributes = fb_optional(reader, found[ATTRIBUTES], FB_JSON_OBJECT);
+    if (attributes && attributes->count) {
+        const fb_json *key = fb_json_first(attributes);
+        for (uint32_t i = 0; i < attributes->count; i++, key = fb_json_next(key + 1)) {
+            fb_check_spelling(reader, key, fb_wrong_attribute, "bad-identifier");
+        }
+        row->attributes = fb_read_map_sorted(reader, attributes);
+    }
+    row->training = fb_optional_bool(reader, found[TRAINING]);
+    if (unknown) row->rest = fb_read_rest(reader, tree, module_names, MODULE_MEMBERS);
+    if (reader->failed) return;
+    if (list) check_non_persistent(reader, row, list);
+    if (parameters || buffers || attributes) {
+        check_attributes_differ(
+            reader, row,
+            (const fb_json *[MODULE_MEMBERS]){[PARAMETERS] = parameters, [BUFFERS] = buffers, [ATTRIBUTES] = attributes});
+    }
+    const fb_json *program = fb_optional(reader, found[GRAPH], FB_JSON_OBJECT);
+    if (program) read_program(reader, module, program, type);
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------------- */
+
+enum { NAME, DTYPE, SHAPE, REQUIRES_GRAD, DIGEST, BLOB, OFFSET, DATA, RECIPE, TENSOR_MEMBERS };
+static const char *const tensor_names[] = {"name", "dtype",  "shape", "requires_grad", "digest",
+                                           "blob", "offset", "data",  "recipe"};
+
+static fb_symbol read_tensor_name(fb_reader *reader, const fb_json *tree, const fb_json *member) {
+    fb_graph *graph = reader->graph;
+    const fb_json *text = fb_require(reader, tree, member, "name", FB_JSON_STRING);
+    if (text) {
+        fb_symbol name = fb_read_symbol(reader, text);
+        fb_check_spelling(reader, text, fb_wrong_label, "bad-identifier");
+        if (!fb_tensor_find(graph, fb_text(graph, name)).id) return name;
+        fb_reader_error(reader, text, "duplicate-name", "there are two tensors \"%s\"", fb_text(graph, name));
+    }
+    return fb_stand_in_name(reader, fb_tensor_limit(graph));
+}
+
+static const char *wrong_id(const char *text, size_t length) {
+    char id[FB_ID_LENGTH + 1] = "";
+    if (length == FB_ID_LENGTH) memcpy(id, text, length);
+    return fb_is_sha256_id(id) ? NULL : "is not \"sha256:\" and 64 lower-case hexadecimal digits";
+}
+
+static const char *wrong_base64(const char *text, size_t length) {
+    static const char wrong[] = "is not base64 (RFC 4648, section 4, with padding)";
+    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    bool is_digit[256] = {false};
+    for (const char *c = alphabet; *c; c++) is_digit[(unsigned char)*c] = true;
+    if (length % 4) return wrong;
+    size_t padding = length && text[length - 1] == '=' ? 1U + (text[length - 2] == '=') : 0;
+    size_t digits = length - padding, bad = 0;
+    for (size_t i = 0; i < digits; i++) bad += !is_digit[(unsigned char)text[i]];
+    if (bad) return wrong;
+    /* Bits beyond the last byte are 0, so that one content has one spelling. */
+    size_t last = padding ? (size_t)(strchr(alphabet, text[digits - 1]) - alphabet) : 0;
+    return (padding == 1 && last % 4) || (padding == 2 && last % 16) ? wrong : NULL;
+}
+
+const fb_json *fb_read_tensor(fb_reader *reader, const fb_json *tree) {
+    const fb_json *found[TENSOR_MEMBERS] = {NULL};
+    fb_graph *graph = reader->graph;
+    bool is_object = fb_expect(reader, tree, FB_JSON_OBJECT);
+    size_t unknown = is_object ? fb_find_members(tree, tensor_names, TENSOR_MEMBERS, found) : 0;
+    fb_symbol name = is_object ? read_tensor_name(reader, tree, found[NAME]) : fb_stand_in_name(reader, fb_tensor_limit(graph));
+    fb_tensor tensor = name.id ? fb_graph_add_tensor(graph, name, (fb_tensor){0}) : (fb_tensor){0};
+    fb_buffer_char(&reader->requires_grad_given, found[REQUIRES_GRAD] != NULL);
+    if (!tensor.id || reader->requires_grad_given.failed) fb_reader_no_memory(reader);
+    if (!tensor.id || !is_object) return NULL;
+
+    fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    const fb_json *dtype = fb_require(reader, tree, found[DTYPE], "dtype", FB_JSON_STRING);
+    if (dtype) row->dtype = (uint8_t)fb_read_dtype(reader, dtype);
+    const fb_json *shape = fb_require(reader, tree, found[SHAPE], "shape", FB_JSON_ARRAY);
+    fb_value sizes = shape ? fb_read_shape(reader, shape, false) : (fb_value){0};
+    if (sizes.id) row->shape = sizes;
+    else row->dtype = FB_DTYPE_UNKNOWN; /* nothing that depends on the shape is checked */
+    row->requires_grad = fb_optional_bool(reader, found[REQUIRES_GRAD]);
+
+    const struct {
+        const fb_json *value;
+        fb_spelling *wrong;
+        const char *code;
+        fb_symbol *symbol;
+    } texts[] = {
+        {found[DIGEST], wrong_id, "bad-digest", &row->digest},
+        {found[BLOB], wrong_id, "bad-digest", &row->blob},
+        {found[DATA], wrong_base64, "bad-data", &row->data},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        const fb_json *text = fb_optional(reader, texts[i].value, FB_JSON_STRING);
+        if (text && fb_check_spelling(reader, text, texts[i].wrong, texts[i].code))
+            *texts[i].symbol = fb_read_symbol(reader, text);
+    }
+    const fb_json *offset = fb_optional(reader, found[OFFSET], FB_JSON_INT);
+    if (offset && (offset->integer < 0 || !found[BLOB])) {
+        fb_reader_error(reader, offset, "bad-offset",
+                        offset->integer < 0 ? "an offset is not negative" : "an offset needs a blob that it counts into");
+    } else if (offset) {
+        row->offset = offset->integer;
+    }
+    if (unknown) row->rest = fb_read_rest(reader, tree, tensor_names, TENSOR_MEMBERS);
+    return found[RECIPE];
+}

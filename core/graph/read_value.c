@@ -1,0 +1,466 @@
+/* Reading values: args, kwargs, config, attributes, shapes, recipes, free JSON. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/read.h"
+
+#define MAX_INT_DIGITS 4000 /* of $int; Python itself refuses more than 4,300 */
+#define FEW 16
+
+/* ---- the stack of items ------------------------------------------------------------------------------------------------ */
+
+void fb_push(fb_reader *reader, fb_value value) {
+    if (reader->item_count == reader->item_capacity) {
+        size_t capacity = reader->item_capacity ? reader->item_capacity * 2 : 64;
+        fb_value *items = realloc(reader->items, capacity * sizeof *items);
+        if (!items) {
+            fb_reader_no_memory(reader);
+            return;
+        }
+        reader->items = items;
+        reader->item_capacity = capacity;
+    }
+    reader->items[reader->item_count++] = value;
+}
+
+fb_value fb_pop_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, size_t base) {
+    fb_value value = {0};
+    if (!reader->failed) value = fb_make_items(reader->graph, kind, symbol, reader->items + base, reader->item_count - base);
+    reader->item_count = base;
+    if (!value.id) fb_reader_no_memory(reader);
+    return value;
+}
+
+static void push_key(fb_reader *reader, const fb_json *key) {
+    fb_push(reader, fb_make_text(reader->graph, FB_STRING, key->text, key->count));
+}
+
+static int compare_keys(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+size_t fb_find_repeat(fb_reader *reader, const fb_value *ids, size_t count, size_t step) {
+    size_t found = SIZE_MAX;
+    if (count <= FEW * step) {
+        for (size_t i = 0; i < count; i += step) {
+            for (size_t j = 0; j < i; j += step) {
+                if (ids[j].id == ids[i].id) return i;
+            }
+        }
+        return found;
+    }
+    uint64_t *keys = malloc((count / step + 1) * sizeof *keys);
+    if (!keys) {
+        fb_reader_no_memory(reader);
+        return found;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < count; i += step) keys[n++] = (uint64_t)ids[i].id << 32 | i;
+    qsort(keys, n, sizeof *keys, compare_keys);
+    for (size_t i = 1; i < n; i++) {
+        if (keys[i] >> 32 == keys[i - 1] >> 32 && (keys[i] & UINT32_MAX) < found) found = keys[i] & UINT32_MAX;
+    }
+    free(keys);
+    return found;
+}
+
+/* ---- the $ forms ------------------------------------------------------------------------------------------------------- */
+
+static fb_value bad_value(fb_reader *reader, const fb_json *at, const char *message) {
+    fb_reader_error(reader, at, "bad-value", "%s", message);
+    return fb_make_none(reader->graph);
+}
+
+static fb_value read_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, const fb_json *array) {
+    size_t base = reader->item_count;
+    const fb_json *item = fb_json_first(array);
+    for (uint32_t i = 0; i < array->count && !reader->failed; i++, item = fb_json_next(item)) {
+        fb_push(reader, fb_read_value(reader, item));
+    }
+    return fb_pop_items(reader, kind, symbol, base);
+}
+
+fb_value fb_read_list(fb_reader *reader, const fb_json *array) {
+    return read_items(reader, FB_LIST, (fb_symbol){0}, array);
+}
+
+/* What an object of one member holds if that member has this name. */
+static const fb_json *form_content(const fb_json *tree, const char *name) {
+    return tree->kind == FB_JSON_OBJECT && tree->count == 1 && fb_json_is(tree + 1, name) ? tree + 2 : NULL;
+}
+
+static fb_value unknown_node(fb_reader *reader, const fb_json *name, fb_symbol symbol) {
+    if (reader->unknown_count == reader->unknown_capacity) {
+        size_t capacity = reader->unknown_capacity ? reader->unknown_capacity * 2 : 16;
+        fb_unknown_node *unknown = realloc(reader->unknown_nodes, capacity * sizeof *unknown);
+        if (!unknown) {
+            fb_reader_no_memory(reader);
+            return (fb_value){0};
+        }
+        reader->unknown_nodes = unknown;
+        reader->unknown_capacity = capacity;
+    }
+    fb_error *error = fb_reader_error(reader, name, "unknown-node", "there is no node \"%s\"", fb_text(reader->graph, symbol));
+    if (error) {
+        size_t index = (size_t)(error - reader->errors->items);
+        reader->unknown_nodes[reader->unknown_count++] = (fb_unknown_node){index, symbol};
+    }
+    return fb_make_none(reader->graph);
+}
+
+static fb_value read_node_form(fb_reader *reader, const fb_json *name) {
+    if (!reader->nodes_are_allowed) return bad_value(reader, name, "a node cannot be read here");
+    if (name->kind != FB_JSON_STRING) return bad_value(reader, name, "$node holds a node's name");
+    fb_symbol symbol = fb_read_symbol(reader, name);
+    fb_node node = symbol.id < reader->named_capacity ? reader->named[symbol.id] : (fb_node){0};
+    if (!node.id || fb_node_at(reader->graph, node)->program.id != reader->program.id)
+        return unknown_node(reader, name, symbol);
+    return fb_make_node(reader->graph, node);
+}
+
+static fb_value read_tuple_form(fb_reader *reader, const fb_json *array) {
+    if (array->kind != FB_JSON_ARRAY) return bad_value(reader, array, "$tuple holds an array");
+    return read_items(reader, FB_TUPLE, (fb_symbol){0}, array);
+}
+
+static fb_value read_size_form(fb_reader *reader, const fb_json *array) {
+    if (array->kind != FB_JSON_ARRAY) return bad_value(reader, array, "$size holds an array");
+    const fb_json *item = fb_json_first(array);
+    for (uint32_t i = 0; i < array->count; i++, item = fb_json_next(item)) {
+        if (item->kind == FB_JSON_INT || form_content(item, "$int") || form_content(item, "$node")) continue;
+        fb_reader_error(reader, item, "bad-value", "$size holds ints and nodes");
+    }
+    return read_items(reader, FB_SIZE, (fb_symbol){0}, array);
+}
+
+static fb_value read_dict_form(fb_reader *reader, const fb_json *array) {
+    if (array->kind != FB_JSON_ARRAY) return bad_value(reader, array, "$dict holds an array of pairs");
+    size_t base = reader->item_count;
+    const fb_json *pair = fb_json_first(array);
+    for (uint32_t i = 0; i < array->count && !reader->failed; i++, pair = fb_json_next(pair)) {
+        if (pair->kind != FB_JSON_ARRAY || pair->count != 2) {
+            fb_reader_error(reader, pair, "bad-value", "$dict holds pairs [key, value]");
+            continue;
+        }
+        const fb_json *key = fb_json_first(pair);
+        fb_value value = fb_read_value(reader, key);
+        if (!value.id) break;
+        const fb_value_row *row = fb_value_at(reader->graph, value);
+        if (row->has_nodes || row->kind == FB_LIST || row->kind == FB_DICT) {
+            fb_reader_error(reader, key, "bad-value", "a node, a list or a dict cannot be the key of a dict");
+        }
+        fb_push(reader, value);
+        fb_push(reader, fb_read_value(reader, fb_json_next(key)));
+    }
+    size_t repeat = reader->failed ? SIZE_MAX : fb_find_repeat(reader, reader->items + base, reader->item_count - base, 2);
+    if (repeat != SIZE_MAX) fb_reader_error(reader, array, "bad-value", "key %zu of the $dict came before", repeat / 2);
+    return fb_pop_items(reader, FB_DICT, (fb_symbol){0}, base);
+}
+
+static fb_value read_named_tuple_form(fb_reader *reader, const fb_json *content) {
+    const fb_json *type = fb_json_first(content);
+    if (content->kind != FB_JSON_ARRAY || content->count != 2 || type->kind != FB_JSON_STRING ||
+        fb_json_next(type)->kind != FB_JSON_ARRAY) {
+        return bad_value(reader, content, "$namedtuple holds a class and an array");
+    }
+    fb_check_spelling(reader, type, fb_wrong_dotted, "bad-identifier");
+    return read_items(reader, FB_NAMED_TUPLE, fb_read_symbol(reader, type), fb_json_next(type));
+}
+
+static fb_value read_slice_form(fb_reader *reader, const fb_json *array) {
+    if (array->kind != FB_JSON_ARRAY || array->count != 3) return bad_value(reader, array, "$slice holds [start, stop, step]");
+    return read_items(reader, FB_SLICE, (fb_symbol){0}, array);
+}
+
+static fb_value read_ellipsis_form(fb_reader *reader, const fb_json *content) {
+    if (content->kind != FB_JSON_TRUE) return bad_value(reader, content, "$ellipsis holds true");
+    return fb_make_text(reader->graph, FB_ELLIPSIS, "", 0);
+}
+
+/* The digits at text[*at] are stepped over; false when there are none. */
+static bool skip_digits(const char *text, size_t length, size_t *at) {
+    size_t begin = *at;
+    while (*at < length && text[*at] >= '0' && text[*at] <= '9') ++*at;
+    return *at > begin;
+}
+
+static bool is_float_spelling(const char *text, size_t length) {
+    size_t at = length > 0 && text[0] == '-';
+    if (!skip_digits(text, length, &at)) return false;
+    if (at < length && text[at] == '.') {
+        at++;
+        if (!skip_digits(text, length, &at)) return false;
+    }
+    if (at < length && (text[at] == 'e' || text[at] == 'E')) {
+        at++;
+        if (at < length && (text[at] == '+' || text[at] == '-')) at++;
+        if (!skip_digits(text, length, &at)) return false;
+    }
+    return at == length;
+}
+
+static fb_value read_float_form(fb_reader *reader, const fb_json *content) {
+    if (fb_json_is(content, "inf")) return fb_make_float(reader->graph, (double)INFINITY);
+    if (fb_json_is(content, "-inf")) return fb_make_float(reader->graph, -(double)INFINITY);
+    if (fb_json_is(content, "nan")) return fb_make_float(reader->graph, (double)NAN);
+    if (content->kind != FB_JSON_STRING || !is_float_spelling(content->text, content->count)) {
+        return bad_value(reader, content,
+                         "$float holds a float as Python prints it: \"8.0\", \"1e-05\", \"inf\", \"-inf\", \"nan\"");
+    }
+    reader->text.size = 0;
+    fb_buffer_append(&reader->text, content->text, content->count);
+    const char *text = fb_buffer_text(&reader->text);
+    if (!text) {
+        fb_reader_no_memory(reader);
+        return (fb_value){0};
+    }
+    double real = strtod(text, NULL);
+    if (!isfinite(real)) return bad_value(reader, content, "the number is too large for a 64-bit float");
+    return fb_make_float(reader->graph, real);
+}
+
+static fb_value read_int_form(fb_reader *reader, const fb_json *content) {
+    static const char usage[] = "$int holds a decimal integer of at most 4,000 digits";
+    if (content->kind != FB_JSON_STRING) return bad_value(reader, content, usage);
+    const char *text = content->text;
+    size_t length = content->count, at = length > 0 && text[0] == '-';
+    bool is_negative = at == 1;
+    if (!skip_digits(text, length, &at) || at != length || length > MAX_INT_DIGITS + 1)
+        return bad_value(reader, content, usage);
+    text += is_negative;
+    length -= is_negative;
+    while (length > 1 && *text == '0') {
+        text++;
+        length--;
+    }
+    uint64_t magnitude = 0;
+    bool fits = length <= 19;
+    for (size_t i = 0; i < length && fits; i++) magnitude = magnitude * 10 + (uint64_t)(text[i] - '0');
+    if (fits && magnitude <= (uint64_t)INT64_MAX + is_negative) {
+        return fb_make_int(reader->graph, (int64_t)(is_negative ? 0 - magnitude : magnitude));
+    }
+    char digits[MAX_INT_DIGITS + 1] = "-";
+    memcpy(digits + is_negative, text, length);
+    return fb_make_text(reader->graph, FB_BIG_INT, digits, length + is_negative);
+}
+
+static fb_value read_complex_form(fb_reader *reader, const fb_json *array) {
+    bool is_pair = array->kind == FB_JSON_ARRAY && array->count == 2;
+    const fb_json *item = fb_json_first(array);
+    for (uint32_t i = 0; is_pair && i < 2; i++, item = fb_json_next(item)) {
+        is_pair = item->kind == FB_JSON_INT || item->kind == FB_JSON_REAL || form_content(item, "$float") ||
+                  form_content(item, "$int");
+    }
+    if (!is_pair) return bad_value(reader, array, "$complex holds two numbers");
+    return read_items(reader, FB_COMPLEX, (fb_symbol){0}, array);
+}
+
+static fb_value read_enum_form(fb_reader *reader, const fb_json *pair) {
+    const fb_json *type = fb_json_first(pair);
+    if (pair->kind != FB_JSON_ARRAY || pair->count != 2 || type->kind != FB_JSON_STRING ||
+        fb_json_next(type)->kind != FB_JSON_STRING) {
+        return bad_value(reader, pair, "$enum holds a class and a member's name");
+    }
+    fb_check_spelling(reader, type, fb_wrong_dotted, "bad-identifier");
+    fb_check_spelling(reader, fb_json_next(type), fb_wrong_identifier, "bad-identifier");
+    size_t base = reader->item_count;
+    push_key(reader, fb_json_next(type));
+    return fb_pop_items(reader, FB_ENUM, fb_read_symbol(reader, type), base);
+}
+
+static const struct {
+    const char *name;
+    fb_value (*read)(fb_reader *reader, const fb_json *content);
+} forms[] = {
+    {"$node", read_node_form},
+    {"$tuple", read_tuple_form},
+    {"$float", read_float_form},
+    {"$slice", read_slice_form},
+    {"$int", read_int_form},
+    {"$dict", read_dict_form},
+    {"$size", read_size_form},
+    {"$ellipsis", read_ellipsis_form},
+    {"$complex", read_complex_form},
+    {"$enum", read_enum_form},
+    {"$namedtuple", read_named_tuple_form},
+};
+
+static const struct {
+    const char *name;
+    fb_kind kind;
+    fb_spelling *wrong; /* NULL: any text */
+} text_forms[] = {
+    {"$dtype", FB_DTYPE, fb_wrong_word},   {"$device", FB_DEVICE, fb_wrong_device},
+    {"$layout", FB_LAYOUT, fb_wrong_word}, {"$memory_format", FB_MEMORY_FORMAT, fb_wrong_word},
+    {"$ref", FB_REF, fb_wrong_dotted},     {"$opaque", FB_OPAQUE, NULL},
+};
+
+static fb_value read_form(fb_reader *reader, const fb_json *object) {
+    const fb_json *key = fb_json_first(object), *content = key + 1;
+    if (object->count != 1 || key->count == 0 || key->text[0] != '$') {
+        return bad_value(reader, object,
+                         "an object here has one member, whose name begins with $; a dict is {\"$dict\": [[key, value]]}");
+    }
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        if (fb_json_is(key, forms[i].name)) return forms[i].read(reader, content);
+    }
+    for (size_t i = 0; i < sizeof text_forms / sizeof *text_forms; i++) {
+        if (!fb_json_is(key, text_forms[i].name)) continue;
+        if (content->kind != FB_JSON_STRING) return bad_value(reader, content, "a string is expected here");
+        if (text_forms[i].wrong) fb_check_spelling(reader, content, text_forms[i].wrong, "bad-identifier");
+        return fb_make_text(reader->graph, text_forms[i].kind, content->text, content->count);
+    }
+    return bad_value(reader, key, "this $ form is not known");
+}
+
+fb_value fb_read_value(fb_reader *reader, const fb_json *tree) {
+    fb_graph *graph = reader->graph;
+    switch (tree->kind) {
+    case FB_JSON_NULL: return fb_make_none(graph);
+    case FB_JSON_FALSE:
+    case FB_JSON_TRUE: return fb_make_bool(graph, tree->kind == FB_JSON_TRUE);
+    case FB_JSON_INT: return fb_make_int(graph, tree->integer);
+    case FB_JSON_REAL: return fb_make_float(graph, tree->real);
+    case FB_JSON_STRING: return fb_make_text(graph, FB_STRING, tree->text, tree->count);
+    case FB_JSON_ARRAY: return fb_read_list(reader, tree);
+    default: return read_form(reader, tree);
+    }
+}
+
+/* ---- maps and lists ---------------------------------------------------------------------------------------------------- */
+
+fb_value fb_read_map_as_given(fb_reader *reader, const fb_json *object) {
+    size_t base = reader->item_count;
+    const fb_json *key = fb_json_first(object);
+    for (uint32_t i = 0; i < object->count && !reader->failed; i++, key = fb_json_next(key + 1)) {
+        push_key(reader, key);
+        fb_push(reader, fb_read_value(reader, key + 1));
+    }
+    return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
+}
+
+static bool has_name(const fb_json *key, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (fb_json_is(key, names[i])) return true;
+    }
+    return false;
+}
+
+/* The members that have none of the names, sorted, as values or as free JSON. */
+static fb_value read_sorted(fb_reader *reader, const fb_json *object, const char *const *names, size_t count, bool is_free) {
+    const fb_json *few[FEW], **keys = object->count <= FEW ? few : malloc(object->count * sizeof *keys);
+    if (!keys) {
+        fb_reader_no_memory(reader);
+        return (fb_value){0};
+    }
+    fb_json_sort_keys(object, keys);
+    size_t base = reader->item_count;
+    for (uint32_t i = 0; i < object->count && !reader->failed; i++) {
+        if (has_name(keys[i], names, count)) continue;
+        push_key(reader, keys[i]);
+        if (is_free) {
+            reader->text.size = 0;
+            if (!fb_json_canonical(keys[i] + 1, &reader->text)) fb_reader_no_memory(reader);
+            else fb_push(reader, fb_make_text(reader->graph, FB_RAW, reader->text.data, reader->text.size));
+        } else {
+            fb_push(reader, fb_read_value(reader, keys[i] + 1));
+        }
+    }
+    if (keys != few) free(keys);
+    return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
+}
+
+fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object) {
+    return read_sorted(reader, object, NULL, 0, false);
+}
+
+fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const char *const *names, size_t count) {
+    fb_value rest = read_sorted(reader, object, names, count, true);
+    return rest.id && fb_value_at(reader->graph, rest)->count ? rest : (fb_value){0};
+}
+
+fb_value fb_read_strings(fb_reader *reader, const fb_json *array) {
+    size_t base = reader->item_count;
+    const fb_json *item = fb_json_first(array);
+    for (uint32_t i = 0; i < array->count && !reader->failed; i++, item = fb_json_next(item)) {
+        if (fb_expect(reader, item, FB_JSON_STRING)) push_key(reader, item);
+    }
+    if (reader->failed || reader->item_count == base) return (fb_value){0};
+    size_t repeat = fb_find_repeat(reader, reader->items + base, reader->item_count - base, 1);
+    if (repeat != SIZE_MAX) {
+        fb_reader_error(reader, array, "duplicate-name", "\"%s\" is there twice",
+                        fb_value_text(reader->graph, reader->items[base + repeat]));
+    }
+    return fb_pop_items(reader, FB_LIST, (fb_symbol){0}, base);
+}
+
+/* ---- shapes and recipes ------------------------------------------------------------------------------------------------ */
+
+fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed) {
+    if (tree->kind != FB_JSON_ARRAY) {
+        fb_reader_error(reader, tree, "bad-shape", "a shape is an array of sizes, not %s", fb_json_kind_name(tree));
+        return (fb_value){0};
+    }
+    size_t base = reader->item_count;
+    const fb_json *item = fb_json_first(tree);
+    bool is_right = true;
+    for (uint32_t i = 0; i < tree->count && !reader->failed; i++, item = fb_json_next(item)) {
+        if (item->kind == FB_JSON_INT && item->integer >= 0) {
+            fb_push(reader, fb_make_int(reader->graph, item->integer));
+        } else if (symbols_are_allowed && item->kind == FB_JSON_STRING) {
+            is_right &= fb_check_spelling(reader, item, fb_wrong_symbolic_size, "bad-shape");
+            push_key(reader, item);
+        } else {
+            is_right = false;
+            fb_reader_error(reader, item, "bad-shape", "a size is an integer that is not negative%s",
+                            symbols_are_allowed ? ", or a symbolic size in quotes" : "");
+        }
+    }
+    fb_value shape = fb_pop_items(reader, FB_LIST, (fb_symbol){0}, base);
+    return is_right ? shape : (fb_value){0};
+}
+
+fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree) {
+    if (!fb_expect(reader, tree, FB_JSON_STRING)) return FB_DTYPE_UNKNOWN;
+    char name[24] = "";
+    if (tree->count < sizeof name) memcpy(name, tree->text, tree->count);
+    fb_dtype dtype = fb_dtype_find(name);
+    if (!dtype)
+        fb_reader_error(reader, tree, "unknown-dtype", "there is no dtype \"%.*s\"", (int)(tree->count < 40 ? tree->count : 40),
+                        tree->text);
+    return dtype;
+}
+
+static fb_value read_tensor_name(fb_reader *reader, const fb_json *name) {
+    const char *text = fb_text(reader->graph, fb_read_symbol(reader, name));
+    fb_tensor tensor = fb_tensor_find(reader->graph, text);
+    if (tensor.id) return fb_make_tensor(reader->graph, tensor);
+    fb_reader_error(reader, name, "unknown-tensor", "there is no tensor \"%s\"", text);
+    return fb_make_none(reader->graph);
+}
+
+fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree) {
+    static const char *const names[] = {"op", "args"};
+    if (tree->kind == FB_JSON_STRING) return read_tensor_name(reader, tree);
+    if (tree->kind != FB_JSON_OBJECT) {
+        return bad_value(reader, tree, "an expression is a tensor's name or an object with op and args");
+    }
+    const fb_json *found[2];
+    fb_find_members(tree, names, 2, found);
+    const fb_json *op = fb_require(reader, tree, found[0], "op", FB_JSON_STRING);
+    const fb_json *args = fb_require(reader, tree, found[1], "args", FB_JSON_ARRAY);
+    if (!op || !args) return fb_make_none(reader->graph);
+    size_t base = reader->item_count;
+    const fb_json *item = fb_json_first(args);
+    for (uint32_t i = 0; i < args->count && !reader->failed; i++, item = fb_json_next(item)) {
+        fb_push(reader, fb_read_recipe(reader, item));
+    }
+    fb_value list = fb_pop_items(reader, FB_LIST, (fb_symbol){0}, base);
+    fb_value rest = read_sorted(reader, tree, names, 2, false);
+    base = reader->item_count;
+    fb_push(reader, list);
+    fb_push(reader, rest);
+    return fb_pop_items(reader, FB_EXPRESSION, fb_read_symbol(reader, op), base);
+}

@@ -1,0 +1,95 @@
+/* A strict JSON scanner: walks the outer structure of a document, and turns one element at a time into a small tree.
+ *
+ * Strict means: UTF-8 is checked, a member may appear once (however it is spelled), no NaN, no lone surrogate, no \u0000,
+ * integers fit 64 bits, reals are finite. The tree is an array in document order and is used again for the next element, so
+ * memory does not grow with the document.
+ */
+#ifndef FB_GRAPH_SCAN_H
+#define FB_GRAPH_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/arena.h"
+#include "core/base/buffer.h"
+#include "core/base/error.h"
+
+typedef enum fb_json_kind {
+    FB_JSON_NULL = 1,
+    FB_JSON_FALSE,
+    FB_JSON_TRUE,
+    FB_JSON_INT,
+    FB_JSON_REAL,
+    FB_JSON_STRING,
+    FB_JSON_ARRAY,
+    FB_JSON_OBJECT,
+} fb_json_kind;
+
+/* One value. The items of an array follow it; an object is followed by key, value, key, value … */
+typedef struct fb_json {
+    uint8_t kind;
+    uint32_t count;  /* items of an array, members of an object, bytes of a string */
+    uint32_t span;   /* entries of the whole subtree, this one included; 0 while a container is still open */
+    uint32_t offset; /* bytes from the start of the text */
+    union {
+        const char *text; /* of a string, decoded, not terminated */
+        int64_t integer;
+        double real;
+    };
+} fb_json;
+
+/* The first item of an array or key of an object; the value after a key is key + 1. */
+static inline const fb_json *fb_json_first(const fb_json *container) {
+    return container + 1;
+}
+static inline const fb_json *fb_json_next(const fb_json *value) {
+    return value + value->span;
+}
+bool fb_json_is(const fb_json *string, const char *text);
+/* "a string", "an array" … */
+const char *fb_json_kind_name(const fb_json *value);
+/* Keys of an object, sorted by their bytes; `keys` has room for all. */
+void fb_json_sort_keys(const fb_json *object, const fb_json **keys);
+/* Appends the JSON Pointer from `root` to `target`, an entry of root's tree; for a key, that of its member. */
+void fb_json_pointer(const fb_json *root, const fb_json *target, fb_buffer *out);
+/* Appends free JSON in canonical form: members sorted, floats as Python's repr, nothing wrapped. False: memory is out. */
+bool fb_json_canonical(const fb_json *value, fb_buffer *out);
+
+typedef struct fb_scan {
+    const char *start, *at, *end;
+    size_t depth, max_nesting; /* containers entered with fb_scan_enter; how many may be open at once */
+    fb_json *items;
+    uint32_t count, capacity;
+    fb_arena decoded; /* strings that had escapes */
+    fb_status status; /* FB_OK, FB_SYNTAX, FB_INVALID (nested too deep), FB_NO_MEMORY */
+    const char *code, *message;
+    const char *failed_at;
+} fb_scan;
+
+#define FB_SCAN_MAX_BYTES (UINT32_MAX - 1)
+
+/* `bytes` is borrowed; size is at most FB_SCAN_MAX_BYTES. */
+void fb_scan_init(fb_scan *scan, const char *bytes, size_t size, size_t max_nesting);
+void fb_scan_free(fb_scan *scan);
+
+/* The next value as a tree, valid until the next call; NULL on failure. */
+const fb_json *fb_scan_value(fb_scan *scan);
+/* When the next value opens with `open` ('{' or '['): steps inside and returns true. Otherwise leaves it and returns false. */
+bool fb_scan_enter(fb_scan *scan, char open);
+/* Inside a container closed by `close`: true when an element follows (the comma is eaten), false when the container is closed
+ * or on failure (see status). `index` counts the elements: start with SIZE_MAX. */
+bool fb_scan_more(fb_scan *scan, char close, size_t *index);
+/* A member's name and its colon; NULL on failure. Valid like fb_scan_value. */
+const fb_json *fb_scan_key(fb_scan *scan);
+/* Only white space may follow. */
+bool fb_scan_end(fb_scan *scan);
+
+/* Records a failure at a place in the text, unless there is one already. */
+void fb_scan_fail(fb_scan *scan, fb_status status, const char *code, const char *message, const char *at);
+/* Appends the JSON Pointer, within the element that was being read, to the failure. */
+void fb_scan_failure_pointer(const fb_scan *scan, fb_buffer *out);
+/* Line and column, both from 1, columns in characters. */
+void fb_scan_position(const fb_scan *scan, const char *at, size_t *line, size_t *column);
+
+#endif

@@ -1,0 +1,443 @@
+/* Writing a document in canonical form: compact, members in the order of the format, numbers that any JSON tool keeps. */
+#include <endian.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/float.h"
+#include "core/graph/document.h"
+
+typedef struct writer {
+    const fb_graph *graph;
+    fb_buffer *out;
+    const bool *is_parameter; /* by tensor: some module owns it as a parameter */
+    bool is_structure;        /* leave out what `structure` leaves out */
+} writer;
+
+#define MAX_SAFE_INTEGER ((int64_t)9007199254740991) /* 2^53 - 1: what every JSON tool keeps (RFC 8259, section 6) */
+
+static void write_value(const writer *w, fb_value value);
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------------ */
+
+static inline void put(const writer *w, const char *bytes, size_t size) {
+    fb_buffer *out = w->out;
+    if (out->capacity - out->size < size || !out->data) {
+        fb_buffer_append(out, bytes, size);
+        return;
+    }
+    memcpy(out->data + out->size, bytes, size);
+    out->size += size;
+}
+
+#define PUT(w, literal) put(w, literal, sizeof(literal) - 1)
+
+/* A string of which most need no escape: looks at eight bytes at a time. */
+static void put_text(const writer *w, const char *text, size_t length) {
+    const uint64_t ones = 0x0101010101010101ULL, highs = 0x8080808080808080ULL;
+    uint64_t special = 0;
+    size_t i = 0;
+    for (; i + 8 <= length; i += 8) {
+        uint64_t word;
+        memcpy(&word, text + i, sizeof word);
+        uint64_t quote = word ^ (ones * '"'), backslash = word ^ (ones * '\\');
+        special |= ((quote - ones) & ~quote) | ((backslash - ones) & ~backslash) | ((word - ones * 0x20) & ~word);
+    }
+    bool is_plain = (special & highs) == 0;
+    for (; i < length; i++) is_plain &= (unsigned char)text[i] >= 0x20 && text[i] != '"' && text[i] != '\\';
+    char *to = is_plain ? fb_buffer_reserve(w->out, length + 2) : NULL;
+    if (!to) {
+        fb_buffer_json_string(w->out, text, length);
+        return;
+    }
+    to[0] = '"';
+    memcpy(to + 1, text, length);
+    to[length + 1] = '"';
+    w->out->size += length + 2;
+}
+
+static void put_symbol(const writer *w, fb_symbol symbol) {
+    put_text(w, fb_text(w->graph, symbol), fb_text_length(w->graph, symbol));
+}
+
+static void put_int(const writer *w, int64_t value) {
+    if (value >= 0 && value < 10) put(w, &"0123456789"[value], 1);
+    else fb_buffer_int(w->out, value);
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------------ */
+
+static void write_items(const writer *w, const fb_value_row *row) {
+    PUT(w, "[");
+    for (uint32_t i = 0; i < row->count; i++) {
+        if (i) PUT(w, ",");
+        write_value(w, row->items[i]);
+    }
+    PUT(w, "]");
+}
+
+static void write_members(const writer *w, const fb_value_row *map, bool has_members_before) {
+    for (uint32_t i = 0; i + 1 < map->count; i += 2) {
+        if (i || has_members_before) PUT(w, ",");
+        put_symbol(w, fb_value_at(w->graph, map->items[i])->symbol);
+        PUT(w, ":");
+        write_value(w, map->items[i + 1]);
+    }
+}
+
+static void write_map(const writer *w, fb_value map) {
+    PUT(w, "{");
+    write_members(w, fb_value_at(w->graph, map), false);
+    PUT(w, "}");
+}
+
+static void write_float(const writer *w, double real) {
+    char spelling[FB_FLOAT_MAX];
+    size_t length = fb_float_repr(real, spelling);
+    bool is_wrapped = !isfinite(real) || real == trunc(real);
+    if (is_wrapped) PUT(w, "{\"$float\":\"");
+    put(w, spelling, length);
+    if (is_wrapped) PUT(w, "\"}");
+}
+
+static void write_int(const writer *w, int64_t integer) {
+    bool is_wrapped = integer > MAX_SAFE_INTEGER || integer < -MAX_SAFE_INTEGER;
+    if (is_wrapped) PUT(w, "{\"$int\":\"");
+    put_int(w, integer);
+    if (is_wrapped) PUT(w, "\"}");
+}
+
+static void write_dict(const writer *w, const fb_value_row *row) {
+    PUT(w, "{\"$dict\":[");
+    for (uint32_t i = 0; i + 1 < row->count; i += 2) {
+        if (i) PUT(w, ",");
+        PUT(w, "[");
+        write_value(w, row->items[i]);
+        PUT(w, ",");
+        write_value(w, row->items[i + 1]);
+        PUT(w, "]");
+    }
+    PUT(w, "]}");
+}
+
+static void write_text_form(const writer *w, const char *form, size_t length, fb_symbol symbol) {
+    put(w, form, length);
+    put_symbol(w, symbol);
+    PUT(w, "}");
+}
+#define WRITE_TEXT_FORM(w, name, symbol) write_text_form(w, "{\"" name "\":", sizeof("{\"" name "\":") - 1, symbol)
+
+static void write_expression(const writer *w, const fb_value_row *row) {
+    PUT(w, "{\"op\":");
+    put_symbol(w, row->symbol);
+    PUT(w, ",\"args\":");
+    write_value(w, row->items[0]);
+    write_members(w, fb_value_at(w->graph, row->items[1]), true);
+    PUT(w, "}");
+}
+
+static void write_value(const writer *w, fb_value value) {
+    const fb_value_row *row = fb_value_at(w->graph, value);
+    switch ((fb_kind)row->kind) {
+    case FB_NONE: PUT(w, "null"); break;
+    case FB_FALSE: PUT(w, "false"); break;
+    case FB_TRUE: PUT(w, "true"); break;
+    case FB_INT: write_int(w, row->integer); break;
+    case FB_BIG_INT: WRITE_TEXT_FORM(w, "$int", row->symbol); break;
+    case FB_FLOAT: write_float(w, row->real); break;
+    case FB_STRING: put_symbol(w, row->symbol); break;
+    case FB_NODE: WRITE_TEXT_FORM(w, "$node", fb_node_at(w->graph, row->node)->name); break;
+    case FB_TENSOR: put_symbol(w, fb_tensor_at(w->graph, row->tensor)->name); break;
+    case FB_DTYPE: WRITE_TEXT_FORM(w, "$dtype", row->symbol); break;
+    case FB_DEVICE: WRITE_TEXT_FORM(w, "$device", row->symbol); break;
+    case FB_LAYOUT: WRITE_TEXT_FORM(w, "$layout", row->symbol); break;
+    case FB_MEMORY_FORMAT: WRITE_TEXT_FORM(w, "$memory_format", row->symbol); break;
+    case FB_REF: WRITE_TEXT_FORM(w, "$ref", row->symbol); break;
+    case FB_OPAQUE: WRITE_TEXT_FORM(w, "$opaque", row->symbol); break;
+    case FB_ELLIPSIS: PUT(w, "{\"$ellipsis\":true}"); break;
+    case FB_RAW: put(w, fb_text(w->graph, row->symbol), fb_text_length(w->graph, row->symbol)); break;
+    case FB_ENUM:
+        PUT(w, "{\"$enum\":[");
+        put_symbol(w, row->symbol);
+        PUT(w, ",");
+        write_value(w, row->items[0]);
+        PUT(w, "]}");
+        break;
+    case FB_COMPLEX:
+        PUT(w, "{\"$complex\":");
+        write_items(w, row);
+        PUT(w, "}");
+        break;
+    case FB_SLICE:
+        PUT(w, "{\"$slice\":");
+        write_items(w, row);
+        PUT(w, "}");
+        break;
+    case FB_LIST: write_items(w, row); break;
+    case FB_TUPLE:
+        PUT(w, "{\"$tuple\":");
+        write_items(w, row);
+        PUT(w, "}");
+        break;
+    case FB_SIZE:
+        PUT(w, "{\"$size\":");
+        write_items(w, row);
+        PUT(w, "}");
+        break;
+    case FB_NAMED_TUPLE:
+        PUT(w, "{\"$namedtuple\":[");
+        put_symbol(w, row->symbol);
+        PUT(w, ",");
+        write_items(w, row);
+        PUT(w, "]}");
+        break;
+    case FB_DICT: write_dict(w, row); break;
+    case FB_MAP: write_map(w, value); break;
+    case FB_EXPRESSION: write_expression(w, row); break;
+    }
+}
+
+void fb_value_write(const fb_graph *graph, fb_value value, fb_buffer *out) {
+    write_value(&(writer){.graph = graph, .out = out}, value);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------------- */
+
+/* Shapes are free JSON: bare, however large. */
+static void write_shape(const writer *w, fb_value shape) {
+    const fb_value_row *row = fb_value_at(w->graph, shape);
+    PUT(w, "[");
+    for (uint32_t i = 0; i < row->count; i++) {
+        const fb_value_row *size = fb_value_at(w->graph, row->items[i]);
+        if (i) PUT(w, ",");
+        if (size->kind == FB_INT) put_int(w, size->integer);
+        else put_symbol(w, size->symbol);
+    }
+    PUT(w, "]");
+}
+
+/* The members of meta that have a place of their own in the row; dtype, shape, transformations is their sorted order. */
+enum { META_DTYPE, META_SHAPE, META_TRANSFORMATIONS, META_COUNT };
+static const char *const meta_names[META_COUNT] = {"dtype", "shape", "transformations"};
+
+static void write_meta_member(const writer *w, const fb_node_row *row, int member, bool *is_first) {
+    const bool is_there[META_COUNT] = {row->dtype != 0, row->shape.id != 0, row->transformations.id != 0 && !w->is_structure};
+    if (!is_there[member]) return;
+    if (!*is_first) PUT(w, ",");
+    *is_first = false;
+    switch (member) {
+    case META_DTYPE:
+        PUT(w, "\"dtype\":\"");
+        const char *name = fb_dtype_name((fb_dtype)row->dtype);
+        put(w, name, strlen(name));
+        PUT(w, "\"");
+        break;
+    case META_SHAPE:
+        PUT(w, "\"shape\":");
+        write_shape(w, row->shape);
+        break;
+    default: PUT(w, "\"transformations\":"); write_value(w, row->transformations);
+    }
+}
+
+static void write_meta(const writer *w, const fb_node_row *row) {
+    bool is_first = true;
+    int member = 0;
+    PUT(w, "{");
+    const fb_value_row *rest = row->meta_rest.id && !w->is_structure ? fb_value_at(w->graph, row->meta_rest) : NULL;
+    for (uint32_t i = 0; rest && i + 1 < rest->count; i += 2) {
+        const char *key = fb_value_text(w->graph, rest->items[i]);
+        while (member < META_COUNT && strcmp(meta_names[member], key) < 0) write_meta_member(w, row, member++, &is_first);
+        if (!is_first) PUT(w, ",");
+        is_first = false;
+        write_value(w, rest->items[i]);
+        PUT(w, ":");
+        write_value(w, rest->items[i + 1]);
+    }
+    while (member < META_COUNT) write_meta_member(w, row, member++, &is_first);
+    PUT(w, "}");
+}
+
+static void write_node(const writer *w, const fb_node_row *row) {
+    PUT(w, "{\"name\":");
+    put_symbol(w, row->name);
+    PUT(w, ",\"op\":\"");
+    const char *opcode = fb_opcode_name((fb_opcode)row->opcode);
+    put(w, opcode, strlen(opcode));
+    PUT(w, "\",\"target\":");
+    put_symbol(w, row->target);
+    PUT(w, ",\"args\":");
+    write_value(w, row->args);
+    PUT(w, ",\"kwargs\":");
+    write_map(w, row->kwargs);
+    if (row->type.id) {
+        PUT(w, ",\"type\":");
+        put_symbol(w, row->type);
+    }
+    PUT(w, ",\"meta\":");
+    write_meta(w, row);
+    PUT(w, "}");
+}
+
+static void write_nodes(const writer *w, fb_program program) {
+    PUT(w, "[");
+    for (fb_node n = fb_first_node(w->graph, program); n.id;) {
+        const fb_node_row *row = fb_node_at(w->graph, n);
+        write_node(w, row);
+        n = row->next;
+        if (n.id) PUT(w, ",");
+    }
+    PUT(w, "]");
+}
+
+static void write_rest(const writer *w, fb_value rest) {
+    if (rest.id) write_members(w, fb_value_at(w->graph, rest), true);
+}
+
+static void write_module(const writer *w, const fb_module_row *row) {
+    PUT(w, "{\"path\":");
+    put_symbol(w, row->path);
+    PUT(w, ",\"type\":");
+    put_symbol(w, row->type);
+    PUT(w, ",\"config\":");
+    write_map(w, row->config);
+    PUT(w, ",\"parameters\":");
+    write_map(w, row->parameters);
+    PUT(w, ",\"buffers\":");
+    write_map(w, row->buffers);
+    if (row->non_persistent.id) {
+        PUT(w, ",\"non_persistent\":");
+        write_value(w, row->non_persistent);
+    }
+    if (row->attributes.id) {
+        PUT(w, ",\"attributes\":");
+        write_map(w, row->attributes);
+    }
+    if (row->training) PUT(w, ",\"training\":true");
+    else PUT(w, ",\"training\":false");
+    if (row->program.id) {
+        PUT(w, ",\"graph\":{\"nodes\":");
+        write_nodes(w, row->program);
+        PUT(w, "}");
+    }
+    write_rest(w, row->rest);
+    PUT(w, "}");
+}
+
+static void write_tensor_source(const writer *w, const fb_tensor_row *row) {
+    if (row->digest.id) {
+        PUT(w, ",\"digest\":");
+        put_symbol(w, row->digest);
+    }
+    if (row->blob.id) {
+        PUT(w, ",\"blob\":");
+        put_symbol(w, row->blob);
+    }
+    if (row->offset) {
+        PUT(w, ",\"offset\":");
+        put_int(w, row->offset);
+    }
+    if (row->data.id) {
+        PUT(w, ",\"data\":");
+        put_symbol(w, row->data);
+    }
+}
+
+static void write_tensor(const writer *w, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(w->graph, tensor);
+    PUT(w, "{\"name\":");
+    put_symbol(w, row->name);
+    PUT(w, ",\"dtype\":\"");
+    const char *dtype = fb_dtype_name((fb_dtype)row->dtype);
+    put(w, dtype, strlen(dtype));
+    PUT(w, "\",\"shape\":");
+    write_shape(w, row->shape);
+    bool is_default = row->requires_grad == (w->is_parameter[tensor.id] && fb_dtype_is_floating((fb_dtype)row->dtype));
+    if (!is_default && row->requires_grad) PUT(w, ",\"requires_grad\":true");
+    if (!is_default && !row->requires_grad) PUT(w, ",\"requires_grad\":false");
+    if (!w->is_structure) write_tensor_source(w, row);
+    if (row->recipe.id) {
+        PUT(w, ",\"recipe\":");
+        write_value(w, row->recipe);
+    }
+    write_rest(w, row->rest);
+    PUT(w, "}");
+}
+
+/* ---- the document ------------------------------------------------------------------------------------------------------ */
+
+static bool *find_parameters(const fb_graph *graph) {
+    bool *is_parameter = calloc(fb_tensor_limit(graph), sizeof *is_parameter);
+    for (fb_module m = fb_first_module(graph); m.id && is_parameter; m = fb_module_at(graph, m)->next) {
+        const fb_value_row *map = fb_value_at(graph, fb_module_at(graph, m)->parameters);
+        for (uint32_t i = 1; i < map->count; i += 2) {
+            const fb_value_row *value = fb_value_at(graph, map->items[i]);
+            if (value->kind == FB_TENSOR) is_parameter[value->tensor.id] = true;
+        }
+    }
+    return is_parameter;
+}
+
+static void write_document(const fb_graph *graph, fb_buffer *out, bool is_structure) {
+    bool *is_parameter = find_parameters(graph);
+    if (!is_parameter) {
+        out->failed = true;
+        return;
+    }
+    const writer whole = {graph, out, is_parameter, is_structure}, *w = &whole;
+    PUT(w, "{\"format\":\"" FB_DOCUMENT_FORMAT "\"");
+    if (!is_structure) {
+        PUT(w, ",\"name\":");
+        put_text(w, fb_graph_name(graph), strlen(fb_graph_name(graph)));
+    }
+    PUT(w, ",\"nodes\":");
+    write_nodes(w, FB_MAIN_PROGRAM);
+    PUT(w, ",\"modules\":[");
+    for (fb_module m = fb_first_module(graph); m.id;) {
+        const fb_module_row *row = fb_module_at(graph, m);
+        write_module(w, row);
+        m = row->next;
+        if (m.id) PUT(w, ",");
+    }
+    PUT(w, "],\"tensors\":[");
+    for (fb_tensor t = fb_first_tensor(graph); t.id;) {
+        write_tensor(w, t);
+        t = fb_tensor_at(graph, t)->next;
+        if (t.id) PUT(w, ",");
+    }
+    PUT(w, "]");
+    if (!is_structure) {
+        PUT(w, ",\"metadata\":");
+        fb_value metadata = fb_graph_metadata(graph);
+        if (metadata.id) write_map(w, metadata);
+        else PUT(w, "{}");
+    }
+    PUT(w, "}");
+    free(is_parameter);
+}
+
+void fb_document_write(const fb_graph *graph, fb_buffer *out) {
+    write_document(graph, out, false);
+}
+
+bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
+    size_t before = out->size;
+    write_document(graph, out, false);
+    return !out->failed && fb_sha256_id(out->data + before, out->size - before, id);
+}
+
+static bool hash_of(const fb_graph *graph, bool is_structure, char id[FB_ID_LENGTH + 1]) {
+    fb_buffer bytes = {0};
+    write_document(graph, &bytes, is_structure);
+    bool ok = !bytes.failed && fb_sha256_id(bytes.data, bytes.size, id);
+    fb_buffer_free(&bytes);
+    return ok;
+}
+
+bool fb_document_id(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
+    return hash_of(graph, false, id);
+}
+
+bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
+    return hash_of(graph, true, id);
+}
