@@ -30,7 +30,7 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
         memcpy(report->signature, call->signature, sizeof report->signature);
         status = report->params ? fb_pass_apply(run.result, names, report, &run.arena, error) : fb_fail_memory(error);
         bool is_last = i + 1 == composition->count;
-        if (!status && (lint == FB_LINT_EACH || (lint == FB_LINT_END && is_last))) status = fb_lint(run.result, error);
+        if (!status && (lint == FB_LINT_EACH || (lint == FB_LINT_END && is_last))) status = fb_lint_graph(run.result, error);
     }
     fb_namespace_free(names);
     if (status) fb_run_free(&run);

@@ -2,7 +2,7 @@
 
 #include "core/graph/verify.h"
 
-fb_status fb_lint(const fb_graph *graph, fb_error *error) {
+fb_status fb_lint_graph(const fb_graph *graph, fb_error *error) {
     fb_errors errors = {.limit = 1};
     fb_verify(graph, &errors);
     fb_status status = FB_OK;

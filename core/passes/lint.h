@@ -5,6 +5,6 @@
 #include "core/graph/graph.h"
 
 /* FB_IO "lint-failed" with the first fault when the graph is not valid: a pass has made it so, which is our fault. */
-fb_status fb_lint(const fb_graph *graph, fb_error *error);
+fb_status fb_lint_graph(const fb_graph *graph, fb_error *error);
 
 #endif
