@@ -1,6 +1,5 @@
 #include "core/compose/composition.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/graph/document.h"
@@ -54,112 +53,143 @@ static fb_status finish(fb_composition *composition, fb_error *error) {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------------- */
 
-static fb_status find_pass(const char *name, int64_t version, const char *pointer, const fb_pass **out, fb_error *error) {
+/* Where the reader stands in the list, as a JSON Pointer that grows and shrinks. */
+typedef struct reader {
+    fb_composition *out;
+    fb_buffer pointer;
+    fb_error *error;
+} reader;
+
+static size_t enter(reader *r, const char *token) {
+    size_t mark = r->pointer.size;
+    fb_buffer_pointer_token(&r->pointer, token, strlen(token));
+    return mark;
+}
+
+static const char *here(reader *r) {
+    return fb_buffer_text(&r->pointer);
+}
+
+static fb_status wrong_type(reader *r, const char *what) {
+    return fb_fail(r->error, FB_INVALID, "wrong-type", here(r), "%s", what);
+}
+
+/* Version 0 is the newest. */
+static const fb_pass *find_pass(reader *r, const char *name, int version) {
     const fb_pass *newest = fb_pass_find(name);
     if (!newest) {
-        return fb_fail(error, FB_INVALID, "unknown-pass", pointer,
-                       "there is no pass named \"%.80s\"; GET /v1/passes lists them", name);
+        fb_fail(r->error, FB_INVALID, "unknown-pass", here(r), "there is no pass named \"%.80s\"; GET /v1/passes lists them",
+                name);
+        return NULL;
     }
-    *out = newest;
-    if (version == 0 || version == newest->version) return FB_OK;
+    if (version == 0 || version == newest->version) return newest;
     for (size_t i = 0; fb_pass_at(i); i++) {
-        *out = fb_pass_at(i);
-        if (strcmp((*out)->name, name) == 0 && (*out)->version == version) return FB_OK;
+        const fb_pass *pass = fb_pass_at(i);
+        if (strcmp(pass->name, name) == 0 && pass->version == version) return pass;
     }
-    return fb_fail(error, FB_INVALID, "unknown-version", pointer, "%s has no version %lld; the newest is %d", name,
-                   (long long)version, newest->version);
+    fb_fail(r->error, FB_INVALID, "unknown-version", here(r), "%s has no version %d; the newest is %d", name, version,
+            newest->version);
+    return NULL;
 }
 
 /* Every parameter must be one that the pass's schema names. */
-static fb_status check_params(const fb_pass *pass, const json_t *params, const char *pointer, fb_error *error) {
-    json_t *schema = json_loads(pass->parameters, 0, NULL);
-    if (!schema) return fb_fail_memory(error);
+static fb_status check_params(reader *r, const fb_pass *pass, const json_t *params) {
+    json_t *schema = json_loads(pass->parameters, 0, NULL), *value;
+    if (!schema) return fb_fail_memory(r->error);
     const json_t *known = json_object_get(schema, "properties");
     const char *key;
-    json_t *value;
     fb_status status = FB_OK;
     json_object_foreach((json_t *)(uintptr_t)params, key, value) {
         if (json_object_get(known, key)) continue;
-        fb_buffer at = {0};
-        fb_buffer_string(&at, pointer);
-        fb_buffer_pointer_token(&at, key, strlen(key));
-        status = fb_fail(error, FB_INVALID, "unknown-parameter", fb_buffer_text(&at), "%s has no parameter \"%.80s\"",
-                         pass->name, key);
-        fb_buffer_free(&at);
+        enter(r, key);
+        status = fb_fail(r->error, FB_INVALID, "unknown-parameter", here(r), "%s has no parameter \"%.80s\"", pass->name, key);
         break;
     }
     json_decref(schema);
     return status;
 }
 
-static fb_status read_object(const json_t *entry, const char *pointer, fb_composition *out, fb_error *error) {
-    const char *key, *name = NULL;
-    char at[FB_POINTER_MAX];
-    json_t *value;
-    const json_t *params = NULL;
-    int64_t version = 0;
-    json_object_foreach((json_t *)(uintptr_t)entry, key, value) {
-        snprintf(at, sizeof at, "%s/%s", pointer, key);
-        if (strcmp(key, "name") == 0 && json_is_string(value)) name = json_string_value(value);
-        else if (strcmp(key, "params") == 0 && json_is_object(value)) params = value;
-        else if (strcmp(key, "version") == 0 && json_is_number(value) && json_number_value(value) >= 1 &&
-                 json_number_value(value) < 1e6 && json_number_value(value) == (double)(int64_t)json_number_value(value))
-            version = (int64_t)json_number_value(value);
-        else if (strcmp(key, "name") && strcmp(key, "params") && strcmp(key, "version"))
-            return fb_fail(error, FB_INVALID, "unknown-member", pointer, "a pass has name, params and version, not \"%.80s\"",
-                           key);
-        else
-            return fb_fail(error, FB_INVALID, "wrong-type", at,
-                           "name is a string, params an object, version a positive integer");
-    }
-    if (!name) return fb_fail(error, FB_INVALID, "missing-member", pointer, "a pass needs a name");
-    const fb_pass *pass;
-    snprintf(at, sizeof at, "%s/name", pointer);
-    fb_status status = find_pass(name, version, at, &pass, error);
-    if (status) return status;
-    snprintf(at, sizeof at, "%s/params", pointer);
-    if (params && (status = check_params(pass, params, at, error))) return status;
+static fb_status read_params(reader *r, const fb_pass *pass, const json_t *params) {
+    size_t mark = enter(r, "params");
     fb_buffer canonical = {0};
+    fb_status status = FB_OK;
     if (!params) fb_buffer_string(&canonical, "{}");
-    else if ((status = fb_free_json_canonical(params, &canonical))) {
+    else if (!(status = check_params(r, pass, params))) status = fb_free_json_canonical(params, &canonical);
+    if (status) {
         fb_buffer_free(&canonical);
-        return fb_fail(error, status, "bad-parameter", at, "the parameters cannot be held exactly");
+        return fb_fail(r->error, status, "bad-parameter", here(r), "the parameters cannot be held exactly");
     }
-    return add_call(out, pass, fb_buffer_take(&canonical, NULL), pointer, error);
+    r->pointer.size = mark;
+    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), here(r), r->error);
 }
 
-static fb_status read_list(const json_t *list, const char *pointer, int depth, fb_composition *out, fb_error *error) {
-    if (!json_is_array(list)) return fb_fail(error, FB_INVALID, "wrong-type", pointer, "a list of passes is an array");
-    if (depth > MAX_NESTING) return fb_fail(error, FB_INVALID, "nesting-too-deep", pointer, "lists are nested too deeply");
+/* The version that a number names (1.0 is 1); 0 for what is none. */
+static int version_of(const json_t *number) {
+    double version = json_number_value(number);
+    return version >= 1 && version < 1e6 && version == (double)(int)version ? (int)version : 0;
+}
+
+static fb_status read_object(reader *r, const json_t *entry) {
+    const char *key, *name = NULL;
+    json_t *value;
+    const json_t *params = NULL;
+    int version = 0;
+    json_object_foreach((json_t *)(uintptr_t)entry, key, value) {
+        size_t mark = enter(r, key);
+        if (strcmp(key, "name") == 0) {
+            if (!(name = json_string_value(value))) return wrong_type(r, "a pass's name is a string");
+        } else if (strcmp(key, "params") == 0) {
+            if (!json_is_object(params = value)) return wrong_type(r, "a pass's params are an object");
+        } else if (strcmp(key, "version") == 0) {
+            if (!(version = version_of(value))) return wrong_type(r, "a pass's version is a positive integer");
+        } else {
+            return fb_fail(r->error, FB_INVALID, "unknown-member", here(r), "a pass has name, params and version");
+        }
+        r->pointer.size = mark;
+    }
+    if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
+    size_t mark = enter(r, "name");
+    const fb_pass *pass = find_pass(r, name, version);
+    r->pointer.size = mark;
+    return pass ? read_params(r, pass, params) : FB_INVALID;
+}
+
+static fb_status read_list(reader *r, const json_t *list, int depth) {
+    if (!json_is_array(list)) return wrong_type(r, "a list of passes is an array");
+    if (depth > MAX_NESTING) return fb_fail(r->error, FB_INVALID, "nesting-too-deep", here(r), "lists are nested too deeply");
     size_t index;
     json_t *entry;
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
-        char at[FB_POINTER_MAX];
-        const fb_pass *pass;
-        snprintf(at, sizeof at, "%s/%zu", pointer, index);
+        size_t mark = r->pointer.size;
+        fb_buffer_printf(&r->pointer, "/%zu", index);
         fb_status status;
         if (json_is_string(entry)) {
-            status = find_pass(json_string_value(entry), 0, at, &pass, error);
-            if (!status) status = add_call(out, pass, strdup("{}"), at, error);
+            const fb_pass *pass = find_pass(r, json_string_value(entry), 0);
+            status = pass ? add_call(r->out, pass, strdup("{}"), here(r), r->error) : FB_INVALID;
         } else if (json_is_object(entry)) {
-            status = read_object(entry, at, out, error);
+            status = read_object(r, entry);
         } else if (json_is_array(entry)) {
-            status = read_list(entry, at, depth + 1, out, error);
+            status = read_list(r, entry, depth + 1);
         } else {
-            status = fb_fail(error, FB_INVALID, "wrong-type", at, "a pass is a name, an object or a list of passes");
+            status = wrong_type(r, "a pass is a name, an object or a list of passes");
         }
         if (status) return status;
+        r->pointer.size = mark;
     }
     return FB_OK;
 }
 
 fb_status fb_composition_read(const json_t *list, const char *pointer, fb_composition *out, fb_error *error) {
     fb_composition composition = {0};
-    fb_status status = read_list(list, pointer, 1, &composition, error);
+    fb_error ignored = {0};
+    reader r = {.out = &composition, .error = error ? error : &ignored};
+    fb_buffer_string(&r.pointer, pointer);
+    fb_status status = read_list(&r, list, 1);
     if (!status && composition.count == 0) {
         status = fb_fail(error, FB_INVALID, "no-passes", pointer, "the list of passes is empty");
     }
     if (!status) status = finish(&composition, error);
+    fb_buffer_free(&r.pointer);
     if (status) fb_composition_free(&composition);
     else *out = composition;
     return status;
@@ -210,9 +240,10 @@ fb_status fb_composition_select(const fb_composition *composition, const json_t 
     size_t index;
     json_t *entry;
     json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
-        char at[FB_POINTER_MAX];
-        snprintf(at, sizeof at, "%s/%zu", pointer, index);
-        fb_status status = select_entry(composition, entry, at, selected, error);
+        fb_buffer at = {0};
+        fb_buffer_printf(&at, "%s/%zu", pointer, index);
+        fb_status status = select_entry(composition, entry, fb_buffer_text(&at), selected, error);
+        fb_buffer_free(&at);
         if (status) return status;
     }
     return FB_OK;
