@@ -52,10 +52,12 @@ static fb_status run_migration(fb_connection *connection, int64_t number, fb_err
     return status;
 }
 
-/* synchronous = FULL: a commit returns after its fsync. The writer checkpoints itself. */
+/* synchronous = FULL: a commit returns after its fsync. The writer checkpoints itself. The cache (32 MB) holds a whole group.
+ */
 static const char writer_settings[] = "PRAGMA synchronous = FULL;"
                                       "PRAGMA wal_autocheckpoint = 0;"
                                       "PRAGMA journal_size_limit = 67108864;"
+                                      "PRAGMA cache_size = -32768;"
                                       "PRAGMA secure_delete = FAST;";
 
 fb_status fb_migrate(fb_connection *connection, fb_error *error) {

@@ -27,12 +27,19 @@ void fb_readers_close(fb_readers *readers) {
     *readers = (fb_readers){0};
 }
 
+static void end_snapshot(fb_connection *connection) {
+    if (sqlite3_get_autocommit(connection->handle)) return;
+    fb_query end = fb_query_begin(connection, "ROLLBACK", NULL);
+    fb_query_run(&end);
+}
+
 fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_error *error) {
     pthread_mutex_lock(&readers->mutex);
     while (readers->is_paused || readers->idle_count == 0) pthread_cond_wait(&readers->came_back, &readers->mutex);
     fb_connection *taken = readers->idle[--readers->idle_count];
     pthread_mutex_unlock(&readers->mutex);
 
+    end_snapshot(taken); /* one that could not be ended, for lack of memory */
     fb_query begin = fb_query_begin(taken, "BEGIN", error);
     fb_status status = fb_query_run(&begin);
     if (status) fb_readers_give_back(readers, taken);
@@ -41,10 +48,7 @@ fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_er
 }
 
 void fb_readers_give_back(fb_readers *readers, fb_connection *connection) {
-    if (!sqlite3_get_autocommit(connection->handle)) {
-        fb_query end = fb_query_begin(connection, "ROLLBACK", NULL); /* nothing was written: the end of the snapshot */
-        fb_query_run(&end);
-    }
+    end_snapshot(connection);
     pthread_mutex_lock(&readers->mutex);
     readers->idle[readers->idle_count++] = connection;
     pthread_cond_broadcast(&readers->came_back);

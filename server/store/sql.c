@@ -1,6 +1,7 @@
 #include "server/store/sql.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,15 @@ static const char common_settings[] = "PRAGMA foreign_keys = ON;"
                                       "PRAGMA temp_store = MEMORY;"
                                       "PRAGMA mmap_size = 0;";
 
+/* What a savepoint may have to restore stays in memory: else SQLite would write it to a file among the system's temporary ones.
+ */
+static void configure(void) {
+    sqlite3_config(SQLITE_CONFIG_STMTJRNL_SPILL, -1);
+}
+
 fb_status fb_connection_open(fb_connection *connection, const char *path, bool is_reader, fb_error *error) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, configure);
     *connection = (fb_connection){0};
     int flags = is_reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
     int result = sqlite3_open_v2(path, &connection->handle, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);

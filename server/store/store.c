@@ -79,13 +79,18 @@ static fb_status hold_folder(fb_store *store, const char *folder, fb_error *erro
     return status;
 }
 
-static fb_status name_files(fb_store *store, const char *folder, fb_error *error) {
+static fb_status make_files(fb_store *store, const char *folder, fb_error *error) {
     fb_buffer path = {0};
     fb_buffer_printf(&path, "%s/foldback.sqlite", folder);
     store->path = fb_buffer_take(&path, NULL);
     fb_buffer_printf(&path, "%s/foldback.sqlite-wal", folder);
     store->log_path = fb_buffer_take(&path, NULL);
-    return store->path && store->log_path ? FB_OK : fb_fail_memory(error);
+    if (!store->path || !store->log_path) return fb_fail_memory(error);
+    /* SQLite would make it readable for everybody, and gives its other files the same mode. */
+    int descriptor = open(store->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (descriptor < 0) return fail_folder(error, "open", store->path, errno);
+    close(descriptor);
+    return FB_OK;
 }
 
 /* ---- open and close ---- */
@@ -129,7 +134,7 @@ static void free_store(fb_store *store) {
 static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     fb_totals totals = {0};
     fb_status status = hold_folder(store, folder, error);
-    if (!status) status = name_files(store, folder, error);
+    if (!status) status = make_files(store, folder, error);
     if (!status) status = open_database(store, &totals, error);
     if (!status) status = fb_readers_open(&store->readers, store->path, store->config.readers, error);
     if (status) return status;

@@ -31,6 +31,11 @@ static fb_status run_sql(fb_writer *writer, const char *sql, fb_error *error) {
     return fb_query_run(&query);
 }
 
+/* The end of a transaction that shall not be. When even that fails, for lack of memory, the next BEGIN tries again. */
+static void roll_back(fb_writer *writer) {
+    if (!sqlite3_get_autocommit(writer->connection.handle)) run_sql(writer, "ROLLBACK", NULL);
+}
+
 /* ---- checkpoints ---- */
 
 static int note_log_size(void *argument, sqlite3 *handle, const char *database, int pages) {
@@ -82,13 +87,14 @@ static fb_status perform(fb_writer *writer, fb_write *write) {
 /* Performs and commits the writes from `first` to before `end`. When that fails as a whole, *error says why, and nothing of it
  * was written. */
 static fb_status commit_group(fb_writer *writer, fb_write *first, const fb_write *end, fb_error *error) {
+    roll_back(writer);
     fb_status status = run_sql(writer, "BEGIN IMMEDIATE", error);
     for (fb_write *write = first; write != end && !status; write = write->next) {
         status = perform(writer, write);
         if (status) *error = write->error;
     }
     if (!status) status = run_sql(writer, "COMMIT", error);
-    if (status && !sqlite3_get_autocommit(writer->connection.handle)) run_sql(writer, "ROLLBACK", NULL);
+    if (status) roll_back(writer);
     if (status && !error->status)
         fb_fail(error, status, "store-failed", NULL, "the store failed: a transaction was rolled back");
 

@@ -1,6 +1,5 @@
 #include "tests/unit/store_fixture.h"
 
-#include <check.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -102,4 +101,26 @@ double metric(fb_store *store, const char *name) {
     double value = strtod(at + strlen(line), NULL);
     fb_buffer_free(&text);
     return value;
+}
+
+void check_ok(fb_status status, const fb_error *error) {
+    ck_assert_msg(status == FB_OK, "%s: %s", error->code, error->message);
+}
+
+void check_error(fb_status status, fb_error *error, fb_status expected, const char *code) {
+    ck_assert_int_eq(status, expected);
+    ck_assert_int_eq(error->status, expected);
+    ck_assert_str_eq(error->code, code);
+    ck_assert_str_ne(error->message, "");
+    *error = (fb_error){0};
+}
+
+int run_tests(const char *name, TCase *tests) {
+    Suite *suite = suite_create(name);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
 }

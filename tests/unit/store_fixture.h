@@ -2,6 +2,8 @@
 #ifndef FB_TESTS_STORE_FIXTURE_H
 #define FB_TESTS_STORE_FIXTURE_H
 
+#include <check.h>
+
 #include "server/store/store.h"
 
 /* A new empty folder's path, until the next call. */
@@ -29,6 +31,13 @@ fb_store_run make_run(fb_store *store, const made_graph *source, const made_grap
 
 /* Puts both graphs and the run; fails the test when that fails. */
 void put_run(fb_store *store, const fb_store_run *run, const made_graph *source, const made_graph *result);
+
+/* Fail the test unless the call went well, or failed as it should; the latter clears the error for the next call. */
+void check_ok(fb_status status, const fb_error *error);
+void check_error(fb_status status, fb_error *error, fb_status expected, const char *code);
+
+/* Runs the tests; what main returns. */
+int run_tests(const char *name, TCase *tests);
 
 /* The value of one of the store's metrics. */
 double metric(fb_store *store, const char *name);
