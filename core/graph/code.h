@@ -13,7 +13,8 @@
  *     `<OpOverload(…)>`): named tuples, enum members and operators as everywhere else;
  *   - for an attribute whose name is a keyword: getattr(x, "class");
  *   - for a part of a path with quotes, backslashes or control characters: getattr with the part as an escaped literal;
- *   - for an operator or method with too few arguments, where torch.fx fails: a plain call;
+ *   - for an operator with too few operands, where torch.fx fails: a plain call;
+ *   - for a keyword argument whose name is none: `**{'name': value}`;
  *   - for a line with a string like "# COUNTER: 1": the line, which torch.fx loses.
  */
 #ifndef FB_GRAPH_CODE_H
