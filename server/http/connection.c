@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define LINGER_MAX 64
+#define QUIET_TIME ((int64_t)1000000000)
 #define LINGER_TIME ((int64_t)2 * 1000000000)
 #define MILLISECOND ((int64_t)1000000)
 
@@ -49,6 +50,8 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
     case FB_WAITING_SEND: connection->deadline = now + time_for(config, size); break;
     }
     connection->waiting = waiting;
+    connection->touched = now;
+    connection->is_checked = false;
     bool is_alive = !connection->is_expired;
     pthread_mutex_unlock(&server->reaper.lock);
     return is_alive;
@@ -57,6 +60,8 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
 bool fb_connection_received(fb_http_server *server, fb_http_connection *connection, uint64_t size) {
     pthread_mutex_lock(&server->reaper.lock);
     connection->received += size;
+    connection->touched = fb_http_now();
+    connection->is_checked = false;
     connection->deadline = connection->since + time_for(&server->config, connection->received);
     bool is_alive = !connection->is_expired;
     pthread_mutex_unlock(&server->reaper.lock);
@@ -84,7 +89,8 @@ static void open_connection(fb_http_server *server, struct MHD_Connection *mhd, 
     if (!connection) return; /* its first request closes it */
     connection->socket = socket->connect_fd;
     connection->waiting = FB_WAITING_HEADERS;
-    connection->deadline = fb_http_now() + (int64_t)server->config.header_timeout_ms * MILLISECOND;
+    connection->touched = fb_http_now();
+    connection->deadline = connection->touched + (int64_t)server->config.header_timeout_ms * MILLISECOND;
     describe_address(address->client_addr, connection->remote, sizeof connection->remote);
     fb_reaper *reaper = &server->reaper;
     pthread_mutex_lock(&reaper->lock);
@@ -153,6 +159,27 @@ static void expire(fb_http_server *server, fb_http_connection *connection) {
     shutdown(connection->socket, SHUT_RDWR);
 }
 
+/* When a client's last bytes and its leaving come in one event, libmicrohttpd (edge-triggered) reads the bytes and never learns
+ * of the rest. So a connection that has become quiet is looked at once; should the client leave later, that is an event of its
+ * own. */
+static bool has_left(fb_http_connection *connection, int64_t now) {
+    bool is_ours = connection->waiting == FB_WAITING_WORK || connection->waiting == FB_WAITING_SEND;
+    if (is_ours || connection->is_checked || now - connection->touched < QUIET_TIME) return false;
+    connection->is_checked = true;
+    char byte;
+    return recv(connection->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static void look_after(fb_http_server *server, fb_http_connection *connection, int64_t now) {
+    if (connection->is_expired) return;
+    if (connection->deadline <= now) {
+        expire(server, connection);
+    } else if (has_left(connection, now)) {
+        connection->is_expired = true;
+        shutdown(connection->socket, SHUT_RDWR);
+    }
+}
+
 static bool is_drained(const fb_linger *linger, int64_t now) {
     static const int pieces_at_once = 64;
     char sink[16384];
@@ -184,8 +211,7 @@ static void *reap(void *context) {
         int64_t now = fb_http_now();
         pthread_mutex_lock(&reaper->lock);
         bool is_stopping = reaper->is_stopping;
-        for (fb_http_connection *c = reaper->first; c; c = c->next)
-            if (!c->is_expired && c->deadline <= now) expire(server, c);
+        for (fb_http_connection *c = reaper->first; c; c = c->next) look_after(server, c, now);
         drain_lingering(reaper, now);
         waits[0] = (struct pollfd){.fd = reaper->wake, .events = POLLIN};
         unsigned count = 1;

@@ -264,7 +264,7 @@ void fb_exchange_end(void *context, struct MHD_Connection *mhd, void **exchange_
     if (exchange->is_counted) {
         bool is_answered = exchange->phase == FB_PHASE_SENDING;
         int status = is_answered ? exchange->response.status : 0;
-        bool has_body = is_answered && !exchange->is_head && code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+        bool has_body = is_answered && !exchange->is_head && status != 304 && code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
         fb_metrics_record(exchange, status, taken);
         fb_log_request(exchange, status, has_body ? exchange->response.size : 0, taken);
     }

@@ -202,6 +202,8 @@ struct fb_http_connection {
     bool lingers;    /* we close while the client still sends: read on for a moment, or it never sees the answer */
     int64_t deadline;
     int64_t since;     /* when the body began */
+    int64_t touched;   /* when the client was last heard of */
+    bool is_checked;   /* for having left, since then */
     uint64_t received; /* of the body */
     char remote[64];
 };

@@ -166,6 +166,7 @@ static bool negotiate_coding(fb_exchange *exchange) {
     if (!exchange->server->config.compress || response->is_identity || response->size < COMPRESS_FROM ||
         !is_compressible(response->content_type))
         return false;
+    if (response->status == 304) return true;
     bool is_zstd = fb_accepts_coding(exchange, "zstd", true);
     if (!is_zstd && !fb_accepts_coding(exchange, "gzip", true)) return true;
     fb_buffer out = {0};
@@ -218,7 +219,7 @@ struct MHD_Response *fb_response_finish(fb_exchange *exchange) {
     fb_response_settle(response);
     bool is_get = exchange->route && !strcmp(exchange->route->method, "GET");
     if (is_get && response->status == 200 && response->etag[0] && fb_has_etag(exchange, response->etag))
-        fb_respond_empty(response, 304);
+        response->status = 304; /* libmicrohttpd sends the headers of the 200, its length included, and no body */
     bool varies = negotiate_coding(exchange);
     struct MHD_Response *answer;
     /* The cast drops const: libmicrohttpd only reads. */
