@@ -4,20 +4,19 @@
  *     x ───┼─ k ── …          x ── q-k-v-merged ┼─ [..., a:b] ── …
  *          └─ v ── …                            └─ [..., b:c] ── …
  *
- * Any number of branches, of any sizes, below any parents. A Linear is left out, and the others merge if two remain, when its
- * dtype, its requires_grad, its training flag or its input features are not those of the largest group; when it is called more
- * than once; when its type is not exactly torch's Linear; when what it reads is written in place before its turn. Without any
- * bias the merged one has none; where only some have one, the others' part is zeros.
- * Exactness: moves. Reversible.
+ * Any number of branches, of any sizes, below any parents. Left out, while the others merge if two remain: a Linear whose
+ * dtype, requires_grad, training flag or in_features are not those of the largest group, that is called more than once, is not
+ * exactly torch's, reads what is written in place before its turn, or is viewed as only a contiguous tensor can be. Without any
+ * bias the merged one has none; where only some have one, the others' part is zeros. Exactness: moves. Reversible.
  */
 #include <stdlib.h>
 
+#include "core/ops/layout.h"
 #include "core/ops/spelling.h"
 #include "core/passes/group.h"
 #include "core/weights/recipe.h"
 
 #define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
-
 enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH };
 
 static const fb_group_key meanings[FB_GROUP_KEYS] = {
@@ -46,6 +45,8 @@ static const char *obstacle(fb_matcher *m, const fb_linear *linear, const char *
     if (fb_call_count(m->usage, linear->module) > 1) return "shared-module";
     *detail = "its weight and its bias have different dtypes";
     if (linear->bias.id && fb_tensor_at(g, linear->bias)->dtype != linear->dtype) return "dtype";
+    *detail = "a view of its result joins the last dimension with others, which a slice of a wider result cannot do";
+    if (fb_is_viewed_across_rows(g, linear->node)) return "needs-contiguous";
     const char *reason = fb_module_obstacle(m, linear->module);
     *detail = reason ? fb_obstacle_detail(reason) : NULL;
     return reason;
