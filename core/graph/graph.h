@@ -168,6 +168,8 @@ fb_value fb_make_tuple(fb_graph *graph, const fb_value *items, size_t count);
 fb_value fb_make_slice(fb_graph *graph, fb_value start, fb_value stop, fb_value step);
 /* A map with `key` set to `value` (at its place when present, else at the end), or with `key` removed when `value` is none. */
 fb_value fb_map_with(fb_graph *graph, fb_value map, const char *key, fb_value value);
+/* The same for a map sorted by key (config, attributes), which stays sorted. */
+fb_value fb_sorted_map_with(fb_graph *graph, fb_value map, const char *key, fb_value value);
 /* The list with one item exchanged. */
 fb_value fb_list_with(fb_graph *graph, fb_value list, size_t index, fb_value item);
 

@@ -265,6 +265,14 @@ fb_value fb_map_with(fb_graph *graph, fb_value map, const char *key, fb_value va
     return splice(graph, map, at, is_present ? 2 : 0, pair, 2);
 }
 
+fb_value fb_sorted_map_with(fb_graph *graph, fb_value map, const char *key, fb_value value) {
+    size_t count = map.id ? fb_value_at(graph, map)->count : 0, at = 0;
+    while (at < count && strcmp(fb_value_text(graph, fb_value_item(graph, map, at)), key) < 0) at += 2;
+    bool is_present = at < count && strcmp(fb_value_text(graph, fb_value_item(graph, map, at)), key) == 0;
+    fb_value pair[2] = {fb_make_string(graph, key), value};
+    return splice(graph, map, at, is_present ? 2 : 0, pair, 2);
+}
+
 fb_value fb_list_with(fb_graph *graph, fb_value list, size_t index, fb_value item) {
     return splice(graph, list, index, 1, &item, 1);
 }

@@ -148,17 +148,18 @@ static fb_module put_merged(fb_rewrite *rw, const fb_match *match, const fb_line
         out_features += linear.out_features;
         if (!bias.id) bias = linear.bias;
     }
-    fb_value config = fb_map_with(g, fb_module_at(g, first->module)->config, "out_features", fb_make_int(g, out_features));
-    config = fb_map_with(g, config, "bias", fb_make_bool(g, bias.id != 0));
+    fb_value config = fb_module_at(g, first->module)->config;
+    config = fb_sorted_map_with(g, config, "out_features", fb_make_int(g, out_features));
+    config = fb_sorted_map_with(g, config, "bias", fb_make_bool(g, bias.id != 0));
     fb_buffer path = {0};
     merged_path(g, match, &path);
     const char *text = fb_buffer_text(&path);
     fb_module merged = fb_put_module(rw, first->module, text, FB_TYPE_LINEAR, config, first->training);
     fb_buffer_free(&path);
-    fb_put_parameter(rw, merged, "weight", concatenated(g, match, false), first->dtype,
-                     fb_tensor_at(g, first->weight)->requires_grad);
-    if (bias.id)
-        fb_put_parameter(rw, merged, "bias", concatenated(g, match, true), first->dtype, fb_tensor_at(g, bias)->requires_grad);
+    bool weight_grad = fb_tensor_at(g, first->weight)->requires_grad,
+         bias_grad = bias.id && fb_tensor_at(g, bias)->requires_grad;
+    fb_put_parameter(rw, merged, "weight", concatenated(g, match, false), first->dtype, weight_grad);
+    if (bias.id) fb_put_parameter(rw, merged, "bias", concatenated(g, match, true), first->dtype, bias_grad);
     else fb_clear_parameter(rw, merged, "bias");
     return merged;
 }

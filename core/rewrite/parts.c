@@ -39,6 +39,7 @@ fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, 
                         bool training) {
     fb_module none = {0};
     fb_graph *graph = rewrite->graph;
+    if (!path) fb_fail_memory(&rewrite->error);
     if (fb_rewrite_is_failed(rewrite)) return none;
     fb_symbol symbol = free_symbol(rewrite, path, is_path_taken), type_symbol = fb_intern(graph, type);
     if (!symbol.id || !type_symbol.id || !config.id) return none;
@@ -58,7 +59,7 @@ fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, 
 void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_value value) {
     fb_module_row *row = change(rewrite, module);
     if (!row) return;
-    fb_value config = fb_map_with(rewrite->graph, row->config, key, value);
+    fb_value config = fb_sorted_map_with(rewrite->graph, row->config, key, value);
     if (config.id) row->config = config;
     else fb_fail_memory(&rewrite->error);
 }

@@ -52,7 +52,8 @@ bool fb_node_is_marked(const fb_graph *graph, fb_node node, const char *signatur
 
 /* ---- modules and tensors ----------------------------------------------------------------------------------------------- */
 
-/* A new module after `after`; when the path is taken, `_1`, `_2` … is added to it. */
+/* A new module after `after`; when the path is taken, `_1`, `_2` … is added to it. `path` NULL
+ * counts as out of memory. */
 fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, const char *type, fb_value config,
                         bool training);
 void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_value value);
