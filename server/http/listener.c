@@ -102,7 +102,7 @@ static void *accept_connections(void *context) {
         struct pollfd waits[2] = {{.fd = listener->wake, .events = POLLIN}, {.fd = listener->socket, .events = POLLIN}};
         poll(waits, is_full ? 1 : 2, is_full ? RETRY_MS : -1);
         if (waits[0].revents) return NULL;
-        if (is_full || !waits[1].revents) continue;
+        if (is_full || !waits[1].revents || is_at_limit(server)) continue; /* it may have filled up while we slept */
         struct sockaddr_storage address;
         socklen_t size = sizeof address;
         int socket = accept4(listener->socket, (struct sockaddr *)&address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
