@@ -53,7 +53,7 @@ $(BUILD)/server/store/migrate.o: $(BUILD)/generated/migrations.inc
 $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 
 $(BUILD)/tests/unit/test_%: $(BUILD)/tests/unit/test_%.o $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt
+	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
 
 # ---- for people ---------------------------------------------------------------------------------------------------------
 
