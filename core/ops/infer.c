@@ -1,0 +1,172 @@
+/* Inference of one node: its shape rule, its dtype rule. */
+#include "core/ops/infer.h"
+
+#include <string.h>
+
+#include "core/ops/promote.h"
+#include "core/ops/shape.h"
+
+typedef bool shape_rule(const fb_call *call, fb_type *out);
+
+static shape_rule *const shape_rules[] = {
+    [FB_SHAPE_UNKNOWN] = NULL,
+#define FB_SHAPE_RULE(id, function) [FB_SHAPE_##id] = fb_shape_##function,
+#include "core/ops/shapes.def"
+#undef FB_SHAPE_RULE
+};
+
+/* ---- dtypes ---------------------------------------------------------------------------------------------------------- */
+
+/* `dtype` as an argument: a literal, or y.dtype of a node y whose dtype is known. */
+static fb_dtype dtype_of_value(const fb_graph *graph, fb_value value) {
+    const char *text = fb_value_text(graph, value);
+    if (fb_value_kind(graph, value) == FB_DTYPE) return fb_dtype_find(text);
+    fb_node node = fb_value_node(graph, value);
+    if (!node.id || fb_node_op(graph, node) != FB_OP_GETATTR) return FB_DTYPE_UNKNOWN;
+    fb_value name = fb_node_arg(graph, node, 1);
+    if (!name.id || fb_value_kind(graph, name) != FB_STRING || strcmp(fb_value_text(graph, name), "dtype") != 0) {
+        return FB_DTYPE_UNKNOWN;
+    }
+    return fb_operand_of(graph, fb_node_arg(graph, node, 0)).type.dtype;
+}
+
+static fb_dtype dtype_argument(const fb_call *call, fb_dtype fallback) {
+    fb_value value = fb_call_argument(call->graph, call->node, "dtype");
+    if (!value.id) value = fb_node_kwarg(call->graph, call->node, "dtype");
+    if (!value.id || fb_value_kind(call->graph, value) == FB_NONE) return fallback;
+    return dtype_of_value(call->graph, value);
+}
+
+static fb_dtype dtype_of_first(const fb_call *call) {
+    fb_value first = fb_first_argument(call->graph, call->node);
+    fb_kind kind = fb_value_kind(call->graph, first);
+    if (kind == FB_LIST || kind == FB_TUPLE) first = fb_value_item(call->graph, first, 0);
+    fb_operand operand = fb_operand_of(call->graph, first);
+    return operand.kind == FB_OPERAND_TENSOR ? operand.type.dtype : FB_DTYPE_UNKNOWN;
+}
+
+/* PyTorch computes a layer in one dtype. Where two differ it fails, or autocast decides: unknown. */
+static fb_dtype dtype_of_weight(const fb_call *call) {
+    fb_dtype input = fb_operand_named(call, "input").type.dtype;
+    fb_operand weight = fb_operand_named(call, "weight");
+    if (call->op == FB_OP_EMBEDDING) return weight.type.dtype;
+    if (weight.kind == FB_OPERAND_ABSENT) return input;
+    return input && weight.type.dtype && input != weight.type.dtype ? FB_DTYPE_UNKNOWN : weight.type.dtype;
+}
+
+/* x.to(…), x.type(…), aten.to.*: one of the arguments after self is a dtype, or another tensor, or only a device. */
+static fb_dtype dtype_of_cast(const fb_call *call) {
+    const fb_graph *graph = call->graph;
+    const fb_node_row *row = fb_node_at(graph, call->node);
+    fb_dtype keyword = dtype_argument(call, FB_DTYPE_COUNT);
+    if (keyword != FB_DTYPE_COUNT && keyword != FB_DTYPE_UNKNOWN) return keyword;
+    const fb_value_row *args = fb_value_at(graph, row->args);
+    for (uint32_t i = 1; i < args->count; i++) {
+        fb_kind kind = fb_value_kind(graph, args->items[i]);
+        if (kind == FB_DTYPE) return dtype_of_value(graph, args->items[i]);
+        if (kind == FB_NODE) {
+            fb_operand other = fb_operand_of(graph, args->items[i]);
+            return other.kind == FB_OPERAND_TENSOR ? other.type.dtype : dtype_of_value(graph, args->items[i]);
+        }
+        /* A string is a device for to() and a dtype ("torch.FloatTensor") for type(). */
+        if (kind == FB_REF || kind == FB_OPAQUE || (kind == FB_STRING && call->op == FB_OP_TYPE)) return FB_DTYPE_UNKNOWN;
+    }
+    bool has_other = fb_node_kwarg(graph, call->node, "other").id;
+    bool is_plain = keyword == FB_DTYPE_COUNT || args->count > 1;
+    return has_other || !is_plain ? FB_DTYPE_UNKNOWN : dtype_of_first(call);
+}
+
+static fb_dtype dtype_of_fill(const fb_call *call) {
+    fb_operand fill = fb_operand_named(call, "fill_value");
+    return fill.kind == FB_OPERAND_NUMBER ? fill.number : FB_DTYPE_UNKNOWN;
+}
+
+static fb_dtype widen_sum(fb_dtype dtype) {
+    return fb_dtype_is_integer(dtype) ? FB_INT64 : dtype;
+}
+
+static fb_dtype infer_dtype(const fb_call *call, fb_dtype_rule rule, fb_dtype own) {
+    switch (rule) {
+    case FB_DTYPE_RULE_UNKNOWN: return FB_DTYPE_UNKNOWN;
+    case FB_DTYPE_RULE_OWN: return own;
+    case FB_DTYPE_RULE_SAME: return dtype_of_first(call);
+    case FB_DTYPE_RULE_OTHER: return fb_operand_named(call, "other").type.dtype;
+    case FB_DTYPE_RULE_WEIGHT: return dtype_of_weight(call);
+    case FB_DTYPE_RULE_PROMOTE: return fb_promote_operands(call);
+    case FB_DTYPE_RULE_FLOAT: return fb_to_floating(fb_promote_operands(call));
+    case FB_DTYPE_RULE_SUM: return dtype_argument(call, widen_sum(dtype_of_first(call)));
+    case FB_DTYPE_RULE_LIKE: return dtype_argument(call, dtype_of_first(call));
+    case FB_DTYPE_RULE_ARGUMENT: return dtype_argument(call, FB_FLOAT32);
+    case FB_DTYPE_RULE_FULL: return dtype_argument(call, dtype_of_fill(call));
+    case FB_DTYPE_RULE_CAST: return dtype_of_cast(call);
+    case FB_DTYPE_RULE_BOOL: return FB_BOOL;
+    case FB_DTYPE_RULE_INT32: return FB_INT32;
+    case FB_DTYPE_RULE_INT64: return FB_INT64;
+    case FB_DTYPE_RULE_FLOAT16: return FB_FLOAT16;
+    case FB_DTYPE_RULE_BFLOAT16: return FB_BFLOAT16;
+    case FB_DTYPE_RULE_FLOAT32: return FB_FLOAT32;
+    case FB_DTYPE_RULE_FLOAT64: return FB_FLOAT64;
+    }
+    return FB_DTYPE_UNKNOWN;
+}
+
+/* ---- the node -------------------------------------------------------------------------------------------------------- */
+
+/* Operators that give a tuple, or a number, for some arguments. */
+static bool gives_one_tensor(const fb_call *call, fb_shape_rule rule) {
+    const fb_graph *graph = call->graph;
+    fb_numberhood hood = fb_numberhood_of(graph, call->node);
+    if (hood == FB_A_NUMBER) return false;
+    switch (rule) {
+    case FB_SHAPE_REDUCE_ALL: return fb_call_has_only(graph, call->node, "input");
+    case FB_SHAPE_MAX_POOL: return !fb_option_is_set(call, "return_indices");
+    case FB_SHAPE_WHERE: return fb_call_argument(graph, call->node, "other").id;
+    case FB_SHAPE_GETITEM:
+        return fb_operand_of(graph, fb_node_arg(graph, call->node, 0)).type.rank >= 0 ||
+               fb_operand_of(graph, fb_node_arg(graph, call->node, 0)).type.dtype ||
+               fb_is_split(graph, fb_value_node(graph, fb_node_arg(graph, call->node, 0)));
+    default: return true;
+    }
+}
+
+/* In place the result is the first argument, except where the operator gives that one another shape. */
+static void rules_of(fb_op op, fb_shape_rule *shape, fb_dtype_rule *dtype) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    *shape = (fb_shape_rule)facts->shape;
+    *dtype = (fb_dtype_rule)facts->dtype;
+    if (!(op & FB_OP_IN_PLACE) || *shape == FB_SHAPE_UNKNOWN) return;
+    bool reshapes =
+        *shape == FB_SHAPE_TRANSPOSE || *shape == FB_SHAPE_T || *shape == FB_SHAPE_UNSQUEEZE || *shape == FB_SHAPE_SQUEEZE;
+    if (!reshapes) *shape = FB_SHAPE_SAME;
+    *dtype = FB_DTYPE_RULE_SAME;
+}
+
+bool fb_infer(const fb_graph *graph, fb_node node, fb_shape_result *result) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    fb_type found = {.dtype = FB_DTYPE_UNKNOWN, .rank = -1};
+    fb_op op = fb_node_op(graph, node);
+    fb_call call = {graph, node, (fb_op)(op & ~FB_OP_IN_PLACE), row->opcode == FB_CALL_MODULE};
+    fb_shape_rule shape;
+    fb_dtype_rule dtype;
+    rules_of(op, &shape, &dtype);
+    if (shape == FB_SHAPE_UNKNOWN || !gives_one_tensor(&call, shape)) return false;
+    if (!shape_rules[shape](&call, &found)) found.rank = -1;
+    found.dtype = infer_dtype(&call, dtype, found.dtype);
+    if (found.rank < 0 && !found.dtype) return false;
+    *result = found;
+    return true;
+}
+
+fb_value fb_make_result_shape(fb_graph *graph, const fb_shape_result *result) {
+    fb_value items[FB_MAX_RANK];
+    if (result->rank < 0) return (fb_value){0};
+    for (int i = 0; i < result->rank; i++) {
+        fb_dim dim = result->sizes[i];
+        if (dim.symbol.id) {
+            items[i] = fb_make_text(graph, FB_STRING, fb_text(graph, dim.symbol), fb_text_length(graph, dim.symbol));
+        } else {
+            items[i] = fb_make_int(graph, dim.size);
+        }
+    }
+    return fb_make_list(graph, items, (size_t)result->rank);
+}

@@ -1,0 +1,88 @@
+/* What the shape rules share: the call at hand, its operands and options by name. For infer.c and shape_*.c alone.
+ *
+ * A rule fills rank and sizes (and dtype where ops.def says OWN) and returns true, or returns false when the shape is not
+ * known. */
+#ifndef FB_OPS_SHAPE_H
+#define FB_OPS_SHAPE_H
+
+#include "core/ops/infer.h"
+#include "core/ops/view.h"
+
+typedef struct fb_call {
+    const fb_graph *graph;
+    fb_node node;
+    fb_op op; /* without FB_OP_IN_PLACE */
+    bool is_module;
+} fb_call;
+
+typedef fb_shape_result fb_type;
+
+/* ---- operands --------------------------------------------------------------------------------------------------------- */
+
+typedef enum fb_operand_kind {
+    FB_OPERAND_ABSENT, /* not given, or None */
+    FB_OPERAND_TENSOR, /* a node whose result is taken to be a tensor; its type may be unknown */
+    FB_OPERAND_NUMBER, /* a Python number: `number` says of which kind */
+    FB_OPERAND_OTHER,
+} fb_operand_kind;
+
+typedef struct fb_operand {
+    fb_operand_kind kind;
+    fb_type type;
+    fb_dtype number; /* FB_BOOL, FB_INT64, FB_FLOAT32, FB_COMPLEX64; FB_DTYPE_UNKNOWN when a node computes it */
+} fb_operand;
+
+fb_operand fb_operand_of(const fb_graph *graph, fb_value value);
+/* By parameter; of a module a parameter or buffer of that name as well. */
+fb_operand fb_operand_named(const fb_call *call, const char *parameter);
+/* A tensor of known shape. */
+bool fb_tensor_named(const fb_call *call, const char *parameter, fb_type *type);
+/* The first parameter. */
+bool fb_first_tensor_of(const fb_call *call, fb_type *type);
+
+/* ---- options ---------------------------------------------------------------------------------------------------------- */
+
+/* An argument, or of a module the config; none when absent. */
+fb_value fb_option(const fb_call *call, const char *name);
+bool fb_option_int(const fb_call *call, const char *name, int64_t fallback, int64_t *out);
+/* False for false, None and absent; an option that is computed counts as true. */
+bool fb_option_is_set(const fb_call *call, const char *name);
+/* An int (repeated) or a sequence of `count` ints. */
+bool fb_option_ints(const fb_call *call, const char *name, int64_t fallback, int count, int64_t *out);
+/* An axis of a tensor of that rank, counted from 0. */
+bool fb_option_axis(const fb_call *call, const char *name, int64_t fallback, int rank, int *out);
+bool fb_normalise_axis(int64_t axis, int rank, int *out);
+
+/* ---- sizes that are computed ------------------------------------------------------------------------------------------ */
+
+/* A size or a sequence of sizes, as literals or as nodes that compute them from shapes: x.size(0), x.shape[:-1] + (4,). */
+typedef struct fb_sizes {
+    bool is_sequence;
+    int count;
+    fb_dim items[FB_MAX_RANK];
+} fb_sizes;
+
+bool fb_evaluate_sizes(const fb_graph *graph, fb_value value, fb_sizes *sizes);
+bool fb_evaluate_size(const fb_graph *graph, fb_value value, fb_dim *size);
+bool fb_evaluate_int(const fb_graph *graph, fb_value value, int64_t *out);
+/* The sizes at a parameter that is variadic in methods: view(2, 3), view((2, 3)), view(size=(2, 3)). */
+bool fb_sizes_named(const fb_call *call, const char *parameter, fb_sizes *sizes);
+
+/* ---- arithmetic on sizes ---------------------------------------------------------------------------------------------- */
+
+fb_dim fb_dim_of(int64_t size);
+bool fb_dim_equal(fb_dim a, fb_dim b);
+bool fb_dim_is(fb_dim a, int64_t size);
+/* NumPy's broadcasting of `b` into `a`. */
+bool fb_broadcast(fb_type *a, const fb_type *b);
+void fb_erase_dim(fb_type *type, int axis);
+bool fb_insert_dim(fb_type *type, int axis, fb_dim dim);
+
+/* Is the node a split or chunk, whose pieces getitem takes? */
+bool fb_is_split(const fb_graph *graph, fb_node node);
+
+#define FB_SHAPE_RULE(id, function) bool fb_shape_##function(const fb_call *call, fb_type *out);
+#include "core/ops/shapes.def"
+#undef FB_SHAPE_RULE
+
+#endif
