@@ -20,8 +20,8 @@
  *     };
  *
  * Done for every request before its handler sees it: framing guards, deadlines, limits, path and query decoding, 404, 405 with
- * Allow, HEAD (a GET without the body), OPTIONS, 406, 415, 413, gzip and zstd bodies. Afterwards: If-None-Match, compression,
- * security headers, access log, metrics.
+ * Allow, HEAD (a GET without the body), OPTIONS, 406, 415, 413, writes by pages of another origin (403), gzip and zstd bodies.
+ * Afterwards: If-None-Match, compression, security headers, access log, metrics.
  */
 #ifndef FB_HTTP_H
 #define FB_HTTP_H
@@ -91,7 +91,7 @@ bool fb_request_has_etag(const fb_request *request, const char *tag);
  * fb_problem_… functions. Running out of memory inside any of them is remembered, and 503 is sent instead: handlers need not
  * check. */
 
-/* No body: 204, 304. */
+/* No body: 204, 304. (For 304 fb_response_etag alone is better: then Content-Length is that of the 200.) */
 void fb_respond_empty(fb_response *response, int status);
 /* Steals the buffer's bytes; `buffer` is empty afterwards. */
 void fb_respond_buffer_take(fb_response *response, int status, const char *content_type, fb_buffer *buffer);

@@ -1,0 +1,45 @@
+/* A server with demonstration routes and small limits, and a raw client, for the tests of the HTTP layer. */
+#ifndef TESTS_UNIT_HTTP_FIXTURE_H
+#define TESTS_UNIT_HTTP_FIXTURE_H
+
+#include "server/http/http.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct http_application {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool is_open; /* the gate that GET /gate waits at */
+    unsigned waiting;
+    atomic_uint served;
+} http_application;
+
+extern http_application http_app;
+extern fb_http_server *http_server;
+
+/* Two workers, room for two more requests, bodies up to 1 MiB, no log. */
+fb_http_config http_small_config(void);
+void http_start(const fb_http_config *config);
+void http_stop(void); /* and nothing had to be cut off */
+void http_open_gate(void);
+void http_wait_for_waiting(unsigned count);
+
+int http_dial(void);
+bool http_give(int s, const void *bytes, size_t size); /* false: the server does not take any more */
+void http_say(int s, const char *text);
+char *http_hear(int s); /* all until the server closes; the caller frees */
+char *http_ask(const char *request);
+int http_status_of(const char *answer); /* 0 when it is no answer */
+/* The answer to `request` has this status and, unless NULL, `part` in it. */
+void http_expect(const char *request, int status, const char *part);
+/* The same for GET; `headers` are whole lines. */
+void http_get(const char *target, const char *headers, int status, const char *part);
+char *http_post(const char *coding, const void *body, size_t size);
+
+double http_seconds(void);
+/* Waits until the metrics hold (or do not hold) the text: bookkeeping follows the answer. */
+void http_await_metric(const char *line, bool is_expected);
+void http_expect_metric(const char *line);
+
+#endif
