@@ -1,4 +1,5 @@
 /* Trees that the scanner made: questions, pointers, canonical free JSON. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +18,15 @@ const char *fb_json_kind_name(const fb_json *value) {
         [FB_JSON_REAL] = "a float", [FB_JSON_STRING] = "a string", [FB_JSON_ARRAY] = "an array", [FB_JSON_OBJECT] = "an object",
     };
     return names[value->kind];
+}
+
+bool fb_json_is_count(const fb_json *value, int64_t *count) {
+    bool is_whole =
+        value->kind == FB_JSON_REAL && value->real >= 0 && value->real <= 0x1p53 && value->real == trunc(value->real);
+    if (value->kind == FB_JSON_INT) *count = value->integer;
+    else if (is_whole) *count = (int64_t)value->real;
+    else return false;
+    return *count >= 0;
 }
 
 static int compare_keys(const void *a, const void *b) {

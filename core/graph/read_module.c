@@ -214,12 +214,10 @@ const fb_json *fb_read_tensor(fb_reader *reader, const fb_json *tree) {
         if (text && fb_check_spelling(reader, text, texts[i].wrong, texts[i].code))
             *texts[i].symbol = fb_read_symbol(reader, text);
     }
-    const fb_json *offset = fb_optional(reader, found[OFFSET], FB_JSON_INT);
-    if (offset && (offset->integer < 0 || !found[BLOB])) {
-        fb_reader_error(reader, offset, "bad-offset",
-                        offset->integer < 0 ? "an offset is not negative" : "an offset needs a blob that it counts into");
-    } else if (offset) {
-        row->offset = offset->integer;
+    if (found[OFFSET] && !fb_json_is_count(found[OFFSET], &row->offset)) {
+        fb_reader_error(reader, found[OFFSET], "bad-offset", "an offset is an integer that is not negative");
+    } else if (found[OFFSET] && !found[BLOB]) {
+        fb_reader_error(reader, found[OFFSET], "bad-offset", "an offset needs a blob that it counts into");
     }
     if (unknown) row->rest = fb_read_rest(reader, tree, tensor_names, TENSOR_MEMBERS);
     return found[RECIPE];

@@ -407,8 +407,9 @@ fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_
     const fb_json *item = fb_json_first(tree);
     bool is_right = true;
     for (uint32_t i = 0; i < tree->count && !reader->failed; i++, item = fb_json_next(item)) {
-        if (item->kind == FB_JSON_INT && item->integer >= 0) {
-            fb_push(reader, fb_make_int(reader->graph, item->integer));
+        int64_t size;
+        if (fb_json_is_count(item, &size)) {
+            fb_push(reader, fb_make_int(reader->graph, size));
         } else if (symbols_are_allowed && item->kind == FB_JSON_STRING) {
             is_right &= fb_check_spelling(reader, item, fb_wrong_symbolic_size, "bad-shape");
             push_key(reader, item);

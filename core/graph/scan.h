@@ -47,6 +47,8 @@ static inline const fb_json *fb_json_next(const fb_json *value) {
     return value + value->span;
 }
 bool fb_json_is(const fb_json *string, const char *text);
+/* An integer that is not negative, also when it is written as 3.0. */
+bool fb_json_is_count(const fb_json *value, int64_t *count);
 /* "a string", "an array" … */
 const char *fb_json_kind_name(const fb_json *value);
 /* Keys of an object, sorted by their bytes; `keys` has room for all. */

@@ -1,0 +1,58 @@
+#include "tests/unit/chaos.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+/* The allocator behind malloc: that of a sanitizer when there is one, else glibc's. dlsym would have to allocate. */
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *old, size_t size);
+__attribute__((weak)) void *__interceptor_malloc(size_t size);
+__attribute__((weak)) void *__interceptor_calloc(size_t count, size_t size);
+__attribute__((weak)) void *__interceptor_realloc(void *old, size_t size);
+
+static _Thread_local long left = -1; /* allocations that still succeed; -1 = all */
+static _Thread_local bool fails_once, has_failed;
+
+void chaos_fail_after(long count) {
+    has_failed = false;
+    fails_once = false;
+    left = count;
+}
+
+void chaos_fail_once(long count) {
+    chaos_fail_after(count);
+    fails_once = true;
+}
+
+bool chaos_off(void) {
+    left = -1;
+    return has_failed;
+}
+
+static bool must_fail(void) {
+    if (left < 0) return false;
+    if (left > 0) {
+        left--;
+        return false;
+    }
+    if (fails_once) left = -1;
+    has_failed = true;
+    errno = ENOMEM;
+    return true;
+}
+
+void *malloc(size_t size) {
+    if (must_fail()) return NULL;
+    return __interceptor_malloc ? __interceptor_malloc(size) : __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size) {
+    if (must_fail()) return NULL;
+    return __interceptor_calloc ? __interceptor_calloc(count, size) : __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size) {
+    if (must_fail()) return NULL;
+    return __interceptor_realloc ? __interceptor_realloc(old, size) : __libc_realloc(old, size);
+}

@@ -1,0 +1,15 @@
+/* Makes memory run out: allocations of this thread fail on demand, those of libraries included. */
+#ifndef FB_TESTS_CHAOS_H
+#define FB_TESTS_CHAOS_H
+
+#include <stdbool.h>
+
+/* `count` more allocations succeed; every later one fails until chaos_off. */
+void chaos_fail_after(long count);
+/* `count` more allocations succeed, the next one fails, and all later ones succeed again. */
+void chaos_fail_once(long count);
+/* Back to normal; true if an allocation failed. So a test of every allocation is
+ * for (long k = 0;; k++) { chaos_fail_after(k); …; if (!chaos_off()) break; } */
+bool chaos_off(void);
+
+#endif
