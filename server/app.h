@@ -1,0 +1,17 @@
+/* What the routes share: made by serve.c before the first request, and there until the last one has been answered. */
+#ifndef FB_SERVER_APP_H
+#define FB_SERVER_APP_H
+
+#include "core/graph/document.h"
+#include "server/cache.h"
+#include "server/pass_counts.h"
+#include "server/store/store.h"
+
+typedef struct fb_app {
+    fb_store *store;
+    fb_cache *cache;
+    fb_pass_counts *counts;
+    fb_document_limits limits;
+} fb_app;
+
+#endif

@@ -1,0 +1,132 @@
+#include "server/routes/graph_input.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/document.h"
+
+static void respond_bad_document(fb_response *response, fb_status status, const fb_errors *errors) {
+    if (status == FB_INVALID) {
+        fb_respond_errors(response, "", errors); /* the pointers are whole already */
+        return;
+    }
+    fb_error error = {0};
+    if (errors->count) error = errors->items[0];
+    else fb_fail_memory(&error);
+    error.status = status;
+    fb_respond_error(response, &error);
+}
+
+bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
+                         const char *pointer, fb_graph_input *out) {
+    const fb_app *app = request->context;
+    fb_graph *graph = NULL;
+    fb_errors errors = {0};
+    fb_status status = fb_document_read(document, size, &app->limits, pointer, &graph, &errors);
+    if (status) respond_bad_document(response, status, &errors);
+    fb_errors_free(&errors);
+    if (status) return false;
+    fb_error error = {0};
+    status = fb_graph_input_take(graph, out, &error);
+    if (status) fb_respond_error(response, &error);
+    return !status;
+}
+
+fb_status fb_graph_input_take(fb_graph *graph, fb_graph_input *out, fb_error *error) {
+    fb_graph_input input = {0};
+    char id[FB_ID_LENGTH + 1];
+    if (fb_document_write_id(graph, &input.document, id)) input.shared = fb_share_take(graph, id, input.document.size);
+    else fb_graph_free(graph);
+    if (input.shared) {
+        *out = input;
+        return FB_OK;
+    }
+    fb_buffer_free(&input.document);
+    return fb_fail_memory(error);
+}
+
+void fb_graph_input_free(fb_graph_input *input) {
+    fb_share_release(input->shared);
+    fb_buffer_free(&input->document);
+    *input = (fb_graph_input){0};
+}
+
+/* ---- from the store ---- */
+
+/* A stored document was checked when it came, or made by a pass: one that cannot be read is damage. Limits may have been
+ * lowered since. */
+static fb_status read_stored(const char *document, size_t size, fb_graph **out, fb_error *error) {
+    static const fb_document_limits stored = {.max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000};
+    fb_errors errors = {.limit = 1};
+    fb_status status = fb_document_read(document, size, &stored, "", out, &errors);
+    if (status == FB_NO_MEMORY) fb_fail_memory(error);
+    else if (status)
+        fb_fail(error, FB_IO, "store-corrupt", "", "a stored document cannot be read: %s",
+                errors.count ? errors.items[0].message : "");
+    fb_errors_free(&errors);
+    return status == FB_OK || status == FB_NO_MEMORY ? status : FB_IO;
+}
+
+fb_status fb_load_graph(const fb_app *app, const char *id, fb_shared_graph **out, fb_error *error) {
+    fb_shared_graph *shared = fb_cache_get(app->cache, id);
+    if (shared) {
+        *out = shared;
+        return FB_OK;
+    }
+    char *document = NULL;
+    size_t size = 0;
+    fb_graph *graph = NULL;
+    uint64_t ticket = fb_cache_ticket(app->cache);
+    fb_status status = fb_store_get_document(app->store, id, &document, &size, error);
+    if (!status) status = read_stored(document, size, &graph, error);
+    if (!status && !(shared = fb_share_take(graph, id, size))) status = fb_fail_memory(error);
+    free(document);
+    if (status) return status;
+    fb_cache_put(app->cache, shared, ticket);
+    *out = shared;
+    return FB_OK;
+}
+
+/* ---- to the store ---- */
+
+static const fb_value_row *marks_of(const fb_graph *graph, fb_node node) {
+    fb_value marks = fb_node_at(graph, node)->transformations;
+    return marks.id ? fb_value_at(graph, marks) : NULL;
+}
+
+static fb_status list_marks(const fb_graph *graph, fb_graph_row *row, fb_error *error) {
+    size_t count = 0;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        const fb_value_row *marks = marks_of(graph, n);
+        count += marks ? marks->count : 0;
+    }
+    row->marks = calloc(count + 1, sizeof *row->marks);
+    if (!row->marks) return fb_fail_memory(error);
+    uint32_t position = 0;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next, position++) {
+        const fb_value_row *marks = marks_of(graph, n);
+        for (uint32_t i = 0; marks && i < marks->count; i++) {
+            const char *signature = fb_value_text(graph, marks->items[i]);
+            row->marks[row->graph.mark_count++] = (fb_store_mark){.node = position, .signature = signature};
+        }
+    }
+    row->graph.marks = row->marks;
+    return FB_OK;
+}
+
+fb_status fb_graph_row_make(const fb_graph_input *input, fb_graph_row *out, fb_error *error) {
+    const fb_graph *graph = input->shared->graph;
+    *out = (fb_graph_row){.graph = {.id = input->shared->id,
+                                    .structure = out->structure,
+                                    .name = fb_graph_name(graph),
+                                    .node_count = (uint32_t)fb_node_count(graph),
+                                    .document = input->document.data,
+                                    .size = input->document.size}};
+    if (!fb_document_structure(graph, out->structure)) return fb_fail_memory(error);
+    return list_marks(graph, out, error);
+}
+
+void fb_graph_row_free(fb_graph_row *row) {
+    free(row->marks);
+    row->marks = NULL;
+}

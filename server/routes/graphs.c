@@ -1,0 +1,157 @@
+/* /v1/graphs, /v1/graphs/{id} and its code. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/code.h"
+#include "server/routes/graph_input.h"
+#include "server/routes/json_members.h"
+#include "server/routes/page.h"
+#include "server/routes/repeated_request.h"
+#include "server/routes/routes.h"
+
+/* ---- POST /v1/graphs ---------------------------------------------------------------------------------------------------- */
+
+static void write_posted(const fb_graph_input *input, const fb_graph_row *row, fb_buffer *out) {
+    const fb_graph *graph = input->shared->graph;
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "id", row->graph.id);
+    fb_put_text(out, "structure", row->structure);
+    fb_put_text(out, "name", row->graph.name);
+    fb_put_int(out, "nodes", (int64_t)fb_node_count(graph));
+    fb_put_int(out, "modules", (int64_t)fb_module_count(graph));
+    fb_put_int(out, "tensors", (int64_t)fb_tensor_count(graph));
+    fb_put_int(out, "bytes", (int64_t)row->graph.size);
+    fb_buffer_char(out, '}');
+}
+
+/* Stored with an Idempotency-Key, the answer is that of a new graph: whether it is one is known only when it has been stored.
+ */
+static void store_graph(const fb_request *request, fb_response *response, const fb_graph_input *input, fb_repeat *repeat) {
+    fb_app *app = request->context;
+    fb_error error = {0};
+    fb_graph_row row;
+    fb_buffer answer = {0}, location = {0};
+    bool is_new = false;
+    fb_status status = fb_graph_row_make(input, &row, &error);
+    if (!status) write_posted(input, &row, &answer);
+    fb_buffer_printf(&location, "/v1/graphs/%s", input->shared->id);
+    if (!status && (!fb_buffer_text(&answer) || !fb_buffer_text(&location))) status = fb_fail_memory(&error);
+    uint64_t ticket = fb_cache_ticket(app->cache);
+    if (!status) {
+        const fb_store_answer *stored = fb_repeat_answer(repeat, 201, location.data, answer.data, answer.size);
+        status = fb_store_put_graph(app->store, &row.graph, stored, &is_new, &error);
+    }
+    if (status) {
+        fb_respond_error(response, &error);
+    } else {
+        fb_cache_put(app->cache, input->shared, ticket);
+        fb_respond_json_buffer_take(response, is_new ? 201 : 200, &answer);
+        fb_response_header(response, "Location", location.data);
+    }
+    fb_buffer_free(&answer);
+    fb_buffer_free(&location);
+    fb_graph_row_free(&row);
+}
+
+void fb_post_graph(const fb_request *request, fb_response *response) {
+    fb_repeat repeat;
+    if (!fb_repeat_begin(request, response, &repeat)) return;
+    fb_graph_input input;
+    if (fb_graph_input_read(request, response, request->body, request->body_size, "", &input)) {
+        store_graph(request, response, &input, &repeat);
+        fb_graph_input_free(&input);
+    }
+    fb_repeat_end(&repeat);
+}
+
+/* ---- GET /v1/graphs ----------------------------------------------------------------------------------------------------- */
+
+static void write_summary(const fb_store_summary *summary, fb_buffer *out) {
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "id", summary->id);
+    fb_put_text(out, "structure", summary->structure);
+    fb_put_text(out, "name", summary->name);
+    fb_put_int(out, "nodes", summary->node_count);
+    fb_put_int(out, "bytes", (int64_t)summary->size);
+    fb_put_time(out, "created", summary->created);
+    fb_buffer_char(out, '}');
+}
+
+void fb_get_graphs(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_page page;
+    fb_store_summaries list;
+    if (!fb_page_read(request, response, &page)) return;
+    fb_status status = fb_store_list_graphs(app->store, fb_request_query(request, "structure"),
+                                            fb_request_query(request, "name"), &page, &list, &error);
+    if (status) {
+        fb_respond_page_error(response, &error);
+        return;
+    }
+    fb_buffer answer = {0};
+    fb_buffer_string(&answer, "{\"items\":[");
+    for (size_t i = 0; i < list.count; i++) write_summary(&list.items[i], &answer);
+    fb_buffer_char(&answer, ']');
+    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, 200, &answer);
+    fb_store_summaries_free(&list);
+}
+
+/* ---- /v1/graphs/{id} ---------------------------------------------------------------------------------------------------- */
+
+void fb_get_graph(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    const char *id = fb_request_param(request, "id");
+    fb_error error = {0};
+    char *document = NULL;
+    size_t size = 0;
+    fb_store_summary summary = {0};
+    bool is_at_client = fb_request_has_etag(request, id);
+    fb_status status = is_at_client ? fb_store_get_graph(app->store, id, &summary, &error)
+                                    : fb_store_get_document(app->store, id, &document, &size, &error);
+    if (status) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_response_etag(response, id);
+    if (is_at_client) fb_respond_empty(response, 304);
+    else fb_respond_bytes(response, 200, "application/json", document, size, free, document);
+    fb_store_summary_free(&summary);
+}
+
+void fb_delete_graph(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    const char *id = fb_request_param(request, "id");
+    fb_error error = {0};
+    fb_store_users users = {0};
+    fb_status status = fb_store_delete_graph(app->store, id, &users, &error);
+    if (!status) {
+        fb_cache_drop(app->cache, id);
+        fb_respond_empty(response, 204);
+        return;
+    }
+    fb_respond_error(response, &error);
+    if (strcmp(error.code, "graph-in-use") != 0) return;
+    json_t *runs = json_array();
+    for (size_t i = 0; i < users.count; i++) json_array_append_new(runs, json_string(users.runs[i]));
+    fb_problem_member_take(response, "runs", runs);
+    fb_problem_member_take(response, "total", json_integer((json_int_t)users.total));
+}
+
+void fb_get_code(const fb_request *request, fb_response *response) {
+    fb_error error = {0};
+    fb_shared_graph *shared;
+    fb_status status = fb_load_graph(request->context, fb_request_param(request, "id"), &shared, &error);
+    if (status) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_buffer code = {0};
+    fb_code_write(shared->graph, &code);
+    fb_response_etag(response, shared->id);
+    fb_respond_buffer_take(response, 200, "text/x-python; charset=utf-8", &code);
+    fb_share_release(shared);
+}

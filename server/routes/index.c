@@ -1,0 +1,43 @@
+/* GET / and /openapi.yaml: where to start. */
+#include <stdio.h>
+#include <string.h>
+
+#include "server/routes/json_members.h"
+#include "server/routes/routes.h"
+
+#include "openapi.inc"
+
+/* Two lines to copy, with the address of this server in them. */
+static void write_first_steps(const char *url, fb_buffer *out) {
+    char line[200];
+    fb_put_name(out, "start");
+    fb_buffer_char(out, '[');
+    snprintf(line, sizeof line, "curl --data-binary @graph.json '%s/v1/optimize?pass=MergeLinears&include=code'", url);
+    fb_buffer_json_string(out, line, strlen(line));
+    snprintf(line, sizeof line, "curl -X POST '%s/v1/runs/RUN/reverse?include=graph'", url);
+    fb_buffer_char(out, ',');
+    fb_buffer_json_string(out, line, strlen(line));
+    fb_buffer_char(out, ']');
+}
+
+void fb_get_index(const fb_request *request, fb_response *response) {
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "name", "foldback");
+    fb_put_text(&answer, "version", FB_VERSION);
+    fb_put_text(&answer, "description", "optimises neural-network graphs, and puts the originals back");
+    write_first_steps(fb_http_url(fb_request_server(request)), &answer);
+    fb_put_text(&answer, "passes", "/v1/passes");
+    fb_put_text(&answer, "graphs", "/v1/graphs");
+    fb_put_text(&answer, "runs", "/v1/runs");
+    fb_put_text(&answer, "health", "/readyz");
+    fb_put_text(&answer, "metrics", "/metrics");
+    fb_put_text(&answer, "openapi", "/openapi.yaml");
+    fb_buffer_string(&answer, "}\n");
+    fb_respond_json_buffer_take(response, 200, &answer);
+}
+
+void fb_get_openapi(const fb_request *request, fb_response *response) {
+    (void)request;
+    fb_respond_bytes(response, 200, "application/yaml", openapi, sizeof openapi - 1, NULL, NULL);
+}

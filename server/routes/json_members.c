@@ -1,0 +1,40 @@
+#include "server/routes/json_members.h"
+
+#include <string.h>
+#include <time.h>
+
+void fb_put_comma(fb_buffer *out) {
+    if (out->failed || !out->size) return;
+    char last = out->data[out->size - 1];
+    if (last != '{' && last != '[') fb_buffer_char(out, ',');
+}
+
+void fb_put_name(fb_buffer *out, const char *name) {
+    fb_put_comma(out);
+    fb_buffer_json_string(out, name, strlen(name));
+    fb_buffer_char(out, ':');
+}
+
+void fb_put_text(fb_buffer *out, const char *name, const char *text) {
+    fb_put_name(out, name);
+    fb_buffer_json_string(out, text, strlen(text));
+}
+
+void fb_put_int(fb_buffer *out, const char *name, int64_t value) {
+    fb_put_name(out, name);
+    fb_buffer_int(out, value);
+}
+
+void fb_put_bool(fb_buffer *out, const char *name, bool value) {
+    fb_put_name(out, name);
+    fb_buffer_string(out, value ? "true" : "false");
+}
+
+void fb_put_time(fb_buffer *out, const char *name, int64_t milliseconds) {
+    time_t seconds = (time_t)(milliseconds / 1000);
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    fb_put_name(out, name);
+    fb_buffer_printf(out, "\"%04d-%02d-%02dT%02d:%02d:%02d.%03dZ\"", utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday,
+                     utc.tm_hour, utc.tm_min, utc.tm_sec, (int)(milliseconds % 1000));
+}

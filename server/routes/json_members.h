@@ -1,0 +1,17 @@
+/* Writing JSON answers member by member. A comma is put wherever something stands before; large values go in as they are. */
+#ifndef FB_ROUTES_JSON_MEMBERS_H
+#define FB_ROUTES_JSON_MEMBERS_H
+
+#include "core/base/buffer.h"
+
+/* The comma before an array's next item (or an object's next member), if one is needed. */
+void fb_put_comma(fb_buffer *out);
+/* `"name":`, for a value that the caller appends. */
+void fb_put_name(fb_buffer *out, const char *name);
+void fb_put_text(fb_buffer *out, const char *name, const char *text);
+void fb_put_int(fb_buffer *out, const char *name, int64_t value);
+void fb_put_bool(fb_buffer *out, const char *name, bool value);
+/* Milliseconds since 1970 as "2026-01-31T23:59:59.123Z". */
+void fb_put_time(fb_buffer *out, const char *name, int64_t milliseconds);
+
+#endif

@@ -1,0 +1,115 @@
+/* POST /v1/optimize: a graph and a list of passes in, a run out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/routes/routes.h"
+#include "server/routes/run_answer.h"
+
+typedef struct optimization {
+    fb_run_request asked;
+    fb_composition composition;
+    fb_graph_input source, result;
+    fb_run run;
+    fb_buffer request, report;
+    fb_store_pass *passes;
+} optimization;
+
+/* The graph that is given, or the one whose id is. */
+static bool find_source(const fb_request *request, fb_response *response, optimization *work) {
+    const fb_run_request *asked = &work->asked;
+    if (asked->body.graph)
+        return fb_graph_input_read(request, response, asked->body.graph, asked->body.graph_size, asked->graph_pointer,
+                                   &work->source);
+    fb_error error = {0};
+    fb_status status = fb_load_graph(request->context, asked->graph_id, &work->source.shared, &error);
+    if (status) fb_respond_error_at(response, error.status == FB_NOT_FOUND ? "/graph" : "", &error);
+    return !status;
+}
+
+static fb_status check_members(const fb_run_request *asked, fb_error *error) {
+    if (!asked->body.graph && !asked->graph_id)
+        return fb_fail(error, FB_INVALID, "missing-member", "/graph", "the request needs a graph: a document or an id");
+    if (asked->passes) return FB_OK;
+    if (asked->body.is_document)
+        return fb_fail(error, FB_INVALID, "no-passes", "?pass=", "which passes? Name them in the query: ?pass=MergeLinears");
+    return fb_fail(error, FB_INVALID, "missing-member", "/passes", "the request needs a list of passes");
+}
+
+static fb_status list_passes(optimization *work, fb_error *error) {
+    work->passes = calloc(work->run.count + 1, sizeof *work->passes);
+    if (!work->passes) return fb_fail_memory(error);
+    for (size_t i = 0; i < work->run.count; i++) {
+        const fb_pass_report *report = &work->run.passes[i];
+        work->passes[i] = (fb_store_pass){.name = report->pass->name,
+                                          .version = (uint32_t)report->pass->version,
+                                          .signature = report->signature,
+                                          .applied = (uint32_t)report->applied,
+                                          .refused = (uint32_t)report->refused_count};
+    }
+    return FB_OK;
+}
+
+static fb_status run_passes(fb_app *app, optimization *work, fb_error *error) {
+    fb_status status = fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &work->run, error);
+    if (status) return status;
+    fb_pass_counts_add(app->counts, &work->run);
+    fb_graph *result = work->run.result;
+    work->run.result = NULL;
+    status = fb_graph_input_take(result, &work->result, error);
+    if (!status) status = list_passes(work, error);
+    fb_run_report(&work->run, &work->report);
+    fb_composition_write(&work->composition, &work->request);
+    if (!status && (!fb_buffer_text(&work->report) || !fb_buffer_text(&work->request))) status = fb_fail_memory(error);
+    return status;
+}
+
+static void answer(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
+    const fb_composition *composition = &work->composition;
+    fb_new_run made = {.source = &work->source, .result = &work->result};
+    made.run = (fb_store_run){.kind = "optimize",
+                              .source = work->source.shared->id,
+                              .result = work->result.shared->id,
+                              .signature = composition->signature,
+                              .is_reversible = composition->reversible,
+                              .preserves_computation = composition->preserves_computation,
+                              .lint = work->asked.lint == FB_LINT_NONE ? "skipped" : "passed",
+                              .note = work->asked.note,
+                              .request = work->request.data,
+                              .report = work->report.data,
+                              .passes = work->passes,
+                              .pass_count = work->run.count,
+                              .labels = work->asked.labels,
+                              .label_count = work->asked.label_count};
+    fb_respond_new_run(request, response, &work->asked, &made, repeat);
+}
+
+static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
+    fb_error error = {0};
+    fb_status status = fb_run_request_read(request, FB_TAKES_GRAPH | FB_TAKES_LINT, &work->asked, &error);
+    if (!status) status = check_members(&work->asked, &error);
+    if (!status) status = fb_composition_read(work->asked.passes, work->asked.passes_pointer, &work->composition, &error);
+    if (status) {
+        fb_respond_request_error(response, &error);
+        return;
+    }
+    if (!find_source(request, response, work)) return;
+    status = run_passes(request->context, work, &error);
+    if (status) fb_respond_error(response, &error);
+    else answer(request, response, work, repeat);
+}
+
+void fb_post_optimize(const fb_request *request, fb_response *response) {
+    fb_repeat repeat;
+    if (!fb_repeat_begin(request, response, &repeat)) return;
+    optimization work = {0};
+    optimize(request, response, &work, &repeat);
+    fb_repeat_end(&repeat);
+    free(work.passes);
+    fb_buffer_free(&work.report);
+    fb_buffer_free(&work.request);
+    fb_run_free(&work.run);
+    fb_graph_input_free(&work.result);
+    fb_graph_input_free(&work.source);
+    fb_composition_free(&work.composition);
+    fb_run_request_free(&work.asked);
+}

@@ -1,0 +1,48 @@
+/* GET /v1/passes and /v1/passes/{name}. */
+#include <string.h>
+
+#include "core/compose/signature.h"
+#include "core/passes/pass.h"
+#include "server/routes/json_members.h"
+#include "server/routes/routes.h"
+
+static void write_pass(const fb_pass *pass, fb_buffer *out) {
+    fb_signature signature;
+    out->failed |= !fb_pass_signature(pass->name, pass->version, "{}", signature);
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "name", pass->name);
+    fb_put_int(out, "version", pass->version);
+    fb_put_text(out, "summary", pass->summary);
+    fb_put_name(out, "parameters");
+    fb_buffer_string(out, pass->parameters);
+    fb_put_bool(out, "reversible", pass->reversible);
+    fb_put_bool(out, "preserves_computation", pass->preserves_computation);
+    fb_put_text(out, "exactness", fb_exactness_name(pass->exactness));
+    fb_put_text(out, "signature", out->failed ? "" : signature);
+    fb_buffer_char(out, '}');
+}
+
+void fb_get_passes(const fb_request *request, fb_response *response) {
+    (void)request;
+    fb_buffer answer = {0};
+    fb_buffer_string(&answer, "{\"items\":[");
+    for (size_t i = 0; fb_pass_at(i); i++) {
+        const fb_pass *pass = fb_pass_at(i);
+        if (pass == fb_pass_find(pass->name)) write_pass(pass, &answer); /* the newest version */
+    }
+    fb_buffer_string(&answer, "]}");
+    fb_respond_json_buffer_take(response, 200, &answer);
+}
+
+void fb_get_pass(const fb_request *request, fb_response *response) {
+    const char *name = fb_request_param(request, "name");
+    const fb_pass *pass = fb_pass_find(name);
+    if (!pass) {
+        fb_respond_problem(response, 404, "unknown-pass", "there is no pass named \"%.80s\"; GET /v1/passes lists them", name);
+        return;
+    }
+    fb_buffer answer = {0};
+    write_pass(pass, &answer);
+    fb_respond_json_buffer_take(response, 200, &answer);
+}

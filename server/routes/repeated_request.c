@@ -1,0 +1,102 @@
+#include "server/routes/repeated_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/routes/run_answer.h"
+
+#define KEY_MAX 255 /* characters */
+
+static bool is_key(const char *key) {
+    size_t length = strlen(key);
+    if (!length || length > KEY_MAX) return false;
+    while (*key > 0x20 && *key < 0x7f) key++;
+    return !*key;
+}
+
+/* Of everything that the answer depends on: query, type and body; the path is the scope. */
+static bool digest_request(const fb_request *request, char digest[FB_ID_LENGTH + 1]) {
+    char body[FB_ID_LENGTH + 1];
+    if (!fb_sha256_id(request->body, request->body_size, body)) return false;
+    fb_buffer text = {0};
+    fb_buffer_string(&text, body);
+    for (size_t i = 0; i < fb_request_query_count(request); i++) {
+        const char *name = fb_request_query_name(request, i), *value = fb_request_query_value(request, i);
+        fb_buffer_json_string(&text, name, strlen(name));
+        fb_buffer_json_string(&text, value, strlen(value));
+    }
+    bool ok = !text.failed && fb_sha256_id(text.data, text.size, digest);
+    fb_buffer_free(&text);
+    return ok;
+}
+
+static void answer_again(const fb_request *request, fb_response *response, const fb_store_answer *answer) {
+    static const char runs[] = "/v1/runs/";
+    if (answer->location && strncmp(answer->location, runs, strlen(runs)) == 0) {
+        fb_respond_stored_run(request, response, answer->status, answer->location + strlen(runs), answer->body);
+    } else {
+        fb_respond_copy(response, answer->status, "application/json", answer->body, answer->body_size);
+        if (answer->location) fb_response_header(response, "Location", answer->location);
+    }
+    fb_response_header(response, "Idempotency-Replayed", "true");
+}
+
+static void respond_repeat(const fb_request *request, fb_response *response, fb_store_repeat what,
+                           const fb_store_answer *answer) {
+    if (what == FB_REPEATED) {
+        answer_again(request, response, answer);
+    } else if (what == FB_STILL_RUNNING) {
+        fb_respond_problem(response, 409, "request-in-progress", "the first request with this Idempotency-Key still runs");
+        fb_response_header(response, "Retry-After", "1");
+    } else {
+        fb_respond_problem(response, 422, "idempotency-key-reused",
+                           "this Idempotency-Key belongs to a request with another body or query");
+    }
+}
+
+bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat *repeat) {
+    *repeat = (fb_repeat){.app = request->context};
+    const char *key = fb_request_header(request, "Idempotency-Key");
+    if (!key) return true;
+    if (!is_key(key)) {
+        fb_respond_problem(response, 400, "bad-idempotency-key", "an Idempotency-Key has 1 to %d visible ASCII characters",
+                           KEY_MAX);
+        return false;
+    }
+    fb_error error = {0};
+    fb_store_repeat what = FB_FIRST_REQUEST;
+    fb_store_answer answer = {0};
+    fb_buffer scope = {0};
+    fb_buffer_printf(&scope, "%s %s", request->method, request->path);
+    repeat->scope = fb_buffer_take(&scope, NULL);
+    fb_status status = repeat->scope && digest_request(request, repeat->digest) ? FB_OK : fb_fail_memory(&error);
+    if (!status)
+        status = fb_store_begin_request(repeat->app->store, repeat->scope, key, repeat->digest, &what, &answer, &error);
+    if (!status && what == FB_FIRST_REQUEST) {
+        repeat->key = key;
+        return true;
+    }
+    if (status) fb_respond_error(response, &error);
+    else respond_repeat(request, response, what, &answer);
+    fb_store_answer_free(&answer);
+    free(repeat->scope);
+    return false;
+}
+
+void fb_repeat_end(fb_repeat *repeat) {
+    if (!repeat->key) return;
+    fb_store_end_request(repeat->app->store, repeat->scope, repeat->key);
+    free(repeat->scope);
+}
+
+const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size) {
+    if (!repeat->key) return NULL;
+    repeat->answer = (fb_store_answer){.scope = repeat->scope,
+                                       .key = repeat->key,
+                                       .request_digest = repeat->digest,
+                                       .status = status,
+                                       .location = location,
+                                       .body = body,
+                                       .body_size = size};
+    return &repeat->answer;
+}

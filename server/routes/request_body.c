@@ -1,0 +1,196 @@
+#include "server/routes/request_body.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/graph/scan.h"
+
+#define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is no graph */
+
+static void skip_space(fb_scan *scan) {
+    while (scan->at < scan->end && *scan->at && strchr(" \n\t\r", *scan->at)) scan->at++;
+}
+
+/* The end of the string whose opening quote is at `at`. */
+static const char *string_end(const char *at, const char *end) {
+    for (at++; at < end && *at != '"'; at++) {
+        if (*at == '\\') at++;
+    }
+    return at < end ? at + 1 : end;
+}
+
+/* The end of the object or array that begins at `at`, found by counting brackets: whether it is well formed is for its reader
+ * to say. The end of the text when it is not closed. */
+static const char *container_end(const char *at, const char *end) {
+    size_t depth = 0;
+    while (at < end) {
+        char c = *at;
+        if (c == '"') {
+            at = string_end(at, end);
+            continue;
+        }
+        at++;
+        if (c == '{' || c == '[') depth++;
+        else if ((c == '}' || c == ']') && --depth == 0) break;
+    }
+    return at;
+}
+
+static fb_status scan_failure(const fb_scan *scan, const char *pointer, fb_error *error) {
+    if (scan->status == FB_NO_MEMORY) return fb_fail_memory(error);
+    size_t line, column;
+    fb_scan_position(scan, scan->failed_at, &line, &column);
+    fb_buffer at = {0};
+    fb_buffer_string(&at, pointer);
+    fb_scan_failure_pointer(scan, &at);
+    const char *text = fb_buffer_text(&at);
+    fb_fail(error, scan->status, scan->code, text ? text : pointer, "line %zu, column %zu: %s", line, column, scan->message);
+    fb_buffer_free(&at);
+    return scan->status;
+}
+
+/* ---- members ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct body_reader {
+    fb_scan scan;
+    const char *const *known;
+    fb_request_body body;
+    char name[64], pointer[80]; /* of the member in hand */
+    char first_unknown[80];     /* its pointer */
+    bool has_unknown;
+} body_reader;
+
+static bool is_known(const char *const *known, const char *name) {
+    while (*known && strcmp(*known, name) != 0) known++;
+    return *known != NULL;
+}
+
+static fb_status fail_unknown(const body_reader *reader, fb_error *error) {
+    char list[200] = "";
+    for (const char *const *known = reader->known; *known; known++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", *known);
+    }
+    return fb_fail(error, FB_INVALID, "unknown-member", reader->first_unknown, "this request takes the members %s%s", list,
+                   is_known(reader->known, "graph") ? "; a graph document has a member \"format\"" : "");
+}
+
+static fb_status read_name(body_reader *reader, fb_error *error) {
+    const fb_json *key = fb_scan_key(&reader->scan);
+    if (!key) return scan_failure(&reader->scan, "", error);
+    snprintf(reader->name, sizeof reader->name, "%.*s", (int)key->count, key->text);
+    fb_buffer pointer = {0};
+    fb_buffer_pointer_token(&pointer, key->text, key->count);
+    const char *text = fb_buffer_text(&pointer);
+    snprintf(reader->pointer, sizeof reader->pointer, "%s", text ? text : "");
+    fb_buffer_free(&pointer);
+    return text ? FB_OK : fb_fail_memory(error);
+}
+
+/* Steps over the next value; [*start, *end) is its text. */
+static fb_status skip_value(body_reader *reader, const char **start, const char **end, fb_error *error) {
+    fb_scan *scan = &reader->scan;
+    skip_space(scan);
+    *start = scan->at;
+    bool is_container = scan->at < scan->end && (*scan->at == '{' || *scan->at == '[');
+    if (is_container) scan->at = container_end(scan->at, scan->end);
+    else if (!fb_scan_value(scan)) return scan_failure(scan, reader->pointer, error);
+    *end = scan->at;
+    return FB_OK;
+}
+
+/* A known member: checked as strictly as a document is, then as a tree of jansson's. */
+static fb_status keep_value(body_reader *reader, const char *start, const char *end, fb_error *error) {
+    size_t size = (size_t)(end - start);
+    if (size > MEMBER_MAX) {
+        return fb_fail(error, FB_TOO_LARGE, "member-too-large", reader->pointer, "this member may have %zu bytes, not %zu",
+                       MEMBER_MAX, size);
+    }
+    reader->scan.at = start;
+    if (!fb_scan_value(&reader->scan)) return scan_failure(&reader->scan, reader->pointer, error);
+    json_error_t failure;
+    json_t *value = json_loadb(start, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &failure);
+    if (!value && json_error_code(&failure) != json_error_out_of_memory)
+        return fb_fail(error, FB_SYNTAX, "invalid-json", reader->pointer, "%s", failure.text);
+    return !value || json_object_set_new(reader->body.members, reader->name, value) ? fb_fail_memory(error) : FB_OK;
+}
+
+static fb_status read_member(body_reader *reader, fb_error *error) {
+    fb_request_body *body = &reader->body;
+    fb_status status = read_name(reader, error);
+    if (status) return status;
+    bool is_graph = strcmp(reader->name, "graph") == 0, is_wanted = is_known(reader->known, reader->name);
+    if (strcmp(reader->name, "format") == 0) {
+        body->is_document = true;
+        return FB_OK;
+    }
+    if (json_object_get(body->members, reader->name) || (is_graph && body->graph))
+        return fb_fail(error, FB_SYNTAX, "duplicate-member", reader->pointer, "the member is there twice");
+    const char *start = NULL, *end = NULL;
+    status = skip_value(reader, &start, &end, error);
+    if (status) return status;
+    if (is_wanted && is_graph && *start == '{') {
+        body->graph = start;
+        body->graph_size = (size_t)(end - start);
+        return FB_OK;
+    }
+    if (is_wanted) return keep_value(reader, start, end, error);
+    if (!reader->has_unknown) memcpy(reader->first_unknown, reader->pointer, sizeof reader->first_unknown);
+    reader->has_unknown = true; /* unless "format" follows, and it is a document's */
+    return FB_OK;
+}
+
+static fb_status read_members(body_reader *reader, fb_error *error) {
+    fb_scan *scan = &reader->scan;
+    skip_space(scan);
+    if (scan->at == scan->end) return FB_OK;
+    if (!fb_scan_enter(scan, '{')) {
+        if (!fb_scan_value(scan) || !fb_scan_end(scan)) return scan_failure(scan, "", error);
+        return fb_fail(error, FB_INVALID, "wrong-type", "", "the body must be an object");
+    }
+    for (size_t index = SIZE_MAX; fb_scan_more(scan, '}', &index);) {
+        fb_status status = read_member(reader, error);
+        if (status) return status;
+        if (reader->body.is_document) return FB_OK;
+    }
+    if (scan->status || !fb_scan_end(scan)) return scan_failure(scan, "", error);
+    return reader->has_unknown ? fail_unknown(reader, error) : FB_OK;
+}
+
+fb_status fb_request_body_read(const char *bytes, size_t size, const char *const *known, size_t max_nesting,
+                               fb_request_body *out, fb_error *error) {
+    if (size > FB_SCAN_MAX_BYTES) return fb_fail(error, FB_TOO_LARGE, "body-too-large", "", "the body is larger than 4 GiB");
+    body_reader reader = {.known = known, .body = {.members = json_object()}};
+    fb_scan_init(&reader.scan, bytes, size, max_nesting);
+    fb_status status = reader.body.members ? read_members(&reader, error) : fb_fail_memory(error);
+    fb_scan_free(&reader.scan);
+    if (!status && reader.body.is_document) {
+        json_object_clear(reader.body.members);
+        reader.body.graph = bytes;
+        reader.body.graph_size = size;
+    }
+    if (status) fb_request_body_free(&reader.body);
+    else *out = reader.body;
+    return status;
+}
+
+void fb_request_body_free(fb_request_body *body) {
+    json_decref(body->members);
+    *body = (fb_request_body){0};
+}
+
+bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, size_t index, const char *text, size_t text_size),
+                  void *context) {
+    fb_scan scan;
+    fb_scan_init(&scan, array, size, SIZE_MAX);
+    bool goes_on = fb_scan_enter(&scan, '[');
+    for (size_t index = SIZE_MAX; goes_on && fb_scan_more(&scan, ']', &index);) {
+        skip_space(&scan);
+        const char *start = scan.at;
+        scan.at = container_end(start, scan.end);
+        goes_on = item(context, index, start, (size_t)(scan.at - start));
+    }
+    goes_on &= scan.status == FB_OK;
+    fb_scan_free(&scan);
+    return goes_on;
+}

@@ -1,0 +1,29 @@
+/* The outermost object of a request's body, cut into its members without making a tree of a graph that is among them. */
+#ifndef FB_ROUTES_REQUEST_BODY_H
+#define FB_ROUTES_REQUEST_BODY_H
+
+#include <jansson.h>
+
+#include "core/base/error.h"
+
+typedef struct fb_request_body {
+    bool is_document;  /* the whole body is a graph document: it has a member "format" */
+    const char *graph; /* the text of the document: the body, or its member "graph" where that is an object; else NULL */
+    size_t graph_size;
+    json_t *members; /* the others, and a "graph" that is no object; empty for a document */
+} fb_request_body;
+
+/* Reads `size` bytes, perhaps none (then there are no members). The document itself is not checked, everything else is, as
+ * strictly as documents are. FB_SYNTAX; FB_INVALID wrong-type (no object), nesting-too-deep, unknown-member (not one of the
+ * NULL- terminated `known`); FB_TOO_LARGE member-too-large. `out` is written on success only; free it with
+ * fb_request_body_free. */
+fb_status fb_request_body_read(const char *bytes, size_t size, const char *const *known, size_t max_nesting,
+                               fb_request_body *out, fb_error *error);
+void fb_request_body_free(fb_request_body *body);
+
+/* Calls item(context, index, text, size) for each item, an object, of a JSON array that this program wrote itself. False when
+ * item returned false (and then it stops), or when memory is out. */
+bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, size_t index, const char *text, size_t text_size),
+                  void *context);
+
+#endif

@@ -1,0 +1,55 @@
+#include "server/routes/routes.h"
+
+#include "server/routes/run_request.h"
+
+const fb_route fb_routes[] = {
+    {.method = "GET", .pattern = "/", .handler = fb_get_index, .query = "", .is_inline = true},
+    {.method = "GET",
+     .pattern = "/openapi.yaml",
+     .handler = fb_get_openapi,
+     .query = "",
+     .produces = "application/yaml",
+     .is_inline = true},
+    {.method = "GET", .pattern = "/livez", .handler = fb_get_live, .is_inline = true},
+    {.method = "GET", .pattern = "/readyz", .handler = fb_get_ready},
+    {.method = "GET", .pattern = "/metrics", .handler = fb_get_metrics, .produces = "text/plain"},
+
+    {.method = "GET", .pattern = "/v1/passes", .handler = fb_get_passes, .query = ""},
+    {.method = "GET", .pattern = "/v1/passes/{name}", .handler = fb_get_pass, .query = ""},
+
+    {.method = "POST", .pattern = "/v1/graphs", .handler = fb_post_graph, .body = FB_BODY_REQUIRED, .query = ""},
+    {.method = "GET", .pattern = "/v1/graphs", .handler = fb_get_graphs, .query = "structure,name,limit,page_token"},
+    {.method = "GET", .pattern = "/v1/graphs/{id}", .handler = fb_get_graph, .query = ""},
+    {.method = "DELETE", .pattern = "/v1/graphs/{id}", .handler = fb_delete_graph, .query = ""},
+    {.method = "GET", .pattern = "/v1/graphs/{id}/code", .handler = fb_get_code, .query = "", .produces = "text/x-python"},
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/nodes",
+     .handler = fb_get_nodes,
+     .query = "signature,pass,op,target,limit,page_token"},
+    {.method = "GET", .pattern = "/v1/graphs/{id}/lineage", .handler = fb_get_lineage, .query = "limit"},
+
+    {.method = "POST",
+     .pattern = "/v1/optimize",
+     .handler = fb_post_optimize,
+     .body = FB_BODY_REQUIRED,
+     .query = FB_OPTIMIZE_QUERY},
+    {.method = "POST", .pattern = "/v1/reverse", .handler = fb_post_reverse, .body = FB_BODY_REQUIRED, .query = FB_RUN_QUERY},
+
+    {.method = "GET",
+     .pattern = "/v1/runs",
+     .handler = fb_get_runs,
+     .query = "source,result,of_run,kind,pass,signature,label,limit,page_token"},
+    {.method = "GET", .pattern = "/v1/runs/{run}", .handler = fb_get_run, .query = ""},
+    {.method = "POST",
+     .pattern = "/v1/runs/{run}/reverse",
+     .handler = fb_post_reverse_run,
+     .body = FB_BODY_OPTIONAL,
+     .query = FB_RUN_QUERY},
+    {.method = "POST",
+     .pattern = "/v1/runs/{run}/rollback",
+     .handler = fb_post_rollback_run,
+     .body = FB_BODY_OPTIONAL,
+     .query = FB_RUN_QUERY},
+};
+
+const size_t fb_route_count = sizeof fb_routes / sizeof *fb_routes;

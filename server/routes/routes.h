@@ -1,0 +1,20 @@
+/* Every route of the service. */
+#ifndef FB_ROUTES_ROUTES_H
+#define FB_ROUTES_ROUTES_H
+
+#include "server/http/http.h"
+
+/* The table, for fb_http_start; the context of its handlers is a fb_app. */
+extern const fb_route fb_routes[];
+extern const size_t fb_route_count;
+
+fb_handler fb_get_index, fb_get_openapi;                                             /* index.c */
+fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                                /* health.c */
+fb_handler fb_get_passes, fb_get_pass;                                               /* passes.c */
+fb_handler fb_post_graph, fb_get_graphs, fb_get_graph, fb_delete_graph, fb_get_code; /* graphs.c */
+fb_handler fb_get_nodes;                                                             /* nodes.c */
+fb_handler fb_get_lineage, fb_get_runs, fb_get_run;                                  /* runs.c */
+fb_handler fb_post_optimize;                                                         /* optimize.c */
+fb_handler fb_post_reverse_run, fb_post_rollback_run, fb_post_reverse;               /* reverse.c */
+
+#endif

@@ -1,0 +1,33 @@
+/* A run as JSON, and how a new one is stored and answered. */
+#ifndef FB_ROUTES_RUN_ANSWER_H
+#define FB_ROUTES_RUN_ANSWER_H
+
+#include "server/routes/graph_input.h"
+#include "server/routes/repeated_request.h"
+#include "server/routes/run_request.h"
+
+/* What an answer may include besides the run. */
+typedef struct fb_run_extras {
+    const char *document; /* the result's canonical bytes, or NULL */
+    size_t size;
+    const fb_graph *code_of; /* the result, or NULL */
+} fb_run_extras;
+
+/* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.
+ * `extras` may be NULL. */
+void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffer *out);
+
+/* A run that has been done but not stored: everything in `run` but id and time is filled in. */
+typedef struct fb_new_run {
+    fb_store_run run;
+    const fb_graph_input *source, *result; /* those with a document are stored, too */
+} fb_new_run;
+
+/* Stores the run (unless it is a dry one) with its graphs and the answer, and responds. */
+void fb_respond_new_run(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_new_run *made,
+                        fb_repeat *repeat);
+
+/* Responds with a stored run; `included` names what else goes along: "graph", "code", both or "". */
+void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, const char *included);
+
+#endif

@@ -1,0 +1,246 @@
+#include "server/routes/run_request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NOTE_MAX 10000 /* characters */
+#define LABELS_MAX 64
+#define LABEL_KEY_MAX 256    /* bytes */
+#define LABEL_VALUE_MAX 1024 /* bytes */
+
+void fb_respond_request_error(fb_response *response, const fb_error *error) {
+    if (error->pointer[0] != '?') {
+        fb_respond_error(response, error);
+        return;
+    }
+    fb_error without = *error;
+    without.pointer[0] = '\0';
+    fb_respond_error(response, &without);
+    const char *name = error->pointer + 1;
+    fb_problem_member_take(response, "parameter", json_stringn(name, strcspn(name, "=")));
+}
+
+/* ---- the query in the form of a body ------------------------------------------------------------------------------------ */
+
+static bool is_position(const char *text) {
+    size_t length = strlen(text);
+    return length > 0 && length < 10 && strspn(text, "0123456789") == length;
+}
+
+static bool append_text(json_t *object, const char *name, json_t *value) {
+    json_t *list = json_object_get(object, name);
+    if (!list) {
+        list = json_array();
+        if (json_object_set_new(object, name, list)) list = NULL;
+    }
+    bool ok = list && value && !json_array_append(list, value);
+    json_decref(value);
+    return ok;
+}
+
+static json_t *query_object(json_t *query, const char *name) {
+    json_t *object = json_object_get(query, name);
+    if (object) return object;
+    object = json_object();
+    return json_object_set_new(query, name, object) ? NULL : object;
+}
+
+static fb_status read_label(json_t *query, const char *text, fb_error *error) {
+    const char *equals = strchr(text, '=');
+    if (!equals)
+        return fb_fail(error, FB_INVALID, "bad-label", "?label=", "a label is written label=key=value, not \"%.80s\"", text);
+    json_t *labels = query_object(query, "labels");
+    char *key = strndup(text, (size_t)(equals - text));
+    bool is_there = key && json_object_get(labels, key);
+    bool ok = is_there || (key && !json_object_set_new(labels, key, json_string(equals + 1)));
+    free(key);
+    if (is_there) return fb_fail(error, FB_INVALID, "bad-label", "?label=", "a label is given twice: \"%.80s\"", text);
+    return ok ? FB_OK : fb_fail_memory(error);
+}
+
+static fb_status read_flag(json_t *options, const char *text, fb_error *error) {
+    bool is_true = !*text || !strcmp(text, "true") || !strcmp(text, "1");
+    if (!is_true && strcmp(text, "false") && strcmp(text, "0"))
+        return fb_fail(error, FB_INVALID, "wrong-type", "?dry_run=", "dry_run is true or false, not \"%.80s\"", text);
+    return json_object_set_new(options, "dry_run", json_boolean(is_true)) ? fb_fail_memory(error) : FB_OK;
+}
+
+static fb_status read_parameter(json_t *query, const char *name, const char *value, fb_error *error) {
+    bool ok = true;
+    if (!strcmp(name, "pass"))
+        ok = append_text(query, "passes", is_position(value) ? json_integer(atoll(value)) : json_string(value));
+    else if (!strcmp(name, "label")) return read_label(query, value, error);
+    else if (!strcmp(name, "note")) ok = !json_object_set_new(query, "note", json_string(value));
+    else if (!strcmp(name, "dry_run")) return read_flag(query_object(query, "options"), value, error);
+    else if (!strcmp(name, "lint")) ok = !json_object_set_new(query_object(query, "options"), "lint", json_string(value));
+    else if (!strcmp(name, "include")) ok = append_text(query_object(query, "options"), "include", json_string(value));
+    return ok ? FB_OK : fb_fail_memory(error);
+}
+
+static fb_status read_query(const fb_request *request, fb_run_request *out, fb_error *error) {
+    out->query = json_object();
+    if (!out->query) return fb_fail_memory(error);
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < fb_request_query_count(request) && !status; i++)
+        status = read_parameter(out->query, fb_request_query_name(request, i), fb_request_query_value(request, i), error);
+    return status;
+}
+
+/* ---- members and options ------------------------------------------------------------------------------------------------ */
+
+static fb_status wrong_type(const char *pointer, const char *what, fb_error *error) {
+    return fb_fail(error, FB_INVALID, "wrong-type", pointer, "%s", what);
+}
+
+static fb_status unknown_value(const char *pointer, const json_t *value, const char *known, fb_error *error) {
+    return fb_fail(error, FB_INVALID, "unknown-option-value", pointer, "\"%.80s\" is not one of %s", json_string_value(value),
+                   known);
+}
+
+static fb_status read_include(const json_t *value, const char *pointer, bool is_query, fb_run_request *out, fb_error *error) {
+    if (!json_is_array(value)) return wrong_type(pointer, "include is an array of strings", error);
+    size_t index;
+    json_t *entry;
+    json_array_foreach((json_t *)(uintptr_t)value, index, entry) {
+        char at[64];
+        snprintf(at, sizeof at, is_query ? "%s" : "%s/%zu", pointer, index);
+        if (!json_is_string(entry)) return wrong_type(at, "include is an array of strings", error);
+        if (!strcmp(json_string_value(entry), "graph")) out->includes_graph = true;
+        else if (!strcmp(json_string_value(entry), "code")) out->includes_code = true;
+        else return unknown_value(at, entry, "graph, code", error);
+    }
+    return FB_OK;
+}
+
+static fb_status read_lint(const json_t *value, const char *pointer, fb_run_request *out, fb_error *error) {
+    static const char *const names[] = {[FB_LINT_END] = "end", [FB_LINT_EACH] = "each", [FB_LINT_NONE] = "none"};
+    if (!json_is_string(value)) return wrong_type(pointer, "lint is a string: end, each or none", error);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(json_string_value(value), names[i]) != 0) continue;
+        out->lint = (fb_lint)i;
+        return FB_OK;
+    }
+    return unknown_value(pointer, value, "end, each, none", error);
+}
+
+static fb_status read_options(const json_t *options, bool is_query, unsigned takes, fb_run_request *out, fb_error *error) {
+    if (!json_is_object(options)) return wrong_type("/options", "options is an object", error);
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)options, name, value) {
+        char pointer[96];
+        snprintf(pointer, sizeof pointer, is_query ? "?%.64s=" : "/options/%.64s", name);
+        fb_status status = FB_OK;
+        if (!strcmp(name, "include")) status = read_include(value, pointer, is_query, out, error);
+        else if (!strcmp(name, "lint") && takes & FB_TAKES_LINT) status = read_lint(value, pointer, out, error);
+        else if (!strcmp(name, "dry_run") && json_is_boolean(value)) out->dry_run = json_is_true(value);
+        else if (!strcmp(name, "dry_run")) status = wrong_type(pointer, "dry_run is true or false", error);
+        else
+            status = fb_fail(error, FB_INVALID, "unknown-option", pointer, "the options here are include, dry_run%s",
+                             takes & FB_TAKES_LINT ? ", lint" : "");
+        if (status) return status;
+    }
+    return FB_OK;
+}
+
+static size_t count_characters(const char *text) {
+    size_t count = 0;
+    for (; *text; text++) count += ((unsigned char)*text & 0xC0U) != 0x80U;
+    return count;
+}
+
+static fb_status read_note(const json_t *note, bool is_query, fb_run_request *out, fb_error *error) {
+    const char *pointer = is_query ? "?note=" : "/note";
+    if (!json_is_string(note)) return wrong_type(pointer, "note is a string", error);
+    out->note = json_string_value(note);
+    if (count_characters(out->note) <= NOTE_MAX) return FB_OK;
+    return fb_fail(error, FB_INVALID, "note-too-long", pointer, "a note has %d characters at most", NOTE_MAX);
+}
+
+static fb_status read_labels(const json_t *labels, bool is_query, fb_run_request *out, fb_error *error) {
+    const char *pointer = is_query ? "?label=" : "/labels";
+    if (!json_is_object(labels)) return wrong_type(pointer, "labels is an object whose members are strings", error);
+    if (json_object_size(labels) > LABELS_MAX)
+        return fb_fail(error, FB_INVALID, "too-many-labels", pointer, "a run has %d labels at most", LABELS_MAX);
+    out->labels = calloc(json_object_size(labels) + 1, sizeof *out->labels);
+    if (!out->labels) return fb_fail_memory(error);
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)labels, key, value) {
+        fb_buffer at = {0};
+        fb_buffer_string(&at, pointer);
+        if (!is_query) fb_buffer_pointer_token(&at, key, strlen(key));
+        const char *text = fb_buffer_text(&at);
+        fb_status status = text ? FB_OK : fb_fail_memory(error);
+        if (!status && !json_is_string(value)) status = wrong_type(text, "a label is a string", error);
+        else if (!status && (!*key || strlen(key) > LABEL_KEY_MAX || json_string_length(value) > LABEL_VALUE_MAX))
+            status = fb_fail(error, FB_INVALID, "bad-label", text, "a label's name has 1 to %d bytes, its text up to %d",
+                             LABEL_KEY_MAX, LABEL_VALUE_MAX);
+        fb_buffer_free(&at);
+        if (status) return status;
+        out->labels[out->label_count++] = (fb_store_label){.key = key, .value = json_string_value(value)};
+    }
+    return FB_OK;
+}
+
+static fb_status read_members(const json_t *members, bool is_query, unsigned takes, fb_run_request *out, fb_error *error) {
+    const json_t *passes = json_object_get(members, "passes"), *options = json_object_get(members, "options");
+    const json_t *note = json_object_get(members, "note"), *labels = json_object_get(members, "labels");
+    fb_status status = FB_OK;
+    if (passes) {
+        out->passes = passes;
+        out->passes_pointer = is_query ? "?pass=" : "/passes";
+    }
+    if (options) status = read_options(options, is_query, takes, out, error);
+    if (!status && note) status = read_note(note, is_query, out, error);
+    if (!status && labels) status = read_labels(labels, is_query, out, error);
+    return status;
+}
+
+/* What stands in the body may not stand in the query too. */
+static fb_status refuse_twice(const fb_run_request *run_request, fb_error *error) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(run_request->query, name, value) {
+        if (!json_object_get(run_request->body.members, name)) continue;
+        char pointer[32];
+        snprintf(pointer, sizeof pointer, "/%s", name);
+        return fb_fail(error, FB_INVALID, "given-twice", pointer, "this is in the body and in the query as well");
+    }
+    return FB_OK;
+}
+
+static fb_status find_graph(unsigned takes, fb_run_request *out, fb_error *error) {
+    const json_t *graph = json_object_get(out->body.members, "graph");
+    out->graph_pointer = out->body.is_document ? "" : "/graph";
+    if (out->body.is_document && !(takes & FB_TAKES_GRAPH))
+        return fb_fail(error, FB_INVALID, "unexpected-graph", "", "this request takes no graph");
+    if (graph && !json_is_string(graph))
+        return wrong_type("/graph", "graph is a document (an object) or the id of one (a string)", error);
+    out->graph_id = json_string_value(graph);
+    return FB_OK;
+}
+
+fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error) {
+    static const char *const with_graph[] = {"graph", "passes", "options", "note", "labels", NULL};
+    const fb_app *app = request->context;
+    size_t nesting = app->limits.max_nesting ? app->limits.max_nesting + 1 : 65; /* the document is one level down */
+    fb_run_request read = {.passes_pointer = "/passes"};
+    fb_status status = fb_request_body_read(request->body, request->body_size, with_graph + !(takes & FB_TAKES_GRAPH), nesting,
+                                            &read.body, error);
+    if (!status) status = find_graph(takes, &read, error);
+    if (!status) status = read_query(request, &read, error);
+    if (!status) status = refuse_twice(&read, error);
+    if (!status) status = read_members(read.query, true, takes, &read, error);
+    if (!status) status = read_members(read.body.members, false, takes, &read, error);
+    if (status) fb_run_request_free(&read);
+    else *out = read;
+    return status;
+}
+
+void fb_run_request_free(fb_run_request *run_request) {
+    fb_request_body_free(&run_request->body);
+    json_decref(run_request->query);
+    free(run_request->labels);
+    *run_request = (fb_run_request){0};
+}

@@ -1,0 +1,42 @@
+/* What POST …/optimize, …/reverse and …/rollback are asked for, from a JSON body, or from the query when the body is a bare
+ * graph document or missing. */
+#ifndef FB_ROUTES_RUN_REQUEST_H
+#define FB_ROUTES_RUN_REQUEST_H
+
+#include "core/compose/run.h"
+#include "server/app.h"
+#include "server/http/http.h"
+#include "server/routes/request_body.h"
+
+/* The query parameters: `query` of the routes. */
+#define FB_RUN_QUERY "pass,include,dry_run,note,label"
+#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint"
+
+typedef enum fb_run_members {
+    FB_TAKES_GRAPH = 1, /* a member "graph", or a bare document */
+    FB_TAKES_LINT = 2,
+} fb_run_members;
+
+typedef struct fb_run_request {
+    fb_request_body body;
+    const char *graph_id;       /* when "graph" is one; else see body.graph */
+    const char *graph_pointer;  /* "" for a bare document, else "/graph" */
+    const json_t *passes;       /* not checked yet; NULL when there are none */
+    const char *passes_pointer; /* "/passes", or "?pass=" for the query: see fb_respond_request_error */
+    fb_lint lint;
+    bool dry_run, includes_graph, includes_code;
+    const char *note;
+    fb_store_label *labels;
+    size_t label_count;
+    json_t *query; /* what stood in the query, in the form of a body */
+} fb_run_request;
+
+/* Errors: those of fb_request_body_read, and FB_INVALID wrong-type, unknown-option, unknown-option-value, given-twice,
+ * note-too-long, too-many-labels, bad-label. `out` is written on success only; free it with fb_run_request_free. */
+fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error);
+void fb_run_request_free(fb_run_request *run_request);
+
+/* fb_respond_error, but an error whose pointer is "?pass=/1" names the query parameter. */
+void fb_respond_request_error(fb_response *response, const fb_error *error);
+
+#endif

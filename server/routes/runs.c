@@ -1,0 +1,165 @@
+/* GET /v1/runs, /v1/runs/{run} and /v1/graphs/{id}/lineage. */
+#include <string.h>
+
+#include "core/passes/pass.h"
+#include "server/app.h"
+#include "server/routes/json_members.h"
+#include "server/routes/page.h"
+#include "server/routes/routes.h"
+#include "server/routes/run_answer.h"
+
+#define LABEL_FILTERS_MAX 16
+#define LABEL_KEY_MAX 256
+
+void fb_get_run(const fb_request *request, fb_response *response) {
+    fb_respond_stored_run(request, response, 200, fb_request_param(request, "run"), "");
+}
+
+static void write_runs(const fb_store_runs *runs, fb_buffer *out) {
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < runs->count; i++) {
+        fb_put_comma(out);
+        fb_run_write(&runs->items[i], NULL, out);
+    }
+    fb_buffer_char(out, ']');
+}
+
+/* ---- GET /v1/runs ------------------------------------------------------------------------------------------------------- */
+
+typedef struct label_filter {
+    fb_store_label labels[LABEL_FILTERS_MAX];
+    char keys[LABEL_FILTERS_MAX][LABEL_KEY_MAX + 1];
+    size_t count;
+} label_filter;
+
+static bool refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail) {
+    fb_respond_problem(response, 422, code, "%s", detail);
+    fb_problem_member_take(response, "parameter", json_string(name));
+    return false;
+}
+
+/* label=key=value, or label=key for any value. */
+static bool read_labels(const fb_request *request, fb_response *response, label_filter *filter) {
+    size_t cursor = 0;
+    const char *text;
+    while ((text = fb_request_query_next(request, "label", &cursor))) {
+        size_t length = strcspn(text, "=");
+        if (filter->count == LABEL_FILTERS_MAX)
+            return refuse_parameter(response, "label", "too-many-labels", "a list is filtered by 16 labels at most");
+        if (!length || length > LABEL_KEY_MAX)
+            return refuse_parameter(response, "label", "bad-label", "a label is written label=key=value or label=key");
+        char *key = filter->keys[filter->count];
+        memcpy(key, text, length);
+        key[length] = '\0';
+        filter->labels[filter->count++] = (fb_store_label){.key = key, .value = text[length] ? text + length + 1 : NULL};
+    }
+    return true;
+}
+
+static bool read_filter(const fb_request *request, fb_response *response, fb_store_run_filter *filter, label_filter *labels) {
+    *filter = (fb_store_run_filter){.source = fb_request_query(request, "source"),
+                                    .result = fb_request_query(request, "result"),
+                                    .of_run = fb_request_query(request, "of_run"),
+                                    .kind = fb_request_query(request, "kind"),
+                                    .pass = fb_request_query(request, "pass"),
+                                    .labels = labels->labels};
+    const char *kind = filter->kind;
+    if (kind && strcmp(kind, "optimize") && strcmp(kind, "reverse") && strcmp(kind, "rollback"))
+        return refuse_parameter(response, "kind", "unknown-kind", "kind is one of optimize, reverse, rollback");
+    if (filter->pass && !fb_pass_find(filter->pass))
+        return refuse_parameter(response, "pass", "unknown-pass", "there is no such pass; GET /v1/passes lists them");
+    if (!read_labels(request, response, labels)) return false;
+    filter->label_count = labels->count;
+    return true;
+}
+
+/* A signature is that of one pass, or of a whole composition: they never coincide. */
+static fb_status set_signature(fb_store *store, const char *const *signature, fb_store_run_filter *filter, fb_error *error) {
+    fb_store_runs runs;
+    fb_store_run_filter whole = {.composition = *signature};
+    fb_status status = fb_store_list_runs(store, &whole, &(fb_store_page){.limit = 1}, false, &runs, error);
+    if (status) return status;
+    if (runs.count) {
+        filter->composition = *signature;
+    } else {
+        filter->signatures = signature;
+        filter->signature_count = 1;
+    }
+    fb_store_runs_free(&runs);
+    return FB_OK;
+}
+
+void fb_get_runs(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_page page;
+    fb_store_run_filter filter;
+    label_filter labels = {0};
+    fb_store_runs runs;
+    if (!fb_page_read(request, response, &page) || !read_filter(request, response, &filter, &labels)) return;
+    const char *signature = fb_request_query(request, "signature");
+    fb_status status = signature ? set_signature(app->store, &signature, &filter, &error) : FB_OK;
+    if (!status) status = fb_store_list_runs(app->store, &filter, &page, false, &runs, &error);
+    if (status) {
+        fb_respond_page_error(response, &error);
+        return;
+    }
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_name(&answer, "items");
+    write_runs(&runs, &answer);
+    if (*runs.next_token) fb_put_text(&answer, "next_page_token", runs.next_token);
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, 200, &answer);
+    fb_store_runs_free(&runs);
+}
+
+/* ---- GET /v1/graphs/{id}/lineage ---------------------------------------------------------------------------------------- */
+
+/* The runs, and where the list goes on when it is longer. */
+static fb_status write_list(fb_store *store, const char *name, const char *parameter, const fb_store_run_filter *filter,
+                            const fb_store_page *page, fb_buffer *out, fb_error *error) {
+    fb_store_runs runs;
+    fb_status status = fb_store_list_runs(store, filter, page, false, &runs, error);
+    if (status) return status;
+    fb_put_name(out, name);
+    fb_buffer_char(out, '{');
+    fb_put_name(out, "items");
+    write_runs(&runs, out);
+    if (*runs.next_token) {
+        fb_put_name(out, "next");
+        fb_buffer_printf(out, "\"/v1/runs?%s=%s&limit=%zu&page_token=%s\"", parameter,
+                         filter->source ? filter->source : filter->result, page->limit, runs.next_token);
+    }
+    fb_buffer_char(out, '}');
+    fb_store_runs_free(&runs);
+    return FB_OK;
+}
+
+void fb_get_lineage(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    const char *id = fb_request_param(request, "id");
+    fb_error error = {0};
+    fb_store_page page;
+    fb_store_summary summary;
+    if (!fb_page_read(request, response, &page)) return;
+    fb_status status = fb_store_get_graph(app->store, id, &summary, &error);
+    if (status) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_store_summary_free(&summary);
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "id", id);
+    status = write_list(app->store, "made_by", "result", &(fb_store_run_filter){.result = id}, &page, &answer, &error);
+    if (!status)
+        status = write_list(app->store, "used_by", "source", &(fb_store_run_filter){.source = id}, &page, &answer, &error);
+    fb_buffer_char(&answer, '}');
+    if (!status) {
+        fb_respond_json_buffer_take(response, 200, &answer);
+        return;
+    }
+    fb_respond_error(response, &error);
+    fb_buffer_free(&answer);
+}
