@@ -20,15 +20,16 @@ static const char *unpaired(const fb_matcher *m, const fb_fold_pair *pair) {
     }
     for (fb_node n = fb_first_call(m->usage, pair->first); n.id; n = fb_next_call(m->usage, n)) {
         if (!fb_call_has_only(g, n, "input")) return "unsupported-arguments";
-        bool is_fed = false, has_other_users = false;
+        bool is_fed = false, is_output = false, has_other_users = false;
         for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
             const fb_node_row *user = fb_node_at(g, fb_edge_user(g, e));
-            if (user->opcode == FB_OUTPUT) return "graph-output";
             bool is_second = user->opcode == FB_CALL_MODULE && user->module.id == pair->second.id;
+            is_output |= user->opcode == FB_OUTPUT;
             has_other_users |= !is_second || is_fed;
             is_fed |= is_second;
         }
         if (!is_fed) return "shared-module";
+        if (is_output) return "graph-output";
         if (has_other_users) return "shared-output";
     }
     return NULL;

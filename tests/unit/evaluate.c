@@ -1,0 +1,445 @@
+#include "tests/unit/evaluate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/map.h"
+#include "tests/unit/evaluate_ops.h"
+
+typedef struct machine {
+    const fb_graph *graph;
+    fb_arena arena;
+    uint64_t seed;
+    value *nodes;   /* by id */
+    value *tensors; /* by id; made when first read */
+    bool *is_made;
+    value *inputs; /* of the program that runs now */
+    size_t input_count;
+    size_t unusable;
+    fb_buffer *out;
+} machine;
+
+/* A number from 0.1 to 1.1 that follows from a name and a place. */
+static double number_of(uint64_t seed, const char *name, int64_t index) {
+    uint64_t hash = fb_hash(name, strlen(name), seed + (uint64_t)index * 0x9e3779b97f4a7c15u);
+    hash ^= hash >> 29;
+    hash *= 0xbf58476d1ce4e5b9u;
+    return 0.1 + (double)(hash >> 11) * 0x1p-53;
+}
+
+static value random_tensor(machine *m, const char *name, int rank, const int64_t *sizes, double low) {
+    value result = tensor_value(&m->arena, rank, sizes);
+    int64_t count = result.kind == V_TENSOR ? element_count(&result) : 0;
+    for (int64_t i = 0; i < count; i++) result.data[i] = number_of(m->seed, name, i) + low;
+    return result;
+}
+
+/* ---- tensors and recipes ------------------------------------------------------------------------------------------------- */
+
+static double add(double a, double b) {
+    return a + b;
+}
+static double subtract(double a, double b) {
+    return a - b;
+}
+static double multiply(double a, double b) {
+    return a * b;
+}
+static double divide(double a, double b) {
+    return a / b;
+}
+static double negate(double a) {
+    return -a;
+}
+static double inverse_root(double a) {
+    return 1 / sqrt(a);
+}
+
+static value tensor_of(machine *m, fb_tensor tensor);
+
+static int ints_of(const machine *m, fb_value list, int64_t *out) {
+    int count = 0;
+    while (count < MAX_DIMS && fb_value_is_int(m->graph, fb_value_item(m->graph, list, (size_t)count), &out[count])) count++;
+    return count;
+}
+
+static int64_t int_of(const machine *m, fb_value members, const char *key) {
+    int64_t number = 0;
+    fb_value_is_int(m->graph, fb_map_value(m->graph, members, key), &number);
+    return number;
+}
+
+static value recipe_of(machine *m, fb_value expression) {
+    const fb_graph *g = m->graph;
+    const fb_value_row *row = fb_value_at(g, expression);
+    if (row->kind == FB_TENSOR) return tensor_of(m, row->tensor);
+    const char *op = fb_text(g, row->symbol);
+    fb_value list = row->items[0], members = row->items[1];
+    size_t count = fb_value_at(g, list)->count;
+    value args = tuple_value(&m->arena, count + 2);
+    for (size_t i = 0; i < count; i++) args.items[i] = recipe_of(m, fb_value_item(g, list, i));
+    const value *a = &args.items[0], *b = &args.items[1];
+    int64_t ints[MAX_DIMS];
+    double number = 0;
+    if (strcmp(op, "concat") == 0) return concatenate(&m->arena, args.items, count, int_of(m, members, "axis"));
+    if (strcmp(op, "slice") == 0)
+        return slice_of(a, (int)int_of(m, members, "axis"), int_of(m, members, "start"), int_of(m, members, "stop"), 1);
+    if (strcmp(op, "reshape") == 0) {
+        int rank = ints_of(m, fb_map_value(g, members, "shape"), ints);
+        return reshaped(&m->arena, a, rank, ints);
+    }
+    if (strcmp(op, "permute") == 0) {
+        ints_of(m, fb_map_value(g, members, "dims"), ints);
+        return permuted(a, ints);
+    }
+    if (strcmp(op, "full") == 0) {
+        int rank = ints_of(m, fb_map_value(g, members, "shape"), ints);
+        value result = tensor_value(&m->arena, rank, ints), item;
+        fb_value_is_number(g, fb_map_value(g, members, "value"), &number);
+        item = number_value(number, false);
+        write_into(&result, &item);
+        return result;
+    }
+    if (strcmp(op, "add") == 0) return map_binary(&m->arena, a, b, add);
+    if (strcmp(op, "sub") == 0) return map_binary(&m->arena, a, b, subtract);
+    if (strcmp(op, "mul") == 0) return map_binary(&m->arena, a, b, multiply);
+    if (strcmp(op, "div") == 0) return map_binary(&m->arena, a, b, divide);
+    if (strcmp(op, "neg") == 0) return map_unary(&m->arena, a, negate);
+    if (strcmp(op, "sqrt") == 0) return map_unary(&m->arena, a, sqrt);
+    if (strcmp(op, "rsqrt") == 0) return map_unary(&m->arena, a, inverse_root);
+    if (strcmp(op, "matmul") == 0) return matmul(&m->arena, a, b);
+    fprintf(stderr, "the evaluator knows no recipe %s\n", op);
+    abort();
+}
+
+static value tensor_of(machine *m, fb_tensor tensor) {
+    if (!tensor.id) return (value){.kind = V_NONE};
+    if (m->is_made[tensor.id]) return m->tensors[tensor.id];
+    const fb_tensor_row *row = fb_tensor_at(m->graph, tensor);
+    int64_t sizes[MAX_DIMS];
+    value made;
+    if (row->recipe.id) made = recipe_of(m, row->recipe);
+    else made = random_tensor(m, fb_text(m->graph, row->name), ints_of(m, row->shape, sizes), sizes, 0);
+    m->is_made[tensor.id] = true;
+    return m->tensors[tensor.id] = made;
+}
+
+/* ---- modules ------------------------------------------------------------------------------------------------------------- */
+
+static void run_program(machine *m, fb_program program, value *inputs, size_t count, value *out);
+
+static value parameter(machine *m, fb_module module, const char *name) {
+    return tensor_of(m, fb_module_tensor(m->graph, module, name));
+}
+
+static bool flag(const machine *m, fb_module module, const char *key, bool fallback) {
+    fb_value given = fb_module_config(m->graph, module, key);
+    return given.id ? fb_value_kind(m->graph, given) == FB_TRUE : fallback;
+}
+
+/* An int of the config, or one for each dimension. */
+static void pair_of(const machine *m, fb_module module, const char *key, int64_t fallback, int64_t out[2]) {
+    fb_value given = fb_module_config(m->graph, module, key);
+    out[0] = out[1] = fallback;
+    if (!given.id) return;
+    if (fb_value_is_int(m->graph, given, &out[0])) out[1] = out[0];
+    else ints_of(m, given, out);
+}
+
+static value call_conv(machine *m, fb_module module, const value *x) {
+    convolution options;
+    int64_t groups[2];
+    pair_of(m, module, "stride", 1, options.stride);
+    pair_of(m, module, "padding", 0, options.padding);
+    pair_of(m, module, "dilation", 1, options.dilation);
+    pair_of(m, module, "groups", 1, groups);
+    options.groups = groups[0];
+    value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias");
+    return convolve(&m->arena, x, &weight, &bias, &options);
+}
+
+static void batch_statistics(const value *x, int64_t channel, double *mean, double *var) {
+    int64_t channels = x->sizes[1], inner = 1, count = element_count(x), used = 0;
+    for (int i = 2; i < x->rank; i++) inner *= x->sizes[i];
+    for (int pass = 0; pass < 2; pass++) {
+        double sum = 0;
+        used = 0;
+        for (int64_t i = 0; i < count; i++) {
+            if (i / inner % channels != channel) continue;
+            double number = *element(x, i);
+            sum += pass ? (number - *mean) * (number - *mean) : number;
+            used++;
+        }
+        *(pass ? var : mean) = used ? sum / (double)used : 0;
+    }
+}
+
+static value call_norm(machine *m, fb_module module, const value *x, int rank, int other_rank) {
+    value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias"), unusable = {0};
+    value mean = parameter(m, module, "running_mean"), var = parameter(m, module, "running_var");
+    double eps = 1e-5;
+    fb_value given = fb_module_config(m->graph, module, "eps");
+    if (given.id) fb_value_is_number(m->graph, given, &eps);
+    if (x->kind != V_TENSOR || (x->rank != rank && x->rank != other_rank)) return unusable;
+    const value *vectors[] = {&weight, &bias, &mean, &var};
+    for (int i = 0; i < 4; i++) {
+        if (vectors[i]->kind == V_TENSOR && element_count(vectors[i]) != x->sizes[1]) return unusable;
+    }
+    bool training = fb_module_at(m->graph, module)->training, has_running = mean.kind == V_TENSOR && var.kind == V_TENSOR;
+    value result = copy_of(&m->arena, x);
+    int64_t inner = 1, count = element_count(x);
+    for (int i = 2; i < x->rank; i++) inner *= x->sizes[i];
+    for (int64_t c = 0; c < x->sizes[1]; c++) {
+        double center = 0, spread = 1;
+        if (training || !has_running) batch_statistics(x, c, &center, &spread);
+        else {
+            center = *element(&mean, c);
+            spread = *element(&var, c);
+        }
+        if (training && has_running) {
+            *element(&mean, c) = *element(&mean, c) * 0.9 + 0.1 * center;
+            *element(&var, c) = *element(&var, c) * 0.9 + 0.1 * spread;
+        }
+        double scale = (weight.kind == V_TENSOR ? *element(&weight, c) : 1) / sqrt(spread + eps);
+        double shift = bias.kind == V_TENSOR ? *element(&bias, c) : 0;
+        for (int64_t i = 0; i < count; i++) {
+            if (i / inner % x->sizes[1] == c) result.data[i] = (result.data[i] - center) * scale + shift;
+        }
+    }
+    return result;
+}
+
+static value call_embedding(machine *m, fb_module module, const value *x) {
+    value weight = parameter(m, module, "weight");
+    if (x->kind != V_TENSOR || weight.kind != V_TENSOR || weight.rank != 2 || x->rank + 1 > MAX_DIMS) return (value){0};
+    int64_t sizes[MAX_DIMS], width = weight.sizes[1], count = element_count(x);
+    memcpy(sizes, x->sizes, sizeof sizes);
+    sizes[x->rank] = width;
+    value result = tensor_value(&m->arena, x->rank + 1, sizes);
+    for (int64_t i = 0; i < count * width; i++) {
+        int64_t row = (int64_t)(fabs(*element(x, i / width)) * 7) % weight.sizes[0];
+        result.data[i] = *element(&weight, row * width + i % width);
+    }
+    return result;
+}
+
+/* A module of an unknown type may use everything that it owns, and everything below it. */
+static value call_unknown(machine *m, fb_module module, const call *c) {
+    const fb_graph *g = m->graph;
+    const char *path = fb_text(g, fb_module_at(g, module)->path);
+    size_t length = strlen(path);
+    double sum = 0;
+    for (fb_module at = fb_first_module(g); at.id; at = fb_module_at(g, at)->next) {
+        const fb_module_row *row = fb_module_at(g, at);
+        const char *other = fb_text(g, row->path);
+        if (strncmp(other, path, length) || (other[length] != '.' && other[length] != '\0')) continue;
+        const fb_value_row *parameters = fb_value_at(g, row->parameters);
+        for (uint32_t i = 0; i + 1 < parameters->count; i += 2) {
+            const fb_value_row *entry = fb_value_at(g, parameters->items[i + 1]);
+            value tensor = entry->kind == FB_TENSOR ? tensor_of(m, entry->tensor) : (value){0};
+            int64_t count = tensor.kind == V_TENSOR ? element_count(&tensor) : 0;
+            for (int64_t k = 0; k < count; k++) sum += *element(&tensor, k) * (double)(k + 1);
+        }
+    }
+    return do_anything(c, sum);
+}
+
+static value call_module(machine *m, fb_module module, const call *c) {
+    if (!module.id) return (value){0};
+    const fb_module_row *row = fb_module_at(m->graph, module);
+    const char *type = fb_text(m->graph, row->type);
+    value x = argument(c, 0, "input"), result = {0};
+    if (row->program.id) {
+        run_program(m, row->program, c->args, c->count, &result);
+    } else if (strcmp(type, "torch.nn.Linear") == 0) {
+        value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias");
+        result = linear(&m->arena, &x, &weight, &bias);
+    } else if (strcmp(type, "torch.nn.Conv2d") == 0) {
+        result = call_conv(m, module, &x);
+    } else if (strcmp(type, "torch.nn.BatchNorm2d") == 0) {
+        result = call_norm(m, module, &x, 4, 4);
+    } else if (strcmp(type, "torch.nn.BatchNorm1d") == 0) {
+        result = call_norm(m, module, &x, 2, 3);
+    } else if (strcmp(type, "torch.nn.ReLU") == 0) {
+        result = map_unary(&m->arena, &x, relu_of);
+        if (x.kind == V_TENSOR && flag(m, module, "inplace", false)) {
+            write_into(&x, &result);
+            result = x;
+        }
+    } else if (strcmp(type, "torch.nn.Identity") == 0) {
+        result = x;
+    } else if (strcmp(type, "torch.nn.Embedding") == 0) {
+        result = call_embedding(m, module, &x);
+    } else {
+        result = call_unknown(m, module, c);
+    }
+    return result;
+}
+
+/* ---- nodes --------------------------------------------------------------------------------------------------------------- */
+
+static value value_of(machine *m, fb_value given) {
+    const fb_graph *g = m->graph;
+    const fb_value_row *row = fb_value_at(g, given);
+    value result = {0};
+    switch ((fb_kind)row->kind) {
+    case FB_NODE: return m->nodes[row->node.id];
+    case FB_NONE: return (value){.kind = V_NONE};
+    case FB_FALSE: return (value){.kind = V_BOOL, .is_int = true};
+    case FB_TRUE: return (value){.kind = V_BOOL, .is_int = true, .number = 1};
+    case FB_INT: return number_value((double)row->integer, true);
+    case FB_FLOAT: return number_value(row->real, false);
+    case FB_ELLIPSIS: return (value){.kind = V_ELLIPSIS};
+    case FB_LIST:
+    case FB_TUPLE:
+    case FB_SIZE:
+    case FB_SLICE:
+        result = tuple_value(&m->arena, row->count);
+        if (row->kind == FB_SLICE) result.kind = V_SLICE;
+        for (uint32_t i = 0; i < row->count; i++) result.items[i] = value_of(m, row->items[i]);
+        return result;
+    case FB_STRING:
+    case FB_DTYPE:
+    case FB_DEVICE: return (value){.kind = V_TEXT, .text = fb_value_text(g, given)};
+    default: return result;
+    }
+}
+
+static value make_input(machine *m, const fb_node_row *row) {
+    int64_t sizes[MAX_DIMS];
+    int rank = 0;
+    const char *actual = fb_value_text(m->graph, fb_map_value(m->graph, row->meta_rest, "actual"));
+    if (actual) {
+        char *end = (char *)(uintptr_t)actual + 1;
+        while (*end && *end != ']' && rank < MAX_DIMS) {
+            sizes[rank++] = strtol(end, &end, 10);
+            if (*end == ',') end++;
+        }
+    } else {
+        if (!row->shape.id) return (value){0};
+        rank = (int)fb_value_at(m->graph, row->shape)->count;
+        for (int i = 0; i < rank && i < MAX_DIMS; i++) {
+            if (!fb_value_is_int(m->graph, fb_value_item(m->graph, row->shape, (size_t)i), &sizes[i])) sizes[i] = 2;
+        }
+    }
+    return random_tensor(m, fb_text(m->graph, row->target), rank, sizes, -0.6);
+}
+
+static value read_attribute(machine *m, const fb_node_row *row) {
+    if (!row->module.id || !row->attribute.id) return (value){.kind = V_TEXT, .text = "program"};
+    const char *name = fb_text(m->graph, row->attribute);
+    fb_tensor tensor = fb_module_tensor(m->graph, row->module, name);
+    if (tensor.id) return tensor_of(m, tensor);
+    fb_value plain = fb_map_value(m->graph, fb_module_at(m->graph, row->module)->attributes, name);
+    return plain.id ? value_of(m, plain) : (value){.kind = V_NONE};
+}
+
+static value run_call(machine *m, fb_node node) {
+    const fb_graph *g = m->graph;
+    const fb_node_row *row = fb_node_at(g, node);
+    const fb_value_row *args = fb_value_at(g, row->args), *kwargs = fb_value_at(g, row->kwargs);
+    call c = {.arena = &m->arena, .count = args->count, .named_count = kwargs->count / 2};
+    c.args = take(&m->arena, c.count * sizeof *c.args);
+    c.named = take(&m->arena, c.named_count * sizeof *c.named);
+    c.keywords = take(&m->arena, c.named_count * sizeof *c.keywords);
+    for (size_t i = 0; i < c.count; i++) c.args[i] = value_of(m, args->items[i]);
+    for (size_t i = 0; i < c.named_count; i++) {
+        c.keywords[i] = fb_value_text(g, kwargs->items[2 * i]);
+        c.named[i] = value_of(m, kwargs->items[2 * i + 1]);
+    }
+    if (row->opcode == FB_CALL_MODULE) return call_module(m, row->module, &c);
+    const char *target = fb_text(g, row->target);
+    char *spelled = take(&m->arena, strlen(target) + 2);
+    snprintf(spelled, strlen(target) + 2, "%s%s", row->opcode == FB_CALL_METHOD ? "." : "", target);
+    c.target = spelled;
+    value result;
+    return evaluate_call(&c, &result) ? result : do_anything(&c, 1);
+}
+
+static void run_program(machine *m, fb_program program, value *inputs, size_t count, value *out) {
+    size_t used = 0;
+    for (fb_node n = fb_first_node(m->graph, program); n.id; n = fb_node_at(m->graph, n)->next) {
+        const fb_node_row *row = fb_node_at(m->graph, n);
+        value result = {0};
+        switch ((fb_opcode)row->opcode) {
+        case FB_PLACEHOLDER:
+            result = used < count ? inputs[used] : (value){0};
+            used++;
+            break;
+        case FB_GET_ATTR: result = read_attribute(m, row); break;
+        case FB_OUTPUT: result = value_of(m, fb_value_item(m->graph, row->args, 0)); break;
+        default: result = run_call(m, n);
+        }
+        m->nodes[n.id] = result;
+        m->unusable += result.kind == V_UNUSABLE;
+        if (row->opcode == FB_OUTPUT) *out = result;
+    }
+}
+
+/* ---- results ------------------------------------------------------------------------------------------------------------- */
+
+static void write_number(fb_buffer *out, double number) {
+    fb_buffer_append(out, &number, sizeof number);
+}
+
+static void write_value(fb_buffer *out, const value *v) {
+    write_number(out, (double)v->kind);
+    if (v->kind == V_NUMBER || v->kind == V_BOOL) write_number(out, v->number);
+    if (v->kind == V_TENSOR) {
+        write_number(out, v->rank);
+        for (int i = 0; i < v->rank; i++) write_number(out, (double)v->sizes[i]);
+        int64_t count = element_count(v);
+        for (int64_t i = 0; i < count; i++) write_number(out, *element(v, i));
+    }
+    if (v->kind == V_TUPLE) {
+        write_number(out, (double)v->count);
+        for (size_t i = 0; i < v->count; i++) write_value(out, &v->items[i]);
+    }
+}
+
+void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out) {
+    machine m = {.graph = graph, .seed = seed};
+    m.nodes = take(&m.arena, fb_node_limit(graph) * sizeof *m.nodes);
+    m.tensors = take(&m.arena, fb_tensor_limit(graph) * sizeof *m.tensors);
+    m.is_made = take(&m.arena, fb_tensor_limit(graph) * sizeof *m.is_made);
+    *out = (evaluation){0};
+    size_t count = 0;
+    value inputs = tuple_value(&m.arena, fb_node_count(graph)), result = {0};
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        if (fb_node_at(graph, n)->opcode == FB_PLACEHOLDER) inputs.items[count++] = make_input(&m, fb_node_at(graph, n));
+    }
+    inputs.count = count;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) tensor_of(&m, t);
+    run_program(&m, FB_MAIN_PROGRAM, inputs.items, count, &result);
+    write_value(&out->numbers, &result);
+    write_value(&out->numbers, &inputs);
+    out->unusable = m.unusable;
+    fb_arena_free(&m.arena);
+}
+
+void evaluation_free(evaluation *done) {
+    fb_buffer_free(&done->numbers);
+}
+
+bool evaluations_agree(const evaluation *a, const evaluation *b, double tolerance, fb_buffer *why) {
+    const double *x = (const double *)(const void *)a->numbers.data, *y = (const double *)(const void *)b->numbers.data;
+    size_t count = a->numbers.size / sizeof *x;
+    double largest = 0;
+    if (a->numbers.size != b->numbers.size) {
+        fb_buffer_printf(why, "%zu numbers before, %zu after", count, b->numbers.size / sizeof *y);
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (isfinite(x[i]) && fabs(x[i]) > largest && fabs(x[i]) < 1e6) largest = fabs(x[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        bool is_equal = isfinite(x[i]) && isfinite(y[i]) ? fabs(x[i] - y[i]) <= tolerance * (largest + fabs(x[i]))
+                                                         : x[i] == y[i] || (isnan(x[i]) && isnan(y[i]));
+        if (is_equal) continue;
+        fb_buffer_printf(why, "number %zu of %zu: %.17g before, %.17g after", i, count, x[i], y[i]);
+        return false;
+    }
+    return true;
+}

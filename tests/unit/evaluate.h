@@ -1,0 +1,30 @@
+/* A reference evaluator for tests: runs a graph in double precision on small tensors, with PyTorch's rules for views and
+ * in-place writes, so that a rewrite that moves a read across a write shows in the numbers. Independent of core/passes,
+ * core/ops and core/weights on purpose: it knows operators by their spelling, and evaluates recipes by itself.
+ *
+ * What PyTorch would fail at (shapes that do not fit) gives a value that is unusable, and so does everything computed from it;
+ * two such values are equal. A call that it does not know does the worst that an unknown call may do: it writes into every
+ * tensor that it is given and returns the first one.
+ */
+#ifndef FB_TESTS_EVALUATE_H
+#define FB_TESTS_EVALUATE_H
+
+#include <stdint.h>
+
+#include "core/base/buffer.h"
+#include "core/graph/graph.h"
+
+/* What a graph computes: its outputs and what its inputs hold afterwards. */
+typedef struct evaluation {
+    fb_buffer numbers; /* doubles */
+    size_t unusable;   /* values that could not be computed */
+} evaluation;
+
+/* Inputs and tensors without a recipe get numbers that follow from `seed` and their names. A placeholder's shape is
+ * meta.actual, or else meta.shape with 2 for every symbolic size. */
+void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out);
+void evaluation_free(evaluation *done);
+/* Equal up to rounding. On a difference says where. */
+bool evaluations_agree(const evaluation *a, const evaluation *b, double tolerance, fb_buffer *why);
+
+#endif

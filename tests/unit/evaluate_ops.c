@@ -1,0 +1,276 @@
+#include "tests/unit/evaluate_ops.h"
+
+#include <math.h>
+#include <string.h>
+
+static double add(double a, double b) {
+    return a + b;
+}
+static double subtract(double a, double b) {
+    return a - b;
+}
+static double multiply(double a, double b) {
+    return a * b;
+}
+static double divide(double a, double b) {
+    return a / b;
+}
+static double floor_divide(double a, double b) {
+    return floor(a / b);
+}
+static double truncate_divide(double a, double b) {
+    return trunc(a / b);
+}
+static double second(double a, double b) {
+    (void)a;
+    return b;
+}
+double relu_of(double x) {
+    return x > 0 ? x : 0;
+}
+
+static const struct {
+    const char *targets;
+    binary_function function;
+    bool is_in_place;
+} binary[] = {
+    {" operator.add torch.add .add ", add, false},
+    {" operator.sub torch.sub .sub ", subtract, false},
+    {" operator.mul torch.mul .mul ", multiply, false},
+    {" operator.truediv torch.div torch.true_divide .div .true_divide ", divide, false},
+    {" operator.floordiv ", floor_divide, false},
+    {" operator.iadd .add_ ", add, true},
+    {" operator.imul .mul_ ", multiply, true},
+    {" operator.itruediv .div_ ", divide, true},
+    {" .copy_ .fill_ ", second, true},
+};
+
+static const struct {
+    const char *targets;
+    unary_function function;
+    bool is_in_place;
+} unary[] = {
+    {" torch.relu torch.nn.functional.relu .relu ", relu_of, false},
+    {" torch.tanh .tanh ", tanh, false},
+    {" torch.abs .abs ", fabs, false},
+    {" torch.relu_ .relu_ ", relu_of, true},
+    {" .tanh_ ", tanh, true},
+};
+
+static bool is_listed(const char *targets, const char *target) {
+    size_t length = strlen(target);
+    for (const char *at = targets; (at = strstr(at, target)); at++) {
+        if (at[-1] == ' ' && at[length] == ' ') return true;
+    }
+    return false;
+}
+
+value argument(const call *c, size_t index, const char *name) {
+    for (size_t i = 0; i < c->named_count; i++) {
+        if (strcmp(c->keywords[i], name) == 0) return c->named[i];
+    }
+    return index < c->count ? c->args[index] : (value){0};
+}
+
+static value argument_or_self(const call *c, size_t index, const char *name) {
+    value found = argument(c, index, name);
+    return found.kind == V_UNUSABLE ? argument(c, index, "self") : found;
+}
+
+static bool has_keyword(const call *c, const char *name) {
+    for (size_t i = 0; i < c->named_count; i++) {
+        if (strcmp(c->keywords[i], name) == 0) return true;
+    }
+    return false;
+}
+
+static value evaluate_binary(const call *c, binary_function function, bool is_in_place) {
+    value a = argument_or_self(c, 0, "input"), b = argument(c, 1, "other"), unusable = {0};
+    value mode = argument(c, 9, "rounding_mode"), out = argument(c, 9, "out");
+    if (mode.kind == V_TEXT) function = strcmp(mode.text, "floor") == 0 ? floor_divide : truncate_divide;
+    if (a.kind == V_TUPLE && b.kind == V_TUPLE && function == add) {
+        value joined = tuple_value(c->arena, a.count + b.count);
+        memcpy(joined.items, a.items, a.count * sizeof a);
+        memcpy(joined.items + a.count, b.items, b.count * sizeof b);
+        return joined;
+    }
+    if (a.kind != V_TENSOR && a.kind != V_NUMBER && a.kind != V_BOOL) return unusable;
+    if (b.kind != V_TENSOR && b.kind != V_NUMBER && b.kind != V_BOOL) return unusable;
+    value result = map_binary(c->arena, &a, &b, function);
+    if (is_in_place && a.kind == V_TENSOR) out = a;
+    if (out.kind != V_TENSOR || result.kind == V_UNUSABLE) return result;
+    return write_into(&out, &result) ? out : unusable;
+}
+
+/* Sizes given as one tuple or as so many ints, from `from` on. */
+static bool sizes_of(const call *c, size_t from, int64_t *sizes, int *rank) {
+    const value *items = c->args + from;
+    size_t count = c->count > from ? c->count - from : 0;
+    if (count == 1 && items->kind == V_TUPLE) {
+        count = items->count;
+        items = items->items;
+    }
+    if (count > MAX_DIMS) return false;
+    for (size_t i = 0; i < count; i++) {
+        if (items[i].kind != V_NUMBER) return false;
+        sizes[i] = (int64_t)items[i].number;
+    }
+    *rank = (int)count;
+    return true;
+}
+
+static value filled(const call *c, double number) {
+    int64_t sizes[MAX_DIMS];
+    int rank;
+    if (!sizes_of(c, 0, sizes, &rank)) return (value){0};
+    value result = tensor_value(c->arena, rank, sizes);
+    int64_t count = result.kind == V_TENSOR ? element_count(&result) : 0;
+    for (int64_t i = 0; i < count; i++) result.data[i] = number;
+    return result;
+}
+
+static value shape_of(const call *c, const value *tensor) {
+    value shape = tuple_value(c->arena, (size_t)tensor->rank);
+    for (int i = 0; i < tensor->rank; i++) shape.items[i] = number_value((double)tensor->sizes[i], true);
+    return shape;
+}
+
+static value get_item(const call *c, const value *from, const value *index) {
+    value unusable = {0};
+    if (from->kind == V_TENSOR) return indexed(c->arena, from, index);
+    if (from->kind != V_TUPLE) return unusable;
+    int64_t count = (int64_t)from->count;
+    if (index->kind == V_NUMBER) {
+        int64_t at = (int64_t)index->number;
+        at = at < 0 ? at + count : at;
+        return at >= 0 && at < count ? from->items[at] : unusable;
+    }
+    if (index->kind != V_SLICE || index->items[2].kind == V_NUMBER) return unusable;
+    int64_t start = index->items[0].kind == V_NUMBER ? (int64_t)index->items[0].number : 0;
+    int64_t stop = index->items[1].kind == V_NUMBER ? (int64_t)index->items[1].number : count;
+    stop = stop < 0 ? stop + count : stop > count ? count : stop;
+    start = start < 0 ? start + count : start;
+    if (start < 0 || start > stop) return unusable;
+    value part = tuple_value(c->arena, (size_t)(stop - start));
+    memcpy(part.items, from->items + start, part.count * sizeof part);
+    return part;
+}
+
+static value get_attribute(const call *c, const value *from, const value *name) {
+    if (from->kind != V_TENSOR || name->kind != V_TEXT) return (value){0};
+    if (strcmp(name->text, "shape") == 0) return shape_of(c, from);
+    if (strcmp(name->text, "ndim") == 0) return number_value(from->rank, true);
+    return (value){.kind = V_TEXT, .text = name->text}; /* device, dtype */
+}
+
+static value size_of(const call *c, const value *tensor) {
+    value shape = shape_of(c, tensor), at = argument(c, 1, "dim");
+    return at.kind == V_NUMBER ? get_item(c, &shape, &at) : shape;
+}
+
+static value flattened(const call *c, const value *x) {
+    value first = argument(c, 1, "start_dim"), last = argument(c, 2, "end_dim");
+    int start = first.kind == V_NUMBER ? (int)first.number : 0, stop = last.kind == V_NUMBER ? (int)last.number : -1, rank = 0;
+    start = start < 0 ? start + x->rank : start;
+    stop = stop < 0 ? stop + x->rank : stop;
+    if (x->rank == 0 || start < 0 || stop < start || stop >= x->rank) return (value){0};
+    int64_t sizes[MAX_DIMS];
+    for (int i = 0; i < x->rank; i++) {
+        if (i <= start || i > stop) sizes[rank++] = x->sizes[i];
+        else sizes[rank - 1] *= x->sizes[i];
+    }
+    return reshaped(c->arena, x, rank, sizes);
+}
+
+static value transposed(const value *x, const value *a, const value *b) {
+    int64_t dims[MAX_DIMS], i = (int64_t)a->number, j = (int64_t)b->number;
+    i = i < 0 ? i + x->rank : i;
+    j = j < 0 ? j + x->rank : j;
+    if (a->kind != V_NUMBER || b->kind != V_NUMBER || i < 0 || j < 0 || i >= x->rank || j >= x->rank) return (value){0};
+    for (int k = 0; k < x->rank; k++) dims[k] = k == i ? j : k == j ? i : k;
+    return permuted(x, dims);
+}
+
+static bool evaluate_view(const call *c, value *out) {
+    const char *t = c->target;
+    value x = argument_or_self(c, 0, "input");
+    int64_t sizes[MAX_DIMS];
+    int rank;
+    if (is_listed(" .view .reshape torch.reshape ", t)) {
+        *out = x.kind == V_TENSOR && sizes_of(c, 1, sizes, &rank) ? reshaped(c->arena, &x, rank, sizes) : (value){0};
+    } else if (is_listed(" torch.flatten .flatten ", t)) {
+        *out = x.kind == V_TENSOR ? flattened(c, &x) : (value){0};
+    } else if (is_listed(" .transpose torch.transpose ", t)) {
+        value a = argument(c, 1, "dim0"), b = argument(c, 2, "dim1");
+        *out = x.kind == V_TENSOR ? transposed(&x, &a, &b) : (value){0};
+    } else if (is_listed(" .clone torch.clone ", t)) {
+        *out = x.kind == V_TENSOR ? copy_of(c->arena, &x) : (value){0};
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static value set_item(const call *c, const value *x, const value *index, const value *item) {
+    value place = x->kind == V_TENSOR ? indexed(c->arena, x, index) : (value){0};
+    bool is_written = place.kind == V_TENSOR && (item->kind == V_NUMBER || item->kind == V_TENSOR) && write_into(&place, item);
+    return is_written ? (value){.kind = V_NONE} : (value){0};
+}
+
+static bool evaluate_other(const call *c, value *out) {
+    const char *t = c->target;
+    value x = argument_or_self(c, 0, "input"), y = argument(c, 1, "other"), z = argument(c, 2, "value");
+    if (strcmp(t, "operator.getitem") == 0) *out = get_item(c, &x, &y);
+    else if (strcmp(t, "operator.setitem") == 0) *out = set_item(c, &x, &y, &z);
+    else if (strcmp(t, "builtins.getattr") == 0) *out = get_attribute(c, &x, &y);
+    else if (strcmp(t, ".size") == 0) *out = x.kind == V_TENSOR ? size_of(c, &x) : (value){0};
+    else if (strcmp(t, "torch.ones") == 0) *out = filled(c, 1);
+    else if (strcmp(t, "torch.zeros") == 0) *out = filled(c, 0);
+    else if (strcmp(t, "torch.matmul") == 0) *out = matmul(c->arena, &x, &y);
+    else if (strcmp(t, "torch.nn.functional.linear") == 0) *out = linear(c->arena, &x, &y, &z);
+    else if (strcmp(t, "torch.cat") == 0) {
+        value tensors = argument(c, 0, "tensors"), dim = argument(c, 1, "dim");
+        int64_t axis = dim.kind == V_NUMBER ? (int64_t)dim.number : 0;
+        *out = tensors.kind == V_TUPLE ? concatenate(c->arena, tensors.items, tensors.count, axis) : (value){0};
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool evaluate_call(const call *c, value *out) {
+    for (size_t i = 0; i < sizeof binary / sizeof *binary; i++) {
+        if (!is_listed(binary[i].targets, c->target)) continue;
+        *out = evaluate_binary(c, binary[i].function, binary[i].is_in_place);
+        return true;
+    }
+    for (size_t i = 0; i < sizeof unary / sizeof *unary; i++) {
+        if (!is_listed(unary[i].targets, c->target)) continue;
+        value x = argument_or_self(c, 0, "input"), inplace = argument(c, 1, "inplace");
+        *out = map_unary(c->arena, &x, unary[i].function);
+        bool writes = unary[i].is_in_place || (inplace.kind == V_BOOL && inplace.number != 0);
+        if (x.kind == V_TENSOR && writes) {
+            write_into(&x, out);
+            *out = x;
+        }
+        return true;
+    }
+    return evaluate_view(c, out) || evaluate_other(c, out);
+}
+
+static void disturb(const value *v, double with, value *first) {
+    if (v->kind == V_TUPLE) {
+        for (size_t i = 0; i < v->count; i++) disturb(&v->items[i], with, first);
+    }
+    if (v->kind != V_TENSOR) return;
+    int64_t count = element_count(v);
+    for (int64_t i = 0; i < count; i++) *element(v, i) = *element(v, i) * 0.9 + 0.01 * with;
+    if (first->kind == V_UNUSABLE) *first = *v;
+}
+
+value do_anything(const call *c, double with) {
+    value first = {0};
+    for (size_t i = 0; i < c->count; i++) disturb(&c->args[i], with, &first);
+    for (size_t i = 0; i < c->named_count; i++) disturb(&c->named[i], with, &first);
+    return has_keyword(c, "out") ? argument(c, 0, "out") : first;
+}
