@@ -17,17 +17,19 @@ static shape_rule *const shape_rules[] = {
 
 /* ---- dtypes ---------------------------------------------------------------------------------------------------------- */
 
+/* The node y of y.dtype, y.device …; none when the value is no such attribute. */
+static fb_value owner_of_attribute(const fb_graph *graph, fb_value value, const char *attribute) {
+    fb_node node = fb_value_node(graph, value);
+    if (!node.id || fb_node_op(graph, node) != FB_OP_GETATTR) return (fb_value){0};
+    fb_value name = fb_node_arg(graph, node, 1);
+    bool is_it = name.id && fb_value_kind(graph, name) == FB_STRING && strcmp(fb_value_text(graph, name), attribute) == 0;
+    return is_it ? fb_node_arg(graph, node, 0) : (fb_value){0};
+}
+
 /* `dtype` as an argument: a literal, or y.dtype of a node y whose dtype is known. */
 static fb_dtype dtype_of_value(const fb_graph *graph, fb_value value) {
-    const char *text = fb_value_text(graph, value);
-    if (fb_value_kind(graph, value) == FB_DTYPE) return fb_dtype_find(text);
-    fb_node node = fb_value_node(graph, value);
-    if (!node.id || fb_node_op(graph, node) != FB_OP_GETATTR) return FB_DTYPE_UNKNOWN;
-    fb_value name = fb_node_arg(graph, node, 1);
-    if (!name.id || fb_value_kind(graph, name) != FB_STRING || strcmp(fb_value_text(graph, name), "dtype") != 0) {
-        return FB_DTYPE_UNKNOWN;
-    }
-    return fb_operand_of(graph, fb_node_arg(graph, node, 0)).type.dtype;
+    if (fb_value_kind(graph, value) == FB_DTYPE) return fb_dtype_find(fb_value_text(graph, value));
+    return fb_operand_of(graph, owner_of_attribute(graph, value, "dtype")).type.dtype;
 }
 
 static fb_dtype dtype_argument(const fb_call *call, fb_dtype fallback) {
@@ -64,6 +66,7 @@ static fb_dtype dtype_of_cast(const fb_call *call) {
     for (uint32_t i = 1; i < args->count; i++) {
         fb_kind kind = fb_value_kind(graph, args->items[i]);
         if (kind == FB_DTYPE) return dtype_of_value(graph, args->items[i]);
+        if (kind == FB_NODE && owner_of_attribute(graph, args->items[i], "device").id) continue;
         if (kind == FB_NODE) {
             fb_operand other = fb_operand_of(graph, args->items[i]);
             return other.kind == FB_OPERAND_TENSOR ? other.type.dtype : dtype_of_value(graph, args->items[i]);
@@ -81,6 +84,10 @@ static fb_dtype dtype_of_fill(const fb_call *call) {
     return fill.kind == FB_OPERAND_NUMBER ? fill.number : FB_DTYPE_UNKNOWN;
 }
 
+static fb_dtype real_dtype(fb_dtype dtype) {
+    return dtype == FB_BOOL || fb_dtype_is_complex(dtype) ? FB_DTYPE_UNKNOWN : dtype;
+}
+
 static fb_dtype widen_sum(fb_dtype dtype) {
     return fb_dtype_is_integer(dtype) ? FB_INT64 : dtype;
 }
@@ -90,6 +97,7 @@ static fb_dtype infer_dtype(const fb_call *call, fb_dtype_rule rule, fb_dtype ow
     case FB_DTYPE_RULE_UNKNOWN: return FB_DTYPE_UNKNOWN;
     case FB_DTYPE_RULE_OWN: return own;
     case FB_DTYPE_RULE_SAME: return dtype_of_first(call);
+    case FB_DTYPE_RULE_REAL: return real_dtype(dtype_of_first(call));
     case FB_DTYPE_RULE_OTHER: return fb_operand_named(call, "other").type.dtype;
     case FB_DTYPE_RULE_WEIGHT: return dtype_of_weight(call);
     case FB_DTYPE_RULE_PROMOTE: return fb_promote_operands(call);
@@ -99,6 +107,7 @@ static fb_dtype infer_dtype(const fb_call *call, fb_dtype_rule rule, fb_dtype ow
     case FB_DTYPE_RULE_ARGUMENT: return dtype_argument(call, FB_FLOAT32);
     case FB_DTYPE_RULE_FULL: return dtype_argument(call, dtype_of_fill(call));
     case FB_DTYPE_RULE_CAST: return dtype_of_cast(call);
+    case FB_DTYPE_RULE_TRUTH: return dtype_of_first(call) == FB_UINT8 ? FB_DTYPE_UNKNOWN : FB_BOOL;
     case FB_DTYPE_RULE_BOOL: return FB_BOOL;
     case FB_DTYPE_RULE_INT32: return FB_INT32;
     case FB_DTYPE_RULE_INT64: return FB_INT64;
@@ -112,19 +121,32 @@ static fb_dtype infer_dtype(const fb_call *call, fb_dtype_rule rule, fb_dtype ow
 
 /* ---- the node -------------------------------------------------------------------------------------------------------- */
 
+static bool reads_known_tensor(const fb_graph *graph, fb_node node) {
+    fb_type ignored;
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        if (fb_recorded_shape(graph, fb_edge_input(graph, edge), &ignored)) return true;
+    }
+    return false;
+}
+
+static bool first_is_known_tensor(const fb_graph *graph, fb_node node) {
+    fb_type ignored;
+    fb_node first = fb_value_node(graph, fb_node_arg(graph, node, 0));
+    return first.id && fb_recorded_shape(graph, first, &ignored);
+}
+
 /* Operators that give a tuple, or a number, for some arguments. */
 static bool gives_one_tensor(const fb_call *call, fb_shape_rule rule) {
     const fb_graph *graph = call->graph;
-    fb_numberhood hood = fb_numberhood_of(graph, call->node);
-    if (hood == FB_A_NUMBER) return false;
+    unsigned flags = fb_op_facts_of(call->op)->flags;
+    if (rule == FB_SHAPE_GETITEM && fb_is_split(graph, fb_value_node(graph, fb_node_arg(graph, call->node, 0)))) return true;
+    if (flags & FB_FACT_MAYBE_NUMBER && !reads_known_tensor(graph, call->node)) return false;
+    if (fb_numberhood_of(graph, call->node) == FB_A_NUMBER) return false;
     switch (rule) {
+    case FB_SHAPE_GETITEM: return first_is_known_tensor(graph, call->node);
     case FB_SHAPE_REDUCE_ALL: return fb_call_has_only(graph, call->node, "input");
     case FB_SHAPE_MAX_POOL: return !fb_option_is_set(call, "return_indices");
     case FB_SHAPE_WHERE: return fb_call_argument(graph, call->node, "other").id;
-    case FB_SHAPE_GETITEM:
-        return fb_operand_of(graph, fb_node_arg(graph, call->node, 0)).type.rank >= 0 ||
-               fb_operand_of(graph, fb_node_arg(graph, call->node, 0)).type.dtype ||
-               fb_is_split(graph, fb_value_node(graph, fb_node_arg(graph, call->node, 0)));
     default: return true;
     }
 }

@@ -47,6 +47,7 @@ typedef enum fb_shape_rule {
 typedef enum fb_dtype_rule {
     FB_DTYPE_RULE_UNKNOWN = 0,
     FB_DTYPE_RULE_SAME,     /* that of the first argument */
+    FB_DTYPE_RULE_REAL,     /* the same, where that is a real number; unknown for bool and complex */
     FB_DTYPE_RULE_OTHER,    /* that of the second */
     FB_DTYPE_RULE_WEIGHT,   /* that of the weight */
     FB_DTYPE_RULE_PROMOTE,  /* torch's type promotion of all inputs */
@@ -57,6 +58,7 @@ typedef enum fb_dtype_rule {
     FB_DTYPE_RULE_FULL,     /* the argument `dtype`, or that of the fill value */
     FB_DTYPE_RULE_CAST,     /* any argument that is a dtype, or that of the first argument when nothing else can be one */
     FB_DTYPE_RULE_OWN,      /* the shape rule gives it */
+    FB_DTYPE_RULE_TRUTH,    /* bool, and unknown for uint8: all() and any() of it give uint8 */
     FB_DTYPE_RULE_BOOL,
     FB_DTYPE_RULE_INT32,
     FB_DTYPE_RULE_INT64,

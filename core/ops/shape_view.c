@@ -56,6 +56,9 @@ static bool fill_in_missing(const fb_dim *from, int from_count, fb_dim *sizes, i
 bool fb_shape_view(const fb_call *call, fb_type *out) {
     fb_type from;
     fb_sizes sizes;
+    fb_value first_size = fb_node_arg(call->graph, call->node, 1);
+    if (first_size.id && fb_value_kind(call->graph, first_size) == FB_DTYPE) return false; /* view(dtype) */
+    out->dtype = fb_operand_of(call->graph, fb_first_argument(call->graph, call->node)).type.dtype;
     if (!fb_sizes_named(call, "size", &sizes) && !fb_sizes_named(call, "shape", &sizes)) return false;
     bool is_complete = true;
     for (int i = 0; i < sizes.count; i++) is_complete &= !fb_dim_is(sizes.items[i], -1);
@@ -178,12 +181,15 @@ bool fb_shape_movedim(const fb_call *call, fb_type *out) {
 
 bool fb_shape_attribute(const fb_call *call, fb_type *out) {
     fb_value name = fb_node_arg(call->graph, call->node, 1);
-    if (!name.id || fb_value_kind(call->graph, name) != FB_STRING || !fb_first_tensor_of(call, out)) return false;
+    fb_type from;
+    if (!name.id || fb_value_kind(call->graph, name) != FB_STRING || !fb_first_tensor_of(call, &from)) return false;
     const char *text = fb_value_text(call->graph, name);
-    if (strcmp(text, "data") == 0) return true;
-    if (strcmp(text, "mT") == 0 && out->rank >= 2) return swap_dims(out, out->rank - 2, out->rank - 1), true;
-    if (strcmp(text, "T") != 0) return false;
-    for (int i = 0; i < out->rank / 2; i++) swap_dims(out, i, out->rank - 1 - i);
+    bool is_matrix = strcmp(text, "mT") == 0 && from.rank >= 2;
+    if (is_matrix) swap_dims(&from, from.rank - 2, from.rank - 1);
+    bool is_reversed = strcmp(text, "T") == 0;
+    for (int i = 0; is_reversed && i < from.rank / 2; i++) swap_dims(&from, i, from.rank - 1 - i);
+    if (!is_matrix && !is_reversed && strcmp(text, "data") != 0) return false;
+    *out = from;
     return true;
 }
 
@@ -300,13 +306,13 @@ static bool piece_size(const fb_call *split, int64_t whole, int64_t index, int64
 
 static bool take_piece(const fb_call *call, fb_node from, fb_type *out) {
     fb_call split = {call->graph, from, fb_node_op(call->graph, from), false};
+    out->dtype = fb_operand_of(call->graph, fb_first_argument(call->graph, from)).type.dtype;
     const char *target = fb_node_target(call->graph, from);
     int64_t index;
     int axis;
     if (strstr(target, "tensor_split")) return false; /* sections or indices: another rule */
     if (!fb_evaluate_int(call->graph, fb_node_arg(call->graph, call->node, 1), &index)) return false;
     if (!fb_first_tensor_of(&split, out) || !fb_option_axis(&split, "dim", 0, out->rank, &axis)) return false;
-    out->dtype = FB_DTYPE_UNKNOWN;
     return !out->sizes[axis].symbol.id && piece_size(&split, out->sizes[axis].size, index, &out->sizes[axis].size);
 }
 
@@ -335,6 +341,7 @@ bool fb_shape_getitem(const fb_call *call, fb_type *out) {
     fb_node from = fb_value_node(graph, fb_node_arg(graph, call->node, 0));
     if (!index.id) return false;
     if (fb_is_split(graph, from)) return take_piece(call, from, out);
+    out->dtype = fb_operand_of(graph, fb_node_arg(graph, call->node, 0)).type.dtype;
     if (!fb_first_tensor_of(call, out)) return false;
     const fb_value_row *row = fb_value_at(graph, index);
     bool is_tuple = row->kind == FB_TUPLE;
