@@ -45,9 +45,6 @@ def encode(value):
     raise TypeError(value)
 
 
-DTYPE = lambda name: Raw({"$dtype": name})
-
-
 class Graph:
     def __init__(self, name="g"):
         self.name, self.nodes, self.modules, self.tensors, self.names = name, [], {}, {}, {}
