@@ -128,6 +128,7 @@ typedef struct late_recipe {
 
 typedef struct outline {
     bool is_present[OUTER_COUNT];
+    int list_count;           /* how many of nodes, modules and tensors are arrays */
     const char *late_modules; /* modules that came before the tensors: where their array begins */
     late_recipe *recipes;
     size_t recipe_count, recipe_capacity;
@@ -160,6 +161,7 @@ static void read_elements(fb_reader *reader, outline *outer, outer_member which,
         if (reader->element && !must_wait) fb_expect(reader, reader->element, FB_JSON_ARRAY);
         return;
     }
+    if (!must_wait) outer->list_count++;
     while (fb_scan_more(&reader->scan, ']', &reader->index) && !reader->failed) {
         const char *at = reader->scan.at;
         reader->element = fb_scan_value(&reader->scan);
@@ -170,6 +172,7 @@ static void read_elements(fb_reader *reader, outline *outer, outer_member which,
         if (which == TENSORS && fb_read_tensor(reader, reader->element)) {
             keep_recipe(reader, outer, (late_recipe){at, reader->index});
         }
+        if (reader->scan.status != FB_OK) return; /* too many nodes */
     }
     reader->index = SIZE_MAX;
 }
@@ -267,7 +270,7 @@ static void report_missing_members(fb_reader *reader, const outline *outer) {
 static void read_outline(fb_reader *reader, outline *outer) {
     if (!fb_scan_enter(&reader->scan, '{')) {
         reader->element = fb_scan_value(&reader->scan);
-        if (fb_scan_end(&reader->scan) && reader->element) fb_expect(reader, reader->element, FB_JSON_OBJECT);
+        if (reader->element && fb_scan_end(&reader->scan)) fb_expect(reader, reader->element, FB_JSON_OBJECT);
         return;
     }
     size_t index = SIZE_MAX;
@@ -283,7 +286,7 @@ static void read_outline(fb_reader *reader, outline *outer) {
         reader->scan.depth = 1;
         read_elements(reader, outer, MODULES, false);
     }
-    report_missing_members(reader, outer);
+    if (goes_on(reader)) report_missing_members(reader, outer);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
@@ -313,7 +316,7 @@ static fb_status report_failure(fb_reader *reader) {
     fb_scan_failure_pointer(scan, &pointer);
     size_t line, column;
     fb_scan_position(scan, scan->failed_at, &line, &column);
-    fb_error *error = fb_errors_add(errors, scan->code, fb_buffer_text(&pointer), "%s (line %zu, column %zu, byte %zu)",
+    fb_error *error = fb_errors_add(errors, scan->code, fb_buffer_text(&pointer), "%s (line %zu, column %zu, offset %zu)",
                                     scan->message, line, column, (size_t)(scan->failed_at - scan->start));
     if (error) error->status = scan->status;
     fb_buffer_free(&pointer);
@@ -330,15 +333,17 @@ static fb_status report_no_memory(fb_errors *errors) {
     return FB_NO_MEMORY;
 }
 
-static fb_status finish(fb_reader *reader) {
+static fb_status finish(fb_reader *reader, bool has_lists) {
     fb_errors *errors = reader->errors;
     bool is_out = reader->failed || fb_graph_out_of_memory(reader->graph) || reader->scan.status == FB_NO_MEMORY;
     if (is_out) return report_no_memory(errors);
     if (reader->scan.status != FB_OK) return report_failure(reader);
-    set_default_requires_grad(reader);
-    fb_graph_resolve(reader->graph);
-    fb_graph_number(reader->graph);
-    fb_verify(reader->graph, errors);
+    if (has_lists) {
+        set_default_requires_grad(reader);
+        fb_graph_resolve(reader->graph);
+        fb_graph_number(reader->graph);
+        fb_verify(reader->graph, errors);
+    }
     if (errors->out_of_memory || fb_graph_out_of_memory(reader->graph)) return report_no_memory(errors);
     return errors->total ? FB_INVALID : FB_OK;
 }
@@ -359,7 +364,7 @@ static void add_prefix(fb_errors *errors, const char *prefix) {
 static fb_status read_document(fb_reader *reader) {
     outline outer = {0};
     read_outline(reader, &outer);
-    fb_status status = finish(reader);
+    fb_status status = finish(reader, outer.list_count == 3);
     free(outer.recipes);
     fb_map_free(&outer.keys);
     fb_buffer_free(&outer.section);

@@ -55,7 +55,7 @@ static void check_attributes_differ(fb_reader *reader, const fb_module_row *row,
         uint32_t count = maps[m].id ? fb_value_at(reader->graph, maps[m])->count : 0;
         for (uint32_t i = 0; i < count; i += 2) fb_push(reader, fb_value_item(reader->graph, maps[m], i));
     }
-    size_t repeat = reader->failed ? SIZE_MAX : fb_find_repeat(reader, reader->items + base, reader->item_count - base, 1);
+    size_t repeat = reader->failed ? SIZE_MAX : fb_find_repeat(reader, base, 1);
     if (repeat != SIZE_MAX) {
         const char *attribute = fb_value_text(reader->graph, reader->items[base + repeat]);
         size_t m = 0;

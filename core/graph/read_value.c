@@ -24,9 +24,14 @@ void fb_push(fb_reader *reader, fb_value value) {
     reader->items[reader->item_count++] = value;
 }
 
+static const fb_value *items_since(const fb_reader *reader, size_t base) {
+    return reader->items ? reader->items + base : NULL; /* no item has been pushed yet */
+}
+
 fb_value fb_pop_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, size_t base) {
     fb_value value = {0};
-    if (!reader->failed) value = fb_make_items(reader->graph, kind, symbol, reader->items + base, reader->item_count - base);
+    if (!reader->failed)
+        value = fb_make_items(reader->graph, kind, symbol, items_since(reader, base), reader->item_count - base);
     reader->item_count = base;
     if (!value.id) fb_reader_no_memory(reader);
     return value;
@@ -41,8 +46,9 @@ static int compare_keys(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-size_t fb_find_repeat(fb_reader *reader, const fb_value *ids, size_t count, size_t step) {
-    size_t found = SIZE_MAX;
+size_t fb_find_repeat(fb_reader *reader, size_t base, size_t step) {
+    const fb_value *ids = items_since(reader, base);
+    size_t count = reader->item_count - base, found = SIZE_MAX;
     if (count <= FEW * step) {
         for (size_t i = 0; i < count; i += step) {
             for (size_t j = 0; j < i; j += step) {
@@ -154,7 +160,7 @@ static fb_value read_dict_form(fb_reader *reader, const fb_json *array) {
         fb_push(reader, value);
         fb_push(reader, fb_read_value(reader, fb_json_next(key)));
     }
-    size_t repeat = reader->failed ? SIZE_MAX : fb_find_repeat(reader, reader->items + base, reader->item_count - base, 2);
+    size_t repeat = reader->failed ? SIZE_MAX : fb_find_repeat(reader, base, 2);
     if (repeat != SIZE_MAX) fb_reader_error(reader, array, "bad-value", "key %zu of the $dict came before", repeat / 2);
     return fb_pop_items(reader, FB_DICT, (fb_symbol){0}, base);
 }
@@ -388,7 +394,7 @@ fb_value fb_read_strings(fb_reader *reader, const fb_json *array) {
         if (fb_expect(reader, item, FB_JSON_STRING)) push_key(reader, item);
     }
     if (reader->failed || reader->item_count == base) return (fb_value){0};
-    size_t repeat = fb_find_repeat(reader, reader->items + base, reader->item_count - base, 1);
+    size_t repeat = fb_find_repeat(reader, base, 1);
     if (repeat != SIZE_MAX) {
         fb_reader_error(reader, array, "duplicate-name", "\"%s\" is there twice",
                         fb_value_text(reader->graph, reader->items[base + repeat]));

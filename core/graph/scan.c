@@ -450,6 +450,7 @@ static void begin_element(fb_scan *scan) {
 /* ---- the outer structure ----------------------------------------------------------------------------------------------- */
 
 void fb_scan_init(fb_scan *scan, const char *bytes, size_t size, size_t max_nesting) {
+    if (size == 0) bytes = ""; /* may be NULL */
     *scan = (fb_scan){.start = bytes, .at = bytes, .end = bytes + size, .max_nesting = max_nesting};
 }
 

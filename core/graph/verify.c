@@ -59,7 +59,8 @@ __attribute__((format(printf, 5, 6))) static void node_error(checker *check, fb_
     }
     va_list args;
     va_start(args, format);
-    add_error(check, code, pointer, fb_text(check->graph, row->name), format, args);
+    const char *name = fb_text(check->graph, row->name);
+    add_error(check, code, pointer, name[0] == '\n' ? NULL : name, format, args); /* the reader's stand-in for a bad name */
     va_end(args);
 }
 
