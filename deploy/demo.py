@@ -126,6 +126,10 @@ def main():
         for node in marked["items"]:
             print(f"  {node['name']}")
 
+        say("MergeLinears once more on the result: refused, and why")
+        body = json.dumps({"graph": run["result"], "passes": ["MergeLinears"], "options": {"dry_run": True}})
+        show_passes(service.json("POST", "/v1/optimize", body, shown=f"-d '{body}'"))
+
         say("Reverse: the passes are undone, and the id proves it")
         reverse = service.json("POST", f"/v1/runs/{run['id']}/reverse")
         check("the graph that came back is", graph["id"], reverse["result"])
@@ -141,7 +145,7 @@ def main():
         check("its generated code is the code from before:", True, before == after)
     finally:
         service.stop()
-    print(f"\ndone in {time.monotonic() - started:.1f} s; the data is in {data}")
+    print(f"\ndone in {time.monotonic() - started:.2f} s; the data is in {data}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ fb_timing fb_measure(void (*work)(void *), void *context, size_t repeats) {
 
 void fb_print_timing(const char *what, fb_timing timing, const fb_timing *reference) {
     printf("%-68s %10.3f %10.3f", what, timing.minimum, timing.median);
-    if (reference) printf(" %8.2f×", timing.median / reference->median);
+    if (reference) printf(" %8.3f×", timing.median / reference->median);
     putchar('\n');
     fflush(stdout);
 }
