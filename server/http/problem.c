@@ -110,8 +110,8 @@ void fb_respond_error_at(fb_response *response, const char *prefix, const fb_err
     int status = http_status(error->status);
     respond(response, status, error->code[0] ? error->code : default_code(status), error->message);
     bool is_clients_fault = status < 500;
-    if (is_clients_fault && (error->pointer[0] || prefix[0]))
-        fb_problem_member_take(response, "pointer", joined_pointer(prefix, error->pointer));
+    bool is_in_body = error->status == FB_SYNTAX || error->pointer[0] || prefix[0]; /* "" is the body's root */
+    if (is_clients_fault && is_in_body) fb_problem_member_take(response, "pointer", joined_pointer(prefix, error->pointer));
     if (error->node[0]) fb_problem_node(response, error->node);
     if (status == 503) fb_response_header(response, "Retry-After", error->status == FB_NO_MEMORY ? "5" : "1");
 }
@@ -131,6 +131,7 @@ void fb_respond_errors(fb_response *response, const char *prefix, const fb_error
     }
     fb_respond_error_at(response, prefix, &errors->items[0]);
     if (!response->problem) return;
+    fb_problem_member_take(response, "pointer", joined_pointer(prefix, errors->items[0].pointer));
     json_t *list = json_array();
     for (size_t i = 0; i < errors->count; i++) {
         const fb_error *error = &errors->items[i];
