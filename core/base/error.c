@@ -1,6 +1,5 @@
 #include "core/base/error.h"
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +39,7 @@ fb_status fb_fail_memory(fb_error *error) {
     return fb_fail(error, FB_NO_MEMORY, "out-of-memory", "", "not enough memory");
 }
 
-fb_error *fb_errors_add(fb_errors *errors, const char *code, const char *pointer, const char *format, ...) {
+fb_error *fb_errors_add_list(fb_errors *errors, const char *code, const char *pointer, const char *format, va_list args) {
     size_t limit = errors->limit ? errors->limit : 100;
     errors->total++;
     if (errors->count >= limit) return NULL;
@@ -55,11 +54,20 @@ fb_error *fb_errors_add(fb_errors *errors, const char *code, const char *pointer
         errors->capacity = capacity;
     }
     fb_error *error = &errors->items[errors->count++];
+    fill(error, FB_INVALID, code, pointer, format, args);
+    return error;
+}
+
+fb_error *fb_errors_add(fb_errors *errors, const char *code, const char *pointer, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    fill(error, FB_INVALID, code, pointer, format, args);
+    fb_error *error = fb_errors_add_list(errors, code, pointer, format, args);
     va_end(args);
     return error;
+}
+
+void fb_error_set_node(fb_error *error, const char *name) {
+    if (error) copy_text(error->node, sizeof error->node, name);
 }
 
 void fb_errors_free(fb_errors *errors) {

@@ -7,6 +7,7 @@
 #ifndef FB_BASE_ERROR_H
 #define FB_BASE_ERROR_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -54,6 +55,9 @@ typedef struct fb_errors {
 /* Appends one error (FB_INVALID) as fb_fail would write it; returns the kept entry or NULL. */
 fb_error *fb_errors_add(fb_errors *errors, const char *code, const char *pointer, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+fb_error *fb_errors_add_list(fb_errors *errors, const char *code, const char *pointer, const char *format, va_list args);
+/* Names the node at fault; NULL for `error` is allowed. A name that does not fit is cut. */
+void fb_error_set_node(fb_error *error, const char *name);
 void fb_errors_free(fb_errors *errors);
 
 #endif

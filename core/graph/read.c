@@ -26,22 +26,18 @@ fb_error *fb_reader_error(fb_reader *reader, const fb_json *at, const char *code
         errors->total++;
         return NULL; /* the pointer costs as much as the element is long */
     }
-    char message[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
     fb_buffer pointer = {0};
     fb_buffer_string(&pointer, reader->section);
     if (reader->index != SIZE_MAX) fb_buffer_printf(&pointer, "/%zu", reader->index);
     if (at) fb_json_pointer(reader->element, at, &pointer);
     const char *text = fb_buffer_text(&pointer);
     if (!text) fb_reader_no_memory(reader);
-    fb_error *error = fb_errors_add(errors, code, text, "%s", message);
+    va_list args;
+    va_start(args, format);
+    fb_error *error = fb_errors_add_list(errors, code, text, format, args);
+    va_end(args);
     fb_buffer_free(&pointer);
-    if (error && reader->node_name.id) {
-        snprintf(error->node, sizeof error->node, "%s", fb_text(reader->graph, reader->node_name));
-    }
+    if (reader->node_name.id) fb_error_set_node(error, fb_text(reader->graph, reader->node_name));
     return error;
 }
 

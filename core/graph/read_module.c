@@ -1,6 +1,7 @@
 /* Reading one module (with its nested program) and one tensor. */
 #include <string.h>
 
+#include "core/base/map.h"
 #include "core/base/sha256.h"
 #include "core/graph/read.h"
 
@@ -67,13 +68,19 @@ static void check_attributes_differ(fb_reader *reader, const fb_module_row *row,
 }
 
 static void check_non_persistent(fb_reader *reader, const fb_module_row *row, const fb_json *list) {
-    const fb_json *item = fb_json_first(list);
-    for (uint32_t i = 0; i < list->count; i++, item = fb_json_next(item)) {
-        if (item->kind != FB_JSON_STRING) continue;
-        const char *name = fb_text(reader->graph, fb_read_symbol(reader, item));
-        if (fb_map_value(reader->graph, row->buffers, name).id) continue;
-        fb_reader_error(reader, item, "unknown-buffer", "the module has no buffer \"%s\"", name);
+    const fb_value_row *buffers = fb_value_at(reader->graph, row->buffers);
+    fb_map names = {0};
+    for (uint32_t i = 0; i < buffers->count; i += 2) {
+        if (!fb_map_put(&names, fb_value_at(reader->graph, buffers->items[i])->symbol.id, 1)) fb_reader_no_memory(reader);
     }
+    const fb_json *item = fb_json_first(list);
+    for (uint32_t i = 0; i < list->count && !reader->failed; i++, item = fb_json_next(item)) {
+        if (item->kind != FB_JSON_STRING) continue;
+        fb_symbol name = fb_read_symbol(reader, item);
+        if (fb_map_get(&names, name.id)) continue;
+        fb_reader_error(reader, item, "unknown-buffer", "the module has no buffer \"%s\"", fb_text(reader->graph, name));
+    }
+    fb_map_free(&names);
 }
 
 static void read_program(fb_reader *reader, fb_module module, const fb_json *tree, const fb_json *type) {

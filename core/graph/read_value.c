@@ -434,9 +434,7 @@ fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree) {
     char name[24] = "";
     if (tree->count < sizeof name) memcpy(name, tree->text, tree->count);
     fb_dtype dtype = fb_dtype_find(name);
-    if (!dtype)
-        fb_reader_error(reader, tree, "unknown-dtype", "there is no dtype \"%.*s\"", (int)(tree->count < 40 ? tree->count : 40),
-                        tree->text);
+    if (!dtype) fb_reader_error(reader, tree, "unknown-dtype", "there is no dtype \"%.*s\"", fb_excerpt(tree), tree->text);
     return dtype;
 }
 

@@ -33,14 +33,6 @@ static bool is_full(const fb_errors *errors) {
     return errors->count >= (errors->limit ? errors->limit : 100);
 }
 
-static void add_error(checker *check, const char *code, const char *pointer, const char *node, const char *format,
-                      va_list args) {
-    char message[512];
-    vsnprintf(message, sizeof message, format, args);
-    fb_error *error = fb_errors_add(check->errors, code, pointer, "%s", message);
-    if (error && node) snprintf(error->node, sizeof error->node, "%s", node);
-}
-
 /* An error at a node's member ("/target") or at the node itself (""). */
 __attribute__((format(printf, 5, 6))) static void node_error(checker *check, fb_node node, const char *member, const char *code,
                                                              const char *format, ...) {
@@ -59,9 +51,10 @@ __attribute__((format(printf, 5, 6))) static void node_error(checker *check, fb_
     }
     va_list args;
     va_start(args, format);
-    const char *name = fb_text(check->graph, row->name);
-    add_error(check, code, pointer, name[0] == '\n' ? NULL : name, format, args); /* the reader's stand-in for a bad name */
+    fb_error *error = fb_errors_add_list(check->errors, code, pointer, format, args);
     va_end(args);
+    const char *name = fb_text(check->graph, row->name);
+    if (name[0] != '\n') fb_error_set_node(error, name); /* not the reader's stand-in for a bad name */
 }
 
 /* An error at a module's or a tensor's member: ("/modules", 3, "/path"). */
@@ -71,7 +64,7 @@ __attribute__((format(printf, 6, 7))) static void row_error(checker *check, cons
     snprintf(pointer, sizeof pointer, "%s/%zu%s", section, index, member);
     va_list args;
     va_start(args, format);
-    add_error(check, code, pointer, NULL, format, args);
+    fb_errors_add_list(check->errors, code, pointer, format, args);
     va_end(args);
 }
 

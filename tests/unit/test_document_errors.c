@@ -204,6 +204,10 @@ static const struct {
     {NULL, OWNS("w"), TENSOR(",\"data\":\"AAAAAAAAAAB=\""), "bad-data /tensors/0/data\n"},
     {NULL, OWNS("w"), TENSOR(",\"data\":\"=\""), "bad-data /tensors/0/data\n"},
     {NULL, OWNS("w"), TENSOR(",\"data\":\"====\""), "bad-data /tensors/0/data\n"},
+    {NODE("x", "call_module", "l", "") "," OUT,
+     ROOT ",{\"path\":\"l\",\"type\":\"torch.nn.Linear\",\"config\":{\"in_features\":3,\"out_features\":2,\"bias\":false},"
+          "\"parameters\":{\"weight\":\"w\",\"bias\":null}}",
+     "{\"name\":\"w\",\"dtype\":\"float32\",\"shape\":[2,4]}", "config-contradicts-tensor /modules/1/parameters/weight\n"},
     {NULL, OWNS("w"), TENSOR(",\"recipe\":1"), "bad-recipe /tensors/0/recipe\nbad-value /tensors/0/recipe\n"},
     {NULL, OWNS("w"), TENSOR(",\"recipe\":\"v\""), "bad-recipe /tensors/0/recipe\nunknown-tensor /tensors/0/recipe\n"},
     {NULL, OWNS("w"), TENSOR(",\"recipe\":{\"op\":\"shuffle\",\"args\":[]}"), "bad-recipe /tensors/0/recipe/op\n"},
@@ -355,6 +359,31 @@ START_TEST(test_all_errors_are_reported_together) {
 }
 END_TEST
 
+START_TEST(test_long_names_are_cut_between_characters) {
+    fb_buffer name = {0};
+    for (int i = 0; i < 1000; i++) fb_buffer_string(&name, "\xE2\x82\xAC");
+    fb_buffer nodes = {0};
+    fb_buffer_printf(&nodes, NODE("x%s", "call_module", "%s", "") "," OUT, fb_buffer_text(&name), fb_buffer_text(&name));
+    char *text = document_of(fb_buffer_text(&nodes), NULL, "");
+    fb_graph *graph = NULL;
+    fb_errors errors = {0};
+    ck_assert_int_eq(fb_document_read(text, strlen(text), NULL, "", &graph, &errors), FB_INVALID);
+    ck_assert_uint_eq(errors.total, 2);
+    for (size_t i = 0; i < errors.count; i++) {
+        const char *texts[] = {errors.items[i].node, errors.items[i].message};
+        for (size_t j = 0; j < 2; j++) {
+            json_t *valid = json_string(texts[j]);
+            ck_assert_msg(valid != NULL, "no UTF-8: %s", texts[j]);
+            json_decref(valid);
+        }
+    }
+    fb_errors_free(&errors);
+    free(text);
+    fb_buffer_free(&nodes);
+    fb_buffer_free(&name);
+}
+END_TEST
+
 START_TEST(test_late_modules_are_reported_once) {
     fb_status status;
     char *found =
@@ -410,6 +439,7 @@ int main(void) {
     tcase_add_loop_test(cases, test_documents, 0, (int)(sizeof documents / sizeof *documents));
     tcase_add_test(cases, test_syntax_error_says_where);
     tcase_add_test(cases, test_all_errors_are_reported_together);
+    tcase_add_test(cases, test_long_names_are_cut_between_characters);
     tcase_add_test(cases, test_late_modules_are_reported_once);
     tcase_add_test(cases, test_limits);
     suite_add_tcase(suite, cases);
