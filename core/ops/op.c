@@ -18,6 +18,7 @@ enum {
     NUMBER = FB_FACT_NUMBER,
     MAYBE_NUMBER = FB_FACT_MAYBE_NUMBER,
     NUMBER_WITHOUT_ARGUMENT = FB_FACT_NUMBER_WITHOUT_ARGUMENT,
+    READS_LAYOUT = FB_FACT_READS_LAYOUT,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text

@@ -6,7 +6,7 @@
  *
  * Any number of branches, of any sizes, below any parents. Left out, while the others merge if two remain: a Linear whose
  * dtype, requires_grad, training flag or in_features are not those of the largest group, that is called more than once, is not
- * exactly torch's, reads what is written in place before its turn, or is viewed as only a contiguous tensor can be. Without any
+ * exactly torch's, reads what is written in place before its turn, or whose result must be contiguous (layout.h). Without any
  * bias the merged one has none; where only some have one, the others' part is zeros. Exactness: moves. Reversible.
  */
 #include <stdlib.h>
@@ -45,11 +45,12 @@ static const char *obstacle(fb_matcher *m, const fb_linear *linear, const char *
     if (fb_call_count(m->usage, linear->module) > 1) return "shared-module";
     *detail = "its weight and its bias have different dtypes";
     if (linear->bias.id && fb_tensor_at(g, linear->bias)->dtype != linear->dtype) return "dtype";
-    *detail = "a view of its result joins the last dimension with others, which a slice of a wider result cannot do";
-    if (fb_is_viewed_across_rows(g, linear->node)) return "needs-contiguous";
     const char *reason = fb_module_obstacle(m, linear->module);
     *detail = reason ? fb_obstacle_detail(reason) : NULL;
-    return reason;
+    if (reason) return reason;
+    const fb_alias *alias = fb_matcher_alias(m);
+    *detail = "a reader of its result may need it contiguous, which a slice of a wider result is not";
+    return alias && fb_needs_contiguous(g, alias, linear->node, linear->out_features) ? "needs-contiguous" : NULL;
 }
 
 /* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is no candidate. */
@@ -153,8 +154,7 @@ static fb_module put_merged(fb_rewrite *rw, const fb_match *match, const fb_line
     config = fb_sorted_map_with(g, config, "bias", fb_make_bool(g, bias.id != 0));
     fb_buffer path = {0};
     merged_path(g, match, &path);
-    const char *text = fb_buffer_text(&path);
-    fb_module merged = fb_put_module(rw, first->module, text, FB_TYPE_LINEAR, config, first->training);
+    fb_module merged = fb_put_module(rw, first->module, fb_buffer_text(&path), FB_TYPE_LINEAR, config, first->training);
     fb_buffer_free(&path);
     bool weight_grad = fb_tensor_at(g, first->weight)->requires_grad,
          bias_grad = bias.id && fb_tensor_at(g, bias)->requires_grad;
@@ -171,8 +171,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_module merged = put_merged(rw, match, &linear);
     if (!merged.id) return;
     fb_value input = FB_ARGS(g, fb_make_node(g, linear.input)), no_kwargs = {0};
-    fb_node all =
-        fb_insert_before(rw, match->nodes[0], FB_CALL_MODULE, fb_text(g, fb_module_at(g, merged)->path), input, no_kwargs);
+    const char *target = fb_text(g, fb_module_at(g, merged)->path);
+    fb_node all = fb_insert_before(rw, match->nodes[0], FB_CALL_MODULE, target, input, no_kwargs);
     fb_mark(rw, all);
     int64_t start = 0;
     for (size_t i = 0; i < match->count; i++) {

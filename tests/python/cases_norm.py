@@ -1,0 +1,1 @@
+"""Divisions by a constant."""
