@@ -91,8 +91,8 @@ int fb_serve(int argc, char **argv) {
     if (!options.insecure_listen && !fb_http_is_loopback(options.http.listen)) {
         snprintf(
             message, sizeof message,
-            "%s is not an address of this machine only; there is no authentication yet, so say --insecure-listen if that is "
-            "what you want",
+            "%s is no loopback address with a port; to listen beyond this machine say --insecure-listen, knowing that there "
+            "is no authentication yet",
             options.http.listen);
         return fail(FB_EXIT_USAGE, message);
     }

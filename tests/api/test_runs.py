@@ -1,0 +1,241 @@
+"""Runs: found again, reversed, rolled back; and the passes."""
+
+import json
+
+import pytest
+
+import documents
+from documents import COMPOSED, batch_norm_fold, branches, counts, every_item
+from test_http import is_problem
+
+
+def optimize(service, graph, passes, **more):
+    answer = service.post("/v1/optimize", {"graph": graph, "passes": passes, **more})
+    assert answer.status == 201, answer
+    return answer.json()
+
+
+# ------------------------------------------------------------------------------------------------------------- passes
+
+
+def test_passes(shared):
+    items = shared.get("/v1/passes").json()["items"]
+    seeds = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "FuseBatchNorm2dInConv2d",
+             "FuseBatchNorm1dInLinear", "DeepCopy", "LintAndRecompile"]  # fmt: skip
+    assert [one["name"] for one in items[:7]] == seeds
+    for one in items:
+        assert shared.get(f"/v1/passes/{one['name']}").json() == one
+        assert one["summary"] and one["parameters"]["type"] == "object" and len(one["signature"]) == 32
+        assert one["exactness"] in ("moves", "rounds", "changes")
+    assert len({one["signature"] for one in items}) == len(items)
+    is_problem(shared.get("/v1/passes/Nonsense"), 404, "unknown-pass")
+
+
+# --------------------------------------------------------------------------------------------------------------- list
+
+
+def test_list(service):
+    first = optimize(service, branches(2), ["MergeLinears"], labels={"team": "a", "stage": "test"}, note="n")
+    second = optimize(service, branches(3), ["MergeLinears", "FuseBiasInLinear"], labels={"team": "b"})
+    third = service.post(f"/v1/runs/{first['id']}/reverse").json()
+    fourth = service.post(f"/v1/runs/{second['id']}/rollback", {"passes": ["MergeLinears"], "labels": {"team": "a"}}).json()
+
+    def found(*query):
+        return [run["id"] for run in every_item(service, "/v1/runs", query, limit=1)]
+
+    one, two, three, four = [run["id"] for run in (first, second, third, fourth)]
+    merge, fuse = [shared_pass["signature"] for shared_pass in second["passes"]]
+    assert found() == [four, three, two, one]
+    assert found(("kind", "optimize")) == [two, one]
+    assert found(("kind", "reverse")) == [three] and found(("kind", "rollback")) == [four]
+    assert found(("source", first["source"])) == [one] and found(("result", first["source"])) == [three]
+    assert found(("of_run", two)) == [four]
+    assert found(("pass", "FuseBiasInLinear")) == [two]
+    assert found(("signature", fuse)) == [two] and found(("signature", merge)) == [four, three, two, one]
+    assert found(("signature", second["signature"])) == [two]
+    assert found(("signature", "0" * 32)) == found(("source", "nonsense")) == found(("of_run", "nonsense")) == []
+    assert found(("label", "team=a")) == [four, one] and found(("label", "team")) == [four, two, one]
+    assert found(("label", "team=a"), ("label", "stage=test"), ("kind", "optimize")) == [one]
+
+    item = service.get("/v1/runs?kind=optimize").json()["items"][1]
+    assert {name: item[name] for name in item if name != "passes"} == {name: first[name] for name in first if name != "passes"}
+    assert item["passes"] == [{"name": "MergeLinears", "version": 1, "signature": merge, "applied": 1, "refusals": 0}]
+    for query, code, parameter in (
+        ("kind=nothing", "unknown-kind", "kind"),
+        ("pass=Nonsense", "unknown-pass", "pass"),
+        ("label==x", "bad-label", "label"),
+        ("page_token=x", "bad-page-token", "page_token"),
+        ("colour=red", "unknown-parameter", "colour"),
+        ("&".join(f"label=l{i}" for i in range(17)), "too-many-labels", "label"),
+    ):
+        assert is_problem(service.get("/v1/runs", raw_query=query), 422, code)["parameter"] == parameter
+
+
+def test_unknown_run(shared):
+    for run in ("run_01ARZ3NDEKTSV4RRFFQ69G5FAV", "nonsense"):
+        is_problem(shared.get(f"/v1/runs/{run}"), 404, "unknown-run")
+        for verb in ("reverse", "rollback"):
+            is_problem(shared.post(f"/v1/runs/{run}/{verb}"), 404, "unknown-run")
+            is_problem(shared.get(f"/v1/runs/{run}/{verb}"), 405)
+
+
+# --------------------------------------------------------------------------------------------------- reverse, rollback
+
+
+@pytest.mark.parametrize("name", documents.NAMES)
+def test_whole_run_returns_to_its_source(shared, name):
+    identity = documents.ids(name)[0]
+    run = optimize(shared, json.loads(documents.document(name)), COMPOSED)
+    assert run["source"] == identity
+    for verb in ("reverse", "rollback"):
+        answer = shared.post(f"/v1/runs/{run['id']}/{verb}", raw_query="include=code&include=graph")
+        back = answer.json()
+        assert answer.status == 201 and answer.headers["location"] == f"/v1/runs/{back['id']}"
+        assert (back["kind"], back["of_run"], back["source"], back["result"]) == (verb, run["id"], run["result"], identity)
+        assert back["exact"] is True and back["reversible"] is False
+        assert back["passes"] == run["passes"] and back["signature"] == run["signature"]
+        assert back["code"] == documents.code(name)
+        stored = shared.get(f"/v1/runs/{back['id']}").json()
+        assert stored == {member: back[member] for member in back if member not in ("code", "graph")}
+
+
+@pytest.mark.parametrize("omitted", [[0], [1], [2], [0, 1], [0, 2], [1, 2], ["MergeLinears"], ["FuseBiasInLinear", 0.0]])
+@pytest.mark.parametrize("verb", ["reverse", "rollback"])
+def test_some_passes(service, omitted, verb):
+    """Undoing some passes of a run gives what a fresh run without them gives."""
+    graph = json.loads(documents.document("bert-tiny"))
+    run = optimize(service, graph, COMPOSED)
+    undone = [i for i, name in enumerate(COMPOSED) if i in omitted or name in omitted]
+    back = service.post(f"/v1/runs/{run['id']}/{verb}", {"passes": omitted})
+    assert back.status == 201, back
+    fresh = optimize(service, graph, [name for i, name in enumerate(COMPOSED) if i not in undone])
+    assert back.json()["result"] == fresh["result"] != run["result"]
+    assert back.json()["passes"] == [run["passes"][i] for i in undone]
+    assert back.json()["exact"] is True and back.json()["lint"] == "passed"
+    by_query = service.post(f"/v1/runs/{run['id']}/{verb}", raw_query=[("pass", int(i) if i == 0 else i) for i in omitted])
+    assert by_query.json()["result"] == fresh["result"]
+
+
+def test_every_occurrence_of_a_name(service):
+    run = optimize(service, branches(), ["DeepCopy", "MergeLinears", "DeepCopy"])
+    back = service.post(f"/v1/runs/{run['id']}/reverse", {"passes": ["DeepCopy"]}).json()
+    assert [one["name"] for one in back["passes"]] == ["DeepCopy"] * 2 and back["result"] == run["result"]
+
+
+def test_irreversible(service):
+    run = optimize(service, batch_norm_fold(), ["FuseBatchNorm2dInConv2d", "DeepCopy", "FuseBatchNorm2dInConv2d"])
+    assert run["passes"][0]["applied"] == 1 and run["reversible"] is False
+    before = counts(service)
+    for body in (None, {"passes": ["FuseBatchNorm2dInConv2d"]}, {"passes": [2, 1]}):
+        problem = is_problem(service.post(f"/v1/runs/{run['id']}/reverse", body), 409, "irreversible")
+        assert problem["passes"] == ["FuseBatchNorm2dInConv2d"]
+        assert problem["rollback"] == f"/v1/runs/{run['id']}/rollback"
+    is_problem(service.post("/v1/reverse", {"graph": run["result"]}), 409, "irreversible")
+    assert counts(service) == before
+    assert service.post(f"/v1/runs/{run['id']}/reverse", {"passes": ["DeepCopy"]}).json()["result"] == run["result"]
+    assert service.post(problem["rollback"]).json()["result"] == run["source"]
+
+
+def test_reverse_of_a_reverse(service):
+    run = optimize(service, branches(), ["MergeLinears"])
+    for verb in ("reverse", "rollback"):
+        back = service.post(f"/v1/runs/{run['id']}/{verb}").json()
+        for again in ("reverse", "rollback"):
+            problem = is_problem(service.post(f"/v1/runs/{back['id']}/{again}"), 409, "not-an-optimize-run")
+            assert problem["of_run"] == run["id"]
+
+
+def test_dry_run_and_labels(service):
+    run = optimize(service, branches(), ["MergeLinears", "FuseBiasInLinear"])
+    before = counts(service)
+    path = f"/v1/runs/{run['id']}/reverse"
+    dry = service.post(path, {"passes": ["MergeLinears"], "options": {"dry_run": True, "include": ["graph"]}})
+    assert dry.status == 200 and dry.json()["id"] is None and dry.json()["graph"]["nodes"]
+    assert counts(service) == before
+    back = service.post(path, {"note": "why", "labels": {"a": "b"}}).json()
+    assert (back["note"], back["labels"]) == ("why", {"a": "b"})
+
+
+@pytest.mark.parametrize(
+    "body,code,pointer",
+    [
+        ({"passes": ["ChangeTrueDivToMulByInverse"]}, "unknown-pass", "/passes/0"),
+        ({"passes": ["MergeLinears", 2]}, "bad-position", "/passes/1"),
+        ({"passes": [-1]}, "bad-position", "/passes/0"),
+        ({"passes": [0.5]}, "bad-position", "/passes/0"),
+        ({"passes": [None]}, "wrong-type", "/passes/0"),
+        ({"passes": "MergeLinears"}, "wrong-type", "/passes"),
+        ({"passes": []}, "no-passes", "/passes"),
+        ({"colour": 1}, "unknown-member", "/colour"),
+        ({"options": {"lint": "end"}}, "unknown-option", "/options/lint"),
+        ({"note": 1}, "wrong-type", "/note"),
+    ],
+)
+def test_bad_request(shared, body, code, pointer):
+    run = optimize(shared, branches(), ["MergeLinears", "FuseBiasInLinear"])
+    before = counts(shared)
+    for verb in ("reverse", "rollback"):
+        assert is_problem(shared.post(f"/v1/runs/{run['id']}/{verb}", body), 422, code)["pointer"] == pointer
+    assert is_problem(shared.post(f"/v1/runs/{run['id']}/reverse", raw_query="pass=9"), 422)["parameter"] == "pass"
+    is_problem(shared.post(f"/v1/runs/{run['id']}/rollback", {"graph": run["result"]}), 422, "unknown-member")
+    is_problem(shared.post(f"/v1/runs/{run['id']}/rollback", branches()), 422, "unexpected-graph")
+    assert counts(shared) == before
+
+
+# ------------------------------------------------------------------------------------------------- with a graph at hand
+
+
+def renamed(graph, name):
+    return {**graph, "name": name}
+
+
+def test_reverse_with_the_graph_at_hand(service):
+    graph = branches(3)
+    run = optimize(service, graph, ["MergeLinears", "FuseBiasInLinear"], options={"include": ["graph"]})
+    path = f"/v1/runs/{run['id']}/reverse"
+    for back in (
+        service.post(path, {"graph": run["result"]}),
+        service.post(path, {"graph": run["graph"]}),
+        service.post(path, run["graph"]),
+        service.post(path, run["graph"], raw_query="pass=1"),
+        service.post("/v1/reverse", {"graph": run["result"]}),
+        service.post("/v1/reverse", run["graph"]),
+        service.post("/v1/reverse", {"graph": run["graph"], "passes": [1]}),
+        service.post("/v1/reverse", run["graph"], raw_query="pass=FuseBiasInLinear"),
+    ):
+        assert back.status == 201 and back.json()["of_run"] == run["id"], back
+        assert back.json()["result"] == run["source"] or len(back.json()["passes"]) == 1
+
+    changed = renamed(run["graph"], "changed")
+    before = counts(service)
+    for answer in (service.post(path, changed), service.post(path, {"graph": changed}), service.post("/v1/reverse", changed)):
+        assert is_problem(answer, 409, "changed-graph")["runs"] == [run["id"]]
+    for other in (branches(4), renamed(graph, "other"), graph):
+        is_problem(service.post(path, other), 409, "unrelated-graph")
+        is_problem(service.post("/v1/reverse", other), 409, "unrelated-graph")
+    for answer in (service.post(path, {"graph": "x"}), service.post("/v1/reverse", {"graph": "x"})):
+        assert is_problem(answer, 404, "unknown-graph")["pointer"] == "/graph"
+    assert is_problem(service.post("/v1/reverse", {"passes": [0]}), 422, "missing-member")["pointer"] == "/graph"
+    assert counts(service) == before
+
+
+def test_reverse_finds_the_run(service):
+    one = optimize(service, branches(2), ["MergeLinears"])
+    newest = optimize(service, branches(2), ["MergeLinears"])
+    other = optimize(service, branches(3), ["MergeLinears"])
+    assert service.post("/v1/reverse", {"graph": one["result"]}).json()["of_run"] == newest["id"]
+    assert service.post("/v1/reverse", {"graph": other["result"]}).json()["of_run"] == other["id"]
+    same = optimize(service, branches(2), ["MergeLinears", "DeepCopy"])  # the same result by another way
+    assert same["result"] == one["result"]
+    problem = is_problem(service.post("/v1/reverse", {"graph": one["result"]}), 409, "ambiguous-run")
+    assert problem["runs"] == [same["id"], newest["id"]]
+
+
+def test_two_runs_in_a_row(service):
+    first = optimize(service, branches(3), ["MergeLinears"])
+    second = optimize(service, first["result"], ["FuseBiasInLinear"])
+    back = service.post("/v1/reverse", {"graph": second["result"]}).json()
+    assert back["of_run"] == second["id"] and back["result"] == first["result"]
+    assert service.post("/v1/reverse", {"graph": back["result"]}).json()["result"] == first["source"]
+    problem = is_problem(service.post(f"/v1/runs/{first['id']}/reverse", {"graph": second["result"]}), 409, "changed-graph")
+    assert problem["runs"] == [first["id"]]
