@@ -1,0 +1,303 @@
+/* Random graphs and random lists of passes. FOLDBACK_RANDOM_CASES (default 10000) and FOLDBACK_RANDOM_SEED (default 1) choose
+ * them; a failure names the seed of its case, and FOLDBACK_RANDOM_CASES=1 FOLDBACK_RANDOM_SEED=<it> runs that one alone.
+ *
+ * Structure: the document reads, is written and reads again as the same graph; every pass leaves a valid graph; the source
+ * stays as it was; a run without some passes is the run of the others; marks are those that the report names. Meaning: the
+ * graph computes before and after the same numbers (evaluate.h), writes into its inputs included.
+ *
+ * At the end every pass must have matched, and every reason for which it can refuse must have been given. */
+#include <check.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/run.h"
+#include "core/graph/code.h"
+#include "core/graph/document.h"
+#include "tests/unit/evaluate.h"
+#include "tests/unit/generator.h"
+
+/* ---- what passes do and refuse ------------------------------------------------------------------------------------------- */
+
+enum { MAX_REASONS = 20 };
+
+static struct tally {
+    const char *pass;
+    const char *reasons[MAX_REASONS];
+    uint64_t applied, refused[MAX_REASONS];
+} tallies[] = {
+    {.pass = "MergeLinears",
+     .reasons = {"already-transformed", "dtype", "input-mutated", "module-read", "needs-contiguous", "requires-grad",
+                 "shape-mismatch", "shared-module", "tensor-mutated", "training-mode", "unsupported-type"}},
+    {.pass = "FuseBiasInLinear",
+     .reasons = {"already-transformed", "dtype", "module-read", "nested-call", "requires-grad", "tensor-mutated",
+                 "unsupported-arguments", "unsupported-type"}},
+    {.pass = "ChangeTrueDivToMulByInverse",
+     .reasons = {"already-transformed", "division-by-zero", "integer-tensor", "inverse-out-of-range", "non-finite-divisor",
+                 "rounding-mode", "unknown-dtype", "unsupported-arguments", "unsupported-constant", "unsupported-dtype"}},
+    {.pass = "FuseBatchNorm2dInConv2d",
+     .reasons = {"already-transformed", "channel-mismatch", "graph-output", "module-read", "no-running-statistics",
+                 "shared-module", "shared-output", "tensor-mutated", "training-mode", "unsupported-arguments",
+                 "unsupported-dtype"}},
+    {.pass = "FuseBatchNorm1dInLinear",
+     .reasons = {"already-transformed", "channel-mismatch", "graph-output", "input-mutated", "module-read",
+                 "no-running-statistics", "not-2d", "shared-module", "shared-output", "tensor-mutated", "training-mode",
+                 "unknown-shape", "unsupported-arguments", "unsupported-dtype"}},
+};
+enum { TALLIES = sizeof tallies / sizeof *tallies };
+
+static uint64_t nodes_seen, unchanged_runs, comparisons, unusable_values;
+
+static void count_report(uint64_t seed, const fb_pass_report *report) {
+    for (size_t i = 0; i < TALLIES; i++) {
+        struct tally *tally = &tallies[i];
+        if (strcmp(tally->pass, report->pass->name)) continue;
+        tally->applied += report->applied;
+        for (const fb_refusal *refusal = report->refused; refusal; refusal = refusal->next) {
+            size_t at = 0;
+            while (at < MAX_REASONS && tally->reasons[at] && strcmp(tally->reasons[at], refusal->reason)) at++;
+            ck_assert_msg(at < MAX_REASONS && tally->reasons[at],
+                          "seed %" PRIu64 ": %s refuses for \"%s\", which is not listed", seed, tally->pass, refusal->reason);
+            tally->refused[at]++;
+        }
+    }
+}
+
+static void ck_tallies(uint64_t cases) {
+    bool is_complete = true;
+    printf("%" PRIu64 " graphs, %" PRIu64 " nodes, %" PRIu64 " runs changed nothing, %" PRIu64 " evaluated before and after, "
+           "%" PRIu64 " unusable values\n",
+           cases, nodes_seen, unchanged_runs, comparisons, unusable_values);
+    for (size_t i = 0; i < TALLIES; i++) {
+        printf("%-32s %-24s %10" PRIu64 "\n", tallies[i].pass, "applied", tallies[i].applied);
+        is_complete &= tallies[i].applied > 0;
+        for (size_t k = 0; tallies[i].reasons[k]; k++) {
+            printf("%-32s %-24s %10" PRIu64 "\n", "", tallies[i].reasons[k], tallies[i].refused[k]);
+            is_complete &= tallies[i].refused[k] > 0;
+        }
+    }
+    fflush(stdout);
+    ck_assert_msg(is_complete || cases < 5000, "a pass never matched, or a reason was never given");
+}
+
+/* ---- one case ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct random_case {
+    uint64_t seed;
+    fb_buffer document, passes;
+    fb_graph *source;
+    char source_id[FB_ID_LENGTH + 1];
+    fb_composition composition;
+} random_case;
+
+#define CK(c, condition, ...)                                                                                                  \
+    do {                                                                                                                       \
+        if (!(condition)) {                                                                                                    \
+            fb_buffer said = {0};                                                                                              \
+            fb_buffer_printf(&said, __VA_ARGS__);                                                                              \
+            ck_abort_msg("seed %" PRIu64 ", passes %s: %s", (c)->seed, fb_buffer_text(&(c)->passes), fb_buffer_text(&said));   \
+        }                                                                                                                      \
+    } while (0)
+
+static fb_graph *read_document(random_case *c, const fb_buffer *document, const char *what) {
+    fb_errors errors = {0};
+    fb_graph *graph = NULL;
+    fb_status status = fb_document_read(document->data, document->size, NULL, "", &graph, &errors);
+    const fb_error *first = errors.items;
+    CK(c, status == FB_OK, "%s does not read: %s at %s: %s", what, first ? first->code : "", first ? first->pointer : "",
+       first ? first->message : "");
+    fb_errors_free(&errors);
+    return graph;
+}
+
+static fb_composition read_passes(random_case *c, const fb_buffer *list) {
+    fb_composition composition;
+    fb_error error = {0};
+    json_t *json = json_loadb(list->data, list->size, 0, NULL);
+    CK(c, fb_composition_read(json, "", &composition, &error) == FB_OK, "%s", error.message);
+    json_decref(json);
+    return composition;
+}
+
+static fb_run run_passes(random_case *c, const fb_composition *composition) {
+    fb_run run;
+    fb_error error = {0};
+    CK(c, fb_composition_run(composition, c->source, FB_LINT_EACH, &run, &error) == FB_OK, "%s: %s", error.code, error.message);
+    return run;
+}
+
+static void id_of(random_case *c, const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
+    CK(c, fb_document_id(graph, id), "out of memory");
+}
+
+/* Written and read again it is the same graph. */
+static void check_round_trip(random_case *c, const fb_graph *graph, const char *what) {
+    fb_buffer bytes = {0};
+    char id[FB_ID_LENGTH + 1], again_id[FB_ID_LENGTH + 1];
+    CK(c, fb_document_write_id(graph, &bytes, id), "out of memory");
+    fb_graph *again = read_document(c, &bytes, what);
+    id_of(c, again, again_id);
+    CK(c, strcmp(id, again_id) == 0, "%s reads as another graph", what);
+    fb_graph_free(again);
+    fb_buffer_free(&bytes);
+}
+
+/* The same passes again, and a random part of them against a run that never had the others. */
+static void check_replay(random_case *c, const char *result_id) {
+    char id[FB_ID_LENGTH + 1], fresh_id[FB_ID_LENGTH + 1];
+    fb_error error = {0};
+    fb_run again = run_passes(c, &c->composition);
+    id_of(c, again.result, id);
+    CK(c, strcmp(id, result_id) == 0, "a second run gives another graph");
+    fb_run_free(&again);
+
+    bool *selected = calloc(c->composition.count, sizeof *selected);
+    random_source random = {c->seed ^ 0x1234567u};
+    for (size_t i = 0; i < c->composition.count; i++) selected[i] = random_once_in(&random, 2);
+    fb_composition rest, fresh;
+    CK(c, fb_composition_without(&c->composition, selected, &rest, &error) == FB_OK, "%s", error.message);
+    if (rest.count) {
+        fb_buffer list = {0};
+        fb_composition_write(&rest, &list);
+        fresh = read_passes(c, &list);
+        fb_run part = run_passes(c, &rest), alone = run_passes(c, &fresh);
+        id_of(c, part.result, id);
+        id_of(c, alone.result, fresh_id);
+        CK(c, strcmp(id, fresh_id) == 0, "without some passes it is not the run of the others");
+        CK(c, strcmp(rest.signature, fresh.signature) == 0, "the rest has another signature than the same list read");
+        fb_run_free(&part);
+        fb_run_free(&alone);
+        fb_composition_free(&fresh);
+        fb_buffer_free(&list);
+    }
+    fb_composition_free(&rest);
+    free(selected);
+}
+
+static bool is_named(const fb_run *run, const char *node, const char *signature) {
+    for (size_t i = 0; i < run->count; i++) {
+        const fb_pass_report *report = &run->passes[i];
+        if (strcmp(report->signature, signature)) continue;
+        for (size_t k = 0; k < report->node_count; k++) {
+            if (strcmp(report->nodes[k], node) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* Every mark was there before or is in the report, and every node in the report that is still there is marked. */
+static void check_marks(random_case *c, const fb_run *run) {
+    const fb_graph *g = run->result;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_node_at(g, n)->next) {
+        const char *name = fb_node_name(g, n);
+        fb_value marks = fb_node_at(g, n)->transformations;
+        fb_node old = fb_node_find(c->source, FB_MAIN_PROGRAM, name);
+        for (size_t i = 0; fb_value_item(g, marks, i).id; i++) {
+            const char *signature = fb_value_text(g, fb_value_item(g, marks, i));
+            CK(c, (old.id && fb_node_is_marked(c->source, old, signature)) || is_named(run, name, signature),
+               "%s carries %s, and no report says so", name, signature);
+        }
+    }
+    for (size_t i = 0; i < run->count; i++) {
+        const fb_pass_report *report = &run->passes[i];
+        for (size_t k = 0; k < report->node_count; k++) {
+            fb_node n = fb_node_find(g, FB_MAIN_PROGRAM, report->nodes[k]);
+            bool is_module = n.id && fb_node_at(g, n)->opcode == FB_CALL_MODULE;
+            CK(c, !n.id || !is_module || fb_node_is_marked(g, n, report->signature),
+               "%s is in the report of %s, but not marked", report->nodes[k], report->pass->name);
+        }
+    }
+}
+
+static void check_meaning(random_case *c, const fb_run *run) {
+    evaluation before, after;
+    fb_buffer why = {0};
+    bool only_moves = true;
+    for (size_t i = 0; i < run->count; i++) only_moves &= !run->passes[i].applied || run->passes[i].pass->exactness == FB_MOVES;
+    evaluate(c->source, c->seed, &before);
+    evaluate(run->result, c->seed, &after);
+    CK(c, evaluations_agree(&before, &after, only_moves ? 1e-11 : 1e-8, &why), "it computes something else: %s",
+       fb_buffer_text(&why));
+    comparisons++;
+    unusable_values += before.unusable;
+    evaluation_free(&before);
+    evaluation_free(&after);
+    fb_buffer_free(&why);
+}
+
+static void run_case(uint64_t seed) {
+    random_case c = {.seed = seed};
+    char id[FB_ID_LENGTH + 1], result_id[FB_ID_LENGTH + 1];
+    generate_document(seed, &c.document);
+    generate_passes(seed, &c.passes);
+    c.source = read_document(&c, &c.document, "the generated document");
+    id_of(&c, c.source, c.source_id);
+    check_round_trip(&c, c.source, "the source");
+    c.composition = read_passes(&c, &c.passes);
+
+    fb_run run = run_passes(&c, &c.composition);
+    id_of(&c, c.source, id);
+    CK(&c, strcmp(id, c.source_id) == 0, "the source changed");
+    id_of(&c, run.result, result_id);
+    size_t applied = 0;
+    for (size_t i = 0; i < run.count; i++) {
+        applied += run.passes[i].applied;
+        count_report(seed, &run.passes[i]);
+    }
+    CK(&c, (applied == 0) == (strcmp(result_id, c.source_id) == 0), "%zu applied, and the graph is %s", applied,
+       applied ? "the same" : "another");
+    check_round_trip(&c, run.result, "the result");
+    check_replay(&c, result_id);
+    check_marks(&c, &run);
+    check_meaning(&c, &run);
+    fb_buffer code = {0};
+    CK(&c, fb_code_write(run.result, &code), "no code");
+    nodes_seen += fb_node_count(c.source);
+    unchanged_runs += applied == 0;
+
+    fb_buffer_free(&code);
+    fb_run_free(&run);
+    fb_composition_free(&c.composition);
+    fb_graph_free(c.source);
+    fb_buffer_free(&c.document);
+    fb_buffer_free(&c.passes);
+}
+
+static uint64_t setting(const char *name, uint64_t fallback) {
+    const char *given = getenv(name);
+    return given && *given ? strtoull(given, NULL, 10) : fallback;
+}
+
+START_TEST(test_random) {
+    uint64_t cases = setting("FOLDBACK_RANDOM_CASES", 10000), first = setting("FOLDBACK_RANDOM_SEED", 1);
+    for (uint64_t i = 0; i < cases; i++) {
+        run_case(first + i);
+        if (i > 0 && i % 100000 == 0) {
+            printf("%" PRIu64 " done\n", i);
+            fflush(stdout);
+        }
+    }
+    ck_tallies(cases);
+}
+END_TEST
+
+int main(void) {
+    if (getenv("FOLDBACK_RANDOM_PRINT")) { /* the case itself, to look at */
+        fb_buffer out = {0};
+        generate_document(setting("FOLDBACK_RANDOM_SEED", 1), &out);
+        printf("%s\n", fb_buffer_text(&out));
+        return 0;
+    }
+    Suite *suite = suite_create("random");
+    TCase *tests = tcase_create("random");
+    tcase_set_timeout(tests, 0);
+    tcase_add_test(tests, test_random);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
