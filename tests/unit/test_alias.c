@@ -1,0 +1,223 @@
+/* Who may share memory with whom, when it is written, and who uses which module and tensor. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/document.h"
+#include "core/ops/alias.h"
+#include "core/ops/usage.h"
+#include "tests/unit/chaos.h"
+#include "tests/unit/documents.h"
+#include "tests/unit/quoted.h"
+
+#define NODE(name) "{'$node':'" name "'}"
+#define INPUT(name) "{'name':'" name "','op':'placeholder','target':'" name "'},"
+#define CALL(name, target, args) "{'name':'" name "','op':'call_function','target':'" target "','args':[" args "]},"
+#define METHOD(name, target, args) "{'name':'" name "','op':'call_method','target':'" target "','args':[" args "]},"
+#define MODULE(name, target, args) "{'name':'" name "','op':'call_module','target':'" target "','args':[" args "]},"
+#define READ(name, target) "{'name':'" name "','op':'get_attr','target':'" target "'},"
+#define END "{'name':'output','op':'output','target':'output','args':[null]}"
+#define TENSOR(name) "{'name':'" name "','dtype':'float32','shape':[4]}"
+
+/* ---- aliases ------------------------------------------------------------------------------------------------------------ */
+
+#define VIEWS                                                                                                                  \
+    INPUT("x") INPUT("y") METHOD("v", "view", NODE("x") ",-1") METHOD("t", "t", NODE("v")) METHOD("c", "clone", NODE("x"))
+
+static const struct {
+    const char *nodes; /* between x, y, v = x.view, t = v.t(), c = x.clone() and the output */
+    const char *value; /* … whose memory is written at these ordinals */
+    const char *writes;
+} writes[] = {
+    {"", "x", ""},
+    {METHOD("w", "add_", NODE("x") ",1"), "x", "5"},
+    {METHOD("w", "add_", NODE("x") ",1"), "t", "5"},
+    {METHOD("w", "add_", NODE("x") ",1"), "w", "5"},
+    {METHOD("w", "add_", NODE("x") ",1"), "c", ""},
+    {METHOD("w", "add_", NODE("x") ",1"), "y", ""},
+    {METHOD("w", "add_", NODE("t") ",1"), "x", "5"},
+    {METHOD("w", "copy_", NODE("y") "," NODE("x")), "x", ""},
+    {METHOD("w", "copy_", NODE("y") "," NODE("x")), "y", "5"},
+    {CALL("w", "operator.setitem", NODE("x") ",0," NODE("y")), "v", "5"},
+    {CALL("w", "my.f", NODE("x") "," NODE("y")), "t", "5"},
+    {CALL("w", "my.f", NODE("x") "," NODE("y")), "y", "5"},
+    {CALL("w", "my.f", NODE("c")), "x", ""},
+    {CALL("w", "my.f", "[" NODE("c") "],{'$tuple':[" NODE("y") "]}") CALL("u", "torch.relu_", NODE("w")), "y", "5 6"},
+    {CALL("s", "torch.split", NODE("c") ",2") CALL("p", "operator.getitem", NODE("s") ",0") CALL("w", "torch.relu_", NODE("p")),
+     "c", "7"},
+    {CALL("s", "torch.cat", "[" NODE("x") "," NODE("y") "]") CALL("w", "torch.relu_", NODE("s")), "x", ""},
+    {CALL("s", "builtins.list", "[" NODE("x") "," NODE("y") "]") CALL("p", "operator.getitem", NODE("s") ",1")
+         CALL("w", "torch.relu_", NODE("p")),
+     "y", "7"},
+    {METHOD("n", "size", NODE("x") ",0") METHOD("u", "view", NODE("y") "," NODE("n")) CALL("w", "torch.relu_", NODE("u")), "x",
+     ""},
+    {METHOD("n", "size", NODE("x") ",0") CALL("w", "my.f", NODE("y") "," NODE("n")) CALL("m", "my.g", NODE("c") "," NODE("n")),
+     "y", "6"},
+    {METHOD("a", "add_", NODE("x") ",1") METHOD("b", "mul_", NODE("t") ",1") METHOD("d", "mul_", NODE("y") ",1")
+         METHOD("e", "mul_", NODE("v") ",1"),
+     "x", "5 6 8"},
+    {"{'name':'w','op':'call_function','target':'torch.relu_','args':[],'kwargs':{'input':" NODE("x") "}},", "x", "5"},
+    {"{'name':'w','op':'call_function','target':'torch.add','args':[" NODE("y") ",1],'kwargs':{'out':" NODE("x") "}},", "v",
+     "5"},
+    {CALL("w", "torch.nn.functional.dropout", NODE("c") ",0.1,false") CALL("u", "torch.relu_", NODE("w")), "c", "6"},
+};
+
+START_TEST(test_writes) {
+    char nodes[4096];
+    snprintf(nodes, sizeof nodes, VIEWS "%s" END, writes[_i].nodes);
+    fb_graph *graph = quoted_graph(nodes, NULL, "");
+    fb_alias *alias = fb_alias_new(graph);
+    fb_node value = node_named(graph, writes[_i].value);
+    uint32_t last = fb_node_at(graph, node_named(graph, "output"))->ordinal;
+    char text[64] = "";
+    for (uint32_t i = 1; i < last; i++) {
+        if (fb_mutated_between(alias, value, i - 1, i + 1)) sprintf(text + strlen(text), "%s%u", *text ? " " : "", i);
+        /* The whole is what its parts are. */
+        bool is_any = fb_mutated_between(alias, value, 0, i + 1);
+        ck_assert_int_eq(is_any, *text != '\0');
+    }
+    ck_assert_msg(strcmp(text, writes[_i].writes) == 0, "%s of %s: %s", writes[_i].value, writes[_i].nodes, text);
+    ck_assert_int_eq(fb_is_mutated(alias, value), *text != '\0');
+    ck_assert(!fb_mutated_between(alias, value, 3, 3) && !fb_mutated_between(alias, value, 9, 2));
+    ck_assert(fb_may_alias(alias, node_named(graph, "x"), node_named(graph, "t")));
+    fb_alias_free(alias);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_parameters) {
+    fb_graph *graph =
+        quoted_graph(READ("a", "p") READ("b", "r") READ("c", "q") READ("d", "k") READ("e", "k") READ("f", "view")
+                         CALL("w", "torch.relu_", NODE("b")) END,
+                     "{'path':'','type':'M','parameters':{'p':'p','q':'q','r':'p','view':'view'},'attributes':{'k':1}}",
+                     TENSOR("p") "," TENSOR("q") ",{'name':'view','dtype':'float32','shape':[2],'recipe':"
+                                                 "{'op':'slice','args':['p'],'axis':0,'start':0,'stop':2}}");
+    fb_alias *alias = fb_alias_new(graph);
+    ck_assert(fb_may_alias(alias, node_named(graph, "a"), node_named(graph, "b"))); /* tied */
+    ck_assert(!fb_may_alias(alias, node_named(graph, "a"), node_named(graph, "c")));
+    ck_assert(fb_may_alias(alias, node_named(graph, "d"), node_named(graph, "e")));
+    ck_assert(fb_may_alias(alias, node_named(graph, "a"), node_named(graph, "f"))); /* a view of its storage */
+    ck_assert(fb_is_mutated(alias, node_named(graph, "a")));
+    ck_assert(fb_is_mutated(alias, node_named(graph, "f")));
+    ck_assert(fb_tensor_is_mutated(alias, fb_tensor_find(graph, "p")));
+    ck_assert(!fb_tensor_is_mutated(alias, fb_tensor_find(graph, "q")));
+    fb_alias_free(alias);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_modules_write) {
+    const char *modules = "{'path':'','type':'M'},"
+                          "{'path':'n','type':'torch.nn.BatchNorm1d','config':{'affine':false},'buffers':{'running_mean':'m'},"
+                          "'training':true},"
+                          "{'path':'o','type':'torch.nn.BatchNorm1d','config':{'affine':false},'buffers':{'running_mean':'e'}},"
+                          "{'path':'box','type':'my.Box'},"
+                          "{'path':'box.fc','type':'torch.nn.Linear','parameters':{'weight':'w'},'config':{'bias':false}}";
+    fb_graph *graph =
+        quoted_graph(INPUT("x") MODULE("a", "n", NODE("x")) MODULE("b", "o", NODE("a")) MODULE("c", "box", NODE("b")) END,
+                     modules, TENSOR("m") "," TENSOR("e") ",{'name':'w','dtype':'float32','shape':[2,2]}");
+    fb_alias *alias = fb_alias_new(graph);
+    ck_assert(fb_tensor_is_mutated(alias, fb_tensor_find(graph, "m")));
+    ck_assert(!fb_tensor_is_mutated(alias, fb_tensor_find(graph, "e")));
+    ck_assert(fb_tensor_is_mutated(alias, fb_tensor_find(graph, "w"))); /* the box may do anything with what is in it */
+    ck_assert(!fb_is_mutated(alias, node_named(graph, "x")));
+    ck_assert(fb_is_mutated(alias, node_named(graph, "b")));
+    fb_alias_free(alias);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- usage -------------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_usage) {
+    const char *modules =
+        "{'path':'','type':'M','parameters':{'w':'w','z':'z','o':'o'}},"
+        "{'path':'a','type':'torch.nn.Linear','parameters':{'weight':'w','bias':'z'}},"
+        "{'path':'b','type':'torch.nn.Linear','parameters':{'weight':'w','bias':null},'config':{'bias':false}},"
+        "{'path':'bx','type':'torch.nn.Identity'},"
+        "{'path':'box','type':'my.Box'},"
+        "{'path':'box.in','type':'torch.nn.Identity','buffers':{'w':'w','v':'w'}},"
+        "{'path':'sub','type':'torch.fx.GraphModule','graph':{'nodes':[" INPUT("x") MODULE("i", "one", NODE("x")) END
+        "]}},"
+        "{'path':'sub.one','type':'torch.nn.Identity'}";
+    fb_graph *graph =
+        quoted_graph(INPUT("x") MODULE("p", "a", NODE("x")) MODULE("q", "a", NODE("p")) READ("r", "b.weight") READ("s", "sub")
+                         MODULE("t", "bx", NODE("q")) MODULE("u", "box", NODE("t")) MODULE("v", "a", NODE("u")) END,
+                     modules,
+                     "{'name':'w','dtype':'float32','shape':[4,4]}," TENSOR(
+                         "z") ",{'name':'y','dtype':'float32','shape':[4],'recipe':{'op':'add','args':['z','z']}}"
+                              ",{'name':'o','dtype':'float32','shape':[4],'recipe':'y'}");
+    fb_usage *usage = fb_usage_new(graph);
+    fb_module a = fb_module_find(graph, "a"), b = fb_module_find(graph, "b");
+    ck_assert_uint_eq(fb_call_count(usage, a), 3);
+    ck_assert_uint_eq(fb_first_call(usage, a).id, node_named(graph, "p").id);
+    ck_assert_uint_eq(fb_next_call(usage, node_named(graph, "p")).id, node_named(graph, "q").id);
+    ck_assert_uint_eq(fb_next_call(usage, node_named(graph, "q")).id, node_named(graph, "v").id);
+    ck_assert_uint_eq(fb_next_call(usage, node_named(graph, "v")).id, 0);
+    ck_assert_uint_eq(fb_call_count(usage, b), 0);
+    ck_assert_uint_eq(fb_first_call(usage, b).id, 0);
+    ck_assert_uint_eq(fb_call_count(usage, fb_module_find(graph, "sub.one")), 1);
+    ck_assert(fb_module_is_read(usage, b) && fb_module_is_read(usage, fb_module_find(graph, "sub")));
+    ck_assert(!fb_module_is_read(usage, a));
+    ck_assert(fb_module_is_inside_call(usage, fb_module_find(graph, "box.in")));
+    ck_assert(!fb_module_is_inside_call(usage, fb_module_find(graph, "bx")));
+    ck_assert(!fb_module_is_inside_call(usage, fb_module_find(graph, "box")));
+
+    fb_tensor w = fb_tensor_find(graph, "w"), z = fb_tensor_find(graph, "z");
+    static const char *const owners[] = {".w p", "a.weight p", "b.weight p", "box.in.w b", "box.in.v b"};
+    ck_assert_uint_eq(fb_owner_count(usage, w), 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        fb_owner owner = fb_owner_at(usage, w, i);
+        char text[64];
+        snprintf(text, sizeof text, "%s.%s %c", fb_text(graph, fb_module_at(graph, owner.module)->path),
+                 fb_text(graph, owner.attribute), owner.is_parameter ? 'p' : 'b');
+        ck_assert_str_eq(text, owners[i]);
+    }
+    ck_assert_uint_eq(fb_owner_count(usage, z), 2);
+    ck_assert_uint_eq(fb_owner_count(usage, fb_tensor_find(graph, "y")), 0);
+    ck_assert_uint_eq(fb_recipe_reader_count(usage, z), 2);
+    ck_assert_uint_eq(fb_recipe_reader_count(usage, fb_tensor_find(graph, "y")), 1);
+    ck_assert_uint_eq(fb_recipe_reader_count(usage, fb_tensor_find(graph, "o")), 0);
+    fb_usage_free(usage);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_out_of_memory) {
+    size_t size;
+    char *text = read_fixture("aten-llama", "graph.json", &size);
+    fb_graph *graph = graph_of(text, size);
+    long failures = 0;
+    for (long k = 0;; k++) {
+        chaos_fail_after(k);
+        fb_usage *usage = fb_usage_new(graph);
+        fb_alias *alias = fb_alias_new(graph);
+        bool has_failed = chaos_off();
+        ck_assert(has_failed == (!usage || !alias));
+        fb_usage_free(usage);
+        fb_alias_free(alias);
+        if (!has_failed) break;
+        failures++;
+    }
+    ck_assert_int_ge(failures, 20);
+    fb_graph_free(graph);
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("alias and usage");
+    TCase *cases = tcase_create("alias");
+    tcase_add_loop_test(cases, test_writes, 0, (int)(sizeof writes / sizeof *writes));
+    tcase_add_test(cases, test_parameters);
+    tcase_add_test(cases, test_modules_write);
+    tcase_add_test(cases, test_usage);
+    tcase_add_test(cases, test_out_of_memory);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
