@@ -55,7 +55,7 @@ $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 # The API's description, served at /openapi.yaml.
 $(BUILD)/generated/openapi.inc: openapi.yaml
 	@mkdir -p $(@D)
-	@{ echo 'static const char openapi[] = {'; od -An -v -tx1 $< | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'; } >$@.part
+	@{ echo 'static const unsigned char openapi[] = {'; od -An -v -tx1 $< | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'; } >$@.part
 	@mv $@.part $@
 $(BUILD)/server/routes/index.o: $(BUILD)/generated/openapi.inc
 $(BUILD)/server/routes/index.o: CPPFLAGS += -I$(BUILD)/generated

@@ -1,4 +1,5 @@
 /* /v1/graphs, /v1/graphs/{id} and its code. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,8 +25,14 @@ static void write_posted(const fb_graph_input *input, const fb_graph_row *row, f
     fb_buffer_char(out, '}');
 }
 
-/* Stored with an Idempotency-Key, the answer is that of a new graph: whether it is one is known only when it has been stored.
- */
+/* 201, or 200 when the graph is known. Needed before it is stored, for the answer that is stored with it. */
+static int expect_status(fb_app *app, const char *id) {
+    fb_store_summary summary;
+    if (fb_store_get_graph(app->store, id, &summary, NULL)) return 201;
+    fb_store_summary_free(&summary);
+    return 200;
+}
+
 static void store_graph(const fb_request *request, fb_response *response, const fb_graph_input *input, fb_repeat *repeat) {
     fb_app *app = request->context;
     fb_error error = {0};
@@ -38,7 +45,8 @@ static void store_graph(const fb_request *request, fb_response *response, const 
     if (!status && (!fb_buffer_text(&answer) || !fb_buffer_text(&location))) status = fb_fail_memory(&error);
     uint64_t ticket = fb_cache_ticket(app->cache);
     if (!status) {
-        const fb_store_answer *stored = fb_repeat_answer(repeat, 201, location.data, answer.data, answer.size);
+        int expected = repeat->key ? expect_status(app, input->shared->id) : 0;
+        const fb_store_answer *stored = fb_repeat_answer(repeat, expected, location.data, answer.data, answer.size);
         status = fb_store_put_graph(app->store, &row.graph, stored, &is_new, &error);
     }
     if (status) {
@@ -149,9 +157,11 @@ void fb_get_code(const fb_request *request, fb_response *response) {
         fb_respond_error(response, &error);
         return;
     }
+    char tag[FB_ID_LENGTH + 20]; /* a later version may write the code in another way */
+    snprintf(tag, sizeof tag, "%s-" FB_VERSION, shared->id);
     fb_buffer code = {0};
     fb_code_write(shared->graph, &code);
-    fb_response_etag(response, shared->id);
+    fb_response_etag(response, tag);
     fb_respond_buffer_take(response, 200, "text/x-python; charset=utf-8", &code);
     fb_share_release(shared);
 }

@@ -1,6 +1,7 @@
 """POST /v1/optimize: both forms of its body, its options, and what the answer says."""
 
 import json
+import threading
 
 import pytest
 
@@ -257,9 +258,30 @@ def test_idempotency_key_for_graphs_and_failures(service):
     first, second = [service.post("/v1/graphs", branches(), headers=key) for _ in range(2)]
     assert (first.status, second.status, second.headers["idempotency-replayed"]) == (201, 201, "true")
     assert first.body == second.body and first.headers["location"] == second.headers["location"]
+    known = [service.post("/v1/graphs", branches(), headers={"Idempotency-Key": "known"}).status for _ in range(2)]
+    assert known == [200, 200]
     body = {"graph": "sha256:" + "0" * 64, "passes": ["DeepCopy"]}
     for _ in range(2):  # what failed is tried again
         answer = service.post("/v1/optimize", body, headers={"Idempotency-Key": "two"})
         is_problem(answer, 404, "unknown-graph")
     for bad in ("", "a b", "x" * 256):
         is_problem(service.post("/v1/graphs", branches(), headers={"Idempotency-Key": bad}), 400, "bad-idempotency-key")
+
+
+def test_one_key_many_at_once(service):
+    """However many send it at the same time, it is done once."""
+    body, answers = {"graph": branches(50), "passes": ["MergeLinears"]}, []
+    clients = [
+        threading.Thread(target=lambda: answers.append(service.post("/v1/optimize", body, headers={"Idempotency-Key": "k"})))
+        for _ in range(16)
+    ]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+    assert {answer.status for answer in answers} <= {201, 409}
+    for answer in answers:
+        if answer.status == 409:
+            assert is_problem(answer, 409, "request-in-progress") and answer.headers["retry-after"]
+    assert len({answer.json()["id"] for answer in answers if answer.status == 201}) == 1
+    assert counts(service) == (2, 1)
