@@ -28,15 +28,17 @@ SERVER_PARTS   := $(filter-out $(BUILD)/server/main.o,$(SERVER_OBJECTS))
 all: $(BUILD)/foldback
 
 $(BUILD)/libfoldback.a: $(CORE_OBJECTS)
-	@rm -f $@
-	$(AR) rcs $@ $^
+	@rm -f $@; echo '  AR  $@'; $(AR) rcs $@ $^
 
 $(BUILD)/foldback: $(SERVER_OBJECTS) $(BUILD)/libfoldback.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS)
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	@echo '  CC  $<'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+# A file's bytes as the items of a C array of char; $(call as_bytes,FILE).
+as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/(char)0x\1,/g'; echo '0};'
 
 # The store's migrations, as C arrays in the order of their names.
 MIGRATIONS := $(sort $(wildcard schema/sql/*.sql))
@@ -44,7 +46,7 @@ $(BUILD)/generated/migrations.inc: $(MIGRATIONS)
 	@mkdir -p $(@D)
 	@for file in $^; do \
 	    printf '/* %s */ static const char migration_%s[] = {\n' "$$file" "$$(basename $$file .sql)"; \
-	    od -An -v -tx1 $$file | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'; \
+	    $(call as_bytes,$$file); \
 	done >$@.part
 	@{ echo 'static const char *const migrations[] = {'; \
 	   for file in $^; do echo "migration_$$(basename $$file .sql),"; done; echo '};'; } >>$@.part
@@ -55,13 +57,13 @@ $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 # The API's description, served at /openapi.yaml.
 $(BUILD)/generated/openapi.inc: openapi.yaml
 	@mkdir -p $(@D)
-	@{ echo 'static const unsigned char openapi[] = {'; od -An -v -tx1 $< | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'; } >$@.part
+	@{ echo 'static const unsigned char openapi[] = {'; $(call as_bytes,$<); } >$@.part
 	@mv $@.part $@
 $(BUILD)/server/routes/index.o: $(BUILD)/generated/openapi.inc
 $(BUILD)/server/routes/index.o: CPPFLAGS += -I$(BUILD)/generated
 
 $(BUILD)/tests/unit/test_%: $(BUILD)/tests/unit/test_%.o $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
 
 # ---- for people ---------------------------------------------------------------------------------------------------------
 
@@ -104,16 +106,16 @@ bench: all $(BUILD)/tests/bench/bench
 	@$(BUILD)/tests/bench/bench $(BUILD)/foldback
 
 $(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
-	$(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
 ## make format       clang-format over everything
 SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
 format:
-	clang-format -i $(SOURCES)
+	@clang-format -i $(SOURCES)
 
 ## make lint         formatting, and a build by clang with every warning an error
 lint:
-	clang-format --dry-run -Werror $(SOURCES)
+	@clang-format --dry-run -Werror $(SOURCES)
 	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o)
 
 ## make install      under $(DESTDIR)$(prefix)
