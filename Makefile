@@ -37,8 +37,8 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo '  CC  $<'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
-# A file's bytes as the items of a C array of char; $(call as_bytes,FILE).
-as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/(char)0x\1,/g'; echo '0};'
+# A file's bytes as the items of a C array (of unsigned char, unless it is all ASCII); $(call as_bytes,FILE).
+as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'
 
 # The store's migrations, as C arrays in the order of their names.
 MIGRATIONS := $(sort $(wildcard schema/sql/*.sql))
