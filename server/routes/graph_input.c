@@ -32,6 +32,16 @@ bool fb_graph_input_read(const fb_request *request, fb_response *response, const
     return !status;
 }
 
+bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out) {
+    const fb_request_body *body = &asked->body;
+    if (body->graph) return fb_graph_input_read(request, response, body->graph, body->graph_size, asked->graph_pointer, out);
+    if (!asked->graph_id) return true;
+    fb_error error = {0};
+    fb_status status = fb_load_graph(request->context, asked->graph_id, &out->shared, &error);
+    if (status) fb_respond_error_at(response, status == FB_NOT_FOUND ? "/graph" : "", &error);
+    return !status;
+}
+
 fb_status fb_graph_input_take(fb_graph *graph, fb_graph_input *out, fb_error *error) {
     fb_graph_input input = {0};
     char id[FB_ID_LENGTH + 1];

@@ -4,6 +4,7 @@
 
 #include "server/app.h"
 #include "server/http/http.h"
+#include "server/routes/run_request.h"
 
 /* A decoded graph, with its canonical document when it is (or may be) not in the store yet. */
 typedef struct fb_graph_input {
@@ -14,6 +15,8 @@ typedef struct fb_graph_input {
 /* Reads a document that stands at `pointer` of the request. When it is not valid this responds and returns false. */
 bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
                          const char *pointer, fb_graph_input *out);
+/* The graph that a request gives, as a document or by its id; nothing when it gives none. Likewise. */
+bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out);
 /* Writes a graph's document and finds its id; steals the graph, also on failure. */
 fb_status fb_graph_input_take(fb_graph *graph, fb_graph_input *out, fb_error *error);
 void fb_graph_input_free(fb_graph_input *input);

@@ -10,6 +10,7 @@
 #include "core/passes/pass.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/json_members.h"
+#include "server/routes/page.h"
 #include "server/routes/routes.h"
 
 typedef struct node_filter {
@@ -77,12 +78,6 @@ static uint64_t filter_hash(const node_filter *filter, const char *id) {
     return hash;
 }
 
-static bool refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail) {
-    fb_respond_problem(response, 422, code, "%s", detail);
-    fb_problem_member_take(response, "parameter", json_string(name));
-    return false;
-}
-
 static bool read_token(const fb_request *request, fb_response *response, const char *id, node_filter *filter) {
     const char *token = fb_request_query(request, "page_token");
     if (!token) return true;
@@ -90,8 +85,8 @@ static bool read_token(const fb_request *request, fb_response *response, const c
     filter->position = (uint32_t)strtoul(token, NULL, 16);
     snprintf(expected, sizeof expected, "%" PRIx32 "-%016" PRIx64, filter->position, filter_hash(filter, id));
     if (strcmp(token, expected) == 0) return true;
-    return refuse_parameter(response, "page_token", "bad-page-token",
-                            "the page token does not belong to this list with these filters");
+    return fb_refuse_parameter(response, "page_token", "bad-page-token",
+                               "the page token does not belong to this list with these filters");
 }
 
 static bool read_filter(const fb_request *request, fb_response *response, const char *id, node_filter *filter) {
@@ -101,10 +96,10 @@ static bool read_filter(const fb_request *request, fb_response *response, const 
                             .pass = fb_request_query(request, "pass")};
     if (!fb_request_query_int(request, response, "limit", 1, FB_PAGE_MAX, FB_PAGE_DEFAULT, &filter->limit)) return false;
     if (op && !(filter->opcode = fb_opcode_find(op)))
-        return refuse_parameter(response, "op", "unknown-op",
-                                "op is one of placeholder, get_attr, call_module, call_function, call_method, output");
+        return fb_refuse_parameter(response, "op", "unknown-op",
+                                   "op is one of placeholder, get_attr, call_module, call_function, call_method, output");
     if (filter->pass && !fb_pass_find(filter->pass))
-        return refuse_parameter(response, "pass", "unknown-pass", "there is no such pass; GET /v1/passes lists them");
+        return fb_refuse_parameter(response, "pass", "unknown-pass", "there is no such pass; GET /v1/passes lists them");
     return read_token(request, response, id, filter);
 }
 

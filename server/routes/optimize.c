@@ -14,18 +14,6 @@ typedef struct optimization {
     fb_store_pass *passes;
 } optimization;
 
-/* The graph that is given, or the one whose id is. */
-static bool find_source(const fb_request *request, fb_response *response, optimization *work) {
-    const fb_run_request *asked = &work->asked;
-    if (asked->body.graph)
-        return fb_graph_input_read(request, response, asked->body.graph, asked->body.graph_size, asked->graph_pointer,
-                                   &work->source);
-    fb_error error = {0};
-    fb_status status = fb_load_graph(request->context, asked->graph_id, &work->source.shared, &error);
-    if (status) fb_respond_error_at(response, error.status == FB_NOT_FOUND ? "/graph" : "", &error);
-    return !status;
-}
-
 static fb_status check_members(const fb_run_request *asked, fb_error *error) {
     if (!asked->body.graph && !asked->graph_id)
         return fb_fail(error, FB_INVALID, "missing-member", "/graph", "the request needs a graph: a document or an id");
@@ -92,7 +80,7 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
         fb_respond_request_error(response, &error);
         return;
     }
-    if (!find_source(request, response, work)) return;
+    if (!fb_graph_input_find(request, response, &work->asked, &work->source)) return;
     status = run_passes(request->context, work, &error);
     if (status) fb_respond_error(response, &error);
     else answer(request, response, work, repeat);

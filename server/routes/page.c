@@ -13,3 +13,9 @@ void fb_respond_page_error(fb_response *response, const fb_error *error) {
     fb_respond_error(response, error);
     if (strcmp(error->code, "bad-page-token") == 0) fb_problem_member_take(response, "parameter", json_string("page_token"));
 }
+
+bool fb_refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail) {
+    fb_respond_problem(response, 422, code, "%s", detail);
+    fb_problem_member_take(response, "parameter", json_string(name));
+    return false;
+}

@@ -19,19 +19,6 @@ static void respond_changed(fb_response *response, const fb_related_runs *runs) 
     fb_problem_member_take(response, "runs", list_ids(runs));
 }
 
-/* ---- the graph at hand -------------------------------------------------------------------------------------------------- */
-
-/* The graph that the request gives, if any. */
-static bool find_graph(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out) {
-    if (asked->body.graph)
-        return fb_graph_input_read(request, response, asked->body.graph, asked->body.graph_size, asked->graph_pointer, out);
-    if (!asked->graph_id) return true;
-    fb_error error = {0};
-    fb_status status = fb_load_graph(request->context, asked->graph_id, &out->shared, &error);
-    if (status) fb_respond_error_at(response, error.status == FB_NOT_FOUND ? "/graph" : "", &error);
-    return !status;
-}
-
 /* ---- of a run ----------------------------------------------------------------------------------------------------------- */
 
 /* Whether the graph is the run's unchanged result, or none was given. */
@@ -41,7 +28,7 @@ static bool check_graph(const fb_request *request, fb_response *response, const 
     fb_graph_input given = {0};
     fb_error error = {0};
     bool carries = false;
-    if (!find_graph(request, response, asked, &given)) return false;
+    if (!fb_graph_input_find(request, response, asked, &given)) return false;
     bool is_result = !given.shared || strcmp(given.shared->id, run->result) == 0;
     fb_status status = is_result ? FB_OK : fb_graph_carries_marks(given.shared->graph, run, &carries, &error);
     fb_graph_input_free(&given);
@@ -119,7 +106,7 @@ static void reverse_graph(const fb_request *request, fb_response *response, cons
     fb_related_runs runs;
     fb_store_run run;
     fb_error error = {0};
-    if (!find_graph(request, response, asked, &given)) return;
+    if (!fb_graph_input_find(request, response, asked, &given)) return;
     if (find_run(response, store, given.shared, &runs)) {
         if (fb_store_get_run(store, runs.ids[0], &run, &error)) {
             fb_respond_error(response, &error);

@@ -32,12 +32,6 @@ typedef struct label_filter {
     size_t count;
 } label_filter;
 
-static bool refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail) {
-    fb_respond_problem(response, 422, code, "%s", detail);
-    fb_problem_member_take(response, "parameter", json_string(name));
-    return false;
-}
-
 /* label=key=value, or label=key for any value. */
 static bool read_labels(const fb_request *request, fb_response *response, label_filter *filter) {
     size_t cursor = 0;
@@ -45,9 +39,9 @@ static bool read_labels(const fb_request *request, fb_response *response, label_
     while ((text = fb_request_query_next(request, "label", &cursor))) {
         size_t length = strcspn(text, "=");
         if (filter->count == LABEL_FILTERS_MAX)
-            return refuse_parameter(response, "label", "too-many-labels", "a list is filtered by 16 labels at most");
+            return fb_refuse_parameter(response, "label", "too-many-labels", "a list is filtered by 16 labels at most");
         if (!length || length > LABEL_KEY_MAX)
-            return refuse_parameter(response, "label", "bad-label", "a label is written label=key=value or label=key");
+            return fb_refuse_parameter(response, "label", "bad-label", "a label is written label=key=value or label=key");
         char *key = filter->keys[filter->count];
         memcpy(key, text, length);
         key[length] = '\0';
@@ -65,9 +59,9 @@ static bool read_filter(const fb_request *request, fb_response *response, fb_sto
                                     .labels = labels->labels};
     const char *kind = filter->kind;
     if (kind && strcmp(kind, "optimize") && strcmp(kind, "reverse") && strcmp(kind, "rollback"))
-        return refuse_parameter(response, "kind", "unknown-kind", "kind is one of optimize, reverse, rollback");
+        return fb_refuse_parameter(response, "kind", "unknown-kind", "kind is one of optimize, reverse, rollback");
     if (filter->pass && !fb_pass_find(filter->pass))
-        return refuse_parameter(response, "pass", "unknown-pass", "there is no such pass; GET /v1/passes lists them");
+        return fb_refuse_parameter(response, "pass", "unknown-pass", "there is no such pass; GET /v1/passes lists them");
     if (!read_labels(request, response, labels)) return false;
     filter->label_count = labels->count;
     return true;
