@@ -2,8 +2,13 @@
 
 #include "core/weights/recipe.h"
 
-static bool all_calls(fb_matcher *m, fb_module module, fb_buffer *nodes) {
-    for (fb_node n = fb_first_call(m->usage, module); n.id; n = fb_next_call(m->usage, n))
+/* Of a pair whose modules are called together there are as many calls of one as of the other. Otherwise it is refused, and
+ * these are enough to show why; without a bound, one module among 20,000 partners would take time and memory for each with
+ * each. */
+#define MAX_LISTED 16
+
+static bool list_calls(fb_matcher *m, fb_module module, uint32_t limit, fb_buffer *nodes) {
+    for (fb_node n = fb_first_call(m->usage, module); n.id && limit > 0; n = fb_next_call(m->usage, n), limit--)
         fb_buffer_append(nodes, &n, sizeof n);
     m->failed |= nodes->failed;
     return !nodes->failed;
@@ -20,6 +25,7 @@ static const char *unpaired(const fb_matcher *m, const fb_fold_pair *pair) {
     }
     for (fb_node n = fb_first_call(m->usage, pair->first); n.id; n = fb_next_call(m->usage, n)) {
         if (!fb_call_has_only(g, n, "input")) return "unsupported-arguments";
+        if (fb_node_at(g, n)->user_count > MAX_LISTED) return "shared-output";
         bool is_fed = false, is_output = false, has_other_users = false;
         for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
             const fb_node_row *user = fb_node_at(g, fb_edge_user(g, e));
@@ -61,28 +67,28 @@ static bool is_input_mutated(fb_matcher *m, const fb_fold_pair *pair) {
     return false;
 }
 
-static bool is_marked(const fb_matcher *m, fb_module host) {
-    for (fb_node n = fb_first_call(m->usage, host); n.id; n = fb_next_call(m->usage, n)) {
-        if (fb_is_marked(m, n)) return true;
+static bool is_any_marked(const fb_matcher *m, const fb_node *nodes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (fb_is_marked(m, nodes[i])) return true;
     }
     return false;
 }
 
 void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(fb_matcher *, fb_node)) {
     const fb_graph *g = m->graph;
-    if (is_marked(m, pair->host)) return; /* refused already, as already-transformed */
     fb_buffer list = {0};
     size_t host_count = 0;
-    if (all_calls(m, pair->host, &list)) {
+    uint32_t norm_calls = fb_call_count(m->usage, pair->norm.module), host_calls = fb_call_count(m->usage, pair->host);
+    if (list_calls(m, pair->host, host_calls == norm_calls ? host_calls : MAX_LISTED, &list)) {
         host_count = list.size / sizeof(fb_node);
-        all_calls(m, pair->norm.module, &list);
+        list_calls(m, pair->norm.module, norm_calls, &list);
     }
     const fb_node *nodes = (const fb_node *)(const void *)list.data;
     size_t count = list.size / sizeof *nodes;
     const fb_module_row *host = fb_module_at(g, pair->host);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, pair->weight)->dtype;
     const char *reason;
-    if (m->failed) (void)0;
+    if (m->failed || is_any_marked(m, nodes, host_count)) (void)0; /* refused already, as already-transformed */
     else if (host->training || pair->norm.training)
         fb_refuse(m, "training-mode", nodes, count,
                   "in training mode BatchNorm normalises by the batch, not by running statistics");

@@ -236,8 +236,30 @@ def merge_linears():
 
     g = Graph()
     x = g.input()
+    g.make_linear("q", 4, 3)
+    q = g.call("q", x, (2, 3), transformations=[signature("MergeLinears")])
+    g.output(q, g.linear("k", x, 3), g.linear("v", x, 3))
+    merge("marked-one-is-left-out", g, 1, refusal("already-transformed", "q"))
+
+    g = Graph()
+    x = g.input()
     g.output(g.linear("q", x, 3), g.linear("k", g.relu(x), 3))
     merge("not-different-inputs", g, 0)
+
+    def viewed(*sizes, target="view", write=False):
+        """q is viewed (or reshaped) in these sizes."""
+        g = Graph()
+        x = g.input(shape=(2, 5, 4))
+        q, k = g.linear("q", x, 6), g.linear("k", x, 6)
+        view = g.method(target, q, *sizes, shape=sizes, dtype="float32")
+        if write:
+            g.add_(view)
+        return g.output(q, k, view)
+
+    merge("view-splits-the-last-dimension", viewed(2, 5, 2, 3), 1)
+    merge("view-joins-the-last-dimension", viewed(2, 30), 0, refusal("needs-contiguous", "q"))
+    merge("reshape-joins-the-last-dimension", viewed(2, 30, target="reshape"), 1)
+    merge("reshape-is-written-later", viewed(2, 30, target="reshape", write=True), 0, refusal("needs-contiguous", "q"))
     merge("not-a-single-linear", branches(["q"]), 0)
 
     g = Graph()
@@ -450,6 +472,12 @@ def true_div():
     x = g.node("x", "placeholder", "x", [], {}, (2, 4), None)
     g.output(g.fn("operator.truediv", x, 2, name="div"))
     change("unknown-dtype", g, 0, div("unknown-dtype"))
+
+    g = Graph()
+    x = g.input(shape=(1,))
+    item = g.method("item", x, dtype="float32")
+    g.output(g.fn("operator.truediv", item, 2, name="div"))
+    change("numerator-is-a-number-with-a-dtype", g, 0, div("unknown-dtype"))
 
     change("complex-tensor", by(2, "complex64"), 0, div("unsupported-dtype"))
     for name, number in (("true", True), ("complex", Raw({"$complex": [1, 0.5]})), ("beyond-64-bits", Raw({"$int": "1" + "0" * 30}))):

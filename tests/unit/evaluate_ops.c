@@ -198,6 +198,7 @@ static bool evaluate_view(const call *c, value *out) {
     int rank;
     if (is_listed(" .view .reshape torch.reshape ", t)) {
         *out = x.kind == V_TENSOR && sizes_of(c, 1, sizes, &rank) ? reshaped(c->arena, &x, rank, sizes) : (value){0};
+        if (strcmp(t, ".view") == 0 && out->data != x.data) *out = (value){0}; /* no such view: PyTorch fails */
     } else if (is_listed(" torch.flatten .flatten ", t)) {
         *out = x.kind == V_TENSOR ? flattened(c, &x) : (value){0};
     } else if (is_listed(" .transpose torch.transpose ", t)) {

@@ -17,7 +17,6 @@ typedef struct result {
     int rank;
     int64_t sizes[5];
     fb_dtype dtype;
-    bool is_kept; /* nobody may write into it: what it shares memory with may change under a rewrite (see reshape) */
 } result;
 
 typedef enum layer_sort { LAYER_LINEAR, LAYER_CONV, LAYER_NORM } layer_sort;

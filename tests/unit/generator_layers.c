@@ -74,6 +74,15 @@ static void vary(generator *g, linear_options *o) {
     }
 }
 
+/* Writes into a tensor through another module that owns it too. */
+static void write_weight(generator *g, const layer *l) {
+    if (!l->weight) return;
+    const char *path = fresh_path(g, "store");
+    add_module(g, path, "custom.Store", "", text(g, "\"value\":\"%s\"", l->weight), "", false, "");
+    result about = {.sort = SORT_SHAPE}, value = *add_node(g, "value", "get_attr", text(g, "%s.value", path), "", "", about);
+    add_node(g, "written", "call_method", "add_", text(g, "%s,0.25", node_ref(g, &value)), "", about);
+}
+
 void add_linear_group(generator *g) {
     const result *picked = pick_float(g, 0);
     if (!picked) return;
@@ -85,6 +94,7 @@ void add_linear_group(generator *g) {
         o.training = is_training;
         if (is_uneven && once_in(g, 3)) vary(g, &o);
         layer linear = *add_linear(g, o);
+        if (once_in(g, 20)) write_weight(g, &linear);
         result y = *call_linear(g, &linear, &x);
         if (i == extra && once_in(g, 3)) call_linear(g, &linear, &x);
         if (i + 1 < count && once_in(g, 8)) write_into_value(g, &x);
@@ -99,7 +109,9 @@ void add_single_linear(generator *g) {
     linear_options o = plain_linear(g, &x);
     if (once_in(g, 3)) vary(g, &o);
     layer linear = *add_linear(g, o);
+    if (once_in(g, 10)) write_weight(g, &linear);
     call_linear(g, &linear, &x);
+    if (once_in(g, 20)) write_weight(g, &linear);
     if (once_in(g, 4)) call_linear(g, &linear, &x);
 }
 
@@ -191,6 +203,7 @@ static void add_pair(generator *g, const result *x, const layer *first, const la
     twist kind = once_in(g, 2) ? TWIST_NONE : (twist)below(g, TWIST_COUNT);
     result middle_about = with_channels(x, axis, first->outputs, first->dtype);
     result last_about = with_channels(x, axis, second->outputs, second->dtype);
+    if (once_in(g, 25)) write_weight(g, once_in(g, 2) ? first : second);
     result middle = *add_call(g, first->path, x, middle_about);
     if (kind == TWIST_READER) add_node(g, "relu", "call_method", "relu", node_ref(g, &middle), "", middle_about);
     if (kind == TWIST_WRITE) write_into_value(g, x);
@@ -267,21 +280,11 @@ void add_sandwich(generator *g) {
  */
 
 static void read_weight(generator *g, const layer *l) {
-    result about = {.sort = SORT_TENSOR, .dtype = l->dtype, .is_kept = true};
-    if (l->sort == LAYER_LINEAR)
-        about = (result){.dtype = l->dtype, .rank = 2, .sizes = {l->outputs, l->inputs}, .is_kept = true};
+    result about = {.sort = SORT_TENSOR, .dtype = l->dtype};
+    if (l->sort == LAYER_LINEAR) about = (result){.dtype = l->dtype, .rank = 2, .sizes = {l->outputs, l->inputs}};
     else about.sort = SORT_SHAPE; /* nobody computes with it */
     add_node(g, "weight", "get_attr", text(g, "%s.%s", l->path, l->sort == LAYER_NORM ? "running_var" : "weight"), "", "",
              about);
-}
-
-/* Writes into a tensor through another module that owns it too. */
-static void write_weight(generator *g, const layer *l) {
-    if (!l->weight) return;
-    const char *path = fresh_path(g, "store");
-    add_module(g, path, "custom.Store", "", text(g, "\"value\":\"%s\"", l->weight), "", false, "");
-    result about = {.sort = SORT_SHAPE}, value = *add_node(g, "value", "get_attr", text(g, "%s.value", path), "", "", about);
-    add_node(g, "written", "call_method", "add_", text(g, "%s,0.25", node_ref(g, &value)), "", about);
 }
 
 void tamper_with_layer(generator *g) {

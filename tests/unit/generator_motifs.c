@@ -9,7 +9,6 @@ static void add_elementwise(generator *g) {
     const result *picked = pick_float(g, 0);
     if (!picked) return;
     result x = *picked;
-    x.is_kept = false;
     const char *ref = node_ref(g, picked);
     switch (below(g, 7)) {
     case 0: add_node(g, "relu", "call_function", "torch.nn.functional.relu", ref, "", x); break;
@@ -47,7 +46,7 @@ static void write_by_module(generator *g, const result *x) {
 
 void write_into_value(generator *g, const result *given) {
     result x = *given, none = {.sort = SORT_SHAPE};
-    if (x.sort != SORT_TENSOR || x.is_kept || !fb_dtype_is_floating(x.dtype)) return;
+    if (x.sort != SORT_TENSOR || !fb_dtype_is_floating(x.dtype)) return;
     const char *ref = node_ref(g, &x);
     switch (below(g, 9)) {
     case 0: add_node(g, "add_", "call_method", "add_", text(g, "%s,1.5", ref), "", x); break;
@@ -72,16 +71,10 @@ static void add_write(generator *g) {
 
 /* ---- views --------------------------------------------------------------------------------------------------------------- */
 
-/* reshape and view of what a rewrite may lay out anew can become a copy, so that nobody may write into the result. */
-static result kept(result about) {
-    about.is_kept = true;
-    return about;
-}
-
 void add_flat_view(generator *g, const result *x) {
     int64_t flat = 1;
     for (int i = 0; i < x->rank; i++) flat *= x->sizes[i];
-    result view = kept(tensor_result(x->dtype, 1, &flat));
+    result view = tensor_result(x->dtype, 1, &flat);
     add_node(g, "view", "call_method", "view", text(g, "%s,-1", node_ref(g, x)), "", view);
 }
 
@@ -96,12 +89,12 @@ static void add_view(generator *g) {
         if (x.rank < 2) return;
         about.sizes[x.rank - 2] = x.sizes[x.rank - 1];
         about.sizes[x.rank - 1] = x.sizes[x.rank - 2];
-        add_node(g, "transpose", "call_method", "transpose", text(g, "%s,-1,-2", ref), "", kept(about));
+        add_node(g, "transpose", "call_method", "transpose", text(g, "%s,-1,-2", ref), "", about);
         break;
     case 2:
         about = tensor_result(x.dtype, 1, x.sizes);
         for (int i = 1; i < x.rank; i++) about.sizes[0] *= x.sizes[i];
-        add_node(g, "flatten", "call_function", "torch.flatten", ref, "", kept(about));
+        add_node(g, "flatten", "call_function", "torch.flatten", ref, "", about);
         break;
     default:
         about.rank = x.rank - 1;
@@ -162,7 +155,6 @@ static const char *random_divisor(generator *g) {
 static void add_division(generator *g) {
     const result *numerator = pick_numerator(g);
     result about = *numerator;
-    about.is_kept = false;
     if (about.sort == SORT_TENSOR && !fb_dtype_is_floating(about.dtype) && !fb_dtype_is_complex(about.dtype))
         about.dtype = FB_FLOAT32;
     const char *x = node_ref(g, numerator), *by = random_divisor(g), *more = "";

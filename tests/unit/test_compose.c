@@ -1,0 +1,550 @@
+/* Compositions: signatures, rules, selection; already-transformed; what changes nothing; large graphs. */
+#include <check.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/compose/run.h"
+#include "core/graph/document.h"
+#include "tests/unit/documents.h"
+
+static fb_status read_list(const char *text, fb_composition *out, fb_error *error) {
+    json_t *list = json_loads(text, JSON_DECODE_ANY, NULL);
+    ck_assert_msg(list != NULL, "the test's JSON: %s", text);
+    *error = (fb_error){0};
+    fb_status status = fb_composition_read(list, "/passes", out, error);
+    json_decref(list);
+    return status;
+}
+
+static fb_composition composition_of(const char *text) {
+    fb_composition composition;
+    fb_error error;
+    ck_assert_msg(read_list(text, &composition, &error) == FB_OK, "%s: %s", text, error.message);
+    return composition;
+}
+
+static fb_run run_on(const fb_graph *graph, const char *list) {
+    fb_composition composition = composition_of(list);
+    fb_run run;
+    fb_error error = {0};
+    fb_status status = fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error);
+    ck_assert_msg(status == FB_OK, "%s: %s: %s", list, error.code, error.message);
+    fb_composition_free(&composition);
+    return run;
+}
+
+/* ---- signatures ---------------------------------------------------------------------------------------------------------- */
+
+/* Computed with Python's hashlib: sha256('{"params":{},"pass":"MergeLinears","version":1}').hexdigest()[:32] */
+START_TEST(test_signatures_of_passes) {
+    static const char *const expected[][2] = {
+        {"MergeLinears", "b7e7e446c42ce08d52a07df4212c1a13"},
+        {"FuseBiasInLinear", "f640350a8ba64f665c9bdb20bf66710c"},
+        {"ChangeTrueDivToMulByInverse", "911401ad125956f74441de8b5fb3400f"},
+        {"FuseBatchNorm2dInConv2d", "365bfe60f1cd0cf52fd84d0faae6d022"},
+        {"FuseBatchNorm1dInLinear", "ed9b469559656e7a9fe5aa013cbdb9a6"},
+        {"DeepCopy", "7057037431a1240285ac63bb6a197a0c"},
+        {"LintAndRecompile", "3b1f9c0f6cd5f9a53e4a2e79486833a4"},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        char list[80];
+        snprintf(list, sizeof list, "[\"%s\"]", expected[i][0]);
+        fb_composition composition = composition_of(list);
+        ck_assert_str_eq(composition.calls[0].signature, expected[i][1]);
+        fb_composition_free(&composition);
+    }
+}
+END_TEST
+
+/* Distinct for distinct parameters, whatever a hash table or a comparison of numbers would make of them. */
+START_TEST(test_signatures_of_parameters) {
+    static const char *const expected[][2] = {
+        {"{\"a\": -1}", "a0a401b6647452a8d6e9c851083ce21f"},     {"{\"a\": -2}", "36075ad1c1ca30397dd06cfe5110def6"},
+        {"{\"a\": 1}", "357b6ffee463155ab63683613007fb7b"},      {"{\"a\": 1.0}", "0ddaf896bf149d8ac0081c2d70471a59"},
+        {"{\"a\": true}", "9bbe62a0d224cf42eed95d06a81f9d54"},   {"{\"a\": [1, 2]}", "f6cd9b48cef9f81865313974bd9f44b4"},
+        {"{\"a\": [2, 1]}", "662e5c9da59432f4884aed7456946188"}, {"{\"a\": \"1\"}", "120789e57143e5e08e6325d860f30cc6"},
+        {"{\"a\": null}", "5e55c1ad92469d99fd296f13a58f8c62"},   {"{}", "fc91d63b0cd82da48d9cb5aabc594a2a"},
+    };
+    enum { COUNT = sizeof expected / sizeof *expected };
+    fb_signature signatures[COUNT];
+    for (size_t i = 0; i < COUNT; i++) {
+        json_t *params = json_loads(expected[i][0], 0, NULL);
+        fb_buffer canonical = {0};
+        ck_assert_int_eq(fb_free_json_canonical(params, &canonical), FB_OK);
+        ck_assert(fb_pass_signature("P", 1, fb_buffer_text(&canonical), signatures[i]));
+        ck_assert_str_eq(signatures[i], expected[i][1]);
+        for (size_t k = 0; k < i; k++) ck_assert_str_ne(signatures[i], signatures[k]);
+        fb_buffer_free(&canonical);
+        json_decref(params);
+    }
+    fb_signature other;
+    ck_assert(fb_pass_signature("P", 2, "{}", other));
+    ck_assert_str_ne(other, signatures[COUNT - 1]);
+}
+END_TEST
+
+START_TEST(test_order_of_parameters_is_nothing) {
+    json_t *one = json_loads("{\"b\": 1, \"a\": {\"d\": 2, \"c\": 3}}", 0, NULL);
+    json_t *two = json_loads("{\"a\": {\"c\": 3, \"d\": 2}, \"b\": 1}", 0, NULL);
+    fb_buffer first = {0}, second = {0};
+    ck_assert_int_eq(fb_free_json_canonical(one, &first), FB_OK);
+    ck_assert_int_eq(fb_free_json_canonical(two, &second), FB_OK);
+    ck_assert_str_eq(fb_buffer_text(&first), fb_buffer_text(&second));
+    fb_buffer_free(&first);
+    fb_buffer_free(&second);
+    json_decref(one);
+    json_decref(two);
+}
+END_TEST
+
+static void ck_signature(const char *list, const char *expected) {
+    fb_composition composition = composition_of(list);
+    ck_assert_str_eq(composition.signature, expected);
+    fb_composition_free(&composition);
+}
+
+START_TEST(test_signatures_of_compositions) {
+    const char *both = "630d3a8dc91be123867f5541f5bd5c0f", *one = "3744ae796e24dfb73d6ab544fa3ccb24";
+    ck_signature("[\"MergeLinears\"]", one);
+    ck_signature("[[[\"MergeLinears\"]]]", one);
+    ck_signature("[\"MergeLinears\", \"FuseBiasInLinear\"]", both);
+    ck_signature("[[\"MergeLinears\"], [[\"FuseBiasInLinear\"]]]", both);
+    ck_signature("[{\"name\": \"MergeLinears\", \"params\": {}, \"version\": 1}, \"FuseBiasInLinear\", []]", both);
+    ck_signature("[{\"name\": \"MergeLinears\", \"version\": 1.0}, \"FuseBiasInLinear\"]", both);
+    fb_composition turned = composition_of("[\"FuseBiasInLinear\", \"MergeLinears\"]");
+    ck_assert_str_ne(turned.signature, both);
+    fb_composition_free(&turned);
+}
+END_TEST
+
+/* ---- rules --------------------------------------------------------------------------------------------------------------- */
+
+static void ck_rules(const char *list, size_t count, bool reversible) {
+    fb_composition composition = composition_of(list);
+    ck_assert_uint_eq(composition.count, count);
+    ck_assert_msg(composition.reversible == reversible, "%s", list);
+    ck_assert(composition.preserves_computation);
+    fb_composition_free(&composition);
+}
+
+START_TEST(test_reversible_iff_every_pass_is) {
+    ck_rules("[\"MergeLinears\"]", 1, true);
+    ck_rules("[\"FuseBatchNorm2dInConv2d\"]", 1, false);
+    ck_rules("[\"FuseBatchNorm1dInLinear\"]", 1, false);
+    ck_rules("[\"MergeLinears\", \"FuseBiasInLinear\", \"ChangeTrueDivToMulByInverse\", \"DeepCopy\", \"LintAndRecompile\"]", 5,
+             true);
+    ck_rules("[\"MergeLinears\", [\"DeepCopy\", [\"FuseBatchNorm1dInLinear\"]], \"FuseBiasInLinear\"]", 4, false);
+}
+END_TEST
+
+START_TEST(test_lists_that_are_refused) {
+    static const char *const cases[][3] = {
+        {"[]", "no-passes", "/passes"},
+        {"[[], [[]]]", "no-passes", "/passes"},
+        {"\"MergeLinears\"", "wrong-type", "/passes"},
+        {"[1]", "wrong-type", "/passes/0"},
+        {"[\"MergeLinears\", null]", "wrong-type", "/passes/1"},
+        {"[\"mergelinears\"]", "unknown-pass", "/passes/0"},
+        {"[\"DeepCopy\", [\"DeepCopy\", \"Nope\"]]", "unknown-pass", "/passes/1/1"},
+        {"[{\"name\": \"Nope\"}]", "unknown-pass", "/passes/0/name"},
+        {"[{}]", "missing-member", "/passes/0"},
+        {"[{\"name\": 1}]", "wrong-type", "/passes/0/name"},
+        {"[{\"name\": \"DeepCopy\", \"params\": []}]", "wrong-type", "/passes/0/params"},
+        {"[{\"name\": \"DeepCopy\", \"params\": {\"x\": 1}}]", "unknown-parameter", "/passes/0/params/x"},
+        {"[{\"name\": \"DeepCopy\", \"version\": 2}]", "unknown-version", "/passes/0"},
+        {"[{\"name\": \"DeepCopy\", \"version\": 0}]", "wrong-type", "/passes/0/version"},
+        {"[{\"name\": \"DeepCopy\", \"version\": 1.5}]", "wrong-type", "/passes/0/version"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fb_composition composition = {0};
+        fb_error error;
+        ck_assert_msg(read_list(cases[i][0], &composition, &error) == FB_INVALID, "%s was accepted", cases[i][0]);
+        ck_assert_msg(strcmp(error.code, cases[i][1]) == 0, "%s: %s", cases[i][0], error.code);
+        /* The position may point further in, to the member at fault. */
+        ck_assert_msg(strncmp(error.pointer, cases[i][2], strlen(cases[i][2])) == 0, "%s: %s", cases[i][0], error.pointer);
+        ck_assert_ptr_null(composition.calls);
+    }
+}
+END_TEST
+
+START_TEST(test_too_many_and_too_deep) {
+    fb_buffer list = {0};
+    fb_error error;
+    fb_composition composition;
+    for (int extra = 0; extra <= 1; extra++) {
+        list.size = 0;
+        for (int i = 0; i < FB_MAX_PASSES + extra; i++) fb_buffer_string(&list, i ? ",\"DeepCopy\"" : "[\"DeepCopy\"");
+        fb_buffer_char(&list, ']');
+        fb_status status = read_list(fb_buffer_text(&list), &composition, &error);
+        ck_assert_int_eq(status, extra ? FB_INVALID : FB_OK);
+        if (extra) ck_assert_str_eq(error.code, "too-many-passes");
+        else fb_composition_free(&composition);
+    }
+    list.size = 0;
+    for (int i = 0; i < 80; i++) fb_buffer_char(&list, '[');
+    for (int i = 0; i < 80; i++) fb_buffer_char(&list, ']');
+    ck_assert_int_eq(read_list(fb_buffer_text(&list), &composition, &error), FB_INVALID);
+    ck_assert_str_eq(error.code, "nesting-too-deep");
+    fb_buffer_free(&list);
+}
+END_TEST
+
+START_TEST(test_written_and_read_again) {
+    fb_composition composition = composition_of("[\"MergeLinears\", [{\"name\": \"FuseBiasInLinear\", \"params\": {}}]]");
+    fb_buffer text = {0};
+    fb_composition_write(&composition, &text);
+    ck_assert_str_eq(fb_buffer_text(&text), "[{\"name\":\"MergeLinears\",\"version\":1,\"params\":{}},"
+                                            "{\"name\":\"FuseBiasInLinear\",\"version\":1,\"params\":{}}]");
+    fb_composition again = composition_of(fb_buffer_text(&text));
+    ck_assert_str_eq(composition.signature, again.signature);
+    fb_composition_free(&composition);
+    fb_composition_free(&again);
+    fb_buffer_free(&text);
+}
+END_TEST
+
+/* ---- parts --------------------------------------------------------------------------------------------------------------- */
+
+/* What a selection picks, as a string of 0 and 1, or the code of its error. */
+static void ck_selection(const fb_composition *composition, const char *selection, const char *expected) {
+    bool selected[8] = {0};
+    char got[48] = "";
+    fb_error error = {0};
+    json_t *list = json_loads(selection, JSON_DECODE_ANY, NULL);
+    fb_status status = fb_composition_select(composition, list, "/passes", selected, &error);
+    json_decref(list);
+    if (status) snprintf(got, sizeof got, "%s", error.code);
+    else
+        for (size_t i = 0; i < composition->count; i++) strcat(got, selected[i] ? "1" : "0");
+    ck_assert_msg(strcmp(got, expected) == 0, "%s: %s, not %s", selection, got, expected);
+}
+
+START_TEST(test_selection) {
+    fb_composition composition = composition_of("[\"MergeLinears\", [\"DeepCopy\", \"MergeLinears\"], \"FuseBiasInLinear\"]");
+    ck_selection(&composition, "[\"MergeLinears\"]", "1010");
+    ck_selection(&composition, "[0]", "1000");
+    ck_selection(&composition, "[3.0, \"DeepCopy\"]", "0101");
+    ck_selection(&composition, "[4]", "bad-position");
+    ck_selection(&composition, "[-1]", "bad-position");
+    ck_selection(&composition, "[0.5]", "bad-position");
+    ck_selection(&composition, "[1e300]", "bad-position");
+    ck_selection(&composition, "[\"LintAndRecompile\"]", "unknown-pass");
+    ck_selection(&composition, "[]", "no-passes");
+    ck_selection(&composition, "[null]", "wrong-type");
+    ck_selection(&composition, "{}", "wrong-type");
+
+    fb_composition rest, expected = composition_of("[\"DeepCopy\", \"FuseBiasInLinear\"]");
+    fb_error error = {0};
+    ck_assert_int_eq(fb_composition_without(&composition, (bool[]){true, false, true, false}, &rest, &error), FB_OK);
+    ck_assert_str_eq(rest.signature, expected.signature);
+    fb_composition_free(&rest);
+    ck_assert_int_eq(fb_composition_without(&composition, (bool[]){true, true, true, true}, &rest, &error), FB_OK);
+    ck_assert_uint_eq(rest.count, 0);
+    ck_assert(rest.reversible);
+    fb_composition_free(&rest);
+    fb_composition_free(&expected);
+    fb_composition_free(&composition);
+}
+END_TEST
+
+/* ---- runs ---------------------------------------------------------------------------------------------------------------- */
+
+static fb_graph *two_linears(void) {
+    char *text = document_of(
+        "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}},"
+        "{\"name\":\"q\",\"op\":\"call_module\",\"target\":\"q\",\"args\":[{\"$node\":\"x\"}]},"
+        "{\"name\":\"k\",\"op\":\"call_module\",\"target\":\"k\",\"args\":[{\"$node\":\"x\"}]},"
+        "{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[[{\"$node\":\"q\"},{\"$node\":\"k\"}]]}",
+        "{\"path\":\"\",\"type\":\"torch.nn.Module\"},"
+        "{\"path\":\"q\",\"type\":\"torch.nn.Linear\",\"parameters\":{\"weight\":\"q.weight\",\"bias\":null},"
+        "\"config\":{\"in_features\":4,\"out_features\":3,\"bias\":false}},"
+        "{\"path\":\"k\",\"type\":\"torch.nn.Linear\",\"parameters\":{\"weight\":\"k.weight\",\"bias\":null},"
+        "\"config\":{\"in_features\":4,\"out_features\":3,\"bias\":false}}",
+        "{\"name\":\"q.weight\",\"dtype\":\"float32\",\"shape\":[3,4]},"
+        "{\"name\":\"k.weight\",\"dtype\":\"float32\",\"shape\":[3,4]}");
+    fb_graph *graph = graph_of(text, strlen(text));
+    free(text);
+    return graph;
+}
+
+START_TEST(test_second_run_refuses_what_the_first_made) {
+    fb_graph *graph = two_linears();
+    fb_run first = run_on(graph, "[\"MergeLinears\"]"), second = run_on(first.result, "[\"MergeLinears\"]");
+    char one[FB_ID_LENGTH + 1], two[FB_ID_LENGTH + 1];
+    ck_assert_uint_eq(first.passes[0].applied, 1);
+    ck_assert_uint_eq(first.passes[0].node_count, 1);
+    ck_assert_str_eq(first.passes[0].nodes[0], "q_k_merged");
+    ck_assert_uint_eq(second.passes[0].applied, 0);
+    ck_assert_uint_eq(second.passes[0].refused_count, 1);
+    ck_assert_str_eq(second.passes[0].refused->reason, "already-transformed");
+    ck_assert(fb_document_id(first.result, one) && fb_document_id(second.result, two));
+    ck_assert_str_eq(one, two);
+    fb_run_free(&first);
+    fb_run_free(&second);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* A graph that no pass changed keeps its id; every pass at once, in both orders, on fixtures that have nothing for them. */
+START_TEST(test_unchanged_graph_keeps_its_id) {
+    fb_graph *graph = two_linears();
+    char before[FB_ID_LENGTH + 1], after[FB_ID_LENGTH + 1];
+    fb_run run = run_on(graph, "[\"FuseBatchNorm1dInLinear\", \"FuseBatchNorm2dInConv2d\", \"ChangeTrueDivToMulByInverse\", "
+                               "\"FuseBiasInLinear\", \"DeepCopy\", \"LintAndRecompile\"]");
+    ck_assert(fb_document_id(graph, before) && fb_document_id(run.result, after));
+    ck_assert_str_eq(before, after);
+    ck_assert_ptr_nonnull(run.passes[4].detail);
+    ck_assert_ptr_nonnull(run.passes[5].detail);
+    fb_run_free(&run);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_report_as_json) {
+    fb_graph *graph = two_linears();
+    fb_run run = run_on(graph, "[\"MergeLinears\", \"MergeLinears\", \"DeepCopy\"]");
+    fb_buffer text = {0};
+    fb_run_report(&run, &text);
+    ck_assert_ptr_nonnull(strstr(fb_buffer_text(&text), "\"name\":\"MergeLinears\",\"version\":1,\"params\":{},\"signature\":"
+                                                        "\"b7e7e446c42ce08d52a07df4212c1a13\",\"reversible\":true,"
+                                                        "\"exactness\":\"moves\",\"applied\":1,\"nodes\":[\"q_k_merged\"],"
+                                                        "\"refused\":[]}"));
+    json_t *report = json_loads(fb_buffer_text(&text), JSON_REJECT_DUPLICATES, NULL);
+    ck_assert_uint_eq(json_array_size(report), 3);
+    const json_t *refused = json_object_get(json_array_get(report, 1), "refused");
+    ck_assert_uint_eq(json_array_size(refused), 1);
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(refused, 0), "reason")), "already-transformed");
+    ck_assert_uint_gt(strlen(json_string_value(json_object_get(json_array_get(refused, 0), "detail"))), 10);
+    ck_assert_ptr_nonnull(json_object_get(json_array_get(report, 2), "detail"));
+    json_decref(report);
+    fb_buffer_free(&text);
+    fb_run_free(&run);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- large graphs -------------------------------------------------------------------------------------------------------- */
+
+typedef void (*row_writer)(int index, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs);
+
+static void linear_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    fb_buffer_printf(nodes, ",{\"name\":\"fc%d\",\"op\":\"call_module\",\"target\":\"fc%d\",\"args\":[{\"$node\":\"x\"}]}", i,
+                     i);
+    fb_buffer_printf(modules,
+                     ",{\"path\":\"fc%d\",\"type\":\"torch.nn.Linear\",\"config\":{\"in_features\":4,\"out_features\":1,"
+                     "\"bias\":true},\"parameters\":{\"weight\":\"fc%d.weight\",\"bias\":\"fc%d.bias\"}}",
+                     i, i, i);
+    fb_buffer_printf(tensors, "%s{\"name\":\"fc%d.weight\",\"dtype\":\"float32\",\"shape\":[1,4]},", i ? "," : "", i);
+    fb_buffer_printf(tensors, "{\"name\":\"fc%d.bias\",\"dtype\":\"float32\",\"shape\":[1]}", i);
+    fb_buffer_printf(outputs, "%s{\"$node\":\"fc%d\"}", i ? "," : "", i);
+}
+
+/* One Linear, called again and again. */
+static void refused_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    fb_buffer_printf(nodes, ",{\"name\":\"fc%d\",\"op\":\"call_module\",\"target\":\"fc\",\"args\":[{\"$node\":\"x\"}]}", i);
+    if (i == 0) {
+        fb_buffer_string(modules,
+                         ",{\"path\":\"fc\",\"type\":\"torch.nn.Linear\",\"config\":{\"in_features\":4,"
+                         "\"out_features\":1,\"bias\":false},\"parameters\":{\"weight\":\"fc.weight\",\"bias\":null}}");
+        fb_buffer_string(tensors, "{\"name\":\"fc.weight\",\"dtype\":\"float32\",\"shape\":[1,4]}");
+    }
+    fb_buffer_printf(outputs, "%s{\"$node\":\"fc%d\"}", i ? "," : "", i);
+}
+
+static void conv_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    static const char *const vectors[] = {"weight", "bias", "running_mean", "running_var"};
+    fb_buffer_printf(nodes, ",{\"name\":\"c%d\",\"op\":\"call_module\",\"target\":\"c%d\",\"args\":[{\"$node\":\"x\"}]}", i, i);
+    fb_buffer_printf(nodes, ",{\"name\":\"b%d\",\"op\":\"call_module\",\"target\":\"b%d\",\"args\":[{\"$node\":\"c%d\"}]}", i,
+                     i, i);
+    fb_buffer_printf(
+        modules,
+        ",{\"path\":\"c%d\",\"type\":\"torch.nn.Conv2d\",\"config\":{\"in_channels\":1,\"out_channels\":1,"
+        "\"kernel_size\":{\"$tuple\":[1,1]},\"bias\":false},\"parameters\":{\"weight\":\"c%d.weight\",\"bias\":null}}",
+        i, i);
+    fb_buffer_printf(modules,
+                     ",{\"path\":\"b%d\",\"type\":\"torch.nn.BatchNorm2d\",\"config\":{\"num_features\":1},\"parameters\":"
+                     "{\"weight\":\"b%d.weight\",\"bias\":\"b%d.bias\"},\"buffers\":{\"running_mean\":\"b%d.running_mean\","
+                     "\"running_var\":\"b%d.running_var\",\"num_batches_tracked\":null}}",
+                     i, i, i, i, i);
+    fb_buffer_printf(tensors, "%s{\"name\":\"c%d.weight\",\"dtype\":\"float32\",\"shape\":[1,1,1,1]}", i ? "," : "", i);
+    for (size_t k = 0; k < 4; k++)
+        fb_buffer_printf(tensors, ",{\"name\":\"b%d.%s\",\"dtype\":\"float32\",\"shape\":[1]}", i, vectors[k]);
+    fb_buffer_printf(outputs, "%s{\"$node\":\"b%d\"}", i ? "," : "", i);
+}
+
+/* A BatchNorm of its own after every call of one convolution. */
+static void shared_conv_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    fb_buffer all = {0}, none = {0};
+    conv_row(i, &none, &all, tensors, outputs);
+    fb_buffer_printf(nodes, ",{\"name\":\"c%d\",\"op\":\"call_module\",\"target\":\"c0\",\"args\":[{\"$node\":\"x\"}]}", i);
+    fb_buffer_printf(nodes, ",{\"name\":\"b%d\",\"op\":\"call_module\",\"target\":\"b%d\",\"args\":[{\"$node\":\"c%d\"}]}", i,
+                     i, i);
+    fb_buffer_append(modules, all.data, all.size);
+    fb_buffer_free(&all);
+    fb_buffer_free(&none);
+}
+
+/* A BatchNorm of its own, and all read one call. */
+static void shared_call_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    fb_buffer all = {0}, none = {0};
+    conv_row(i, &none, &all, tensors, outputs);
+    if (i == 0)
+        fb_buffer_string(nodes, ",{\"name\":\"c\",\"op\":\"call_module\",\"target\":\"c0\",\"args\":[{\"$node\":\"x\"}]}");
+    fb_buffer_printf(nodes, ",{\"name\":\"b%d\",\"op\":\"call_module\",\"target\":\"b%d\",\"args\":[{\"$node\":\"c\"}]}", i, i);
+    fb_buffer_append(modules, all.data, all.size);
+    fb_buffer_free(&all);
+    fb_buffer_free(&none);
+}
+
+static void division_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    (void)modules;
+    (void)tensors;
+    fb_buffer_printf(
+        nodes, ",{\"name\":\"d%d\",\"op\":\"call_function\",\"target\":\"operator.truediv\",\"args\":[{\"$node\":\"x\"},%d]}",
+        i, i % 2 ? 8 : 0);
+    fb_buffer_printf(outputs, "%s{\"$node\":\"d%d\"}", i ? "," : "", i);
+}
+
+static fb_graph *large_graph(int count, row_writer write_row) {
+    fb_buffer nodes = {0}, modules = {0}, tensors = {0}, outputs = {0};
+    fb_buffer_string(&nodes, "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"dtype\":\"float32\"}}");
+    fb_buffer_string(&modules, "{\"path\":\"\",\"type\":\"torch.nn.Module\"}");
+    for (int i = 0; i < count; i++) write_row(i, &nodes, &modules, &tensors, &outputs);
+    fb_buffer_string(&nodes, ",{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[{\"$tuple\":[");
+    fb_buffer_append(&nodes, outputs.data, outputs.size);
+    fb_buffer_string(&nodes, "]}]}");
+    fb_buffer_char(&tensors, ' ');
+    char *text = document_of(fb_buffer_text(&nodes), fb_buffer_text(&modules), fb_buffer_text(&tensors));
+    fb_graph *graph = graph_of(text, strlen(text));
+    free(text);
+    fb_buffer_free(&nodes);
+    fb_buffer_free(&modules);
+    fb_buffer_free(&tensors);
+    fb_buffer_free(&outputs);
+    return graph;
+}
+
+static double processor_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Runs the pass on graphs of 10,000 and 20,000 rows and prints the ratio of the times (2 = linear); gives the larger run. */
+static fb_run run_large(const char *pass, const char *what, row_writer write_row) {
+    double seconds[2];
+    fb_run run = {0};
+    char list[64];
+    snprintf(list, sizeof list, "[\"%s\"]", pass);
+    fb_composition composition = composition_of(list);
+    for (int i = 0; i < 2; i++) {
+        if (i) fb_run_free(&run);
+        fb_graph *graph = large_graph(10000 * (i + 1), write_row);
+        fb_error error = {0};
+        double start = processor_seconds();
+        ck_assert_msg(fb_composition_run(&composition, graph, FB_LINT_END, &run, &error) == FB_OK, "%s", error.message);
+        seconds[i] = processor_seconds() - start;
+        fb_graph_free(graph);
+    }
+    printf("%s, 20,000 %s: %.3f s, %.2f times 10,000\n", pass, what, seconds[1], seconds[1] / seconds[0]);
+    fflush(stdout);
+    fb_composition_free(&composition);
+    return run;
+}
+
+START_TEST(test_many_linears_on_one_input) {
+    fb_run run = run_large("MergeLinears", "Linears on one input", linear_row);
+    ck_assert_uint_eq(run.passes[0].applied, 1);
+    fb_node merged = fb_node_find(run.result, FB_MAIN_PROGRAM, "fc0_19998_more_fc19999_merged");
+    ck_assert(merged.id != 0);
+    ck_assert_str_eq(fb_node_target(run.result, merged), "fc0-19998-more-fc19999-merged");
+    ck_assert_uint_eq(fb_node_at(run.result, merged)->user_count, 20000);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_refusals) {
+    fb_run run = run_large("MergeLinears", "refusals", refused_row);
+    ck_assert_uint_eq(run.passes[0].applied, 0);
+    ck_assert_uint_eq(run.passes[0].refused_count, 20000);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_biases_on_one_input) {
+    fb_run run = run_large("FuseBiasInLinear", "Linears on one input", linear_row);
+    ck_assert_uint_eq(run.passes[0].applied, 20000);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_folds_into_one_output) {
+    fb_run run = run_large("FuseBatchNorm2dInConv2d", "convolutions before one output", conv_row);
+    ck_assert_uint_eq(run.passes[0].applied, 20000);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_norms_after_one_conv) {
+    fb_run run = run_large("FuseBatchNorm2dInConv2d", "BatchNorms after calls of one convolution", shared_conv_row);
+    ck_assert_uint_eq(run.passes[0].applied, 0);
+    ck_assert_uint_eq(run.passes[0].refused_count, 20000);
+    ck_assert_str_eq(run.passes[0].refused->reason, "shared-module");
+    ck_assert_uint_le(run.passes[0].refused->count, 20);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_norms_after_one_call) {
+    fb_run run = run_large("FuseBatchNorm2dInConv2d", "BatchNorms on one value", shared_call_row);
+    ck_assert_uint_eq(run.passes[0].applied, 0);
+    ck_assert_uint_eq(run.passes[0].refused_count, 20000);
+    ck_assert_str_eq(run.passes[0].refused->reason, "shared-output");
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_divisions_of_one_value) {
+    fb_run run = run_large("ChangeTrueDivToMulByInverse", "divisions of one value", division_row);
+    ck_assert_uint_eq(run.passes[0].applied, 10000);
+    ck_assert_uint_eq(run.passes[0].refused_count, 10000);
+    fb_run_free(&run);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("compose");
+    TCase *rules = tcase_create("rules"), *large = tcase_create("large");
+    tcase_add_test(rules, test_signatures_of_passes);
+    tcase_add_test(rules, test_signatures_of_parameters);
+    tcase_add_test(rules, test_order_of_parameters_is_nothing);
+    tcase_add_test(rules, test_signatures_of_compositions);
+    tcase_add_test(rules, test_reversible_iff_every_pass_is);
+    tcase_add_test(rules, test_lists_that_are_refused);
+    tcase_add_test(rules, test_too_many_and_too_deep);
+    tcase_add_test(rules, test_written_and_read_again);
+    tcase_add_test(rules, test_selection);
+    tcase_add_test(rules, test_second_run_refuses_what_the_first_made);
+    tcase_add_test(rules, test_unchanged_graph_keeps_its_id);
+    tcase_add_test(rules, test_report_as_json);
+    tcase_set_timeout(rules, 60);
+    tcase_add_test(large, test_many_linears_on_one_input);
+    tcase_add_test(large, test_many_refusals);
+    tcase_add_test(large, test_many_biases_on_one_input);
+    tcase_add_test(large, test_many_folds_into_one_output);
+    tcase_add_test(large, test_many_norms_after_one_conv);
+    tcase_add_test(large, test_many_norms_after_one_call);
+    tcase_add_test(large, test_many_divisions_of_one_value);
+    tcase_set_timeout(large, 300);
+    suite_add_tcase(suite, rules);
+    suite_add_tcase(suite, large);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
