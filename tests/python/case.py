@@ -25,6 +25,12 @@ PASSES = {
 COLLECTED = {}
 
 
+def call(function, *args):
+    """Operators that torch.fx traces through `call_function` only: item assignment, += in place."""
+    tracer = next(arg for arg in args if isinstance(arg, torch.fx.Proxy)).tracer
+    return tracer.create_proxy("call_function", function, args, {})
+
+
 @dataclasses.dataclass
 class Case:
     name: str

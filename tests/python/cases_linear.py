@@ -4,7 +4,7 @@ import operator
 
 import torch
 import torch.nn.functional as F
-from case import case
+from case import call, case
 from torch import nn
 from torch.nn import Linear
 
@@ -14,12 +14,6 @@ class MyLinear(Linear):
 
     def forward(self, input):
         return super().forward(input) * 2
-
-
-def call(function, *args):
-    """Operators that torch.fx traces through `call_function` only: item assignment, += in place."""
-    tracer = next(arg for arg in args if isinstance(arg, torch.fx.Proxy)).tracer
-    return tracer.create_proxy("call_function", function, args, {})
 
 
 class Tower(nn.Module):

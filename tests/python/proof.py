@@ -58,12 +58,15 @@ class Tracer(torch.fx.Tracer):
 
 
 class Prover:
-    """A program with the service; runs passes on it and proves each result."""
+    """A program with the service; runs passes on it and proves each result. Without `shapes` the document has no shapes and dtypes
+    of nodes, and the passes have to do without."""
 
-    def __init__(self, service, module, inputs):
+    def __init__(self, service, module, inputs, shapes=True):
         self.service, self.inputs = service, inputs
         self.module = torch.fx.GraphModule(module, Tracer().trace(module))
         self.document = export(self.module, inputs)
+        if not shapes:
+            self.document["nodes"] = [node | {"meta": {}} for node in self.document["nodes"]]
         answer = service.post("/v1/graphs", self.document)
         assert answer.status in (200, 201), answer.body.decode()
         self.id = answer.json()["id"]
@@ -88,7 +91,7 @@ class Prover:
         actual = recorded_meta(rewritten, self.inputs)
         for node in result["nodes"]:
             said = {key: node["meta"][key] for key in ("shape", "dtype") if key in node["meta"]}
-            assert not said or said == actual.get(node["name"]), f"recorded for {node['name']}: {said}"
+            assert not said or said.items() <= actual[node["name"]].items(), f"recorded for {node['name']}: {said}"
         for outcome in run["passes"]:
             assert (outcome["applied"] == 0) <= (outcome["nodes"] == []), outcome
 
