@@ -188,9 +188,13 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
     if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
         edit_all(rewrite, report->pass, found, &report->applied);
-        status = fb_rewrite_commit(rewrite, error);
+        if (list_marked(graph, report, &marked_before, arena)) {
+            status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
+        } else {
+            fb_rewrite_abort(rewrite);
+            status = fb_fail_memory(error);
+        }
     }
-    if (!status && !list_marked(graph, report, &marked_before, arena)) status = fb_fail_memory(error);
     fb_map_free(&marked_before);
     return status;
 }

@@ -1,0 +1,180 @@
+/* Memory runs out at every allocation in turn, for good or once, while a document is read, transformed and written: each time
+ * the answer is FB_NO_MEMORY (or the right result, where the allocation was not needed), and a pass that fails leaves its graph
+ * as it was. Leaks show under make asan. */
+#include <check.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/run.h"
+#include "core/graph/document.h"
+#include "core/graph/verify.h"
+#include "tests/unit/chaos.h"
+#include "tests/unit/documents.h"
+#include "tests/unit/generator.h"
+
+typedef void (*failure)(long count);
+static const failure failures[] = {chaos_fail_after, chaos_fail_once};
+
+static const char *const documents[] = {
+    "tests/golden/MergeLinears/trap-19-mixed-bias/before.json",
+    "tests/golden/MergeLinears/trap-39-path-and-name-taken/before.json",
+    "tests/golden/MergeLinears/input-mutated-third-joins-second/before.json",
+    "tests/golden/MergeLinears/name-over-200-characters/before.json",
+    "tests/golden/MergeLinears/called-by-a-nested-program/before.json",
+    "tests/golden/MergeLinears/tensor-mutated/before.json",
+    "tests/golden/MergeLinears/reshape-joins-the-last-dimension/before.json",
+    "tests/golden/FuseBiasInLinear/trap-25-called-three-times/before.json",
+    "tests/golden/FuseBiasInLinear/trap-24-float16/before.json",
+    "tests/golden/ChangeTrueDivToMulByInverse/trap-38-chain-and-output/before.json",
+    "tests/golden/FuseBatchNorm2dInConv2d/trap-02-pair-traced-twice/before.json",
+    "tests/golden/FuseBatchNorm2dInConv2d/marked-by-another-pass/before.json",
+    "tests/golden/FuseBatchNorm1dInLinear/norm-on-both-sides/before.json",
+    "tests/golden/FuseBatchNorm1dInLinear/input-mutated/before.json",
+    "tests/fixtures/toy/graph.json",
+};
+enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
+
+/* The text of case i: a file, or a generated one. */
+static char *document_at(int i, size_t *size, const char **name) {
+    static char random_name[40];
+    if (i < DOCUMENTS) {
+        *name = documents[i];
+        return read_file(documents[i], size);
+    }
+    fb_buffer text = {0};
+    snprintf(random_name, sizeof random_name, "seed %d", i);
+    *name = random_name;
+    generate_document((uint64_t)i, &text);
+    return fb_buffer_take(&text, size);
+}
+
+#define EVERY_PASS                                                                                                             \
+    "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
+    "{\"name\": \"FuseBiasInLinear\", \"params\": {}}, \"DeepCopy\", \"LintAndRecompile\"]"
+
+/* Everything from text to text. FB_OK or FB_NO_MEMORY; the id of the result on FB_OK. */
+static fb_status transform(const char *text, size_t size, const json_t *list, char id[FB_ID_LENGTH + 1]) {
+    fb_graph *graph = NULL;
+    fb_errors errors = {0};
+    fb_error error = {0};
+    fb_composition composition = {0};
+    fb_run run = {0};
+    fb_buffer report = {0}, bytes = {0};
+    fb_status status = fb_document_read(text, size, NULL, "", &graph, &errors);
+    if (!status) status = fb_composition_read(list, "", &composition, &error);
+    if (!status) status = fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error);
+    if (!status) {
+        fb_run_report(&run, &report);
+        bool is_written = fb_document_write_id(run.result, &bytes, id);
+        if (report.failed || !is_written || !fb_buffer_text(&report)) status = FB_NO_MEMORY;
+        fb_run_free(&run);
+    }
+    fb_buffer_free(&report);
+    fb_buffer_free(&bytes);
+    fb_composition_free(&composition);
+    fb_graph_free(graph);
+    fb_errors_free(&errors);
+    return status;
+}
+
+START_TEST(test_whole_run) {
+    const char *name;
+    size_t size;
+    char *text = document_at(_i, &size, &name), expected[FB_ID_LENGTH + 1], id[FB_ID_LENGTH + 1];
+    json_t *list = json_loads(EVERY_PASS, 0, NULL);
+    ck_assert_int_eq(transform(text, size, list, expected), FB_OK);
+    for (size_t kind = 0; kind < 2; kind++) {
+        for (long k = 0;; k++) {
+            failures[kind](k);
+            fb_status status = transform(text, size, list, id);
+            bool has_failed = chaos_off();
+            ck_assert_msg(status == FB_OK || status == FB_NO_MEMORY, "%s: status %d at allocation %ld", name, status, k);
+            ck_assert_msg(status != FB_OK || strcmp(id, expected) == 0, "%s: another result at allocation %ld", name, k);
+            ck_assert_msg(status == FB_OK || has_failed, "%s: failed at allocation %ld without a cause", name, k);
+            if (!has_failed) break;
+        }
+    }
+    json_decref(list);
+    free(text);
+}
+END_TEST
+
+static fb_namespace *names_of(const fb_graph *graph) {
+    fb_namespace *names = fb_namespace_new();
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        ck_assert(fb_namespace_adopt(names, fb_node_name(graph, n)));
+    }
+    return names;
+}
+
+static void ck_as_before(const fb_graph *graph, const fb_buffer *before, const char *pass, const char *name, long k) {
+    fb_buffer after = {0};
+    fb_errors errors = {0};
+    fb_document_write(graph, &after);
+    ck_assert(!after.failed);
+    ck_assert_msg(after.size == before->size && memcmp(after.data, before->data, after.size) == 0,
+                  "%s on %s: failing at allocation %ld changed the graph", pass, name, k);
+    fb_verify(graph, &errors);
+    ck_assert_msg(errors.total == 0, "%s on %s: after allocation %ld: %s", pass, name, k,
+                  errors.items ? errors.items[0].message : "");
+    fb_errors_free(&errors);
+    fb_buffer_free(&after);
+}
+
+/* One pass: true when no allocation failed any more. */
+static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_buffer *before, failure fail_from, long k,
+                          const char *name) {
+    fb_graph *graph = fb_graph_copy(source);
+    fb_namespace *names = names_of(graph);
+    fb_arena arena = {0};
+    fb_error error = {0};
+    fb_pass_report report = {.pass = pass, .params = "{}"};
+    ck_assert(fb_pass_signature(pass->name, pass->version, "{}", report.signature));
+    fail_from(k);
+    fb_status status = fb_pass_apply(graph, names, &report, &arena, &error);
+    bool has_failed = chaos_off();
+    ck_assert_msg(status == FB_OK || (status == FB_NO_MEMORY && has_failed), "%s on %s: status %d at allocation %ld: %s",
+                  pass->name, name, status, k, error.message);
+    if (status == FB_NO_MEMORY) {
+        ck_assert_str_eq(error.code, "out-of-memory");
+        ck_as_before(graph, before, pass->name, name, k);
+    }
+    fb_graph_free(graph);
+    fb_namespace_free(names);
+    fb_arena_free(&arena);
+    return !has_failed;
+}
+
+START_TEST(test_failed_pass_leaves_the_graph) {
+    const char *name;
+    size_t size;
+    char *text = document_at(_i, &size, &name);
+    fb_graph *source = graph_of(text, size);
+    fb_buffer before = {0};
+    fb_document_write(source, &before);
+    for (size_t i = 0; fb_pass_at(i); i++) {
+        for (size_t kind = 0; kind < 2; kind++) {
+            for (long k = 0; !apply_failing(fb_pass_at(i), source, &before, failures[kind], k, name); k++) continue;
+        }
+    }
+    fb_buffer_free(&before);
+    fb_graph_free(source);
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("chaos of runs");
+    TCase *tests = tcase_create("chaos of runs");
+    tcase_set_timeout(tests, 600);
+    tcase_add_loop_test(tests, test_whole_run, 0, DOCUMENTS + RANDOM);
+    tcase_add_loop_test(tests, test_failed_pass_leaves_the_graph, 0, DOCUMENTS + RANDOM);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
