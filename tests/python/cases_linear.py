@@ -356,32 +356,32 @@ def a_reshape_across_rows(self, x):
     return self.fc1(x).reshape(-1), self.fc2(x).flatten()
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous"]))
 def a_view_of_an_activated_result(self, x):
     return self.fc1(x).relu_().view(-1), self.fc2(x)
 
 
-@case((2, 4, 8), modules=lambda: two()() | {"drop": nn.Dropout(0.5), "same": nn.Identity()})
+@case((2, 4, 8), modules=lambda: two()() | {"drop": nn.Dropout(0.5), "same": nn.Identity()}, merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_view_of_the_same_result(self, x):
     return self.drop(self.fc1(x)).view(-1), self.same(self.fc2(x)).view(-1)
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_view_of_a_part(self, x):
     return self.fc1(x)[0].view(-1), self.fc2(x).unsqueeze(0).view(-1)
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_view_of_a_cast_that_does_nothing(self, x):
     return self.fc1(x).double().view(-1), self.fc2(x).detach().view(-1)
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_view_of_a_view(self, x):
     return self.fc1(x).view(2, 4, 6).view(-1), self.fc2(x).view(8, 4).view(-1)
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_reshaped_result_is_written(self, x):
     a, b = self.fc1(x), self.fc2(x)
     a.reshape(-1).add_(100)
@@ -389,7 +389,7 @@ def a_reshaped_result_is_written(self, x):
     return a, b
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_contiguous_result_is_written(self, x):
     a, b = self.fc1(x), self.fc2(x)
     a.contiguous().add_(100)
@@ -397,19 +397,19 @@ def a_contiguous_result_is_written(self, x):
     return a, b
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_question_about_layout(self, x):
     a, b = self.fc1(x), self.fc2(x)
     return a * a.stride(0), b + b.storage_offset(), b * b.is_contiguous()
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_strided_view(self, x):
     a, b = self.fc1(x), self.fc2(x)
     return torch.as_strided(a, (2, 3), (3, 1)), b.as_strided((2, 2), (2, 1), 1)
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
 def a_view_as_another(self, x):
     a, b = self.fc1(x), self.fc2(x)
     return a.view_as(torch.zeros(48)), b.view(torch.int64)
@@ -421,24 +421,24 @@ def a_view_as_complex(self, x):
     return torch.view_as_complex(a.view(2, 4, 3, 2)).abs(), torch.view_as_complex(b.view(2, 4, 2, 2)).abs()
 
 
-@case((2, 4, 8), modules=two(5, 4))
+@case((2, 4, 8), modules=two(5, 4), merge=(0, ["needs-contiguous"]))
 def a_view_as_complex_of_odd_columns(self, x):
     a, b = self.fc1(x), self.fc2(x)
     return a, torch.view_as_complex(b.view(2, 4, 2, 2)).abs()
 
 
-@case((2, 4, 8), modules=two(6, 6))
+@case((2, 4, 8), modules=two(6, 6), merge=(0, ["needs-contiguous"]))
 def a_view_to_an_unknown_shape(self, x):
     a, b = self.fc1(x), self.fc2(x)
     return a.view(x.size(0), -1), b.view(x.shape[0] * x.shape[1], -1)
 
 
-@case((2, 4, 8), modules=two())
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous"]))
 def an_argument_of_an_unknown_function(self, x):
     return torch.ops.aten._unsafe_view.default(self.fc1(x), [48]), self.fc2(x)
 
 
-@case((2, 4, 8), modules=two(8, 8))
+@case((2, 4, 8), modules=two(8, 8), merge=(1, []))
 def attention_heads(self, x):
     a = self.fc1(x).view(2, 4, 2, 4).transpose(1, 2)
     b = self.fc2(x).view(2, 4, 2, 4).transpose(1, 2)
