@@ -84,6 +84,12 @@ def merge_linears():
 
     g = Graph()
     x = g.input()
+    g.linear("dead", x, 2)
+    g.output(g.linear("q", x, 3), g.linear("k", x, 3))
+    merge("trap-21-one-branch-is-dead", g, 1)
+
+    g = Graph()
+    x = g.input()
     q = g.linear("q", x, 3)
     g.relu(q)
     g.output(q, g.linear("k", x, 3))
@@ -229,6 +235,16 @@ def merge_linears():
     g.add_(w)
     g.output(g.linear("q", x, 3, weight="memory.weight"), g.linear("k", x, 3), g.linear("v", x, 3))
     merge("tensor-mutated", g, 1, refusal("tensor-mutated", "q"))
+
+    g = Graph()
+    x = g.input()
+    g.tensor("pool.all", [6, 4])
+    g.module("pool", "custom.Pool", {}, {"all": "pool.all"})
+    g.tensor("q.weight", [3, 4], recipe={"op": "slice", "args": ["pool.all"], "axis": 0, "start": 0, "stop": 3})
+    w = g.get_attr("pool.all", (6, 4))
+    g.add_(w)
+    g.output(g.linear("q", x, 3, weight="q.weight"), g.linear("k", x, 3), g.linear("v", x, 3))
+    merge("tensor-mutated-through-another-that-shares-it", g, 1, refusal("tensor-mutated", "q"))
 
     g = pair()
     merge("twice", g, None, passes=["MergeLinears", "MergeLinears"],
@@ -656,6 +672,12 @@ def batch_norm_2d():
     g.add_(x)
     g.output(b)
     fold("input-mutated-later", g, 1)
+
+    g = Graph()
+    x, w = g.input(shape=(1, 2, 5, 5)), g.input("w", (3, 2, 3, 3))
+    c = g.fn("torch.nn.functional.conv2d", x, w, shape=(1, 3, 2, 2), dtype="float32", kwargs={"stride": 2})
+    g.output(g.norm("bn", c))
+    fold("trap-14-not-functional-with-keywords", g, 0)
 
     fold("not-through-relu", pair(between=lambda g, c: g.relu(c)), 0)
 

@@ -162,12 +162,17 @@ static void write_tensor(generator *g, const char *name, fb_dtype dtype, int ran
 }
 
 /* Another tensor, from which `name` is computed or moved, and the recipe. */
-static const char *recipe_over_another(generator *g, fb_dtype dtype, int rank, const int64_t *sizes) {
+static const char *recipe_over_another(generator *g, const char *name, fb_dtype dtype, int rank, const int64_t *sizes) {
     const char *base = fresh_path(g, "base");
+    size_t kind = below(g, fb_dtype_is_floating(dtype) ? 4 : 3);
+    if (kind < 3 && g->view_count < sizeof g->views / sizeof *g->views) {
+        g->views[g->view_count][0] = name;
+        g->views[g->view_count++][1] = base;
+    }
     int64_t more[5], flat = 1;
     memcpy(more, sizes, (size_t)rank * sizeof *sizes);
     for (int i = 0; i < rank; i++) flat *= sizes[i];
-    switch (below(g, fb_dtype_is_floating(dtype) ? 4 : 3)) {
+    switch (kind) {
     case 0:
         more[0]++;
         write_tensor(g, base, dtype, rank, more, "");
@@ -187,9 +192,16 @@ static const char *recipe_over_another(generator *g, fb_dtype dtype, int rank, c
 
 const char *add_tensor(generator *g, const char *name, fb_dtype dtype, int rank, const int64_t *sizes, const char *more) {
     name = fresh_path(g, once_in(g, 20) ? "q-k-merged.weight" : name);
-    const char *recipe = rank > 0 && once_in(g, 15) ? recipe_over_another(g, dtype, rank, sizes) : "";
+    const char *recipe = rank > 0 && once_in(g, 15) ? recipe_over_another(g, name, dtype, rank, sizes) : "";
     write_tensor(g, name, dtype, rank, sizes, text(g, "%s%s", more, recipe));
     return name;
+}
+
+const char *base_of(const generator *g, const char *tensor) {
+    for (size_t i = 0; i < g->view_count; i++) {
+        if (strcmp(g->views[i][0], tensor) == 0) return g->views[i][1];
+    }
+    return tensor;
 }
 
 layer *remember_layer(generator *g, layer made) {

@@ -40,6 +40,8 @@ typedef struct generator {
     size_t value_count;
     layer layers[MAX_LAYERS];
     size_t layer_count;
+    const char *views[64][2]; /* tensors that share the memory of another: its name, that one's */
+    size_t view_count;
     const char *outputs[32];
     size_t output_count;
     size_t node_count;
@@ -64,6 +66,8 @@ void add_module(generator *g, const char *path, const char *type, const char *co
                 const char *buffers, bool training, const char *more);
 /* A tensor, perhaps by a recipe over others. `more` is "" or `,"requires_grad":…`. */
 const char *add_tensor(generator *g, const char *name, fb_dtype dtype, int rank, const int64_t *sizes, const char *more);
+/* The tensor whose memory this one shares, or itself. */
+const char *base_of(const generator *g, const char *tensor);
 layer *remember_layer(generator *g, layer made);
 
 /* A value of a floating dtype with this rank (0 = any from 1 on), or NULL. */

@@ -78,7 +78,8 @@ static void vary(generator *g, linear_options *o) {
 static void write_weight(generator *g, const layer *l) {
     if (!l->weight) return;
     const char *path = fresh_path(g, "store");
-    add_module(g, path, "custom.Store", "", text(g, "\"value\":\"%s\"", l->weight), "", false, "");
+    add_module(g, path, "custom.Store", "", text(g, "\"value\":\"%s\"", once_in(g, 2) ? base_of(g, l->weight) : l->weight), "",
+               false, "");
     result about = {.sort = SORT_SHAPE}, value = *add_node(g, "value", "get_attr", text(g, "%s.value", path), "", "", about);
     add_node(g, "written", "call_method", "add_", text(g, "%s,0.25", node_ref(g, &value)), "", about);
 }
