@@ -97,6 +97,11 @@ static const fb_json *form_content(const fb_json *tree, const char *name) {
     return tree->kind == FB_JSON_OBJECT && tree->count == 1 && fb_json_is(tree + 1, name) ? tree + 2 : NULL;
 }
 
+/* The object `{"$node": …}` around its content: it and the key stand right before the content in the tree. */
+static const fb_json *form_around(const fb_json *content) {
+    return content - 2;
+}
+
 static fb_value unknown_node(fb_reader *reader, const fb_json *name, fb_symbol symbol) {
     if (reader->unknown_count == reader->unknown_capacity) {
         size_t capacity = reader->unknown_capacity ? reader->unknown_capacity * 2 : 16;
@@ -108,7 +113,8 @@ static fb_value unknown_node(fb_reader *reader, const fb_json *name, fb_symbol s
         reader->unknown_nodes = unknown;
         reader->unknown_capacity = capacity;
     }
-    fb_error *error = fb_reader_error(reader, name, "unknown-node", "there is no node \"%s\"", fb_text(reader->graph, symbol));
+    fb_error *error =
+        fb_reader_error(reader, form_around(name), "unknown-node", "there is no node \"%s\"", fb_text(reader->graph, symbol));
     if (error) {
         size_t index = (size_t)(error - reader->errors->items);
         reader->unknown_nodes[reader->unknown_count++] = (fb_unknown_node){index, symbol};
