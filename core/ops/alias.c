@@ -8,7 +8,7 @@
 #include "core/ops/view.h"
 
 /* Elements: nodes by id, then tensors by id, then the world: tensors of modules inside a called one, which only that call can
- * reach. */
+ * reach; then the mode: autocast and autograd, which are written by what switches them. */
 struct fb_alias {
     const fb_graph *graph;
     uint32_t *parent;
@@ -67,6 +67,14 @@ static uint32_t element_of_tensor(const fb_alias *alias, fb_tensor tensor) {
 
 static uint32_t world(const fb_alias *alias) {
     return alias->nodes + alias->tensors;
+}
+
+static uint32_t mode(const fb_alias *alias) {
+    return world(alias) + 1;
+}
+
+static uint32_t element_count(const fb_alias *alias) {
+    return mode(alias) + 1;
 }
 
 /* ---- one node -------------------------------------------------------------------------------------------------------- */
@@ -157,6 +165,7 @@ static void add_call(builder *b, const fb_node_row *row) {
     else if (effects.may_alias_input || effects.mutates_input) touch_first_argument(b);
     if (row->opcode == FB_CALL_MODULE && row->module.id && effects.mutates_module) write_module(b, row->module);
     if (row->opcode == FB_CALL_MODULE && effects.is_unknown) add_write(b, world(b->alias));
+    if (fb_op_is(graph, node, FB_OP_SET_MODE)) add_write(b, mode(b->alias));
 }
 
 static void add_node(builder *b, fb_node node) {
@@ -199,7 +208,7 @@ static bool add_tensors(builder *b) {
 /* Sorts the writes by class. They were found in the order of ordinals, and stay so within a class. */
 static bool sort_writes(builder *b) {
     fb_alias *alias = b->alias;
-    uint32_t elements = world(alias) + 1;
+    uint32_t elements = element_count(alias);
     alias->write_start = calloc((size_t)elements + 2, sizeof *alias->write_start);
     alias->writes = calloc(b->count + 1, sizeof *alias->writes);
     if (!alias->write_start || !alias->writes) return false;
@@ -226,7 +235,7 @@ fb_alias *fb_alias_new(const fb_graph *graph) {
     alias->graph = graph;
     alias->nodes = fb_node_limit(graph) + 1;
     alias->tensors = fb_tensor_limit(graph) + 1;
-    uint32_t elements = world(alias) + 1;
+    uint32_t elements = element_count(alias);
     alias->parent = malloc((size_t)elements * sizeof *alias->parent);
     builder b = {.alias = alias, .is_number = calloc(alias->nodes, sizeof *b.is_number)};
     bool ok = alias->parent && b.is_number;
@@ -258,9 +267,16 @@ static uint32_t writes_before(const fb_alias *alias, uint32_t root, uint32_t lim
     return low - start;
 }
 
-bool fb_mutated_between(const fb_alias *alias, fb_node value, uint32_t after, uint32_t before) {
-    uint32_t root = root_of(alias, value.id);
+static bool is_written_between(const fb_alias *alias, uint32_t root, uint32_t after, uint32_t before) {
     return after < before && writes_before(alias, root, before) > writes_before(alias, root, after + 1);
+}
+
+bool fb_mutated_between(const fb_alias *alias, fb_node value, uint32_t after, uint32_t before) {
+    return is_written_between(alias, root_of(alias, value.id), after, before);
+}
+
+bool fb_mode_switched_between(const fb_alias *alias, uint32_t after, uint32_t before) {
+    return is_written_between(alias, root_of(alias, mode(alias)), after, before);
 }
 
 static bool class_is_written(const fb_alias *alias, uint32_t element) {

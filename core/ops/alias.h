@@ -19,5 +19,8 @@ bool fb_mutated_between(const fb_alias *analysis, fb_node value, uint32_t after,
 /* Is it ever written? And the same for a tensor's own memory (through get_attr, or by a module in training). */
 bool fb_is_mutated(const fb_alias *analysis, fb_node value);
 bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
+/* Is autocast or autograd switched by a node whose ordinal is > after and < before? The same call may then give another dtype.
+ */
+bool fb_mode_switched_between(const fb_alias *analysis, uint32_t after, uint32_t before);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "core/passes/pass.h"
 
-#define FB_GROUP_KEYS 6
+#define FB_GROUP_KEYS 7
 
 typedef struct fb_candidate {
     fb_node node;

@@ -4,10 +4,9 @@
  *     x ───┼─ k ── …          x ── q-k-v-merged ┼─ [..., a:b] ── …
  *          └─ v ── …                            └─ [..., b:c] ── …
  *
- * Any number of branches, of any sizes, below any parents. Left out, while the others merge if two remain: a Linear whose
- * dtype, requires_grad, training flag or in_features are not those of the largest group, that is called more than once, is not
- * exactly torch's, reads what is written in place before its turn, or whose result must be contiguous (layout.h). Without any
- * bias the merged one has none; where only some have one, the others' part is zeros. Exactness: moves. Reversible.
+ * Any number of branches, of any sizes, below any parents. Left out, while the others merge if two remain: a Linear that
+ * differs from the largest group (see `meanings`), is called more than once, is not exactly torch's, or whose result must be
+ * contiguous (layout.h). No bias anywhere: none; only here and there: zeros for the others. Exactness: moves. Reversible.
  */
 #include <stdlib.h>
 
@@ -17,7 +16,7 @@
 #include "core/weights/recipe.h"
 
 #define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
-enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH };
+enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH, MODE };
 
 static const fb_group_key meanings[FB_GROUP_KEYS] = {
     [DTYPE] = {"dtype", "its dtype is not that of the Linears that are merged"},
@@ -26,6 +25,7 @@ static const fb_group_key meanings[FB_GROUP_KEYS] = {
     [TRAINING] = {"training-mode", "it is in training mode and they are not, or the other way round"},
     [IN_FEATURES] = {"shape-mismatch", "its in_features are not those of the Linears that are merged"},
     [EPOCH] = {"input-mutated", "what they all read is written in place between them"},
+    [MODE] = {"mode-switched", "autocast or autograd is switched between them"},
 };
 
 /* A call of a Linear, or of what looks like one, on the shared value. */
@@ -79,13 +79,14 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidat
     return true;
 }
 
-/* Calls between which the shared value is written in place belong to different epochs. */
+/* Calls between which the shared value is written in place belong to different epochs; and so with modes. */
 static void number_epochs(fb_matcher *m, fb_node shared, fb_candidate *candidates, size_t count) {
     const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
     for (size_t i = 1; alias && i < count; i++) {
         uint32_t before = fb_node_at(m->graph, candidates[i - 1].node)->ordinal;
         uint32_t now = fb_node_at(m->graph, candidates[i].node)->ordinal;
         candidates[i].key[EPOCH] = candidates[i - 1].key[EPOCH] + fb_mutated_between(alias, shared, before, now);
+        candidates[i].key[MODE] = candidates[i - 1].key[MODE] + fb_mode_switched_between(alias, before, now);
     }
 }
 

@@ -27,7 +27,8 @@ COLLECTED = {}
 
 def call(function, *args):
     """Operators that torch.fx traces through `call_function` only: item assignment, += in place."""
-    tracer = next(arg for arg in args if isinstance(arg, torch.fx.Proxy)).tracer
+    flat = torch.utils._pytree.tree_leaves(args)
+    tracer = next(arg for arg in flat if isinstance(arg, torch.fx.Proxy)).tracer
     return tracer.create_proxy("call_function", function, args, {})
 
 

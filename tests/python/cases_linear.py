@@ -488,3 +488,83 @@ def a_sequential(self, x):
 @case((2, 8), modules=two(), merge=(0, []), bias=(1, []))
 def a_functional_linear(self, x):
     return F.linear(x, self.fc1.weight, self.fc1.bias), self.fc2(x)
+
+
+# ---- what stands between ----------------------------------------------------------------------------------------------------
+
+
+def autocast(x, module):
+    """A switch of mode as torch.export and dynamo record it; it needs a node to find the graph by."""
+    enter, leave = torch.amp.autocast_mode._enter_autocast, torch.amp.autocast_mode._exit_autocast
+    mode = x.tracer.create_proxy("call_function", enter, ("cpu", torch.bfloat16, True, True), {})
+    result = module(x)
+    x.tracer.create_proxy("call_function", leave, (mode,), {})
+    return result
+
+
+@case((2, 8), modules=two(), dtype=torch.float32, merge=(0, ["mode-switched"]))
+def autocast_for_one(self, x):
+    return self.fc1(x), autocast(x, self.fc2)
+
+
+@case((2, 8), modules=two(), dtype=torch.float32, merge=(1, []))
+def a_number_and_a_default(self, x, scale=2.0, nothing=None):
+    return {"a": self.fc1(x), "b": [self.fc2(x) * scale, (nothing,)]}
+
+
+@case((2, 8), modules=two(8, 4), merge=(0, ["input-mutated"]))
+def a_residual_in_place(self, x):
+    y = call(operator.iadd, x, self.fc1(x))
+    return self.fc2(x), y
+
+
+def renormalise(m):
+    m.fc1.weight = m.words.weight
+    m.words.max_norm = 0.5
+
+
+@case(torch.tensor([[1, 2, 3]]), (2, 8), modules=lambda: two(10, 4)() | {"words": nn.Embedding(10, 8), "fc3": Linear(8, 3)}, prepare=renormalise, merge=(1, ["tensor-mutated"]))
+def an_embedding_that_writes_a_tied_weight(self, words, x):
+    return self.fc1(x), self.words(words), self.fc2(x), self.fc3(x)
+
+
+@case((2, 4, 8), modules=two(24, 8), merge=(1, []))
+def chunks_that_are_split(self, x):
+    q, k, v = self.fc1(x).chunk(3, -1)
+    q, k = q.view(2, 4, 2, 4).transpose(1, 2), k.view(2, 4, 2, 4).transpose(1, 2)
+    return F.scaled_dot_product_attention(q, k, v.view(2, 4, 2, 4).transpose(1, 2)), self.fc2(x)
+
+
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
+def a_reshape_that_is_activated_in_place(self, x):
+    a, b = self.fc1(x), self.fc2(x)
+    return a.reshape(-1).relu_(), a, b.flatten(0).mul_(2), b
+
+
+@case((2, 4, 8), modules=two(), merge=(1, []))
+def a_reshape_after_the_write(self, x):
+    return F.relu(self.fc1(x), inplace=True).reshape(-1), self.fc2(x).tanh_().flatten()
+
+
+@case((1, 8), modules=two(), merge=(1, []))
+def one_row_is_still_contiguous(self, x):
+    return self.fc1(x).view(-1), self.fc2(x).view(2, 2).t().contiguous().view(-1)
+
+
+@case((2, 4, 8), modules=two(1, 1), merge=(1, []))
+def columns_of_one(self, x):
+    return self.fc1(x).view(-1), self.fc2(x).view(8)
+
+
+@case((2, 8), modules=two(), merge=(0, ["input-mutated"]))
+def an_initialiser_writes_the_input(self, x):
+    a = self.fc1(x)
+    call(nn.init.zeros_, x)
+    return a, self.fc2(x)
+
+
+@case((2, 8), modules=two(), merge=(0, ["input-mutated"]))
+def the_input_in_a_tuple_is_written(self, x):
+    a = self.fc1(x)
+    call(torch._foreach_add_, [x], 1)
+    return a, self.fc2(x)

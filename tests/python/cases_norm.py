@@ -345,3 +345,28 @@ def the_linears_result_is_an_output(self, x):
 @case((4, 8), modules=line(), norm=(0, []))
 def a_functional_norm(self, x):
     return F.batch_norm(self.fc(x), self.bn.running_mean, self.bn.running_var, call(torch.neg, self.bn.weight))
+
+
+@case((3, 8, 8), modules=lambda: {"conv": Conv2d(3, 6, (3, 1), padding="same"), "bn": BatchNorm2d(6, eps=1e-12, momentum=None)}, conv=(1, []))
+def an_odd_kernel(self, x):
+    return self.bn(self.conv(x[None]))
+
+
+@case(IMAGE, modules=pair(), prepare=lambda m: nn.init.zeros_(m.bn.running_var), conv=(1, []))
+def a_variance_of_zero(self, x):
+    return self.bn(self.conv(x))
+
+
+@case(IMAGE, modules=pair(), dtype=torch.float32, prepare=lambda m: m.double().bn.float())
+def a_norm_of_another_dtype(self, x):
+    return self.conv(x.double())
+
+
+@case((4, 8), modules=line(), dtype=torch.bfloat16, prepare=lambda m: m.bn.float(), norm=(1, []))
+def a_wide_norm_after_a_narrow_linear(self, x):
+    return self.bn(self.fc(x))
+
+
+@case((4, 8), modules=lambda: {"fc": Linear(8, 6), "bn": BatchNorm1d(8)}, dtype=torch.bfloat16, prepare=lambda m: m.bn.float(), norm=(1, []))
+def a_wide_norm_before_a_narrow_linear(self, x):
+    return self.fc(self.bn(x))
