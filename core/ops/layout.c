@@ -3,7 +3,10 @@
 
 #include "core/ops/view.h"
 
-#define MAX_SHARERS 1000 /* tensors looked at for one result; with more, the answer is yes */
+/* Tensors looked at for one result, and readers of those that share its memory; with more, the answer is yes. Its own readers
+ * are no limit: each is the reader of few, but a list of 20,000 results may have as many readers. */
+#define MAX_SHARERS 1000
+#define MAX_READERS 1000
 
 typedef enum arrangement {
     ONE_ROW, /* still contiguous */
@@ -157,7 +160,9 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
 bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node node, int64_t row) {
     walk w = {.graph = graph, .alias = alias, .row = row};
     add(&w, node, has_one_row(graph, shape_of(graph, node)) ? ONE_ROW : ROWS);
+    size_t readers = 0;
     for (size_t i = 0; i < w.count; i++) {
+        if (i > 0 && (readers += fb_node_at(graph, w.sharers[i].node)->user_count) > MAX_READERS) return true;
         for (uint32_t e = fb_user_first(graph, w.sharers[i].node); e; e = fb_user_next(graph, e)) {
             if (!reader_works(&w, fb_edge_user(graph, e), w.sharers[i])) return true;
         }

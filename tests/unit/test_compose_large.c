@@ -90,6 +90,25 @@ static void division_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer 
     fb_buffer_printf(outputs, "%s{\"$node\":\"d%d\"}", i ? "," : "", i);
 }
 
+/* Linears on one input, whose results stand in one list, and as many readers of the list. */
+static void listed_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    static fb_buffer listed; /* grows until the last row, which writes the list */
+    if (i == 0) fb_buffer_free(&listed);
+    linear_row(i, nodes, modules, tensors, &listed);
+    if ((i + 1) % 10000 == 0) {
+        const char *list = fb_buffer_text(&listed);
+        fb_buffer_printf(nodes, ",{\"name\":\"list%d\",\"op\":\"call_function\",\"target\":\"builtins.tuple\",\"args\":[[", i);
+        fb_buffer_append(nodes, list, listed.size);
+        fb_buffer_string(nodes, "]]}");
+        for (int k = 0; k <= i; k++) {
+            const char *row =
+                ",{\"name\":\"r%d_%d\",\"op\":\"call_function\",\"target\":\"torch.cat\",\"args\":[{\"$node\":\"list%d\"}]}";
+            fb_buffer_printf(nodes, row, i, k, i);
+        }
+        fb_buffer_printf(outputs, "%s{\"$node\":\"list%d\"}", outputs->size ? "," : "", i);
+    }
+}
+
 static fb_graph *large_graph(int count, row_writer write_row) {
     fb_buffer nodes = {0}, modules = {0}, tensors = {0}, outputs = {0};
     fb_buffer_string(&nodes, "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"dtype\":\"float32\"}}");
@@ -192,6 +211,15 @@ START_TEST(test_many_norms_after_one_call) {
 }
 END_TEST
 
+START_TEST(test_many_linears_in_one_list) {
+    fb_run run = run_large("MergeLinears", "Linears in one list that as many read", listed_row);
+    ck_assert_uint_eq(run.passes[0].applied, 0);
+    ck_assert_uint_eq(run.passes[0].refused_count, 20000);
+    ck_assert_str_eq(run.passes[0].refused->reason, "needs-contiguous");
+    fb_run_free(&run);
+}
+END_TEST
+
 START_TEST(test_many_divisions_of_one_value) {
     fb_run run = run_large("ChangeTrueDivToMulByInverse", "divisions of one value", division_row);
     ck_assert_uint_eq(run.passes[0].applied, 10000);
@@ -209,6 +237,7 @@ int main(void) {
     tcase_add_test(large, test_many_folds_into_one_output);
     tcase_add_test(large, test_many_norms_after_one_conv);
     tcase_add_test(large, test_many_norms_after_one_call);
+    tcase_add_test(large, test_many_linears_in_one_list);
     tcase_add_test(large, test_many_divisions_of_one_value);
     tcase_set_timeout(large, 300);
     suite_add_tcase(suite, large);
