@@ -90,6 +90,18 @@ static void division_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer 
     fb_buffer_printf(outputs, "%s{\"$node\":\"d%d\"}", i ? "," : "", i);
 }
 
+/* One pair, called again and again. */
+static void shared_pair_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    fb_buffer none = {0};
+    if (i == 0) conv_row(0, &none, modules, tensors, &none);
+    const char *conv = ",{\"name\":\"c%d\",\"op\":\"call_module\",\"target\":\"c0\",\"args\":[{\"$node\":\"x\"}]}";
+    const char *norm = ",{\"name\":\"b%d\",\"op\":\"call_module\",\"target\":\"b0\",\"args\":[{\"$node\":\"c%d\"}]}";
+    fb_buffer_printf(nodes, conv, i);
+    fb_buffer_printf(nodes, norm, i, i);
+    fb_buffer_printf(outputs, "%s{\"$node\":\"b%d\"}", i ? "," : "", i);
+    fb_buffer_free(&none);
+}
+
 /* Linears on one input, whose results stand in one list, and as many readers of the list. */
 static void listed_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
     static fb_buffer listed; /* grows until the last row, which writes the list */
@@ -211,6 +223,15 @@ START_TEST(test_many_norms_after_one_call) {
 }
 END_TEST
 
+START_TEST(test_many_calls_of_one_pair) {
+    fb_run run = run_large("FuseBatchNorm2dInConv2d", "calls of one pair", shared_pair_row);
+    ck_assert_uint_eq(run.passes[0].applied, 1);
+    ck_assert_uint_eq(run.passes[0].node_count, 20000);
+    ck_assert_uint_eq(fb_node_count(run.result), 20002);
+    fb_run_free(&run);
+}
+END_TEST
+
 START_TEST(test_many_linears_in_one_list) {
     fb_run run = run_large("MergeLinears", "Linears in one list that as many read", listed_row);
     ck_assert_uint_eq(run.passes[0].applied, 0);
@@ -237,6 +258,7 @@ int main(void) {
     tcase_add_test(large, test_many_folds_into_one_output);
     tcase_add_test(large, test_many_norms_after_one_conv);
     tcase_add_test(large, test_many_norms_after_one_call);
+    tcase_add_test(large, test_many_calls_of_one_pair);
     tcase_add_test(large, test_many_linears_in_one_list);
     tcase_add_test(large, test_many_divisions_of_one_value);
     tcase_set_timeout(large, 300);
