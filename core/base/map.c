@@ -29,20 +29,25 @@ static void insert(fb_map *map, uint64_t key, uint32_t value) {
     map->used++;
 }
 
+static bool is_live(fb_map_slot slot) {
+    return slot.value && slot.value != DELETED;
+}
+
 bool fb_map_reserve(fb_map *map, size_t count) {
-    size_t needed = map->used + count;
-    if (needed <= map->capacity - map->capacity / 4 && map->capacity) return true;
+    if (map->capacity && map->used + count <= map->capacity - map->capacity / 4) return true;
+    size_t live = 0; /* removed entries are not taken along, so a map that changes much does not grow by that */
+    for (uint32_t i = 0; i < map->capacity; i++) live += is_live(map->slots[i]);
+    size_t needed = live + live / 4 + count;
     if (needed > UINT32_MAX / 4) return false;
     uint32_t capacity = 16;
     while (capacity - capacity / 4 < needed) capacity *= 2;
-    fb_map grown = {.slots = calloc(capacity, sizeof(fb_map_slot)), .capacity = capacity};
-    if (!grown.slots) return false;
+    fb_map fresh = {.slots = calloc(capacity, sizeof(fb_map_slot)), .capacity = capacity};
+    if (!fresh.slots) return false;
     for (uint32_t i = 0; i < map->capacity; i++) {
-        fb_map_slot slot = map->slots[i];
-        if (slot.value && slot.value != DELETED) insert(&grown, slot.key, slot.value);
+        if (is_live(map->slots[i])) insert(&fresh, map->slots[i].key, map->slots[i].value);
     }
     free(map->slots);
-    *map = grown;
+    *map = fresh;
     return true;
 }
 
