@@ -135,6 +135,9 @@ def merge_linears():
     merge("input-mutated-by-unknown-function", pair(lambda g, x: g.fn("custom.kernel", x)), 0, refusal("input-mutated", "k"))
     merge("input-mutated-by-out", pair(lambda g, x: g.fn("torch.add", x, 1.0, kwargs={"out": x})), 0,
           refusal("input-mutated", "k"))
+    for target in ("torch._C._set_grad_enabled", "torch.amp.autocast_mode._enter_autocast"):
+        merge(f"mode-switched-by-{target.split('.')[-1]}", pair(lambda g, x: g.fn(target, False)), 0,
+              refusal("mode-switched", "k"))
     merge("unmutated-by-pure-function", pair(lambda g, x: g.relu(x)), 1)
 
     g = Graph()

@@ -84,6 +84,12 @@ static void write_weight(generator *g, const layer *l) {
     add_node(g, "written", "call_method", "add_", text(g, "%s,0.25", node_ref(g, &value)), "", about);
 }
 
+/* Autograd's switch: numbers stay, but a rewrite must not move what is computed across it. */
+static void switch_mode(generator *g) {
+    add_node(g, "mode", "call_function", "torch._C._set_grad_enabled", once_in(g, 2) ? "true" : "false", "",
+             (result){.sort = SORT_SHAPE});
+}
+
 void add_linear_group(generator *g) {
     const result *picked = pick_float(g, 0);
     if (!picked) return;
@@ -99,6 +105,7 @@ void add_linear_group(generator *g) {
         result y = *call_linear(g, &linear, &x);
         if (i == extra && once_in(g, 3)) call_linear(g, &linear, &x);
         if (i + 1 < count && once_in(g, 8)) write_into_value(g, &x);
+        if (i + 1 < count && once_in(g, 25)) switch_mode(g);
         if (once_in(g, 10)) add_flat_view(g, &y);
     }
 }

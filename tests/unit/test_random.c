@@ -29,8 +29,8 @@ static struct tally {
     uint64_t applied, refused[MAX_REASONS];
 } tallies[] = {
     {.pass = "MergeLinears",
-     .reasons = {"already-transformed", "dtype", "input-mutated", "module-read", "needs-contiguous", "requires-grad",
-                 "shape-mismatch", "shared-module", "tensor-mutated", "training-mode", "unsupported-type"}},
+     .reasons = {"already-transformed", "dtype", "input-mutated", "mode-switched", "module-read", "needs-contiguous",
+                 "requires-grad", "shape-mismatch", "shared-module", "tensor-mutated", "training-mode", "unsupported-type"}},
     {.pass = "FuseBiasInLinear",
      .reasons = {"already-transformed", "dtype", "module-read", "nested-call", "requires-grad", "tensor-mutated",
                  "unsupported-arguments", "unsupported-type"}},
