@@ -39,8 +39,6 @@ static bool is_linear_call(const fb_graph *g, fb_node n, fb_node shared) {
 /* Why a Linear cannot be merged with any other, and the sentence for it; NULL when it can. */
 static const char *obstacle(fb_matcher *m, const fb_linear *linear, const char **detail) {
     const fb_graph *g = m->graph;
-    *detail = "a Linear is called with one input and nothing else";
-    if (!fb_call_has_only(g, linear->node, "input")) return "unsupported-arguments";
     *detail = "its module is called more than once";
     if (fb_call_count(m->usage, linear->module) > 1) return "shared-module";
     *detail = "its weight and its bias have different dtypes";
