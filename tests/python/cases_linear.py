@@ -84,7 +84,9 @@ def one_output_feature(self, x):
     return self.fc1(x), self.fc2(x)
 
 
-@case((2, 8), modules=lambda: {"fc1": Linear(8, 6), "fc2": Linear(8, 4), "fc3": Linear(6, 8), "fc4": Linear(4, 8)}, merge=(1, []))
+@case(
+    (2, 8), modules=lambda: {"fc1": Linear(8, 6), "fc2": Linear(8, 4), "fc3": Linear(6, 8), "fc4": Linear(4, 8)}, merge=(1, [])
+)
 def layers_behind_each_other(self, x):
     return self.fc3(self.fc1(x).relu()) + self.fc4(self.fc2(x).tanh())
 
@@ -146,7 +148,12 @@ def a_view_is_the_input(self, x):
     return self.fc1(y), self.fc2(y)
 
 
-@case((2, 8), modules=two(), prepare=lambda m: setattr(m.fc2, "weight", nn.Parameter(m.fc2.weight[:, :].clone(), False)), merge=(0, ["requires-grad"]))
+@case(
+    (2, 8),
+    modules=two(),
+    prepare=lambda m: setattr(m.fc2, "weight", nn.Parameter(m.fc2.weight[:, :].clone(), False)),
+    merge=(0, ["requires-grad"]),
+)
 def a_frozen_weight(self, x):
     return self.fc1(x), self.fc2(x)
 
@@ -156,7 +163,13 @@ def all_frozen(self, x):
     return self.fc1(x), self.fc2(x)
 
 
-@case((2, 8), modules=two(), prepare=lambda m: m.fc1.bias.requires_grad_(False), merge=(0, ["requires-grad"]), bias=(1, ["requires-grad"]))
+@case(
+    (2, 8),
+    modules=two(),
+    prepare=lambda m: m.fc1.bias.requires_grad_(False),
+    merge=(0, ["requires-grad"]),
+    bias=(1, ["requires-grad"]),
+)
 def a_frozen_bias(self, x):
     return self.fc1(x), self.fc2(x)
 
@@ -259,12 +272,21 @@ def two_before_the_write_and_one_after(self, x):
     return a, b, self.fc3(x)
 
 
-@case((2, 8), modules=lambda: {"fc1": Linear(8, 6), "fc2": MyLinear(8, 4), "fc3": Linear(8, 5)}, merge=(1, ["unsupported-type"]), bias=(2, ["unsupported-type"]))
+@case(
+    (2, 8),
+    modules=lambda: {"fc1": Linear(8, 6), "fc2": MyLinear(8, 4), "fc3": Linear(8, 5)},
+    merge=(1, ["unsupported-type"]),
+    bias=(2, ["unsupported-type"]),
+)
 def a_linear_of_another_type(self, x):
     return self.fc1(x), self.fc3(x), self.fc2(x)
 
 
-@case((2, 8), modules=lambda: {"fc1": Linear(8, 6), "fc2": MyLinear(8, 4), "fc3": Linear(8, 5)}, merge=(0, ["input-mutated", "unsupported-type"]))
+@case(
+    (2, 8),
+    modules=lambda: {"fc1": Linear(8, 6), "fc2": MyLinear(8, 4), "fc3": Linear(8, 5)},
+    merge=(0, ["input-mutated", "unsupported-type"]),
+)
 def an_unknown_type_may_write_the_input(self, x):
     return self.fc1(x), self.fc2(x), self.fc3(x)
 
@@ -317,7 +339,13 @@ def tie_to_embedding(m):
     m.fc1.weight = m.words.weight
 
 
-@case(torch.tensor([[1, 2, 3]]), modules=lambda: two(10, 4)() | {"words": nn.Embedding(10, 8)}, prepare=tie_to_embedding, merge=(1, []), bias=(2, []))
+@case(
+    torch.tensor([[1, 2, 3]]),
+    modules=lambda: two(10, 4)() | {"words": nn.Embedding(10, 8)},
+    prepare=tie_to_embedding,
+    merge=(1, []),
+    bias=(2, []),
+)
 def a_weight_tied_to_an_embedding(self, words):
     x = self.words(words)
     return self.fc1(x), self.fc2(x), self.words(words + 1)
@@ -338,113 +366,6 @@ def a_weight_is_read_through_another_name(self, x):
     return self.fc1(x), self.fc2(x), x @ self.table.t()
 
 
-# ---- a slice of a wider result is not contiguous --------------------------------------------------------------------------
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous"]))
-def a_view_across_rows(self, x):
-    return self.fc1(x).view(-1), self.fc2(x)
-
-
-@case((2, 4, 8), modules=two(8, 4), merge=(1, []))
-def a_view_within_rows(self, x):
-    return self.fc1(x).view(2, 4, 2, 4).transpose(1, 2), self.fc2(x).view(8, 4)
-
-
-@case((2, 4, 8), modules=two(), merge=(1, []))
-def a_reshape_across_rows(self, x):
-    return self.fc1(x).reshape(-1), self.fc2(x).flatten()
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous"]))
-def a_view_of_an_activated_result(self, x):
-    return self.fc1(x).relu_().view(-1), self.fc2(x)
-
-
-@case((2, 4, 8), modules=lambda: two()() | {"drop": nn.Dropout(0.5), "same": nn.Identity()}, merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_view_of_the_same_result(self, x):
-    return self.drop(self.fc1(x)).view(-1), self.same(self.fc2(x)).view(-1)
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_view_of_a_part(self, x):
-    return self.fc1(x)[0].view(-1), self.fc2(x).unsqueeze(0).view(-1)
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_view_of_a_cast_that_does_nothing(self, x):
-    return self.fc1(x).double().view(-1), self.fc2(x).detach().view(-1)
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_view_of_a_view(self, x):
-    return self.fc1(x).view(2, 4, 6).view(-1), self.fc2(x).view(8, 4).view(-1)
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_reshaped_result_is_written(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    a.reshape(-1).add_(100)
-    call(operator.setitem, b.flatten(), 0, 5)
-    return a, b
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_contiguous_result_is_written(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    a.contiguous().add_(100)
-    torch.ravel(b).zero_()
-    return a, b
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_question_about_layout(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    return a * a.stride(0), b + b.storage_offset(), b * b.is_contiguous()
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_strided_view(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    return torch.as_strided(a, (2, 3), (3, 1)), b.as_strided((2, 2), (2, 1), 1)
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_view_as_another(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    return a.view_as(torch.zeros(48)), b.view(torch.int64)
-
-
-@case((2, 4, 8), modules=two(6, 4))
-def a_view_as_complex(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    return torch.view_as_complex(a.view(2, 4, 3, 2)).abs(), torch.view_as_complex(b.view(2, 4, 2, 2)).abs()
-
-
-@case((2, 4, 8), modules=two(5, 4), merge=(0, ["needs-contiguous"]))
-def a_view_as_complex_of_odd_columns(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    return a, torch.view_as_complex(b.view(2, 4, 2, 2)).abs()
-
-
-@case((2, 4, 8), modules=two(6, 6), merge=(0, ["needs-contiguous"]))
-def a_view_to_an_unknown_shape(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    return a.view(x.size(0), -1), b.view(x.shape[0] * x.shape[1], -1)
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous"]))
-def an_argument_of_an_unknown_function(self, x):
-    return torch.ops.aten._unsafe_view.default(self.fc1(x), [48]), self.fc2(x)
-
-
-@case((2, 4, 8), modules=two(8, 8), merge=(1, []))
-def attention_heads(self, x):
-    a = self.fc1(x).view(2, 4, 2, 4).transpose(1, 2)
-    b = self.fc2(x).view(2, 4, 2, 4).transpose(1, 2)
-    return (a @ b.transpose(-1, -2)).softmax(-1), a.transpose(1, 2).reshape(2, 4, 8), b.transpose(1, 2).contiguous().view(2, 32)
-
-
 # ---- biases ---------------------------------------------------------------------------------------------------------------
 
 
@@ -463,7 +384,13 @@ def brain_precision(self, x):
     return self.fc1(x), self.fc2(x), self.fc3(x)
 
 
-@case((2, 8), modules=lambda: two()() | {"fc4": Linear(8, 5).float()}, prepare=lambda m: m.fc2.float(), merge=(0, []), bias=(2, []))
+@case(
+    (2, 8),
+    modules=lambda: two()() | {"fc4": Linear(8, 5).float()},
+    prepare=lambda m: m.fc2.float(),
+    merge=(0, []),
+    bias=(2, []),
+)
 def other_dtypes(self, x):
     return self.fc1(x), self.fc2(x.float())
 
@@ -480,7 +407,11 @@ def one_linear_over_and_over(self, x):
     return self.fc1(self.fc1(self.fc1(x)))
 
 
-@case((2, 8), modules=lambda: {"net": nn.Sequential(Linear(8, 6), nn.ReLU(inplace=True), Linear(6, 3), nn.ReLU(inplace=True))}, bias=(2, []))
+@case(
+    (2, 8),
+    modules=lambda: {"net": nn.Sequential(Linear(8, 6), nn.ReLU(inplace=True), Linear(6, 3), nn.ReLU(inplace=True))},
+    bias=(2, []),
+)
 def a_sequential(self, x):
     return self.net(x)
 
@@ -523,37 +454,15 @@ def renormalise(m):
     m.words.max_norm = 0.5
 
 
-@case(torch.tensor([[1, 2, 3]]), (2, 8), modules=lambda: two(10, 4)() | {"words": nn.Embedding(10, 8), "fc3": Linear(8, 3)}, prepare=renormalise, merge=(1, ["tensor-mutated"]))
+@case(
+    torch.tensor([[1, 2, 3]]),
+    (2, 8),
+    modules=lambda: two(10, 4)() | {"words": nn.Embedding(10, 8), "fc3": Linear(8, 3)},
+    prepare=renormalise,
+    merge=(1, ["tensor-mutated"]),
+)
 def an_embedding_that_writes_a_tied_weight(self, words, x):
     return self.fc1(x), self.words(words), self.fc2(x), self.fc3(x)
-
-
-@case((2, 4, 8), modules=two(24, 8), merge=(1, []))
-def chunks_that_are_split(self, x):
-    q, k, v = self.fc1(x).chunk(3, -1)
-    q, k = q.view(2, 4, 2, 4).transpose(1, 2), k.view(2, 4, 2, 4).transpose(1, 2)
-    return F.scaled_dot_product_attention(q, k, v.view(2, 4, 2, 4).transpose(1, 2)), self.fc2(x)
-
-
-@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous", "needs-contiguous"]))
-def a_reshape_that_is_activated_in_place(self, x):
-    a, b = self.fc1(x), self.fc2(x)
-    return a.reshape(-1).relu_(), a, b.flatten(0).mul_(2), b
-
-
-@case((2, 4, 8), modules=two(), merge=(1, []))
-def a_reshape_after_the_write(self, x):
-    return F.relu(self.fc1(x), inplace=True).reshape(-1), self.fc2(x).tanh_().flatten()
-
-
-@case((1, 8), modules=two(), merge=(1, []))
-def one_row_is_still_contiguous(self, x):
-    return self.fc1(x).view(-1), self.fc2(x).view(2, 2).t().contiguous().view(-1)
-
-
-@case((2, 4, 8), modules=two(1, 1), merge=(1, []))
-def columns_of_one(self, x):
-    return self.fc1(x).view(-1), self.fc2(x).view(8)
 
 
 @case((2, 8), modules=two(), merge=(0, ["input-mutated"]))

@@ -74,7 +74,13 @@ def both_called_with_keywords(self, x):
     return self.bn(input=self.conv(input=x))
 
 
-@case(IMAGE, modules=lambda: {"net": nn.Sequential(Conv2d(3, 4, 3), BatchNorm2d(4), nn.ReLU(inplace=True), Conv2d(4, 5, 3), BatchNorm2d(5))}, conv=(2, []))
+@case(
+    IMAGE,
+    modules=lambda: {
+        "net": nn.Sequential(Conv2d(3, 4, 3), BatchNorm2d(4), nn.ReLU(inplace=True), Conv2d(4, 5, 3), BatchNorm2d(5))
+    },
+    conv=(2, []),
+)
 def two_pairs(self, x):
     return self.net(x)
 
@@ -107,7 +113,11 @@ def a_convolution_called_twice_with_one_norm(self, x):
     return self.bn(self.conv(x)), self.conv(x + 1)
 
 
-@case(IMAGE, modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6)}, conv=(0, ["shared-module"]))
+@case(
+    IMAGE,
+    modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6)},
+    conv=(0, ["shared-module"]),
+)
 def a_norm_after_two_convolutions(self, x):
     return self.bn(self.conv(x)), self.bn(self.other(x))
 
@@ -163,7 +173,11 @@ def a_convolution_in_training(self, x):
     return self.bn(self.conv(x))
 
 
-@case(IMAGE, modules=lambda: {"conv": Conv2d(3, 6, 3), "bn": BatchNorm2d(6, track_running_stats=False)}, conv=(0, ["no-running-statistics"]))
+@case(
+    IMAGE,
+    modules=lambda: {"conv": Conv2d(3, 6, 3), "bn": BatchNorm2d(6, track_running_stats=False)},
+    conv=(0, ["no-running-statistics"]),
+)
 def no_statistics(self, x):
     return self.bn(self.conv(x))
 
@@ -172,12 +186,22 @@ def share_weight(m):
     m.other.weight = m.conv.weight
 
 
-@case(IMAGE, modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6)}, prepare=share_weight, conv=(1, []))
+@case(
+    IMAGE,
+    modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6)},
+    prepare=share_weight,
+    conv=(1, []),
+)
 def two_convolutions_with_one_weight(self, x):
     return self.bn(self.conv(x)), self.other(x)
 
 
-@case(IMAGE, modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6), "bn2": BatchNorm2d(6)}, prepare=share_weight, conv=(2, []))
+@case(
+    IMAGE,
+    modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6), "bn2": BatchNorm2d(6)},
+    prepare=share_weight,
+    conv=(2, []),
+)
 def two_pairs_with_one_weight(self, x):
     return self.bn(self.conv(x)), self.bn2(self.other(x))
 
@@ -187,7 +211,12 @@ def share_statistics(m):
     m.bn2.train()
 
 
-@case(IMAGE, modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6), "bn2": BatchNorm2d(6)}, prepare=share_statistics, conv=(0, ["tensor-mutated", "training-mode"]))
+@case(
+    IMAGE,
+    modules=lambda: {"conv": Conv2d(3, 6, 3), "other": Conv2d(3, 6, 3), "bn": BatchNorm2d(6), "bn2": BatchNorm2d(6)},
+    prepare=share_statistics,
+    conv=(0, ["tensor-mutated", "training-mode"]),
+)
 def statistics_that_another_norm_trains(self, x):
     return self.bn2(self.other(x)), self.bn(self.conv(x))
 
@@ -228,7 +257,12 @@ def a_functional_convolution(self, x):
     return self.bn(F.conv2d(x, self.conv.weight, stride=2))
 
 
-@case(IMAGE, modules=lambda: {"conv": Conv2d(3, 6, 3), "bn": BatchNorm2d(6)}, prepare=lambda m: nn.init.zeros_(m.bn.weight), conv=(1, []))
+@case(
+    IMAGE,
+    modules=lambda: {"conv": Conv2d(3, 6, 3), "bn": BatchNorm2d(6)},
+    prepare=lambda m: nn.init.zeros_(m.bn.weight),
+    conv=(1, []),
+)
 def a_scale_of_zero(self, x):
     return self.bn(self.conv(x))
 
@@ -321,17 +355,33 @@ def a_norm_after_a_linear_in_training(self, x):
     return self.bn(self.fc(x))
 
 
-@case((4, 8), modules=lambda: {"fc": Linear(8, 6), "bn": BatchNorm1d(6, track_running_stats=False)}, norm=(0, ["no-running-statistics"]))
+@case(
+    (4, 8),
+    modules=lambda: {"fc": Linear(8, 6), "bn": BatchNorm1d(6, track_running_stats=False)},
+    norm=(0, ["no-running-statistics"]),
+)
 def no_statistics_after_a_linear(self, x):
     return self.bn(self.fc(x))
 
 
-@case((4, 8), modules=lambda: {"fc1": Linear(8, 6), "fc2": Linear(8, 4), "bn1": BatchNorm1d(6), "bn2": BatchNorm1d(4)}, norm=(2, []), merge=(1, []))
+@case(
+    (4, 8),
+    modules=lambda: {"fc1": Linear(8, 6), "fc2": Linear(8, 4), "bn1": BatchNorm1d(6), "bn2": BatchNorm1d(4)},
+    norm=(2, []),
+    merge=(1, []),
+)
 def normed_branches(self, x):
     return self.bn1(self.fc1(x)) / 3, self.bn2(self.fc2(x)) / 5
 
 
-@case((4, 8), modules=lambda: {"fc1": Linear(8, 6), "bn1": BatchNorm1d(6), "fc2": Linear(8, 6)}, prepare=lambda m: setattr(m.fc2, "weight", m.fc1.weight), norm=(1, []), merge=(1, []), bias=(2, []))
+@case(
+    (4, 8),
+    modules=lambda: {"fc1": Linear(8, 6), "bn1": BatchNorm1d(6), "fc2": Linear(8, 6)},
+    prepare=lambda m: setattr(m.fc2, "weight", m.fc1.weight),
+    norm=(1, []),
+    merge=(1, []),
+    bias=(2, []),
+)
 def a_tied_weight_under_all(self, x):
     return self.bn1(self.fc1(x)), self.fc2(x)
 
@@ -347,7 +397,11 @@ def a_functional_norm(self, x):
     return F.batch_norm(self.fc(x), self.bn.running_mean, self.bn.running_var, call(torch.neg, self.bn.weight))
 
 
-@case((3, 8, 8), modules=lambda: {"conv": Conv2d(3, 6, (3, 1), padding="same"), "bn": BatchNorm2d(6, eps=1e-12, momentum=None)}, conv=(1, []))
+@case(
+    (3, 8, 8),
+    modules=lambda: {"conv": Conv2d(3, 6, (3, 1), padding="same"), "bn": BatchNorm2d(6, eps=1e-12, momentum=None)},
+    conv=(1, []),
+)
 def an_odd_kernel(self, x):
     return self.bn(self.conv(x[None]))
 
@@ -367,6 +421,12 @@ def a_wide_norm_after_a_narrow_linear(self, x):
     return self.bn(self.fc(x))
 
 
-@case((4, 8), modules=lambda: {"fc": Linear(8, 6), "bn": BatchNorm1d(8)}, dtype=torch.bfloat16, prepare=lambda m: m.bn.float(), norm=(1, []))
+@case(
+    (4, 8),
+    modules=lambda: {"fc": Linear(8, 6), "bn": BatchNorm1d(8)},
+    dtype=torch.bfloat16,
+    prepare=lambda m: m.bn.float(),
+    norm=(1, []),
+)
 def a_wide_norm_before_a_narrow_linear(self, x):
     return self.fc(self.bn(x))

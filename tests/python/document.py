@@ -94,8 +94,10 @@ def decode(value, nodes=None):
         return nodes[content]
     if form in ("$tuple", "$size", "$slice", "$complex"):
         items = [decode(item, nodes) for item in content]
-        return {"$tuple": tuple, "$size": torch.Size}[form](items) if form in ("$tuple", "$size") else (
-            slice(*items) if form == "$slice" else complex(*items)
+        return (
+            {"$tuple": tuple, "$size": torch.Size}[form](items)
+            if form in ("$tuple", "$size")
+            else (slice(*items) if form == "$slice" else complex(*items))
         )
     if form == "$dict":
         return {decode(key, nodes): decode(item, nodes) for key, item in content}

@@ -34,7 +34,9 @@ def assert_same(actual, expected, what):
     for one, other in zip(actual, expected):
         assert one.dtype == other.dtype and one.shape == other.shape, what
         tolerance = TOLERANCE.get(one.dtype, 0)
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda text: f"{what}: {text}")
+        torch.testing.assert_close(
+            one, other, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda text: f"{what}: {text}"
+        )
 
 
 def assert_equivalent(actual, expected, inputs):
@@ -58,8 +60,8 @@ class Tracer(torch.fx.Tracer):
 
 
 class Prover:
-    """A program with the service; runs passes on it and proves each result. Without `shapes` the document has no shapes and dtypes
-    of nodes, and the passes have to do without."""
+    """A program with the service; runs passes on it and proves each result. Without `shapes` the document has no shapes and no
+    dtypes of nodes, and the passes have to do without."""
 
     def __init__(self, service, module, inputs, shapes=True):
         self.service, self.inputs = service, inputs

@@ -27,7 +27,9 @@ def is_speakable(function):
         _is_from_torch(function)
     except Exception:
         return False
-    return hasattr(function, "__name__") and all(part.isidentifier() and not keyword.iskeyword(part) for part in name.split("."))
+    return hasattr(function, "__name__") and all(
+        part.isidentifier() and not keyword.iskeyword(part) for part in name.split(".")
+    )
 
 
 def functions_of(*places):
@@ -59,7 +61,16 @@ INFIX = [function for function in OPERATORS if function.__name__ in FORMS]
 PACKETS, OVERLOADS = overloads()
 STRANGERS = [
     stranger(module, name)
-    for module in ("my.module", "my_module", "__main__", "torchvision.ops", "torch._dynamo.x.y", "torch.x._dynamo.z", "größe.mod", "torch_1")
+    for module in (
+        "my.module",
+        "my_module",
+        "__main__",
+        "torchvision.ops",
+        "torch._dynamo.x.y",
+        "torch.x._dynamo.z",
+        "größe.mod",
+        "torch_1",
+    )
     for name in ("f", "sqrt", "add", "f_1", "x", "getattr", "inf", "device", "naïve", "_", "wrap")
 ]
 FUNCTIONS = [
@@ -120,7 +131,9 @@ class Values:
             return self.choose.randint(-(2**62), 2**62)
         if kind == 5:
             return self.choose.choice(FLOATS)
-        return self.choose.uniform(-10, 10) if kind == 6 else struct.unpack("d", struct.pack("Q", self.choose.getrandbits(64)))[0]
+        return (
+            self.choose.uniform(-10, 10) if kind == 6 else struct.unpack("d", struct.pack("Q", self.choose.getrandbits(64)))[0]
+        )
 
     def scalar(self):
         kind = self.choose.randrange(7)
@@ -165,14 +178,86 @@ class Values:
 
 # ---- graphs ----------------------------------------------------------------------------------------------------------------
 
-PLACEHOLDERS = ["x", "y", "self", "input", "len", "a_1", "B", "add", "math_sqrt", "naïve", "x1", "args", "_x", "torch", "*rest", "**more"]
-NAMES = ["x", "y", "add", "add_1", "math_sqrt", "_operator_not_", "my_module_f", "typing_List", "Colour", "Colour_1", "my_types_P"]
-NAMES += ["torch_Tensor_add", "getattr", "len", "inf", "torch", "wrap", "self", "list", "0", "fc-1", "getattr_1", "relu", "é", "a_٣", "device"]
+PLACEHOLDERS = [
+    "x",
+    "y",
+    "self",
+    "input",
+    "len",
+    "a_1",
+    "B",
+    "add",
+    "math_sqrt",
+    "naïve",
+    "x1",
+    "args",
+    "_x",
+    "torch",
+    "*rest",
+    "**more",
+]
+NAMES = [
+    "x",
+    "y",
+    "add",
+    "add_1",
+    "math_sqrt",
+    "_operator_not_",
+    "my_module_f",
+    "typing_List",
+    "Colour",
+    "Colour_1",
+    "my_types_P",
+]
+NAMES += [
+    "torch_Tensor_add",
+    "getattr",
+    "len",
+    "inf",
+    "torch",
+    "wrap",
+    "self",
+    "list",
+    "0",
+    "fc-1",
+    "getattr_1",
+    "relu",
+    "é",
+    "a_٣",
+    "device",
+]
 METHODS = ["view", "size", "add_", "__add__", "getattr", "item", "to", "__getitem__", "x", "naïve"]
-PATHS = ["a", "a.b", "a.0.b-c", "0", "layers.0.fc", "größe", "a.日本.1x", "x y", "fc_٣", "self", "m.MyMod", "a.$x", "torch", "getattr"]
+PATHS = [
+    "a",
+    "a.b",
+    "a.0.b-c",
+    "0",
+    "layers.0.fc",
+    "größe",
+    "a.日本.1x",
+    "x y",
+    "fc_٣",
+    "self",
+    "m.MyMod",
+    "a.$x",
+    "torch",
+    "getattr",
+]
 ATTRIBUTES = ["weight", "0", "w-x", "a.bias_1", "a.0.b-c.naïve", "b"]
 KEYWORDS = ["dim", "keepdim", "x", "out", "dtype", "input", "self", "é"]
-TYPES = [torch.Tensor, int, float, str, list[int], tuple[int, torch.Tensor], int | None, torch.dtype, torch.device, type(None), list]
+TYPES = [
+    torch.Tensor,
+    int,
+    float,
+    str,
+    list[int],
+    tuple[int, torch.Tensor],
+    int | None,
+    torch.dtype,
+    torch.device,
+    type(None),
+    list,
+]
 
 
 def printed_type(annotation):

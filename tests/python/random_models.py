@@ -80,7 +80,9 @@ def add_norm(chooser, name):
     value = chooser.values[made]
     if made.target != name or value.dim() not in (2, 4):
         return
-    norm = (nn.BatchNorm2d if value.dim() == 4 else nn.BatchNorm1d)(value.shape[1], affine=choose.random() < 0.8).double().eval()
+    norm = (
+        (nn.BatchNorm2d if value.dim() == 4 else nn.BatchNorm1d)(value.shape[1], affine=choose.random() < 0.8).double().eval()
+    )
     norm.running_mean.normal_()
     norm.running_var.uniform_(0.5, 2)
     path = name.replace(".", "_") + "_norm"
@@ -107,7 +109,9 @@ def add_tail(chooser):
     elif kind == 6:
         chooser.add("call_method", choose.choice(["relu_", "tanh_", "neg_"]), [node])
     elif kind == 7:
-        chooser.add("call_method", choose.choice(["view", "reshape"]), [node, *choose.choice([[-1], [shape[0], -1], [-1, shape[-1]]])])
+        chooser.add(
+            "call_method", choose.choice(["view", "reshape"]), [node, *choose.choice([[-1], [shape[0], -1], [-1, shape[-1]]])]
+        )
     elif kind == 8 and len(shape) > 1:
         chooser.add("call_method", "transpose", [node, -1, choose.randrange(len(shape))])
     elif kind == 9 and len(shape) > 2:
@@ -139,7 +143,7 @@ def random_model(seed):
         kind = choose.random()  # a branch more from one value, or a step further
         node = node if kind < 0.55 else chooser.last() if kind < 0.85 else chooser.pick()
         name = names.pop() if names and choose.random() < 0.95 else choose.choice(all_names)
-        chooser.add("call_module", name, [node])
+        chooser.add("call_module", name, [node if node in chooser.values else chooser.pick()])
         if choose.random() < 0.3:
             add_norm(chooser, name)
     made = [node for node, value in chooser.values.items() if isinstance(value, torch.Tensor)]

@@ -3,6 +3,7 @@
 import random
 
 import cases_division  # noqa: F401
+import cases_layout  # noqa: F401
 import cases_linear  # noqa: F401
 import cases_norm  # noqa: F401
 import pytest

@@ -8,7 +8,9 @@ FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
 COMPOSED = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]
 
 
-@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*/expected/*.code.txt")), ids=lambda path: f"{path.parts[-3]}-{path.name}")
+@pytest.mark.parametrize(
+    "path", sorted(FIXTURES.glob("*/expected/*.code.txt")), ids=lambda path: f"{path.parts[-3]}-{path.name}"
+)
 def test_code_after_a_pass(service, path):
     name = path.name.removesuffix(".code.txt")
     passes = COMPOSED if name == "composed" else [name]
