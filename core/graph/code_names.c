@@ -131,10 +131,19 @@ static bool is_of_operator_module(const char *target) {
     return strncmp(target, "operator.", 9) == 0;
 }
 
-/* `operator` only re-exports what `_operator` defines. */
+/* `operator` only re-exports what `_operator` defines, but for the classes that make callables, which name it as their module.
+ */
+static bool is_defined_in_c(const char *target) {
+    static const char *const in_python[] = {"operator.attrgetter", "operator.itemgetter", "operator.methodcaller"};
+    for (size_t i = 0; i < sizeof in_python / sizeof *in_python; i++) {
+        if (strcmp(target, in_python[i]) == 0) return false;
+    }
+    return is_of_operator_module(target);
+}
+
 static const char *create_global(fb_code_writer *writer, const char *qualified_name, const char *hint) {
     fb_buffer word = {0}, actual = {0};
-    if (is_of_operator_module(hint)) fb_buffer_char(&actual, '_');
+    if (is_defined_in_c(hint)) fb_buffer_char(&actual, '_');
     fb_buffer_string(&actual, hint);
     for (const char *c = qualified_name; *c; c++) fb_buffer_char(&word, *c == '.' ? '_' : *c);
     const char *candidate = fb_buffer_text(&actual), *name = NULL;
