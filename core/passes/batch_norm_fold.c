@@ -74,6 +74,23 @@ static bool is_any_marked(const fb_matcher *m, const fb_node *nodes, size_t coun
     return false;
 }
 
+/* A dtype among the pair's tensors that recipes do not compute with; FB_DTYPE_UNKNOWN when there is none. */
+static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold_pair *pair) {
+    const fb_tensor tensors[] = {pair->weight,
+                                 fb_module_tensor(m->graph, pair->host, "bias"),
+                                 pair->norm.weight,
+                                 pair->norm.bias,
+                                 pair->norm.running_mean,
+                                 pair->norm.running_var};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
+        if (!tensors[i].id) continue;
+        fb_dtype dtype = (fb_dtype)fb_tensor_at(m->graph, tensors[i])->dtype;
+        bool is_computed = dtype == FB_FLOAT64 || dtype == FB_FLOAT32 || dtype == FB_FLOAT16 || dtype == FB_BFLOAT16;
+        if (!is_computed) return dtype;
+    }
+    return FB_DTYPE_UNKNOWN;
+}
+
 void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(fb_matcher *, fb_node)) {
     const fb_graph *g = m->graph;
     fb_buffer list = {0};
@@ -86,7 +103,7 @@ void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(f
     const fb_node *nodes = (const fb_node *)(const void *)list.data;
     size_t count = list.size / sizeof *nodes;
     const fb_module_row *host = fb_module_at(g, pair->host);
-    fb_dtype dtype = (fb_dtype)fb_tensor_at(g, pair->weight)->dtype;
+    fb_dtype dtype;
     const char *reason;
     if (m->failed || is_any_marked(m, nodes, host_count)) (void)0; /* refused already, as already-transformed */
     else if (host->training || pair->norm.training)
@@ -98,8 +115,8 @@ void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(f
     else if (pair->channels != pair->norm.num_features)
         fb_refuse(m, "channel-mismatch", nodes, count, "%lld channels meet a BatchNorm of %lld", (long long)pair->channels,
                   (long long)pair->norm.num_features);
-    else if (!fb_dtype_is_floating(dtype))
-        fb_refuse(m, "unsupported-dtype", nodes, count, "the weight is %s; only floating-point weights can be scaled",
+    else if ((dtype = uncomputed_dtype(m, pair)))
+        fb_refuse(m, "unsupported-dtype", nodes, count, "one of their tensors is %s, with which nothing is computed",
                   fb_dtype_name(dtype));
     else if ((reason = obstacle_of(m, pair))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
     else if (is_input_mutated(m, pair))

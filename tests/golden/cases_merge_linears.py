@@ -35,6 +35,8 @@ def merge_linears():
     for dtype in FLOATS:
         merge(f"dtype-{dtype}", branches(["q", "k"], dtype=dtype), 1)
     merge("trap-19-mixed-bias", pair(second={"bias": False}), 1)
+    for dtype in ("int8", "uint8", "bool", "complex64", "float8_e4m3fn", "float16"):
+        merge(f"trap-19-mixed-bias-{dtype}", pair(first={"dtype": dtype}, second={"dtype": dtype, "bias": False}), 1)
     merge("trap-19-mixed-bias-first-without", pair(first={"bias": False}), 1)
     merge("both-in-training", branches(["q", "k"], training=True), 1)
     merge("both-frozen", branches(["q", "k"], weight_grad=False, bias_grad=False), 1)
@@ -107,6 +109,9 @@ def merge_linears():
     merge("shape-mismatch", pair(second={"inputs": 5}, third={}), 1, refusal("shape-mismatch", "k"))
     merge("not-exactly-linear", pair(second={"type": "bitsandbytes.nn.Linear8bitLt"}, third={"type": "my.LoraLinear"}), 0,
           refusal("unsupported-type", "k"), refusal("unsupported-type", "v"))
+
+    merge("not-exactly-linear-between-two-that-are", pair(second={"type": "my.LoraLinear"}, third={}), 1,
+          refusal("unsupported-type", "k"))
 
     g = Graph()
     x = g.input()

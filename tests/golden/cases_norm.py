@@ -102,6 +102,10 @@ def batch_norm_2d():
          refusal("shared-output", "conv", "bn", "bn_1"))
     fold("channel-mismatch", pair(norm={"features": 4}), 0, both("channel-mismatch"))
     fold("unsupported-dtype", pair(dtype="int8"), 0, both("unsupported-dtype"))
+    for dtype in ("float8_e5m2", "complex64"):
+        fold(f"unsupported-dtype-{dtype}", pair(dtype=dtype), 0, both("unsupported-dtype"))
+    fold("unsupported-dtype-of-the-norm", mixed_norm("float8_e4m3fn"), 0, both("unsupported-dtype"))
+    fold("trap-12-float16-conv-bfloat16-norm", mixed_norm("bfloat16"), 1)
     fold("module-read-conv", pair(outputs=lambda g, c, b: [b, g.get_attr("conv.weight", (3, 2, 3, 3))]), 0,
          both("module-read"))
     fold("module-read-norm", pair(outputs=lambda g, c, b: [b, g.get_attr("bn.running_mean", (3,))]), 0, both("module-read"))
@@ -176,11 +180,12 @@ def strided():
     return g.output(g.norm("bn", g.call("conv", x, (1, 3, 1, 4), "float32")))
 
 
-def mixed_norm():
+def mixed_norm(dtype="float32"):
+    """After a convolution in float16 one in another dtype."""
     g = Graph()
     x = g.input(shape=(1, 2, 5, 5), dtype="float16")
     c = g.conv("conv", x, 3, dtype="float16", bias=False)
-    return g.output(g.norm("bn", c))
+    return g.output(g.norm("bn", c, dtype=dtype))
 
 
 def batch_norm_1d():

@@ -225,7 +225,23 @@ static value call_embedding(machine *m, fb_module module, const value *x) {
     return result;
 }
 
-/* A module of an unknown type may use everything that it owns, and everything below it. */
+/* Numbers of a module's own parameters, each by its place; and written a little when asked. */
+static double sum_of_parameters(machine *m, const fb_module_row *row, bool is_written) {
+    const fb_value_row *parameters = fb_value_at(m->graph, row->parameters);
+    double sum = 0;
+    for (uint32_t i = 0; i + 1 < parameters->count; i += 2) {
+        const fb_value_row *entry = fb_value_at(m->graph, parameters->items[i + 1]);
+        value tensor = entry->kind == FB_TENSOR ? tensor_of(m, entry->tensor) : (value){0};
+        int64_t count = tensor.kind == V_TENSOR ? element_count(&tensor) : 0;
+        for (int64_t k = 0; k < count; k++) {
+            sum += *element(&tensor, k) * (double)(k + 1);
+            if (is_written) *element(&tensor, k) *= 0.9;
+        }
+    }
+    return sum;
+}
+
+/* A module of an unknown type may use everything that it owns, and everything below it, and write into what it is given. */
 static value call_unknown(machine *m, fb_module module, const call *c) {
     const fb_graph *g = m->graph;
     const char *path = fb_text(g, fb_module_at(g, module)->path);
@@ -234,16 +250,25 @@ static value call_unknown(machine *m, fb_module module, const call *c) {
     for (fb_module at = fb_first_module(g); at.id; at = fb_module_at(g, at)->next) {
         const fb_module_row *row = fb_module_at(g, at);
         const char *other = fb_text(g, row->path);
-        if (strncmp(other, path, length) || (other[length] != '.' && other[length] != '\0')) continue;
-        const fb_value_row *parameters = fb_value_at(g, row->parameters);
-        for (uint32_t i = 0; i + 1 < parameters->count; i += 2) {
-            const fb_value_row *entry = fb_value_at(g, parameters->items[i + 1]);
-            value tensor = entry->kind == FB_TENSOR ? tensor_of(m, entry->tensor) : (value){0};
-            int64_t count = tensor.kind == V_TENSOR ? element_count(&tensor) : 0;
-            for (int64_t k = 0; k < count; k++) sum += *element(&tensor, k) * (double)(k + 1);
-        }
+        bool is_below = strncmp(other, path, length) == 0 && (other[length] == '.' || other[length] == '\0');
+        if (is_below) sum += sum_of_parameters(m, row, false);
     }
     return do_anything(c, sum);
+}
+
+static bool is_named_like_linear(const char *type) {
+    const char *dot = strrchr(type, '.'), *last = dot ? dot + 1 : type;
+    size_t length = strlen(last);
+    return strncmp(last, "Linear", 6) == 0 || (length >= 6 && strcmp(last + length - 6, "Linear") == 0);
+}
+
+/* A subclass of Linear may write into what it owns and give its input back, but does not write into that. */
+static value call_linear_like(machine *m, fb_module module, const value *x) {
+    const fb_module_row *row = fb_module_at(m->graph, module);
+    double sum = sum_of_parameters(m, row, true);
+    if (x->kind != V_TENSOR || number_of(m->seed, fb_text(m->graph, row->path), 0) < 0.6) return *x;
+    value number = number_value(0.01 * sum, false);
+    return map_binary(&m->arena, x, &number, add);
 }
 
 static value call_module(machine *m, fb_module module, const call *c) {
@@ -272,6 +297,8 @@ static value call_module(machine *m, fb_module module, const call *c) {
         result = x;
     } else if (strcmp(type, "torch.nn.Embedding") == 0) {
         result = call_embedding(m, module, &x);
+    } else if (is_named_like_linear(type)) {
+        result = call_linear_like(m, module, &x);
     } else {
         result = call_unknown(m, module, c);
     }

@@ -161,10 +161,14 @@ static void write_tensor(generator *g, const char *name, fb_dtype dtype, int ran
                      fb_dtype_name(dtype), sizes_text(g, rank, sizes, false), more);
 }
 
+static bool is_computed(fb_dtype dtype) {
+    return dtype == FB_FLOAT64 || dtype == FB_FLOAT32 || dtype == FB_FLOAT16 || dtype == FB_BFLOAT16;
+}
+
 /* Another tensor, from which `name` is computed or moved, and the recipe. */
 static const char *recipe_over_another(generator *g, const char *name, fb_dtype dtype, int rank, const int64_t *sizes) {
     const char *base = fresh_path(g, "base");
-    size_t kind = below(g, fb_dtype_is_floating(dtype) ? 4 : 3);
+    size_t kind = below(g, is_computed(dtype) ? 4 : 3);
     if (kind < 3 && g->view_count < sizeof g->views / sizeof *g->views) {
         g->views[g->view_count][0] = name;
         g->views[g->view_count++][1] = base;

@@ -95,10 +95,13 @@ void add_linear_group(generator *g) {
     if (!picked) return;
     result x = *picked;
     size_t count = 2 + below(g, 4), extra = below(g, count + 3);
-    bool is_uneven = once_in(g, 2), is_training = once_in(g, 8);
+    bool is_uneven = once_in(g, 2), is_training = once_in(g, 8), is_odd = once_in(g, 15);
+    static const fb_dtype odd[] = {FB_INT8, FB_UINT8, FB_BOOL, FB_COMPLEX64, FB_FLOAT8_E4M3FN, FB_INT64};
+    fb_dtype dtype = is_odd ? PICK(g, odd) : x.dtype;
     for (size_t i = 0; i < count; i++) {
         linear_options o = plain_linear(g, &x);
         o.training = is_training;
+        o.dtype = dtype;
         if (is_uneven && once_in(g, 3)) vary(g, &o);
         layer linear = *add_linear(g, o);
         if (once_in(g, 20)) write_weight(g, &linear);
@@ -129,6 +132,8 @@ layer *add_norm(generator *g, int spatial, int64_t features, fb_dtype dtype, boo
     const char *path = fresh_path(g, once_in(g, 2) ? "bn" : "layer.0.norm");
     const char *names[] = {"weight", "bias", "running_mean", "running_var"}, *tensors[4] = {0};
     bool is_affine = !once_in(g, 4);
+    static const fb_dtype others[] = {FB_FLOAT64, FB_FLOAT32, FB_FLOAT16, FB_BFLOAT16, FB_FLOAT8_E4M3FN, FB_INT8};
+    if (once_in(g, 20)) dtype = PICK(g, others);
     static const char *const eps[] = {",\"eps\":1e-05", ",\"eps\":0.001", "", ",\"eps\":1"};
     for (int i = 0; i < 4; i++) {
         if (i < 2 ? is_affine : has_statistics)
@@ -236,7 +241,7 @@ void add_conv_pair(generator *g) {
     const result *picked = pick_float(g, 4);
     if (!picked) return;
     result x = *picked;
-    fb_dtype dtype = once_in(g, 20) ? FB_INT8 : x.dtype;
+    fb_dtype dtype = once_in(g, 20) ? once_in(g, 2) ? FB_INT8 : FB_FLOAT8_E4M3FN : x.dtype;
     layer conv = *add_conv(g, &x, once_in(g, 15), dtype);
     int64_t features = conv.outputs + once_in(g, 15);
     layer norm = *add_norm(g, 2, features, fb_dtype_is_floating(dtype) ? dtype : FB_FLOAT32, once_in(g, 15), !once_in(g, 15));
