@@ -251,7 +251,7 @@ static value call_unknown(machine *m, fb_module module, const call *c) {
         const fb_module_row *row = fb_module_at(g, at);
         const char *other = fb_text(g, row->path);
         bool is_below = strncmp(other, path, length) == 0 && (other[length] == '.' || other[length] == '\0');
-        if (is_below) sum += sum_of_parameters(m, row, false);
+        if (is_below) sum += sum_of_parameters(m, row, true);
     }
     return do_anything(c, sum);
 }
