@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void copy_text(char *out, size_t capacity, const char *text) {
+void fb_copy_text(char *out, size_t capacity, const char *text) {
     size_t length = text ? strlen(text) : 0;
     if (length >= capacity) {
         length = capacity - 1;
@@ -19,9 +19,9 @@ static void fill(fb_error *error, fb_status status, const char *code, const char
     char message[2048];
     vsnprintf(message, sizeof message, format, args);
     error->status = status;
-    copy_text(error->code, sizeof error->code, code);
-    copy_text(error->pointer, sizeof error->pointer, pointer);
-    copy_text(error->message, sizeof error->message, message);
+    fb_copy_text(error->code, sizeof error->code, code);
+    fb_copy_text(error->pointer, sizeof error->pointer, pointer);
+    fb_copy_text(error->message, sizeof error->message, message);
     error->node[0] = '\0';
 }
 
@@ -67,7 +67,7 @@ fb_error *fb_errors_add(fb_errors *errors, const char *code, const char *pointer
 }
 
 void fb_error_set_node(fb_error *error, const char *name) {
-    if (error) copy_text(error->node, sizeof error->node, name);
+    if (error) fb_copy_text(error->node, sizeof error->node, name);
 }
 
 void fb_errors_free(fb_errors *errors) {

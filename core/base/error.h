@@ -24,6 +24,9 @@ typedef enum fb_status {
     FB_IO,        /* the operating system or SQLite failed (HTTP 500) */
 } fb_status;
 
+/* Copies as much of a UTF-8 text as fits into `capacity` bytes with its NUL; never half a character. NULL counts as "". */
+void fb_copy_text(char *out, size_t capacity, const char *text);
+
 #define FB_POINTER_MAX 480
 
 typedef struct fb_error {

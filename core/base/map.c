@@ -14,6 +14,7 @@ uint64_t fb_hash(const void *bytes, size_t size, uint64_t seed) {
 
 /* Keys are often small consecutive ids: spread them (the finaliser of MurmurHash3). */
 static uint32_t first_slot(const fb_map *map, uint64_t key) {
+    key ^= map->seed;
     key ^= key >> 33;
     key *= 0xff51afd7ed558ccdULL;
     key ^= key >> 33;
@@ -43,6 +44,7 @@ bool fb_map_reserve(fb_map *map, size_t count) {
     while (capacity - capacity / 4 < needed) capacity *= 2;
     fb_map fresh = {.slots = calloc(capacity, sizeof(fb_map_slot)), .capacity = capacity};
     if (!fresh.slots) return false;
+    fresh.seed = (uint64_t)(uintptr_t)fresh.slots * 0x9e3779b97f4a7c15ULL; /* differs in every process and table */
     for (uint32_t i = 0; i < map->capacity; i++) {
         if (is_live(map->slots[i])) insert(&fresh, map->slots[i].key, map->slots[i].value);
     }
@@ -88,7 +90,7 @@ void fb_map_clear(fb_map *map) {
 }
 
 bool fb_map_copy(fb_map *to, const fb_map *from) {
-    *to = (fb_map){.capacity = from->capacity, .used = from->used};
+    *to = (fb_map){.capacity = from->capacity, .used = from->used, .seed = from->seed};
     if (!from->capacity) return true;
     to->slots = malloc(from->capacity * sizeof *to->slots);
     if (!to->slots) {

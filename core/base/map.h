@@ -18,6 +18,7 @@ typedef struct fb_map {
     fb_map_slot *slots;
     uint32_t capacity; /* power of two, or 0 */
     uint32_t used;     /* slots that are not empty, deleted ones included */
+    uint64_t seed;     /* keys are often ids that a document can foresee; where they fall must not be */
 } fb_map;
 
 /* Value of `key`, or 0. */

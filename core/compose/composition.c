@@ -6,6 +6,17 @@
 
 #define MAX_NESTING 64 /* lists in lists */
 
+/* The beginning of a client's text, for a message. */
+typedef struct beginning {
+    char text[84];
+} beginning;
+
+static beginning brief(const char *text) {
+    beginning cut;
+    fb_copy_text(cut.text, sizeof cut.text, text);
+    return cut;
+}
+
 void fb_composition_free(fb_composition *composition) {
     for (size_t i = 0; i < composition->count; i++) free(composition->calls[i].params);
     free(composition->calls);
@@ -78,8 +89,8 @@ static fb_status wrong_type(reader *r, const char *what) {
 static const fb_pass *find_pass(reader *r, const char *name, int version) {
     const fb_pass *newest = fb_pass_find(name);
     if (!newest) {
-        fb_fail(r->error, FB_INVALID, "unknown-pass", here(r), "there is no pass named \"%.80s\"; GET /v1/passes lists them",
-                name);
+        fb_fail(r->error, FB_INVALID, "unknown-pass", here(r), "there is no pass named \"%s\"; GET /v1/passes lists them",
+                brief(name).text);
         return NULL;
     }
     if (version == 0 || version == newest->version) return newest;
@@ -102,7 +113,8 @@ static fb_status check_params(reader *r, const fb_pass *pass, const json_t *para
     json_object_foreach((json_t *)(uintptr_t)params, key, value) {
         if (json_object_get(known, key)) continue;
         enter(r, key);
-        status = fb_fail(r->error, FB_INVALID, "unknown-parameter", here(r), "%s has no parameter \"%.80s\"", pass->name, key);
+        status = fb_fail(r->error, FB_INVALID, "unknown-parameter", here(r), "%s has no parameter \"%s\"", pass->name,
+                         brief(key).text);
         break;
     }
     json_decref(schema);
@@ -217,8 +229,8 @@ static fb_status select_entry(const fb_composition *composition, const json_t *e
             if (strcmp(composition->calls[i].pass->name, json_string_value(entry)) == 0) is_found = selected[i] = true;
         }
         if (is_found) return FB_OK;
-        return fb_fail(error, FB_INVALID, "unknown-pass", pointer, "the run has no pass named \"%.80s\"",
-                       json_string_value(entry));
+        return fb_fail(error, FB_INVALID, "unknown-pass", pointer, "the run has no pass named \"%s\"",
+                       brief(json_string_value(entry)).text);
     }
     if (!json_is_number(entry)) {
         return fb_fail(error, FB_INVALID, "wrong-type", pointer, "a pass is given by its name or its position");

@@ -7,7 +7,7 @@
 #include "core/compose/signature.h"
 #include "core/passes/pass.h"
 
-#define FB_MAX_PASSES 1000 /* in one composition, after flattening */
+#define FB_MAX_PASSES 100 /* in one composition, after flattening */
 
 typedef struct fb_pass_call {
     const fb_pass *pass;

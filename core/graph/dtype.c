@@ -45,6 +45,10 @@ bool fb_dtype_is_floating(fb_dtype dtype) {
     return dtypes[dtype].family == 'f';
 }
 
+bool fb_dtype_is_computed(fb_dtype dtype) {
+    return dtype == FB_FLOAT64 || dtype == FB_FLOAT32 || dtype == FB_FLOAT16 || dtype == FB_BFLOAT16;
+}
+
 bool fb_dtype_is_complex(fb_dtype dtype) {
     return dtypes[dtype].family == 'c';
 }

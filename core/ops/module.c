@@ -316,3 +316,26 @@ void fb_module_check(const fb_graph *graph, fb_module module, fb_errors *errors,
     for (const char *list = facts->divisions; next_word(&list, word);) check_division(&c, word);
     for (const char *list = facts->tensors; next_word(&list, word);) check_tensor(&c, word);
 }
+
+static bool has_tensor_named(const module_facts *facts, const char *name) {
+    char word[96];
+    for (const char *list = facts->tensors; next_word(&list, word);) {
+        word[strcspn(word, "?~=")] = '\0';
+        if (strcmp(word, name) == 0) return true;
+    }
+    return false;
+}
+
+bool fb_module_is_reparametrised(const fb_graph *graph, fb_module module) {
+    const module_facts *facts = &table[fb_module_op(graph, module)];
+    if (!facts->config) return false;
+    const fb_module_row *row = fb_module_at(graph, module);
+    const fb_value maps[] = {row->parameters, row->buffers};
+    for (int i = 0; i < 2; i++) {
+        const fb_value_row *map = fb_value_at(graph, maps[i]);
+        for (uint32_t k = 0; k < map->count; k += 2) {
+            if (!has_tensor_named(facts, fb_value_text(graph, map->items[k]))) return true;
+        }
+    }
+    return false;
+}

@@ -10,4 +10,8 @@
  * is absent and has no default. `pointer` is the module's JSON Pointer ("/modules/3"). */
 void fb_module_check(const fb_graph *graph, fb_module module, fb_errors *errors, const char *pointer);
 
+/* The module owns a parameter or buffer that its type does not have (`weight_orig` of pruning, `weight_g` of weight_norm): a
+ * hook computes what the type's own names say, so a missing `bias` need not be absent. False for types without a row. */
+bool fb_module_is_reparametrised(const fb_graph *graph, fb_module module);
+
 #endif

@@ -85,8 +85,7 @@ static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold_pair *pair) 
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         if (!tensors[i].id) continue;
         fb_dtype dtype = (fb_dtype)fb_tensor_at(m->graph, tensors[i])->dtype;
-        bool is_computed = dtype == FB_FLOAT64 || dtype == FB_FLOAT32 || dtype == FB_FLOAT16 || dtype == FB_BFLOAT16;
-        if (!is_computed) return dtype;
+        if (!fb_dtype_is_computed(dtype)) return dtype;
     }
     return FB_DTYPE_UNKNOWN;
 }
@@ -146,6 +145,24 @@ void fb_put_bias(fb_rewrite *rw, fb_module host, fb_tensor weight, fb_tensor old
     bool requires_grad = old_bias.id ? fb_tensor_at(g, old_bias)->requires_grad : row->requires_grad;
     fb_put_parameter(rw, host, "bias", recipe, (fb_dtype)row->dtype, requires_grad);
     fb_set_config(rw, host, "bias", fb_make_bool(g, true));
+}
+
+void fb_fold_into_outputs(fb_rewrite *rw, fb_module host, fb_tensor weight, fb_tensor bias, const fb_batch_norm *norm) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_tensor_row *row = fb_tensor_at(g, weight);
+    int64_t sizes[FB_RECIPE_MAX_RANK] = {norm->num_features};
+    size_t rank = (size_t)fb_shape_rank(g, row->shape);
+    for (size_t i = 1; i < rank; i++) sizes[i] = 1;
+    fb_value scale = fb_recipe_reshape(g, fb_norm_scale(g, norm), sizes, rank);
+    fb_value new_bias = fb_norm_shift(g, norm);
+    if (bias.id) {
+        fb_value centred = fb_recipe_sub(g, fb_recipe_tensor(g, bias), fb_recipe_tensor(g, norm->running_mean));
+        new_bias = fb_recipe_mul(g, centred, fb_norm_scale(g, norm));
+        if (norm->bias.id) new_bias = fb_recipe_add(g, new_bias, fb_recipe_tensor(g, norm->bias));
+    }
+    fb_value new_weight = fb_recipe_mul(g, fb_recipe_tensor(g, weight), scale);
+    fb_put_parameter(rw, host, "weight", new_weight, (fb_dtype)row->dtype, row->requires_grad);
+    fb_put_bias(rw, host, weight, bias, new_bias);
 }
 
 fb_node fb_first_norm_call(const fb_match *match) {

@@ -28,6 +28,9 @@ fb_value fb_norm_shift(fb_graph *graph, const fb_batch_norm *norm);
 
 /* The first call of the BatchNorm in such a match. */
 fb_node fb_first_norm_call(const fb_match *match);
+/* Scales the host's weight along its first axis, the output channels, and makes its bias (bias - running_mean) * scale +
+ * BatchNorm's bias: the fold of a BatchNorm that follows. `bias` may be none. */
+void fb_fold_into_outputs(fb_rewrite *rewrite, fb_module host, fb_tensor weight, fb_tensor bias, const fb_batch_norm *norm);
 /* Takes the BatchNorm's calls and the module out of the graph, and marks the calls of the host. */
 void fb_remove_norm(fb_rewrite *rewrite, const fb_match *match, const fb_batch_norm *norm);
 /* Sets the host's bias to `recipe` in the dtype of its weight. */

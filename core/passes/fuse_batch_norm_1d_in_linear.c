@@ -59,20 +59,6 @@ static void match(fb_matcher *m, fb_node n) {
     fb_match_fold(m, &pair, is_not_2d);
 }
 
-static void fold_before(fb_rewrite *rw, const fb_linear *linear, const fb_batch_norm *norm) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_value per_row = fb_recipe_reshape(g, fb_norm_scale(g, norm), (int64_t[]){linear->out_features, 1}, 2);
-    fb_value weight = fb_recipe_mul(g, fb_recipe_tensor(g, linear->weight), per_row);
-    fb_value bias = fb_norm_shift(g, norm);
-    if (linear->bias.id) {
-        fb_value centred = fb_recipe_sub(g, fb_recipe_tensor(g, linear->bias), fb_recipe_tensor(g, norm->running_mean));
-        bias = fb_recipe_mul(g, centred, fb_norm_scale(g, norm));
-        if (norm->bias.id) bias = fb_recipe_add(g, bias, fb_recipe_tensor(g, norm->bias));
-    }
-    fb_put_parameter(rw, linear->module, "weight", weight, linear->dtype, fb_tensor_at(g, linear->weight)->requires_grad);
-    fb_put_bias(rw, linear->module, linear->weight, linear->bias, bias);
-}
-
 static void fold_after(fb_rewrite *rw, const fb_linear *linear, const fb_batch_norm *norm) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value weight = fb_recipe_mul(g, fb_recipe_tensor(g, linear->weight), fb_norm_scale(g, norm)); /* scales the columns */
@@ -87,8 +73,11 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_linear linear;
     fb_batch_norm norm;
     if (!fb_linear_at(g, match->nodes[0], &linear) || !fb_batch_norm_at(g, fb_first_norm_call(match), &norm)) return;
-    if (linear.input.id == norm.node.id) fold_after(rw, &linear, &norm);
-    else fold_before(rw, &linear, &norm);
+    /* By module, not by node: the first call of the one need not be paired with the first call of the other. */
+    const fb_node_row *input = fb_node_at(g, linear.input);
+    bool is_after = input->opcode == FB_CALL_MODULE && input->module.id == norm.module.id;
+    if (is_after) fold_after(rw, &linear, &norm);
+    else fb_fold_into_outputs(rw, linear.module, linear.weight, linear.bias, &norm);
     fb_remove_norm(rw, match, &norm);
 }
 

@@ -9,7 +9,6 @@
  * Exactness: rounds (each weight once). Not reversible from new weights; rollback is exact.
  */
 #include "core/passes/batch_norm_fold.h"
-#include "core/weights/recipe.h"
 
 /* The convolution before a BatchNorm2d call, if it is one. */
 static bool conv_before(const fb_graph *g, fb_node norm_call, fb_conv *conv) {
@@ -39,16 +38,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_batch_norm norm;
     if (!fb_conv_at(g, match->nodes[0], &conv) || !fb_batch_norm_at(g, fb_first_norm_call(match), &norm)) return;
 
-    fb_value per_channel = fb_recipe_reshape(g, fb_norm_scale(g, &norm), (int64_t[]){conv.out_channels, 1, 1, 1}, 4);
-    fb_value weight = fb_recipe_mul(g, fb_recipe_tensor(g, conv.weight), per_channel);
-    fb_value bias = fb_norm_shift(g, &norm);
-    if (conv.bias.id) {
-        fb_value centred = fb_recipe_sub(g, fb_recipe_tensor(g, conv.bias), fb_recipe_tensor(g, norm.running_mean));
-        bias = fb_recipe_mul(g, centred, fb_norm_scale(g, &norm));
-        if (norm.bias.id) bias = fb_recipe_add(g, bias, fb_recipe_tensor(g, norm.bias));
-    }
-    fb_put_parameter(rw, conv.module, "weight", weight, conv.dtype, fb_tensor_at(g, conv.weight)->requires_grad);
-    fb_put_bias(rw, conv.module, conv.weight, conv.bias, bias);
+    fb_fold_into_outputs(rw, conv.module, conv.weight, conv.bias, &norm);
     fb_remove_norm(rw, match, &norm);
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "core/ops/module.h"
 
 #define FB_PASS(descriptor) extern const fb_pass descriptor;
 #include "core/passes/passes.def"
@@ -55,8 +56,9 @@ static const char *const *copy_names(fb_matcher *matcher, const fb_node *nodes, 
 
 static void refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes, size_t count, const char *format,
                    va_list args) {
-    char detail[1024];
-    vsnprintf(detail, sizeof detail, format, args);
+    char written[1024], detail[1000];
+    vsnprintf(written, sizeof written, format, args);
+    fb_copy_text(detail, sizeof detail, written);
     fb_refusal *refusal = fb_arena_alloc(matcher->arena, sizeof *refusal);
     const char *const *names = copy_names(matcher, nodes, count);
     const char *text = fb_arena_text(matcher->arena, detail, strlen(detail));
@@ -65,6 +67,7 @@ static void refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes
         return;
     }
     *refusal = (fb_refusal){.reason = reason, .detail = text, .nodes = names, .count = count};
+    matcher->is_too_much |= matcher->arena->total > FB_REPORT_MAX;
     fb_pass_report *report = matcher->report;
     if (report->last_refused) report->last_refused->next = refusal;
     else report->refused = refusal;
@@ -109,6 +112,7 @@ static void watch_tensor(void *context, fb_tensor tensor) {
 const char *fb_module_obstacle(fb_matcher *matcher, fb_module module) {
     const fb_graph *graph = matcher->graph;
     if (fb_module_is_read(matcher->usage, module) || fb_module_is_inside_call(matcher->usage, module)) return "module-read";
+    if (fb_module_is_reparametrised(graph, module)) return "reparametrised";
     for (fb_node call = fb_first_call(matcher->usage, module); call.id; call = fb_next_call(matcher->usage, call)) {
         if (fb_node_at(graph, call)->program.id != FB_MAIN_PROGRAM.id) return "nested-call";
     }
@@ -122,6 +126,8 @@ const char *fb_module_obstacle(fb_matcher *matcher, fb_module module) {
 const char *fb_obstacle_detail(const char *reason) {
     if (strcmp(reason, "module-read") == 0) return "its parameters are read outside its own calls, and would be read changed";
     if (strcmp(reason, "nested-call") == 0) return "a nested program calls it too, and nested programs are left alone";
+    if (strcmp(reason, "reparametrised") == 0)
+        return "it owns tensors that its type does not have, from which a hook computes others";
     return "one of its tensors is written in place, so it has no fixed value to rewrite";
 }
 
@@ -135,7 +141,8 @@ static void refuse_marked(fb_matcher *matcher, fb_node node) {
 
 static void match_all(fb_matcher *matcher, const fb_pass *pass) {
     const fb_graph *graph = matcher->graph;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !matcher->failed; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !matcher->failed && !matcher->is_too_much;
+         n = fb_node_at(graph, n)->next) {
         if (fb_is_marked(matcher, n)) refuse_marked(matcher, n);
         pass->match(matcher, n);
     }
@@ -222,6 +229,9 @@ fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *re
     fb_usage_free(usage);
     fb_status status = FB_OK;
     if (matcher.failed) status = fb_fail_memory(error);
+    else if (matcher.is_too_much)
+        status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
+                         "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);
     else if (found.size) status = apply_found(graph, names, report, &found, arena, error);
     fb_buffer_free(&found);
     return status;

@@ -62,6 +62,7 @@ struct fb_matcher {
     fb_buffer *found; /* node lists of matches */
     fb_alias *alias;  /* made when first asked for */
     bool failed;      /* memory is out */
+    bool is_too_much; /* the report has outgrown FB_REPORT_MAX */
 };
 
 /* Reports a match. */
@@ -79,8 +80,8 @@ const fb_alias *fb_matcher_alias(fb_matcher *matcher);
 bool fb_is_marked(const fb_matcher *matcher, fb_node node);
 
 /* Why a module's parameters must stay as they are: "module-read" (a get_attr reads them, or a module around it is called as a
- * whole), "nested-call" (a nested program calls it), "tensor-mutated" (one is written in place). NULL when nothing stands
- * against exchanging them. */
+ * whole), "reparametrised" (it owns more than its type has), "nested-call" (a nested program calls it), "tensor-mutated" (one
+ * is written in place). NULL when nothing stands against exchanging them. */
 const char *fb_module_obstacle(fb_matcher *matcher, fb_module module);
 /* The sentence that goes with it. */
 const char *fb_obstacle_detail(const char *reason);
@@ -100,6 +101,8 @@ typedef struct fb_refusal {
     size_t count;
 } fb_refusal;
 
+#define FB_REPORT_MAX ((size_t)128 << 20) /* bytes of all reports of one run */
+
 /* What one pass did; strings and lists lie in the report's arena. */
 typedef struct fb_pass_report {
     const fb_pass *pass;
@@ -113,7 +116,8 @@ typedef struct fb_pass_report {
     const char *detail; /* of a pass that only looks; else NULL */
 } fb_pass_report;
 
-/* Matches and edits. `report` has pass, params and signature filled in. After a failure the graph is as before. */
+/* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX. `report` has pass, params and
+ * signature filled in. After a failure the graph is as before. */
 fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error);
 
 #endif

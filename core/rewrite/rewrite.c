@@ -173,9 +173,9 @@ static const pending_node *pending_nodes(const fb_rewrite *rewrite, size_t *coun
     return (const pending_node *)(const void *)rewrite->pending.data;
 }
 
-/* Rebuilds the arguments of every reader of a replaced node. A reader leaves the use list when its arguments are rebuilt, so
- * taking the first until there is none visits each once. A node that replaces its own input ("y = f(x); uses of x become y")
- * keeps reading it. */
+/* Rebuilds the arguments of every reader of a replaced node. There is one edge for each reader, and rebuilding one reader's
+ * arguments leaves the edges of the others alone, so the next edge can be taken first. A node that replaces its own input
+ * ("y = f(x); uses of x become y") keeps reading it. */
 static void apply_replacements(fb_rewrite *rewrite) {
     size_t count;
     const pending_node *pending = pending_nodes(rewrite, &count);

@@ -147,10 +147,6 @@ static bool broadcast(fb_recipe_type *a, const fb_recipe_type *b, int skip) {
 
 /* ---- dtypes ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_computable(fb_dtype dtype) {
-    return dtype == FB_FLOAT64 || dtype == FB_FLOAT32 || dtype == FB_FLOAT16 || dtype == FB_BFLOAT16;
-}
-
 /* Of a computed mixture: the wider one. It is information only, since the result is rounded to the defined tensor's dtype. */
 static fb_dtype wider(fb_dtype a, fb_dtype b) {
     if (a == b || !b) return a;
@@ -159,7 +155,7 @@ static fb_dtype wider(fb_dtype a, fb_dtype b) {
 }
 
 static fb_status check_computable(const checker *c, const frame *at, const char *op, const fb_recipe_type *type) {
-    if (!type->dtype || is_computable(type->dtype)) return FB_OK;
+    if (!type->dtype || fb_dtype_is_computed(type->dtype)) return FB_OK;
     return bad(c, at, NULL, "%s computes, and %s is not a floating dtype that can be computed with", op,
                fb_dtype_name(type->dtype));
 }
