@@ -124,11 +124,6 @@ static void merged_path(const fb_graph *g, const fb_match *match, fb_buffer *out
     fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), match->count - 2, last_part(last));
 }
 
-static fb_value zero_of(fb_graph *g, fb_dtype dtype) {
-    if (dtype == FB_BOOL) return fb_make_bool(g, false);
-    return fb_dtype_is_integer(dtype) ? fb_make_int(g, 0) : fb_make_float(g, 0);
-}
-
 /* The concatenated weights (or biases, zeros where there is none) as a recipe. */
 static fb_value concatenated(fb_graph *g, const fb_match *match, bool is_bias) {
     fb_value *parts = calloc(match->count, sizeof *parts), recipe = {0};
@@ -136,7 +131,7 @@ static fb_value concatenated(fb_graph *g, const fb_match *match, bool is_bias) {
         fb_linear linear;
         if (!fb_linear_at(g, match->nodes[i], &linear)) break;
         fb_tensor part = is_bias ? linear.bias : linear.weight;
-        parts[i] = part.id ? fb_recipe_tensor(g, part) : fb_recipe_full(g, &linear.out_features, 1, zero_of(g, linear.dtype));
+        parts[i] = part.id ? fb_recipe_tensor(g, part) : fb_recipe_zeros(g, &linear.out_features, 1, linear.dtype);
     }
     if (parts) recipe = fb_recipe_concat(g, 0, parts, match->count);
     free(parts);

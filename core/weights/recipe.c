@@ -86,6 +86,13 @@ static fb_value make_binary(fb_graph *graph, fb_recipe_op op, fb_value a, fb_val
     return make(graph, op, args, 2, NULL);
 }
 
+fb_value fb_recipe_zeros(fb_graph *graph, const int64_t *sizes, size_t rank, fb_dtype dtype) {
+    fb_value zero = dtype == FB_BOOL             ? fb_make_bool(graph, false)
+                    : fb_dtype_is_integer(dtype) ? fb_make_int(graph, 0)
+                                                 : fb_make_float(graph, 0);
+    return fb_recipe_full(graph, sizes, rank, zero);
+}
+
 fb_value fb_recipe_add(fb_graph *graph, fb_value a, fb_value b) {
     return make_binary(graph, FB_RECIPE_ADD, a, b);
 }

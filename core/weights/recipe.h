@@ -60,6 +60,8 @@ fb_value fb_recipe_slice(fb_graph *graph, fb_value from, int64_t axis, int64_t s
 fb_value fb_recipe_reshape(fb_graph *graph, fb_value from, const int64_t *sizes, size_t rank);
 fb_value fb_recipe_permute(fb_graph *graph, fb_value from, const int64_t *dims, size_t rank);
 fb_value fb_recipe_full(fb_graph *graph, const int64_t *sizes, size_t rank, fb_value number);
+/* `full` of the zero that the dtype has: false, 0 or 0.0. */
+fb_value fb_recipe_zeros(fb_graph *graph, const int64_t *sizes, size_t rank, fb_dtype dtype);
 fb_value fb_recipe_add(fb_graph *graph, fb_value a, fb_value b);
 fb_value fb_recipe_sub(fb_graph *graph, fb_value a, fb_value b);
 fb_value fb_recipe_mul(fb_graph *graph, fb_value a, fb_value b);
