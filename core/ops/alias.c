@@ -7,8 +7,9 @@
 #include "core/ops/usage.h"
 #include "core/ops/view.h"
 
-/* Elements: nodes by id, then tensors by id, then the world: tensors of modules inside a called one, which only that call can
- * reach; then the mode: autocast and autograd, which are written by what switches them. */
+/* Elements: nodes by id, then tensors by id, then the world: tensors of modules inside a called one and of nested programs,
+ * which only a call of an unknown module, or a call with a nested program, can reach; then the mode: autocast, autograd and the
+ * like, which are written by what switches them. */
 struct fb_alias {
     const fb_graph *graph;
     uint32_t *parent;
@@ -23,11 +24,12 @@ typedef struct write_event {
 
 typedef struct builder {
     fb_alias *alias;
-    fb_map attributes; /* (module, attribute) -> element of the first node that reads it */
+    fb_map attributes; /* (module, attribute) -> element of its tensor, or of the first node that reads it */
     write_event *events;
     size_t count, capacity;
     bool *is_number; /* by node */
-    uint32_t node;   /* the node at hand */
+    bool *is_nested; /* by module: it is a nested program, or one calls it */
+    uint32_t node;   /* the element at hand */
     uint32_t ordinal;
     bool is_written;
     bool out_of_memory;
@@ -114,21 +116,19 @@ static void write_module(builder *b, fb_module module) {
     }
 }
 
-static void add_read(builder *b, const fb_node_row *row) {
-    fb_alias *alias = b->alias;
-    const fb_graph *graph = alias->graph;
-    if (!row->module.id) return;
-    if (row->attribute.id) {
-        fb_tensor tensor = fb_module_tensor(graph, row->module, fb_text(graph, row->attribute));
-        if (tensor.id) {
-            unite(alias, b->node, element_of_tensor(alias, tensor));
-            return;
-        }
-    }
-    uint64_t key = (uint64_t)row->module.id << 32 | row->attribute.id;
+/* Everything that is read or owned under one name is one class. */
+static void unite_attribute(builder *b, fb_module module, fb_symbol attribute, uint32_t element) {
+    uint64_t key = (uint64_t)module.id << 32 | attribute.id;
     uint32_t first = fb_map_get(&b->attributes, key);
-    if (first) unite(alias, b->node, first);
-    else if (!fb_map_put(&b->attributes, key, b->node)) b->out_of_memory = true;
+    if (first) unite(b->alias, element, first);
+    else if (!fb_map_put(&b->attributes, key, element)) b->out_of_memory = true;
+}
+
+/* What is called with a nested program may do anything with the world. */
+static void add_read(builder *b, const fb_node_row *row) {
+    if (!row->module.id) return;
+    if (row->attribute.id) unite_attribute(b, row->module, row->attribute, b->node);
+    else unite(b->alias, b->node, world(b->alias));
 }
 
 static bool is_number(const builder *b, fb_node node) {
@@ -155,17 +155,32 @@ static void touch_first_argument(builder *b) {
     else touch_all_inputs(b);
 }
 
+static bool reads_numbers_only(const builder *b) {
+    const fb_graph *graph = b->alias->graph;
+    for (uint32_t edge = fb_input_first(graph, (fb_node){b->node}); edge; edge = fb_input_next(graph, edge)) {
+        if (!b->is_number[fb_edge_input(graph, edge).id]) return false;
+    }
+    return true;
+}
+
+/* Nothing but a mode can be written by a call that is given no tensor. What it returns may be what switches back. */
+static void switch_mode(builder *b) {
+    if (!b->is_number[b->node]) unite(b->alias, b->node, mode(b->alias));
+    add_write(b, mode(b->alias));
+}
+
 static void add_call(builder *b, const fb_node_row *row) {
     const fb_graph *graph = b->alias->graph;
     fb_node node = {b->node};
     fb_effects effects = fb_op_effects(graph, node);
     b->is_written = effects.mutates_input;
-    bool from_any = fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_ALIASES_ALL;
-    if (effects.is_unknown || (effects.may_alias_input && from_any)) touch_all_inputs(b);
+    if (effects.is_unknown) touch_all_inputs(b);
     else if (effects.may_alias_input || effects.mutates_input) touch_first_argument(b);
+    b->is_written = false;
+    if (effects.may_alias_all) touch_all_inputs(b);
     if (row->opcode == FB_CALL_MODULE && row->module.id && effects.mutates_module) write_module(b, row->module);
     if (row->opcode == FB_CALL_MODULE && effects.is_unknown) add_write(b, world(b->alias));
-    if (fb_op_is(graph, node, FB_OP_SET_MODE)) add_write(b, mode(b->alias));
+    if (fb_op_is(graph, node, FB_OP_SET_MODE) || (effects.is_unknown && reads_numbers_only(b))) switch_mode(b);
 }
 
 static void add_node(builder *b, fb_node node) {
@@ -186,6 +201,22 @@ static void touch_tensor(void *context, fb_tensor source) {
     unite(b->alias, b->node, element_of_tensor(b->alias, source));
 }
 
+/* Nested programs are only read here: what they own, call or read is of the world, and who runs one counts as writing that. */
+static void add_nested_programs(builder *b) {
+    const fb_graph *graph = b->alias->graph;
+    for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_program_limit(graph); p++) {
+        b->is_nested[fb_program_at(graph, (fb_program){p})->owner.id] = true;
+        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_node_at(graph, n)->next) {
+            const fb_node_row *row = fb_node_at(graph, n);
+            if (row->opcode == FB_CALL_MODULE) b->is_nested[row->module.id] = true;
+            if (row->opcode != FB_GET_ATTR) continue;
+            b->node = n.id;
+            add_read(b, row);
+            unite(b->alias, n.id, world(b->alias));
+        }
+    }
+}
+
 static bool add_tensors(builder *b) {
     fb_alias *alias = b->alias;
     const fb_graph *graph = alias->graph;
@@ -196,7 +227,10 @@ static bool add_tensors(builder *b) {
         b->node = element_of_tensor(alias, t);
         if (row->recipe.id) fb_value_visit_tensors(graph, row->recipe, touch_tensor, b);
         for (uint32_t i = 0; i < fb_owner_count(usage, t); i++) {
-            if (fb_module_is_inside_call(usage, fb_owner_at(usage, t, i).module)) unite(alias, b->node, world(alias));
+            fb_owner owner = fb_owner_at(usage, t, i);
+            bool is_out_of_sight = b->is_nested[owner.module.id] || fb_module_is_inside_call(usage, owner.module);
+            if (is_out_of_sight) unite(alias, b->node, world(alias));
+            if (fb_module_is_read(usage, owner.module)) unite_attribute(b, owner.module, owner.attribute, b->node);
         }
     }
     fb_usage_free(usage);
@@ -224,6 +258,7 @@ static bool sort_writes(builder *b) {
 
 static bool build(builder *b) {
     const fb_graph *graph = b->alias->graph;
+    add_nested_programs(b);
     if (!add_tensors(b)) return false;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) add_node(b, n);
     return !b->out_of_memory && sort_writes(b);
@@ -237,23 +272,24 @@ fb_alias *fb_alias_new(const fb_graph *graph) {
     alias->tensors = fb_tensor_limit(graph) + 1;
     uint32_t elements = element_count(alias);
     alias->parent = malloc((size_t)elements * sizeof *alias->parent);
-    builder b = {.alias = alias, .is_number = calloc(alias->nodes, sizeof *b.is_number)};
-    bool ok = alias->parent && b.is_number;
+    builder b = {
+        .alias = alias,
+        .is_number = calloc(alias->nodes, sizeof *b.is_number),
+        .is_nested = calloc((size_t)fb_module_limit(graph) + 1, sizeof *b.is_nested),
+    };
+    bool ok = alias->parent && b.is_number && b.is_nested;
     for (uint32_t e = 0; ok && e < elements; e++) alias->parent[e] = e;
     ok = ok && build(&b);
     fb_map_free(&b.attributes);
     free(b.events);
     free(b.is_number);
+    free(b.is_nested);
     if (ok) return alias;
     fb_alias_free(alias);
     return NULL;
 }
 
 /* ---- queries --------------------------------------------------------------------------------------------------------- */
-
-bool fb_may_alias(const fb_alias *alias, fb_node a, fb_node b) {
-    return root_of(alias, a.id) == root_of(alias, b.id);
-}
 
 /* How many writes of the class have an ordinal below `limit`. */
 static uint32_t writes_before(const fb_alias *alias, uint32_t root, uint32_t limit) {

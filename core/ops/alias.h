@@ -13,14 +13,13 @@ typedef struct fb_alias fb_alias;
 fb_alias *fb_alias_new(const fb_graph *graph); /* NULL when memory is out */
 void fb_alias_free(fb_alias *analysis);
 
-bool fb_may_alias(const fb_alias *analysis, fb_node a, fb_node b);
 /* Is the memory of `value` written by a node whose ordinal is > after and < before? O(log). Ordinals as of fb_alias_new. */
 bool fb_mutated_between(const fb_alias *analysis, fb_node value, uint32_t after, uint32_t before);
 /* Is it ever written? And the same for a tensor's own memory (through get_attr, or by a module in training). */
 bool fb_is_mutated(const fb_alias *analysis, fb_node value);
 bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
-/* Is autocast or autograd switched by a node whose ordinal is > after and < before? The same call may then give another dtype.
- */
+/* Is a mode (autocast, autograd, a level of vmap) switched by a node whose ordinal is > after and < before? The same call may
+ * then give another dtype, or something else. An unknown call that reads no tensor counts as such a switch. */
 bool fb_mode_switched_between(const fb_alias *analysis, uint32_t after, uint32_t before);
 
 #endif

@@ -59,7 +59,47 @@ static bool reads_plain_attribute(const fb_graph *graph, fb_node node) {
     return name.id && fb_value_kind(graph, name) == FB_STRING && is_plain_attribute(fb_value_text(graph, name));
 }
 
-static const fb_effects everything = {true, true, true, true, true, true};
+/* By one node and its row: it has a recorded shape or dtype, or its operator gives one tensor whatever it is called with. */
+static bool is_certainly_tensor(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->shape.id || row->dtype) return true;
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(graph, node));
+    if (facts->flags & (FB_FACT_MAYBE_NUMBER | FB_FACT_NUMBER_WITHOUT_ARGUMENT | FB_FACT_MAYBE_CONTAINER)) return false;
+    bool may_give_indices = facts->shape == FB_SHAPE_REDUCE_ALL || facts->shape == FB_SHAPE_MAX_POOL;
+    return facts->shape != FB_SHAPE_UNKNOWN && !may_give_indices;
+}
+
+/* May this operand of a Python operator be a container? Only a product takes a container and an int. */
+static bool may_be_container(const fb_graph *graph, fb_value operand, bool is_product) {
+    switch (operand.id ? fb_value_kind(graph, operand) : FB_NONE) {
+    case FB_NODE: return !is_certainly_tensor(graph, fb_value_node(graph, operand));
+    case FB_TRUE:
+    case FB_FALSE:
+    case FB_INT:
+    case FB_BIG_INT: return is_product;
+    case FB_LIST:
+    case FB_TUPLE:
+    case FB_SIZE:
+    case FB_NAMED_TUPLE:
+    case FB_DICT: return true;
+    default: return false;
+    }
+}
+
+/* [a] + [b], and l[0] = a: what is in one container is then in another. Only Python's own operators do that, and only with
+ * containers: beside a tensor or a float they compute. */
+static bool may_join_containers(const fb_graph *graph, fb_node node, fb_op op) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    const char *prefix = row->opcode == FB_CALL_METHOD ? "__" : "operator.";
+    if (!(facts->flags & FB_FACT_MAYBE_CONTAINER) || row->opcode == FB_CALL_MODULE || row->shape.id || row->dtype) return false;
+    if (strncmp(fb_node_target(graph, node), prefix, strlen(prefix)) != 0) return false;
+    bool is_product = fb_op_facts_of(FB_OP_MUL) == facts, is_store = facts->flags & FB_FACT_MUTATES;
+    if (!may_be_container(graph, fb_node_arg(graph, node, 0), is_product)) return false;
+    return is_store || may_be_container(graph, fb_node_arg(graph, node, 1), is_product);
+}
+
+static const fb_effects everything = {true, true, true, true, true, true, true};
 
 /* A subclass of Linear may do anything with what it owns; that it writes into its input is not assumed. */
 static const fb_effects linear_like = {.is_random = true, .may_alias_input = true, .mutates_module = true, .has_effect = true};
@@ -77,7 +117,8 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     unsigned flags = fb_op_facts_of(op)->flags;
     bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node);
     effects.mutates_input = in_place || (flags & FB_FACT_MUTATES);
-    effects.may_alias_input = in_place || (flags & (FB_FACT_ALIASES | FB_FACT_ALIASES_ALL));
+    effects.may_alias_all = (flags & FB_FACT_ALIASES_ALL) || may_join_containers(graph, node, op);
+    effects.may_alias_input = in_place || (flags & FB_FACT_ALIASES) || effects.may_alias_all;
     effects.is_random = flags & FB_FACT_RANDOM;
     effects.has_effect = flags & FB_FACT_EFFECT;
     if (op == FB_OP_GETATTR && reads_plain_attribute(graph, node)) effects.may_alias_input = false;

@@ -109,8 +109,8 @@ static bool add(walk *w, fb_node node, arrangement layout) {
     return true;
 }
 
-static bool is_among_shared(const fb_graph *graph, fb_node user, fb_node input, const fb_op_facts *facts) {
-    if (facts->flags & FB_FACT_ALIASES_ALL) return true;
+static bool is_among_shared(const fb_graph *graph, fb_node user, fb_node input, const fb_effects *effects) {
+    if (effects->may_alias_all) return true;
     fb_value first = fb_first_argument(graph, user);
     return !first.id || fb_value_node(graph, first).id == input.id || fb_value_kind(graph, first) != FB_NODE;
 }
@@ -141,10 +141,12 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     fb_effects effects = fb_op_effects(graph, user);
     fb_op op = fb_node_op(graph, user);
     const fb_op_facts *facts = fb_op_facts_of(op);
-    if (effects.is_unknown || (facts->flags & FB_FACT_READS_LAYOUT)) return false;
-    if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, facts)) return true;
-    bool is_view = facts->flags & (FB_FACT_ALIASES | FB_FACT_ALIASES_ALL), keeps_shape = facts->shape == FB_SHAPE_SAME;
+    if (op == FB_OP_UNKNOWN || effects.is_unknown || (facts->flags & FB_FACT_READS_LAYOUT)) return false;
+    if (effects.mutates_input && effects.may_alias_all) return false; /* put into a list that others read */
+    if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, &effects)) return true;
+    bool is_view = (facts->flags & FB_FACT_ALIASES) || effects.may_alias_all, keeps_shape = facts->shape == FB_SHAPE_SAME;
     if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so, too */
+    if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) return false;            /* PyTorch detaches no view in place */
     switch (op) {
     case FB_OP_VIEW:
     case FB_OP_UNSAFE_VIEW:

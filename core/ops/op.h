@@ -36,6 +36,8 @@ enum {
     FB_FACT_MAYBE_NUMBER = 1 << 11,            /* Python arithmetic: gives a number when every input is one */
     FB_FACT_NUMBER_WITHOUT_ARGUMENT = 1 << 12, /* … when it has no argument but self: x.type() */
     FB_FACT_READS_LAYOUT = 1 << 13,            /* gives or needs what only the strides tell: stride, as_strided */
+    FB_FACT_MAYBE_CONTAINER = 1 << 14,         /* takes lists and dicts, too: what they hold is then in the result */
+    FB_FACT_CONTAINER = 1 << 15,               /* a module that has modules inside, which it calls out of sight */
 };
 
 typedef enum fb_shape_rule {

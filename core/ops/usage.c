@@ -37,8 +37,7 @@ void fb_usage_free(fb_usage *usage) {
 
 static bool is_container(const fb_graph *graph, fb_module module) {
     fb_op op = fb_module_op(graph, module);
-    return op == FB_OP_UNKNOWN || op == FB_OP_MULTIHEAD_ATTENTION || op == FB_OP_TRANSFORMER_LAYER ||
-           op == FB_OP_TRANSFORMER_ENCODER;
+    return op == FB_OP_UNKNOWN || (fb_op_facts_of(op)->flags & FB_FACT_CONTAINER);
 }
 
 static void count_node(fb_usage *usage, fb_node node) {

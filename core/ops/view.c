@@ -1,6 +1,8 @@
 /* Views of the operators that passes rewrite. */
 #include "core/ops/view.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- config ---------------------------------------------------------------------------------------------------------- */
@@ -16,7 +18,10 @@ bool fb_config_int(const fb_graph *graph, fb_module module, const char *key, int
 bool fb_config_number(const fb_graph *graph, fb_module module, const char *key, double fallback, double *out) {
     fb_value value = fb_module_config(graph, module, key);
     double number = fallback;
-    if (value.id && !fb_value_is_number(graph, value, &number)) return false;
+    bool is_big = value.id && fb_value_kind(graph, value) == FB_BIG_INT;
+    if (is_big) number = strtod(fb_value_text(graph, value), NULL);
+    else if (value.id && !fb_value_is_number(graph, value, &number)) return false;
+    if (is_big && isinf(number)) return false;
     *out = number;
     return true;
 }
@@ -56,10 +61,10 @@ static bool is_vector_or_none(const fb_graph *graph, fb_tensor tensor, int64_t s
 }
 
 /* The one argument of a call_module, which must be a node. */
-static bool sole_input(const fb_graph *graph, fb_node node, fb_node *input, fb_argument_place *place) {
+static bool sole_input(const fb_graph *graph, fb_node node, fb_node *input) {
     if (fb_node_at(graph, node)->opcode != FB_CALL_MODULE || !fb_call_has_only(graph, node, "input")) return false;
     *input = fb_call_argument_node(graph, node, "input");
-    return input->id && fb_call_argument_place(graph, node, "input", place);
+    return input->id;
 }
 
 /* ---- Linear ---------------------------------------------------------------------------------------------------------- */
@@ -85,12 +90,10 @@ bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *lin
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
     fb_linear found;
     fb_node input;
-    fb_argument_place place;
-    if (!sole_input(graph, node, &input, &place)) return false;
+    if (!sole_input(graph, node, &input)) return false;
     if (!fb_linear_of_module(graph, fb_node_at(graph, node)->module, &found)) return false;
     found.node = node;
     found.input = input;
-    found.input_place = place;
     *linear = found;
     return true;
 }
@@ -127,12 +130,10 @@ bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv) {
 bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv) {
     fb_conv found;
     fb_node input;
-    fb_argument_place place;
-    if (!sole_input(graph, node, &input, &place)) return false;
+    if (!sole_input(graph, node, &input)) return false;
     if (!fb_conv_of_module(graph, fb_node_at(graph, node)->module, &found)) return false;
     found.node = node;
     found.input = input;
-    found.input_place = place;
     *conv = found;
     return true;
 }
@@ -180,29 +181,25 @@ bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_n
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm) {
     fb_batch_norm found;
     fb_node input;
-    fb_argument_place place;
-    if (!sole_input(graph, node, &input, &place)) return false;
+    if (!sole_input(graph, node, &input)) return false;
     if (!fb_batch_norm_of_module(graph, fb_node_at(graph, node)->module, &found)) return false;
     found.node = node;
     found.input = input;
-    found.input_place = place;
     *norm = found;
     return true;
 }
 
 /* ---- division -------------------------------------------------------------------------------------------------------- */
 
+/* False for a division that is spelled in ATen. */
 static bool division_form(const fb_graph *graph, fb_node node, fb_division_form *form) {
-    const fb_node_row *row = fb_node_at(graph, node);
+    static const char operators[] = "operator.", aten[] = "torch.ops.";
     const char *target = fb_node_target(graph, node);
-    if (row->opcode == FB_CALL_METHOD) {
-        *form = FB_DIVISION_METHOD;
-        return strcmp(target, "div") == 0;
-    }
-    if (row->opcode != FB_CALL_FUNCTION) return false;
-    bool is_operator = strcmp(target, "operator.truediv") == 0;
-    *form = is_operator ? FB_DIVISION_OPERATOR : FB_DIVISION_FUNCTION;
-    return is_operator || strcmp(target, "torch.div") == 0 || strcmp(target, "torch.true_divide") == 0;
+    if (fb_node_at(graph, node)->opcode == FB_CALL_METHOD) *form = FB_DIVISION_METHOD;
+    else if (strncmp(target, operators, sizeof operators - 1) == 0) *form = FB_DIVISION_OPERATOR;
+    else if (strncmp(target, aten, sizeof aten - 1) == 0) return false;
+    else *form = FB_DIVISION_FUNCTION;
+    return true;
 }
 
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division) {
@@ -213,8 +210,6 @@ bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division) 
     found.divisor = fb_call_argument(graph, node, "other");
     found.rounding_mode = fb_call_argument(graph, node, "rounding_mode");
     if (!found.numerator.id || !found.divisor.id) return false;
-    if (!fb_call_argument_place(graph, node, "input", &found.numerator_place)) return false;
-    if (!fb_call_argument_place(graph, node, "other", &found.divisor_place)) return false;
     *division = found;
     return true;
 }

@@ -38,7 +38,8 @@ typedef struct fb_effects {
     bool is_unknown;    /* no row in ops.def (or an `out` argument): everything below is true */
     bool mutates_input; /* writes into its first argument; an unknown one into any argument */
     bool is_random;
-    bool may_alias_input; /* the result may share memory with the first argument; of an unknown one with any */
+    bool may_alias_input; /* the result may share memory with the first argument */
+    bool may_alias_all;   /* … with any; and the first, when it is written, may share memory with the others from then on */
     bool mutates_module;  /* call_module: writes into the module's own buffers (BatchNorm in training) */
     bool has_effect;      /* any other effect: assertions, switches of autograd mode; never removed or moved */
 } fb_effects;
@@ -74,7 +75,6 @@ bool fb_config_bool(const fb_graph *graph, fb_module module, const char *key, bo
 /* torch.nn.Linear: input (…, in_features), weight (out_features, in_features), bias (out_features) or none. */
 typedef struct fb_linear {
     fb_node node, input;
-    fb_argument_place input_place;
     fb_module module;
     fb_tensor weight, bias; /* bias none = without */
     int64_t in_features, out_features;
@@ -88,7 +88,6 @@ bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *lin
 /* torch.nn.Conv1d, Conv2d, Conv3d: weight (out_channels, in_channels / groups, *kernel). */
 typedef struct fb_conv {
     fb_node node, input;
-    fb_argument_place input_place;
     fb_module module;
     fb_tensor weight, bias;
     int spatial; /* 1, 2 or 3 */
@@ -102,7 +101,6 @@ bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv);
 /* torch.nn.BatchNorm1d, 2d, 3d: (x - running_mean) / sqrt(running_var + eps) * weight + bias. */
 typedef struct fb_batch_norm {
     fb_node node, input;
-    fb_argument_place input_place;
     fb_module module;
     fb_tensor weight, bias;              /* none = affine=False: 1 and 0 */
     fb_tensor running_mean, running_var; /* none = batch statistics are used */
@@ -115,14 +113,13 @@ typedef struct fb_batch_norm {
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);
 bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_norm *norm);
 
-/* operator.truediv, torch.div, torch.true_divide and method div: a division, by whatever. */
+/* operator.truediv, torch.div, divide and true_divide, and the methods of these names: a division, by whatever. */
 typedef enum fb_division_form { FB_DIVISION_OPERATOR, FB_DIVISION_FUNCTION, FB_DIVISION_METHOD } fb_division_form;
 typedef struct fb_division {
     fb_node node;
     fb_division_form form;
     fb_value numerator, divisor; /* always given */
-    fb_argument_place numerator_place, divisor_place;
-    fb_value rounding_mode; /* none = not given; may be FB_NONE */
+    fb_value rounding_mode;      /* none = not given; may be FB_NONE */
 } fb_division;
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division);
 

@@ -54,6 +54,19 @@ static const char *obstacle_of(fb_matcher *m, const fb_fold_pair *pair) {
     return obstacle ? obstacle : fb_module_obstacle(m, pair->second);
 }
 
+/* Between the two calls of a pair nobody may switch autocast or autograd: the work of one would be done in the mode of the
+ * other.
+ */
+static bool is_mode_switched(fb_matcher *m, const fb_fold_pair *pair) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    for (fb_node n = fb_first_call(m->usage, pair->second); alias && n.id; n = fb_next_call(m->usage, n)) {
+        fb_node input = fb_call_argument_node(g, n, "input");
+        if (fb_mode_switched_between(alias, fb_node_at(g, input)->ordinal, fb_node_at(g, n)->ordinal)) return true;
+    }
+    return false;
+}
+
 /* Between the two calls nobody may write to what the first reads: without the BatchNorm the second reads it later. */
 static bool is_input_mutated(fb_matcher *m, const fb_fold_pair *pair) {
     const fb_graph *g = m->graph;
@@ -121,6 +134,8 @@ void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(f
     else if (is_input_mutated(m, pair))
         fb_refuse(m, "input-mutated", nodes, count,
                   "the BatchNorm's input is written in place before the next module would read it");
+    else if (is_mode_switched(m, pair))
+        fb_refuse(m, "mode-switched", nodes, count, "autocast or autograd is switched between them");
     else if (is_refused && is_refused(m, nodes[host_count])) (void)0;
     else fb_match_found(m, nodes, count);
     fb_buffer_free(&list);
@@ -129,7 +144,8 @@ void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(f
 /* ---- arithmetic -------------------------------------------------------------------------------------------------------- */
 
 fb_value fb_norm_scale(fb_graph *g, const fb_batch_norm *norm) {
-    fb_value eps = fb_recipe_full(g, NULL, 0, norm->eps.id ? norm->eps : fb_make_float(g, norm->eps_number));
+    bool is_as_written = norm->eps.id && fb_value_kind(g, norm->eps) != FB_BIG_INT; /* recipes have ints of 64 bits */
+    fb_value eps = fb_recipe_full(g, NULL, 0, is_as_written ? norm->eps : fb_make_float(g, norm->eps_number));
     fb_value inverse = fb_recipe_rsqrt(g, fb_recipe_add(g, fb_recipe_tensor(g, norm->running_var), eps));
     return norm->weight.id ? fb_recipe_mul(g, fb_recipe_tensor(g, norm->weight), inverse) : inverse;
 }

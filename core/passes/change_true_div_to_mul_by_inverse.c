@@ -2,8 +2,8 @@
  *
  *     x / 4.0          x * 0.25
  *
- * operator.truediv, torch.div, torch.true_divide and the method div, on floating-point tensors. The constant must be neither
- * zero nor inf nor nan, and it and its inverse must be normal numbers of the tensor's dtype.
+ * operator.truediv, torch.div, divide, true_divide and the methods of these names, on floating-point tensors. The constant must
+ * be neither zero nor inf nor nan, and it and its inverse must be normal numbers of the tensor's dtype.
  * Exactness: rounds. Exact for powers of two; otherwise 1/c is rounded once, and results differ by up to one ULP. Reversible.
  */
 #include <math.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/graph/document.h"
-#include "core/ops/alias.h"
+#include "core/ops/layout.h"
 #include "core/ops/usage.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
@@ -60,6 +60,16 @@ static const struct {
     {"{'name':'w','op':'call_function','target':'torch.relu_','args':[],'kwargs':{'input':" NODE("x") "}},", "x", "5"},
     {"{'name':'w','op':'call_function','target':'torch.add','args':[" NODE("y") ",1],'kwargs':{'out':" NODE("x") "}},", "v",
      "5"},
+    {CALL("l", "builtins.list", "[" NODE("y") "]") CALL("s", "operator.setitem", NODE("l") ",0," NODE("x"))
+         CALL("e", "operator.getitem", NODE("l") ",0") METHOD("w", "add_", NODE("e") ",1"),
+     "x", "6 8"},
+    {CALL("k", "torch.chunk", NODE("y") ",2") CALL("s", "operator.add", NODE("k") ",{'$tuple':[" NODE("x") "]}")
+         CALL("e", "operator.getitem", NODE("s") ",2") METHOD("w", "add_", NODE("e") ",1"),
+     "x", "8"},
+    {CALL("s", "operator.add", NODE("x") "," NODE("c")) CALL("w", "torch.relu_", NODE("s")), "x", ""},
+    {CALL("w", "operator.setitem", NODE("c") ",0," NODE("x")), "x", ""},
+    {METHOD("l", "copy", NODE("x")) CALL("e", "operator.getitem", NODE("l") ",0") CALL("w", "torch.relu_", NODE("e")), "x",
+     "7"},
     {CALL("w", "torch.nn.functional.dropout", NODE("c") ",0.1,false") CALL("u", "torch.relu_", NODE("w")), "c", "6"},
 };
 
@@ -80,7 +90,6 @@ START_TEST(test_writes) {
     ck_assert_msg(strcmp(text, writes[_i].writes) == 0, "%s of %s: %s", writes[_i].value, writes[_i].nodes, text);
     ck_assert_int_eq(fb_is_mutated(alias, value), *text != '\0');
     ck_assert(!fb_mutated_between(alias, value, 3, 3) && !fb_mutated_between(alias, value, 9, 2));
-    ck_assert(fb_may_alias(alias, node_named(graph, "x"), node_named(graph, "t")));
     fb_alias_free(alias);
     fb_graph_free(graph);
 }
@@ -88,18 +97,18 @@ END_TEST
 
 START_TEST(test_parameters) {
     fb_graph *graph =
-        quoted_graph(READ("a", "p") READ("b", "r") READ("c", "q") READ("d", "k") READ("e", "k") READ("f", "view")
-                         CALL("w", "torch.relu_", NODE("b")) END,
-                     "{'path':'','type':'M','parameters':{'p':'p','q':'q','r':'p','view':'view'},'attributes':{'k':1}}",
+        quoted_graph(READ("a", "p") READ("b", "r") READ("c", "q") READ("d", "k") READ("e", "k") READ("g", "m") READ("f", "view")
+                         CALL("w", "torch.relu_", NODE("b")) CALL("v", "torch.relu_", NODE("d")) END,
+                     "{'path':'','type':'M','parameters':{'p':'p','q':'q','r':'p','view':'view'},'attributes':{'k':1,'m':1}}",
                      TENSOR("p") "," TENSOR("q") ",{'name':'view','dtype':'float32','shape':[2],'recipe':"
                                                  "{'op':'slice','args':['p'],'axis':0,'start':0,'stop':2}}");
     fb_alias *alias = fb_alias_new(graph);
-    ck_assert(fb_may_alias(alias, node_named(graph, "a"), node_named(graph, "b"))); /* tied */
-    ck_assert(!fb_may_alias(alias, node_named(graph, "a"), node_named(graph, "c")));
-    ck_assert(fb_may_alias(alias, node_named(graph, "d"), node_named(graph, "e")));
-    ck_assert(fb_may_alias(alias, node_named(graph, "a"), node_named(graph, "f"))); /* a view of its storage */
-    ck_assert(fb_is_mutated(alias, node_named(graph, "a")));
-    ck_assert(fb_is_mutated(alias, node_named(graph, "f")));
+    ck_assert(fb_is_mutated(alias, node_named(graph, "a"))); /* tied */
+    ck_assert(fb_is_mutated(alias, node_named(graph, "b")));
+    ck_assert(!fb_is_mutated(alias, node_named(graph, "c")));
+    ck_assert(fb_is_mutated(alias, node_named(graph, "e"))); /* the same plain attribute */
+    ck_assert(!fb_is_mutated(alias, node_named(graph, "g")));
+    ck_assert(fb_is_mutated(alias, node_named(graph, "f"))); /* a view of its storage */
     ck_assert(fb_tensor_is_mutated(alias, fb_tensor_find(graph, "p")));
     ck_assert(!fb_tensor_is_mutated(alias, fb_tensor_find(graph, "q")));
     fb_alias_free(alias);
@@ -123,6 +132,126 @@ START_TEST(test_modules_write) {
     ck_assert(fb_tensor_is_mutated(alias, fb_tensor_find(graph, "w"))); /* the box may do anything with what is in it */
     ck_assert(!fb_is_mutated(alias, node_named(graph, "x")));
     ck_assert(fb_is_mutated(alias, node_named(graph, "b")));
+    fb_alias_free(alias);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_nested_programs) {
+    const char *modules = "{'path':'','type':'M','parameters':{'p':'p','q':'q'}},"
+                          "{'path':'fc','type':'torch.nn.Linear','parameters':{'weight':'w'},'config':{'bias':false}},"
+                          "{'path':'sub','type':'torch.fx.GraphModule','parameters':{'own':'p'},'buffers':{'b':'b'},"
+                          "'graph':{'nodes':[" READ("r", "in.k") MODULE("m", "one", NODE("r")) END
+        "]}},"
+        "{'path':'sub.one','type':'torch.nn.Linear','parameters':{'weight':'w'},'config':{'bias':false}},"
+        "{'path':'sub.in','type':'M','parameters':{'k':'k'}}";
+    const char *tensors =
+        TENSOR("p") "," TENSOR("q") "," TENSOR("b") "," TENSOR("k") ",{'name':'w','dtype':'float32','shape':[2,2]}";
+    static const struct {
+        const char *call;
+        bool is_mutated;
+    } runs[] = {
+        {CALL("w", "my.run", "false," NODE("s")), true},
+        {CALL("w", "my.run", "[" NODE("s") "]," NODE("x")), true},
+        {CALL("g", "builtins.getattr", NODE("s") ",'forward'") CALL("w", "my.run", NODE("g")), true},
+        {MODULE("w", "sub", NODE("x")), true},
+        {CALL("w", "my.run", NODE("x")), false},
+        {"", false},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char nodes[1024];
+        snprintf(nodes, sizeof nodes, INPUT("x") READ("s", "sub") "%s" END, runs[i].call);
+        fb_graph *graph = quoted_graph(nodes, modules, tensors);
+        fb_alias *alias = fb_alias_new(graph);
+        static const char *const reached[] = {"p", "b", "k", "w"};
+        for (size_t k = 0; k < sizeof reached / sizeof *reached; k++) {
+            bool is_mutated = fb_tensor_is_mutated(alias, fb_tensor_find(graph, reached[k]));
+            ck_assert_msg(is_mutated == runs[i].is_mutated, "%s by %s", reached[k], runs[i].call);
+        }
+        ck_assert(!fb_tensor_is_mutated(alias, fb_tensor_find(graph, "q")));
+        ck_assert(!fb_mode_switched_between(alias, 0, UINT32_MAX));
+        fb_alias_free(alias);
+        fb_graph_free(graph);
+    }
+}
+END_TEST
+
+static const struct {
+    const char *nodes;    /* after x, y, v, t, c */
+    const char *switches; /* the ordinals at which a mode is switched */
+} modes[] = {
+    {CALL("z", "torch.ones", "2"), ""},
+    {CALL("z", "my.f", NODE("x")), ""},
+    {CALL("z", "torch.set_autocast_enabled", "'cpu',true"), "5"},
+    {CALL("z", "torch._functorch.predispatch._vmap_increment_nesting", "3,'error'"), "5"},
+    {METHOD("n", "size", NODE("x") ",0") CALL("z", "my.f", NODE("n")), "6"},
+    {CALL("z", "torch.amp.autocast_mode._enter_autocast", "'cpu'")
+         CALL("u", "torch.amp.autocast_mode._exit_autocast", NODE("z")),
+     "5 6"},
+    {CALL("z", "my.enter", "") METHOD("u", "__exit__", NODE("z")) CALL("w", "torch.relu_", NODE("x")), "5 6"},
+};
+
+START_TEST(test_modes) {
+    char nodes[2048], text[64] = "";
+    snprintf(nodes, sizeof nodes, VIEWS "%s" END, modes[_i].nodes);
+    fb_graph *graph = quoted_graph(nodes, NULL, "");
+    fb_alias *alias = fb_alias_new(graph);
+    uint32_t last = fb_node_at(graph, node_named(graph, "output"))->ordinal;
+    for (uint32_t i = 1; i < last; i++) {
+        if (fb_mode_switched_between(alias, i - 1, i + 1)) sprintf(text + strlen(text), "%s%u", *text ? " " : "", i);
+    }
+    ck_assert_msg(strcmp(text, modes[_i].switches) == 0, "%s: %s", modes[_i].nodes, text);
+    fb_alias_free(alias);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- layout ------------------------------------------------------------------------------------------------------------- */
+
+#define SHAPED(name, op, target, args, shape)                                                                                  \
+    "{'name':'" name "','op':'" op "','target':'" target "','args':[" args "],'meta':{'shape':" shape ",'dtype':'float32'}},"
+
+static const struct {
+    const char *readers; /* of q, a Linear's result of shape [2,4] */
+    bool needs_contiguous;
+} layouts[] = {
+    {METHOD("r", "relu", NODE("q")), false},
+    {SHAPED("r", "call_method", "view", NODE("q") ",2,2,2", "[2,2,2]"), false},
+    {SHAPED("r", "call_method", "view", NODE("q") ",8", "[8]"), true},
+    {SHAPED("r", "call_method", "resize_", NODE("q") ",8", "[8]"), true},
+    {SHAPED("r", "call_method", "as_strided", NODE("q") ",[8],[1]", "[8]"), true},
+    {METHOD("r", "set_", NODE("q") "," NODE("y")), true},
+    {METHOD("r", "untyped_storage", NODE("q")), true},
+    {METHOD("r", "data_ptr", NODE("q")), true},
+    {METHOD("r", "is_contiguous", NODE("q")), true},
+    {METHOD("r", "stride", NODE("q") ",0"), true},
+    {METHOD("r", "size", NODE("q") ",0"), false},
+    {SHAPED("r", "call_method", "detach", NODE("q"), "[2,4]"), false},
+    {SHAPED("r", "call_method", "detach_", NODE("q"), "[2,4]"), true},
+    {SHAPED("d", "call_method", "detach", NODE("q"), "[2,4]") SHAPED("r", "call_method", "detach_", NODE("d"), "[2,4]"), true},
+    {CALL("r", "copy.deepcopy", NODE("q")), true},
+    {MODULE("r", "odd", NODE("q")), true},
+    {MODULE("r", "same", NODE("q")), false},
+    {CALL("s", "operator.setitem", NODE("y") ",0," NODE("q")), true},
+    {SHAPED("z", "call_method", "clone", NODE("y"), "[2,4]") CALL("s", "operator.setitem", NODE("z") ",0," NODE("q")), false},
+    {CALL("s", "operator.add", NODE("y") ",{'$tuple':[" NODE("q") "]}") CALL("e", "operator.getitem", NODE("s") ",0")
+         SHAPED("r", "call_method", "view", NODE("e") ",8", "[8]"),
+     true},
+};
+
+START_TEST(test_layouts) {
+    const char *modules = "{'path':'','type':'M'},"
+                          "{'path':'q','type':'torch.nn.Linear','parameters':{'weight':'w'},'config':{'bias':false}},"
+                          "{'path':'odd','type':'my.OddLinear'},{'path':'same','type':'torch.nn.Identity'}";
+    char nodes[2048];
+    snprintf(nodes, sizeof nodes,
+             INPUT("x") INPUT("y") SHAPED("q", "call_module", "q", NODE("x"), "[2,4]") "%s" MODULE("odd", "odd", NODE("x"))
+                 MODULE("same", "same", NODE("x")) END,
+             layouts[_i].readers);
+    fb_graph *graph = quoted_graph(nodes, modules, "{'name':'w','dtype':'float32','shape':[4,4]}");
+    fb_alias *alias = fb_alias_new(graph);
+    bool needs = fb_needs_contiguous(graph, alias, node_named(graph, "q"), 4);
+    ck_assert_msg(needs == layouts[_i].needs_contiguous, "%s", layouts[_i].readers);
     fb_alias_free(alias);
     fb_graph_free(graph);
 }
@@ -212,6 +341,9 @@ int main(void) {
     tcase_add_loop_test(cases, test_writes, 0, (int)(sizeof writes / sizeof *writes));
     tcase_add_test(cases, test_parameters);
     tcase_add_test(cases, test_modules_write);
+    tcase_add_test(cases, test_nested_programs);
+    tcase_add_loop_test(cases, test_modes, 0, (int)(sizeof modes / sizeof *modes));
+    tcase_add_loop_test(cases, test_layouts, 0, (int)(sizeof layouts / sizeof *layouts));
     tcase_add_test(cases, test_usage);
     tcase_add_test(cases, test_out_of_memory);
     suite_add_tcase(suite, cases);

@@ -121,6 +121,7 @@ END_TEST
 /* ---- one call in a small graph ------------------------------------------------------------------------------------------ */
 
 #define INPUT(name) "{'name':'" name "','op':'placeholder','target':'" name "'},"
+#define TENSOR_INPUT(name) "{'name':'" name "','op':'placeholder','target':'" name "','meta':{'dtype':'float32'}},"
 #define NODE(name) "{'$node':'" name "'}"
 #define END ",{'name':'output','op':'output','target':'output','args':[null]}"
 #define ROOT "{'path':'','type':'M'}"
@@ -128,7 +129,7 @@ END_TEST
 /* `call` is the rest of a node after its name. */
 static fb_graph *graph_with(const char *call, const char *modules, const char *tensors) {
     char nodes[2048];
-    snprintf(nodes, sizeof nodes, INPUT("x") INPUT("y") "{'name':'f',%s}" END, call);
+    snprintf(nodes, sizeof nodes, INPUT("x") INPUT("y") TENSOR_INPUT("z") "{'name':'f',%s}" END, call);
     char all[4096];
     snprintf(all, sizeof all, ROOT "%s%s", *modules ? "," : "", modules);
     return quoted_graph(nodes, all, tensors);
@@ -144,7 +145,7 @@ static fb_graph *graph_with(const char *call, const char *modules, const char *t
 
 static const struct {
     const char *call, *module;
-    const char *effects; /* u unknown, i mutates input, r random, a may alias, m mutates module, e other effect */
+    const char *effects; /* u unknown, i mutates input, r random, a may alias, A with any, m mutates module, e other effect */
 } effects[] = {
     {FUNCTION("torch.relu", X), "", ""},
     {FUNCTION("torch.relu_", X), "", "ia"},
@@ -154,13 +155,32 @@ static const struct {
     {FUNCTION("torch.nn.functional.relu", X "," KWARGS("'inplace':false")), "", ""},
     {MODULE(X), TYPE("torch.nn.ReLU", "'inplace':true", "false"), "ia"},
     {MODULE(X), TYPE("torch.nn.ReLU", "", "false"), ""},
-    {MODULE(X), TYPE("torch.nn.Linear2", "", "false"), "uirame"},
-    {FUNCTION("mymodule.f", X), "", "uirame"},
-    {METHOD("frobnicate", X), "", "uirame"},
-    {METHOD("frobnicate_", X), "", "uirame"},
+    {MODULE(X), TYPE("torch.nn.Linear2", "", "false"), "rame"},
+    {MODULE(X), TYPE("torch.nn.Odd", "", "false"), "uiraAme"},
+    {FUNCTION("mymodule.f", X), "", "uiraAme"},
+    {METHOD("frobnicate", X), "", "uiraAme"},
+    {METHOD("frobnicate_", X), "", "uiraAme"},
     {METHOD("add_", ARGS(NODE("x") ",1")), "", "ia"},
-    {FUNCTION("operator.setitem", ARGS(NODE("x") ",0,1")), "", "i"},
-    {FUNCTION("torch.add", ARGS(NODE("x") ",1") "," KWARGS("'out':" NODE("y"))), "", "uirame"},
+    {FUNCTION("operator.setitem", ARGS(NODE("x") ",0,1")), "", "iaA"},
+    {FUNCTION("operator.setitem", ARGS(NODE("z") ",0," NODE("x"))), "", "i"},
+    {METHOD("__setitem__", ARGS(NODE("x") ",0," NODE("y"))), "", "iaA"},
+    {FUNCTION("operator.add", ARGS(NODE("x") "," NODE("y"))), "", "aA"},
+    {FUNCTION("operator.add", ARGS(NODE("x") ",{'$tuple':[" NODE("z") "]}")), "", "aA"},
+    {FUNCTION("operator.add", ARGS(NODE("x") "," NODE("y")) ",'meta':{'dtype':'float32'}"), "", ""},
+    {FUNCTION("operator.add", ARGS(NODE("x") "," NODE("z"))), "", ""},
+    {FUNCTION("operator.add", ARGS(NODE("z") "," NODE("x"))), "", ""},
+    {FUNCTION("operator.add", ARGS(NODE("x") ",1")), "", ""},
+    {FUNCTION("operator.iadd", ARGS(NODE("x") "," NODE("y"))), "", "iaA"},
+    {FUNCTION("operator.iadd", ARGS(NODE("z") "," NODE("y"))), "", "ia"},
+    {FUNCTION("operator.mul", ARGS(NODE("x") ",2")), "", "aA"},
+    {FUNCTION("operator.mul", ARGS(NODE("x") ",2.0")), "", ""},
+    {FUNCTION("operator.or_", ARGS(NODE("x") ",{'$dict':[['k'," NODE("y") "]]}")), "", "aA"},
+    {FUNCTION("operator.sub", ARGS(NODE("x") "," NODE("y"))), "", "aA"},
+    {FUNCTION("operator.truediv", ARGS(NODE("x") "," NODE("y"))), "", ""},
+    {FUNCTION("torch.add", ARGS(NODE("x") "," NODE("y"))), "", ""},
+    {METHOD("copy", X), "", "a"},
+    {METHOD("resize_", ARGS(NODE("x") ",8")), "", "ia"},
+    {FUNCTION("torch.add", ARGS(NODE("x") ",1") "," KWARGS("'out':" NODE("y"))), "", "uiraAme"},
     {FUNCTION("torch.add", ARGS(NODE("x") ",1") "," KWARGS("'out':null")), "", ""},
     {FUNCTION("torch.rand", ARGS("2")), "", "r"},
     {FUNCTION("torch.empty", ARGS("2")), "", "r"},
@@ -177,13 +197,13 @@ static const struct {
     {MODULE(X), TYPE("torch.nn.BatchNorm2d", "'affine':false", "true"), "m"},
     {MODULE(X), TYPE("torch.nn.BatchNorm2d", "'affine':false", "false"), ""},
     {FUNCTION("torch.nn.functional.batch_norm", ARGS(NODE("x") "," NODE("y") "," NODE("y"))), "", ""},
-    {FUNCTION("torch.nn.functional.batch_norm", ARGS(NODE("x") "," NODE("y") "," NODE("y") ",null,null,true")), "", "uirame"},
+    {FUNCTION("torch.nn.functional.batch_norm", ARGS(NODE("x") "," NODE("y") "," NODE("y") ",null,null,true")), "", "uiraAme"},
     {FUNCTION("torch.ops.aten.batch_norm.default", ARGS(NODE("x") ",null,null," NODE("y") "," NODE("y") ",true,0.1,1e-5,true")),
-     "", "uirame"},
+     "", "uiraAme"},
     {FUNCTION("torch.ops.aten.batch_norm.default",
               ARGS(NODE("x") ",null,null," NODE("y") "," NODE("y") ",false,0.1,1e-5,true")),
      "", ""},
-    {FUNCTION("torch.nn.functional.embedding", ARGS(NODE("x") "," NODE("y") ",null,1.0")), "", "uirame"},
+    {FUNCTION("torch.nn.functional.embedding", ARGS(NODE("x") "," NODE("y") ",null,1.0")), "", "uiraAme"},
     {FUNCTION("torch.nn.functional.embedding", ARGS(NODE("x") "," NODE("y"))), "", ""},
     {METHOD("view", ARGS(NODE("x") ",-1")), "", "a"},
     {METHOD("contiguous", X), "", "a"},
@@ -204,11 +224,12 @@ START_TEST(test_effects) {
     fb_graph *graph = graph_with(effects[_i].call, effects[_i].module, "");
     fb_node node = node_named(graph, "f");
     fb_effects found = fb_op_effects(graph, node);
-    char text[8] = "", *end = text;
+    char text[9] = "", *end = text;
     if (found.is_unknown) *end++ = 'u';
     if (found.mutates_input) *end++ = 'i';
     if (found.is_random) *end++ = 'r';
     if (found.may_alias_input) *end++ = 'a';
+    if (found.may_alias_all) *end++ = 'A';
     if (found.mutates_module) *end++ = 'm';
     if (found.has_effect) *end++ = 'e';
     *end = '\0';
@@ -275,7 +296,6 @@ START_TEST(test_linear_view) {
     ck_assert(fb_linear_at(graph, node, &linear));
     ck_assert_uint_eq(linear.node.id, node.id);
     ck_assert_uint_eq(linear.input.id, node_named(graph, "y").id);
-    ck_assert(linear.input_place.is_keyword);
     ck_assert_int_eq(linear.in_features, 4);
     ck_assert_int_eq(linear.out_features, 3);
     ck_assert_int_eq(linear.dtype, FB_FLOAT16);
@@ -332,8 +352,14 @@ static const struct {
     {METHOD("div", ARGS(NODE("x") ",8")), "m"},
     {METHOD("div", X "," KWARGS("'other':8,'rounding_mode':'floor'")), "m"},
     {METHOD("div_", ARGS(NODE("x") ",8")), "-"},
-    {METHOD("true_divide", ARGS(NODE("x") ",8")), "-"},
-    {FUNCTION("torch.divide", ARGS(NODE("x") ",8")), "-"},
+    {METHOD("true_divide", ARGS(NODE("x") ",8")), "m"},
+    {METHOD("divide", ARGS(NODE("x") ",8")), "m"},
+    {METHOD("divide", X "," KWARGS("'other':8,'rounding_mode':'trunc'")), "m"},
+    {METHOD("divide_", ARGS(NODE("x") ",8")), "-"},
+    {FUNCTION("torch.divide", ARGS(NODE("x") ",8")), "f"},
+    {FUNCTION("torch.divide", X "," KWARGS("'other':8,'rounding_mode':'floor'")), "f"},
+    {FUNCTION("torch.Tensor.div", ARGS(NODE("x") ",8")), "f"},
+    {FUNCTION("torch.ops.aten.true_divide.Tensor", ARGS(NODE("x") ",8")), "-"},
     {FUNCTION("operator.itruediv", ARGS(NODE("x") ",8")), "-"},
     {FUNCTION("operator.floordiv", ARGS(NODE("x") ",8")), "-"},
     {FUNCTION("torch.ops.aten.div.Tensor", ARGS(NODE("x") ",8")), "-"},
