@@ -206,13 +206,14 @@ def case(pass_name, name, graph, applied, *refused, passes=None, expected=None):
 
 def main():
     sys.path.insert(0, HERE)
-    import cases_composition, cases_division, cases_fuse_bias, cases_merge_linears, cases_norm, cases_reparametrised
+    import cases_composition, cases_division, cases_effects, cases_fuse_bias, cases_merge_linears, cases_norm, cases_reparametrised
     cases_merge_linears.merge_linears()
     cases_fuse_bias.fuse_bias()
     cases_division.true_div()
     cases_norm.batch_norm_2d()
     cases_norm.batch_norm_1d()
     cases_reparametrised.reparametrised()
+    cases_effects.effects()
     cases_composition.compositions()
     for pass_name in sorted(os.listdir(HERE)):
         folder = os.path.join(HERE, pass_name)

@@ -37,7 +37,7 @@ static const struct {
     {" operator.add torch.add .add ", add, false},
     {" operator.sub torch.sub .sub ", subtract, false},
     {" operator.mul torch.mul .mul ", multiply, false},
-    {" operator.truediv torch.div torch.true_divide .div .true_divide ", divide, false},
+    {" operator.truediv torch.div torch.divide torch.true_divide torch.Tensor.div .div .divide .true_divide ", divide, false},
     {" operator.floordiv ", floor_divide, false},
     {" operator.iadd .add_ ", add, true},
     {" operator.imul .mul_ ", multiply, true},

@@ -341,6 +341,28 @@ START_TEST(test_conv_and_batch_norm_views) {
 }
 END_TEST
 
+/* An eps is a number, an int of any size too. */
+START_TEST(test_numbers_of_config) {
+    static const struct {
+        const char *config;
+        double number; /* 0 = is none */
+    } rows[] = {
+        {"", 1e-5},        {"'eps':0.25", 0.25},           {"'eps':2", 2}, {"'eps':{'$int':'100000000000000000000'}", 1e20},
+        {"'eps':true", 0}, {"'eps':{'$opaque':'eps'}", 0},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char module[256];
+        snprintf(module, sizeof module, "{'path':'m','type':'my.Norm','config':{%s}}", rows[i].config);
+        fb_graph *graph = graph_with(MODULE(X), module, "");
+        double number = 0;
+        bool is_number = fb_config_number(graph, fb_module_find(graph, "m"), "eps", 1e-5, &number);
+        ck_assert_msg(is_number == (rows[i].number != 0), "%s", rows[i].config);
+        ck_assert_double_eq(number, rows[i].number);
+        fb_graph_free(graph);
+    }
+}
+END_TEST
+
 static const struct {
     const char *call;
     const char *form; /* o operator, f function, m method, - not a division that counts */
@@ -459,6 +481,7 @@ int main(void) {
     tcase_add_loop_test(cases, test_arguments, 0, LENGTH(arguments));
     tcase_add_test(cases, test_linear_view);
     tcase_add_test(cases, test_conv_and_batch_norm_views);
+    tcase_add_test(cases, test_numbers_of_config);
     tcase_add_loop_test(cases, test_divisions, 0, LENGTH(divisions));
     tcase_add_test(cases, test_linear_like);
     tcase_add_test(cases, test_python_numbers);
