@@ -18,6 +18,16 @@ def every_spelling(self, x):
     return x / 8, torch.div(x, 8.0), torch.true_divide(x, 8), x.div(8)
 
 
+@case((2, 8), div=(3, []))
+def every_other_name(self, x):
+    return torch.divide(x, 8), x.divide(8.0), x.true_divide(8)
+
+
+@case((2, 8), div=(0, ["rounding-mode", "rounding-mode"]))
+def other_names_that_round(self, x):
+    return torch.divide(x, 8, rounding_mode="floor"), x.divide(8, rounding_mode="trunc")
+
+
 @case((2, 8), div=(4, []))
 def keywords(self, x):
     return x.div(other=3), torch.div(input=x, other=3), torch.div(x, other=3), torch.true_divide(x, other=3)

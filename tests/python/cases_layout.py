@@ -14,6 +14,17 @@ def a_view_across_rows(self, x):
     return self.fc1(x).view(-1), self.fc2(x)
 
 
+@case((2, 8), modules=two(), merge=(0, ["needs-contiguous"]))
+def detached_in_place(self, x):
+    return self.fc1(x).detach_(), self.fc2(x)
+
+
+@case((2, 4, 8), modules=two(), merge=(0, ["needs-contiguous"]))
+def a_view_of_what_is_in_a_tuple(self, x):
+    parts = torch.chunk(x, 2) + (self.fc1(x),)
+    return parts[2].view(-1), self.fc2(x)
+
+
 @case((2, 4, 8), modules=two(8, 4), merge=(1, []))
 def a_view_within_rows(self, x):
     return self.fc1(x).view(2, 4, 2, 4).transpose(1, 2), self.fc2(x).view(8, 4)
