@@ -199,6 +199,7 @@ typedef enum twist {
     TWIST_NORM_ELSEWHERE,
     TWIST_ARGUMENTS,
     TWIST_WRITE,
+    TWIST_MODE,
     TWIST_COUNT
 } twist;
 
@@ -220,6 +221,7 @@ static void add_pair(generator *g, const result *x, const layer *first, const la
     result middle = *add_call(g, first->path, x, middle_about);
     if (kind == TWIST_READER) add_node(g, "relu", "call_method", "relu", node_ref(g, &middle), "", middle_about);
     if (kind == TWIST_WRITE) write_into_value(g, x);
+    if (kind == TWIST_MODE) switch_mode(g);
     add_call(g, second->path, &middle, last_about);
     switch (kind) {
     case TWIST_OUTPUT: make_output(g, &middle); break;
