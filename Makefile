@@ -123,6 +123,7 @@ install: all
 	install -D -m 755 $(BUILD)/foldback $(DESTDIR)$(prefix)/bin/foldback
 	install -D -m 644 openapi.yaml $(DESTDIR)$(prefix)/share/foldback/openapi.yaml
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/foldback/schema schema/*.json
+	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback README.md LICENSE docs/*.md
 
 ## make clean
 clean:

@@ -85,20 +85,22 @@ static fb_status wrong_type(reader *r, const char *what) {
     return fb_fail(r->error, FB_INVALID, "wrong-type", here(r), "%s", what);
 }
 
-/* Version 0 is the newest. */
-static const fb_pass *find_pass(reader *r, const char *name, int version) {
+static const fb_pass *find_pass(reader *r, const char *name) {
     const fb_pass *newest = fb_pass_find(name);
     if (!newest) {
         fb_fail(r->error, FB_INVALID, "unknown-pass", here(r), "there is no pass named \"%s\"; GET /v1/passes lists them",
                 brief(name).text);
-        return NULL;
     }
-    if (version == 0 || version == newest->version) return newest;
+    return newest;
+}
+
+static const fb_pass *find_version(reader *r, const fb_pass *newest, int version) {
+    if (version == newest->version) return newest;
     for (size_t i = 0; fb_pass_at(i); i++) {
         const fb_pass *pass = fb_pass_at(i);
-        if (strcmp(pass->name, name) == 0 && pass->version == version) return pass;
+        if (strcmp(pass->name, newest->name) == 0 && pass->version == version) return pass;
     }
-    fb_fail(r->error, FB_INVALID, "unknown-version", here(r), "%s has no version %d; the newest is %d", name, version,
+    fb_fail(r->error, FB_INVALID, "unknown-version", here(r), "%s has no version %d; the newest is %d", newest->name, version,
             newest->version);
     return NULL;
 }
@@ -161,8 +163,13 @@ static fb_status read_object(reader *r, const json_t *entry) {
     }
     if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
     size_t mark = enter(r, "name");
-    const fb_pass *pass = find_pass(r, name, version);
+    const fb_pass *pass = find_pass(r, name);
     r->pointer.size = mark;
+    if (pass && version) {
+        mark = enter(r, "version");
+        pass = find_version(r, pass, version);
+        r->pointer.size = mark;
+    }
     return pass ? read_params(r, pass, params) : FB_INVALID;
 }
 
@@ -176,7 +183,7 @@ static fb_status read_list(reader *r, const json_t *list, int depth) {
         fb_buffer_printf(&r->pointer, "/%zu", index);
         fb_status status;
         if (json_is_string(entry)) {
-            const fb_pass *pass = find_pass(r, json_string_value(entry), 0);
+            const fb_pass *pass = find_pass(r, json_string_value(entry));
             status = pass ? add_call(r->out, pass, strdup("{}"), here(r), r->error) : FB_INVALID;
         } else if (json_is_object(entry)) {
             status = read_object(r, entry);

@@ -11,10 +11,12 @@
 
 #define FB_DOCUMENT_FORMAT "foldback.graph/1"
 
+#define FB_MAX_NODES_DEFAULT 2000000
+
 /* What a reader accepts; a member that is 0 has its default. */
 typedef struct fb_document_limits {
     size_t max_bytes;   /* of the document; default 1 GiB, never more than 4 GiB */
-    size_t max_nodes;   /* those of nested programs included; default 2,000,000 */
+    size_t max_nodes;   /* those of nested programs included; default FB_MAX_NODES_DEFAULT */
     size_t max_nesting; /* arrays and objects open at once; default 64, never more than 1,000 */
 } fb_document_limits;
 

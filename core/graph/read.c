@@ -10,7 +10,6 @@
 #include "core/graph/verify.h"
 
 #define DEFAULT_MAX_BYTES ((size_t)1 << 30)
-#define DEFAULT_MAX_NODES 2000000
 #define DEFAULT_MAX_NESTING 64
 #define HIGHEST_MAX_NESTING 1000
 
@@ -380,7 +379,7 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
     size_t nesting = given.max_nesting ? given.max_nesting : DEFAULT_MAX_NESTING;
     fb_reader reader = {.graph = fb_graph_new(),
                         .errors = errors,
-                        .max_nodes = given.max_nodes ? given.max_nodes : DEFAULT_MAX_NODES,
+                        .max_nodes = given.max_nodes ? given.max_nodes : FB_MAX_NODES_DEFAULT,
                         .section = "",
                         .index = SIZE_MAX};
     if (!reader.graph) return report_no_memory(errors);

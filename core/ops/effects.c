@@ -102,15 +102,16 @@ static bool may_join_containers(const fb_graph *graph, fb_node node, fb_op op) {
 static const fb_effects everything = {true, true, true, true, true, true, true};
 
 /* A subclass of Linear may do anything with what it owns; that it writes into its input is not assumed. */
-static const fb_effects linear_like = {.is_random = true, .may_alias_input = true, .mutates_module = true, .has_effect = true};
+static const fb_effects linear_subclass = {
+    .is_random = true, .may_alias_input = true, .mutates_module = true, .has_effect = true};
 
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_effects effects = {0};
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return effects;
     fb_op op = fb_node_op(graph, node);
-    if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_like(graph, row->module))
-        return linear_like;
+    if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
+        return linear_subclass;
     if (op == FB_OP_UNKNOWN || is_given(graph, fb_node_kwarg(graph, node, "out"))) return everything;
 
     bool is_module = row->opcode == FB_CALL_MODULE;

@@ -31,9 +31,10 @@ static void report(const checker *c, const char *member, const char *name, const
     fb_buffer pointer = {0};
     fb_buffer_string(&pointer, c->pointer);
     fb_buffer_printf(&pointer, "/%s", member);
-    fb_buffer_pointer_token(&pointer, name, strlen(name));
-    const char *text = fb_buffer_text(&pointer);
     const fb_module_row *row = fb_module_at(c->graph, c->module);
+    fb_value map = member[0] == 'c' ? row->config : member[0] == 'p' ? row->parameters : row->buffers;
+    if (fb_map_value(c->graph, map, name).id) fb_buffer_pointer_token(&pointer, name, strlen(name)); /* or it is missing */
+    const char *text = fb_buffer_text(&pointer);
     if (text) {
         fb_errors_add(c->errors, "config-contradicts-tensor", text, "Module \"%s\" (%s): %s.", fb_text(c->graph, row->path),
                       fb_text(c->graph, row->type), what);

@@ -55,6 +55,15 @@ static int rank_of(const fb_graph *graph, fb_tensor tensor) {
     return fb_shape_rank(graph, fb_tensor_at(graph, tensor)->shape);
 }
 
+bool fb_module_is_linear_subclass(const fb_graph *graph, fb_module module) {
+    fb_tensor weight = fb_module_tensor(graph, module, "weight");
+    int64_t in_features, out_features;
+    return weight.id && rank_of(graph, weight) == 2 && fb_module_is_linear_like(graph, module) &&
+           fb_config_int(graph, module, "in_features", -1, &in_features) &&
+           fb_config_int(graph, module, "out_features", -1, &out_features) && size_of(graph, weight, 0) == out_features &&
+           size_of(graph, weight, 1) == in_features;
+}
+
 /* None, or a vector of that many elements. */
 static bool is_vector_or_none(const fb_graph *graph, fb_tensor tensor, int64_t size) {
     return !tensor.id || (rank_of(graph, tensor) == 1 && size_of(graph, tensor, 0) == size);

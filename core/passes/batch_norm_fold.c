@@ -135,7 +135,7 @@ void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(f
         fb_refuse(m, "input-mutated", nodes, count,
                   "the BatchNorm's input is written in place before the next module would read it");
     else if (is_mode_switched(m, pair))
-        fb_refuse(m, "mode-switched", nodes, count, "autocast or autograd is switched between them");
+        fb_refuse(m, "mode-switched", nodes, count, "autocast, autograd or another mode is switched between them");
     else if (is_refused && is_refused(m, nodes[host_count])) (void)0;
     else fb_match_found(m, nodes, count);
     fb_buffer_free(&list);

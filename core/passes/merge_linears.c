@@ -25,7 +25,7 @@ static const fb_group_key meanings[FB_GROUP_KEYS] = {
     [TRAINING] = {"training-mode", "it is in training mode and they are not, or the other way round"},
     [IN_FEATURES] = {"shape-mismatch", "its in_features are not those of the Linears that are merged"},
     [EPOCH] = {"input-mutated", "what they all read is written in place between them"},
-    [MODE] = {"mode-switched", "autocast or autograd is switched between them"},
+    [MODE] = {"mode-switched", "autocast, autograd or another mode is switched between them"},
 };
 
 /* A call of a Linear, or of what looks like one, on the shared value. */

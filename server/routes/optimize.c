@@ -42,6 +42,10 @@ static fb_status run_passes(fb_app *app, optimization *work, fb_error *error) {
     if (status) return status;
     fb_pass_counts_add(app->counts, &work->run);
     fb_graph *result = work->run.result;
+    size_t most = app->limits.max_nodes ? app->limits.max_nodes : FB_MAX_NODES_DEFAULT;
+    if (fb_node_count(result) > most)
+        return fb_fail(error, FB_TOO_LARGE, "too-many-nodes", "", "the result would have %zu nodes; at most %zu are taken",
+                       fb_node_count(result), most);
     work->run.result = NULL;
     status = fb_graph_input_take(result, &work->result, error);
     if (!status) status = list_passes(work, error);

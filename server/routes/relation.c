@@ -39,7 +39,7 @@ fb_status fb_graph_carries_marks(const fb_graph *graph, const fb_store_run *run,
 
 /* ---- by result ---------------------------------------------------------------------------------------------------------- */
 
-fb_status fb_find_runs_by_result(fb_store *store, const char *id, fb_related_runs *out, fb_error *error) {
+fb_status fb_find_runs_by_result(fb_store *store, const char *id, bool is_whole, fb_related_runs *out, fb_error *error) {
     fb_store_runs runs;
     fb_store_run_filter filter = {.result = id, .kind = "optimize"};
     fb_status status = fb_store_list_runs(store, &filter, &(fb_store_page){.limit = FB_PAGE_MAX}, false, &runs, error);
@@ -49,8 +49,9 @@ fb_status fb_find_runs_by_result(fb_store *store, const char *id, fb_related_run
     for (size_t i = 0; i < runs.count && out->count < FB_RELATED_MAX; i++) {
         const fb_store_run *run = &runs.items[i];
         bool is_repetition = false;
+        if (!strcmp(run->source, run->result)) continue;
         for (size_t j = 0; j < out->count; j++)
-            is_repetition |= !strcmp(kept[j]->source, run->source) && !strcmp(kept[j]->signature, run->signature);
+            is_repetition |= !strcmp(kept[j]->source, run->source) && (is_whole || !strcmp(kept[j]->signature, run->signature));
         if (is_repetition) continue;
         kept[out->count] = run;
         memcpy(out->ids[out->count++], run->id, sizeof run->id);

@@ -15,8 +15,9 @@ typedef struct fb_related_runs {
     size_t count;
 } fb_related_runs;
 
-/* The optimize runs whose result the graph is, newest first, one for each pair of source and composition. */
-fb_status fb_find_runs_by_result(fb_store *store, const char *id, fb_related_runs *out, fb_error *error);
+/* The optimize runs that made the graph, newest first, one for each pair of source and composition; when `is_whole` (all of the
+ * run is to be undone) one for each source. A run that changed nothing has made nothing. */
+fb_status fb_find_runs_by_result(fb_store *store, const char *id, bool is_whole, fb_related_runs *out, fb_error *error);
 /* The optimize runs whose marks the graph carries, newest first. */
 fb_status fb_find_runs_by_marks(fb_store *store, const fb_graph *graph, fb_related_runs *out, fb_error *error);
 

@@ -13,9 +13,10 @@ static json_t *list_ids(const fb_related_runs *runs) {
 }
 
 static void respond_changed(fb_response *response, const fb_related_runs *runs) {
-    fb_respond_problem(response, 409, "changed-graph",
-                       "the graph comes from a run, but was changed since; undoing passes of a changed graph is not available "
-                       "yet. A rollback of the run returns its source");
+    fb_respond_problem(
+        response, 409, "changed-graph",
+        "the graph carries marks that these runs made, but is not their result: undoing passes of a graph that was "
+        "changed since is not available yet. A rollback of the run returns its source");
     fb_problem_member_take(response, "runs", list_ids(runs));
 }
 
@@ -83,9 +84,10 @@ void fb_post_rollback_run(const fb_request *request, fb_response *response) {
 /* ---- of a graph --------------------------------------------------------------------------------------------------------- */
 
 /* The one run whose result the graph is; otherwise this responds. */
-static bool find_run(fb_response *response, fb_store *store, const fb_shared_graph *shared, fb_related_runs *runs) {
+static bool find_run(fb_response *response, fb_store *store, const fb_shared_graph *shared, bool is_whole,
+                     fb_related_runs *runs) {
     fb_error error = {0};
-    fb_status status = fb_find_runs_by_result(store, shared->id, runs, &error);
+    fb_status status = fb_find_runs_by_result(store, shared->id, is_whole, runs, &error);
     if (!status && runs->count == 1) return true;
     if (!status && runs->count > 1) {
         fb_respond_problem(response, 409, "ambiguous-run",
@@ -107,7 +109,7 @@ static void reverse_graph(const fb_request *request, fb_response *response, cons
     fb_store_run run;
     fb_error error = {0};
     if (!fb_graph_input_find(request, response, asked, &given)) return;
-    if (find_run(response, store, given.shared, &runs)) {
+    if (find_run(response, store, given.shared, !asked->passes, &runs)) {
         if (fb_store_get_run(store, runs.ids[0], &run, &error)) {
             fb_respond_error(response, &error);
         } else {

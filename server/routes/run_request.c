@@ -11,6 +11,7 @@
 void fb_respond_request_error(fb_response *response, const fb_error *error) {
     if (error->pointer[0] != '?') {
         fb_respond_error(response, error);
+        if (error->status == FB_INVALID) fb_problem_pointer(response, error->pointer); /* "" is the body's root */
         return;
     }
     fb_error without = *error;
@@ -65,8 +66,19 @@ static fb_status read_flag(json_t *options, const char *text, fb_error *error) {
     return json_object_set_new(options, "dry_run", json_boolean(is_true)) ? fb_fail_memory(error) : FB_OK;
 }
 
+/* Whether the query has said this before; note and the options are said once. */
+static bool is_repeated(const json_t *query, const char *name) {
+    return json_object_get(query, name) ||
+           (strcmp(name, "include") && json_object_get(json_object_get(query, "options"), name));
+}
+
 static fb_status read_parameter(json_t *query, const char *name, const char *value, fb_error *error) {
     bool ok = true;
+    if (is_repeated(query, name)) {
+        char pointer[96];
+        snprintf(pointer, sizeof pointer, "?%.64s=", name);
+        return fb_fail(error, FB_INVALID, "given-twice", pointer, "this is in the query twice");
+    }
     if (!strcmp(name, "pass"))
         ok = append_text(query, "passes", is_position(value) ? json_integer(atoll(value)) : json_string(value));
     else if (!strcmp(name, "label")) return read_label(query, value, error);

@@ -110,12 +110,22 @@ void fb_get_runs(const fb_request *request, fb_response *response) {
 
 /* ---- GET /v1/graphs/{id}/lineage ---------------------------------------------------------------------------------------- */
 
+/* A run that changed nothing has not made its result. */
+static void drop_runs_without_change(fb_store_runs *runs) {
+    size_t kept = 0;
+    for (size_t i = 0; i < runs->count; i++) {
+        if (strcmp(runs->items[i].source, runs->items[i].result)) runs->items[kept++] = runs->items[i];
+    }
+    runs->count = kept;
+}
+
 /* The runs, and where the list goes on when it is longer. */
 static fb_status write_list(fb_store *store, const char *name, const char *parameter, const fb_store_run_filter *filter,
                             const fb_store_page *page, fb_buffer *out, fb_error *error) {
     fb_store_runs runs;
     fb_status status = fb_store_list_runs(store, filter, page, false, &runs, error);
     if (status) return status;
+    if (filter->result) drop_runs_without_change(&runs);
     fb_put_name(out, name);
     fb_buffer_char(out, '{');
     fb_put_name(out, "items");

@@ -145,7 +145,7 @@ def test_numbers_with_a_point_are_integers_where_an_integer_is_meant(shared):
         ({"passes": "MergeLinears"}, "wrong-type", "/passes"),
         ({"passes": []}, "no-passes", "/passes"),
         ({"passes": [[], [[]]]}, "no-passes", "/passes"),
-        ({"passes": ["DeepCopy"] * 1001}, "too-many-passes", "/passes/1000"),
+        ({"passes": ["DeepCopy"] * 101}, "too-many-passes", "/passes/100"),
         ({"passes": None}, "wrong-type", "/passes"),
         ({"graph": 7}, "wrong-type", "/graph"),
         ({"graph": []}, "wrong-type", "/graph"),
@@ -198,7 +198,9 @@ def test_missing_members(shared):
         ("pass=MergeLinears&label=x=1&label=x=2", "bad-label", "label"),
         ("pass=MergeLinears&colour=red", "unknown-parameter", "colour"),
         ("passes=MergeLinears", "unknown-parameter", "passes"),
-        ("pass=MergeLinears&note=" + "x" * 7000 + "&note=" + "y", None, None),
+        ("pass=MergeLinears&note=" + "x" * 7000, None, None),
+        ("pass=MergeLinears&note=x&note=y", "given-twice", "note"),
+        ("pass=MergeLinears&lint=each&lint=none", "given-twice", "lint"),
     ],
 )
 def test_bad_query(shared, query, code, parameter):

@@ -227,8 +227,10 @@ def test_reverse_finds_the_run(service):
     assert service.post("/v1/reverse", {"graph": other["result"]}).json()["of_run"] == other["id"]
     same = optimize(service, branches(2), ["MergeLinears", "DeepCopy"])  # the same result by another way
     assert same["result"] == one["result"]
-    problem = is_problem(service.post("/v1/reverse", {"graph": one["result"]}), 409, "ambiguous-run")
+    asked = {"graph": one["result"], "passes": ["MergeLinears"]}
+    problem = is_problem(service.post("/v1/reverse", asked), 409, "ambiguous-run")
     assert problem["runs"] == [same["id"], newest["id"]]
+    assert service.post("/v1/reverse", {"graph": one["result"]}).json()["result"] == one["source"]  # as a whole it is one answer
 
 
 def test_two_runs_in_a_row(service):
@@ -239,3 +241,21 @@ def test_two_runs_in_a_row(service):
     assert service.post("/v1/reverse", {"graph": back["result"]}).json()["result"] == first["source"]
     problem = is_problem(service.post(f"/v1/runs/{first['id']}/reverse", {"graph": second["result"]}), 409, "changed-graph")
     assert problem["runs"] == [first["id"]]
+
+
+# ---- a run that changed nothing -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_changed_nothing_made_nothing(service):
+    """A CI job that optimises again what is optimised already must not make it ambiguous where the graph came from."""
+    source = service.post("/v1/graphs", branches()).json()["id"]
+    run = service.post("/v1/optimize", {"graph": source, "passes": ["MergeLinears"]}).json()
+    again = service.post("/v1/optimize", {"graph": run["result"], "passes": ["MergeLinears"]}).json()
+    assert again["result"] == run["result"] != source
+    assert service.post("/v1/reverse", {"graph": run["result"]}).json()["result"] == source
+    made_by = service.get(f"/v1/graphs/{run['result']}/lineage").json()["made_by"]["items"]
+    assert [item["id"] for item in made_by] == [run["id"]]
+
+    service.post("/v1/optimize", {"graph": source, "passes": ["DeepCopy"]})
+    answer = service.post("/v1/reverse", {"graph": source})
+    assert (answer.status, answer.json()["code"]) == (409, "unrelated-graph")

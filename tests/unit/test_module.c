@@ -32,7 +32,7 @@ static const struct {
     {LINEAR("", "'w34'"), BAD("parameters/bias")},
     {LINEAR("'in_features':4,'unknown':-1", "'b3'"), ""},
     {"torch.nn.Linear", "'bias':false", "'weight_g':'b3','weight_v':'w34'", "", ""},
-    {"torch.nn.Linear", "'bias':false", "'other':'w34'", "", BAD("parameters/weight")},
+    {"torch.nn.Linear", "'bias':false", "'other':'w34'", "", BAD("parameters")},
     {"my.Linear", "'in_features':99", "'weight':'w34'", "", ""},
     {CONV("'in_channels':6,'out_channels':6,'groups':2,'kernel_size':5"), ""},
     {CONV("'in_channels':6,'out_channels':6,'groups':2,'kernel_size':{'$tuple':[5,5]}"), ""},

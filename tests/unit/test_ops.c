@@ -155,7 +155,7 @@ static const struct {
     {FUNCTION("torch.nn.functional.relu", X "," KWARGS("'inplace':false")), "", ""},
     {MODULE(X), TYPE("torch.nn.ReLU", "'inplace':true", "false"), "ia"},
     {MODULE(X), TYPE("torch.nn.ReLU", "", "false"), ""},
-    {MODULE(X), TYPE("torch.nn.Linear2", "", "false"), "rame"},
+    {MODULE(X), TYPE("torch.nn.Linear2", "", "false"), "uiraAme"}, /* by its name alone it may be anything */
     {MODULE(X), TYPE("torch.nn.Odd", "", "false"), "uiraAme"},
     {FUNCTION("mymodule.f", X), "", "uiraAme"},
     {METHOD("frobnicate", X), "", "uiraAme"},
