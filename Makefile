@@ -101,6 +101,20 @@ soak: deps
 	@$(MAKE) --no-print-directory $(BUILD)/tests/unit/test_random
 	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_random
 
+## make fuzz         libFuzzer on the document reader, FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
+FUZZ_SECONDS ?= 60
+FUZZ_BUILD := build-fuzz
+fuzz:
+	@deploy/install-deps.sh build lint
+	@$(MAKE) --no-print-directory CC=clang BUILD=$(FUZZ_BUILD) OPTIMISE='-O1 -g' \
+	    SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' $(FUZZ_BUILD)/fuzz_document
+	@mkdir -p $(FUZZ_BUILD)/corpus
+	$(FUZZ_BUILD)/fuzz_document -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 $(FUZZ_BUILD)/corpus \
+	    tests/fixtures/toy tests/fixtures/aten-toy
+
+$(BUILD)/fuzz_document: $(BUILD)/tests/fuzz/fuzz_document.o $(BUILD)/libfoldback.a
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(CORE_LIBS)
+
 ## make bench        speed, as ratios measured in one run
 bench: all $(BUILD)/tests/bench/bench
 	@$(BUILD)/tests/bench/bench $(BUILD)/foldback
@@ -127,8 +141,8 @@ install: all
 
 ## make clean
 clean:
-	rm -rf build build-asan build-clang
+	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-python asan soak bench format lint install clean
+.PHONY: all help deps demo test run-tests test-python asan soak fuzz bench format lint install clean
 .SECONDARY:

@@ -1,8 +1,5 @@
-/* libFuzzer: whatever bytes come, the reader answers; and what it takes is written in one form that it takes again.
- *
- * clang -g -O1 -fsanitize=fuzzer,address,undefined -I. -D_GNU_SOURCE tests/fuzz/fuzz_document.c $(find core -name '*.c') \
- *     -ljansson -lcrypto -lm -o fuzz_document && ./fuzz_document -max_len=20000 corpus tests/fixtures/toy
- */
+/* libFuzzer: whatever bytes come, the reader answers; and what it takes is written in one form that it takes again. `make fuzz`
+ * builds and runs it. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
