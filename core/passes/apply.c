@@ -1,0 +1,109 @@
+/* Applying a pass: match everything, then edit everything, then list what was marked. */
+#include <string.h>
+
+#include "core/base/map.h"
+#include "core/passes/pass.h"
+
+/* Candidates that an earlier run of this pass made are not looked at again. */
+static void refuse_marked(fb_matcher *matcher, fb_node node) {
+    fb_refuse_node(matcher, "already-transformed", node, "%s was transformed by this pass before",
+                   fb_node_name(matcher->graph, node));
+}
+
+static void match_all(fb_matcher *matcher, const fb_pass *pass) {
+    const fb_graph *graph = matcher->graph;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !matcher->failed && !matcher->is_too_much;
+         n = fb_node_at(graph, n)->next) {
+        if (fb_is_marked(matcher, n)) refuse_marked(matcher, n);
+        pass->match(matcher, n);
+    }
+}
+
+static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_buffer *found, size_t *applied) {
+    const fb_node *at = (const fb_node *)(const void *)found->data, *end = at + found->size / sizeof *at;
+    while (at < end) {
+        fb_match match = {.nodes = at + 1, .count = at->id};
+        pass->edit(rewrite, &match);
+        (*applied)++;
+        at += 1 + match.count;
+    }
+}
+
+/* The nodes that carry the signature now and did not before: a pass marks no node twice, so these are all that it marked,
+ * less those which carried it from an earlier run. */
+static bool list_marked(const fb_graph *graph, fb_pass_report *report, const fb_map *marked_before, fb_arena *arena) {
+    fb_buffer names = {0};
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        if (!fb_node_is_marked(graph, n, report->signature) || fb_map_get(marked_before, n.id)) continue;
+        const char *name = fb_arena_text(arena, fb_node_name(graph, n), strlen(fb_node_name(graph, n)));
+        if (!name) names.failed = true;
+        fb_buffer_append(&names, &name, sizeof name);
+    }
+    const char **list = fb_arena_alloc(arena, names.size + 1);
+    bool ok = list && !names.failed;
+    if (ok && names.size) memcpy(list, names.data, names.size);
+    if (ok) {
+        report->nodes = list;
+        report->node_count = names.size / sizeof *list;
+    }
+    fb_buffer_free(&names);
+    return ok;
+}
+
+static bool collect_marked(const fb_graph *graph, const char *signature, fb_map *marked) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        if (fb_node_is_marked(graph, n, signature) && !fb_map_put(marked, n.id, 1)) return false;
+    }
+    return true;
+}
+
+static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_report *report, const fb_buffer *found,
+                             fb_arena *arena, fb_error *error) {
+    fb_map marked_before = {0};
+    fb_rewrite *rewrite = NULL;
+    fb_status status = FB_OK;
+    if (!collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
+    if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
+    if (!status) {
+        edit_all(rewrite, report->pass, found, &report->applied);
+        if (list_marked(graph, report, &marked_before, arena)) {
+            status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
+        } else {
+            fb_rewrite_abort(rewrite);
+            status = fb_fail_memory(error);
+        }
+    }
+    fb_map_free(&marked_before);
+    return status;
+}
+
+static fb_status inspect(const fb_graph *graph, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+    fb_buffer detail = {0};
+    fb_status status = report->pass->inspect(graph, &detail, error);
+    if (!status) {
+        report->detail = fb_arena_text(arena, detail.data ? detail.data : "", detail.size);
+        if (!report->detail || detail.failed) status = fb_fail_memory(error);
+    }
+    fb_buffer_free(&detail);
+    return status;
+}
+
+fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+    if (report->pass->inspect) return inspect(graph, report, arena, error);
+    fb_usage *usage = fb_usage_new(graph);
+    if (!usage) return fb_fail_memory(error);
+    fb_buffer found = {0};
+    fb_matcher matcher = {
+        .graph = graph, .usage = usage, .signature = report->signature, .report = report, .arena = arena, .found = &found};
+    match_all(&matcher, report->pass);
+    fb_alias_free(matcher.alias);
+    fb_usage_free(usage);
+    fb_status status = FB_OK;
+    if (matcher.failed) status = fb_fail_memory(error);
+    else if (matcher.is_too_much)
+        status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
+                         "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);
+    else if (found.size) status = apply_found(graph, names, report, &found, arena, error);
+    fb_buffer_free(&found);
+    return status;
+}
