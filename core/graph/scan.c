@@ -146,6 +146,10 @@ static bool scan_word(fb_scan *scan, fb_json *out, const char *word, fb_json_kin
     return true;
 }
 
+static bool fail_not_finite(fb_scan *scan) {
+    return fail(scan, "invalid-json", "JSON has no NaN and no Infinity; in arguments they are written as $float");
+}
+
 static bool scan_item(fb_scan *scan, size_t depth) {
     skip_space(scan);
     if (scan->at >= scan->end) return fail_expected(scan, "");
@@ -161,11 +165,10 @@ static bool scan_item(fb_scan *scan, size_t depth) {
     case 'f': ok = scan_word(scan, item, "false", FB_JSON_FALSE); break;
     case 'n': ok = scan_word(scan, item, "null", FB_JSON_NULL); break;
     case 'N':
-    case 'I':
-        ok = fail(scan, "invalid-json", "JSON has no NaN and no Infinity; in arguments they are written as $float");
-        break;
+    case 'I': ok = fail_not_finite(scan); break;
     default:
-        if (*scan->at == '-' || (*scan->at >= '0' && *scan->at <= '9')) ok = fb_scan_number(scan, item);
+        if (*scan->at == '-' && scan->end - scan->at > 1 && scan->at[1] == 'I') ok = fail_not_finite(scan);
+        else if (*scan->at == '-' || (*scan->at >= '0' && *scan->at <= '9')) ok = fb_scan_number(scan, item);
         else ok = fail(scan, "invalid-json", "a value is missing here");
     }
     item->span = ok;

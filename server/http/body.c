@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #define STEP ((size_t)256 << 10) /* decoded bytes at a time */
 
@@ -84,6 +85,9 @@ static fb_status feed_zstd(fb_body_reader *reader, const char *bytes, size_t siz
         if (!out) return fb_fail_memory(error);
         ZSTD_outBuffer output = {.dst = out, .size = space};
         size_t result = ZSTD_decompressStream(reader->stream, &output, &in);
+        if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge)
+            return fb_fail(error, FB_TOO_LARGE, "window-too-large", NULL,
+                           "the zstd frame needs a window of more than 128 MiB; compress with --long=27 or less");
         if (ZSTD_isError(result)) return corrupt(error, "zstd");
         reader->bytes.size += output.pos;
         if (reader->bytes.size > reader->limit) return too_large(reader, error);

@@ -431,3 +431,10 @@ def test_upload_under_way_is_finished_before_stopping(service):
     raw = receive_all(connection)
     assert responses(raw)[0] in (200, 201) and b"connection: close" in raw.lower()
     assert service._ended() == 0
+
+
+def test_zstd_window_too_large(shared):
+    """A frame of zstd --long=28, which says so in its header: valid, but its window would take 256 MiB."""
+    frame = b"\x28\xb5\x2f\xfd" + b"\x00" + bytes([(28 - 10) << 3]) + b"\x11\x00\x00" + b"{}"
+    answer = shared.request("POST", "/v1/graphs", frame, {"Content-Encoding": "zstd", "Content-Type": "application/json"})
+    assert "--long=27" in is_problem(answer, 413, "window-too-large")["detail"]
