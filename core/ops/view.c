@@ -181,7 +181,7 @@ bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_n
         .eps = fb_module_config(graph, module, "eps"),
         .training = fb_module_at(graph, module)->training,
     };
-    if (!fb_config_number(graph, module, "eps", 1e-5, &found.eps_number)) return false;
+    if (!fb_config_number(graph, module, "eps", 1e-5, &found.eps_number)) found.eps_number = NAN;
     if (!batch_norm_features(graph, module, &found)) return false;
     *norm = found;
     return true;

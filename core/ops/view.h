@@ -110,7 +110,7 @@ typedef struct fb_batch_norm {
     int spatial;                         /* 1, 2 or 3; BatchNorm1d takes (N, C) as well as (N, C, L) */
     int64_t num_features;
     fb_value eps;      /* as the config spells it; none = PyTorch's default */
-    double eps_number; /* 1e-5 when absent */
+    double eps_number; /* 1e-5 when absent, nan when it is no number */
     bool training;
 } fb_batch_norm;
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);

@@ -1,5 +1,7 @@
 #include "core/passes/batch_norm_fold.h"
 
+#include <math.h>
+
 #include "core/weights/recipe.h"
 
 /* Of a pair whose modules are called together there are as many calls of one as of the other. Otherwise it is refused, and
@@ -130,6 +132,8 @@ void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(f
     else if ((dtype = uncomputed_dtype(m, pair)))
         fb_refuse(m, "unsupported-dtype", nodes, count, "one of their tensors is %s, with which nothing is computed",
                   fb_dtype_name(dtype));
+    else if (!isfinite(pair->norm.eps_number))
+        fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is no finite number");
     else if ((reason = obstacle_of(m, pair))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
     else if (is_input_mutated(m, pair))
         fb_refuse(m, "input-mutated", nodes, count,

@@ -28,6 +28,7 @@ def batch_norm_2d():
     fold("stride-padding-dilation", strided(), 1)
     fold("eps-missing", pair(norm={"eps": None}), 1)
     fold("eps-is-an-int", pair(norm={"eps": 1}), 1)
+    fold("eps-is-no-number", pair(norm={"eps": True}), 0, both("unsupported-constant"))
     fold("trap-15-keyword-calls", pair({"keyword": "input"}, {"keyword": "input"}), 1)
     fold("norm-is-an-output", pair(), 1)
 
