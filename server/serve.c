@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "core/base/sha256.h"
 #include "server/app.h"
 #include "server/options.h"
 #include "server/routes/routes.h"
@@ -68,6 +69,8 @@ static int serve(const fb_serve_options *options, const sigset_t *stop) {
     fb_error error = {0};
     fb_http_server *server = NULL;
     fb_status status = open_app(options, &app, &error);
+    char unused[FB_ID_LENGTH + 1]; /* libcrypto 3.0 crashes when memory runs out while it sets itself up: so now, not later */
+    if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(&error);
     if (!status) status = fb_http_start(&options->http, fb_routes, fb_route_count, &app, &server, &error);
     if (!status) {
         printf("listening on %s\n", fb_http_url(server));

@@ -217,11 +217,9 @@ static void add_nested_programs(builder *b) {
     }
 }
 
-static bool add_tensors(builder *b) {
+static void add_tensors(builder *b, const fb_usage *usage) {
     fb_alias *alias = b->alias;
     const fb_graph *graph = alias->graph;
-    fb_usage *usage = fb_usage_new(graph);
-    if (!usage) return false;
     for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
         const fb_tensor_row *row = fb_tensor_at(graph, t);
         b->node = element_of_tensor(alias, t);
@@ -233,8 +231,6 @@ static bool add_tensors(builder *b) {
             if (fb_module_is_read(usage, owner.module)) unite_attribute(b, owner.module, owner.attribute, b->node);
         }
     }
-    fb_usage_free(usage);
-    return true;
 }
 
 /* ---- all together ---------------------------------------------------------------------------------------------------- */
@@ -256,15 +252,15 @@ static bool sort_writes(builder *b) {
     return true;
 }
 
-static bool build(builder *b) {
+static bool build(builder *b, const fb_usage *usage) {
     const fb_graph *graph = b->alias->graph;
     add_nested_programs(b);
-    if (!add_tensors(b)) return false;
+    add_tensors(b, usage);
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) add_node(b, n);
     return !b->out_of_memory && sort_writes(b);
 }
 
-fb_alias *fb_alias_new(const fb_graph *graph) {
+fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage) {
     fb_alias *alias = calloc(1, sizeof *alias);
     if (!alias) return NULL;
     alias->graph = graph;
@@ -279,7 +275,7 @@ fb_alias *fb_alias_new(const fb_graph *graph) {
     };
     bool ok = alias->parent && b.is_number && b.is_nested;
     for (uint32_t e = 0; ok && e < elements; e++) alias->parent[e] = e;
-    ok = ok && build(&b);
+    ok = ok && build(&b, usage);
     fb_map_free(&b.attributes);
     free(b.events);
     free(b.is_number);

@@ -7,10 +7,12 @@
 #define FB_OPS_ALIAS_H
 
 #include "core/graph/graph.h"
+#include "core/ops/usage.h"
 
 typedef struct fb_alias fb_alias;
 
-fb_alias *fb_alias_new(const fb_graph *graph); /* NULL when memory is out */
+/* `usage` is of the same graph and only read now. NULL when memory is out. */
+fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage);
 void fb_alias_free(fb_alias *analysis);
 
 /* Is the memory of `value` written by a node whose ordinal is > after and < before? O(log). Ordinals as of fb_alias_new. */

@@ -16,9 +16,8 @@ struct fb_usage {
     bool *is_inside_call;
     uint32_t *owner_start; /* by tensor: its owners are owners[owner_start[t] .. owner_start[t + 1]] */
     fb_owner *owners;
-    uint32_t *recipe_readers; /* by tensor */
-    uint64_t seed;            /* of the hashes of paths */
-    bool calls_containers;    /* a module is called that may have modules inside */
+    uint64_t seed;         /* of the hashes of paths */
+    bool calls_containers; /* a module is called that may have modules inside */
 };
 
 void fb_usage_free(fb_usage *usage) {
@@ -31,7 +30,6 @@ void fb_usage_free(fb_usage *usage) {
     free(usage->is_inside_call);
     free(usage->owner_start);
     free(usage->owners);
-    free(usage->recipe_readers);
     free(usage);
 }
 
@@ -139,10 +137,6 @@ static bool find_owners(fb_usage *usage) {
     return true;
 }
 
-static void count_recipe_reader(void *context, fb_tensor tensor) {
-    ((fb_usage *)context)->recipe_readers[tensor.id]++;
-}
-
 fb_usage *fb_usage_new(const fb_graph *graph) {
     size_t modules = (size_t)fb_module_limit(graph) + 1, nodes = (size_t)fb_node_limit(graph) + 1;
     size_t tensors = (size_t)fb_tensor_limit(graph) + 2;
@@ -157,18 +151,13 @@ fb_usage *fb_usage_new(const fb_graph *graph) {
     usage->is_read = calloc(modules, sizeof *usage->is_read);
     usage->is_inside_call = calloc(modules, sizeof *usage->is_inside_call);
     usage->owner_start = calloc(tensors, sizeof *usage->owner_start);
-    usage->recipe_readers = calloc(tensors, sizeof *usage->recipe_readers);
     if (!usage->call_count || !usage->first_call || !usage->last_call || !usage->next_call || !usage->is_read ||
-        !usage->is_inside_call || !usage->owner_start || !usage->recipe_readers) {
+        !usage->is_inside_call || !usage->owner_start) {
         fb_usage_free(usage);
         return NULL;
     }
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(graph); p++) {
         for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_node_at(graph, n)->next) count_node(usage, n);
-    }
-    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
-        fb_value recipe = fb_tensor_at(graph, t)->recipe;
-        if (recipe.id) fb_value_visit_tensors(graph, recipe, count_recipe_reader, usage);
     }
     if (!find_insides(usage) || !find_owners(usage)) {
         fb_usage_free(usage);
@@ -203,8 +192,4 @@ uint32_t fb_owner_count(const fb_usage *usage, fb_tensor tensor) {
 
 fb_owner fb_owner_at(const fb_usage *usage, fb_tensor tensor, uint32_t index) {
     return usage->owners[usage->owner_start[tensor.id] + index];
-}
-
-uint32_t fb_recipe_reader_count(const fb_usage *usage, fb_tensor tensor) {
-    return usage->recipe_readers[tensor.id];
 }

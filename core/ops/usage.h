@@ -28,7 +28,5 @@ typedef struct fb_owner {
 } fb_owner;
 uint32_t fb_owner_count(const fb_usage *usage, fb_tensor tensor);
 fb_owner fb_owner_at(const fb_usage *usage, fb_tensor tensor, uint32_t index);
-/* Tensors whose recipe reads this one, each time it does. */
-uint32_t fb_recipe_reader_count(const fb_usage *usage, fb_tensor tensor);
 
 #endif
