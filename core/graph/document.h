@@ -47,6 +47,12 @@ bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
 /* Appends one value in canonical form, as it stands in a document. */
 void fb_value_write(const fb_graph *graph, fb_value value, fb_buffer *out);
 
+/* One row alone, as it stands in a document. A tensor's requires_grad is always written: what its default is depends on its
+ * owners. */
+void fb_node_write(const fb_graph *graph, fb_node node, fb_buffer *out);
+void fb_module_write(const fb_graph *graph, fb_module module, fb_buffer *out);
+void fb_tensor_write(const fb_graph *graph, fb_tensor tensor, fb_buffer *out);
+
 /* Appends free JSON in canonical form: members sorted by their bytes, floats as Python's repr, ints bare. FB_NO_MEMORY, or
  * FB_SYNTAX for what a document could not hold (\u0000). */
 fb_status fb_free_json_canonical(const json_t *value, fb_buffer *out);

@@ -10,7 +10,7 @@
 typedef struct writer {
     const fb_graph *graph;
     fb_buffer *out;
-    const bool *is_parameter; /* by tensor: some module owns it as a parameter */
+    const bool *is_parameter; /* by tensor: some module owns it as a parameter; NULL: requires_grad is always written */
     bool is_structure;        /* leave out what `structure` leaves out */
 } writer;
 
@@ -352,7 +352,8 @@ static void write_tensor(const writer *w, fb_tensor tensor) {
     put(w, dtype, strlen(dtype));
     PUT(w, "\",\"shape\":");
     write_shape(w, row->shape);
-    bool is_default = row->requires_grad == (w->is_parameter[tensor.id] && fb_dtype_is_floating((fb_dtype)row->dtype));
+    bool is_default =
+        w->is_parameter && row->requires_grad == (w->is_parameter[tensor.id] && fb_dtype_is_floating((fb_dtype)row->dtype));
     if (!is_default && row->requires_grad) PUT(w, ",\"requires_grad\":true");
     if (!is_default && !row->requires_grad) PUT(w, ",\"requires_grad\":false");
     if (!w->is_structure) write_tensor_source(w, row);
@@ -362,6 +363,18 @@ static void write_tensor(const writer *w, fb_tensor tensor) {
     }
     write_rest(w, row->rest);
     PUT(w, "}");
+}
+
+void fb_node_write(const fb_graph *graph, fb_node node, fb_buffer *out) {
+    write_node(&(writer){.graph = graph, .out = out}, fb_node_at(graph, node));
+}
+
+void fb_module_write(const fb_graph *graph, fb_module module, fb_buffer *out) {
+    write_module(&(writer){.graph = graph, .out = out}, fb_module_at(graph, module));
+}
+
+void fb_tensor_write(const fb_graph *graph, fb_tensor tensor, fb_buffer *out) {
+    write_tensor(&(writer){.graph = graph, .out = out}, tensor);
 }
 
 /* ---- the document ------------------------------------------------------------------------------------------------------ */

@@ -1,0 +1,74 @@
+/* What differs between two graphs, as a list of edits that is data: it can be shown, applied, and turned round.
+ *
+ * A node is who its name says, a module who its path says, a tensor who its name says. Applying diff(a, b) to a gives b, byte
+ * for byte; so does the inverse applied to b give a. Edits are applied in their order; `before` and `was_before` are what
+ * stands behind the place at that moment. */
+#ifndef FB_DIFF_DIFF_H
+#define FB_DIFF_DIFF_H
+
+#include "core/base/arena.h"
+#include "core/diff/text.h"
+#include "core/graph/graph.h"
+
+typedef enum fb_table { FB_GRAPH_TABLE, FB_NODE_TABLE, FB_MODULE_TABLE, FB_TENSOR_TABLE } fb_table;
+
+typedef enum fb_edit_kind {
+    FB_EDIT_INSERT,
+    FB_EDIT_ERASE,
+    FB_EDIT_MOVE,
+    FB_EDIT_SET,
+} fb_edit_kind;
+
+/* A member that differs: absent `was` = it is added, absent `now` = it is taken away. Arguments are compared one by one where
+ * there are as many, keyword arguments and the other maps where the keys are the same in the same order (or the map is a sorted
+ * one); else the list or map is one member ("/args"). */
+typedef struct fb_member_edit {
+    const char *pointer; /* into the row: "/args/1" */
+    fb_span was, now;
+} fb_member_edit;
+
+typedef struct fb_edit {
+    fb_table table;
+    fb_edit_kind kind;
+    const char *name;              /* of the row: node's name, module's path, tensor's name; "" for the graph */
+    fb_span row;                   /* insert, erase: the row's canonical text */
+    const char *before;            /* insert, erase, move: the row behind it, NULL = the end */
+    const char *was_before;        /* move */
+    const fb_member_edit *members; /* set */
+    size_t member_count;
+} fb_edit;
+
+typedef struct fb_diff {
+    fb_edit *edits;
+    size_t count;
+    fb_arena arena; /* texts and members */
+} fb_diff;
+
+/* The edits that make `to` from `from`: per table erasures, then moves and insertions from the last to the first, then members.
+ * As few moves as can be. Time and memory linear in the graphs' size, but for moved rows (n log n). FB_NO_MEMORY. */
+fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_diff *out, fb_error *error);
+void fb_diff_free(fb_diff *diff);
+
+/* Turns the edits round in place. */
+void fb_diff_invert(fb_diff *diff);
+
+/* A new graph: `graph` with the edits. FB_CONFLICT "edit-does-not-fit" when a row that an edit needs is missing, is there
+ * already, or has another value than `was`; FB_INVALID when what comes out is not a valid graph. */
+fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **out, fb_error *error);
+
+/* Appends the edits as a JSON array:
+ *
+ *     {"edit": "insert_node", "node": {…}, "before": "name" or null}
+ *     {"edit": "erase_node", "node": {…}, "before": "name" or null}
+ *     {"edit": "move_node", "name": "x", "before": "name" or null, "was": "name" or null}
+ *     {"edit": "set_node", "name": "x", "was": {"/args/1": 8}, "now": {"/args/1": 0.125}}
+ *     {"edit": "set_module", "path": "q", "was": null, "now": {…}, "before": "path" or null}      put in; taken out: now null
+ *     {"edit": "set_module", "path": "q", "was": {"/config/bias": true}, "now": {"/config/bias": false}}
+ *     {"edit": "move_module", "path": "q", "before": …, "was": …}
+ *     set_tensor, move_tensor likewise, with "name"
+ *     {"edit": "set_graph", "was": {"/name": "a"}, "now": {"/name": "b"}}
+ *
+ * In `was` and `now` a pointer that is missing is a member that is absent there. */
+void fb_diff_write(const fb_diff *diff, fb_buffer *out);
+
+#endif

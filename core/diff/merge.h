@@ -1,0 +1,50 @@
+/* The three-way merge: what leads from `base` to `theirs`, done to `ours`. All that does not fit is reported; nothing is done
+ * in part. */
+#ifndef FB_DIFF_MERGE_H
+#define FB_DIFF_MERGE_H
+
+#include "core/base/arena.h"
+#include "core/graph/graph.h"
+
+typedef enum fb_conflict_kind { FB_CONFLICT_NODE, FB_CONFLICT_MODULE, FB_CONFLICT_TENSOR } fb_conflict_kind;
+const char *fb_conflict_kind_name(fb_conflict_kind kind); /* "node", "module", "tensor" */
+
+/* Codes of nodes and modules:
+ *   missing-node, missing-module     an edit needs it, and it is gone
+ *   renamed-node                     the same, and there is a node like it under another name
+ *   changed-node, changed-module     it was changed where an edit changes it, or an edit erases it
+ *   new-users                        an edit erases it, or makes it compute something else, and something new reads it
+ *   name-taken, path-taken           an edit adds it, and another one of that name is there
+ *   not-topological                  it would stand before something that it reads
+ *   invalid                          the merged graph would break a rule of the format
+ * Codes of tensors, whose bytes changed since and would have to be carried back:
+ *   computed          by a recipe that computes
+ *   constant-changed  the filler between the originals changed, or cannot be shown to be the same
+ *   copies-diverged   one source went to two places, which differ now or cannot be shown to be the same
+ *   partly-moved      only a part of the source is in what changed
+ *   tied              the source is still owned elsewhere, where it did not change with it */
+typedef struct fb_conflict {
+    fb_conflict_kind kind;
+    const char *code;
+    const char *name;   /* of the node or tensor; path of the module */
+    const char *detail; /* one sentence */
+} fb_conflict;
+
+typedef struct fb_conflicts {
+    fb_conflict *items;
+    size_t count, capacity;
+    fb_arena arena;
+    bool failed; /* memory is out */
+} fb_conflicts;
+
+/* Appends one; `name` and the detail are copied. */
+void fb_conflicts_add(fb_conflicts *conflicts, fb_conflict_kind kind, const char *code, const char *name, const char *format,
+                      ...) __attribute__((format(printf, 5, 6)));
+void fb_conflicts_free(fb_conflicts *conflicts);
+
+/* Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts` (empty before) has any;
+ * FB_NO_MEMORY. `out` is written on success only. */
+fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_graph **out, fb_conflicts *conflicts,
+                   fb_error *error);
+
+#endif
