@@ -5,7 +5,7 @@
 #include "core/passes/lint.h"
 
 /* The names that exist when a run starts; those that it makes are added as it goes. */
-static fb_namespace *names_of(const fb_graph *graph) {
+fb_namespace *fb_run_names(const fb_graph *graph) {
     fb_namespace *names = fb_namespace_new();
     bool ok = names != NULL;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(graph, n)->next) {
@@ -16,19 +16,22 @@ static fb_namespace *names_of(const fb_graph *graph) {
     return NULL;
 }
 
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, fb_pass_report *report,
+                           fb_arena *arena, fb_error *error) {
+    report->pass = call->pass;
+    report->params = fb_arena_text(arena, call->params, strlen(call->params));
+    memcpy(report->signature, call->signature, sizeof report->signature);
+    return report->params ? fb_pass_apply(graph, names, report, arena, error) : fb_fail_memory(error);
+}
+
 fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
                              fb_error *error) {
     fb_run run = {.result = fb_graph_copy(source), .count = composition->count};
-    fb_namespace *names = names_of(source);
+    fb_namespace *names = fb_run_names(source);
     run.passes = calloc(composition->count + 1, sizeof *run.passes);
     fb_status status = run.result && names && run.passes ? FB_OK : fb_fail_memory(error);
     for (size_t i = 0; i < composition->count && !status; i++) {
-        const fb_pass_call *call = &composition->calls[i];
-        fb_pass_report *report = &run.passes[i];
-        report->pass = call->pass;
-        report->params = fb_arena_text(&run.arena, call->params, strlen(call->params));
-        memcpy(report->signature, call->signature, sizeof report->signature);
-        status = report->params ? fb_pass_apply(run.result, names, report, &run.arena, error) : fb_fail_memory(error);
+        status = fb_pass_call_run(&composition->calls[i], run.result, names, &run.passes[i], &run.arena, error);
         bool is_last = i + 1 == composition->count;
         if (!status && (lint == FB_LINT_EACH || (lint == FB_LINT_END && is_last))) status = fb_lint_graph(run.result, error);
     }

@@ -20,6 +20,12 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
                              fb_error *error);
 void fb_run_free(fb_run *run);
 
+/* One call: what fb_composition_run does for each of its composition. `names` holds every name that is or was in use. */
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, fb_pass_report *report,
+                           fb_arena *arena, fb_error *error);
+/* The names of a graph, for a run that starts on it; NULL when memory is out. */
+fb_namespace *fb_run_names(const fb_graph *graph);
+
 /* The JSON array `passes` of an answer: what every pass did and refused. */
 void fb_run_report(const fb_run *run, fb_buffer *out);
 

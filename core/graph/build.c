@@ -321,6 +321,15 @@ void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
 
 /* ---- undoing ----------------------------------------------------------------------------------------------------------- */
 
+void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names) {
+    fb_map_clear(&graph->tensor_index);
+    for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next) {
+        fb_tensor_row *row = fb_tensor_row_at(graph, t);
+        if (names[t.id].id) row->name = names[t.id];
+        fb_map_add(&graph->tensor_index, row->name.id, t.id); /* there is room: it held as many before */
+    }
+}
+
 fb_graph_mark fb_graph_mark_now(const fb_graph *graph) {
     return (fb_graph_mark){graph->nodes.count, graph->modules.count, graph->tensors.count, graph->programs.count};
 }

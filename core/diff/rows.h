@@ -1,0 +1,47 @@
+/* One table of a document as an ordered list of named rows, each a canonical text: what edits are applied to. */
+#ifndef FB_DIFF_ROWS_H
+#define FB_DIFF_ROWS_H
+
+#include "core/base/arena.h"
+#include "core/base/map.h"
+#include "core/diff/diff.h"
+
+/* 1-based; 0 is no row. */
+typedef struct fb_row_id {
+    uint32_t id;
+} fb_row_id;
+
+typedef struct fb_row {
+    const char *name;
+    fb_span text;
+    fb_row_id previous, next;
+    bool is_out; /* taken out of the list */
+    bool is_new; /* put in after fb_rows_read */
+} fb_row;
+
+typedef struct fb_rows {
+    fb_row *items; /* [0] is not used; pointers into it last until the next insertion */
+    size_t count, capacity;
+    fb_row_id first, last;
+    fb_map index; /* hash of the name -> row */
+    fb_arena arena;
+} fb_rows;
+
+/* Fills an empty list with the rows of a graph's table. False when memory is out; freed with fb_rows_free in any case. */
+bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_table table);
+void fb_rows_free(fb_rows *rows);
+
+/* The row of that name that is in the list, or none. */
+fb_row_id fb_rows_find(const fb_rows *rows, const char *name);
+/* Puts a new row before `before` (none = at the end). `name` and `text` are copied. None when memory is out. */
+fb_row_id fb_rows_insert(fb_rows *rows, const char *name, fb_span text, fb_row_id before);
+void fb_rows_take_out(fb_rows *rows, fb_row_id row);
+/* Puts a row that is in the list before another one of the list. */
+void fb_rows_move(fb_rows *rows, fb_row_id row, fb_row_id before);
+/* Gives a row another text, which is copied; false when memory is out. */
+bool fb_rows_set(fb_rows *rows, fb_row_id row, fb_span text);
+
+/* Appends the rows as a JSON array. */
+void fb_rows_write(const fb_rows *rows, fb_buffer *out);
+
+#endif
