@@ -61,7 +61,7 @@ static void undo_run(const fb_request *request, fb_response *response, fb_undo_k
         fb_respond_request_error(response, &error);
     } else {
         if (fb_check_undoable(&run, response) && check_graph(request, response, &asked, &run))
-            fb_undo(request, response, &asked, &run, kind, repeat);
+            fb_undo_run(request, response, &asked, &run, kind, repeat);
         fb_run_request_free(&asked);
     }
     fb_store_run_free(&run);
@@ -113,7 +113,7 @@ static void reverse_graph(const fb_request *request, fb_response *response, cons
         if (fb_store_get_run(store, runs.ids[0], &run, &error)) {
             fb_respond_error(response, &error);
         } else {
-            fb_undo(request, response, asked, &run, FB_UNDO_REVERSE, repeat);
+            fb_undo_run(request, response, asked, &run, FB_UNDO_REVERSE, repeat);
             fb_store_run_free(&run);
         }
     }

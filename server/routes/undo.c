@@ -164,8 +164,8 @@ static void undo(const fb_request *request, fb_response *response, const fb_run_
     else answer(request, response, asked, work, kind, repeat);
 }
 
-void fb_undo(const fb_request *request, fb_response *response, const fb_run_request *asked, const fb_store_run *run,
-             fb_undo_kind kind, fb_repeat *repeat) {
+void fb_undo_run(const fb_request *request, fb_response *response, const fb_run_request *asked, const fb_store_run *run,
+                 fb_undo_kind kind, fb_repeat *repeat) {
     undoing work = {.run = run};
     undo(request, response, asked, &work, kind, repeat);
     fb_graph_input_free(&work.result);
