@@ -36,6 +36,11 @@ typedef struct fb_store_config {
     uint64_t max_bytes;         /* largest size of the database; what the disk holds */
     int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
     int64_t (*now_ms)(void);    /* the clock; the system's */
+
+    /* Called after entries were added to the history of aliases (models.h), on the thread that made the change, before the
+     * function that made it returns. */
+    void (*alias_changed)(void *context);
+    void *alias_context;
 } fb_store_config;
 
 /* Opens the data folder `folder`, creates it (mode 0700, its parent must exist) and the database when missing, and brings an
