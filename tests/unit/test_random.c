@@ -1,23 +1,17 @@
-/* Random graphs and random lists of passes. FOLDBACK_RANDOM_CASES (default 10000) and FOLDBACK_RANDOM_SEED (default 1) choose
- * them; a failure names the seed of its case, and FOLDBACK_RANDOM_CASES=1 FOLDBACK_RANDOM_SEED=<it> runs that one alone.
+/* Random graphs and random lists of passes. How many, and how one is run alone: random_case.h.
  *
  * Structure: the document reads, is written and reads again as the same graph; every pass leaves a valid graph; the source
  * stays as it was; a run without some passes is the run of the others; marks are those that the report names. Meaning: the
  * graph computes before and after the same numbers (evaluate.h), writes into its inputs included.
  *
  * At the end every pass must have matched, and every reason for which it can refuse must have been given. */
-#include <check.h>
-#include <inttypes.h>
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/run.h"
 #include "core/graph/code.h"
-#include "core/graph/document.h"
 #include "tests/unit/evaluate.h"
-#include "tests/unit/generator.h"
+#include "tests/unit/random_case.h"
 
 /* ---- what passes do and refuse ------------------------------------------------------------------------------------------- */
 
@@ -84,71 +78,11 @@ static void ck_tallies(uint64_t cases) {
 
 /* ---- one case ------------------------------------------------------------------------------------------------------------ */
 
-typedef struct random_case {
-    uint64_t seed;
-    fb_buffer document, passes;
-    fb_graph *source;
-    char source_id[FB_ID_LENGTH + 1];
-    fb_composition composition;
-} random_case;
-
-#define CK(c, condition, ...)                                                                                                  \
-    do {                                                                                                                       \
-        if (!(condition)) {                                                                                                    \
-            fb_buffer said = {0};                                                                                              \
-            fb_buffer_printf(&said, __VA_ARGS__);                                                                              \
-            ck_abort_msg("seed %" PRIu64 ", passes %s: %s", (c)->seed, fb_buffer_text(&(c)->passes), fb_buffer_text(&said));   \
-        }                                                                                                                      \
-    } while (0)
-
-static fb_graph *read_document(random_case *c, const fb_buffer *document, const char *what) {
-    fb_errors errors = {0};
-    fb_graph *graph = NULL;
-    fb_status status = fb_document_read(document->data, document->size, NULL, "", &graph, &errors);
-    const fb_error *first = errors.items;
-    CK(c, status == FB_OK, "%s does not read: %s at %s: %s", what, first ? first->code : "", first ? first->pointer : "",
-       first ? first->message : "");
-    fb_errors_free(&errors);
-    return graph;
-}
-
-static fb_composition read_passes(random_case *c, const fb_buffer *list) {
-    fb_composition composition;
-    fb_error error = {0};
-    json_t *json = json_loadb(list->data, list->size, 0, NULL);
-    CK(c, fb_composition_read(json, "", &composition, &error) == FB_OK, "%s", error.message);
-    json_decref(json);
-    return composition;
-}
-
-static fb_run run_passes(random_case *c, const fb_composition *composition) {
-    fb_run run;
-    fb_error error = {0};
-    CK(c, fb_composition_run(composition, c->source, FB_LINT_EACH, &run, &error) == FB_OK, "%s: %s", error.code, error.message);
-    return run;
-}
-
-static void id_of(random_case *c, const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
-    CK(c, fb_document_id(graph, id), "out of memory");
-}
-
-/* Written and read again it is the same graph. */
-static void check_round_trip(random_case *c, const fb_graph *graph, const char *what) {
-    fb_buffer bytes = {0};
-    char id[FB_ID_LENGTH + 1], again_id[FB_ID_LENGTH + 1];
-    CK(c, fb_document_write_id(graph, &bytes, id), "out of memory");
-    fb_graph *again = read_document(c, &bytes, what);
-    id_of(c, again, again_id);
-    CK(c, strcmp(id, again_id) == 0, "%s reads as another graph", what);
-    fb_graph_free(again);
-    fb_buffer_free(&bytes);
-}
-
 /* The same passes again, and a random part of them against a run that never had the others. */
 static void check_replay(random_case *c, const char *result_id) {
     char id[FB_ID_LENGTH + 1], fresh_id[FB_ID_LENGTH + 1];
     fb_error error = {0};
-    fb_run again = run_passes(c, &c->composition);
+    fb_run again = run_passes(c, &c->composition, c->source);
     id_of(c, again.result, id);
     CK(c, strcmp(id, result_id) == 0, "a second run gives another graph");
     fb_run_free(&again);
@@ -162,7 +96,7 @@ static void check_replay(random_case *c, const char *result_id) {
         fb_buffer list = {0};
         fb_composition_write(&rest, &list);
         fresh = read_passes(c, &list);
-        fb_run part = run_passes(c, &rest), alone = run_passes(c, &fresh);
+        fb_run part = run_passes(c, &rest, c->source), alone = run_passes(c, &fresh, c->source);
         id_of(c, part.result, id);
         id_of(c, alone.result, fresh_id);
         CK(c, strcmp(id, fresh_id) == 0, "without some passes it is not the run of the others");
@@ -232,12 +166,10 @@ static void run_case(uint64_t seed) {
     char id[FB_ID_LENGTH + 1], result_id[FB_ID_LENGTH + 1];
     generate_document(seed, &c.document);
     generate_passes(seed, &c.passes);
-    c.source = read_document(&c, &c.document, "the generated document");
-    id_of(&c, c.source, c.source_id);
+    read_case(&c);
     check_round_trip(&c, c.source, "the source");
-    c.composition = read_passes(&c, &c.passes);
 
-    fb_run run = run_passes(&c, &c.composition);
+    fb_run run = run_passes(&c, &c.composition, c.source);
     id_of(&c, c.source, id);
     CK(&c, strcmp(id, c.source_id) == 0, "the source changed");
     id_of(&c, run.result, result_id);
@@ -259,45 +191,14 @@ static void run_case(uint64_t seed) {
 
     fb_buffer_free(&code);
     fb_run_free(&run);
-    fb_composition_free(&c.composition);
-    fb_graph_free(c.source);
-    fb_buffer_free(&c.document);
-    fb_buffer_free(&c.passes);
-}
-
-static uint64_t setting(const char *name, uint64_t fallback) {
-    const char *given = getenv(name);
-    return given && *given ? strtoull(given, NULL, 10) : fallback;
+    free_case(&c);
 }
 
 START_TEST(test_random) {
-    uint64_t cases = setting("FOLDBACK_RANDOM_CASES", 10000), first = setting("FOLDBACK_RANDOM_SEED", 1);
-    for (uint64_t i = 0; i < cases; i++) {
-        run_case(first + i);
-        if (i > 0 && i % 100000 == 0) {
-            printf("%" PRIu64 " done\n", i);
-            fflush(stdout);
-        }
-    }
-    ck_tallies(cases);
+    ck_tallies(run_random_cases(run_case));
 }
 END_TEST
 
 int main(void) {
-    if (getenv("FOLDBACK_RANDOM_PRINT")) { /* the case itself, to look at */
-        fb_buffer out = {0};
-        generate_document(setting("FOLDBACK_RANDOM_SEED", 1), &out);
-        printf("%s\n", fb_buffer_text(&out));
-        return 0;
-    }
-    Suite *suite = suite_create("random");
-    TCase *tests = tcase_create("random");
-    tcase_set_timeout(tests, 0);
-    tcase_add_test(tests, test_random);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return random_main("random", test_random);
 }
