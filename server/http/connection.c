@@ -74,6 +74,8 @@ static void describe_address(const struct sockaddr *address, char *text, size_t 
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
         inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
         snprintf(text, space, "%s:%u", host, ntohs(v4->sin_port));
+    } else if (address->sa_family == AF_UNIX) {
+        snprintf(text, space, "local");
     } else {
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)address;
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);

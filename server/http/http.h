@@ -204,14 +204,18 @@ bool fb_http_is_loopback(const char *listen);
 
 typedef struct fb_http_server fb_http_server;
 
-/* Listens and serves; returns when connections are accepted. `routes` and `context` must live until fb_http_stop has returned;
- * the configuration is copied. Blocks no signals in the caller, all of them in its own threads. FB_INVALID: bad address or
- * route; FB_IO: the address is taken, or the system refused; FB_NO_MEMORY. */
+/* Listens and serves; returns when connections are accepted. Without an address to listen on (NULL) there is no network, only
+ * fb_http_connect. `routes` and `context` must live until fb_http_stop has returned; the configuration is copied. Blocks no
+ * signals in the caller, all of them in its own threads. FB_INVALID: bad address or route; FB_IO: the address is taken, or the
+ * system refused; FB_NO_MEMORY. */
 fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, size_t route_count, void *context,
                         fb_http_server **server, fb_error *error);
 
-/* "http://127.0.0.1:8080", with the real port. Valid until fb_http_stop. */
+/* "http://127.0.0.1:8080", with the real port; "" when it does not listen. Valid until fb_http_stop. */
 const char *fb_http_url(const fb_http_server *server);
+
+/* A connection from within the process, without any network: the client's end of it, for the caller to close, or -1 (errno). */
+int fb_http_connect(fb_http_server *server);
 
 /* Graceful stop: stops listening at once, answers new requests on open connections with 503 and Connection: close, lets running
  * and queued ones finish for up to `timeout_ms`, then drops connections (a running handler is still waited for: it uses the

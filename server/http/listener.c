@@ -123,6 +123,15 @@ fb_status fb_listener_start(fb_http_server *server, fb_error *error) {
     return fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a thread: %s", strerror(failure));
 }
 
+int fb_http_connect(fb_http_server *server) {
+    static const struct sockaddr local = {.sa_family = AF_UNIX};
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends)) return -1;
+    if (MHD_add_connection(server->daemon, ends[1], &local, sizeof local) == MHD_YES) return ends[0];
+    close(ends[0]);
+    return -1;
+}
+
 void fb_listener_stop(fb_listener *listener, bool is_running) {
     if (is_running) {
         eventfd_write(listener->wake, 1);

@@ -111,11 +111,11 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
     pthread_condattr_destroy(&monotonic);
 
     fb_status status = server->metrics ? FB_OK : fb_fail_memory(error);
-    if (!status) status = fb_listener_open(&server->listener, config->listen, error);
+    if (!status && config->listen) status = fb_listener_open(&server->listener, config->listen, error);
     if (!status) status = fb_queue_start(&server->queue, config->worker_threads, config->queue_limit, error);
     if (!status) status = fb_reaper_start(server, error);
     if (!status) status = start_daemon(server, error);
-    if (!status) status = fb_listener_start(server, error);
+    if (!status && config->listen) status = fb_listener_start(server, error);
     if (!status) {
         *out = server;
         return FB_OK;
@@ -151,7 +151,7 @@ static bool wait_until_landed(fb_http_server *server, unsigned timeout_ms) {
 bool fb_http_stop(fb_http_server *server, unsigned timeout_ms) {
     if (!server) return true;
     atomic_store(&server->is_stopping, true);
-    fb_listener_stop(&server->listener, true);
+    fb_listener_stop(&server->listener, server->config.listen != NULL);
     bool is_clean = wait_until_landed(server, timeout_ms);
     if (!is_clean) fb_queue_refuse_waiting(&server->queue);
     stop_threads(server);
