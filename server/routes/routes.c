@@ -26,6 +26,7 @@ const fb_route fb_routes[] = {
      .pattern = "/v1/graphs/{id}/nodes",
      .handler = fb_get_nodes,
      .query = "signature,pass,op,target,limit,page_token"},
+    {.method = "GET", .pattern = "/v1/graphs/{id}/diff", .handler = fb_get_diff, .query = "base"},
     {.method = "GET", .pattern = "/v1/graphs/{id}/lineage", .handler = fb_get_lineage, .query = "limit"},
 
     {.method = "POST",
@@ -39,7 +40,8 @@ const fb_route fb_routes[] = {
      .pattern = "/v1/runs",
      .handler = fb_get_runs,
      .query = "source,result,of_run,kind,pass,signature,label,limit,page_token"},
-    {.method = "GET", .pattern = "/v1/runs/{run}", .handler = fb_get_run, .query = ""},
+    {.method = "GET", .pattern = "/v1/runs/{run}", .handler = fb_get_run, .query = "include"},
+    {.method = "GET", .pattern = "/v1/runs/{run}/edits", .handler = fb_get_run_edits, .query = ""},
     {.method = "POST",
      .pattern = "/v1/runs/{run}/reverse",
      .handler = fb_post_reverse_run,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/diff/diff.h"
 #include "core/graph/code.h"
 #include "server/routes/json_members.h"
 
@@ -44,6 +45,16 @@ static void write_extras(const fb_run_extras *extras, fb_buffer *out) {
         fb_buffer_json_string(out, code.data ? code.data : "", code.size);
         fb_buffer_free(&code);
     }
+    if (extras->edits_to) {
+        fb_diff diff;
+        fb_put_name(out, "edits");
+        if (fb_diff_make(extras->edits_from, extras->edits_to, &diff, NULL)) {
+            out->failed = true;
+        } else {
+            fb_diff_write(&diff, out);
+            fb_diff_free(&diff);
+        }
+    }
 }
 
 void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffer *out) {
@@ -76,12 +87,54 @@ void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffe
     fb_buffer_char(out, '}');
 }
 
-/* ---- a new run ---------------------------------------------------------------------------------------------------------- */
+/* ---- what is included --------------------------------------------------------------------------------------------------- */
 
-static const char *name_included(const fb_run_request *asked) {
-    if (asked->includes_graph) return asked->includes_code ? "graph code" : "graph";
-    return asked->includes_code ? "code" : "";
+/* The extras of an answer, and what of them had to be loaded. */
+typedef struct included {
+    fb_run_extras extras;
+    char *document;
+    fb_shared_graph *source, *result;
+} included;
+
+static void free_included(included *what) {
+    free(what->document);
+    fb_share_release(what->source);
+    fb_share_release(what->result);
 }
+
+/* The graph that is at hand, or else the one in the store. */
+static fb_status hold(const fb_app *app, const fb_graph_input *at_hand, const char *id, fb_shared_graph **out,
+                      fb_error *error) {
+    if (!at_hand || !at_hand->shared) return fb_load_graph(app, id, out, error);
+    *out = fb_share_hold(at_hand->shared);
+    return FB_OK;
+}
+
+/* `source` and `result` are the graphs as far as they are at hand; NULL for a stored run. */
+static fb_status include(const fb_app *app, unsigned includes, const fb_store_run *run, const fb_graph_input *source,
+                         const fb_graph_input *result, included *out, fb_error *error) {
+    fb_run_extras *extras = &out->extras;
+    fb_status status = FB_OK;
+    if (includes & FB_INCLUDE_GRAPH && result && result->document.size) {
+        extras->document = result->document.data;
+        extras->size = result->document.size;
+    } else if (includes & FB_INCLUDE_GRAPH) {
+        status = fb_store_get_document(app->store, run->result, &out->document, &extras->size, error);
+        extras->document = out->document;
+    }
+    if (!status && includes & (FB_INCLUDE_CODE | FB_INCLUDE_EDITS))
+        status = hold(app, result, run->result, &out->result, error);
+    if (!status && includes & FB_INCLUDE_EDITS) status = hold(app, source, run->source, &out->source, error);
+    if (status) return status;
+    if (includes & FB_INCLUDE_CODE) extras->code_of = out->result->graph;
+    if (includes & FB_INCLUDE_EDITS) {
+        extras->edits_from = out->source->graph;
+        extras->edits_to = out->result->graph;
+    }
+    return FB_OK;
+}
+
+/* ---- a new run ---------------------------------------------------------------------------------------------------------- */
 
 static fb_status store_run(fb_app *app, const fb_run_request *asked, fb_new_run *made, const char *location, fb_repeat *repeat,
                            fb_error *error) {
@@ -98,27 +151,16 @@ static fb_status store_run(fb_app *app, const fb_run_request *asked, fb_new_run 
         count++;
     }
     uint64_t ticket = fb_cache_ticket(app->cache);
-    const char *included = name_included(asked);
-    const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, included, strlen(included));
+    fb_buffer names = {0};
+    fb_includes_write(asked->includes, &names);
+    const char *text = fb_buffer_text(&names);
+    const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
+    if (!status && !text) status = fb_fail_memory(error);
     if (!status) status = fb_store_put_run(app->store, &made->run, graphs, count, answer, error);
+    fb_buffer_free(&names);
     for (size_t i = 0; i < 2; i++) {
         if (!status && inputs[i]->shared) fb_cache_put(app->cache, inputs[i]->shared, ticket);
         fb_graph_row_free(&rows[i]);
-    }
-    return status;
-}
-
-/* The result's document and code, as far as they were asked for and are not at hand. */
-static fb_status find_extras(const fb_app *app, const char *included, const char *result, fb_run_extras *extras,
-                             char **document, fb_shared_graph **shared, fb_error *error) {
-    fb_status status = FB_OK;
-    if (strstr(included, "graph") && !extras->document) {
-        status = fb_store_get_document(app->store, result, document, &extras->size, error);
-        extras->document = *document;
-    }
-    if (!status && strstr(included, "code") && !extras->code_of) {
-        status = fb_load_graph(app, result, shared, error);
-        if (!status) extras->code_of = (*shared)->graph;
     }
     return status;
 }
@@ -131,17 +173,10 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     char location[64];
     snprintf(location, sizeof location, "/v1/runs/%s", made->run.id);
 
-    fb_run_extras extras = {0};
-    if (asked->includes_graph && made->result->document.size) {
-        extras.document = made->result->document.data;
-        extras.size = made->result->document.size;
-    }
-    if (asked->includes_code && made->result->shared) extras.code_of = made->result->shared->graph;
-    char *document = NULL;
-    fb_shared_graph *shared = NULL;
-    if (!status) status = find_extras(app, name_included(asked), made->run.result, &extras, &document, &shared, &error);
+    included what = {0};
+    if (!status) status = include(app, asked->includes, &made->run, made->source, made->result, &what, &error);
     fb_buffer answer = {0};
-    if (!status) fb_run_write(&made->run, &extras, &answer); /* before it is stored: what is stored must be answered */
+    if (!status) fb_run_write(&made->run, &what.extras, &answer); /* before it is stored: what is stored must be answered */
     if (!status && answer.failed) status = fb_fail_memory(&error);
     if (!status && !asked->dry_run) status = store_run(app, asked, made, location, repeat, &error);
     if (status) {
@@ -151,12 +186,11 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
         fb_respond_json_buffer_take(response, asked->dry_run ? 200 : 201, &answer);
         if (!asked->dry_run) fb_response_header(response, "Location", location);
     }
-    free(document);
-    fb_share_release(shared);
+    free_included(&what);
 }
 
 void fb_respond_stored_run(const fb_request *request, fb_response *response, int status_code, const char *id,
-                           const char *included) {
+                           unsigned includes) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_run run;
@@ -165,19 +199,16 @@ void fb_respond_stored_run(const fb_request *request, fb_response *response, int
         fb_respond_error(response, &error);
         return;
     }
-    fb_run_extras extras = {0};
-    char *document = NULL;
-    fb_shared_graph *shared = NULL;
-    status = find_extras(app, included, run.result, &extras, &document, &shared, &error);
-    fb_buffer answer = {0};
+    included what = {0};
+    status = include(app, includes, &run, NULL, NULL, &what, &error);
     if (status) {
         fb_respond_error(response, &error);
     } else {
-        fb_run_write(&run, &extras, &answer);
+        fb_buffer answer = {0};
+        fb_run_write(&run, &what.extras, &answer);
         fb_respond_json_buffer_take(response, status_code, &answer);
         if (status_code == 201) fb_response_header_format(response, "Location", "/v1/runs/%s", run.id);
     }
-    free(document);
-    fb_share_release(shared);
+    free_included(&what);
     fb_store_run_free(&run);
 }

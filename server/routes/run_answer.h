@@ -10,7 +10,8 @@
 typedef struct fb_run_extras {
     const char *document; /* the result's canonical bytes, or NULL */
     size_t size;
-    const fb_graph *code_of; /* the result, or NULL */
+    const fb_graph *code_of;               /* the result, or NULL */
+    const fb_graph *edits_from, *edits_to; /* source and result, or NULL */
 } fb_run_extras;
 
 /* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.
@@ -27,7 +28,7 @@ typedef struct fb_new_run {
 void fb_respond_new_run(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_new_run *made,
                         fb_repeat *repeat);
 
-/* Responds with a stored run; `included` names what else goes along: "graph", "code", both or "". */
-void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, const char *included);
+/* Responds with a stored run; `includes` (fb_include) says what else goes along. */
+void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes);
 
 #endif

@@ -8,6 +8,37 @@
 #define LABEL_KEY_MAX 256    /* bytes */
 #define LABEL_VALUE_MAX 1024 /* bytes */
 
+/* ---- includes ----------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    unsigned bit;
+} includes[] = {{"graph", FB_INCLUDE_GRAPH}, {"code", FB_INCLUDE_CODE}, {"edits", FB_INCLUDE_EDITS}};
+#define INCLUDE_COUNT (sizeof includes / sizeof *includes)
+
+unsigned fb_include_find(const char *name) {
+    for (size_t i = 0; i < INCLUDE_COUNT; i++) {
+        if (strcmp(includes[i].name, name) == 0) return includes[i].bit;
+    }
+    return 0;
+}
+
+void fb_includes_write(unsigned wanted, fb_buffer *out) {
+    for (size_t i = 0; i < INCLUDE_COUNT; i++) {
+        if (!(wanted & includes[i].bit)) continue;
+        if (out->size) fb_buffer_char(out, ' ');
+        fb_buffer_string(out, includes[i].name);
+    }
+}
+
+unsigned fb_includes_read(const char *text) {
+    unsigned found = 0;
+    for (size_t i = 0; i < INCLUDE_COUNT; i++) {
+        if (strstr(text, includes[i].name)) found |= includes[i].bit;
+    }
+    return found;
+}
+
 void fb_respond_request_error(fb_response *response, const fb_error *error) {
     if (error->pointer[0] != '?') {
         fb_respond_error(response, error);
@@ -117,9 +148,9 @@ static fb_status read_include(const json_t *value, const char *pointer, bool is_
         char at[64];
         snprintf(at, sizeof at, is_query ? "%s" : "%s/%zu", pointer, index);
         if (!json_is_string(entry)) return wrong_type(at, "include is an array of strings", error);
-        if (!strcmp(json_string_value(entry), "graph")) out->includes_graph = true;
-        else if (!strcmp(json_string_value(entry), "code")) out->includes_code = true;
-        else return unknown_value(at, entry, "graph, code", error);
+        unsigned include = fb_include_find(json_string_value(entry));
+        if (!include) return unknown_value(at, entry, FB_INCLUDES, error);
+        out->includes |= include;
     }
     return FB_OK;
 }

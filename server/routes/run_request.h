@@ -12,6 +12,20 @@
 #define FB_RUN_QUERY "pass,include,dry_run,note,label"
 #define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint"
 
+/* What an answer has besides the run. */
+typedef enum fb_include {
+    FB_INCLUDE_GRAPH = 1, /* the result's document */
+    FB_INCLUDE_CODE = 2,  /* its Python code */
+    FB_INCLUDE_EDITS = 4, /* from the source to the result */
+} fb_include;
+#define FB_INCLUDES "graph, code, edits"
+
+/* 0 when there is none of that name. */
+unsigned fb_include_find(const char *name);
+/* The names, separated by spaces, and back. */
+void fb_includes_write(unsigned includes, fb_buffer *out);
+unsigned fb_includes_read(const char *text);
+
 typedef enum fb_run_members {
     FB_TAKES_GRAPH = 1, /* a member "graph", or a bare document */
     FB_TAKES_LINT = 2,
@@ -24,7 +38,8 @@ typedef struct fb_run_request {
     const json_t *passes;       /* not checked yet; NULL when there are none */
     const char *passes_pointer; /* "/passes", or "?pass=" for the query: see fb_respond_request_error */
     fb_lint lint;
-    bool dry_run, includes_graph, includes_code;
+    bool dry_run;
+    unsigned includes; /* fb_include */
     const char *note;
     fb_store_label *labels;
     size_t label_count;

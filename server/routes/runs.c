@@ -12,7 +12,18 @@
 #define LABEL_KEY_MAX 256
 
 void fb_get_run(const fb_request *request, fb_response *response) {
-    fb_respond_stored_run(request, response, 200, fb_request_param(request, "run"), "");
+    unsigned includes = 0;
+    size_t cursor = 0;
+    const char *name;
+    while ((name = fb_request_query_next(request, "include", &cursor))) {
+        unsigned one = fb_include_find(name);
+        if (!one) {
+            fb_refuse_parameter(response, "include", "unknown-option-value", "include is one of " FB_INCLUDES);
+            return;
+        }
+        includes |= one;
+    }
+    fb_respond_stored_run(request, response, 200, fb_request_param(request, "run"), includes);
 }
 
 static void write_runs(const fb_store_runs *runs, fb_buffer *out) {

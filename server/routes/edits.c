@@ -1,0 +1,71 @@
+/* What differs between two graphs: GET /v1/graphs/{id}/diff and /v1/runs/{run}/edits. */
+#include "core/diff/diff.h"
+#include "server/routes/graph_input.h"
+#include "server/routes/json_members.h"
+#include "server/routes/page.h"
+#include "server/routes/routes.h"
+
+/* Adds "edits" to the object that `answer` begins, ends it, and responds. */
+static void respond_edits(fb_response *response, const fb_graph *from, const fb_graph *to, fb_buffer *answer) {
+    fb_error error = {0};
+    fb_diff diff;
+    if (fb_diff_make(from, to, &diff, &error)) {
+        fb_respond_error(response, &error);
+        fb_buffer_free(answer);
+        return;
+    }
+    fb_put_name(answer, "edits");
+    fb_diff_write(&diff, answer);
+    fb_diff_free(&diff);
+    fb_buffer_char(answer, '}');
+    fb_respond_json_buffer_take(response, 200, answer);
+}
+
+void fb_get_diff(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    const char *id = fb_request_param(request, "id"), *base = fb_request_query(request, "base");
+    if (!base) {
+        fb_refuse_parameter(response, "base", "missing-parameter", "from which graph? Its id is the query parameter base");
+        return;
+    }
+    fb_error error = {0};
+    fb_shared_graph *from = NULL, *to = NULL;
+    fb_status status = fb_load_graph(app, id, &to, &error);
+    if (status) {
+        fb_respond_error(response, &error);
+    } else if ((status = fb_load_graph(app, base, &from, &error))) {
+        fb_respond_error(response, &error);
+        if (status == FB_NOT_FOUND) fb_problem_member_take(response, "parameter", json_string("base"));
+    } else {
+        fb_buffer answer = {0};
+        fb_buffer_char(&answer, '{');
+        fb_put_text(&answer, "base", base);
+        fb_put_text(&answer, "graph", id);
+        respond_edits(response, from->graph, to->graph, &answer);
+    }
+    fb_share_release(from);
+    fb_share_release(to);
+}
+
+void fb_get_run_edits(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_run run = {0};
+    fb_shared_graph *from = NULL, *to = NULL;
+    fb_status status = fb_store_get_run(app->store, fb_request_param(request, "run"), &run, &error);
+    if (!status) status = fb_load_graph(app, run.source, &from, &error);
+    if (!status) status = fb_load_graph(app, run.result, &to, &error);
+    if (status) {
+        fb_respond_error(response, &error);
+    } else {
+        fb_buffer answer = {0};
+        fb_buffer_char(&answer, '{');
+        fb_put_text(&answer, "run", run.id);
+        fb_put_text(&answer, "base", run.source);
+        fb_put_text(&answer, "graph", run.result);
+        respond_edits(response, from->graph, to->graph, &answer);
+    }
+    fb_share_release(from);
+    fb_share_release(to);
+    fb_store_run_free(&run);
+}
