@@ -10,7 +10,7 @@
 #include "core/diff/text.h"
 #include "core/graph/graph.h"
 
-typedef enum fb_table { FB_GRAPH_TABLE, FB_NODE_TABLE, FB_MODULE_TABLE, FB_TENSOR_TABLE } fb_table;
+typedef enum fb_table { FB_GRAPH_TABLE, FB_NODE_TABLE, FB_MODULE_TABLE, FB_TENSOR_TABLE, FB_TABLES } fb_table;
 
 typedef enum fb_edit_kind {
     FB_EDIT_INSERT,
@@ -30,11 +30,11 @@ typedef struct fb_member_edit {
 typedef struct fb_edit {
     fb_table table;
     fb_edit_kind kind;
-    const char *name;              /* of the row: node's name, module's path, tensor's name; "" for the graph */
-    fb_span row;                   /* insert, erase: the row's canonical text */
-    const char *before;            /* insert, erase, move: the row behind it, NULL = the end */
-    const char *was_before;        /* move */
-    const fb_member_edit *members; /* set */
+    const char *name;        /* of the row: node's name, module's path, tensor's name; "" for the graph */
+    fb_span row;             /* insert, erase: the row's canonical text */
+    const char *before;      /* insert, erase, move: the row behind it, NULL = the end */
+    const char *was_before;  /* move */
+    fb_member_edit *members; /* set */
     size_t member_count;
 } fb_edit;
 

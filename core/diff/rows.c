@@ -55,6 +55,16 @@ static bool add_written(fb_rows *rows, const char *name, fb_buffer *text) {
     return ok;
 }
 
+static void write_graph_row(const fb_graph *graph, fb_buffer *out) {
+    fb_value metadata = fb_graph_metadata(graph);
+    fb_buffer_string(out, "{\"name\":");
+    fb_buffer_json_string(out, fb_graph_name(graph), strlen(fb_graph_name(graph)));
+    fb_buffer_string(out, ",\"metadata\":");
+    if (metadata.id) fb_value_write(graph, metadata, out);
+    else fb_buffer_string(out, "{}");
+    fb_buffer_char(out, '}');
+}
+
 /* Names are the graph's own: it outlives the rows. */
 bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_table table) {
     fb_buffer text = {0};
@@ -74,6 +84,9 @@ bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_table table) {
             fb_tensor_write(graph, t, &text);
             ok = add_written(rows, fb_text(graph, fb_tensor_at(graph, t)->name), &text);
         }
+    } else {
+        write_graph_row(graph, &text);
+        ok = add_written(rows, "", &text);
     }
     fb_buffer_free(&text);
     return ok;
@@ -122,4 +135,38 @@ void fb_rows_write(const fb_rows *rows, fb_buffer *out) {
         fb_buffer_append(out, rows->items[row.id].text.text, rows->items[row.id].text.size);
     }
     fb_buffer_char(out, ']');
+}
+
+/* ---- back to a graph --------------------------------------------------------------------------------------------------- */
+
+static void write_document(const fb_rows tables[FB_TABLES], fb_buffer *out) {
+    const fb_rows *graph = &tables[FB_GRAPH_TABLE];
+    fb_span members = graph->first.id ? graph->items[graph->first.id].text : fb_span_of("{}");
+    fb_buffer_string(out, "{\"format\":\"" FB_DOCUMENT_FORMAT "\",\"nodes\":");
+    fb_rows_write(&tables[FB_NODE_TABLE], out);
+    fb_buffer_string(out, ",\"modules\":");
+    fb_rows_write(&tables[FB_MODULE_TABLE], out);
+    fb_buffer_string(out, ",\"tensors\":");
+    fb_rows_write(&tables[FB_TENSOR_TABLE], out);
+    if (members.size > 2) fb_buffer_char(out, ',');
+    fb_buffer_append(out, members.text + 1, members.size - 1);
+}
+
+fb_status fb_rows_graph(const fb_rows tables[FB_TABLES], fb_graph **out, fb_error *error) {
+    /* No lower than any document's own: a service's limits were kept when its parts came. */
+    static const fb_document_limits limits = {.max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000};
+    fb_buffer document = {0};
+    fb_errors errors = {.limit = 1};
+    write_document(tables, &document);
+    fb_status status =
+        document.failed ? FB_NO_MEMORY : fb_document_read(document.data, document.size, &limits, "", out, &errors);
+    const fb_error *first = errors.count ? &errors.items[0] : NULL;
+    if (status == FB_NO_MEMORY) fb_fail_memory(error);
+    else if (status) {
+        fb_fail(error, status, first ? first->code : "", first ? first->pointer : "", "%s", first ? first->message : "");
+        if (first && first->node[0]) fb_error_set_node(error, first->node);
+    }
+    fb_errors_free(&errors);
+    fb_buffer_free(&document);
+    return status;
 }

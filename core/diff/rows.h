@@ -27,7 +27,8 @@ typedef struct fb_rows {
     fb_arena arena;
 } fb_rows;
 
-/* Fills an empty list with the rows of a graph's table. False when memory is out; freed with fb_rows_free in any case. */
+/* Fills an empty list with the rows of a graph's table; the graph itself is one row called "", with its name and metadata.
+ * False when memory is out; freed with fb_rows_free in any case. */
 bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_table table);
 void fb_rows_free(fb_rows *rows);
 
@@ -43,5 +44,9 @@ bool fb_rows_set(fb_rows *rows, fb_row_id row, fb_span text);
 
 /* Appends the rows as a JSON array. */
 void fb_rows_write(const fb_rows *rows, fb_buffer *out);
+
+/* The graph that four tables make, read and checked as any document. FB_INVALID and its first error when it breaks a rule;
+ * FB_NO_MEMORY. */
+fb_status fb_rows_graph(const fb_rows tables[FB_TABLES], fb_graph **out, fb_error *error);
 
 #endif

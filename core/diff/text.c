@@ -212,14 +212,16 @@ static void write_members(changes *c, fb_span container) {
     fb_buffer_char(c->out, is_array(container) ? ']' : '}');
 }
 
-void fb_span_write_changed(fb_span row, const fb_change *items, size_t count, fb_buffer *out) {
+bool fb_span_write_changed(fb_span row, const fb_change *items, size_t count, fb_buffer *out) {
     changes c = {.items = items, .count = count, .out = out};
-    if (!index_changes(&c)) out->failed = true;
-    else write_members(&c, row);
-    out->failed |= c.path.failed;
+    bool is_whole = index_changes(&c);
+    if (is_whole) write_members(&c, row);
+    out->failed |= c.path.failed || !is_whole;
+    for (size_t i = 0; i < count && is_whole; i++) is_whole = c.is_done[i] || !items[i].value.text;
     free(c.is_done);
     fb_map_free(&c.places);
     fb_buffer_free(&c.path);
+    return is_whole;
 }
 
 /* ---- strings ----------------------------------------------------------------------------------------------------------- */

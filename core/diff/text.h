@@ -27,12 +27,13 @@ bool fb_span_next(fb_span container, size_t *cursor, fb_span *key, fb_span *valu
 fb_span fb_span_at(fb_span row, const char *pointer);
 
 /* Appends `row` with each pointer's value exchanged: absent = the member is taken away; a member that is not there is added at
- * its container's end. Items of arrays are exchanged, never added or taken away. */
+ * its container's end, which is made if it is not there. Items of arrays are exchanged, never added or taken away: false when a
+ * value found no place, for such a reason. */
 typedef struct fb_change {
     const char *pointer;
     fb_span value;
 } fb_change;
-void fb_span_write_changed(fb_span row, const fb_change *changes, size_t count, fb_buffer *out);
+bool fb_span_write_changed(fb_span row, const fb_change *changes, size_t count, fb_buffer *out);
 
 /* The text of a string value without its quotes, its escapes undone; NULL when memory is out. */
 char *fb_span_unquote(fb_span value);
