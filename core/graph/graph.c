@@ -109,6 +109,11 @@ bool fb_graph_out_of_memory(const fb_graph *graph) {
     return graph->out_of_memory;
 }
 
+fb_value fb_graph_fail_memory(fb_graph *graph) {
+    graph->out_of_memory = true;
+    return (fb_value){0};
+}
+
 const fb_node_row *fb_node_at(const fb_graph *graph, fb_node node) {
     return fb_table_at(&graph->nodes, node.id);
 }

@@ -255,6 +255,8 @@ const char *fb_graph_name(const fb_graph *graph);
 fb_value fb_graph_metadata(const fb_graph *graph); /* FB_MAP of FB_RAW sorted by key; none = empty */
 /* True once an allocation of a symbol, value or row failed; sticky. */
 bool fb_graph_out_of_memory(const fb_graph *graph);
+/* For makers of values whose own allocation failed: sets it, and returns none. */
+fb_value fb_graph_fail_memory(fb_graph *graph);
 
 /* First in document order; go on with row->next. */
 fb_node fb_first_node(const fb_graph *graph, fb_program program);

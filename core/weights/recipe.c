@@ -36,6 +36,24 @@ fb_recipe_op fb_recipe_op_of(const fb_graph *graph, fb_value expression) {
     return fb_recipe_op_find(fb_text(graph, fb_value_at(graph, expression)->symbol));
 }
 
+size_t fb_recipe_arg_count(const fb_graph *graph, fb_value expression) {
+    return fb_value_at(graph, fb_value_item(graph, expression, 0))->count;
+}
+
+fb_value fb_recipe_arg(const fb_graph *graph, fb_value expression, size_t index) {
+    return fb_value_item(graph, fb_value_item(graph, expression, 0), index);
+}
+
+fb_value fb_recipe_value(const fb_graph *graph, fb_value expression, const char *member) {
+    return fb_map_value(graph, fb_value_item(graph, expression, 1), member);
+}
+
+int64_t fb_recipe_int(const fb_graph *graph, fb_value expression, const char *member) {
+    int64_t number = 0;
+    fb_value_is_int(graph, fb_recipe_value(graph, expression, member), &number);
+    return number;
+}
+
 /* ---- making ---------------------------------------------------------------------------------------------------------- */
 
 /* `members` holds the values in the table's order. */

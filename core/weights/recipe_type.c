@@ -50,16 +50,6 @@ static fb_status bad(const checker *c, const frame *at, const char *member, cons
 
 /* ---- members --------------------------------------------------------------------------------------------------------- */
 
-static fb_value member(const checker *c, fb_value expression, const char *name) {
-    return fb_map_value(c->graph, fb_value_item(c->graph, expression, 1), name);
-}
-
-static int64_t int_member(const checker *c, fb_value expression, const char *name) {
-    int64_t number = 0;
-    fb_value_is_int(c->graph, member(c, expression, name), &number);
-    return number;
-}
-
 static bool has_member_type(const fb_graph *graph, fb_value value, fb_member_type type) {
     fb_kind kind = fb_value_kind(graph, value);
     switch (type) {
@@ -80,7 +70,7 @@ static fb_status check_members(const checker *c, fb_value expression, const fb_r
     const fb_value_row *rest = fb_value_at(c->graph, fb_value_item(c->graph, expression, 1));
     uint32_t known = 0;
     for (const fb_recipe_member *m = facts->members; m->name; m++, known++) {
-        fb_value value = member(c, expression, m->name);
+        fb_value value = fb_recipe_value(c->graph, expression, m->name);
         if (!value.id) return bad(c, at, NULL, "%s needs the member %s, %s", facts->name, m->name, type_names[m->type]);
         if (!has_member_type(c->graph, value, m->type))
             return bad(c, at, m->name, "%s must be %s", m->name, type_names[m->type]);
@@ -167,7 +157,7 @@ static fb_status type_of(const checker *c, fb_value expression, const frame *at,
 static fb_status type_of_arg(const checker *c, fb_value expression, uint32_t index, const frame *at, fb_recipe_type *type) {
     frame below = {at, index, at->depth + 1};
     if (below.depth > FB_RECIPE_MAX_DEPTH) return bad(c, at, NULL, "nested deeper than %d", FB_RECIPE_MAX_DEPTH);
-    return type_of(c, fb_value_item(c->graph, fb_value_item(c->graph, expression, 0), index), &below, type);
+    return type_of(c, fb_recipe_arg(c->graph, expression, index), &below, type);
 }
 
 static fb_status join_part(const checker *c, const frame *at, int64_t axis, const fb_recipe_type *part, fb_recipe_type *type) {
@@ -194,9 +184,9 @@ static fb_status join_part(const checker *c, const frame *at, int64_t axis, cons
 
 static fb_status type_of_concat(const checker *c, fb_value expression, const frame *at, fb_recipe_type *type) {
     fb_status status = type_of_arg(c, expression, 0, at, type);
-    int64_t axis = int_member(c, expression, "axis");
+    int64_t axis = fb_recipe_int(c->graph, expression, "axis");
     if (!status) status = check_axis(c, at, axis, type->rank);
-    uint32_t count = fb_value_at(c->graph, fb_value_item(c->graph, expression, 0))->count;
+    size_t count = fb_recipe_arg_count(c->graph, expression);
     for (uint32_t i = 1; i < count && !status; i++) {
         frame below = {at, i, at->depth + 1};
         fb_recipe_type part;
@@ -208,8 +198,8 @@ static fb_status type_of_concat(const checker *c, fb_value expression, const fra
 
 static fb_status type_of_slice(const checker *c, fb_value expression, const frame *at, fb_recipe_type *type) {
     fb_status status = type_of_arg(c, expression, 0, at, type);
-    int64_t axis = int_member(c, expression, "axis");
-    int64_t start = int_member(c, expression, "start"), stop = int_member(c, expression, "stop");
+    int64_t axis = fb_recipe_int(c->graph, expression, "axis");
+    int64_t start = fb_recipe_int(c->graph, expression, "start"), stop = fb_recipe_int(c->graph, expression, "stop");
     if (!status) status = check_axis(c, at, axis, type->rank);
     if (status) return status;
     if (start < 0 || start > stop) return bad(c, at, "start", "start %lld, stop %lld", (long long)start, (long long)stop);
@@ -223,7 +213,7 @@ static fb_status type_of_reshape(const checker *c, fb_value expression, const fr
     fb_status status = type_of_arg(c, expression, 0, at, &from);
     if (status) return status;
     *type = from;
-    status = read_shape(c, at, "shape", member(c, expression, "shape"), type);
+    status = read_shape(c, at, "shape", fb_recipe_value(c->graph, expression, "shape"), type);
     if (status) return status;
     int64_t before = element_count(from.sizes, from.rank), after = element_count(type->sizes, type->rank);
     if (before == after) return FB_OK;
@@ -234,7 +224,7 @@ static fb_status type_of_permute(const checker *c, fb_value expression, const fr
     fb_recipe_type from;
     fb_status status = type_of_arg(c, expression, 0, at, &from);
     if (status) return status;
-    fb_value dims = member(c, expression, "dims");
+    fb_value dims = fb_recipe_value(c->graph, expression, "dims");
     bool seen[FB_RECIPE_MAX_RANK] = {false};
     *type = from;
     if (fb_value_at(c->graph, dims)->count != (uint32_t)from.rank) return bad(c, at, "dims", "not %d dims", from.rank);
@@ -251,7 +241,7 @@ static fb_status type_of_permute(const checker *c, fb_value expression, const fr
 static fb_status type_of_full(const checker *c, fb_value expression, const frame *at, fb_recipe_type *type) {
     type->is_movement = true;
     type->dtype = FB_DTYPE_UNKNOWN;
-    return read_shape(c, at, "shape", member(c, expression, "shape"), type);
+    return read_shape(c, at, "shape", fb_recipe_value(c->graph, expression, "shape"), type);
 }
 
 static fb_status type_of_operands(const checker *c, fb_value expression, const char *op, const frame *at, fb_recipe_type *a,
@@ -360,7 +350,7 @@ static bool holds(const fb_graph *graph, fb_dtype dtype, fb_value value) {
 static fb_status check_fillers(const checker *c, fb_value expression, fb_dtype dtype, const frame *at) {
     if (fb_value_kind(c->graph, expression) != FB_EXPRESSION) return FB_OK;
     if (fb_recipe_op_of(c->graph, expression) == FB_RECIPE_FULL) {
-        if (holds(c->graph, dtype, member(c, expression, "value"))) return FB_OK;
+        if (holds(c->graph, dtype, fb_recipe_value(c->graph, expression, "value"))) return FB_OK;
         return bad(c, at, "value", "a tensor of %s cannot hold this value", fb_dtype_name(dtype));
     }
     const fb_value_row *args = fb_value_at(c->graph, fb_value_item(c->graph, expression, 0));

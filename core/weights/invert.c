@@ -1,0 +1,329 @@
+/* Inverting recipes: a box of the made tensor is pushed down the expression until it is a box of a source. */
+#include "core/weights/invert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/buffer.h"
+#include "core/base/map.h"
+#include "core/weights/box.h"
+
+#define MAX_STEPS (4 * FB_PIECES_MAX)
+#define MAX_DEPTH (FB_RECIPE_MAX_DEPTH / 2)
+
+/* One dimension of a box of an expression, and where the same elements are in the place's `origin`. */
+typedef struct axis {
+    fb_range box;       /* in the expression */
+    int64_t at;         /* begin of the box in the origin's dimension `dim` */
+    int64_t whole, dim; /* size and number of that dimension */
+} axis;
+
+/* A box of `expression` whose elements are those of a box of `origin`, an expression over the made tensor. Slices and
+ * permutations on the way move the boxes; only a reshape makes a new origin. */
+typedef struct place {
+    fb_value expression, origin;
+    int origin_depth;
+    int rank;
+    axis axes[FB_RECIPE_MAX_RANK];
+} place;
+
+typedef struct inverter {
+    fb_graph *graph;
+    fb_pieces *pieces;
+    fb_buffer rests;   /* places that are still to be followed, packed, each before its size */
+    fb_map concats;    /* expression -> 1 + index in `offsets` */
+    fb_buffer offsets; /* int64_t: where each part of a concat begins, and where the last one ends */
+    bool is_computed, is_too_large, failed;
+} inverter;
+
+static bool has_stopped(const inverter *in) {
+    return in->is_computed || in->is_too_large || in->failed || in->rests.failed || in->offsets.failed ||
+           fb_graph_out_of_memory(in->graph);
+}
+
+/* ---- shapes of expressions ------------------------------------------------------------------------------------------- */
+
+static int64_t extent(inverter *in, fb_value expression, int64_t dim);
+
+static int64_t *offsets_at(const inverter *in, uint32_t index) {
+    return (int64_t *)(void *)in->offsets.data + index;
+}
+
+/* The offsets of a concat's parts; NULL when it computes or memory is out. Valid until the next call. */
+static const int64_t *offsets_of(inverter *in, fb_value concat) {
+    uint32_t known = fb_map_get(&in->concats, concat.id);
+    if (known) return offsets_at(in, known - 1);
+    size_t count = fb_recipe_arg_count(in->graph, concat), first = in->offsets.size / sizeof(int64_t);
+    int64_t dim = fb_recipe_int(in->graph, concat, "axis"), sum = 0;
+    if (first + count + 1 > UINT32_MAX / 2) in->is_too_large = true;
+    if (in->is_too_large || !fb_buffer_reserve(&in->offsets, (count + 1) * sizeof sum)) return NULL;
+    in->offsets.size += (count + 1) * sizeof sum; /* before those of the concats inside */
+    for (size_t i = 0; i < count; i++) {
+        int64_t size = extent(in, fb_recipe_arg(in->graph, concat, i), dim);
+        if (size < 0) return NULL;
+        offsets_at(in, (uint32_t)first)[i] = sum;
+        sum += size;
+    }
+    offsets_at(in, (uint32_t)first)[count] = sum;
+    if (!fb_map_put(&in->concats, concat.id, (uint32_t)first + 1)) in->failed = true;
+    return in->failed ? NULL : offsets_at(in, (uint32_t)first);
+}
+
+/* Size of a dimension of a movement; -1 when the expression computes or memory is out. */
+static int64_t extent(inverter *in, fb_value expression, int64_t dim) {
+    const fb_graph *g = in->graph;
+    for (;;) {
+        const fb_value_row *row = fb_value_at(g, expression);
+        if (row->kind == FB_TENSOR) return fb_shape_size(g, fb_tensor_at(g, row->tensor)->shape, (int)dim);
+        switch (fb_recipe_op_of(g, expression)) {
+        case FB_RECIPE_CONCAT:
+            if (fb_recipe_int(g, expression, "axis") == dim) {
+                const int64_t *offsets = offsets_of(in, expression);
+                return offsets ? offsets[fb_recipe_arg_count(g, expression)] : -1;
+            }
+            break;
+        case FB_RECIPE_SLICE:
+            if (fb_recipe_int(g, expression, "axis") == dim)
+                return fb_recipe_int(g, expression, "stop") - fb_recipe_int(g, expression, "start");
+            break;
+        case FB_RECIPE_PERMUTE:
+            fb_value_is_int(g, fb_value_item(g, fb_recipe_value(g, expression, "dims"), (size_t)dim), &dim);
+            break;
+        case FB_RECIPE_RESHAPE:
+        case FB_RECIPE_FULL: return fb_shape_size(g, fb_recipe_value(g, expression, "shape"), (int)dim);
+        default: in->is_computed = true; return -1;
+        }
+        expression = fb_recipe_arg(g, expression, 0);
+    }
+}
+
+/* Number of dimensions; -1 when the expression computes. */
+static int rank_of(inverter *in, fb_value expression) {
+    const fb_graph *g = in->graph;
+    for (;;) {
+        const fb_value_row *row = fb_value_at(g, expression);
+        if (row->kind == FB_TENSOR) return fb_shape_rank(g, fb_tensor_at(g, row->tensor)->shape);
+        fb_recipe_op op = fb_recipe_op_of(g, expression);
+        if (op == FB_RECIPE_RESHAPE || op == FB_RECIPE_FULL) return fb_shape_rank(g, fb_recipe_value(g, expression, "shape"));
+        if (!op || !fb_recipe_facts_of(op)->is_movement) {
+            in->is_computed = true;
+            return -1;
+        }
+        expression = fb_recipe_arg(g, expression, 0);
+    }
+}
+
+/* Writes the sizes and returns how many; -1 when the expression computes or memory is out. */
+static int shape_of(inverter *in, fb_value expression, int64_t sizes[FB_RECIPE_MAX_RANK]) {
+    int rank = rank_of(in, expression);
+    for (int i = 0; i < rank; i++) {
+        sizes[i] = extent(in, expression, i);
+        if (sizes[i] < 0) return -1;
+    }
+    return rank;
+}
+
+/* ---- the made tensor's side ------------------------------------------------------------------------------------------ */
+
+/* An expression for the place's box over its origin. */
+static fb_value box_of_origin(inverter *in, const place *p, int *depth) {
+    fb_value from = p->origin;
+    int64_t dims[FB_RECIPE_MAX_RANK];
+    int axis_of[FB_RECIPE_MAX_RANK];
+    bool is_permuted = false;
+    *depth = p->origin_depth;
+    for (int i = 0; i < p->rank; i++) {
+        dims[i] = p->axes[i].dim;
+        axis_of[dims[i]] = i;
+        is_permuted |= dims[i] != i;
+    }
+    for (int dim = 0; dim < p->rank; dim++) {
+        const axis *a = &p->axes[axis_of[dim]];
+        if (a->box.size == a->whole) continue;
+        from = fb_recipe_slice(in->graph, from, dim, a->at, a->at + a->box.size);
+        ++*depth;
+    }
+    if (!is_permuted) return from;
+    ++*depth;
+    return fb_recipe_permute(in->graph, from, dims, (size_t)p->rank);
+}
+
+/* Makes a new origin: the elements of the place's box in the shape of `boxes`, which is the box from now on. */
+static void reshape_origin(inverter *in, place *p, const fb_range *boxes, int rank) {
+    fb_value from = box_of_origin(in, p, &p->origin_depth);
+    if (has_stopped(in)) return;
+    while (fb_recipe_op_of(in->graph, from) == FB_RECIPE_RESHAPE) {
+        from = fb_recipe_arg(in->graph, from, 0);
+        p->origin_depth--;
+    }
+    int64_t sizes[FB_RECIPE_MAX_RANK], was[FB_RECIPE_MAX_RANK];
+    for (int i = 0; i < rank; i++) {
+        sizes[i] = boxes[i].size;
+        p->axes[i] = (axis){boxes[i], 0, sizes[i], i};
+    }
+    if (shape_of(in, from, was) != rank || memcmp(was, sizes, (size_t)rank * sizeof *sizes) != 0) {
+        from = fb_recipe_reshape(in->graph, from, sizes, (size_t)rank);
+        p->origin_depth++;
+    }
+    p->origin = from;
+    p->rank = rank;
+    if (p->origin_depth > MAX_DEPTH) in->is_computed = true;
+}
+
+static void append_piece(inverter *in, const place *p, fb_tensor source, fb_value number) {
+    fb_pieces *pieces = in->pieces;
+    int depth;
+    fb_piece piece = {.source = source, .number = number, .rank = p->rank, .from = box_of_origin(in, p, &depth)};
+    if (depth > MAX_DEPTH) in->is_computed = true;
+    if (pieces->count == FB_PIECES_MAX) in->is_too_large = true;
+    if (has_stopped(in)) return;
+    if (pieces->count == pieces->capacity) {
+        size_t capacity = pieces->capacity ? pieces->capacity * 2 : 8;
+        fb_piece *items = realloc(pieces->items, capacity * sizeof *items);
+        if (items) {
+            pieces->items = items;
+            pieces->capacity = capacity;
+        }
+    }
+    int64_t *box = fb_arena_alloc(&pieces->arena, 2 * (size_t)p->rank * sizeof *box);
+    if (!box || pieces->count == pieces->capacity) {
+        in->failed = true;
+        return;
+    }
+    for (int i = 0; i < p->rank; i++) {
+        box[i] = p->axes[i].box.start;
+        box[p->rank + i] = box[i] + p->axes[i].box.size;
+    }
+    piece.start = box;
+    piece.stop = box + p->rank;
+    pieces->items[pieces->count++] = piece;
+}
+
+/* ---- the way down ---------------------------------------------------------------------------------------------------- */
+
+/* Places are packed to their rank: the stack is as long as concats are nested, through any chain of tensors. */
+static void push_rest(inverter *in, const place *p) {
+    size_t size = offsetof(place, axes) + (size_t)p->rank * sizeof *p->axes;
+    fb_buffer_append(&in->rests, p, size);
+    fb_buffer_append(&in->rests, &size, sizeof size);
+}
+
+static bool pop_rest(inverter *in, place *p) {
+    size_t size;
+    if (in->rests.size == 0) return false;
+    in->rests.size -= sizeof size;
+    memcpy(&size, in->rests.data + in->rests.size, sizeof size);
+    in->rests.size -= size;
+    memcpy(p, in->rests.data + in->rests.size, size);
+    return true;
+}
+
+/* To the part in which the box begins; what is beyond that part is left for later. */
+static void follow_concat(inverter *in, place *p) {
+    const int64_t *offsets = offsets_of(in, p->expression);
+    if (!offsets) return;
+    axis *a = &p->axes[fb_recipe_int(in->graph, p->expression, "axis")];
+    size_t part = 0, end = fb_recipe_arg_count(in->graph, p->expression);
+    while (end - part > 1) { /* the last part that begins at or before the box: it is not empty */
+        size_t middle = part + (end - part) / 2;
+        if (offsets[middle] <= a->box.start) part = middle;
+        else end = middle;
+    }
+    int64_t taken = offsets[part + 1] - a->box.start;
+    if (taken < a->box.size) {
+        axis all = *a;
+        *a = (axis){{all.box.start + taken, all.box.size - taken}, all.at + taken, all.whole, all.dim};
+        push_rest(in, p);
+        *a = (axis){{all.box.start, taken}, all.at, all.whole, all.dim};
+    }
+    a->box.start -= offsets[part];
+    p->expression = fb_recipe_arg(in->graph, p->expression, part);
+}
+
+static void follow_permute(inverter *in, place *p) {
+    fb_value dims = fb_recipe_value(in->graph, p->expression, "dims");
+    axis axes[FB_RECIPE_MAX_RANK];
+    memcpy(axes, p->axes, (size_t)p->rank * sizeof *axes);
+    for (int i = 0; i < p->rank; i++) p->axes[fb_shape_size(in->graph, dims, i)] = axes[i];
+    p->expression = fb_recipe_arg(in->graph, p->expression, 0);
+}
+
+static void follow_reshape(inverter *in, place *p) {
+    int64_t outer[FB_RECIPE_MAX_RANK], inner[FB_RECIPE_MAX_RANK];
+    fb_range boxes[FB_RECIPE_MAX_RANK], inner_boxes[FB_RECIPE_MAX_RANK];
+    fb_value from = fb_recipe_arg(in->graph, p->expression, 0);
+    int rank = shape_of(in, p->expression, outer), inner_rank = shape_of(in, from, inner);
+    if (inner_rank < 0) return;
+    for (int i = 0; i < rank; i++) boxes[i] = p->axes[i].box;
+    if (!fb_box_through_reshape(outer, boxes, rank, inner, inner_boxes, inner_rank)) in->is_computed = true;
+    else reshape_origin(in, p, inner_boxes, inner_rank);
+    p->expression = from;
+}
+
+/* One step from the expression towards its sources; false when the place has come to its end. */
+static bool follow(inverter *in, place *p) {
+    const fb_graph *g = in->graph;
+    const fb_value_row *row = fb_value_at(g, p->expression);
+    if (row->kind == FB_TENSOR) {
+        fb_value recipe = fb_tensor_at(g, row->tensor)->recipe;
+        if (!recipe.id) append_piece(in, p, row->tensor, (fb_value){0});
+        p->expression = recipe;
+        return recipe.id != 0;
+    }
+    switch (fb_recipe_op_of(g, p->expression)) {
+    case FB_RECIPE_CONCAT: follow_concat(in, p); return true;
+    case FB_RECIPE_SLICE:
+        p->axes[fb_recipe_int(g, p->expression, "axis")].box.start += fb_recipe_int(g, p->expression, "start");
+        p->expression = fb_recipe_arg(g, p->expression, 0);
+        return true;
+    case FB_RECIPE_RESHAPE: follow_reshape(in, p); return true;
+    case FB_RECIPE_PERMUTE: follow_permute(in, p); return true;
+    case FB_RECIPE_FULL: append_piece(in, p, (fb_tensor){0}, fb_recipe_value(g, p->expression, "value")); return false;
+    default: in->is_computed = true; return false;
+    }
+}
+
+/* The whole of `made` as a box of itself; false when it has no elements. */
+static bool start_at(inverter *in, fb_tensor made, fb_tensor now, place *p) {
+    fb_value shape = fb_tensor_at(in->graph, made)->shape;
+    *p = (place){.expression = fb_recipe_tensor(in->graph, made), .origin = fb_recipe_tensor(in->graph, now)};
+    if (fb_shape_rank(in->graph, shape) > FB_RECIPE_MAX_RANK) in->is_computed = true;
+    if (has_stopped(in)) return false;
+    p->rank = fb_shape_rank(in->graph, shape);
+    bool is_empty = false;
+    for (int i = 0; i < p->rank; i++) {
+        int64_t size = fb_shape_size(in->graph, shape, i);
+        p->axes[i] = (axis){{0, size}, 0, size, i};
+        is_empty |= size == 0;
+    }
+    return !is_empty;
+}
+
+fb_status fb_recipe_invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_pieces *pieces, bool *is_computed,
+                           fb_error *error) {
+    inverter in = {.graph = graph, .pieces = pieces};
+    size_t before = pieces->count, steps = 0;
+    place p;
+    for (bool is_there = start_at(&in, made, now, &p); is_there; is_there = pop_rest(&in, &p)) {
+        while (!has_stopped(&in) && follow(&in, &p)) {
+            if (++steps == MAX_STEPS) in.is_too_large = true;
+        }
+        if (has_stopped(&in)) break;
+    }
+    bool failed = in.failed || in.rests.failed || in.offsets.failed || fb_graph_out_of_memory(graph);
+    fb_buffer_free(&in.rests);
+    fb_buffer_free(&in.offsets);
+    fb_map_free(&in.concats);
+    *is_computed = in.is_computed;
+    if (failed || in.is_too_large || in.is_computed) pieces->count = before;
+    if (failed) return fb_fail_memory(error);
+    if (!in.is_too_large) return FB_OK;
+    return fb_fail(error, FB_TOO_LARGE, "recipe-too-large", "", "the recipe of %s is made of more than %d pieces",
+                   fb_text(graph, fb_tensor_at(graph, made)->name), FB_PIECES_MAX);
+}
+
+void fb_pieces_free(fb_pieces *pieces) {
+    free(pieces->items);
+    fb_arena_free(&pieces->arena);
+    *pieces = (fb_pieces){0};
+}
