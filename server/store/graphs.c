@@ -22,6 +22,15 @@ const char *fb_copy_column(fb_query *query, int column, fb_store_memory **memory
     return copy;
 }
 
+const char *fb_copy_optional(fb_query *query, int column, fb_store_memory **memory, fb_status *status) {
+    return fb_column_is_null(query, column) ? NULL : fb_copy_column(query, column, memory, status);
+}
+
+void fb_bind_key(fb_query *query, int64_t key) {
+    if (key) fb_bind_int(query, key);
+    else fb_bind_text(query, NULL);
+}
+
 /* ---- signatures ---- */
 
 fb_status fb_find_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error) {
@@ -142,7 +151,7 @@ typedef struct delete_graph {
     fb_store_users users;
 } delete_graph;
 
-static fb_status find_users(fb_connection *connection, int64_t key, fb_store_users *users, fb_error *error) {
+static fb_status find_runs(fb_connection *connection, int64_t key, fb_store_users *users, fb_error *error) {
     int64_t total = 0;
     fb_query count = fb_query_begin(connection, "SELECT count(*) FROM runs WHERE source = ?1 OR result = ?1", error);
     fb_bind_int(&count, key);
@@ -157,17 +166,37 @@ static fb_status find_users(fb_connection *connection, int64_t key, fb_store_use
     return fb_query_end(&query);
 }
 
+static fb_status find_versions(fb_connection *connection, int64_t key, fb_store_users *users, fb_error *error) {
+    int64_t total = 0;
+    fb_query count = fb_query_begin(connection, "SELECT count(*) FROM versions WHERE graph = ?", error);
+    fb_bind_int(&count, key);
+    fb_status status = fb_read_key(&count, &total);
+    if (status) return status;
+    users->version_total = (uint64_t)total;
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT m.name, v.name FROM versions v JOIN models m ON m.key = v.model "
+                                    "WHERE v.graph = ? ORDER BY v.key DESC LIMIT ?",
+                                    error);
+    fb_bind_int(&query, key);
+    fb_bind_int(&query, FB_USERS_MAX);
+    while (fb_query_row(&query))
+        snprintf(users->versions[users->version_count++], sizeof users->versions[0], "%s/%s", fb_column_text(&query, 0),
+                 fb_column_text(&query, 1));
+    return fb_query_end(&query);
+}
+
 static fb_status write_delete(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     delete_graph *delete = argument;
     int64_t key = 0;
     delete->users = (fb_store_users){0};
     fb_status status = fb_find_graph(connection, delete->id, &key, error);
     if (!status && !key) return fb_fail_unknown_graph(error, delete->id);
-    if (!status) status = find_users(connection, key, &delete->users, error);
+    if (!status) status = find_runs(connection, key, &delete->users, error);
+    if (!status) status = find_versions(connection, key, &delete->users, error);
     if (status) return status;
-    if (delete->users.total)
-        return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu run(s) need graph %s",
-                       (unsigned long long)delete->users.total, delete->id);
+    if (delete->users.total || delete->users.version_total)
+        return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu run(s) and %llu version(s) of models need graph %s",
+                       (unsigned long long)delete->users.total, (unsigned long long)delete->users.version_total, delete->id);
     fb_query query = fb_query_begin(connection, "DELETE FROM graphs WHERE key = ?", error);
     fb_bind_int(&query, key);
     status = fb_query_run(&query);

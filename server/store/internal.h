@@ -4,6 +4,7 @@
 
 #include "server/store/frame.h"
 #include "server/store/memory.h"
+#include "server/store/models.h"
 #include "server/store/readers.h"
 #include "server/store/sql.h"
 #include "server/store/store.h"
@@ -56,8 +57,39 @@ fb_status fb_add_signature(fb_connection *connection, const char *text, int64_t 
 
 /* ---- runs ---- */
 
+/* A run with its graphs on its way to the writer. */
+typedef struct fb_packed_run {
+    const fb_store_run *run;
+    fb_packed_graph *graphs;
+    size_t graph_count;
+    void *report;
+    size_t report_frame_size;
+} fb_packed_run;
+
+/* Freed also after a failure. */
+fb_status fb_pack_run(fb_store *store, const fb_store_run *run, const fb_store_graph *graphs, size_t graph_count,
+                      fb_packed_run *packed, fb_error *error);
+void fb_packed_run_free(fb_packed_run *packed);
+/* On the writer: stores the graphs that are new, and the run. */
+fb_status fb_write_run(fb_connection *connection, fb_packed_run *packed, fb_totals *added, fb_error *error);
 /* The key of a run, 0 = unknown. */
 fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error);
+fb_status fb_fail_unknown_run(fb_error *error, const char *id);
+
+/* ---- models ---- */
+
+/* The key of a model; FB_NOT_FOUND "unknown-model". */
+fb_status fb_need_model(fb_connection *connection, const char *name, int64_t *key, fb_error *error);
+/* The key of a model's version, 0 = unknown. */
+fb_status fb_find_version(fb_connection *connection, int64_t model, const char *name, int64_t *key, fb_error *error);
+fb_status fb_fail_unknown_version(fb_error *error, const char *model, const char *name);
+/* On the writer; all but `out` are the columns of the new row, `run` 0 and `note` NULL for none. */
+fb_status fb_insert_version(fb_connection *connection, int64_t model, const char *name, int64_t graph, int64_t run,
+                            const char *note, int64_t created, int64_t *key, fb_error *error);
+fb_status fb_read_version(fb_connection *connection, int64_t key, fb_store_memory **memory, fb_store_version *out,
+                          fb_error *error);
+fb_status fb_read_alias_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, fb_store_alias_entry *out,
+                              fb_error *error);
 
 /* ---- answers ---- */
 
@@ -78,7 +110,12 @@ void fb_requests_free(fb_requests *requests);
 /* A fb_query_end for a SELECT of one key: the first row's first column, or 0. */
 fb_status fb_read_key(fb_query *query, int64_t *key);
 
+/* Binds a key, or NULL for 0. */
+void fb_bind_key(fb_query *query, int64_t key);
+
 /* A copy of column `column`; NULL, with the failure noted in *status, when memory is out. */
 const char *fb_copy_column(fb_query *query, int column, fb_store_memory **memory, fb_status *status);
+/* The same for a column that may be NULL. */
+const char *fb_copy_optional(fb_query *query, int column, fb_store_memory **memory, fb_status *status);
 
 #endif

@@ -11,7 +11,6 @@
 #include "server/store/store.h"
 
 /* Names of models, versions and aliases: 1 to FB_NAME_MAX characters of [A-Za-z0-9._-], but not "." and "..". */
-#define FB_NAME_MAX 200
 bool fb_is_name(const char *text);
 
 /* ---- models ---- */

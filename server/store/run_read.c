@@ -97,8 +97,8 @@ static fb_status read_run(fb_connection *connection, int64_t key, bool with_repo
         out->lint = fb_copy_column(&query, 8, memory, &query.status);
         out->created = fb_column_int(&query, 9);
         out->request = fb_copy_column(&query, 10, memory, &query.status);
-        if (!fb_column_is_null(&query, 11)) out->note = fb_copy_column(&query, 11, memory, &query.status);
-        if (!fb_column_is_null(&query, 12)) out->of_run = fb_copy_column(&query, 12, memory, &query.status);
+        out->note = fb_copy_optional(&query, 11, memory, &query.status);
+        out->of_run = fb_copy_optional(&query, 12, memory, &query.status);
     } else if (!query.status) {
         query.status = fb_fail_corrupt(error, "a run without its graphs");
     }
@@ -116,7 +116,7 @@ fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, f
     int64_t key = 0;
     fb_store_run run = {0};
     status = fb_find_run(connection, id, &key, error);
-    if (!status && !key) status = fb_fail(error, FB_NOT_FOUND, "unknown-run", NULL, "there is no run %s", id);
+    if (!status && !key) status = fb_fail_unknown_run(error, id);
     if (!status) status = read_run(connection, key, true, &run.memory, &run, error);
     fb_readers_give_back(&store->readers, connection);
     if (status) fb_memory_free(run.memory);

@@ -21,15 +21,9 @@ fb_status fb_store_new_run(fb_store *store, fb_store_run *run, fb_error *error) 
     return FB_OK;
 }
 
-/* A run on its way to the writer. */
-typedef struct put_run {
-    const fb_store_run *run;
-    fb_packed_graph *graphs;
-    size_t graph_count;
-    void *report;
-    size_t report_frame_size;
-    fb_packed_answer answer;
-} put_run;
+fb_status fb_fail_unknown_run(fb_error *error, const char *id) {
+    return fb_fail(error, FB_NOT_FOUND, "unknown-run", NULL, "there is no run %s", id);
+}
 
 /* What a run refers to. */
 typedef struct references {
@@ -46,14 +40,13 @@ static fb_status find_references(fb_connection *connection, const fb_store_run *
     if (!status && !keys->result) return fb_fail_unknown_graph(error, run->result);
     if (!status && run->of_run) {
         status = fb_find_run(connection, run->of_run, &keys->of_run, error);
-        if (!status && !keys->of_run)
-            return fb_fail(error, FB_NOT_FOUND, "unknown-run", NULL, "there is no run %s", run->of_run);
+        if (!status && !keys->of_run) return fb_fail_unknown_run(error, run->of_run);
     }
     return status;
 }
 
-static fb_status insert_run(fb_connection *connection, const put_run *put, const references *keys, fb_error *error) {
-    const fb_store_run *run = put->run;
+static fb_status insert_run(fb_connection *connection, const fb_packed_run *packed, const references *keys, fb_error *error) {
+    const fb_store_run *run = packed->run;
     fb_query insert = fb_query_begin(connection,
                                      "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
                                      "preserves_computation, lint, created, note, request, report_size, report, of_run) "
@@ -72,7 +65,7 @@ static fb_status insert_run(fb_connection *connection, const put_run *put, const
     fb_bind_text(&insert, run->note);
     fb_bind_text(&insert, run->request);
     fb_bind_int(&insert, (int64_t)strlen(run->report));
-    fb_bind_bytes(&insert, put->report, put->report_frame_size);
+    fb_bind_bytes(&insert, packed->report, packed->report_frame_size);
     if (keys->of_run) fb_bind_int(&insert, keys->of_run); /* else it stays NULL */
     return fb_query_run(&insert);
 }
@@ -111,33 +104,55 @@ static fb_status insert_labels(fb_connection *connection, const fb_store_run *ru
     return fb_query_end(&insert);
 }
 
-static fb_status write_run(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
-    put_run *put = argument;
+fb_status fb_write_run(fb_connection *connection, fb_packed_run *packed, fb_totals *added, fb_error *error) {
     references keys = {0};
     fb_status status = FB_OK;
-    for (size_t i = 0; i < put->graph_count && !status; i++) status = fb_write_graph(connection, &put->graphs[i], added, error);
-    if (!status) status = find_references(connection, put->run, &keys, error);
-    if (!status) status = insert_run(connection, put, &keys, error);
+    for (size_t i = 0; i < packed->graph_count && !status; i++)
+        status = fb_write_graph(connection, &packed->graphs[i], added, error);
+    if (!status) status = find_references(connection, packed->run, &keys, error);
+    if (!status) status = insert_run(connection, packed, &keys, error);
     int64_t key = sqlite3_last_insert_rowid(connection->handle);
-    if (!status) status = insert_passes(connection, put->run, key, error);
-    if (!status) status = insert_labels(connection, put->run, key, error);
-    if (!status) status = fb_write_answer(connection, &put->answer, error);
+    if (!status) status = insert_passes(connection, packed->run, key, error);
+    if (!status) status = insert_labels(connection, packed->run, key, error);
     if (!status) added->runs++;
     return status;
 }
 
+fb_status fb_pack_run(fb_store *store, const fb_store_run *run, const fb_store_graph *graphs, size_t graph_count,
+                      fb_packed_run *packed, fb_error *error) {
+    *packed = (fb_packed_run){.run = run, .graphs = calloc(graph_count + 1, sizeof *packed->graphs)};
+    if (!packed->graphs) return fb_fail_memory(error);
+    packed->graph_count = graph_count;
+    fb_status status = fb_pack_graphs(store, graphs, graph_count, packed->graphs, error);
+    if (status) return status;
+    return fb_frame_pack(run->report, strlen(run->report), store->config.compression_level, &packed->report,
+                         &packed->report_frame_size, error);
+}
+
+void fb_packed_run_free(fb_packed_run *packed) {
+    fb_packed_graphs_free(packed->graphs, packed->graph_count);
+    free(packed->graphs);
+    free(packed->report);
+}
+
+typedef struct put_run {
+    fb_packed_run run;
+    fb_packed_answer answer;
+} put_run;
+
+static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    put_run *put = argument;
+    fb_status status = fb_write_run(connection, &put->run, added, error);
+    return status ? status : fb_write_answer(connection, &put->answer, error);
+}
+
 fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_store_graph *graphs, size_t graph_count,
                            const fb_store_answer *answer, fb_error *error) {
-    put_run put = {.run = run, .graph_count = graph_count, .graphs = calloc(graph_count + 1, sizeof *put.graphs)};
-    fb_status status = put.graphs ? fb_pack_graphs(store, graphs, graph_count, put.graphs, error) : fb_fail_memory(error);
-    if (!status)
-        status = fb_frame_pack(run->report, strlen(run->report), store->config.compression_level, &put.report,
-                               &put.report_frame_size, error);
+    put_run put = {0};
+    fb_status status = fb_pack_run(store, run, graphs, graph_count, &put.run, error);
     if (!status) status = fb_pack_answer(store, answer, &put.answer, error);
-    if (!status) status = fb_writer_run(&store->writer, write_run, &put, error);
-    if (put.graphs) fb_packed_graphs_free(put.graphs, graph_count);
-    free(put.graphs);
-    free(put.report);
+    if (!status) status = fb_writer_run(&store->writer, write_put, &put, error);
+    fb_packed_run_free(&put.run);
     fb_packed_answer_free(&put.answer);
     return status;
 }

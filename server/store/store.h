@@ -133,16 +133,21 @@ fb_status fb_store_list_graphs(fb_store *store, const char *structure, const cha
                                fb_store_summaries *out, fb_error *error);
 void fb_store_summaries_free(fb_store_summaries *summaries);
 
-/* The runs for which a graph cannot be deleted. */
+#define FB_NAME_MAX 200 /* characters of the name of a model, a version or an alias: see models.h */
+
+/* The runs and the versions of models for which a graph cannot be deleted. */
 #define FB_USERS_MAX 10
 typedef struct fb_store_users {
     char runs[FB_USERS_MAX][FB_RUN_ID_LENGTH + 1]; /* the newest */
     size_t count;                                  /* of `runs` */
     uint64_t total;
+    char versions[FB_USERS_MAX][2 * FB_NAME_MAX + 2]; /* "model/version", the newest */
+    size_t version_count;                             /* of `versions` */
+    uint64_t version_total;
 } fb_store_users;
 
 /* Deletes a graph and its marks. FB_NOT_FOUND "unknown-graph"; FB_CONFLICT "graph-in-use", then `users` (may be NULL) says
- * which runs need it. */
+ * what needs it. */
 fb_status fb_store_delete_graph(fb_store *store, const char *id, fb_store_users *users, fb_error *error);
 
 /* Positions of the nodes of graph `id` that carry `signature`, ascending, from position `first` on, `limit` at most (0 = all);

@@ -64,3 +64,21 @@ fb_status fb_page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t
     if (expected[0] && strcmp(expected, page->token) == 0) return FB_OK;
     return fb_fail(error, FB_INVALID, "bad-page-token", NULL, "the page token does not belong to this list with these filters");
 }
+
+fb_status fb_read_list(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
+                       uint64_t filter_hash, size_t item_size, fb_read_item *read, fb_list *list, fb_error *error) {
+    int64_t key = 0;
+    size_t limit = 0;
+    fb_status status = fb_page_begin(page, filter_hash, &key, &limit, error);
+    if (status) return status;
+    char *items = fb_memory_take(&list->memory, limit * item_size);
+    if (!items) return fb_fail_memory(error);
+    list->items = items;
+    status = fb_walk_down(connection, condition, 1, &key, error);
+    while (!status && key > 0 && list->count < limit) {
+        status = read(connection, key--, &list->memory, items + item_size * list->count++, error);
+        if (!status) status = fb_walk_down(connection, condition, 1, &key, error);
+    }
+    fb_page_token(key, filter_hash, list->next_token);
+    return status;
+}

@@ -29,4 +29,18 @@ fb_status fb_page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t
 /* The token of the page that begins at `key`; "" for 0. */
 void fb_page_token(int64_t key, uint64_t filter_hash, char token[FB_PAGE_TOKEN_LENGTH + 1]);
 
+/* Reads the row with that key into *item; its texts into `memory`. */
+typedef fb_status fb_read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error);
+
+typedef struct fb_list {
+    void *items; /* in `memory` */
+    size_t count;
+    char next_token[FB_PAGE_TOKEN_LENGTH + 1];
+    fb_store_memory *memory; /* freed by the caller, also after a failure */
+} fb_list;
+
+/* A page of the rows that meet the condition, as items of `item_size` bytes. FB_INVALID "bad-page-token". */
+fb_status fb_read_list(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
+                       uint64_t filter_hash, size_t item_size, fb_read_item *read, fb_list *list, fb_error *error);
+
 #endif

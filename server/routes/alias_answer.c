@@ -1,0 +1,78 @@
+#include "server/routes/alias_answer.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "server/app.h"
+#include "server/routes/json_members.h"
+
+static void put_text_or_null(fb_buffer *out, const char *name, const char *text) {
+    if (text) {
+        fb_put_text(out, name, text);
+    } else {
+        fb_put_name(out, name);
+        fb_buffer_string(out, "null");
+    }
+}
+
+void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out) {
+    fb_buffer_char(out, '{');
+    fb_put_int(out, "id", entry->number);
+    if (with_names) {
+        fb_put_text(out, "model", entry->model);
+        fb_put_text(out, "alias", entry->alias);
+    }
+    fb_put_time(out, "at", entry->at);
+    put_text_or_null(out, "who", entry->who);
+    put_text_or_null(out, "why", entry->why);
+    fb_put_text(out, "action", entry->action);
+    put_text_or_null(out, "from", entry->from);
+    put_text_or_null(out, "to", entry->to);
+    if (entry->from_graph) fb_put_text(out, "from_graph", entry->from_graph);
+    if (entry->to_graph) fb_put_text(out, "to_graph", entry->to_graph);
+    put_text_or_null(out, "run", entry->run);
+    fb_buffer_char(out, '}');
+}
+
+/* With its quotes, as If-Match takes it. */
+static void print_tag(const fb_store_alias_entry *entry, char tag[24]) {
+    snprintf(tag, 24, "\"%" PRId64 "\"", entry->number);
+}
+
+void fb_alias_write(const fb_store_alias_entry *entry, fb_buffer *out) {
+    char tag[24];
+    print_tag(entry, tag);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "model", entry->model);
+    fb_put_text(out, "alias", entry->alias);
+    fb_put_text(out, "version", entry->to);
+    fb_put_text(out, "graph", entry->to_graph);
+    put_text_or_null(out, "run", entry->run);
+    fb_put_time(out, "updated", entry->at);
+    if (entry->who) fb_put_text(out, "who", entry->who);
+    if (entry->why) fb_put_text(out, "why", entry->why);
+    fb_put_text(out, "etag", tag);
+    fb_buffer_char(out, '}');
+}
+
+void fb_respond_alias(fb_response *response, int status, const fb_store_alias_entry *entry) {
+    fb_buffer answer = {0};
+    char tag[24];
+    snprintf(tag, sizeof tag, "%" PRId64, entry->number);
+    fb_alias_write(entry, &answer);
+    fb_respond_json_buffer_take(response, status, &answer);
+    fb_response_etag(response, tag);
+}
+
+void fb_respond_stored_alias(const fb_request *request, fb_response *response, int status, const char *number) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_alias_entry entry;
+    if (fb_store_get_alias_entry(app->store, strtoll(number, NULL, 10), &entry, &error)) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_respond_alias(response, status, &entry);
+    fb_store_alias_entry_free(&entry);
+}

@@ -1,0 +1,314 @@
+/* Changing aliases. Every change is one write: it reads the alias, checks the caller's condition, decides what the next entry
+ * is, and appends it.
+ *
+ * Each entry keeps a parent, the entry to which a rollback returns: for a deployment the entry before, and for a rollback the
+ * parent of the entry that it returned to. So rolling back again and again goes down a stack and never forward again. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "server/store/internal.h"
+
+/* The alias as the write finds it. Keys and numbers are 0 where there is none. */
+typedef struct alias_state {
+    int64_t model, key;
+    int64_t version;      /* 0: it does not exist, or was deleted */
+    int64_t last, parent; /* the last entry, and that one's parent */
+} alias_state;
+
+/* The entry to append; without an action none. */
+typedef struct next_entry {
+    const char *action;
+    int64_t version, parent;
+} next_entry;
+
+typedef struct alias_write alias_write;
+typedef fb_status decide(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
+                         next_entry *next, fb_error *error);
+
+struct alias_write {
+    fb_store *store;
+    const fb_store_alias_change *change;
+    decide *decide;
+    const char *version; /* to which, or NULL */
+    const fb_store_partial_rollback *partial;
+    fb_packed_run run; /* of `partial` */
+    const fb_store_answer *answer;
+    int64_t at;
+    fb_store_alias_entry entry; /* the last one afterwards */
+    bool is_added;
+};
+
+/* ---- the alias before ---- */
+
+static fb_status find_last_entry(fb_connection *connection, alias_state *state, fb_error *error) {
+    fb_query query = fb_query_begin(
+        connection, "SELECT number, parent FROM alias_entries WHERE alias = ? ORDER BY number DESC LIMIT 1", error);
+    fb_bind_int(&query, state->key);
+    if (fb_query_row(&query)) {
+        state->last = fb_column_int(&query, 0);
+        state->parent = fb_column_int(&query, 1);
+    }
+    return fb_query_end(&query);
+}
+
+static fb_status find_alias(fb_connection *connection, const fb_store_alias_change *change, alias_state *state,
+                            fb_error *error) {
+    fb_status status = fb_need_model(connection, change->model, &state->model, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection, "SELECT key, version FROM aliases WHERE model = ? AND name = ?", error);
+    fb_bind_int(&query, state->model);
+    fb_bind_text(&query, change->alias);
+    if (fb_query_row(&query)) {
+        state->key = fb_column_int(&query, 0);
+        state->version = fb_column_int(&query, 1);
+    }
+    status = fb_query_end(&query);
+    return status || !state->key ? status : find_last_entry(connection, state, error);
+}
+
+static fb_status check_condition(const fb_store_alias_change *change, const alias_state *state, fb_error *error) {
+    if (change->condition == FB_ALIAS_IS_FREE)
+        return state->version ? fb_fail(error, FB_CONFLICT, "alias-exists", NULL, "model %s has an alias %s already",
+                                        change->model, change->alias)
+                              : FB_OK;
+    if (!state->version)
+        return fb_fail(error, FB_CONFLICT, "alias-moved", NULL, "model %s has no alias %s", change->model, change->alias);
+    if (change->condition == FB_ALIAS_IS_AT && state->last != change->expected)
+        return fb_fail(error, FB_CONFLICT, "alias-moved", NULL,
+                       "alias %s of model %s has changed since: its ETag is \"%" PRId64 "\" now", change->alias, change->model,
+                       state->last);
+    return FB_OK;
+}
+
+/* ---- the entry after ---- */
+
+static fb_status add_alias(fb_connection *connection, const alias_write *write, alias_state *state, fb_error *error) {
+    if (state->key) return FB_OK;
+    fb_query insert = fb_query_begin(connection, "INSERT INTO aliases (model, name) VALUES (?, ?)", error);
+    fb_bind_int(&insert, state->model);
+    fb_bind_text(&insert, write->change->alias);
+    fb_status status = fb_query_run(&insert);
+    state->key = sqlite3_last_insert_rowid(connection->handle);
+    return status;
+}
+
+static fb_status insert_entry(fb_connection *connection, const alias_write *write, const alias_state *state,
+                              const next_entry *next, fb_error *error) {
+    fb_query insert = fb_query_begin(
+        connection,
+        "INSERT INTO alias_entries (alias, previous, parent, at, action, who, why, version, version_name, graph, run) "
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, v.key, v.name, g.id, r.id FROM (SELECT ?8 AS wanted) "
+        "LEFT JOIN versions v ON v.key = wanted LEFT JOIN graphs g ON g.key = v.graph LEFT JOIN runs r ON r.key = v.run",
+        error);
+    fb_bind_int(&insert, state->key);
+    fb_bind_key(&insert, state->last);
+    fb_bind_key(&insert, next->parent);
+    fb_bind_int(&insert, write->at);
+    fb_bind_text(&insert, next->action);
+    fb_bind_text(&insert, write->change->who);
+    fb_bind_text(&insert, write->change->why);
+    fb_bind_key(&insert, next->version);
+    return fb_query_run(&insert);
+}
+
+static fb_status append(fb_connection *connection, const alias_write *write, alias_state *state, const next_entry *next,
+                        fb_error *error) {
+    fb_status status = add_alias(connection, write, state, error);
+    if (!status) status = insert_entry(connection, write, state, next, error);
+    if (status) return status;
+    state->last = sqlite3_last_insert_rowid(connection->handle);
+    fb_query update = fb_query_begin(connection, "UPDATE aliases SET version = ? WHERE key = ?", error);
+    fb_bind_key(&update, next->version);
+    fb_bind_int(&update, state->key);
+    return fb_query_run(&update);
+}
+
+/* The answer names the entry, whose number is known only here. */
+static fb_status write_answer(fb_connection *connection, const alias_write *write, fb_error *error) {
+    if (!write->answer) return FB_OK;
+    char number[24];
+    fb_store_answer answer = *write->answer;
+    snprintf(number, sizeof number, "%" PRId64, write->entry.number);
+    answer.body = number;
+    answer.body_size = strlen(number);
+    fb_packed_answer packed = {0};
+    fb_status status = fb_pack_answer(write->store, &answer, &packed, error);
+    if (!status) status = fb_write_answer(connection, &packed, error);
+    fb_packed_answer_free(&packed);
+    return status;
+}
+
+static fb_status write_change(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    alias_write *write = argument;
+    alias_state state = {0};
+    next_entry next = {0};
+    fb_store_alias_entry_free(&write->entry);
+    fb_status status = find_alias(connection, write->change, &state, error);
+    if (!status) status = check_condition(write->change, &state, error);
+    if (!status) status = write->decide(connection, write, &state, added, &next, error);
+    write->is_added = next.action != NULL;
+    if (!status && write->is_added) status = append(connection, write, &state, &next, error);
+    if (!status) status = fb_read_alias_entry(connection, state.last, &write->entry.memory, &write->entry, error);
+    return status ? status : write_answer(connection, write, error);
+}
+
+/* Does the write; `out` may be NULL. */
+static fb_status change_alias(alias_write *write, fb_store_alias_entry *out, fb_error *error) {
+    fb_store *store = write->store;
+    write->at = store->config.now_ms();
+    fb_status status = fb_writer_run(&store->writer, write_change, write, error);
+    if (!status && write->is_added && store->config.alias_changed) store->config.alias_changed(store->config.alias_context);
+    if (!status && out) *out = write->entry;
+    else fb_store_alias_entry_free(&write->entry);
+    return status;
+}
+
+/* ---- set and delete ---- */
+
+static fb_status need_version(fb_connection *connection, const alias_write *write, const alias_state *state, int64_t *key,
+                              fb_error *error) {
+    fb_status status = fb_find_version(connection, state->model, write->version, key, error);
+    return !status && !*key ? fb_fail_unknown_version(error, write->change->model, write->version) : status;
+}
+
+static fb_status decide_set(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
+                            next_entry *next, fb_error *error) {
+    (void)added;
+    int64_t version = 0;
+    fb_status status = need_version(connection, write, state, &version, error);
+    if (status || version == state->version) return status;
+    if (state->version) *next = (next_entry){.action = "deploy", .version = version, .parent = state->last};
+    else *next = (next_entry){.action = "create", .version = version};
+    return FB_OK;
+}
+
+fb_status fb_store_set_alias(fb_store *store, const fb_store_alias_change *change, const char *version,
+                             fb_store_alias_entry *out, fb_error *error) {
+    alias_write write = {.store = store, .change = change, .decide = decide_set, .version = version};
+    return change_alias(&write, out, error);
+}
+
+static fb_status decide_delete(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
+                               next_entry *next, fb_error *error) {
+    (void)connection, (void)write, (void)state, (void)added, (void)error;
+    *next = (next_entry){.action = "delete"};
+    return FB_OK;
+}
+
+fb_status fb_store_delete_alias(fb_store *store, const fb_store_alias_change *change, fb_error *error) {
+    alias_write write = {.store = store, .change = change, .decide = decide_delete};
+    return change_alias(&write, NULL, error);
+}
+
+/* ---- roll back ---- */
+
+/* The entry's parent, and its version: 0 when that has been deleted. (What the alias had before it was itself deleted may be.)
+ */
+static fb_status read_step(fb_connection *connection, int64_t number, int64_t *version, int64_t *parent, fb_error *error) {
+    fb_query query = fb_query_begin(
+        connection, "SELECT v.key, e.parent FROM alias_entries e LEFT JOIN versions v ON v.key = e.version WHERE e.number = ?",
+        error);
+    fb_bind_int(&query, number);
+    if (fb_query_row(&query)) {
+        *version = fb_column_int(&query, 0);
+        *parent = fb_column_int(&query, 1);
+    }
+    return fb_query_end(&query);
+}
+
+/* Goes down from entry `number` to the first one with the version `wanted`, or (0) with any. `version` is 0 when there is none.
+ */
+static fb_status go_down(fb_connection *connection, int64_t number, int64_t wanted, next_entry *next, fb_error *error) {
+    fb_status status = FB_OK;
+    int64_t version = 0, parent = 0;
+    for (; number && !status; number = parent) {
+        status = read_step(connection, number, &version, &parent, error);
+        if (status || !version || (wanted && version != wanted)) continue;
+        *next = (next_entry){.action = "rollback", .version = version, .parent = parent};
+        break;
+    }
+    return status;
+}
+
+/* The last entry of the alias with that version, wherever it is. */
+static fb_status find_entry(fb_connection *connection, int64_t alias, int64_t version, int64_t *number, fb_error *error) {
+    fb_query query = fb_query_begin(
+        connection, "SELECT number FROM alias_entries WHERE version = ? AND alias = ? ORDER BY number DESC LIMIT 1", error);
+    fb_bind_int(&query, version);
+    fb_bind_int(&query, alias);
+    return fb_read_key(&query, number);
+}
+
+static fb_status decide_to(fb_connection *connection, alias_write *write, const alias_state *state, next_entry *next,
+                           fb_error *error) {
+    int64_t version = 0, number = 0;
+    fb_status status = need_version(connection, write, state, &version, error);
+    if (status || version == state->version) return status;
+    status = find_entry(connection, state->key, version, &number, error);
+    if (!status && !number)
+        return fb_fail(error, FB_CONFLICT, "never-deployed", NULL, "alias %s of model %s never had version %s",
+                       write->change->alias, write->change->model, write->version);
+    if (!status) status = go_down(connection, state->parent, version, next, error);
+    if (!status && !next->action) status = go_down(connection, number, version, next, error);
+    return status;
+}
+
+static fb_status decide_roll_back(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
+                                  next_entry *next, fb_error *error) {
+    (void)added;
+    if (write->version) return decide_to(connection, write, state, next, error);
+    fb_status status = go_down(connection, state->parent, 0, next, error);
+    if (!status && !next->action)
+        return fb_fail(error, FB_CONFLICT, "nothing-to-roll-back", NULL,
+                       "alias %s of model %s had no version before the present one", write->change->alias,
+                       write->change->model);
+    return status;
+}
+
+fb_status fb_store_roll_back_alias(fb_store *store, const fb_store_alias_change *change, const char *to,
+                                   const fb_store_answer *answer, fb_store_alias_entry *out, fb_error *error) {
+    alias_write write = {.store = store, .change = change, .decide = decide_roll_back, .version = to, .answer = answer};
+    return change_alias(&write, out, error);
+}
+
+/* ---- roll back passes ---- */
+
+/* A name for the new version that the model does not have. */
+static fb_status choose_name(fb_connection *connection, const fb_store_partial_rollback *partial, const char *model,
+                             int64_t model_key, char name[FB_NAME_MAX + 1], fb_error *error) {
+    char suffix[16] = "";
+    for (unsigned count = 2;; count++) {
+        int64_t taken = 0;
+        snprintf(name, FB_NAME_MAX + 1, "%.*s%s", FB_NAME_MAX - (int)strlen(suffix), partial->name, suffix);
+        fb_status status = fb_find_version(connection, model_key, name, &taken, error);
+        if (status || !taken) return status;
+        if (partial->is_name_fixed)
+            return fb_fail(error, FB_CONFLICT, "version-exists", NULL, "model %s has a version %s already", model, name);
+        snprintf(suffix, sizeof suffix, "-%u", count);
+    }
+}
+
+static fb_status decide_partial(fb_connection *connection, alias_write *write, const alias_state *state, fb_totals *added,
+                                next_entry *next, fb_error *error) {
+    const fb_store_run *run = write->partial->run;
+    int64_t graph = 0, key = 0, version = 0;
+    char name[FB_NAME_MAX + 1];
+    fb_status status = fb_write_run(connection, &write->run, added, error);
+    if (!status) status = fb_find_run(connection, run->id, &key, error);
+    if (!status) status = fb_find_graph(connection, run->result, &graph, error);
+    if (!status) status = choose_name(connection, write->partial, write->change->model, state->model, name, error);
+    if (!status) status = fb_insert_version(connection, state->model, name, graph, key, run->note, write->at, &version, error);
+    if (!status) *next = (next_entry){.action = "rollback", .version = version, .parent = state->last};
+    return status;
+}
+
+fb_status fb_store_roll_back_passes(fb_store *store, const fb_store_alias_change *change,
+                                    const fb_store_partial_rollback *rollback, const fb_store_answer *answer,
+                                    fb_store_alias_entry *out, fb_error *error) {
+    alias_write write = {.store = store, .change = change, .decide = decide_partial, .partial = rollback, .answer = answer};
+    fb_status status = fb_pack_run(store, rollback->run, rollback->graphs, rollback->graph_count, &write.run, error);
+    if (!status) status = change_alias(&write, out, error);
+    fb_packed_run_free(&write.run);
+    return status;
+}
