@@ -22,6 +22,7 @@ const char *fb_conflict_kind_name(fb_conflict_kind kind); /* "node", "module", "
  *   constant-changed  the filler between the originals changed, or cannot be shown to be the same
  *   copies-diverged   one source went to two places, which differ now or cannot be shown to be the same
  *   partly-moved      only a part of the source is in what changed
+ *   changed-tensor    not its bytes but its dtype, shape or requires_grad was changed, and it goes away
  *   tied              the source is still owned elsewhere, where it did not change with it */
 typedef struct fb_conflict {
     fb_conflict_kind kind;

@@ -1,0 +1,563 @@
+/* Carrying changed tensors back through the recipes that had made them.
+ *
+ *     base:   q.weight ─┐                        ours:   merged.weight, of other bytes
+ *             k.weight ─┴ concat ─ merged.weight
+ *     theirs: q.weight, k.weight                 so:     q.weight = the upper half of merged.weight, k.weight = the lower
+ *
+ * An original that several tensors were moved from must come back the same from each. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/sha256.h"
+#include "core/diff/sides.h"
+#include "core/graph/build.h"
+#include "core/graph/document.h"
+#include "core/weights/invert.h"
+#include "core/weights/movement.h"
+
+/* A tensor that a module of base owns. */
+typedef struct owned {
+    fb_tensor base, ours;
+    bool is_lost;    /* it is not in theirs at its place, or is made otherwise there */
+    bool is_carried; /* it changed, it is lost, and it had been made from others */
+    fb_tensor stub;  /* stands in the base graph for what `ours` is now; none = it did not change */
+} owned;
+
+typedef struct placed_piece {
+    fb_piece piece;
+    const owned *of;
+} placed_piece;
+
+typedef struct carrying {
+    fb_sides *sides;
+    fb_conflicts *conflicts;
+    fb_error *error;
+    owned *owned; /* one for each tensor that is owned in base */
+    size_t count;
+    placed_piece *pieces;
+    size_t piece_count;
+    bool *is_computed_from;                   /* by tensor of base: an unchanged owned tensor is computed from it */
+    fb_symbol *names_in_base, *names_in_ours; /* new names, by tensor */
+} carrying;
+
+static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
+    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
+}
+
+/* ---- what changed ------------------------------------------------------------------------------------------------------- */
+
+static bool same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y) {
+    if (!x.id || !y.id) return !x.id && !y.id;
+    fb_buffer of_x = {0}, of_y = {0};
+    fb_value_write(a, x, &of_x);
+    fb_value_write(b, y, &of_y);
+    bool is_same = !of_x.failed && !of_y.failed && of_x.size == of_y.size && memcmp(of_x.data, of_y.data, of_x.size) == 0;
+    fb_buffer_free(&of_x);
+    fb_buffer_free(&of_y);
+    return is_same;
+}
+
+static bool same_symbol(const fb_graph *a, fb_symbol x, const fb_graph *b, fb_symbol y) {
+    return strcmp(fb_text(a, x), fb_text(b, y)) == 0;
+}
+
+/* Whether what is said about the two tensors' bytes is the same, where they themselves cannot be compared. */
+static bool is_described_alike(const fb_graph *base, const fb_tensor_row *before, const fb_graph *ours,
+                               const fb_tensor_row *now) {
+    return same_symbol(base, before->digest, ours, now->digest) && same_symbol(base, before->blob, ours, now->blob) &&
+           before->offset == now->offset && same_symbol(base, before->data, ours, now->data) &&
+           same_text(base, before->recipe, ours, now->recipe);
+}
+
+/* FB_OK also when it cannot be known: then `digest` is "". */
+static fb_status digest_of(const fb_graph *graph, fb_tensor tensor, char *digest, fb_error *error) {
+    fb_error ignored = {0};
+    fb_status status = fb_tensor_digest(graph, tensor, digest, &ignored);
+    if (status == FB_NO_MEMORY) return fb_fail_memory(error);
+    if (status) *digest = '\0';
+    return FB_OK;
+}
+
+/* Bytes first: a digest, inline data, or movements over inline data; else what is said about them. */
+static fb_status find_changed(carrying *c, const owned *tensor, bool *is_changed) {
+    const fb_graph *base = c->sides->base, *ours = c->sides->ours;
+    const fb_tensor_row *before = fb_tensor_at(base, tensor->base), *now = fb_tensor_at(ours, tensor->ours);
+    *is_changed = false;
+    if (before->dtype == now->dtype && same_text(base, before->shape, ours, now->shape) &&
+        is_described_alike(base, before, ours, now)) {
+        return FB_OK;
+    }
+    char was[FB_ID_LENGTH + 1], is[FB_ID_LENGTH + 1];
+    fb_status status = digest_of(base, tensor->base, was, c->error);
+    if (!status) status = digest_of(ours, tensor->ours, is, c->error);
+    if (status) return status;
+    bool is_same_blob = before->blob.id && same_symbol(base, before->blob, ours, now->blob) && before->offset == now->offset;
+    *is_changed = *was && *is ? strcmp(was, is) != 0 : !is_same_blob;
+    return FB_OK;
+}
+
+/* ---- what is lost ------------------------------------------------------------------------------------------------------- */
+
+typedef struct search {
+    const fb_graph *graph;
+    fb_buffer stack; /* fb_tensor */
+    enum { UNSEEN, OPEN, DONE } * states;
+} search;
+
+static void push_tensor(void *context, fb_tensor tensor) {
+    search *s = context;
+    if (s->states[tensor.id] == UNSEEN) fb_buffer_append(&s->stack, &tensor, sizeof tensor);
+}
+
+/* Calls `visit` for every tensor that `from` is made from, and for `from` at last: inputs before what reads them, each once as
+ * long as `states` is not cleared. Recipes have no cycles. */
+static void each_input(search *s, fb_tensor from, void (*visit)(void *, fb_tensor), void *context) {
+    push_tensor(s, from);
+    while (s->stack.size && !s->stack.failed) {
+        fb_tensor top;
+        memcpy(&top, s->stack.data + s->stack.size - sizeof top, sizeof top);
+        fb_value recipe = fb_tensor_at(s->graph, top)->recipe;
+        if (s->states[top.id] == UNSEEN) {
+            s->states[top.id] = OPEN;
+            if (recipe.id) fb_value_visit_tensors(s->graph, recipe, push_tensor, s);
+            continue;
+        }
+        s->stack.size -= sizeof top;
+        if (s->states[top.id] == OPEN) visit(context, top);
+        s->states[top.id] = DONE;
+    }
+}
+
+static bool search_begin(search *s, const fb_graph *graph) {
+    *s = (search){.graph = graph, .states = calloc(fb_tensor_limit(graph), sizeof *s->states)};
+    return s->states != NULL;
+}
+
+/* False when memory was out. */
+static bool search_end(search *s) {
+    bool ok = s->states && !s->stack.failed;
+    free(s->states);
+    fb_buffer_free(&s->stack);
+    return ok;
+}
+
+typedef struct dirt {
+    const bool *is_dirty;
+    bool is_found;
+} dirt;
+
+static void look_for_dirt(void *context, fb_tensor tensor) {
+    dirt *d = context;
+    d->is_found |= d->is_dirty[tensor.id];
+}
+
+static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, fb_tensor t) {
+    const fb_tensor_row *x = fb_tensor_at(base, b), *y = fb_tensor_at(theirs, t);
+    return x->dtype == y->dtype && same_text(base, x->shape, theirs, y->shape) && is_described_alike(base, x, theirs, y);
+}
+
+typedef struct dirt_search {
+    const fb_sides *sides;
+    bool *is_dirty;
+} dirt_search;
+
+static void judge(void *context, fb_tensor tensor) {
+    const dirt_search *search = context;
+    const fb_graph *base = search->sides->base, *theirs = search->sides->theirs;
+    fb_tensor same = fb_tensor_find(theirs, name_of(base, tensor));
+    dirt d = {.is_dirty = search->is_dirty};
+    fb_value recipe = fb_tensor_at(base, tensor)->recipe;
+    if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_dirt, &d);
+    search->is_dirty[tensor.id] = d.is_found || !same.id || !same_row(base, tensor, theirs, same);
+}
+
+/* Marks the tensors of base that theirs makes otherwise, or has not. */
+static bool find_dirty(const carrying *c, bool *is_dirty) {
+    const fb_graph *base = c->sides->base;
+    dirt_search dirty = {c->sides, is_dirty};
+    search s;
+    if (search_begin(&s, base)) {
+        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next) each_input(&s, t, judge, &dirty);
+    }
+    return search_end(&s);
+}
+
+/* Lists what is owned in base, and says of each tensor whether theirs has it at each of its places still. */
+static bool list_owned(carrying *c, const bool *is_dirty) {
+    const fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
+    fb_slot_index places;
+    uint32_t *listed = calloc(fb_tensor_limit(base), sizeof *listed);
+    c->owned = calloc(fb_tensor_count(base) + 1, sizeof *c->owned);
+    bool ok = fb_slot_index_make(theirs, &places) && listed && c->owned;
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(base, &cursor, &slot);) {
+        const char *name = name_of(base, slot.tensor);
+        if (!listed[slot.tensor.id]) {
+            c->owned[c->count] = (owned){.base = slot.tensor, .ours = fb_tensor_find(ours, name)};
+            listed[slot.tensor.id] = (uint32_t)++c->count;
+        }
+        fb_tensor there = fb_slot_index_find(&places, base, &slot);
+        bool is_there = there.id && strcmp(name_of(theirs, there), name) == 0 && !is_dirty[slot.tensor.id];
+        if (!is_there) c->owned[listed[slot.tensor.id] - 1].is_lost = true;
+    }
+    fb_slot_index_free(&places);
+    free(listed);
+    return ok;
+}
+
+/* ---- stand-ins ---------------------------------------------------------------------------------------------------------- */
+
+/* A copy of ours' tensor, without its recipe, in another graph. */
+static fb_tensor add_stub(fb_graph *graph, fb_symbol name, const fb_graph *ours, fb_tensor tensor) {
+    fb_tensor_row from = *fb_tensor_at(ours, tensor);
+    fb_tensor stub = name.id ? fb_graph_add_tensor(graph, name, (fb_tensor){0}) : (fb_tensor){0};
+    if (!stub.id) return stub;
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    int rank = fb_shape_rank(ours, from.shape);
+    for (int i = 0; i < rank && i < FB_RECIPE_MAX_RANK; i++) sizes[i] = fb_shape_size(ours, from.shape, i);
+    fb_tensor_row *row = fb_tensor_row_at(graph, stub);
+    row->shape = fb_make_shape(graph, sizes, (size_t)rank);
+    row->dtype = from.dtype;
+    row->requires_grad = from.requires_grad;
+    if (from.digest.id) row->digest = fb_intern(graph, fb_text(ours, from.digest));
+    if (from.data.id) row->data = fb_intern(graph, fb_text(ours, from.data));
+    return stub;
+}
+
+static bool add_base_stub(carrying *c, owned *tensor) {
+    fb_symbol name = fb_sides_fresh_name(c->sides, c->sides->base, name_of(c->sides->base, tensor->base));
+    tensor->stub = add_stub(c->sides->base, name, c->sides->ours, tensor->ours);
+    return tensor->stub.id && !fb_graph_out_of_memory(c->sides->base);
+}
+
+/* Only bytes can be carried back. */
+static bool check_kept(carrying *c, const owned *tensor) {
+    const fb_graph *base = c->sides->base, *ours = c->sides->ours;
+    const fb_tensor_row *before = fb_tensor_at(base, tensor->base), *now = fb_tensor_at(ours, tensor->ours);
+    const char *what = NULL;
+    if (before->dtype != now->dtype) what = "dtype";
+    else if (!same_text(base, before->shape, ours, now->shape)) what = "shape";
+    else if (before->requires_grad != now->requires_grad) what = "requires_grad";
+    if (what)
+        fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name_of(ours, tensor->ours),
+                         "%s of %s was changed, and the tensors that it was made from have their own", what,
+                         name_of(ours, tensor->ours));
+    return !what;
+}
+
+/* Finds what has to be carried back. */
+static fb_status find_carried(carrying *c, bool *is_any) {
+    for (size_t i = 0; i < c->count; i++) {
+        owned *tensor = &c->owned[i];
+        bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
+        if (!is_made || !tensor->is_lost || !tensor->ours.id || !check_kept(c, tensor)) continue;
+        fb_status status = find_changed(c, tensor, &tensor->is_carried);
+        if (status) return status;
+        if (tensor->is_carried && !add_base_stub(c, tensor)) return fb_fail_memory(c->error);
+        *is_any |= tensor->is_carried;
+    }
+    return FB_OK;
+}
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------------- */
+
+static void mark_source(void *context, fb_tensor tensor) {
+    const carrying *c = context;
+    if (!fb_tensor_at(c->sides->base, tensor)->recipe.id) c->is_computed_from[tensor.id] = true;
+}
+
+static fb_status mark_sources(carrying *c, fb_tensor computed) {
+    search s;
+    if (search_begin(&s, c->sides->base)) each_input(&s, computed, mark_source, c);
+    return search_end(&s) ? FB_OK : fb_fail_memory(c->error);
+}
+
+/* The filler must still be what it was. */
+static fb_status check_filler(carrying *c, const owned *tensor, const fb_piece *piece) {
+    fb_graph *base = c->sides->base;
+    fb_dtype dtype = (fb_dtype)fb_tensor_at(base, tensor->base)->dtype;
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    for (int i = 0; i < piece->rank; i++) sizes[i] = piece->stop[i] - piece->start[i];
+    unsigned char *is = NULL, *was = NULL;
+    size_t size = 0, size_before = 0;
+    fb_error ignored = {0};
+    fb_status status = fb_movement_evaluate(base, piece->from, dtype, &is, &size, &ignored);
+    if (!status)
+        status = fb_movement_evaluate(base, fb_recipe_full(base, sizes, (size_t)piece->rank, piece->number), dtype, &was,
+                                      &size_before, &ignored);
+    bool is_same = !status && size == size_before && (!size || memcmp(is, was, size) == 0);
+    free(is);
+    free(was);
+    if (status == FB_NO_MEMORY || fb_graph_out_of_memory(base)) return fb_fail_memory(c->error);
+    if (is_same) return FB_OK;
+    const char *name = name_of(c->sides->ours, tensor->ours);
+    fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "constant-changed", name,
+                     status ? "%s changed, and without its bytes it cannot be shown that the constant part of it did not"
+                            : "the constant part of %s, which belongs to none of the originals, changed",
+                     name);
+    return FB_OK;
+}
+
+static void report_computed(carrying *c, const owned *tensor) {
+    const char *name = name_of(c->sides->ours, tensor->ours);
+    fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "computed", name,
+                     "%s changed, and it was computed: what its originals would be now cannot be known", name);
+}
+
+static fb_status invert(carrying *c, const owned *tensor) {
+    fb_pieces found = {0};
+    bool is_computed = false;
+    fb_tensor now = tensor->stub.id ? tensor->stub : tensor->base;
+    fb_status status = fb_recipe_invert(c->sides->base, tensor->base, now, &found, &is_computed, c->error);
+    if (!status && is_computed) {
+        if (tensor->is_carried) report_computed(c, tensor);
+        else status = mark_sources(c, tensor->base);
+        found.count = 0;
+    }
+    placed_piece *pieces = status ? NULL : realloc(c->pieces, (c->piece_count + found.count + 1) * sizeof *pieces);
+    if (!status && !pieces) status = fb_fail_memory(c->error);
+    if (!status) c->pieces = pieces;
+    for (size_t i = 0; i < found.count && !status; i++) {
+        if (found.items[i].source.id) pieces[c->piece_count++] = (placed_piece){found.items[i], tensor};
+        else if (tensor->is_carried) status = check_filler(c, tensor, &found.items[i]);
+    }
+    fb_pieces_free(&found);
+    return status;
+}
+
+/* Adds the pieces of one tensor. One that changed and is not lost goes its own way, and says nothing about what it had been
+ * made from; but an original that changed where it is owned must agree with what is carried back to it. */
+static fb_status add_pieces(carrying *c, owned *tensor) {
+    if (!tensor->is_carried && tensor->ours.id) {
+        bool is_changed = false;
+        fb_status status = find_changed(c, tensor, &is_changed);
+        if (status) return status;
+        if (is_changed && fb_tensor_at(c->sides->base, tensor->base)->recipe.id && !tensor->is_lost) return FB_OK;
+        if (is_changed && !add_base_stub(c, tensor)) return fb_fail_memory(c->error);
+    }
+    return invert(c, tensor);
+}
+
+static int by_source(const void *a, const void *b) {
+    const placed_piece *x = a, *y = b;
+    return x->piece.source.id < y->piece.source.id ? -1 : x->piece.source.id > y->piece.source.id;
+}
+
+/* ---- one original ------------------------------------------------------------------------------------------------------- */
+
+static bool is_same_box(const fb_piece *a, const fb_piece *b) {
+    for (int i = 0; i < a->rank; i++) {
+        if (a->start[i] != b->start[i] || a->stop[i] != b->stop[i]) return false;
+    }
+    return true;
+}
+
+static bool is_apart(const fb_piece *a, const fb_piece *b) {
+    for (int i = 0; i < a->rank; i++) {
+        if (a->stop[i] <= b->start[i] || b->stop[i] <= a->start[i]) return true;
+    }
+    return false;
+}
+
+/* Whether two pieces of one box are shown to hold the same bytes. */
+static fb_status compare_pieces(carrying *c, const fb_piece *a, const fb_piece *b, bool *is_same) {
+    const fb_graph *base = c->sides->base;
+    unsigned char *of_a = NULL, *of_b = NULL;
+    size_t size = 0, size_b = 0;
+    fb_error ignored = {0};
+    *is_same = a->from.id == b->from.id;
+    if (*is_same) return FB_OK;
+    fb_dtype dtype = (fb_dtype)fb_tensor_at(base, a->source)->dtype;
+    fb_status status = fb_movement_evaluate(base, a->from, dtype, &of_a, &size, &ignored);
+    if (!status) status = fb_movement_evaluate(base, b->from, dtype, &of_b, &size_b, &ignored);
+    *is_same = !status && size == size_b && (!size || memcmp(of_a, of_b, size) == 0);
+    free(of_a);
+    free(of_b);
+    return status == FB_NO_MEMORY ? fb_fail_memory(c->error) : FB_OK;
+}
+
+typedef enum agreement { CARRY, STAYS, CONFLICTS } agreement;
+
+static agreement report(carrying *c, const char *code, fb_tensor source, const char *detail) {
+    const char *name = name_of(c->sides->base, source);
+    fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, code, name, detail, name);
+    return CONFLICTS;
+}
+
+/* Picks from all pieces of one original those that cover it once. */
+static fb_status agree(carrying *c, const placed_piece *all, size_t count, const fb_piece **kept, size_t *kept_count,
+                       agreement *verdict) {
+    fb_tensor source = all[0].piece.source;
+    *verdict = CARRY;
+    for (size_t i = 0; i < count; i++) {
+        if (!all[i].of->is_carried) continue;
+        bool is_kept = true;
+        for (size_t j = 0; j < *kept_count && is_kept; j++) {
+            bool is_same = false;
+            if (is_apart(&all[i].piece, kept[j])) continue;
+            if (is_same_box(&all[i].piece, kept[j])) {
+                fb_status status = compare_pieces(c, &all[i].piece, kept[j], &is_same);
+                if (status) return status;
+            }
+            if (!is_same)
+                *verdict = report(c, "copies-diverged", source,
+                                  "%s went to two places, which differ now or cannot be shown to be the same");
+            if (!is_same) return FB_OK;
+            is_kept = false;
+        }
+        if (is_kept) kept[(*kept_count)++] = &all[i].piece;
+    }
+    return FB_OK;
+}
+
+/* What did not change, or is owned itself, must be what the changed pieces say. */
+static fb_status agree_with_rest(carrying *c, const placed_piece *all, size_t count, const fb_piece *const *kept,
+                                 size_t kept_count, agreement *verdict) {
+    fb_tensor source = all[0].piece.source;
+    for (size_t i = 0; i < count && *verdict == CARRY; i++) {
+        bool is_owner = all[i].of->base.id == source.id;
+        if (all[i].of->is_carried) continue;
+        for (size_t j = 0; j < kept_count && *verdict == CARRY; j++) {
+            bool is_same = false;
+            if (is_apart(&all[i].piece, kept[j])) continue;
+            fb_status status =
+                is_same_box(&all[i].piece, kept[j]) ? compare_pieces(c, &all[i].piece, kept[j], &is_same) : FB_OK;
+            if (status) return status;
+            if (!is_same && is_owner)
+                *verdict = report(c, "tied", source, "%s is owned elsewhere too, where it did not change with it");
+            else if (!is_same)
+                *verdict = report(c, "copies-diverged", source, "%s went to several places, and not all of them changed alike");
+        }
+        if (is_owner && *verdict == CARRY) *verdict = STAYS;
+    }
+    if (*verdict == CARRY && c->is_computed_from[source.id])
+        *verdict =
+            report(c, "copies-diverged", source, "%s changed in one place, and another tensor is computed from what it was");
+    return FB_OK;
+}
+
+static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value value, const fb_map *tensors);
+
+static fb_value copy_items(fb_graph *to, const fb_graph *from, const fb_value_row *row, const fb_map *tensors) {
+    fb_value made = {0}, *items = calloc((size_t)row->count + 1, sizeof *items);
+    if (!items) return made;
+    for (uint32_t i = 0; i < row->count; i++) items[i] = copy_expression(to, from, row->items[i], tensors);
+    fb_symbol symbol = row->kind == FB_EXPRESSION ? fb_intern(to, fb_text(from, row->symbol)) : (fb_symbol){0};
+    made = fb_make_items(to, (fb_kind)row->kind, symbol, items, row->count);
+    free(items);
+    return made;
+}
+
+/* The same expression in another graph, where stand-ins are those of `tensors`. */
+static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value value, const fb_map *tensors) {
+    const fb_value_row *row = fb_value_at(from, value);
+    switch ((fb_kind)row->kind) {
+    case FB_TENSOR: return fb_make_tensor(to, (fb_tensor){fb_map_get(tensors, row->tensor.id)});
+    case FB_INT: return fb_make_int(to, row->integer);
+    case FB_STRING: return fb_make_string(to, fb_text(from, row->symbol));
+    default: return copy_items(to, from, row, tensors);
+    }
+}
+
+static fb_status carry_source(carrying *c, const placed_piece *all, size_t count, const fb_map *stubs) {
+    fb_graph *base = c->sides->base, *theirs = c->sides->theirs;
+    fb_tensor source = all[0].piece.source;
+    fb_tensor original = fb_tensor_find(theirs, name_of(base, source));
+    const fb_piece **kept = calloc(count, sizeof *kept);
+    size_t kept_count = 0;
+    agreement verdict = STAYS;
+    fb_status status = kept ? FB_OK : fb_fail_memory(c->error);
+    if (!status && original.id) status = agree(c, all, count, kept, &kept_count, &verdict);
+    if (!status && verdict == CARRY && kept_count) status = agree_with_rest(c, all, count, kept, kept_count, &verdict);
+    fb_value expression = {0};
+    if (!status && verdict == CARRY && kept_count) {
+        int64_t sizes[FB_RECIPE_MAX_RANK];
+        fb_value shape = fb_tensor_at(base, source)->shape;
+        int rank = fb_shape_rank(base, shape);
+        for (int i = 0; i < rank && i < FB_RECIPE_MAX_RANK; i++) sizes[i] = fb_shape_size(base, shape, i);
+        expression = fb_pieces_join(base, kept, kept_count, sizes, rank);
+        if (fb_graph_out_of_memory(base)) status = fb_fail_memory(c->error);
+        else if (!expression.id) report(c, "partly-moved", source, "only a part of %s is in what changed");
+    }
+    if (!status && expression.id) {
+        fb_tensor_row *row = fb_tensor_row_at(theirs, original);
+        row->recipe = copy_expression(theirs, base, expression, stubs);
+        row->data = row->digest = row->blob = (fb_symbol){0};
+        row->offset = 0;
+        if (fb_graph_out_of_memory(theirs)) status = fb_fail_memory(c->error);
+        fb_tensor old = fb_tensor_find(c->sides->ours, name_of(base, source));
+        if (!status && old.id && !c->names_in_ours[old.id].id) { /* whoever reads it in ours goes on reading what it was */
+            c->names_in_ours[old.id] = fb_sides_fresh_name(c->sides, c->sides->ours, name_of(base, source));
+            if (!c->names_in_ours[old.id].id) status = fb_fail_memory(c->error);
+        }
+    }
+    free(kept);
+    return status;
+}
+
+/* ---- all of them -------------------------------------------------------------------------------------------------------- */
+
+/* Puts what stands for the changed tensors into theirs, under the name that they will have: `stubs` maps the stand-ins of base
+ * to them. */
+static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
+    fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
+    for (size_t i = 0; i < c->count; i++) {
+        const owned *tensor = &c->owned[i];
+        if (!tensor->is_carried) continue;
+        const char *name = name_of(ours, tensor->ours);
+        if (fb_tensor_find(theirs, name).id) { /* made otherwise there: what ours has stays as a source, under another name */
+            fb_symbol fresh = fb_sides_fresh_name(c->sides, ours, name);
+            c->names_in_ours[tensor->ours.id] = fresh;
+            name = fb_text(ours, fresh);
+            c->names_in_base[tensor->base.id] = fb_intern(base, name);
+            if (!fresh.id || !c->names_in_base[tensor->base.id].id) return fb_fail_memory(c->error);
+        }
+        fb_tensor stub = add_stub(theirs, fb_intern(theirs, name), ours, tensor->ours);
+        if (!stub.id || !fb_map_put(stubs, tensor->stub.id, stub.id) || !fb_map_put(&c->sides->stands_for_ours, stub.id, 1)) {
+            return fb_fail_memory(c->error);
+        }
+        /* A recipe that was left standing beside new bytes says what they were before. */
+        fb_tensor_row *row = fb_tensor_row_at(ours, tensor->ours);
+        if (same_text(base, fb_tensor_at(base, tensor->base)->recipe, ours, row->recipe)) row->recipe = (fb_value){0};
+    }
+    return FB_OK;
+}
+
+static fb_status carry_all(carrying *c) {
+    fb_status status = FB_OK;
+    fb_map stubs = {0};
+    for (size_t i = 0; i < c->count && !status; i++) status = add_pieces(c, &c->owned[i]);
+    if (!status) status = add_their_stubs(c, &stubs);
+    if (!status && c->piece_count) qsort(c->pieces, c->piece_count, sizeof *c->pieces, by_source);
+    for (size_t i = 0, next; i < c->piece_count && !status; i = next) {
+        for (next = i; next < c->piece_count && c->pieces[next].piece.source.id == c->pieces[i].piece.source.id;) next++;
+        status = carry_source(c, &c->pieces[i], next - i, &stubs);
+    }
+    if (!status) {
+        fb_graph_rename_tensors(c->sides->base, c->names_in_base);
+        fb_graph_rename_tensors(c->sides->ours, c->names_in_ours);
+    }
+    fb_map_free(&stubs);
+    return status;
+}
+
+fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error) {
+    carrying c = {.sides = sides, .conflicts = conflicts, .error = error};
+    bool *is_dirty = calloc(fb_tensor_limit(sides->base), sizeof *is_dirty), is_any = false;
+    bool ok = is_dirty && find_dirty(&c, is_dirty) && list_owned(&c, is_dirty);
+    fb_status status = ok ? find_carried(&c, &is_any) : fb_fail_memory(error);
+    if (!status && is_any) {
+        c.is_computed_from = calloc(fb_tensor_limit(sides->base), sizeof *c.is_computed_from);
+        c.names_in_base = calloc(fb_tensor_limit(sides->base), sizeof *c.names_in_base);
+        c.names_in_ours = calloc(fb_tensor_limit(sides->ours), sizeof *c.names_in_ours);
+        ok = c.is_computed_from && c.names_in_base && c.names_in_ours;
+        status = ok ? carry_all(&c) : fb_fail_memory(error);
+    }
+    free(is_dirty);
+    free(c.owned);
+    free(c.pieces);
+    free(c.is_computed_from);
+    free(c.names_in_base);
+    free(c.names_in_ours);
+    return status;
+}

@@ -1,0 +1,43 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/diff/merge.h"
+
+const char *fb_conflict_kind_name(fb_conflict_kind kind) {
+    static const char *const names[] = {
+        [FB_CONFLICT_NODE] = "node", [FB_CONFLICT_MODULE] = "module", [FB_CONFLICT_TENSOR] = "tensor"};
+    return names[kind];
+}
+
+static bool grow(fb_conflicts *conflicts) {
+    if (conflicts->count < conflicts->capacity) return true;
+    size_t capacity = conflicts->capacity ? conflicts->capacity * 2 : 8;
+    fb_conflict *items = realloc(conflicts->items, capacity * sizeof *items);
+    if (!items) return false;
+    conflicts->items = items;
+    conflicts->capacity = capacity;
+    return true;
+}
+
+void fb_conflicts_add(fb_conflicts *conflicts, fb_conflict_kind kind, const char *code, const char *name, const char *format,
+                      ...) {
+    char text[2048], whole[600];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fb_copy_text(whole, sizeof whole, text); /* no half of a character at the end */
+    fb_conflict conflict = {.kind = kind,
+                            .code = fb_arena_text(&conflicts->arena, code, strlen(code)),
+                            .name = fb_arena_text(&conflicts->arena, name, strlen(name)),
+                            .detail = fb_arena_text(&conflicts->arena, whole, strlen(whole))};
+    if (!conflict.code || !conflict.name || !conflict.detail || !grow(conflicts)) conflicts->failed = true;
+    else conflicts->items[conflicts->count++] = conflict;
+}
+
+void fb_conflicts_free(fb_conflicts *conflicts) {
+    free(conflicts->items);
+    fb_arena_free(&conflicts->arena);
+    *conflicts = (fb_conflicts){0};
+}

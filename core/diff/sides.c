@@ -1,0 +1,197 @@
+#include "core/diff/sides.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/build.h"
+
+static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
+    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
+}
+
+/* ---- slots -------------------------------------------------------------------------------------------------------------- */
+
+bool fb_slot_next(const fb_graph *graph, fb_slot_cursor *cursor, fb_slot *slot) {
+    if (!cursor->is_started) {
+        cursor->is_started = true;
+        cursor->module = fb_first_module(graph);
+    }
+    while (cursor->module.id) {
+        const fb_module_row *module = fb_module_at(graph, cursor->module);
+        const fb_value_row *map = fb_value_at(graph, cursor->is_buffer ? module->buffers : module->parameters);
+        while (cursor->index + 1 < map->count) {
+            uint32_t i = cursor->index;
+            cursor->index += 2;
+            const fb_value_row *value = fb_value_at(graph, map->items[i + 1]);
+            if (value->kind != FB_TENSOR) continue;
+            *slot = (fb_slot){.module = cursor->module,
+                              .is_buffer = cursor->is_buffer,
+                              .attribute = fb_value_text(graph, map->items[i]),
+                              .tensor = value->tensor};
+            return true;
+        }
+        cursor->index = 0;
+        if (cursor->is_buffer) cursor->module = module->next;
+        cursor->is_buffer = !cursor->is_buffer;
+    }
+    return false;
+}
+
+static const char *path_of(const fb_graph *graph, const fb_slot *slot) {
+    return fb_text(graph, fb_module_at(graph, slot->module)->path);
+}
+
+static uint64_t place_of(const fb_graph *graph, const fb_slot *slot) {
+    const char *path = path_of(graph, slot);
+    return fb_hash(slot->attribute, strlen(slot->attribute), fb_hash(path, strlen(path), 0));
+}
+
+bool fb_slot_index_make(const fb_graph *graph, fb_slot_index *out) {
+    *out = (fb_slot_index){.graph = graph};
+    fb_slot slot;
+    bool ok = true;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(graph, &cursor, &slot);) {
+        fb_buffer_append(&out->slots, &slot, sizeof slot);
+        ok = !out->slots.failed && fb_map_add(&out->places, place_of(graph, &slot), (uint32_t)(out->slots.size / sizeof slot));
+    }
+    return ok;
+}
+
+void fb_slot_index_free(fb_slot_index *index) {
+    fb_buffer_free(&index->slots);
+    fb_map_free(&index->places);
+}
+
+fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, const fb_slot *slot) {
+    const fb_slot *slots = (const fb_slot *)(const void *)index->slots.data;
+    uint32_t cursor = 0, found;
+    while ((found = fb_map_next(&index->places, place_of(from, slot), &cursor))) {
+        const fb_slot *there = &slots[found - 1];
+        if (strcmp(there->attribute, slot->attribute) == 0 && strcmp(path_of(index->graph, there), path_of(from, slot)) == 0)
+            return there->tensor;
+    }
+    return (fb_tensor){0};
+}
+
+/* ---- one name for one tensor -------------------------------------------------------------------------------------------- */
+
+fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name) {
+    fb_buffer text = {0};
+    fb_symbol symbol = {0};
+    do {
+        text.size = 0;
+        fb_buffer_printf(&text, "%s_%u", name, ++sides->serial);
+    } while (fb_buffer_text(&text) &&
+             (fb_tensor_find(sides->base, text.data).id || fb_tensor_find(sides->theirs, text.data).id ||
+              fb_tensor_find(sides->ours, text.data).id));
+    if (!text.failed) symbol = fb_intern_bytes(graph, text.data, text.size);
+    fb_buffer_free(&text);
+    return symbol;
+}
+
+typedef struct naming {
+    fb_sides *sides;
+    fb_slot_index places;     /* of ours */
+    fb_tensor *ours_of;       /* by tensor of base: what it is in ours */
+    bool *is_taken;           /* by tensor of ours: it is one of base */
+    fb_symbol *base, *theirs; /* the new names */
+    bool changes;
+} naming;
+
+/* By owners first; what nobody owns in base, by its name. */
+static void identify(naming *n) {
+    const fb_graph *base = n->sides->base, *ours = n->sides->ours;
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(base, &cursor, &slot);) {
+        fb_tensor same = fb_slot_index_find(&n->places, base, &slot);
+        if (!same.id || n->ours_of[slot.tensor.id].id || n->is_taken[same.id]) continue;
+        n->ours_of[slot.tensor.id] = same;
+        n->is_taken[same.id] = true;
+    }
+    for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next) {
+        fb_tensor same = fb_tensor_find(ours, name_of(base, t));
+        if (!same.id || n->ours_of[t.id].id || n->is_taken[same.id]) continue;
+        n->ours_of[t.id] = same;
+        n->is_taken[same.id] = true;
+    }
+}
+
+/* What a tensor of `graph` is called from now on, when ours has its name for another one. */
+static bool set_fresh(naming *n, fb_graph *graph, fb_tensor tensor, fb_symbol *names) {
+    n->changes = true;
+    names[tensor.id] = fb_sides_fresh_name(n->sides, graph, name_of(graph, tensor));
+    return names[tensor.id].id != 0;
+}
+
+static bool choose_base_names(naming *n) {
+    fb_graph *base = n->sides->base;
+    const fb_graph *ours = n->sides->ours;
+    bool ok = true;
+    for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
+        fb_tensor same = n->ours_of[t.id];
+        if (!same.id) {
+            if (fb_tensor_find(ours, name_of(base, t)).id) ok = set_fresh(n, base, t, n->base);
+        } else if (strcmp(name_of(base, t), name_of(ours, same)) != 0) {
+            n->changes = true;
+            n->base[t.id] = fb_intern(base, name_of(ours, same));
+            ok = n->base[t.id].id != 0;
+        }
+    }
+    return ok;
+}
+
+/* Base and theirs come from one source by the same passes: what has one name in both is one tensor. */
+static bool choose_their_names(naming *n) {
+    fb_graph *theirs = n->sides->theirs;
+    const fb_graph *base = n->sides->base, *ours = n->sides->ours;
+    bool ok = true;
+    for (fb_tensor t = fb_first_tensor(theirs); ok && t.id; t = fb_tensor_at(theirs, t)->next) {
+        fb_tensor same = fb_tensor_find(base, name_of(theirs, t));
+        if (same.id && n->base[same.id].id) {
+            n->theirs[t.id] = fb_intern(theirs, fb_text(base, n->base[same.id]));
+            ok = n->theirs[t.id].id != 0;
+        } else if (!same.id && fb_tensor_find(ours, name_of(theirs, t)).id) {
+            ok = set_fresh(n, theirs, t, n->theirs);
+        }
+    }
+    return ok;
+}
+
+static bool align_names(fb_sides *sides) {
+    naming n = {.sides = sides,
+                .ours_of = calloc(fb_tensor_limit(sides->base), sizeof *n.ours_of),
+                .is_taken = calloc(fb_tensor_limit(sides->ours), sizeof *n.is_taken),
+                .base = calloc(fb_tensor_limit(sides->base), sizeof *n.base),
+                .theirs = calloc(fb_tensor_limit(sides->theirs), sizeof *n.theirs)};
+    bool ok = fb_slot_index_make(sides->ours, &n.places) && n.ours_of && n.is_taken && n.base && n.theirs;
+    if (ok) identify(&n);
+    ok = ok && choose_base_names(&n) && choose_their_names(&n);
+    if (ok && n.changes) {
+        fb_graph_rename_tensors(sides->base, n.base);
+        fb_graph_rename_tensors(sides->theirs, n.theirs);
+    }
+    fb_slot_index_free(&n.places);
+    free(n.ours_of);
+    free(n.is_taken);
+    free(n.base);
+    free(n.theirs);
+    return ok;
+}
+
+fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error) {
+    fb_sides sides = {.base = fb_graph_copy(base), .theirs = fb_graph_copy(theirs), .ours = fb_graph_copy(ours)};
+    if (sides.base && sides.theirs && sides.ours && align_names(&sides)) {
+        *out = sides;
+        return FB_OK;
+    }
+    fb_sides_free(&sides);
+    return fb_fail_memory(error);
+}
+
+void fb_sides_free(fb_sides *sides) {
+    fb_graph_free(sides->base);
+    fb_graph_free(sides->theirs);
+    fb_graph_free(sides->ours);
+    fb_map_free(&sides->stands_for_ours);
+    *sides = (fb_sides){0};
+}

@@ -1,0 +1,58 @@
+/* The three graphs of a merge, as copies in which one tensor has one name. For the merge alone.
+ *
+ * Who a tensor is, its owners decide: where a module of `ours` has another tensor at a place that `base` has too, that is the
+ * same tensor, whatever it is called now. `base` and `theirs` take over the names of `ours`; what they alone have is called
+ * something else where its name is taken. */
+#ifndef FB_DIFF_SIDES_H
+#define FB_DIFF_SIDES_H
+
+#include "core/base/buffer.h"
+#include "core/base/map.h"
+#include "core/diff/merge.h"
+
+typedef struct fb_sides {
+    fb_graph *base, *theirs, *ours;
+    fb_map stands_for_ours; /* tensors of `theirs` that only stand for one of `ours` of that name (fb_carry_back) */
+    unsigned serial;        /* makes fresh names */
+} fb_sides;
+
+fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error);
+void fb_sides_free(fb_sides *sides);
+
+/* Interns in `graph` a tensor's name like `name` that no side has; none when memory is out. */
+fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name);
+
+/* Where a tensor is owned: every slot of a graph's modules that has one. */
+typedef struct fb_slot {
+    fb_module module;
+    bool is_buffer; /* else a parameter */
+    const char *attribute;
+    fb_tensor tensor;
+} fb_slot;
+
+/* Start with a zeroed cursor and call until false comes back. */
+typedef struct fb_slot_cursor {
+    bool is_started, is_buffer;
+    fb_module module;
+    uint32_t index;
+} fb_slot_cursor;
+bool fb_slot_next(const fb_graph *graph, fb_slot_cursor *cursor, fb_slot *slot);
+
+/* The slots of a graph, to be found by the place of another graph's slot. */
+typedef struct fb_slot_index {
+    const fb_graph *graph;
+    fb_buffer slots; /* fb_slot */
+    fb_map places;   /* hash of path and attribute -> 1 + index into slots */
+} fb_slot_index;
+/* False when memory is out; freed in any case. */
+bool fb_slot_index_make(const fb_graph *graph, fb_slot_index *out);
+void fb_slot_index_free(fb_slot_index *index);
+/* The tensor at the place of `slot`, which is one of `from`; or none. */
+fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, const fb_slot *slot);
+
+/* The tensors of `ours` whose bytes changed since `base`, and from which the originals that `theirs` has again were moved:
+ * their recipes are turned round, so that the originals of `theirs` are computed from what `ours` has. What cannot be carried
+ * back is reported. A tensor of `ours` that stays only as a source keeps its name when `theirs` has none of that name. */
+fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error);
+
+#endif
