@@ -53,7 +53,7 @@ void fb_diff_free(fb_diff *diff);
 void fb_diff_invert(fb_diff *diff);
 
 /* A new graph: `graph` with the edits. FB_CONFLICT "edit-does-not-fit" when a row that an edit needs is missing, is there
- * already, or has another value than `was`; FB_INVALID when what comes out is not a valid graph. */
+ * already, stands elsewhere, or has another value than `was`; FB_INVALID when what comes out is not a valid graph. */
 fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **out, fb_error *error);
 
 /* Appends the edits as a JSON array:

@@ -1,0 +1,217 @@
+#include "core/diff/diff.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/diff/members.h"
+#include "core/diff/rows.h"
+
+/* Making the edits of one table. `from` is edited along with it, so that places are known as they are at each moment. */
+typedef struct maker {
+    fb_diff *diff;
+    size_t capacity; /* of diff->edits */
+    fb_table table;
+    fb_rows from, to;
+    uint32_t *in_from; /* by row of `to`: the same row in `from`, 0 = none (yet) */
+    bool *is_kept;     /* by row of `from`: it is in `to` */
+    bool *is_still;    /* by row of `to`: it need not move */
+    bool failed;
+} maker;
+
+static const char *keep_name(maker *m, const char *name) {
+    if (!name) return NULL;
+    const char *kept = fb_arena_text(&m->diff->arena, name, strlen(name));
+    m->failed |= !kept;
+    return kept;
+}
+
+static fb_span keep_text(maker *m, fb_span text) {
+    fb_span kept = {fb_arena_text(&m->diff->arena, text.text, text.size), text.size};
+    m->failed |= !kept.text;
+    return kept;
+}
+
+/* A new edit; its texts are in the arena. */
+static void add_edit(maker *m, fb_edit edit) {
+    fb_diff *diff = m->diff;
+    if (diff->count == m->capacity) {
+        size_t capacity = m->capacity ? m->capacity * 2 : 16;
+        fb_edit *edits = realloc(diff->edits, capacity * sizeof *edits);
+        if (!edits) {
+            m->failed = true;
+            return;
+        }
+        diff->edits = edits;
+        m->capacity = capacity;
+    }
+    edit.table = m->table;
+    diff->edits[diff->count++] = edit;
+}
+
+/* The name of the row behind one, NULL at the end. */
+static const char *name_behind(const fb_rows *rows, uint32_t row) {
+    uint32_t next = rows->items[row].next.id;
+    return next ? rows->items[next].name : NULL;
+}
+
+/* ---- which rows are the same ------------------------------------------------------------------------------------------- */
+
+static bool match_rows(maker *m) {
+    m->in_from = calloc(m->to.count + 1, sizeof *m->in_from);
+    m->is_still = calloc(m->to.count + 1, sizeof *m->is_still);
+    m->is_kept = calloc(m->from.count + 1, sizeof *m->is_kept);
+    if (!m->in_from || !m->is_still || !m->is_kept) return false;
+    for (uint32_t i = 1; i < m->to.count; i++) {
+        m->in_from[i] = fb_rows_find(&m->from, m->to.items[i].name).id;
+        if (m->in_from[i]) m->is_kept[m->in_from[i]] = true;
+    }
+    return true;
+}
+
+static bool is_in_order(const maker *m) {
+    uint32_t last = 0;
+    for (uint32_t i = 1; i < m->to.count; i++) {
+        if (!m->in_from[i]) continue;
+        if (m->in_from[i] < last) return false;
+        last = m->in_from[i];
+    }
+    return true;
+}
+
+/* The rows that stay where they are: a longest increasing subsequence of the places in `from` (patience sorting). */
+static bool find_still_rows(maker *m) {
+    if (is_in_order(m)) {
+        memset(m->is_still, true, m->to.count);
+        return true;
+    }
+    uint32_t *last = calloc(2 * m->to.count, sizeof *last); /* [k]: the least row that ends a sequence of k + 1 */
+    if (!last) return false;
+    uint32_t *before = last + m->to.count; /* by row: the one before it in such a sequence */
+    size_t longest = 0;
+    for (uint32_t i = 1; i < m->to.count; i++) {
+        uint32_t place = m->in_from[i];
+        if (!place) continue;
+        size_t low = longest && m->in_from[last[longest - 1]] < place ? longest : 0, high = longest;
+        while (low < high) {
+            size_t middle = (low + high) / 2;
+            if (m->in_from[last[middle]] < place) low = middle + 1;
+            else high = middle;
+        }
+        before[i] = low ? last[low - 1] : 0;
+        last[low] = i;
+        if (low == longest) longest++;
+    }
+    for (uint32_t i = longest ? last[longest - 1] : 0; i; i = before[i]) m->is_still[i] = true;
+    free(last);
+    return true;
+}
+
+/* ---- edits ------------------------------------------------------------------------------------------------------------- */
+
+static void erase_rows(maker *m) {
+    for (uint32_t i = 1; i < m->from.count && !m->failed; i++) {
+        const fb_row *row = &m->from.items[i];
+        if (m->is_kept[i]) continue;
+        add_edit(m, (fb_edit){.kind = FB_EDIT_ERASE,
+                              .name = keep_name(m, row->name),
+                              .row = keep_text(m, row->text),
+                              .before = keep_name(m, name_behind(&m->from, i))});
+        fb_rows_take_out(&m->from, (fb_row_id){i});
+    }
+}
+
+/* From the last to the first: what a row shall stand before is in its place by then. */
+static void place_rows(maker *m) {
+    fb_row_id behind = {0};
+    for (size_t i = m->to.count; i-- > 1 && !m->failed; behind.id = m->in_from[i]) {
+        const fb_row *row = &m->to.items[i];
+        fb_row_id place = {m->in_from[i]};
+        if (place.id && m->is_still[i]) continue;
+        fb_edit edit = {.name = keep_name(m, row->name), .before = keep_name(m, name_behind(&m->to, (uint32_t)i))};
+        if (place.id) {
+            edit.kind = FB_EDIT_MOVE;
+            edit.was_before = keep_name(m, name_behind(&m->from, place.id));
+            fb_rows_move(&m->from, place, behind);
+        } else {
+            edit.kind = FB_EDIT_INSERT;
+            edit.row = keep_text(m, row->text);
+            m->in_from[i] = fb_rows_insert(&m->from, row->name, fb_span_of(""), behind).id;
+            m->failed |= !m->in_from[i];
+        }
+        add_edit(m, edit);
+    }
+}
+
+static void set_members(maker *m) {
+    for (size_t i = 1; i < m->to.count && !m->failed; i++) {
+        const fb_row *was = &m->from.items[m->in_from[i]], *now = &m->to.items[i];
+        fb_edit edit = {.kind = FB_EDIT_SET};
+        if (was->is_new) continue;
+        m->failed |= !fb_members_compare(m->table, was->text, now->text, &m->diff->arena, &edit.members, &edit.member_count);
+        if (m->failed || !edit.member_count) continue;
+        edit.name = keep_name(m, now->name);
+        add_edit(m, edit);
+    }
+}
+
+static void make_table(maker *m, const fb_graph *from, const fb_graph *to) {
+    m->failed |= !fb_rows_read(&m->from, from, m->table) || !fb_rows_read(&m->to, to, m->table);
+    m->failed = m->failed || !match_rows(m) || !find_still_rows(m);
+    if (!m->failed) erase_rows(m);
+    if (!m->failed) place_rows(m);
+    if (!m->failed) set_members(m);
+    fb_rows_free(&m->from);
+    fb_rows_free(&m->to);
+    free(m->in_from);
+    free(m->is_kept);
+    free(m->is_still);
+}
+
+fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_diff *out, fb_error *error) {
+    fb_diff diff = {0};
+    maker m = {.diff = &diff};
+    for (fb_table table = FB_GRAPH_TABLE; table < FB_TABLES && !m.failed; table++) {
+        m = (maker){.diff = &diff, .capacity = m.capacity, .table = table};
+        make_table(&m, from, to);
+    }
+    if (m.failed) {
+        fb_diff_free(&diff);
+        return fb_fail_memory(error);
+    }
+    *out = diff;
+    return FB_OK;
+}
+
+void fb_diff_free(fb_diff *diff) {
+    free(diff->edits);
+    fb_arena_free(&diff->arena);
+    *diff = (fb_diff){0};
+}
+
+/* ---- turned round ------------------------------------------------------------------------------------------------------ */
+
+static void invert_edit(fb_edit *edit) {
+    const char *before = edit->before;
+    switch (edit->kind) {
+    case FB_EDIT_INSERT: edit->kind = FB_EDIT_ERASE; break;
+    case FB_EDIT_ERASE: edit->kind = FB_EDIT_INSERT; break;
+    case FB_EDIT_MOVE:
+        edit->before = edit->was_before;
+        edit->was_before = before;
+        break;
+    case FB_EDIT_SET:
+        for (size_t i = 0; i < edit->member_count; i++) {
+            fb_member_edit *member = &edit->members[i];
+            *member = (fb_member_edit){member->pointer, member->now, member->was};
+        }
+    }
+}
+
+void fb_diff_invert(fb_diff *diff) {
+    for (size_t i = 0; i < diff->count; i++) invert_edit(&diff->edits[i]);
+    for (size_t i = 0; i < diff->count / 2; i++) {
+        fb_edit edit = diff->edits[i];
+        diff->edits[i] = diff->edits[diff->count - 1 - i];
+        diff->edits[diff->count - 1 - i] = edit;
+    }
+}
