@@ -126,7 +126,7 @@ fb_status fb_store_list_aliases(fb_store *store, const char *model, const fb_sto
     fb_list list = {0};
     uint64_t hash = fb_filter_hash(fb_filter_hash(0, "aliases"), model);
     status = fb_need_model(connection, model, &of_model.number, error);
-    if (!status) status = fb_read_list(connection, &of_model, page, hash, sizeof *out->items, read_alias_item, &list, error);
+    if (!status) status = fb_list_rows(connection, &of_model, page, hash, sizeof *out->items, read_alias_item, &list, error);
     fb_readers_give_back(&store->readers, connection);
     return finish_list(status, &list, out);
 }
@@ -143,7 +143,7 @@ fb_status fb_store_alias_history(fb_store *store, const char *model, const char 
     int64_t last = 0;
     uint64_t hash = fb_filter_hash(fb_filter_hash(fb_filter_hash(0, "history"), model), alias);
     status = need_alias(connection, model, alias, true, &of_alias.number, &last, error);
-    if (!status) status = fb_read_list(connection, &of_alias, page, hash, sizeof *out->items, read_entry_item, &list, error);
+    if (!status) status = fb_list_rows(connection, &of_alias, page, hash, sizeof *out->items, read_entry_item, &list, error);
     fb_readers_give_back(&store->readers, connection);
     return finish_list(status, &list, out);
 }

@@ -66,7 +66,7 @@ fb_status fb_store_list_models(fb_store *store, const fb_store_page *page, fb_st
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
     fb_list list = {0};
-    status = fb_read_list(connection, &all, page, fb_filter_hash(0, "models"), sizeof *out->items, read_model, &list, error);
+    status = fb_list_rows(connection, &all, page, fb_filter_hash(0, "models"), sizeof *out->items, read_model, &list, error);
     fb_readers_give_back(&store->readers, connection);
     if (status) {
         fb_memory_free(list.memory);
@@ -152,7 +152,7 @@ fb_status fb_store_list_versions(fb_store *store, const char *model, const fb_st
     fb_list list = {0};
     uint64_t hash = fb_filter_hash(fb_filter_hash(0, "versions"), model);
     status = fb_need_model(connection, model, &of_model.number, error);
-    if (!status) status = fb_read_list(connection, &of_model, page, hash, sizeof *out->items, read_version_item, &list, error);
+    if (!status) status = fb_list_rows(connection, &of_model, page, hash, sizeof *out->items, read_version_item, &list, error);
     fb_readers_give_back(&store->readers, connection);
     if (status) {
         fb_memory_free(list.memory);

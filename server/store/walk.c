@@ -65,7 +65,7 @@ fb_status fb_page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t
     return fb_fail(error, FB_INVALID, "bad-page-token", NULL, "the page token does not belong to this list with these filters");
 }
 
-fb_status fb_read_list(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
+fb_status fb_list_rows(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
                        uint64_t filter_hash, size_t item_size, fb_read_item *read, fb_list *list, fb_error *error) {
     int64_t key = 0;
     size_t limit = 0;

@@ -40,7 +40,7 @@ typedef struct fb_list {
 } fb_list;
 
 /* A page of the rows that meet the condition, as items of `item_size` bytes. FB_INVALID "bad-page-token". */
-fb_status fb_read_list(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
+fb_status fb_list_rows(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
                        uint64_t filter_hash, size_t item_size, fb_read_item *read, fb_list *list, fb_error *error);
 
 #endif
