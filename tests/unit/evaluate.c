@@ -7,6 +7,7 @@
 
 #include "core/base/map.h"
 #include "tests/unit/evaluate_ops.h"
+#include "tests/unit/numbers.h"
 
 typedef struct machine {
     const fb_graph *graph;
@@ -114,6 +115,19 @@ static value recipe_of(machine *m, fb_value expression) {
     abort();
 }
 
+static value inline_tensor(machine *m, const fb_tensor_row *row) {
+    fb_buffer bytes = {0};
+    int64_t sizes[MAX_DIMS];
+    int rank = ints_of(m, row->shape, sizes);
+    value result = tensor_value(&m->arena, rank, sizes);
+    decode_base64(fb_text(m->graph, row->data), &bytes);
+    size_t count = bytes.size / fb_dtype_size((fb_dtype)row->dtype);
+    if (result.kind != V_TENSOR || count != (size_t)element_count(&result)) abort();
+    decode_numbers((fb_dtype)row->dtype, (const unsigned char *)bytes.data, count, result.data);
+    fb_buffer_free(&bytes);
+    return result;
+}
+
 static value tensor_of(machine *m, fb_tensor tensor) {
     if (!tensor.id) return (value){.kind = V_NONE};
     if (m->is_made[tensor.id]) return m->tensors[tensor.id];
@@ -121,7 +135,11 @@ static value tensor_of(machine *m, fb_tensor tensor) {
     int64_t sizes[MAX_DIMS];
     value made;
     if (row->recipe.id) made = recipe_of(m, row->recipe);
-    else made = random_tensor(m, fb_text(m->graph, row->name), ints_of(m, row->shape, sizes), sizes, 0);
+    else if (row->data.id) made = inline_tensor(m, row);
+    else {
+        fb_symbol content = row->digest.id ? row->digest : row->name;
+        made = random_tensor(m, fb_text(m->graph, content), ints_of(m, row->shape, sizes), sizes, 0);
+    }
     m->is_made[tensor.id] = true;
     return m->tensors[tensor.id] = made;
 }
@@ -426,11 +444,31 @@ static void write_value(fb_buffer *out, const value *v) {
     }
 }
 
-void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out) {
+static machine machine_for(const fb_graph *graph, uint64_t seed) {
     machine m = {.graph = graph, .seed = seed};
     m.nodes = take(&m.arena, fb_node_limit(graph) * sizeof *m.nodes);
     m.tensors = take(&m.arena, fb_tensor_limit(graph) * sizeof *m.tensors);
     m.is_made = take(&m.arena, fb_tensor_limit(graph) * sizeof *m.is_made);
+    return m;
+}
+
+double *evaluate_tensor(const fb_graph *graph, uint64_t seed, fb_tensor tensor, size_t *count) {
+    machine m = machine_for(graph, seed);
+    value made = tensor_of(&m, tensor);
+    double *numbers = NULL;
+    *count = 0;
+    if (made.kind == V_TENSOR) {
+        *count = (size_t)element_count(&made);
+        numbers = calloc(*count + 1, sizeof *numbers);
+        if (!numbers) abort();
+        for (size_t i = 0; i < *count; i++) numbers[i] = *element(&made, (int64_t)i);
+    }
+    fb_arena_free(&m.arena);
+    return numbers;
+}
+
+void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out) {
+    machine m = machine_for(graph, seed);
     *out = (evaluation){0};
     size_t count = 0;
     value inputs = tuple_value(&m.arena, fb_node_count(graph)), result = {0};

@@ -20,9 +20,11 @@ typedef struct evaluation {
     size_t unusable;   /* values that could not be computed */
 } evaluation;
 
-/* Inputs and tensors without a recipe get numbers that follow from `seed` and their names. A placeholder's shape is
- * meta.actual, or else meta.shape with 2 for every symbolic size. */
+/* Inputs and tensors without recipe and inline data get numbers that follow from `seed` and their digests or names. A
+ * placeholder's shape is meta.actual, or else meta.shape with 2 for every symbolic size. */
 void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out);
+/* What a tensor holds before anything runs, to be freed; NULL when that could not be computed. */
+double *evaluate_tensor(const fb_graph *graph, uint64_t seed, fb_tensor tensor, size_t *count);
 void evaluation_free(evaluation *done);
 /* Equal up to rounding. On a difference says where. */
 bool evaluations_agree(const evaluation *a, const evaluation *b, double tolerance, fb_buffer *why);

@@ -1,0 +1,107 @@
+#include "tests/unit/document_rows.h"
+
+#include <string.h>
+
+/* ---- rows ---------------------------------------------------------------------------------------------------------------- */
+
+const char *row_name(const char *table, const json_t *row) {
+    return json_string_value(json_object_get(row, strcmp(table, "modules") ? "name" : "path"));
+}
+
+json_t *find_row(const json_t *graph, const char *table, const char *name, size_t *index) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(graph, table), i, row) {
+        if (strcmp(row_name(table, row), name)) continue;
+        if (index) *index = i;
+        return row;
+    }
+    return NULL;
+}
+
+/* ---- references ---------------------------------------------------------------------------------------------------------- */
+
+const char *referred_node(const json_t *value) {
+    return json_is_object(value) && json_object_size(value) == 1 ? json_string_value(json_object_get(value, "$node")) : NULL;
+}
+
+/* Exchanges references in an argument tree; gives how many. With `to` NULL they are only counted. */
+static size_t exchange(json_t *tree, const char *from, const char *to) {
+    const char *name = referred_node(tree), *key;
+    size_t count = 0, i;
+    json_t *item;
+    if (name) {
+        if (strcmp(name, from)) return 0;
+        if (to) json_object_set_new(tree, "$node", json_string(to));
+        return 1;
+    }
+    if (json_is_array(tree)) {
+        json_array_foreach(tree, i, item) count += exchange(item, from, to);
+    } else if (json_is_object(tree)) {
+        json_object_foreach(tree, key, item) count += exchange(item, from, to);
+    }
+    return count;
+}
+
+size_t exchange_references_in(json_t *node, const char *from, const char *to) {
+    return exchange(json_object_get(node, "args"), from, to) + exchange(json_object_get(node, "kwargs"), from, to);
+}
+
+size_t exchange_references(json_t *graph, const char *from, const char *to) {
+    size_t i, count = 0;
+    json_t *node;
+    json_array_foreach(json_object_get(graph, "nodes"), i, node) count += exchange_references_in(node, from, to);
+    return count;
+}
+
+void rename_in_document(json_t *graph, const char *from, const char *to) {
+    json_object_set_new(find_row(graph, "nodes", from, NULL), "name", json_string(to));
+    exchange_references(graph, from, to);
+}
+
+/* ---- comparing changes --------------------------------------------------------------------------------------------------- */
+
+/* A row of a table with what stands before it, or none. */
+typedef struct place {
+    const json_t *row;
+    const char *behind;
+} place;
+
+static place place_in(const json_t *graph, const char *table, const char *name) {
+    size_t index;
+    const json_t *row = find_row(graph, table, name, &index), *rows = json_object_get(graph, table);
+    return (place){row, row && index ? row_name(table, json_array_get(rows, index - 1)) : NULL};
+}
+
+static bool is_same_place(place a, place b) {
+    if (!a.row || !b.row) return a.row == b.row;
+    if (!a.behind || !b.behind) return a.behind == b.behind && json_equal(a.row, b.row);
+    return strcmp(a.behind, b.behind) == 0 && json_equal(a.row, b.row);
+}
+
+static bool is_same_for_rows(const json_t *names, const char *table, const json_t *const graphs[4]) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(json_object_get(names, table), i, row) {
+        place at[4];
+        for (int k = 0; k < 4; k++) at[k] = place_in(graphs[k], table, row_name(table, row));
+        bool is_untouched = is_same_place(at[0], at[1]) && is_same_place(at[2], at[3]);
+        if (!is_untouched && !(is_same_place(at[0], at[2]) && is_same_place(at[1], at[3]))) return false;
+    }
+    return true;
+}
+
+bool is_same_change(const json_t *a, const json_t *b, const json_t *c, const json_t *d) {
+    static const char *const tables[] = {"nodes", "modules", "tensors"};
+    const json_t *const graphs[] = {a, b, c, d};
+    for (int t = 0; t < 3; t++) {
+        for (int k = 0; k < 4; k++) {
+            if (!is_same_for_rows(graphs[k], tables[t], graphs)) return false;
+        }
+    }
+    return true;
+}
+
+bool is_same_row(const json_t *a, const json_t *b, const char *table, const char *name) {
+    return is_same_place(place_in(a, table, name), place_in(b, table, name));
+}
