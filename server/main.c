@@ -1,25 +1,21 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/serve.h"
-
-static void print_usage(FILE *out) {
-    fputs("usage: foldback <verb> [options]\n\n"
-          "  serve       the HTTP service; foldback serve --help lists its options\n\n"
-          "  --version   the version\n"
-          "  --help      this text\n",
-          out);
-}
+#include "server/cli/verb.h"
 
 int main(int argc, char **argv) {
-    const char *verb = argc > 1 ? argv[1] : "";
-    if (strcmp(verb, "serve") == 0) return fb_serve(argc - 2, argv + 2);
-    if (strcmp(verb, "--version") == 0) return puts("foldback " FB_VERSION) < 0;
-    if (strcmp(verb, "--help") == 0 || strcmp(verb, "help") == 0) {
-        print_usage(stdout);
+    const char *name = argc > 1 ? argv[1] : "", *nearest;
+    if (strcmp(name, "--version") == 0) return puts("foldback " FB_VERSION) < 0;
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        fb_verbs_print(stdout);
         return FB_EXIT_DONE;
     }
-    if (*verb) fprintf(stderr, "foldback: there is no verb %s\n", verb);
-    print_usage(stderr);
-    return FB_EXIT_USAGE;
+    const fb_verb *verb = fb_verb_find(name, &nearest);
+    if (verb) return verb->start(verb, argc - 2, argv + 2);
+    if (!*name) {
+        fb_verbs_print(stderr);
+        return FB_EXIT_USAGE;
+    }
+    return fb_complain(FB_EXIT_USAGE, "there is no verb %s%s%s%s; foldback --help lists them", name,
+                       nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }

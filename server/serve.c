@@ -4,15 +4,7 @@
 #include <signal.h>
 #include <string.h>
 
-#include "core/base/sha256.h"
-#include "server/app.h"
-#include "server/options.h"
-#include "server/routes/routes.h"
-
-static int fail(int status, const char *message) {
-    fprintf(stderr, "foldback: %s\n", message);
-    return status;
-}
+#include "server/serve_options.h"
 
 /* ---- signals ------------------------------------------------------------------------------------------------------------ */
 
@@ -37,10 +29,10 @@ static void wait_for_signal(const sigset_t *stop) {
 
 /* ---- start -------------------------------------------------------------------------------------------------------------- */
 
-static bool open_access_log(const fb_serve_options *options, FILE **out) {
+static bool open_access_log(const char *name, FILE **out) {
     *out = NULL;
-    if (strcmp(options->access_log, "off") == 0) return true;
-    *out = strcmp(options->access_log, "-") == 0 ? stderr : fopen(options->access_log, "ae");
+    if (strcmp(name, "off") == 0) return true;
+    *out = strcmp(name, "-") == 0 ? stderr : fopen(name, "ae");
     if (!*out) return false;
     if (*out != stderr) setvbuf(*out, NULL, _IOLBF, 0);
     return true;
@@ -50,61 +42,46 @@ static void close_access_log(FILE *log) {
     if (log && log != stderr) fclose(log);
 }
 
-static fb_status open_app(const fb_serve_options *options, fb_app *app, fb_error *error) {
-    *app = (fb_app){.limits = options->limits, .cache = fb_cache_new(options->cache_bytes), .counts = fb_pass_counts_new()};
-    app->limits.max_bytes = options->http.body_limit;
-    if (!app->cache || !app->counts) return fb_fail_memory(error);
-    fb_store_config store = {.readers = options->http.worker_threads < 8 ? options->http.worker_threads : 8};
-    return fb_store_open(options->data, &store, &app->store, error);
-}
-
-static void close_app(fb_app *app) {
-    fb_store_close(app->store); /* checkpoints */
-    fb_cache_free(app->cache);
-    fb_pass_counts_free(app->counts);
-}
-
-static int serve(const fb_serve_options *options, const sigset_t *stop) {
-    fb_app app;
+static int serve(const fb_serve_values *values, const sigset_t *stop) {
+    fb_service service;
     fb_error error = {0};
-    fb_http_server *server = NULL;
-    fb_status status = open_app(options, &app, &error);
-    char unused[FB_ID_LENGTH + 1]; /* libcrypto 3.0 crashes when memory runs out while it sets itself up: so now, not later */
-    if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(&error);
-    if (!status) status = fb_http_start(&options->http, fb_routes, fb_route_count, &app, &server, &error);
-    if (!status) {
-        printf("listening on %s\n", fb_http_url(server));
-        fflush(stdout);
-        wait_for_signal(stop);
-        if (!fb_http_stop(server, options->stop_timeout_ms)) fail(0, "stopped; some requests took too long and were cut off");
+    if (fb_service_start(&values->service, &service, &error)) {
+        bool is_held = strcmp(error.code, "store-locked") == 0;
+        return fb_complain(is_held ? FB_EXIT_FOLDER_IN_USE : FB_EXIT_FAILED, "%s", error.message);
     }
-    close_app(&app);
-    if (!status) return FB_EXIT_DONE;
-    return fail(strcmp(error.code, "store-locked") == 0 ? FB_EXIT_FOLDER_IN_USE : FB_EXIT_FAILED, error.message);
+    printf("listening on %s\n", fb_http_url(service.http));
+    fflush(stdout);
+    wait_for_signal(stop);
+    if (!fb_service_stop(&service, values->stop_timeout_ms))
+        fb_complain(0, "stopped; some requests took too long and were cut off");
+    return FB_EXIT_DONE;
 }
 
-int fb_serve(int argc, char **argv) {
-    char message[300];
-    fb_serve_options options = fb_serve_options_default();
-    if (!fb_serve_options_read(argc, argv, &options, message, sizeof message)) return fail(FB_EXIT_USAGE, message);
-    if (options.wants_help) {
-        fb_serve_options_print(stdout);
-        return FB_EXIT_DONE;
-    }
-    if (!options.insecure_listen && !fb_http_is_loopback(options.http.listen)) {
-        snprintf(
-            message, sizeof message,
-            "%s is no loopback address with a port; to listen beyond this machine say --insecure-listen, knowing that there "
-            "is no authentication yet",
-            options.http.listen);
-        return fail(FB_EXIT_USAGE, message);
-    }
-    if (!open_access_log(&options, &options.http.access_log)) {
-        snprintf(message, sizeof message, "cannot open the access log %s: %s", options.access_log, strerror(errno));
-        return fail(FB_EXIT_FAILED, message);
-    }
+static int check_and_serve(fb_serve_values *values) {
+    const char *listen = values->service.http.listen;
+    if (!values->insecure_listen && !fb_http_is_loopback(listen))
+        return fb_complain(
+            FB_EXIT_USAGE,
+            "%s is no loopback address with a port; to listen beyond this machine say --insecure-listen, knowing "
+            "that there is no authentication yet",
+            listen);
+    FILE **log = &values->service.http.access_log;
+    if (!open_access_log(values->access_log, log))
+        return fb_complain(FB_EXIT_FAILED, "cannot open the access log %s: %s", values->access_log, strerror(errno));
     sigset_t stop = block_signals();
-    int result = serve(&options, &stop);
-    close_access_log(options.http.access_log);
+    int result = serve(values, &stop);
+    close_access_log(*log);
+    return result;
+}
+
+int fb_serve(const fb_verb *verb, int argc, char **argv) {
+    fb_serve_values values = fb_serve_values_default();
+    fb_arguments none = {0};
+    int result = FB_EXIT_USAGE;
+    if (fb_verb_read(verb, argc, argv, &values, &none)) {
+        if (values.wants_help) fb_verb_print(verb, stdout);
+        result = values.wants_help ? FB_EXIT_DONE : check_and_serve(&values);
+    }
+    fb_options_free(verb->options, &values);
     return result;
 }

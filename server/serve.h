@@ -1,11 +1,11 @@
-/* The service, from start to stop. */
+/* `foldback serve`, from start to stop. */
 #ifndef FB_SERVER_SERVE_H
 #define FB_SERVER_SERVE_H
 
-/* `foldback serve` with the arguments after the verb; returns the exit status. */
-int fb_serve(int argc, char **argv);
+#include "server/cli/verb.h"
 
-/* Exit statuses of every verb. */
-enum { FB_EXIT_DONE = 0, FB_EXIT_FAILED = 1, FB_EXIT_USAGE = 2, FB_EXIT_FOLDER_IN_USE = 3 };
+extern const fb_option fb_serve_options[];
+
+int fb_serve(const fb_verb *verb, int argc, char **argv);
 
 #endif

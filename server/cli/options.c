@@ -1,0 +1,152 @@
+#include "server/cli/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/suggest.h"
+
+/* ---- help --------------------------------------------------------------------------------------------------------------- */
+
+static void spell(const fb_option *one, bool has_letters, char *out, size_t size) {
+    char letter[8] = "";
+    if (one->letter) snprintf(letter, sizeof letter, "-%c, ", one->letter);
+    else if (has_letters) strcpy(letter, "    ");
+    snprintf(out, size, "%s--%s%s%s", letter, one->name, one->argument ? " " : "", one->argument ? one->argument : "");
+}
+
+void fb_options_print(const fb_option *table, FILE *out) {
+    bool has_letters = false;
+    char left[64];
+    int width = 0;
+    for (const fb_option *one = table; one->name; one++) has_letters |= one->letter != 0;
+    for (const fb_option *one = table; one->name; one++) {
+        spell(one, has_letters, left, sizeof left);
+        if ((int)strlen(left) > width) width = (int)strlen(left);
+    }
+    for (const fb_option *one = table; one->name; one++) {
+        spell(one, has_letters, left, sizeof left);
+        fprintf(out, "  %-*s  %s\n", width, left, one->help);
+    }
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------------- */
+
+static bool read_number(const char *text, bool takes_suffix, uint64_t *out) {
+    if (*text < '0' || *text > '9' || strlen(text) > 18) return false;
+    char *end;
+    uint64_t number = strtoull(text, &end, 10), factor = 1;
+    if (takes_suffix && (*end == 'K' || *end == 'k')) factor = (uint64_t)1 << 10;
+    else if (takes_suffix && (*end == 'M' || *end == 'm')) factor = (uint64_t)1 << 20;
+    else if (takes_suffix && (*end == 'G' || *end == 'g')) factor = (uint64_t)1 << 30;
+    if (factor > 1) end++;
+    *out = number * factor;
+    return !*end && number <= UINT64_MAX / factor;
+}
+
+static bool set_number(const fb_option *one, const char *text, char *place, char *message, size_t message_size) {
+    uint64_t number;
+    bool is_bytes = one->kind == FB_OPTION_BYTES;
+    if (!read_number(text, is_bytes, &number) || number < one->minimum || number > one->maximum) {
+        snprintf(message, message_size, "--%s %s: expected %s, at least %llu%s", one->name, text,
+                 is_bytes ? "a number of bytes such as 64M" : "a number", (unsigned long long)one->minimum,
+                 one->maximum == UINT64_MAX ? "" : ", and not so large");
+        return false;
+    }
+    if (one->kind == FB_OPTION_SECONDS) number *= 1000;
+    if (one->size == sizeof number) memcpy(place, &number, sizeof number);
+    else memcpy(place, &(uint32_t){(uint32_t)number}, sizeof(uint32_t));
+    return true;
+}
+
+/* There are no more values than words on the command line. */
+static bool append(fb_text_list *list, const char *value, int argc, char *message, size_t message_size) {
+    if (!list->items) list->items = calloc((size_t)argc, sizeof *list->items);
+    if (list->items) list->items[list->count++] = value;
+    else snprintf(message, message_size, "out of memory");
+    return list->items != NULL;
+}
+
+static bool set_value(const fb_option *one, const char *value, char *place, int argc, char *message, size_t message_size) {
+    switch (one->kind) {
+    case FB_OPTION_LIST: return append((fb_text_list *)(void *)place, value, argc, message, message_size);
+    case FB_OPTION_TEXT: memcpy(place, &value, sizeof value); return true;
+    case FB_OPTION_FLAG: memcpy(place, &(bool){true}, sizeof(bool)); return true;
+    default: return set_number(one, value, place, message, message_size);
+    }
+}
+
+/* ---- the line ----------------------------------------------------------------------------------------------------------- */
+
+static const fb_option *find_name(const fb_option *table, const char *name, size_t length) {
+    for (const fb_option *one = table; one->name; one++) {
+        if (strlen(one->name) == length && memcmp(one->name, name, length) == 0) return one;
+    }
+    return NULL;
+}
+
+static const fb_option *find_letter(const fb_option *table, char letter) {
+    const fb_option *one = table;
+    while (one->name && one->letter != letter) one++;
+    return one->name ? one : NULL;
+}
+
+static void report_unknown(const fb_option *table, const char *word, char *message, size_t message_size) {
+    fb_suggestion nearest = fb_suggest(word + strspn(word, "-"));
+    for (const fb_option *one = table; one->name; one++) fb_suggest_try(&nearest, one->name);
+    int length = snprintf(message, message_size, "there is no option %s", word);
+    if (nearest.best && length > 0 && (size_t)length < message_size)
+        snprintf(message + length, message_size - (size_t)length, "; did you mean --%s?", nearest.best);
+}
+
+/* "--name=value" and "-ovalue" hold their value themselves: then `*inner` is it, else NULL. */
+static const fb_option *find_option(const fb_option *table, const char *word, const char **inner) {
+    *inner = NULL;
+    if (strncmp(word, "--", 2) != 0) {
+        if (word[2]) *inner = word + 2;
+        return find_letter(table, word[1]);
+    }
+    const char *name = word + 2, *equals = strchr(name, '=');
+    if (equals) *inner = equals + 1;
+    return find_name(table, name, equals ? (size_t)(equals - name) : strlen(name));
+}
+
+static bool add_argument(fb_arguments *arguments, const char *word, char *message, size_t message_size) {
+    bool fits = arguments->count < sizeof arguments->items / sizeof *arguments->items;
+    if (fits) arguments->items[arguments->count++] = word;
+    else snprintf(message, message_size, "%s: too many arguments", word);
+    return fits;
+}
+
+bool fb_options_read(const fb_option *table, int argc, char **argv, void *values, fb_arguments *arguments, char *message,
+                     size_t message_size) {
+    bool is_ended = false;
+    for (int i = 0; i < argc; i++) {
+        if (is_ended || argv[i][0] != '-' || !argv[i][1]) {
+            if (!add_argument(arguments, argv[i], message, message_size)) return false;
+            continue;
+        }
+        if (strcmp(argv[i], "--") == 0) {
+            is_ended = true;
+            continue;
+        }
+        const char *value;
+        const fb_option *one = find_option(table, argv[i], &value);
+        if (!one || (!one->argument && value)) {
+            report_unknown(table, argv[i], message, message_size);
+            return false;
+        }
+        if (one->argument && !value && i + 1 < argc) value = argv[++i];
+        if (one->argument && (!value || !*value)) {
+            snprintf(message, message_size, "--%s needs a value: %s", one->name, one->argument);
+            return false;
+        }
+        if (!set_value(one, value, (char *)values + one->offset, argc, message, message_size)) return false;
+    }
+    return true;
+}
+
+void fb_options_free(const fb_option *table, void *values) {
+    for (const fb_option *one = table; one->name; one++) {
+        if (one->kind == FB_OPTION_LIST) free(((fb_text_list *)(void *)((char *)values + one->offset))->items);
+    }
+}

@@ -1,0 +1,45 @@
+/* The verbs of the command line: a const table. */
+#ifndef FB_CLI_VERB_H
+#define FB_CLI_VERB_H
+
+#include "server/cli/options.h"
+
+/* Exit statuses of every verb. FAILED: refused, a conflict, not valid, not found. */
+enum { FB_EXIT_DONE = 0, FB_EXIT_FAILED = 1, FB_EXIT_USAGE = 2, FB_EXIT_FOLDER_IN_USE = 3 };
+
+typedef struct fb_cli fb_cli;
+
+/* What a verb does with a data folder that does not exist. */
+typedef enum fb_folder_use {
+    FB_FOLDER_MUST_EXIST,
+    FB_FOLDER_IS_MADE,
+    FB_FOLDER_UNUSED, /* it needs no store */
+} fb_folder_use;
+
+typedef struct fb_verb {
+    const char *name;
+    const char *arguments;   /* as the usage line shows them; "" = none */
+    size_t minimum, maximum; /* how many */
+    const char *summary;     /* a line of `foldback --help` */
+    const char *description; /* of its own help, lines; NULL = none */
+    const fb_option *options;
+    fb_folder_use folder;
+    int (*start)(const struct fb_verb *verb, int argc, char **argv); /* argv: what follows the verb */
+    int (*run)(fb_cli *cli);                                         /* for fb_cli_start */
+} fb_verb;
+
+extern const fb_verb fb_verbs[]; /* ends with a row without a name */
+
+/* NULL when there is none; `*nearest` is then one with a similar name, or NULL. */
+const fb_verb *fb_verb_find(const char *name, const char **nearest);
+void fb_verbs_print(FILE *out);
+void fb_verb_print(const fb_verb *verb, FILE *out);
+
+/* Reads the options and arguments that follow the verb; on a mistake says so and returns false. fb_options_free is due in
+ * either case. */
+bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments);
+
+/* "foldback: …" on standard error; returns `status`. */
+int fb_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,44 @@
+#include "server/serve_options.h"
+
+#include "server/serve.h"
+
+#define AT(member) FB_OPTION_AT(fb_serve_values, member)
+
+const fb_option fb_serve_options[] = {
+    {"listen", 0, "ADDRESS:PORT", "where to listen; port 0 picks a free one (127.0.0.1:8080)", FB_OPTION_TEXT,
+     AT(service.http.listen), 0, 0},
+    {"insecure-listen", 0, NULL, "allow an address beyond this machine: there is no authentication yet", FB_OPTION_FLAG,
+     AT(insecure_listen), 0, 0},
+    {"data", 0, "DIR", "the data folder (./.foldback)", FB_OPTION_TEXT, AT(service.data), 0, 0},
+    {"access-log", 0, "FILE|-|off", "JSON lines, one a request; - is standard error (-)", FB_OPTION_TEXT, AT(access_log), 0, 0},
+    {"max-body", 0, "BYTES", "largest body after decompression (1G)", FB_OPTION_BYTES, AT(service.http.body_limit), 1024,
+     (uint64_t)4 << 30},
+    {"max-body-memory", 0, "BYTES", "all bodies held at once (4G)", FB_OPTION_BYTES, AT(service.http.body_memory_limit), 1024,
+     UINT64_MAX},
+    {"max-nodes", 0, "N", "most nodes of a graph (2000000)", FB_OPTION_COUNT, AT(service.limits.max_nodes), 1, UINT32_MAX},
+    {"max-nesting", 0, "N", "arrays and objects open at once in a graph (64)", FB_OPTION_COUNT, AT(service.limits.max_nesting),
+     8, 1000},
+    {"workers", 0, "N", "requests at work at once (32)", FB_OPTION_COUNT, AT(service.http.worker_threads), 1, 1024},
+    {"io-threads", 0, "N", "threads that read and write sockets (2)", FB_OPTION_COUNT, AT(service.http.io_threads), 1, 64},
+    {"max-queue", 0, "N", "requests that wait for a worker (256)", FB_OPTION_COUNT, AT(service.http.queue_limit), 1, 1 << 20},
+    {"max-connections", 0, "N", "open connections (1024)", FB_OPTION_COUNT, AT(service.http.connection_limit), 1, 1 << 20},
+    {"max-connections-per-address", 0, "N", "of one address; 0 is no limit (0)", FB_OPTION_COUNT,
+     AT(service.http.connection_limit_per_address), 0, 1 << 20},
+    {"cache", 0, "BYTES", "memory for decoded graphs (512M)", FB_OPTION_BYTES, AT(service.cache_bytes), 0, UINT64_MAX},
+    {"header-timeout", 0, "SECONDS", "to the end of a request's headers (10)", FB_OPTION_SECONDS,
+     AT(service.http.header_timeout_ms), 1, 86400},
+    {"idle-timeout", 0, "SECONDS", "between requests on a connection (60)", FB_OPTION_SECONDS, AT(service.http.idle_timeout_ms),
+     1, 86400},
+    {"body-timeout", 0, "SECONDS", "for a body, before the minimum rate counts (30)", FB_OPTION_SECONDS,
+     AT(service.http.body_timeout_ms), 1, 86400},
+    {"minimum-rate", 0, "BYTES", "of a body or an answer, per second (64K)", FB_OPTION_BYTES, AT(service.http.minimum_rate), 1,
+     1 << 30},
+    {"stop-timeout", 0, "SECONDS", "for running requests when the service is stopped (30)", FB_OPTION_SECONDS,
+     AT(stop_timeout_ms), 0, 86400},
+    {"help", 'h', NULL, "this text", FB_OPTION_FLAG, AT(wants_help), 0, 0},
+    {0},
+};
+
+fb_serve_values fb_serve_values_default(void) {
+    return (fb_serve_values){.service = fb_service_config_default(), .access_log = "-", .stop_timeout_ms = 30000};
+}

@@ -1,0 +1,17 @@
+/* What the options of `foldback serve` set. */
+#ifndef FB_SERVER_SERVE_OPTIONS_H
+#define FB_SERVER_SERVE_OPTIONS_H
+
+#include "server/service.h"
+
+typedef struct fb_serve_values {
+    fb_service_config service; /* without the access log, which is opened later */
+    const char *access_log;    /* a file, "-" for stderr, or "off" */
+    bool insecure_listen;
+    unsigned stop_timeout_ms;
+    bool wants_help;
+} fb_serve_values;
+
+fb_serve_values fb_serve_values_default(void);
+
+#endif

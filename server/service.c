@@ -1,0 +1,39 @@
+#include "server/service.h"
+
+#include "core/base/sha256.h"
+#include "server/routes/routes.h"
+
+fb_service_config fb_service_config_default(void) {
+    return (fb_service_config){.http = fb_http_config_default(), .data = "./.foldback", .cache_bytes = (size_t)512 << 20};
+}
+
+static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error *error) {
+    *app = (fb_app){.limits = config->limits, .cache = fb_cache_new(config->cache_bytes), .counts = fb_pass_counts_new()};
+    app->limits.max_bytes = config->http.body_limit;
+    if (!app->cache || !app->counts) return fb_fail_memory(error);
+    if (!config->data) return FB_OK;
+    fb_store_config store = {.readers = config->http.worker_threads < 8 ? config->http.worker_threads : 8};
+    return fb_store_open(config->data, &store, &app->store, error);
+}
+
+static void close_app(fb_app *app) {
+    fb_store_close(app->store); /* checkpoints */
+    fb_cache_free(app->cache);
+    fb_pass_counts_free(app->counts);
+}
+
+fb_status fb_service_start(const fb_service_config *config, fb_service *service, fb_error *error) {
+    *service = (fb_service){0};
+    fb_status status = open_app(config, &service->app, error);
+    char unused[FB_ID_LENGTH + 1]; /* libcrypto 3.0 crashes when memory runs out while it sets itself up: so now, not later */
+    if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(error);
+    if (!status) status = fb_http_start(&config->http, fb_routes, fb_route_count, &service->app, &service->http, error);
+    if (status) close_app(&service->app);
+    return status;
+}
+
+bool fb_service_stop(fb_service *service, unsigned timeout_ms) {
+    bool is_clean = fb_http_stop(service->http, timeout_ms);
+    close_app(&service->app);
+    return is_clean;
+}

@@ -1,0 +1,29 @@
+/* The service within this process: the store, what the routes share, and the HTTP layer. `foldback serve` listens with it; the
+ * other verbs talk to it without a network. */
+#ifndef FB_SERVER_SERVICE_H
+#define FB_SERVER_SERVICE_H
+
+#include "server/app.h"
+#include "server/http/http.h"
+
+typedef struct fb_service_config {
+    fb_http_config http;
+    fb_document_limits limits; /* max_bytes is the HTTP layer's body_limit */
+    const char *data;          /* the data folder; NULL: no store, for routes that need none */
+    size_t cache_bytes;        /* for decoded graphs */
+} fb_service_config;
+
+fb_service_config fb_service_config_default(void);
+
+typedef struct fb_service {
+    fb_app app;
+    fb_http_server *http;
+} fb_service;
+
+/* Opens the store and starts the server. On failure nothing is left open. FB_BUSY "store-locked": another process holds the
+ * data folder; else the errors of fb_store_open and fb_http_start. `service` stays where it is until it is stopped. */
+fb_status fb_service_start(const fb_service_config *config, fb_service *service, fb_error *error);
+/* As fb_http_stop; then closes the store. */
+bool fb_service_stop(fb_service *service, unsigned timeout_ms);
+
+#endif
