@@ -12,6 +12,7 @@
 #include "core/diff/sides.h"
 #include "core/graph/build.h"
 #include "core/graph/document.h"
+#include "core/weights/inputs.h"
 #include "core/weights/invert.h"
 #include "core/weights/movement.h"
 
@@ -36,6 +37,7 @@ typedef struct carrying {
     size_t count;
     placed_piece *pieces;
     size_t piece_count;
+    fb_inputs_walk computed;                  /* over what unchanged owned tensors are computed from */
     bool *is_computed_from;                   /* by tensor of base: an unchanged owned tensor is computed from it */
     fb_symbol *names_in_base, *names_in_ours; /* new names, by tensor */
 } carrying;
@@ -98,49 +100,6 @@ static fb_status find_changed(carrying *c, const owned *tensor, bool *is_changed
 
 /* ---- what is lost ------------------------------------------------------------------------------------------------------- */
 
-typedef struct search {
-    const fb_graph *graph;
-    fb_buffer stack; /* fb_tensor */
-    enum { UNSEEN, OPEN, DONE } * states;
-} search;
-
-static void push_tensor(void *context, fb_tensor tensor) {
-    search *s = context;
-    if (s->states[tensor.id] == UNSEEN) fb_buffer_append(&s->stack, &tensor, sizeof tensor);
-}
-
-/* Calls `visit` for every tensor that `from` is made from, and for `from` at last: inputs before what reads them, each once as
- * long as `states` is not cleared. Recipes have no cycles. */
-static void each_input(search *s, fb_tensor from, void (*visit)(void *, fb_tensor), void *context) {
-    push_tensor(s, from);
-    while (s->stack.size && !s->stack.failed) {
-        fb_tensor top;
-        memcpy(&top, s->stack.data + s->stack.size - sizeof top, sizeof top);
-        fb_value recipe = fb_tensor_at(s->graph, top)->recipe;
-        if (s->states[top.id] == UNSEEN) {
-            s->states[top.id] = OPEN;
-            if (recipe.id) fb_value_visit_tensors(s->graph, recipe, push_tensor, s);
-            continue;
-        }
-        s->stack.size -= sizeof top;
-        if (s->states[top.id] == OPEN) visit(context, top);
-        s->states[top.id] = DONE;
-    }
-}
-
-static bool search_begin(search *s, const fb_graph *graph) {
-    *s = (search){.graph = graph, .states = calloc(fb_tensor_limit(graph), sizeof *s->states)};
-    return s->states != NULL;
-}
-
-/* False when memory was out. */
-static bool search_end(search *s) {
-    bool ok = s->states && !s->stack.failed;
-    free(s->states);
-    fb_buffer_free(&s->stack);
-    return ok;
-}
-
 typedef struct dirt {
     const bool *is_dirty;
     bool is_found;
@@ -156,34 +115,31 @@ static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, 
     return x->dtype == y->dtype && same_text(base, x->shape, theirs, y->shape) && is_described_alike(base, x, theirs, y);
 }
 
-typedef struct dirt_search {
-    const fb_sides *sides;
-    bool *is_dirty;
-} dirt_search;
-
 static void judge(void *context, fb_tensor tensor) {
-    const dirt_search *search = context;
-    const fb_graph *base = search->sides->base, *theirs = search->sides->theirs;
+    const fb_sides *sides = context;
+    const fb_graph *base = sides->base, *theirs = sides->theirs;
     fb_tensor same = fb_tensor_find(theirs, name_of(base, tensor));
-    dirt d = {.is_dirty = search->is_dirty};
+    dirt d = {.is_dirty = sides->is_dirty};
     fb_value recipe = fb_tensor_at(base, tensor)->recipe;
     if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_dirt, &d);
-    search->is_dirty[tensor.id] = d.is_found || !same.id || !same_row(base, tensor, theirs, same);
+    sides->is_dirty[tensor.id] = d.is_found || !same.id || !same_row(base, tensor, theirs, same);
 }
 
 /* Marks the tensors of base that theirs makes otherwise, or has not. */
-static bool find_dirty(const carrying *c, bool *is_dirty) {
-    const fb_graph *base = c->sides->base;
-    dirt_search dirty = {c->sides, is_dirty};
-    search s;
-    if (search_begin(&s, base)) {
-        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next) each_input(&s, t, judge, &dirty);
+static bool find_dirty(fb_sides *sides) {
+    const fb_graph *base = sides->base;
+    fb_inputs_walk walk;
+    sides->is_dirty = calloc(fb_tensor_limit(base), sizeof *sides->is_dirty);
+    if (!sides->is_dirty) return false;
+    if (fb_inputs_begin(&walk, base)) {
+        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next)
+            fb_inputs_visit(&walk, t, judge, sides);
     }
-    return search_end(&s);
+    return fb_inputs_end(&walk);
 }
 
 /* Lists what is owned in base, and says of each tensor whether theirs has it at each of its places still. */
-static bool list_owned(carrying *c, const bool *is_dirty) {
+static bool list_owned(carrying *c) {
     const fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
     fb_slot_index places;
     uint32_t *listed = calloc(fb_tensor_limit(base), sizeof *listed);
@@ -197,7 +153,7 @@ static bool list_owned(carrying *c, const bool *is_dirty) {
             listed[slot.tensor.id] = (uint32_t)++c->count;
         }
         fb_tensor there = fb_slot_index_find(&places, base, &slot);
-        bool is_there = there.id && strcmp(name_of(theirs, there), name) == 0 && !is_dirty[slot.tensor.id];
+        bool is_there = there.id && strcmp(name_of(theirs, there), name) == 0 && !c->sides->is_dirty[slot.tensor.id];
         if (!is_there) c->owned[listed[slot.tensor.id] - 1].is_lost = true;
     }
     fb_slot_index_free(&places);
@@ -266,12 +222,6 @@ static void mark_source(void *context, fb_tensor tensor) {
     if (!fb_tensor_at(c->sides->base, tensor)->recipe.id) c->is_computed_from[tensor.id] = true;
 }
 
-static fb_status mark_sources(carrying *c, fb_tensor computed) {
-    search s;
-    if (search_begin(&s, c->sides->base)) each_input(&s, computed, mark_source, c);
-    return search_end(&s) ? FB_OK : fb_fail_memory(c->error);
-}
-
 /* The filler must still be what it was. */
 static fb_status check_filler(carrying *c, const owned *tensor, const fb_piece *piece) {
     fb_graph *base = c->sides->base;
@@ -311,7 +261,7 @@ static fb_status invert(carrying *c, const owned *tensor) {
     fb_status status = fb_recipe_invert(c->sides->base, tensor->base, now, &found, &is_computed, c->error);
     if (!status && is_computed) {
         if (tensor->is_carried) report_computed(c, tensor);
-        else status = mark_sources(c, tensor->base);
+        else fb_inputs_visit(&c->computed, tensor->base, mark_source, c);
         found.count = 0;
     }
     placed_piece *pieces = status ? NULL : realloc(c->pieces, (c->piece_count + found.count + 1) * sizeof *pieces);
@@ -543,17 +493,16 @@ static fb_status carry_all(carrying *c) {
 
 fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error) {
     carrying c = {.sides = sides, .conflicts = conflicts, .error = error};
-    bool *is_dirty = calloc(fb_tensor_limit(sides->base), sizeof *is_dirty), is_any = false;
-    bool ok = is_dirty && find_dirty(&c, is_dirty) && list_owned(&c, is_dirty);
+    bool is_any = false, ok = find_dirty(sides) && list_owned(&c);
     fb_status status = ok ? find_carried(&c, &is_any) : fb_fail_memory(error);
     if (!status && is_any) {
         c.is_computed_from = calloc(fb_tensor_limit(sides->base), sizeof *c.is_computed_from);
         c.names_in_base = calloc(fb_tensor_limit(sides->base), sizeof *c.names_in_base);
         c.names_in_ours = calloc(fb_tensor_limit(sides->ours), sizeof *c.names_in_ours);
-        ok = c.is_computed_from && c.names_in_base && c.names_in_ours;
+        ok = fb_inputs_begin(&c.computed, sides->base) && c.is_computed_from && c.names_in_base && c.names_in_ours;
         status = ok ? carry_all(&c) : fb_fail_memory(error);
+        if (!fb_inputs_end(&c.computed) && !status) status = fb_fail_memory(error);
     }
-    free(is_dirty);
     free(c.owned);
     free(c.pieces);
     free(c.is_computed_from);

@@ -4,6 +4,7 @@
 #define FB_DIFF_MERGE_H
 
 #include "core/base/arena.h"
+#include "core/base/map.h"
 #include "core/graph/graph.h"
 
 typedef enum fb_conflict_kind { FB_CONFLICT_NODE, FB_CONFLICT_MODULE, FB_CONFLICT_TENSOR } fb_conflict_kind;
@@ -34,11 +35,12 @@ typedef struct fb_conflict {
 typedef struct fb_conflicts {
     fb_conflict *items;
     size_t count, capacity;
+    fb_map seen; /* hash of kind, code and name -> 1 + item */
     fb_arena arena;
     bool failed; /* memory is out */
 } fb_conflicts;
 
-/* Appends one; `name` and the detail are copied. */
+/* Appends one, unless there is one of that kind, code and name; `name` and the detail are copied. */
 void fb_conflicts_add(fb_conflicts *conflicts, fb_conflict_kind kind, const char *code, const char *name, const char *format,
                       ...) __attribute__((format(printf, 5, 6)));
 void fb_conflicts_free(fb_conflicts *conflicts);

@@ -192,6 +192,7 @@ void fb_sides_free(fb_sides *sides) {
     fb_graph_free(sides->base);
     fb_graph_free(sides->theirs);
     fb_graph_free(sides->ours);
+    free(sides->is_dirty);
     fb_map_free(&sides->stands_for_ours);
     *sides = (fb_sides){0};
 }

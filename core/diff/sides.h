@@ -12,6 +12,7 @@
 
 typedef struct fb_sides {
     fb_graph *base, *theirs, *ours;
+    bool *is_dirty;         /* by tensor of base: theirs has it not, or makes it otherwise (fb_carry_back) */
     fb_map stands_for_ours; /* tensors of `theirs` that only stand for one of `ours` of that name (fb_carry_back) */
     unsigned serial;        /* makes fresh names */
 } fb_sides;

@@ -1,0 +1,22 @@
+/* Walking over the tensors that a tensor is made from, through recipes of any depth. */
+#ifndef FB_WEIGHTS_INPUTS_H
+#define FB_WEIGHTS_INPUTS_H
+
+#include "core/base/buffer.h"
+#include "core/graph/graph.h"
+
+typedef struct fb_inputs_walk {
+    const fb_graph *graph;
+    fb_buffer stack;       /* fb_tensor */
+    unsigned char *states; /* by tensor */
+} fb_inputs_walk;
+
+/* For the tensors that the graph has now. False when memory is out; then, too, fb_inputs_end must follow. */
+bool fb_inputs_begin(fb_inputs_walk *walk, const fb_graph *graph);
+/* Calls `visit` for every tensor that `from` is made from, and for `from` at last: inputs before what reads them, and each once
+ * in the whole walk. Recipes have no cycles. */
+void fb_inputs_visit(fb_inputs_walk *walk, fb_tensor from, void (*visit)(void *, fb_tensor), void *context);
+/* False when memory was out, and tensors may have been left out. */
+bool fb_inputs_end(fb_inputs_walk *walk);
+
+#endif
