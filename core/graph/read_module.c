@@ -1,6 +1,7 @@
 /* Reading one module (with its nested program) and one tensor. */
 #include <string.h>
 
+#include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/base/sha256.h"
 #include "core/graph/read.h"
@@ -172,18 +173,7 @@ static const char *wrong_id(const char *text, size_t length) {
 }
 
 static const char *wrong_base64(const char *text, size_t length) {
-    static const char wrong[] = "is not base64 (RFC 4648, section 4, with padding)";
-    static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    bool is_digit[256] = {false};
-    for (const char *c = alphabet; *c; c++) is_digit[(unsigned char)*c] = true;
-    if (length % 4) return wrong;
-    size_t padding = length && text[length - 1] == '=' ? 1U + (text[length - 2] == '=') : 0;
-    size_t digits = length - padding, bad = 0;
-    for (size_t i = 0; i < digits; i++) bad += !is_digit[(unsigned char)text[i]];
-    if (bad) return wrong;
-    /* Bits beyond the last byte are 0, so that one content has one spelling. */
-    size_t last = padding ? (size_t)(strchr(alphabet, text[digits - 1]) - alphabet) : 0;
-    return (padding == 1 && last % 4) || (padding == 2 && last % 16) ? wrong : NULL;
+    return fb_is_base64(text, length) ? NULL : "is not base64 (RFC 4648, section 4, with padding)";
 }
 
 const fb_json *fb_read_tensor(fb_reader *reader, const fb_json *tree) {

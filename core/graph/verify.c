@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/ops/module.h"
 #include "core/weights/recipe.h"
@@ -243,11 +244,6 @@ static int64_t tensor_bytes(const fb_graph *graph, const fb_tensor_row *row) {
     return is_empty ? 0 : overflows ? -1 : bytes;
 }
 
-static int64_t base64_bytes(const char *text, size_t length) {
-    size_t padding = length && text[length - 1] == '=' ? 1U + (text[length - 2] == '=') : 0;
-    return (int64_t)(length / 4 * 3 - padding);
-}
-
 static void check_tensor(checker *check, const fb_tensor_row *row, size_t position) {
     const fb_graph *graph = check->graph;
     if ((row->blob.id != 0) + (row->data.id != 0) + (row->recipe.id != 0) > 1) {
@@ -262,7 +258,7 @@ static void check_tensor(checker *check, const fb_tensor_row *row, size_t positi
     if (row->offset > INT64_MAX - bytes) {
         row_error(check, "/tensors", position, "/offset", "bad-offset", "the tensor would end beyond 2^63 bytes");
     }
-    int64_t given = row->data.id ? base64_bytes(fb_text(graph, row->data), fb_text_length(graph, row->data)) : bytes;
+    int64_t given = row->data.id ? (int64_t)fb_base64_size(fb_text(graph, row->data), fb_text_length(graph, row->data)) : bytes;
     if (given != bytes) {
         row_error(check, "/tensors", position, "/data", "bad-data", "the data has %lld bytes, the tensor %lld",
                   (long long)given, (long long)bytes);

@@ -1,4 +1,4 @@
-/* Shared by recipe_type.c and recipe_check.c alone. */
+/* For core/weights alone. */
 #ifndef FB_WEIGHTS_RECIPE_INTERNAL_H
 #define FB_WEIGHTS_RECIPE_INTERNAL_H
 

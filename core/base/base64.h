@@ -1,0 +1,15 @@
+/* Base64 as of RFC 4648, section 4, with padding. */
+#ifndef FB_BASE_BASE64_H
+#define FB_BASE_BASE64_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Is it base64, padded, with bits beyond the last byte 0, so that one content has one spelling? */
+bool fb_is_base64(const char *text, size_t length);
+/* Bytes that a base64 text stands for. */
+size_t fb_base64_size(const char *text, size_t length);
+/* Writes them; the text must be base64. */
+void fb_base64_decode(const char *text, size_t length, unsigned char *out);
+
+#endif
