@@ -1,4 +1,4 @@
-/* What a graph has to do with runs: it is the result of one, or carries the marks that one left. */
+/* Whether a graph came from a run, and which run. */
 #ifndef FB_ROUTES_RELATION_H
 #define FB_ROUTES_RELATION_H
 
@@ -6,6 +6,12 @@
 
 /* Whether a node of the graph that is among those which the run marked carries the mark still. `run` has its report. */
 fb_status fb_graph_carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error);
+
+/* Whether the graph may have come from the run's result: it carries one of the run's marks, or a node that the run inserted or
+ * changed is there with the same opcode, target and arguments; of a run that inserted and changed none: at least half of the
+ * result's nodes are there with the same opcode and target. `run` has its report. */
+fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb_store_run *run, bool *is_related,
+                              fb_error *error);
 
 #define FB_RELATED_MAX 10
 
@@ -15,10 +21,12 @@ typedef struct fb_related_runs {
     size_t count;
 } fb_related_runs;
 
-/* The optimize runs that made the graph, newest first, one for each pair of source and composition; when `is_whole` (all of the
- * run is to be undone) one for each source. A run that changed nothing has made nothing. */
-fb_status fb_find_runs_by_result(fb_store *store, const char *id, bool is_whole, fb_related_runs *out, fb_error *error);
-/* The optimize runs whose marks the graph carries, newest first. */
-fb_status fb_find_runs_by_marks(fb_store *store, const fb_graph *graph, fb_related_runs *out, fb_error *error);
+/* The runs that made the graph, newest first, one for each pair of source and passes; when `is_whole` (all that the last of
+ * them did is to be undone) one for each source. An undo that is exact counts by what it left over; a run that changed nothing
+ * has made nothing. */
+fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whole, fb_related_runs *out, fb_error *error);
+/* The undoable runs whose marks the graph carries and from whose result it differs least; likewise one for each pair of source
+ * and passes, or for each source. Only the newest ones that left marks are looked at. */
+fb_status fb_find_runs_by_marks(const fb_app *app, const fb_graph *graph, bool is_whole, fb_related_runs *out, fb_error *error);
 
 #endif

@@ -6,116 +6,148 @@
 #include "server/routes/routes.h"
 #include "server/routes/undo.h"
 
+/* Undoes, stores the new run and responds. */
+static void undo(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_undo_task *task,
+                 fb_repeat *repeat) {
+    fb_undone undone;
+    task->passes = asked->passes;
+    task->passes_pointer = asked->passes_pointer;
+    if (!fb_undo_work_out(request, response, task, &undone)) return;
+    undone.made.run.note = asked->note;
+    undone.made.run.labels = asked->labels;
+    undone.made.run.label_count = asked->label_count;
+    fb_respond_new_run(request, response, asked, &undone.made, repeat);
+    fb_undone_free(&undone);
+}
+
+/* ---- of a run ----------------------------------------------------------------------------------------------------------- */
+
+static bool check_undoable(const fb_store_run *run, fb_response *response) {
+    if (fb_run_is_undoable(run)) return true;
+    fb_respond_problem(response, 409, "not-an-optimize-run",
+                       "%s is a %s; only what an optimize or an external run did can be undone%s%s", run->id, run->kind,
+                       run->of_run ? ". To have those passes again, optimize again; the run that it undid is " : "",
+                       run->of_run ? run->of_run : "");
+    if (run->of_run) fb_problem_member_take(response, "of_run", json_string(run->of_run));
+    return false;
+}
+
+/* What the graph at hand is made of: the run, and what was done to its result since. False when this has responded. */
+static bool find_history(const fb_request *request, fb_response *response, const fb_store_run *run, const fb_graph_input *given,
+                         fb_undo_task *task) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    bool is_related = true;
+    fb_status status = FB_OK;
+    if (!strcmp(task->graph_id, run->result)) status = fb_history_add(app, &task->history, run->id, false, &error);
+    else status = fb_history_find(app, task->graph_id, run->id, &task->history, &error);
+    if (!status && !task->history.step_count) {
+        status = fb_graph_is_related(app, given->shared->graph, run, &is_related, &error);
+        if (!status && is_related) status = fb_history_nearest(app, run, given->shared->graph, &task->history, &error);
+    }
+    if (status) fb_respond_error(response, &error);
+    else if (!is_related)
+        fb_respond_problem(response, 409, "unrelated-graph",
+                           "the graph is not made of the result of %s: nothing that this run did is in it", run->id);
+    return !status && is_related;
+}
+
+static void undo_run(const fb_request *request, fb_response *response, const fb_run_request *asked, const fb_store_run *run,
+                     fb_undo_kind kind, fb_repeat *repeat) {
+    fb_graph_input given = {0};
+    if (!check_undoable(run, response) || !fb_graph_input_find(request, response, asked, &given)) return;
+    fb_undo_task task = {.kind = kind, .at_hand = &given, .graph_id = given.shared ? given.shared->id : run->result};
+    memcpy(task.run_id, run->id, sizeof task.run_id);
+    if (find_history(request, response, run, &given, &task)) undo(request, response, asked, &task, repeat);
+    fb_history_free(&task.history);
+    fb_graph_input_free(&given);
+}
+
+static void post_undo(const fb_request *request, fb_response *response, fb_undo_kind kind) {
+    const fb_app *app = request->context;
+    fb_repeat repeat;
+    fb_error error = {0};
+    fb_run_request asked = {0};
+    fb_store_run run = {0};
+    if (!fb_repeat_begin(request, response, &repeat)) return;
+    unsigned takes = kind == FB_UNDO_REVERSE ? FB_TAKES_GRAPH : 0;
+    fb_status status = fb_store_get_run(app->store, fb_request_param(request, "run"), &run, &error);
+    if (!status) status = fb_run_request_read(request, takes, &asked, &error);
+    if (status) fb_respond_request_error(response, &error);
+    else undo_run(request, response, &asked, &run, kind, &repeat);
+    fb_run_request_free(&asked);
+    fb_store_run_free(&run);
+    fb_repeat_end(&repeat);
+}
+
+void fb_post_reverse_run(const fb_request *request, fb_response *response) {
+    post_undo(request, response, FB_UNDO_REVERSE);
+}
+
+void fb_post_rollback_run(const fb_request *request, fb_response *response) {
+    post_undo(request, response, FB_UNDO_ROLLBACK);
+}
+
+/* ---- of a graph --------------------------------------------------------------------------------------------------------- */
+
 static json_t *list_ids(const fb_related_runs *runs) {
     json_t *list = json_array();
     for (size_t i = 0; i < runs->count; i++) json_array_append_new(list, json_string(runs->ids[i]));
     return list;
 }
 
-static void respond_changed(fb_response *response, const fb_related_runs *runs) {
-    fb_respond_problem(
-        response, 409, "changed-graph",
-        "the graph carries marks that these runs made, but is not their result: undoing passes of a graph that was "
-        "changed since is not available yet. A rollback of the run returns its source");
-    fb_problem_member_take(response, "runs", list_ids(runs));
-}
-
-/* ---- of a run ----------------------------------------------------------------------------------------------------------- */
-
-/* Whether the graph is the run's unchanged result, or none was given. */
-static bool check_graph(const fb_request *request, fb_response *response, const fb_run_request *asked,
-                        const fb_store_run *run) {
-    if (asked->graph_id && strcmp(asked->graph_id, run->result) == 0) return true;
-    fb_graph_input given = {0};
-    fb_error error = {0};
-    bool carries = false;
-    if (!fb_graph_input_find(request, response, asked, &given)) return false;
-    bool is_result = !given.shared || strcmp(given.shared->id, run->result) == 0;
-    fb_status status = is_result ? FB_OK : fb_graph_carries_marks(given.shared->graph, run, &carries, &error);
-    fb_graph_input_free(&given);
-    if (status) {
-        fb_respond_error(response, &error);
-    } else if (carries) {
-        fb_related_runs runs = {.count = 1};
-        memcpy(runs.ids[0], run->id, sizeof run->id);
-        respond_changed(response, &runs);
-    } else if (!is_result) {
-        fb_respond_problem(response, 409, "unrelated-graph", "the graph is not the result of %s and carries none of its marks",
-                           run->id);
-    }
-    return is_result;
-}
-
-static void undo_run(const fb_request *request, fb_response *response, fb_undo_kind kind, fb_repeat *repeat) {
+/* The one run that made the graph, or what it was before it was changed; otherwise this responds. */
+static bool find_maker(const fb_request *request, fb_response *response, const fb_graph_input *given, bool is_whole,
+                       fb_related_runs *runs, bool *is_changed) {
     const fb_app *app = request->context;
     fb_error error = {0};
-    fb_run_request asked;
-    fb_store_run run;
-    unsigned takes = kind == FB_UNDO_REVERSE ? FB_TAKES_GRAPH : 0;
-    fb_status status = fb_store_get_run(app->store, fb_request_param(request, "run"), &run, &error);
+    fb_status status = fb_find_runs_by_result(app, given->shared->id, is_whole, runs, &error);
+    *is_changed = !status && !runs->count;
+    if (*is_changed) status = fb_find_runs_by_marks(app, given->shared->graph, is_whole, runs, &error);
+    if (!status && runs->count == 1) return true;
     if (status) {
         fb_respond_error(response, &error);
-        return;
-    }
-    if (fb_run_request_read(request, takes, &asked, &error)) {
-        fb_respond_request_error(response, &error);
-    } else {
-        if (fb_check_undoable(&run, response) && check_graph(request, response, &asked, &run))
-            fb_undo_run(request, response, &asked, &run, kind, repeat);
-        fb_run_request_free(&asked);
-    }
-    fb_store_run_free(&run);
-}
-
-void fb_post_reverse_run(const fb_request *request, fb_response *response) {
-    fb_repeat repeat;
-    if (!fb_repeat_begin(request, response, &repeat)) return;
-    undo_run(request, response, FB_UNDO_REVERSE, &repeat);
-    fb_repeat_end(&repeat);
-}
-
-void fb_post_rollback_run(const fb_request *request, fb_response *response) {
-    fb_repeat repeat;
-    if (!fb_repeat_begin(request, response, &repeat)) return;
-    undo_run(request, response, FB_UNDO_ROLLBACK, &repeat);
-    fb_repeat_end(&repeat);
-}
-
-/* ---- of a graph --------------------------------------------------------------------------------------------------------- */
-
-/* The one run whose result the graph is; otherwise this responds. */
-static bool find_run(fb_response *response, fb_store *store, const fb_shared_graph *shared, bool is_whole,
-                     fb_related_runs *runs) {
-    fb_error error = {0};
-    fb_status status = fb_find_runs_by_result(store, shared->id, is_whole, runs, &error);
-    if (!status && runs->count == 1) return true;
-    if (!status && runs->count > 1) {
+    } else if (runs->count) {
         fb_respond_problem(response, 409, "ambiguous-run",
-                           "the graph is the result of different runs; POST to the reverse link of the one that you mean");
+                           "different runs may have made the graph; POST it to the reverse link of the one that you mean");
         fb_problem_member_take(response, "runs", list_ids(runs));
-        return false;
+    } else {
+        fb_respond_problem(response, 409, "unrelated-graph", "the graph is no run's result and carries no run's marks");
     }
-    if (!status) status = fb_find_runs_by_marks(store, shared->graph, runs, &error);
-    if (status) fb_respond_error(response, &error);
-    else if (runs->count) respond_changed(response, runs);
-    else fb_respond_problem(response, 409, "unrelated-graph", "the graph is no run's result and carries no run's marks");
     return false;
 }
 
+/* What the graph is made of, as far back as one run; the last pass says which run is to be undone. */
+static fb_status find_steps(const fb_app *app, const char *maker, bool is_changed, const fb_graph_input *given,
+                            fb_undo_task *task, fb_error *error) {
+    fb_store_run run;
+    if (!is_changed) {
+        fb_status status = fb_history_add(app, &task->history, maker, false, error);
+        const fb_history *history = &task->history;
+        if (!status && history->step_count)
+            memcpy(task->run_id, history->steps[history->step_count - 1].of->run.id, sizeof task->run_id);
+        return status;
+    }
+    memcpy(task->run_id, maker, sizeof task->run_id);
+    fb_status status = fb_store_get_run(app->store, maker, &run, error);
+    if (status) return status;
+    status = fb_history_nearest(app, &run, given->shared->graph, &task->history, error);
+    fb_store_run_free(&run);
+    return status;
+}
+
 static void reverse_graph(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_repeat *repeat) {
-    fb_store *store = ((const fb_app *)request->context)->store;
+    const fb_app *app = request->context;
     fb_graph_input given = {0};
     fb_related_runs runs;
-    fb_store_run run;
     fb_error error = {0};
+    bool is_changed = false;
     if (!fb_graph_input_find(request, response, asked, &given)) return;
-    if (find_run(response, store, given.shared, !asked->passes, &runs)) {
-        if (fb_store_get_run(store, runs.ids[0], &run, &error)) {
-            fb_respond_error(response, &error);
-        } else {
-            fb_undo_run(request, response, asked, &run, FB_UNDO_REVERSE, repeat);
-            fb_store_run_free(&run);
-        }
+    if (find_maker(request, response, &given, !asked->passes, &runs, &is_changed)) {
+        fb_undo_task task = {.kind = FB_UNDO_REVERSE, .reaches_back = true, .at_hand = &given, .graph_id = given.shared->id};
+        if (find_steps(app, runs.ids[0], is_changed, &given, &task, &error)) fb_respond_error(response, &error);
+        else undo(request, response, asked, &task, repeat);
+        fb_history_free(&task.history);
     }
     fb_graph_input_free(&given);
 }

@@ -3,177 +3,313 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compose/undo.h"
 #include "server/routes/json_members.h"
-#include "server/routes/run_answer.h"
 
-typedef struct undoing {
-    const fb_store_run *run;
-    fb_composition composition;
-    bool *selected; /* the calls to undo */
-    size_t count;   /* of them */
-    fb_composition rest;
-    fb_graph_input source, result;
+/* An undoing under way, and then what a worked out run refers to. */
+typedef struct fb_undoing {
+    fb_undo_kind kind;
+    fb_history history;
+    char graph_id[FB_ID_LENGTH + 1]; /* of the graph at hand */
+    fb_graph_input at_hand, result;  /* borrowed; owned */
+    size_t count;                    /* undone passes */
+    const fb_past_run *newest;       /* of the runs that they are of */
+    bool is_exact;
     fb_signature signature; /* of the undone passes */
     fb_buffer request, report;
     fb_store_pass *passes;
 } undoing;
 
-bool fb_check_undoable(const fb_store_run *run, fb_response *response) {
-    if (strcmp(run->kind, "optimize") == 0) return true;
-    fb_respond_problem(response, 409, "not-an-optimize-run", "%s is a %s; only what an optimize run did can be undone%s%s",
-                       run->id, run->kind,
-                       run->of_run ? ". To have those passes again, optimize again; the run that it undid is " : "",
-                       run->of_run ? run->of_run : "");
-    if (run->of_run) fb_problem_member_take(response, "of_run", json_string(run->of_run));
-    return false;
+static void free_undoing(undoing *work) {
+    if (!work) return;
+    fb_history_free(&work->history);
+    fb_graph_input_free(&work->result);
+    fb_buffer_free(&work->request);
+    fb_buffer_free(&work->report);
+    free(work->passes);
+    free(work);
+}
+
+void fb_undone_free(fb_undone *undone) {
+    free_undoing(undone->work);
+    *undone = (fb_undone){0};
 }
 
 /* ---- which passes ------------------------------------------------------------------------------------------------------- */
 
-static fb_status read_composition(undoing *work, fb_error *error) {
-    json_t *list = json_loads(work->run->request, JSON_REJECT_DUPLICATES, NULL);
-    fb_error found = {0};
-    fb_status status = list ? fb_composition_read(list, "", &work->composition, &found) : FB_SYNTAX;
-    json_decref(list);
-    if (status == FB_NO_MEMORY) return fb_fail_memory(error);
-    bool is_whole = !status && work->composition.count == work->run->pass_count;
-    return is_whole ? FB_OK
-                    : fb_fail(error, FB_IO, "store-corrupt", "", "the passes of run %s cannot be read: %s", work->run->id,
-                              found.message);
+/* A pass of ours; NULL for an external one. */
+static const fb_pass_call *call_of(const fb_past_step *step) {
+    return step->of->composition.count ? &step->of->composition.calls[step->position] : NULL;
 }
 
-static fb_status select_passes(undoing *work, const fb_run_request *asked, fb_error *error) {
-    work->selected = calloc(work->composition.count, sizeof *work->selected);
-    if (!work->selected) return fb_fail_memory(error);
-    fb_status status = FB_OK;
-    if (asked->passes)
-        status = fb_composition_select(&work->composition, asked->passes, asked->passes_pointer, work->selected, error);
-    for (size_t i = 0; i < work->composition.count; i++) {
-        if (!asked->passes) work->selected[i] = true;
-        work->count += work->selected[i];
-    }
-    return status;
+static const fb_store_pass *pass_of(const fb_past_step *step) {
+    return &step->of->run.passes[step->position];
 }
 
-static bool is_named_before(const undoing *work, size_t index) {
-    for (size_t i = 0; i < index; i++) {
-        if (work->selected[i] && work->composition.calls[i].pass == work->composition.calls[index].pass) return true;
+static bool is_reversible(const fb_past_step *step) {
+    const fb_pass_call *call = call_of(step);
+    return call ? call->pass->reversible : step->of->run.is_reversible;
+}
+
+static bool preserves_computation(const fb_past_step *step) {
+    const fb_pass_call *call = call_of(step);
+    return call ? call->pass->preserves_computation : step->of->run.preserves_computation;
+}
+
+static bool has_string(const json_t *list, const char *text) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (!strcmp(json_string_value(json_array_get(list, i)), text)) return true;
     }
     return false;
 }
 
 static bool check_reversible(const undoing *work, fb_response *response) {
     json_t *names = json_array();
-    for (size_t i = 0; i < work->composition.count; i++) {
-        const fb_pass *pass = work->composition.calls[i].pass;
-        if (work->selected[i] && !pass->reversible && !is_named_before(work, i))
-            json_array_append_new(names, json_string(pass->name));
+    for (size_t i = 0; i < work->history.step_count; i++) {
+        const fb_past_step *step = &work->history.steps[i];
+        const char *name = pass_of(step)->name;
+        if (step->is_undone && !is_reversible(step) && !has_string(names, name))
+            json_array_append_new(names, json_string(name));
     }
-    bool ok = names && json_array_size(names) == 0;
-    if (ok) {
+    if (names && !json_array_size(names)) {
         json_decref(names);
         return true;
     }
     fb_respond_problem(response, 409, "irreversible",
                        "not every pass can be reversed; POST to the rollback link returns any of them exactly, from the store");
     fb_problem_member_take(response, "passes", names);
-    fb_problem_member_take(response, "rollback", json_sprintf("/v1/runs/%s/rollback", work->run->id));
+    fb_problem_member_take(response, "rollback", json_sprintf("/v1/runs/%s/rollback", work->newest->run.id));
     return false;
+}
+
+static void count_undone(undoing *work) {
+    for (size_t i = 0; i < work->history.step_count; i++) {
+        if (!work->history.steps[i].is_undone) continue;
+        work->count++;
+        work->newest = work->history.steps[i].of;
+    }
 }
 
 /* ---- the graph without them --------------------------------------------------------------------------------------------- */
 
-static fb_status replay(const fb_app *app, undoing *work, fb_error *error) {
-    fb_run run;
-    fb_status status = fb_load_graph(app, work->run->source, &work->source.shared, error);
-    if (!status) status = fb_composition_run(&work->rest, work->source.shared->graph, FB_LINT_END, &run, error);
-    if (status) return status;
-    fb_graph *result = run.result;
-    run.result = NULL;
-    fb_run_free(&run);
-    return fb_graph_input_take(result, &work->result, error);
+static void respond_conflicts(fb_response *response, const fb_conflicts *conflicts) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < conflicts->count; i++) {
+        const fb_conflict *one = &conflicts->items[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "code", one->code, "kind",
+                                              fb_conflict_kind_name(one->kind), "name", one->name, "detail", one->detail));
+    }
+    fb_respond_problem(response, 409, "conflict",
+                       "the graph was changed since where the passes would be taken out; nothing was done");
+    fb_problem_member_take(response, "conflicts", list);
+}
+
+/* Replays and merges. */
+static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *ours, fb_conflicts *conflicts, fb_error *error) {
+    const fb_history *history = &work->history;
+    fb_shared_graph *source = NULL, *result = NULL;
+    fb_graph *made = NULL;
+    fb_undo_step *steps = calloc(history->step_count + 1, sizeof *steps);
+    fb_status status = steps ? fb_load_graph(app, history->source, &source, error) : fb_fail_memory(error);
+    if (!status) status = fb_load_graph(app, history->result, &result, error);
+    for (size_t i = 0; i < history->step_count && !status; i++) {
+        const fb_past_step *step = &history->steps[i];
+        steps[i] = (fb_undo_step){.call = call_of(step), .is_undone = step->is_undone};
+        if (!steps[i].call) steps[i].before = step->of->before->graph;
+        if (!steps[i].call) steps[i].after = step->of->after->graph;
+    }
+    if (!status) {
+        fb_undo_plan plan = {
+            .source = source->graph, .steps = steps, .step_count = history->step_count, .result = result->graph, .ours = ours};
+        status = fb_undo(&plan, &made, &work->is_exact, conflicts, error);
+    }
+    if (!status) status = fb_graph_input_take(made, &work->result, error);
+    free(steps);
+    fb_share_release(source);
+    fb_share_release(result);
+    return status;
+}
+
+static bool replay(const fb_app *app, fb_response *response, undoing *work) {
+    bool is_changed = strcmp(work->graph_id, work->history.result) != 0;
+    if (!is_changed && work->count == work->history.step_count) { /* what is left is the source */
+        work->is_exact = true;
+        return true;
+    }
+    fb_error error = {0};
+    fb_conflicts conflicts = {0};
+    fb_status status = make_result(app, work, is_changed ? work->at_hand.shared->graph : NULL, &conflicts, &error);
+    if (status == FB_CONFLICT && conflicts.count) respond_conflicts(response, &conflicts);
+    else if (status) fb_respond_error(response, &error);
+    fb_conflicts_free(&conflicts);
+    return !status;
 }
 
 /* ---- the new run -------------------------------------------------------------------------------------------------------- */
 
-/* What the undone passes had done goes from the run's report into the new one's, byte for byte. */
+typedef struct report_copy {
+    undoing *work;
+    const fb_past_run *of;
+} report_copy;
+
+/* What the undone passes had done goes from their run's report into the new one's, byte for byte. */
 static bool copy_report(void *context, size_t index, const char *text, size_t size) {
-    undoing *work = context;
-    if (index >= work->composition.count) return false;
-    if (!work->selected[index]) return true;
-    fb_put_comma(&work->report);
-    fb_buffer_append(&work->report, text, size);
+    const report_copy *copy = context;
+    const fb_history *history = &copy->work->history;
+    for (size_t i = 0; i < history->step_count; i++) {
+        const fb_past_step *step = &history->steps[i];
+        if (step->of != copy->of || step->position != index || !step->is_undone) continue;
+        fb_put_comma(&copy->work->report);
+        fb_buffer_append(&copy->work->report, text, size);
+    }
     return true;
 }
 
-static fb_status describe(undoing *work, fb_error *error) {
+static fb_status copy_reports(undoing *work, fb_error *error) {
+    const fb_past_run *last = NULL;
+    fb_buffer_char(&work->report, '[');
+    for (size_t i = 0; i < work->history.step_count; i++) { /* the steps of one run are neighbours */
+        report_copy copy = {.work = work, .of = work->history.steps[i].of};
+        const char *report = copy.of->run.report;
+        if (copy.of == last) continue;
+        last = copy.of;
+        if (!fb_each_item(report, strlen(report), copy_report, &copy))
+            return fb_fail(error, FB_IO, "store-corrupt", "", "the report of run %s cannot be read", copy.of->run.id);
+    }
+    fb_buffer_char(&work->report, ']');
+    return fb_buffer_text(&work->report) ? FB_OK : fb_fail_memory(error);
+}
+
+static fb_status list_passes(undoing *work, fb_error *error) {
     work->passes = calloc(work->count + 1, sizeof *work->passes);
     const char **signatures = calloc(work->count + 1, sizeof *signatures);
-    fb_status status = work->passes && signatures ? FB_OK : fb_fail_memory(error);
-    for (size_t i = 0, j = 0; i < work->composition.count && !status; i++) {
-        if (!work->selected[i]) continue;
-        signatures[j] = work->composition.calls[i].signature;
-        work->passes[j++] = work->run->passes[i];
+    bool ok = work->passes && signatures;
+    for (size_t i = 0, j = 0; ok && i < work->history.step_count; i++) {
+        const fb_past_step *step = &work->history.steps[i];
+        if (!step->is_undone) continue;
+        work->passes[j] = *pass_of(step);
+        signatures[j++] = pass_of(step)->signature;
     }
-    if (!status && !fb_composition_signature(signatures, work->count, work->signature)) status = fb_fail_memory(error);
+    ok = ok && fb_composition_signature(signatures, work->count, work->signature);
     free(signatures);
-    if (status) return status;
-    fb_composition_write(&work->rest, &work->request);
-    fb_buffer_char(&work->report, '[');
-    if (!fb_each_item(work->run->report, strlen(work->run->report), copy_report, work))
-        return fb_fail(error, FB_IO, "store-corrupt", "", "the report of run %s cannot be read", work->run->id);
-    fb_buffer_char(&work->report, ']');
-    return fb_buffer_text(&work->report) && fb_buffer_text(&work->request) ? FB_OK : fb_fail_memory(error);
+    return ok ? FB_OK : fb_fail_memory(error);
 }
 
-static void answer(const fb_request *request, fb_response *response, const fb_run_request *asked, undoing *work,
-                   fb_undo_kind kind, fb_repeat *repeat) {
+static void describe(undoing *work, fb_new_run *made) {
     bool is_replayed = work->result.shared != NULL;
-    fb_new_run made = {.source = &(fb_graph_input){0}, .result = &work->result};
-    made.run = (fb_store_run){.kind = kind == FB_UNDO_REVERSE ? "reverse" : "rollback",
-                              .source = work->run->result,
-                              .result = is_replayed ? work->result.shared->id : work->run->source,
-                              .of_run = work->run->id,
-                              .signature = work->signature,
-                              .is_exact = true,
-                              .is_reversible = false,
-                              .preserves_computation = true,
-                              .lint = is_replayed ? "passed" : "skipped",
-                              .note = asked->note,
-                              .request = work->request.data,
-                              .report = work->report.data,
-                              .passes = work->passes,
-                              .pass_count = work->count,
-                              .labels = asked->labels,
-                              .label_count = asked->label_count};
-    for (size_t i = 0; i < work->composition.count; i++)
-        made.run.preserves_computation &= !work->selected[i] || work->composition.calls[i].pass->preserves_computation;
-    fb_respond_new_run(request, response, asked, &made, repeat);
+    *made = (fb_new_run){.source = &work->at_hand, .result = &work->result};
+    made->run = (fb_store_run){.kind = work->kind == FB_UNDO_REVERSE ? "reverse" : "rollback",
+                               .source = work->graph_id,
+                               .result = is_replayed ? work->result.shared->id : work->history.source,
+                               .of_run = work->newest->run.id,
+                               .signature = work->signature,
+                               .is_exact = work->is_exact,
+                               .is_reversible = false,
+                               .preserves_computation = true,
+                               .lint = is_replayed ? "passed" : "skipped",
+                               .request = work->request.data,
+                               .report = work->report.data,
+                               .passes = work->passes,
+                               .pass_count = work->count};
+    for (size_t i = 0; i < work->history.step_count; i++) {
+        const fb_past_step *step = &work->history.steps[i];
+        made->run.preserves_computation &= !step->is_undone || preserves_computation(step);
+    }
 }
 
-static void undo(const fb_request *request, fb_response *response, const fb_run_request *asked, undoing *work,
-                 fb_undo_kind kind, fb_repeat *repeat) {
+bool fb_undo_work_out(const fb_request *request, fb_response *response, fb_undo_task *task, fb_undone *out) {
+    const fb_app *app = request->context;
     fb_error error = {0};
-    fb_status status = read_composition(work, &error);
-    if (!status) status = select_passes(work, asked, &error);
-    if (!status && kind == FB_UNDO_REVERSE && !check_reversible(work, response)) return;
-    if (!status) status = fb_composition_without(&work->composition, work->selected, &work->rest, &error);
-    if (!status && work->rest.count) status = replay(request->context, work, &error);
-    if (!status) status = describe(work, &error);
-    if (status) fb_respond_request_error(response, &error);
-    else answer(request, response, asked, work, kind, repeat);
+    undoing *work = calloc(1, sizeof *work);
+    fb_status status = work ? fb_undo_select(app, task, &error) : fb_fail_memory(&error);
+    if (status) {
+        fb_history_free(&task->history);
+        free(work);
+        fb_respond_request_error(response, &error);
+        return false;
+    }
+    work->kind = task->kind;
+    work->history = task->history;
+    task->history = (fb_history){0};
+    if (task->at_hand) work->at_hand = *task->at_hand;
+    fb_copy_text(work->graph_id, sizeof work->graph_id, task->graph_id);
+    count_undone(work);
+    if (!work->count) {
+        fb_respond_problem(response, 409, "nothing-to-undo", "nothing of %s is in the graph any more", task->run_id);
+        free_undoing(work);
+        return false;
+    }
+    bool ok = (work->kind == FB_UNDO_ROLLBACK || check_reversible(work, response)) && replay(app, response, work);
+    if (ok) {
+        status = list_passes(work, &error);
+        if (!status) status = copy_reports(work, &error);
+        if (!status) status = fb_history_write_rest(&work->history, &work->request, &error);
+        if (status) fb_respond_error(response, &error);
+    }
+    if (!ok || status) {
+        free_undoing(work);
+        return false;
+    }
+    describe(work, &out->made);
+    out->work = work;
+    return true;
 }
 
-void fb_undo_run(const fb_request *request, fb_response *response, const fb_run_request *asked, const fb_store_run *run,
-                 fb_undo_kind kind, fb_repeat *repeat) {
-    undoing work = {.run = run};
-    undo(request, response, asked, &work, kind, repeat);
-    fb_graph_input_free(&work.result);
-    fb_graph_input_free(&work.source);
-    fb_composition_free(&work.rest);
-    fb_composition_free(&work.composition);
-    fb_buffer_free(&work.report);
-    fb_buffer_free(&work.request);
-    free(work.selected);
-    free(work.passes);
+/* ---- what is deployed --------------------------------------------------------------------------------------------------- */
+
+/* The newest run that made the graph. */
+static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id[FB_RUN_ID_LENGTH + 1], fb_error *error) {
+    fb_store_runs runs;
+    fb_store_run_filter filter = {.result = graph_id};
+    fb_status status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = FB_PAGE_MAX}, false, &runs, error);
+    if (status) return status;
+    *run_id = '\0';
+    for (size_t i = 0; i < runs.count && !*run_id; i++) {
+        json_t *request = NULL;
+        if (fb_run_origin(&runs.items[i], &request)) memcpy(run_id, runs.items[i].id, sizeof runs.items[i].id);
+        json_decref(request);
+    }
+    fb_store_runs_free(&runs);
+    return FB_OK;
+}
+
+/* What the graph is made of, and the run whose passes positions mean. */
+static fb_status find_history(const fb_app *app, const char *maker, fb_undo_task *task, fb_error *error) {
+    fb_store_run run;
+    fb_status status = fb_store_get_run(app->store, maker, &run, error);
+    if (status) return status;
+    json_t *request = NULL;
+    if (fb_run_origin(&run, &request) || fb_run_is_undoable(&run))
+        status = fb_history_add(app, &task->history, maker, false, error);
+    snprintf(task->run_id, sizeof task->run_id, "%s", fb_run_is_undoable(&run) ? run.id : run.of_run);
+    json_decref(request);
+    fb_store_run_free(&run);
+    return status;
+}
+
+bool fb_undo_deployed(const fb_request *request, fb_response *response, const char *graph_id, const char *run_id,
+                      const json_t *passes, const char *passes_pointer, fb_undone *out) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_summary summary = {0};
+    fb_undo_task task = {.kind = FB_UNDO_ROLLBACK,
+                         .reaches_back = true,
+                         .passes = passes,
+                         .passes_pointer = passes_pointer,
+                         .graph_id = graph_id};
+    char maker[FB_RUN_ID_LENGTH + 1] = "";
+    fb_status status = fb_store_get_graph(app->store, graph_id, &summary, &error);
+    fb_store_summary_free(&summary);
+    if (run_id) snprintf(maker, sizeof maker, "%s", run_id);
+    else if (!status) status = find_maker(app, graph_id, maker, &error);
+    if (!status && *maker) status = find_history(app, maker, &task, &error);
+    if (!status && task.history.step_count) return fb_undo_work_out(request, response, &task, out);
+    if (status) fb_respond_error(response, &error);
+    else
+        fb_respond_problem(
+            response, 409, "nothing-to-undo",
+            "no run made this graph by passes that are known: it was changed since. POST to the reverse link of a run, "
+            "with the graph");
+    fb_history_free(&task.history);
+    return false;
 }

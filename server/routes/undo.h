@@ -3,6 +3,7 @@
 #ifndef FB_ROUTES_UNDO_H
 #define FB_ROUTES_UNDO_H
 
+#include "server/routes/history.h"
 #include "server/routes/run_answer.h"
 
 typedef enum fb_undo_kind {
@@ -10,22 +11,34 @@ typedef enum fb_undo_kind {
     FB_UNDO_ROLLBACK, /* from the store: any pass */
 } fb_undo_kind;
 
-/* False, and a problem, when the run is itself a reverse or rollback. */
-bool fb_check_undoable(const fb_store_run *run, fb_response *response);
-
-/* Undoes what was asked for of `run` (a whole one, with its report) on its unchanged result, stores the new run and responds.
- */
-void fb_undo_run(const fb_request *request, fb_response *response, const fb_run_request *asked, const fb_store_run *run,
-                 fb_undo_kind kind, fb_repeat *repeat);
-
 /* A run of kind "reverse" or "rollback" that has been worked out and not been stored. It may be moved; it owns all that `made`
- * refers to, but for the note and the labels. */
+ * refers to, but for the graph at hand, the note and the labels. */
 typedef struct fb_undone {
     fb_new_run made; /* `made.result` has a document unless the result is known to be in the store; `made.run` lacks id and
                         time (fb_store_new_run) */
     struct fb_undoing *work;
 } fb_undone;
 void fb_undone_free(fb_undone *undone);
+
+/* What is to be undone, and on what. */
+typedef struct fb_undo_task {
+    fb_undo_kind kind;
+    fb_history history;                /* what the graph at hand is made of, or was before it was changed */
+    char run_id[FB_RUN_ID_LENGTH + 1]; /* the run whose passes are meant: positions are positions in it */
+    bool reaches_back;                 /* a name that this run lacks is looked for in those that it stands on, newest first */
+    const json_t *passes;              /* names and positions; NULL: all of that run */
+    const char *passes_pointer;
+    const fb_graph_input *at_hand; /* may be empty: the graph is in the store */
+    const char *graph_id;          /* of the graph at hand */
+} fb_undo_task;
+
+/* Marks the steps of task->history that are to be undone, and makes the history longer where names reach back. FB_INVALID
+ * unknown-pass, bad-position, wrong-type, no-passes. */
+fb_status fb_undo_select(const fb_app *app, fb_undo_task *task, fb_error *error);
+
+/* Works it out. On failure this responds and returns false: as fb_undo_select; 409 irreversible, conflict. Steals the history.
+ */
+bool fb_undo_work_out(const fb_request *request, fb_response *response, fb_undo_task *task, fb_undone *out);
 
 /* A rollback of passes of a graph that is deployed. `run_id` is the run that made it (of any kind), or NULL: the newest one
  * with that result. `passes` are names (every occurrence in the newest run that has it, whether the one that made the graph or

@@ -1,0 +1,180 @@
+#include "server/routes/history.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/signature.h"
+#include "server/routes/graph_input.h"
+#include "server/routes/json_members.h"
+
+/* ---- what an undo left over ---------------------------------------------------------------------------------------------
+ * {"source": "sha256:…", "signature": of the passes that are left, "steps": [{"run": "run_…", "position": 0}, …]} */
+
+fb_status fb_history_write_rest(const fb_history *history, fb_buffer *out, fb_error *error) {
+    const char **signatures = calloc(history->step_count + 1, sizeof *signatures);
+    if (!signatures) return fb_fail_memory(error);
+    size_t count = 0;
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "source", history->source);
+    fb_put_name(out, "steps");
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < history->step_count; i++) {
+        const fb_past_step *step = &history->steps[i];
+        if (step->is_undone) continue;
+        signatures[count++] = step->of->run.passes[step->position].signature;
+        fb_put_comma(out);
+        fb_buffer_char(out, '{');
+        fb_put_text(out, "run", step->of->run.id);
+        fb_put_int(out, "position", (int64_t)step->position);
+        fb_buffer_char(out, '}');
+    }
+    fb_buffer_char(out, ']');
+    fb_signature signature;
+    bool ok = fb_composition_signature(signatures, count, signature);
+    free(signatures);
+    fb_put_text(out, "signature", signature);
+    fb_buffer_char(out, '}');
+    return ok && fb_buffer_text(out) ? FB_OK : fb_fail_memory(error);
+}
+
+bool fb_run_is_undoable(const fb_store_run *run) {
+    return !strcmp(run->kind, "optimize") || !strcmp(run->kind, "external");
+}
+
+const char *fb_run_origin(const fb_store_run *run, json_t **request) {
+    *request = NULL;
+    if (!strcmp(run->source, run->result)) return NULL;
+    if (fb_run_is_undoable(run)) return run->source;
+    if (!run->is_exact) return NULL;
+    *request = json_loads(run->request, 0, NULL);
+    const char *source = json_string_value(json_object_get(*request, "source"));
+    return source && strcmp(source, run->result) ? source : NULL;
+}
+
+bool fb_run_has_steps_of(const fb_store_run *run, const json_t *request, const char *run_id) {
+    if (!strcmp(run->id, run_id)) return true;
+    size_t i;
+    json_t *step;
+    json_array_foreach(json_object_get(request, "steps"), i, step) {
+        const char *of = json_string_value(json_object_get(step, "run"));
+        if (of && !strcmp(of, run_id)) return true;
+    }
+    return false;
+}
+
+/* ---- runs --------------------------------------------------------------------------------------------------------------- */
+
+static void free_past_run(fb_past_run *past) {
+    fb_store_run_free(&past->run);
+    fb_composition_free(&past->composition);
+    fb_share_release(past->before);
+    fb_share_release(past->after);
+    free(past);
+}
+
+void fb_history_free(fb_history *history) {
+    for (size_t i = 0; i < history->run_count; i++) free_past_run(history->runs[i]);
+    free(history->runs);
+    free(history->steps);
+    *history = (fb_history){0};
+}
+
+static fb_status read_composition(fb_past_run *past, fb_error *error) {
+    json_t *list = json_loads(past->run.request, JSON_REJECT_DUPLICATES, NULL);
+    fb_error found = {0};
+    fb_status status = list ? fb_composition_read(list, "", &past->composition, &found) : FB_SYNTAX;
+    json_decref(list);
+    if (status == FB_NO_MEMORY) return fb_fail_memory(error);
+    if (!status && past->composition.count == past->run.pass_count) return FB_OK;
+    return fb_fail(error, FB_IO, "store-corrupt", "", "the passes of run %s cannot be read: %s", past->run.id, found.message);
+}
+
+static fb_status read_run(const fb_app *app, const char *id, fb_past_run *past, fb_error *error) {
+    fb_status status = fb_store_get_run(app->store, id, &past->run, error);
+    if (status) return status;
+    if (!strcmp(past->run.kind, "optimize")) return read_composition(past, error);
+    if (strcmp(past->run.kind, "external") != 0) return FB_OK;
+    status = fb_load_graph(app, past->run.source, &past->before, error);
+    return status ? status : fb_load_graph(app, past->run.result, &past->after, error);
+}
+
+/* The run, decoded, from the history or the store; the history owns it. */
+static fb_status find_run(const fb_app *app, fb_history *history, const char *id, fb_past_run **out, fb_error *error) {
+    for (size_t i = 0; i < history->run_count; i++) {
+        if (strcmp(history->runs[i]->run.id, id) != 0) continue;
+        *out = history->runs[i];
+        return FB_OK;
+    }
+    fb_past_run **runs = realloc(history->runs, (history->run_count + 1) * sizeof *runs);
+    if (!runs) return fb_fail_memory(error);
+    history->runs = runs;
+    fb_past_run *past = calloc(1, sizeof *past);
+    if (!past) return fb_fail_memory(error);
+    runs[history->run_count++] = past;
+    *out = past;
+    return read_run(app, id, past, error);
+}
+
+/* ---- steps -------------------------------------------------------------------------------------------------------------- */
+
+/* Room for `count` steps, at the front or the end. */
+static fb_status make_room(fb_history *history, size_t count, bool at_front, fb_past_step **out, fb_error *error) {
+    if (history->step_count + count > FB_HISTORY_MAX)
+        return fb_fail(error, FB_CONFLICT, "history-too-long", "", "more than %d passes made this graph", FB_HISTORY_MAX);
+    fb_past_step *steps = realloc(history->steps, (history->step_count + count + 1) * sizeof *steps);
+    if (!steps) return fb_fail_memory(error);
+    if (at_front) memmove(steps + count, steps, history->step_count * sizeof *steps);
+    history->steps = steps;
+    *out = at_front ? steps : steps + history->step_count;
+    history->step_count += count;
+    memset(*out, 0, count * sizeof *steps);
+    return FB_OK;
+}
+
+static fb_status fail_rest(const fb_past_run *past, fb_error *error) {
+    return fb_fail(error, FB_IO, "store-corrupt", "", "what run %s left over cannot be read", past->run.id);
+}
+
+static fb_status add_rest(const fb_app *app, fb_history *history, const fb_past_run *undo, const json_t *request, bool at_front,
+                          fb_error *error) {
+    const json_t *list = json_object_get(request, "steps");
+    size_t count = json_array_size(list);
+    fb_past_step *steps = NULL;
+    fb_status status = make_room(history, count, at_front, &steps, error);
+    for (size_t i = 0; i < count && !status; i++) {
+        const json_t *entry = json_array_get(list, i);
+        const char *id = json_string_value(json_object_get(entry, "run"));
+        size_t position = (size_t)json_integer_value(json_object_get(entry, "position"));
+        fb_past_run *of = NULL;
+        status = id ? find_run(app, history, id, &of, error) : fail_rest(undo, error);
+        if (!status && (!fb_run_is_undoable(&of->run) || position >= of->run.pass_count)) status = fail_rest(undo, error);
+        steps[i] = (fb_past_step){.of = of, .position = position};
+    }
+    return status;
+}
+
+static fb_status add_own(fb_history *history, const fb_past_run *past, bool at_front, fb_error *error) {
+    fb_past_step *steps = NULL;
+    fb_status status = make_room(history, past->run.pass_count, at_front, &steps, error);
+    for (size_t i = 0; i < past->run.pass_count && !status; i++) steps[i] = (fb_past_step){.of = past, .position = i};
+    return status;
+}
+
+fb_status fb_history_add(const fb_app *app, fb_history *history, const char *run_id, bool at_front, fb_error *error) {
+    fb_past_run *past = NULL;
+    json_t *request = NULL;
+    bool is_first = !*history->source;
+    fb_status status = find_run(app, history, run_id, &past, error);
+    if (status) return status;
+    const char *origin = fb_run_origin(&past->run, &request);
+    if (fb_run_is_undoable(&past->run)) {
+        origin = past->run.source;
+        status = add_own(history, past, at_front, error);
+    } else {
+        status = origin ? add_rest(app, history, past, request, at_front, error) : fail_rest(past, error);
+    }
+    if (!status && (is_first || at_front)) memcpy(history->source, origin, sizeof history->source);
+    if (!status && (is_first || !at_front)) memcpy(history->result, past->run.result, sizeof history->result);
+    json_decref(request);
+    return status;
+}
