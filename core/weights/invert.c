@@ -8,7 +8,7 @@
 #include "core/base/map.h"
 #include "core/weights/box.h"
 
-#define MAX_STEPS (4 * FB_PIECES_MAX)
+#define MAX_STEPS 4000000
 #define MAX_DEPTH (FB_RECIPE_MAX_DEPTH / 2)
 
 /* One dimension of a box of an expression, and where the same elements are in the place's `origin`. */
@@ -173,30 +173,26 @@ static void reshape_origin(inverter *in, place *p, const fb_range *boxes, int ra
 static void append_piece(inverter *in, const place *p, fb_tensor source, fb_value number) {
     fb_pieces *pieces = in->pieces;
     int depth;
-    fb_piece piece = {.source = source, .number = number, .rank = p->rank, .from = box_of_origin(in, p, &depth)};
+    fb_value from = box_of_origin(in, p, &depth);
     if (depth > MAX_DEPTH) in->is_computed = true;
     if (pieces->count == FB_PIECES_MAX) in->is_too_large = true;
     if (has_stopped(in)) return;
     if (pieces->count == pieces->capacity) {
         size_t capacity = pieces->capacity ? pieces->capacity * 2 : 8;
         fb_piece *items = realloc(pieces->items, capacity * sizeof *items);
-        if (items) {
-            pieces->items = items;
-            pieces->capacity = capacity;
+        if (!items) {
+            in->failed = true;
+            return;
         }
+        pieces->items = items;
+        pieces->capacity = capacity;
     }
-    int64_t *box = fb_arena_alloc(&pieces->arena, 2 * (size_t)p->rank * sizeof *box);
-    if (!box || pieces->count == pieces->capacity) {
-        in->failed = true;
-        return;
-    }
+    fb_piece *piece = &pieces->items[pieces->count++];
+    *piece = (fb_piece){.source = source, .number = number, .rank = p->rank, .from = from};
     for (int i = 0; i < p->rank; i++) {
-        box[i] = p->axes[i].box.start;
-        box[p->rank + i] = box[i] + p->axes[i].box.size;
+        piece->start[i] = p->axes[i].box.start;
+        piece->stop[i] = piece->start[i] + p->axes[i].box.size;
     }
-    piece.start = box;
-    piece.stop = box + p->rank;
-    pieces->items[pieces->count++] = piece;
 }
 
 /* ---- the way down ---------------------------------------------------------------------------------------------------- */
@@ -318,12 +314,11 @@ fb_status fb_recipe_invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_pi
     if (failed || in.is_too_large || in.is_computed) pieces->count = before;
     if (failed) return fb_fail_memory(error);
     if (!in.is_too_large) return FB_OK;
-    return fb_fail(error, FB_TOO_LARGE, "recipe-too-large", "", "the recipe of %s is made of more than %d pieces",
-                   fb_text(graph, fb_tensor_at(graph, made)->name), FB_PIECES_MAX);
+    return fb_fail(error, FB_TOO_LARGE, "recipe-too-large", "", "the recipe of %s is made of too many pieces",
+                   fb_text(graph, fb_tensor_at(graph, made)->name));
 }
 
 void fb_pieces_free(fb_pieces *pieces) {
     free(pieces->items);
-    fb_arena_free(&pieces->arena);
     *pieces = (fb_pieces){0};
 }

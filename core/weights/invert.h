@@ -2,10 +2,9 @@
 #ifndef FB_WEIGHTS_INVERT_H
 #define FB_WEIGHTS_INVERT_H
 
-#include "core/base/arena.h"
 #include "core/weights/recipe.h"
 
-#define FB_PIECES_MAX 1000000
+#define FB_PIECES_MAX 250000 /* half a kilobyte each */
 
 /* A part of a source: the box start <= index < stop of it is what `from` computes, which has the box's shape. For a filler
  * `source` is none, the box is that of the `full`, and `from` is where the constant `number` should be. */
@@ -13,14 +12,13 @@ typedef struct fb_piece {
     fb_tensor source;
     fb_value number;
     int rank;
-    const int64_t *start, *stop; /* in the arena of the pieces */
-    fb_value from;               /* an expression over the made tensor */
+    int64_t start[FB_RECIPE_MAX_RANK], stop[FB_RECIPE_MAX_RANK];
+    fb_value from; /* an expression over the made tensor */
 } fb_piece;
 
 typedef struct fb_pieces {
     fb_piece *items;
     size_t count, capacity;
-    fb_arena arena;
 } fb_pieces;
 void fb_pieces_free(fb_pieces *pieces);
 
@@ -33,7 +31,7 @@ void fb_pieces_free(fb_pieces *pieces);
  * followed (a part of a reshape that is no box of its argument; an inverse nested deeper than half of FB_RECIPE_MAX_DEPTH, the
  * other half being for joining).
  *
- * FB_NO_MEMORY; FB_TOO_LARGE "recipe-too-large" beyond FB_PIECES_MAX pieces or four times as many steps; then nothing is
+ * FB_NO_MEMORY; FB_TOO_LARGE "recipe-too-large" beyond FB_PIECES_MAX pieces or 4,000,000 steps; then nothing is
  * appended either. Recipes may be deep and shared: time and memory are linear in the size of the recipes and the steps. */
 fb_status fb_recipe_invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_pieces *pieces, bool *is_computed,
                            fb_error *error);
