@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/graph/code.h"
+#include "server/routes/graph_answer.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
@@ -111,23 +112,7 @@ void fb_get_graphs(const fb_request *request, fb_response *response) {
 /* ---- /v1/graphs/{id} ---------------------------------------------------------------------------------------------------- */
 
 void fb_get_graph(const fb_request *request, fb_response *response) {
-    const fb_app *app = request->context;
-    const char *id = fb_request_param(request, "id");
-    fb_error error = {0};
-    char *document = NULL;
-    size_t size = 0;
-    fb_store_summary summary = {0};
-    bool is_at_client = fb_request_has_etag(request, id);
-    fb_status status = is_at_client ? fb_store_get_graph(app->store, id, &summary, &error)
-                                    : fb_store_get_document(app->store, id, &document, &size, &error);
-    if (status) {
-        fb_respond_error(response, &error);
-        return;
-    }
-    fb_response_etag(response, id);
-    if (is_at_client) fb_respond_empty(response, 304);
-    else fb_respond_bytes(response, 200, "application/json", document, size, free, document);
-    fb_store_summary_free(&summary);
+    fb_respond_graph(request, response, fb_request_param(request, "id"));
 }
 
 void fb_delete_graph(const fb_request *request, fb_response *response) {
@@ -143,10 +128,12 @@ void fb_delete_graph(const fb_request *request, fb_response *response) {
     }
     fb_respond_error(response, &error);
     if (strcmp(error.code, "graph-in-use") != 0) return;
-    json_t *runs = json_array();
+    json_t *runs = json_array(), *versions = json_array();
     for (size_t i = 0; i < users.count; i++) json_array_append_new(runs, json_string(users.runs[i]));
+    for (size_t i = 0; i < users.version_count; i++) json_array_append_new(versions, json_string(users.versions[i]));
     fb_problem_member_take(response, "runs", runs);
-    fb_problem_member_take(response, "total", json_integer((json_int_t)users.total));
+    fb_problem_member_take(response, "versions", versions);
+    fb_problem_member_take(response, "total", json_integer((json_int_t)(users.total + users.version_total)));
 }
 
 void fb_get_code(const fb_request *request, fb_response *response) {

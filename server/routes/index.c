@@ -30,6 +30,7 @@ void fb_get_index(const fb_request *request, fb_response *response) {
     fb_put_text(&answer, "passes", "/v1/passes");
     fb_put_text(&answer, "graphs", "/v1/graphs");
     fb_put_text(&answer, "runs", "/v1/runs");
+    fb_put_text(&answer, "models", "/v1/models");
     fb_put_text(&answer, "health", "/readyz");
     fb_put_text(&answer, "metrics", "/metrics");
     fb_put_text(&answer, "openapi", "/openapi.yaml");

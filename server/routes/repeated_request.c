@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/routes/alias_answer.h"
 #include "server/routes/run_answer.h"
 
 #define KEY_MAX 255 /* characters */
@@ -31,10 +32,12 @@ static bool digest_request(const fb_request *request, char digest[FB_ID_LENGTH +
 }
 
 static void answer_again(const fb_request *request, fb_response *response, const fb_store_answer *answer) {
-    static const char runs[] = "/v1/runs/";
+    static const char runs[] = "/v1/runs/", models[] = "/v1/models/";
     if (answer->location && strncmp(answer->location, runs, strlen(runs)) == 0) {
         fb_respond_stored_run(request, response, answer->status, answer->location + strlen(runs),
                               fb_includes_read(answer->body));
+    } else if (answer->location && strncmp(answer->location, models, strlen(models)) == 0) {
+        fb_respond_stored_alias(request, response, answer->status, answer->body);
     } else {
         fb_respond_copy(response, answer->status, "application/json", answer->body, answer->body_size);
         if (answer->location) fb_response_header(response, "Location", answer->location);

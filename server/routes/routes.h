@@ -8,14 +8,19 @@
 extern const fb_route fb_routes[];
 extern const size_t fb_route_count;
 
-fb_handler fb_get_index, fb_get_openapi;                                             /* index.c */
-fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                                /* health.c */
-fb_handler fb_get_passes, fb_get_pass;                                               /* passes.c */
-fb_handler fb_post_graph, fb_get_graphs, fb_get_graph, fb_delete_graph, fb_get_code; /* graphs.c */
-fb_handler fb_get_diff, fb_get_run_edits;                                            /* edits.c */
-fb_handler fb_get_nodes;                                                             /* nodes.c */
-fb_handler fb_get_lineage, fb_get_runs, fb_get_run;                                  /* runs.c */
-fb_handler fb_post_optimize;                                                         /* optimize.c */
-fb_handler fb_post_reverse_run, fb_post_rollback_run, fb_post_reverse;               /* reverse.c */
+fb_handler fb_get_index, fb_get_openapi;                                                             /* index.c */
+fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                                                /* health.c */
+fb_handler fb_get_passes, fb_get_pass;                                                               /* passes.c */
+fb_handler fb_post_graph, fb_get_graphs, fb_get_graph, fb_delete_graph, fb_get_code;                 /* graphs.c */
+fb_handler fb_get_diff, fb_get_run_edits;                                                            /* edits.c */
+fb_handler fb_get_nodes;                                                                             /* nodes.c */
+fb_handler fb_get_lineage, fb_get_runs, fb_get_run;                                                  /* runs.c */
+fb_handler fb_post_optimize;                                                                         /* optimize.c */
+fb_handler fb_post_reverse_run, fb_post_rollback_run, fb_post_reverse;                               /* reverse.c */
+fb_handler fb_get_models, fb_get_model;                                                              /* models.c */
+fb_handler fb_get_versions, fb_put_version, fb_get_version, fb_get_version_graph, fb_delete_version; /* versions.c */
+fb_handler fb_get_aliases, fb_put_alias, fb_get_alias, fb_delete_alias;                              /* aliases.c */
+fb_handler fb_get_alias_graph, fb_get_alias_history;                                                 /* aliases.c */
+fb_handler fb_post_alias_rollback;                                                                   /* alias_rollback.c */
 
 #endif

@@ -1,0 +1,166 @@
+/* /v1/models/{model}/versions: immutable names for graphs. */
+#include <string.h>
+
+#include "server/routes/body_members.h"
+#include "server/routes/graph_answer.h"
+#include "server/routes/graph_input.h"
+#include "server/routes/json_members.h"
+#include "server/routes/name.h"
+#include "server/routes/page.h"
+#include "server/routes/routes.h"
+#include "server/store/models.h"
+
+#define NOTE_MAX 10000   /* characters, as a run's */
+#define RUN_MAX 100      /* more than any run's id */
+#define GRAPH_ID_MAX 100 /* more than any graph's id */
+
+static void write_version(const fb_store_version *version, fb_buffer *out) {
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "model", version->model);
+    fb_put_text(out, "version", version->name);
+    fb_put_text(out, "graph", version->graph);
+    if (version->run) {
+        fb_put_text(out, "run", version->run);
+    } else {
+        fb_put_name(out, "run");
+        fb_buffer_string(out, "null");
+    }
+    if (version->note) fb_put_text(out, "note", version->note);
+    fb_put_time(out, "created", version->created);
+    fb_buffer_char(out, '}');
+}
+
+static void respond_version(fb_response *response, int status, const fb_store_version *version) {
+    fb_buffer answer = {0};
+    write_version(version, &answer);
+    fb_respond_json_buffer_take(response, status, &answer);
+}
+
+/* ---- PUT ---------------------------------------------------------------------------------------------------------------- */
+
+/* What the body says; a document is not read yet. */
+static bool read_version(fb_response *response, const fb_request_body *body, fb_store_new_version *out) {
+    const json_t *graph = json_object_get(body->members, "graph");
+    if (graph && !json_is_string(graph))
+        return fb_refuse_member(response, "wrong-type", "/graph",
+                                "graph is a document (an object) or the id of one (a string)");
+    if (!fb_body_text(response, body, "graph", GRAPH_ID_MAX, &out->graph) ||
+        !fb_body_text(response, body, "run", RUN_MAX, &out->run) || !fb_body_text(response, body, "note", NOTE_MAX, &out->note))
+        return false;
+    bool has_graph = out->graph || body->graph;
+    if (has_graph && out->run)
+        return fb_refuse_member(response, "graph-and-run", "/run", "a version is a graph or a run's result: give one of them");
+    if (!has_graph && !out->run)
+        return fb_refuse_member(response, "missing-member", "/graph", "a version needs a graph (a document or an id) or a run");
+    return true;
+}
+
+static void respond_put_error(fb_response *response, const fb_error *error) {
+    const char *prefix = "";
+    if (strcmp(error->code, "unknown-graph") == 0) prefix = "/graph";
+    if (strcmp(error->code, "unknown-run") == 0) prefix = "/run";
+    fb_respond_error_at(response, prefix, error);
+}
+
+static void store_version(const fb_request *request, fb_response *response, const fb_store_new_version *version) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_version stored;
+    bool is_new = false;
+    if (fb_store_put_version(app->store, version, &is_new, &stored, &error)) {
+        respond_put_error(response, &error);
+        return;
+    }
+    respond_version(response, is_new ? 201 : 200, &stored);
+    if (is_new) fb_response_header_format(response, "Location", "/v1/models/%s/versions/%s", stored.model, stored.name);
+    fb_store_version_free(&stored);
+}
+
+static void store_document(const fb_request *request, fb_response *response, const fb_request_body *body,
+                           fb_store_new_version *version) {
+    fb_app *app = request->context;
+    fb_graph_input input;
+    fb_graph_row row;
+    fb_error error = {0};
+    if (!fb_graph_input_read(request, response, body->graph, body->graph_size, body->is_document ? "" : "/graph", &input))
+        return;
+    uint64_t ticket = fb_cache_ticket(app->cache);
+    if (fb_graph_row_make(&input, &row, &error)) {
+        fb_respond_error(response, &error);
+    } else {
+        version->document = &row.graph;
+        store_version(request, response, version);
+        if (fb_response_status(response) < 300) fb_cache_put(app->cache, input.shared, ticket);
+    }
+    fb_graph_row_free(&row);
+    fb_graph_input_free(&input);
+}
+
+void fb_put_version(const fb_request *request, fb_response *response) {
+    static const char *const known[] = {"graph", "run", "note", NULL};
+    fb_request_body body;
+    if (!fb_check_path_name(request, response, "model") || !fb_check_path_name(request, response, "version")) return;
+    fb_store_new_version version = {.model = fb_request_param(request, "model"), .name = fb_request_param(request, "version")};
+    if (!fb_body_read(request, response, known, &body)) return;
+    if (read_version(response, &body, &version)) {
+        if (body.graph) store_document(request, response, &body, &version);
+        else store_version(request, response, &version);
+    }
+    fb_request_body_free(&body);
+}
+
+/* ---- the others --------------------------------------------------------------------------------------------------------- */
+
+void fb_get_versions(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_page page;
+    fb_store_versions list;
+    if (!fb_page_read(request, response, &page)) return;
+    if (fb_store_list_versions(app->store, fb_request_param(request, "model"), &page, &list, &error)) {
+        fb_respond_page_error(response, &error);
+        return;
+    }
+    fb_buffer answer = {0};
+    fb_buffer_string(&answer, "{\"items\":[");
+    for (size_t i = 0; i < list.count; i++) write_version(&list.items[i], &answer);
+    fb_buffer_char(&answer, ']');
+    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, 200, &answer);
+    fb_store_versions_free(&list);
+}
+
+static bool find_version(const fb_request *request, fb_response *response, fb_store_version *out) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_status status =
+        fb_store_get_version(app->store, fb_request_param(request, "model"), fb_request_param(request, "version"), out, &error);
+    if (status) fb_respond_error(response, &error);
+    return !status;
+}
+
+void fb_get_version(const fb_request *request, fb_response *response) {
+    fb_store_version version;
+    if (!find_version(request, response, &version)) return;
+    respond_version(response, 200, &version);
+    fb_store_version_free(&version);
+}
+
+void fb_get_version_graph(const fb_request *request, fb_response *response) {
+    fb_store_version version;
+    if (!find_version(request, response, &version)) return;
+    if (fb_respond_graph(request, response, version.graph))
+        fb_response_header_format(response, "Content-Location", "/v1/graphs/%s", version.graph);
+    fb_store_version_free(&version);
+}
+
+void fb_delete_version(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_status status =
+        fb_store_delete_version(app->store, fb_request_param(request, "model"), fb_request_param(request, "version"), &error);
+    if (status) fb_respond_error(response, &error);
+    else fb_respond_empty(response, 204);
+}
