@@ -13,7 +13,7 @@ WARNINGS += -Werror
 endif
 ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
 CORE_LIBS   := -ljansson -lcrypto -lm
-SERVER_LIBS := -lmicrohttpd -lsqlite3 -lzstd -lz $(CORE_LIBS)
+SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lzstd -lz $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
 SERVER_SOURCES := $(shell find server -name '*.c' | sort)

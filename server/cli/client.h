@@ -1,0 +1,49 @@
+/* The verbs' way to the API: HTTP, to a service somewhere, or to one in this process over the data folder, without a network.
+ */
+#ifndef FB_CLI_CLIENT_H
+#define FB_CLI_CLIENT_H
+
+#include "core/base/buffer.h"
+#include "core/base/error.h"
+
+typedef struct fb_client fb_client;
+
+/* To a running service: "http://host:8080", or with a path before /v1. FB_INVALID "bad-address", FB_NO_MEMORY. */
+fb_status fb_client_new_remote(const char *url, fb_client **out, fb_error *error);
+/* Starts the service on a data folder; NULL: without a store. The errors of fb_service_start. */
+fb_status fb_client_new_local(const char *data, fb_client **out, fb_error *error);
+void fb_client_free(fb_client *client);
+
+/* An address below the service's, put together with its parts encoded. */
+typedef struct fb_address {
+    fb_buffer text;
+    bool has_query;
+} fb_address;
+
+/* "/v1/runs" and so on, as it is. */
+void fb_address_path(fb_address *address, const char *path);
+/* "/" and one encoded segment. */
+void fb_address_segment(fb_address *address, const char *segment);
+/* Nothing when `value` is NULL. */
+void fb_address_query(fb_address *address, const char *name, const char *value);
+
+typedef struct fb_call {
+    const char *method;
+    fb_address address; /* freed by fb_client_call */
+    fb_buffer body;     /* JSON, empty: none; freed likewise */
+    const char *header; /* one more, "If-Match: …", or NULL */
+} fb_call;
+
+typedef struct fb_answer {
+    int status;
+    fb_buffer body; /* terminated */
+    char etag[170]; /* as sent, with its quotes; "" when there is none */
+    char media_type[100];
+} fb_answer;
+
+/* One request. FB_OK whatever its status; FB_IO "unreachable" or "not-answered"; FB_NO_MEMORY. Free the answer in either case.
+ */
+fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb_error *error);
+void fb_answer_free(fb_answer *answer);
+
+#endif
