@@ -9,7 +9,7 @@
 bool fb_is_base64(const char *text, size_t length);
 /* Bytes that a base64 text stands for. */
 size_t fb_base64_size(const char *text, size_t length);
-/* Writes them; the text must be base64. */
-void fb_base64_decode(const char *text, size_t length, unsigned char *out);
+/* Writes `count` of them from the `start`-th on. The text must be base64, and so long. */
+void fb_base64_decode(const char *text, size_t start, size_t count, unsigned char *out);
 
 #endif

@@ -11,9 +11,11 @@
 #include "core/weights/dtype.h"
 #include "core/weights/recipe_internal.h"
 
-/* A strided view of bytes in the evaluator's arena. */
+/* A strided view of bytes in the evaluator's arena, or of a tensor's data: only what is copied is decoded. */
 typedef struct block {
-    const unsigned char *first;
+    const unsigned char *bytes;
+    const char *base64; /* in place of bytes */
+    int64_t first;      /* offset of the first element */
     int rank;
     const int64_t *sizes, *strides; /* strides in bytes; all 0 for a filler */
 } block;
@@ -84,20 +86,20 @@ static void row_major(int rank, const int64_t *sizes, int64_t element, int64_t *
     }
 }
 
-/* A view with room for its own sizes and strides, which are to be written. */
-static bool new_view(evaluator *e, const unsigned char *first, int rank, int64_t **sizes, int64_t **strides, block *out) {
+/* A view of the same bytes with room for its own sizes and strides, which are to be written. */
+static bool new_view(evaluator *e, const block *of, int rank, int64_t **sizes, int64_t **strides, block *out) {
     int64_t *both = take(e, 2 * (size_t)rank * sizeof *both);
     if (!both) return false;
     *sizes = both;
     *strides = both + rank;
-    *out = (block){first, rank, both, both + rank};
+    *out = (block){of->bytes, of->base64, of->first, rank, both, both + rank};
     return true;
 }
 
-/* A view of row-major bytes. */
-static bool packed_view(evaluator *e, const unsigned char *first, int rank, const int64_t *shape, block *out) {
+/* A view of bytes that are row-major in that shape. */
+static bool packed_view(evaluator *e, const block *of, int rank, const int64_t *shape, block *out) {
     int64_t *sizes, *strides;
-    if (!new_view(e, first, rank, &sizes, &strides, out)) return false;
+    if (!new_view(e, of, rank, &sizes, &strides, out)) return false;
     if (rank) memcpy(sizes, shape, (size_t)rank * sizeof *sizes);
     row_major(rank, sizes, e->element, strides);
     return true;
@@ -127,9 +129,10 @@ static void copy_block(const block *b, unsigned char *to, const int64_t *strides
     while (outer > 0 && (b->sizes[outer - 1] == 1 || (b->strides[outer - 1] == run && strides[outer - 1] == run))) {
         run *= b->sizes[--outer];
     }
-    const unsigned char *from = b->first;
+    int64_t from = b->first;
     for (;;) {
-        memcpy(to, from, (size_t)run);
+        if (b->base64) fb_base64_decode(b->base64, (size_t)from, (size_t)run, to);
+        else memcpy(to, b->bytes + from, (size_t)run);
         int i = outer - 1;
         for (; i >= 0; i--) {
             to += strides[i];
@@ -169,7 +172,7 @@ static bool evaluate_concat(evaluator *e, fb_value expression, block *out) {
     memcpy(sizes, parts[0].sizes, (size_t)parts[0].rank * sizeof *sizes);
     sizes[axis] = sum;
     unsigned char *bytes = take(e, (size_t)(element_count(parts[0].rank, sizes) * e->element));
-    if (!bytes || !packed_view(e, bytes, parts[0].rank, sizes, out)) return false;
+    if (!bytes || !packed_view(e, &(block){.bytes = bytes}, parts[0].rank, sizes, out)) return false;
     for (size_t i = 0; i < count; i++) {
         copy_block(&parts[i], bytes, out->strides, e->element);
         bytes += parts[i].sizes[axis] * out->strides[axis];
@@ -182,7 +185,8 @@ static bool evaluate_slice(evaluator *e, fb_value expression, block *out) {
     int64_t axis = fb_recipe_int(e->graph, expression, "axis"), start = fb_recipe_int(e->graph, expression, "start");
     if (!evaluate(e, fb_recipe_arg(e->graph, expression, 0), &from)) return false;
     int64_t *sizes, *strides;
-    if (!new_view(e, from.first + start * from.strides[axis], from.rank, &sizes, &strides, out)) return false;
+    if (!new_view(e, &from, from.rank, &sizes, &strides, out)) return false;
+    out->first += start * from.strides[axis];
     memcpy(sizes, from.sizes, (size_t)from.rank * sizeof *sizes);
     memcpy(strides, from.strides, (size_t)from.rank * sizeof *strides);
     sizes[axis] = fb_recipe_int(e->graph, expression, "stop") - start;
@@ -194,7 +198,7 @@ static bool evaluate_permute(evaluator *e, fb_value expression, block *out) {
     fb_value dims = fb_recipe_value(e->graph, expression, "dims");
     int64_t *sizes, *strides;
     if (!evaluate(e, fb_recipe_arg(e->graph, expression, 0), &from)) return false;
-    if (!new_view(e, from.first, from.rank, &sizes, &strides, out)) return false;
+    if (!new_view(e, &from, from.rank, &sizes, &strides, out)) return false;
     for (int i = 0; i < from.rank; i++) {
         int64_t dim = fb_shape_size(e->graph, dims, i);
         sizes[i] = from.sizes[dim];
@@ -204,9 +208,9 @@ static bool evaluate_permute(evaluator *e, fb_value expression, block *out) {
 }
 
 /* A view whose strides are all 0. */
-static bool filler_view(evaluator *e, const unsigned char *first, fb_value shape, block *out) {
+static bool filler_view(evaluator *e, const block *of, fb_value shape, block *out) {
     int64_t *sizes, *strides;
-    if (!new_view(e, first, fb_shape_rank(e->graph, shape), &sizes, &strides, out)) return false;
+    if (!new_view(e, of, fb_shape_rank(e->graph, shape), &sizes, &strides, out)) return false;
     for (int i = 0; i < out->rank; i++) {
         sizes[i] = fb_shape_size(e->graph, shape, i);
         strides[i] = 0;
@@ -218,17 +222,17 @@ static bool evaluate_reshape(evaluator *e, fb_value expression, block *out) {
     block from;
     fb_value shape = fb_recipe_value(e->graph, expression, "shape");
     if (!evaluate(e, fb_recipe_arg(e->graph, expression, 0), &from)) return false;
-    if (is_filler(&from)) return filler_view(e, from.first, shape, out);
+    if (is_filler(&from)) return filler_view(e, &from, shape, out);
     if (!is_packed(e, &from)) {
         unsigned char *bytes = take(e, packed_size(e, &from));
         if (!bytes) return false;
         copy_packed(e, &from, bytes);
-        from.first = bytes;
+        from = (block){.bytes = bytes};
     }
     int64_t sizes[FB_RECIPE_MAX_RANK];
     int rank = fb_shape_rank(e->graph, shape);
     for (int i = 0; i < rank; i++) sizes[i] = fb_shape_size(e->graph, shape, i);
-    return packed_view(e, from.first, rank, sizes, out);
+    return packed_view(e, &from, rank, sizes, out);
 }
 
 /* The checker has seen to it that the dtype holds the number. */
@@ -249,7 +253,7 @@ static bool evaluate_full(evaluator *e, fb_value expression, block *out) {
     unsigned char *element = take(e, (size_t)e->element);
     if (!element) return false;
     encode(e, fb_recipe_value(e->graph, expression, "value"), element);
-    return filler_view(e, element, fb_recipe_value(e->graph, expression, "shape"), out);
+    return filler_view(e, &(block){.bytes = element}, fb_recipe_value(e->graph, expression, "shape"), out);
 }
 
 static known_tensor *known_at(const evaluator *e, uint32_t number) {
@@ -289,7 +293,7 @@ static int shape_of(const evaluator *e, fb_tensor tensor, int64_t sizes[FB_RECIP
     return rank;
 }
 
-static void decode(evaluator *e, fb_tensor tensor, block *out) {
+static void view_data(evaluator *e, fb_tensor tensor, block *out) {
     fb_symbol data = fb_tensor_at(e->graph, tensor)->data;
     if (!data.id) {
         fail_unknown(e, name_of(e, tensor), "has its bytes elsewhere");
@@ -298,14 +302,12 @@ static void decode(evaluator *e, fb_tensor tensor, block *out) {
     int64_t sizes[FB_RECIPE_MAX_RANK];
     int rank = shape_of(e, tensor, sizes); /* bounded: an expression that reads the tensor has been checked */
     const char *text = fb_text(e->graph, data);
-    size_t length = fb_text_length(e->graph, data), size = fb_base64_size(text, length);
+    size_t size = fb_base64_size(text, fb_text_length(e->graph, data));
     if (size != (size_t)(element_count(rank, sizes) * e->element)) {
         fail_unknown(e, name_of(e, tensor), "has data of another size");
         return;
     }
-    unsigned char *bytes = take(e, size);
-    if (!bytes || !packed_view(e, bytes, rank, sizes, out)) return;
-    fb_base64_decode(text, length, bytes);
+    packed_view(e, &(block){.base64 = text}, rank, sizes, out);
 }
 
 /* Only what moves tensors of our dtype can be evaluated. */
@@ -352,7 +354,7 @@ static void advance(evaluator *e, fb_tensor tensor) {
     }
     block made = {0};
     if (recipe.id) evaluate(e, recipe, &made);
-    else decode(e, tensor, &made);
+    else view_data(e, tensor, &made);
     *known_at(e, number) = (known_tensor){made, true};
 }
 
@@ -406,7 +408,7 @@ fb_status fb_tensor_bytes(const fb_graph *graph, fb_tensor tensor, unsigned char
     if (count > FB_MOVEMENT_MAX_BYTES) return fail_too_large(error);
     unsigned char *decoded = malloc(count ? count : 1);
     if (!decoded) return fb_fail_memory(error);
-    fb_base64_decode(text, length, decoded);
+    fb_base64_decode(text, 0, count, decoded);
     *bytes = decoded;
     *size = count;
     return FB_OK;
