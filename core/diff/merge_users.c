@@ -1,0 +1,156 @@
+/* Readers that came since. A node that goes cannot be read; and one that stays may stand for something else: a convolution that
+ * had taken in its BatchNorm gives the convolution alone again, and what reads it since would silently read that. Such a node
+ * is known by two things: it computes otherwise (it, its module's tensors, or what it reads in both graphs), and a node that
+ * comes back reads it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/diff/merging.h"
+
+typedef struct users {
+    fb_merging *m;
+    fb_map touched_modules; /* hash of the path -> 1 */
+    bool *is_otherwise;     /* by node of base: it computes otherwise in theirs */
+} users;
+
+static uint64_t hash_text(const char *text) {
+    return fb_hash(text, strlen(text), 0);
+}
+
+static bool is_training_alone(const fb_edit *edit) {
+    return edit->kind == FB_EDIT_SET && edit->member_count == 1 && strcmp(edit->members[0].pointer, "/training") == 0;
+}
+
+static bool find_touched_modules(users *u) {
+    const fb_merging *m = u->m;
+    for (size_t i = 0; i < m->diff.count; i++) {
+        const fb_edit *edit = &m->diff.edits[i];
+        if (edit->table != FB_MODULE_TABLE || edit->kind == FB_EDIT_MOVE || is_training_alone(edit)) continue;
+        if (!fb_map_put(&u->touched_modules, hash_text(edit->name), 1)) return false;
+    }
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(m->sides.base, &cursor, &slot);) {
+        const char *path = fb_text(m->sides.base, fb_module_at(m->sides.base, slot.module)->path);
+        if (m->sides.is_dirty[slot.tensor.id] && !fb_map_put(&u->touched_modules, hash_text(path), 1)) return false;
+    }
+    return true;
+}
+
+/* Marks what an edit of the node itself says. */
+static void mark_edited(users *u) {
+    const fb_merging *m = u->m;
+    for (size_t i = 0; i < m->diff.count; i++) {
+        const fb_edit *edit = &m->diff.edits[i];
+        if (edit->table != FB_NODE_TABLE || edit->kind != FB_EDIT_SET) continue;
+        fb_node node = fb_node_find(m->sides.base, FB_MAIN_PROGRAM, edit->name);
+        for (size_t j = 0; j < edit->member_count; j++) {
+            if (strncmp(edit->members[j].pointer, "/meta/", 6) != 0) u->is_otherwise[node.id] = true;
+        }
+    }
+}
+
+static bool reads(const fb_graph *graph, fb_node reader, fb_node input) {
+    for (uint32_t e = fb_input_first(graph, reader); e; e = fb_input_next(graph, e)) {
+        if (fb_edge_input(graph, e).id == input.id) return true;
+    }
+    return false;
+}
+
+static bool computes_otherwise(const users *u, fb_node node) {
+    const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
+    const fb_node_row *row = fb_node_at(base, node);
+    if (u->is_otherwise[node.id]) return true;
+    if (row->module.id && fb_map_get(&u->touched_modules, hash_text(fb_text(base, fb_module_at(base, row->module)->path))))
+        return true;
+    fb_node there = fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, node));
+    for (uint32_t e = fb_input_first(base, node); e && there.id; e = fb_input_next(base, e)) {
+        fb_node input = fb_edge_input(base, e);
+        fb_node same =
+            u->is_otherwise[input.id] ? fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, input)) : (fb_node){0};
+        if (same.id && reads(theirs, there, same)) return true;
+    }
+    return false;
+}
+
+static bool is_read_by_what_comes_back(const users *u, const char *name) {
+    const fb_graph *theirs = u->m->sides.theirs;
+    fb_node node = fb_node_find(theirs, FB_MAIN_PROGRAM, name);
+    for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e; e = fb_user_next(theirs, e)) {
+        const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, fb_edge_user(theirs, e)));
+        if (edit && edit->kind == FB_EDIT_INSERT) return true;
+    }
+    return false;
+}
+
+/* Reports who reads the node in ours and did not in base. */
+static void report_new_users(const users *u, const char *name) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
+    fb_node node = fb_node_find(ours, FB_MAIN_PROGRAM, name), before = fb_node_find(base, FB_MAIN_PROGRAM, name);
+    for (uint32_t e = node.id ? fb_user_first(ours, node) : 0; e; e = fb_user_next(ours, e)) {
+        const char *reader = fb_node_name(ours, fb_edge_user(ours, e));
+        fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, reader);
+        if ((same.id && reads(base, same, before)) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
+        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", name,
+                         "%s reads %s since, which computes something else afterwards", reader, name);
+    }
+}
+
+/* Nodes that what comes back reads must be what they were. */
+static void check_inputs(const users *u, fb_node inserted) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours, *theirs = u->m->sides.theirs;
+    for (uint32_t e = fb_input_first(theirs, inserted); e; e = fb_input_next(theirs, e)) {
+        const char *name = fb_node_name(theirs, fb_edge_input(theirs, e));
+        fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, name), now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
+        if (!before.id || !now.id) continue;
+        const fb_node_row *x = fb_node_at(base, before), *y = fb_node_at(ours, now);
+        bool is_same = !x->dtype || !y->dtype || x->dtype == y->dtype;
+        int rank = fb_shape_rank(base, x->shape);
+        if (x->shape.id && y->shape.id) is_same &= fb_shape_rank(ours, y->shape) == rank;
+        for (int i = 0; i < rank && is_same && y->shape.id; i++)
+            is_same = fb_shape_size(base, x->shape, i) == fb_shape_size(ours, y->shape, i);
+        if (!is_same)
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                             "%s comes back and reads %s, whose shape or dtype is another now", fb_node_name(theirs, inserted),
+                             name);
+    }
+}
+
+/* New calls of modules that go. */
+static void check_calls(const users *u) {
+    const fb_graph *ours = u->m->sides.ours, *base = u->m->sides.base;
+    for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id; n = fb_node_at(ours, n)->next) {
+        const fb_node_row *row = fb_node_at(ours, n);
+        if (!row->module.id || fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n)).id) continue;
+        const char *path = fb_text(ours, fb_module_at(ours, row->module)->path);
+        const fb_edit *edit = fb_merging_edit(u->m, FB_MODULE_TABLE, path);
+        if (edit && edit->kind == FB_EDIT_ERASE)
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which goes away",
+                             fb_node_name(ours, n), path);
+    }
+}
+
+static void check_nodes(users *u) {
+    const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
+        const char *name = fb_node_name(base, n);
+        u->is_otherwise[n.id] = computes_otherwise(u, n);
+        if (u->is_otherwise[n.id] && is_read_by_what_comes_back(u, name)) report_new_users(u, name);
+    }
+    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_node_at(theirs, n)->next) {
+        const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
+        if (edit && edit->kind == FB_EDIT_INSERT) check_inputs(u, n);
+    }
+}
+
+fb_status fb_merge_users(fb_merging *m) {
+    users u = {.m = m, .is_otherwise = calloc(fb_node_limit(m->sides.base), sizeof *u.is_otherwise)};
+    bool ok = u.is_otherwise && find_touched_modules(&u);
+    if (ok) {
+        mark_edited(&u);
+        check_nodes(&u);
+        check_calls(&u);
+    }
+    fb_map_free(&u.touched_modules);
+    free(u.is_otherwise);
+    return ok ? FB_OK : fb_fail_memory(m->error);
+}

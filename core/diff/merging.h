@@ -1,0 +1,38 @@
+/* A merge under way. For the merge's files alone.
+ *
+ *     merge.c          the edits of base -> theirs, done to the rows of ours
+ *     merge_users.c    nodes of ours that read what is erased or computes something else now
+ *     merge_order.c    nodes after what they read
+ *     merge_tensors.c  the tensors that the merged modules need, and whose description holds */
+#ifndef FB_DIFF_MERGING_H
+#define FB_DIFF_MERGING_H
+
+#include "core/diff/rows.h"
+#include "core/diff/sides.h"
+
+typedef struct fb_merging {
+    fb_sides sides;
+    fb_diff diff;              /* base -> theirs */
+    fb_rows tables[FB_TABLES]; /* of ours, changed step by step */
+    fb_map edits;              /* hash of table and name -> 1 + edit; nodes and modules that are put in, taken out or moved */
+    fb_map alike;              /* hash of a new node of ours without its name and meta -> its row (renamed nodes); lazy */
+    bool knows_alike;
+    fb_conflicts *conflicts;
+    fb_error *error;
+} fb_merging;
+
+/* The edit that inserts, erases or moves that row, or NULL. */
+const fb_edit *fb_merging_edit(const fb_merging *m, fb_table table, const char *name);
+/* Reports that a node of base is not in ours: as missing or as renamed. */
+fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char *needed_by);
+
+/* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
+ * of theirs (by name) are to be put in or moved; the text of a new row comes along. */
+fb_status fb_merging_place(fb_merging *m, fb_table table, const fb_rows *theirs,
+                           bool (*is_placed)(const fb_merging *, fb_table, const char *name));
+
+fb_status fb_merge_users(fb_merging *m);
+fb_status fb_merge_order(fb_merging *m);
+fb_status fb_merge_tensors(fb_merging *m);
+
+#endif
