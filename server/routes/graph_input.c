@@ -32,14 +32,19 @@ bool fb_graph_input_read(const fb_request *request, fb_response *response, const
     return !status;
 }
 
+bool fb_graph_input_get(const fb_request *request, fb_response *response, const char *text, size_t size, const char *id,
+                        const char *pointer, fb_graph_input *out) {
+    if (text) return fb_graph_input_read(request, response, text, size, pointer, out);
+    fb_error error = {0};
+    fb_status status = fb_load_graph(request->context, id, &out->shared, &error);
+    if (status) fb_respond_error_at(response, status == FB_NOT_FOUND ? pointer : "", &error);
+    return !status;
+}
+
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out) {
     const fb_request_body *body = &asked->body;
-    if (body->graph) return fb_graph_input_read(request, response, body->graph, body->graph_size, asked->graph_pointer, out);
-    if (!asked->graph_id) return true;
-    fb_error error = {0};
-    fb_status status = fb_load_graph(request->context, asked->graph_id, &out->shared, &error);
-    if (status) fb_respond_error_at(response, status == FB_NOT_FOUND ? "/graph" : "", &error);
-    return !status;
+    if (!body->graph && !asked->graph_id) return true;
+    return fb_graph_input_get(request, response, body->graph, body->graph_size, asked->graph_id, asked->graph_pointer, out);
 }
 
 fb_status fb_graph_input_take(fb_graph *graph, fb_graph_input *out, fb_error *error) {

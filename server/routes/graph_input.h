@@ -15,6 +15,9 @@ typedef struct fb_graph_input {
 /* Reads a document that stands at `pointer` of the request. When it is not valid this responds and returns false. */
 bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
                          const char *pointer, fb_graph_input *out);
+/* A graph that is given as a document (`text`, NULL when it is not) or by its id. `pointer` says where. Likewise. */
+bool fb_graph_input_get(const fb_request *request, fb_response *response, const char *text, size_t size, const char *id,
+                        const char *pointer, fb_graph_input *out);
 /* The graph that a request gives, as a document or by its id; nothing when it gives none. Likewise. */
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out);
 /* Writes a graph's document and finds its id; steals the graph, also on failure. */

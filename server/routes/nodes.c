@@ -98,8 +98,7 @@ static bool read_filter(const fb_request *request, fb_response *response, const 
     if (op && !(filter->opcode = fb_opcode_find(op)))
         return fb_refuse_parameter(response, "op", "unknown-op",
                                    "op is one of placeholder, get_attr, call_module, call_function, call_method, output");
-    if (filter->pass && !fb_pass_find(filter->pass))
-        return fb_refuse_parameter(response, "pass", "unknown-pass", "there is no such pass; GET /v1/passes lists them");
+    if (filter->pass && !fb_check_pass_parameter(request, response, filter->pass)) return false;
     return read_token(request, response, id, filter);
 }
 

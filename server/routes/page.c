@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "core/passes/pass.h"
+#include "server/app.h"
+
 bool fb_page_read(const fb_request *request, fb_response *response, fb_store_page *page) {
     int64_t limit;
     if (!fb_request_query_int(request, response, "limit", 1, FB_PAGE_MAX, FB_PAGE_DEFAULT, &limit)) return false;
@@ -18,4 +21,20 @@ bool fb_refuse_parameter(fb_response *response, const char *name, const char *co
     fb_respond_problem(response, 422, code, "%s", detail);
     fb_problem_member_take(response, "parameter", json_string(name));
     return false;
+}
+
+bool fb_check_pass_parameter(const fb_request *request, fb_response *response, const char *name) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_runs runs;
+    if (fb_pass_find(name)) return true;
+    if (fb_store_list_runs(app->store, &(fb_store_run_filter){.pass = name}, &(fb_store_page){.limit = 1}, false, &runs,
+                           &error)) {
+        fb_respond_error(response, &error);
+        return false;
+    }
+    bool is_known = runs.count > 0;
+    fb_store_runs_free(&runs);
+    return is_known || fb_refuse_parameter(response, "pass", "unknown-pass",
+                                           "there is no such pass, and no run of an external one; GET /v1/passes lists ours");
 }

@@ -115,23 +115,33 @@ static fb_status keep_value(body_reader *reader, const char *start, const char *
     return !value || json_object_set_new(reader->body.members, reader->name, value) ? fb_fail_memory(error) : FB_OK;
 }
 
+/* Where the text of a member goes that may be a document; NULL for others. */
+static const char **document_of(fb_request_body *body, const char *name, size_t **size) {
+    if (!strcmp(name, "graph")) return *size = &body->graph_size, &body->graph;
+    if (!strcmp(name, "source")) return *size = &body->source_size, &body->source;
+    if (!strcmp(name, "result")) return *size = &body->result_size, &body->result;
+    return NULL;
+}
+
 static fb_status read_member(body_reader *reader, fb_error *error) {
     fb_request_body *body = &reader->body;
     fb_status status = read_name(reader, error);
     if (status) return status;
-    bool is_graph = strcmp(reader->name, "graph") == 0, is_wanted = is_known(reader->known, reader->name);
+    size_t *document_size = NULL;
+    const char **document = document_of(body, reader->name, &document_size);
+    bool is_wanted = is_known(reader->known, reader->name);
     if (strcmp(reader->name, "format") == 0) {
         body->is_document = true;
         return FB_OK;
     }
-    if (json_object_get(body->members, reader->name) || (is_graph && body->graph))
+    if (json_object_get(body->members, reader->name) || (document && *document))
         return fb_fail(error, FB_SYNTAX, "duplicate-member", reader->pointer, "the member is there twice");
     const char *start = NULL, *end = NULL;
     status = skip_value(reader, &start, &end, error);
     if (status) return status;
-    if (is_wanted && is_graph && *start == '{') {
-        body->graph = start;
-        body->graph_size = (size_t)(end - start);
+    if (is_wanted && document && *start == '{') {
+        *document = start;
+        *document_size = (size_t)(end - start);
         return FB_OK;
     }
     if (is_wanted) return keep_value(reader, start, end, error);

@@ -10,7 +10,9 @@ typedef struct fb_request_body {
     bool is_document;  /* the whole body is a graph document: it has a member "format" */
     const char *graph; /* the text of the document: the body, or its member "graph" where that is an object; else NULL */
     size_t graph_size;
-    json_t *members; /* the others, and a "graph" that is no object; empty for a document */
+    const char *source, *result; /* likewise of those members */
+    size_t source_size, result_size;
+    json_t *members; /* the others, and those of the above that are no objects; empty for a document */
 } fb_request_body;
 
 /* Reads `size` bytes, perhaps none (then there are no members). The document itself is not checked, everything else is, as

@@ -39,6 +39,7 @@ const fb_route fb_routes[] = {
      .query = FB_OPTIMIZE_QUERY},
     {.method = "POST", .pattern = "/v1/reverse", .handler = fb_post_reverse, .body = FB_BODY_REQUIRED, .query = FB_RUN_QUERY},
 
+    {.method = "POST", .pattern = "/v1/runs", .handler = fb_post_run, .body = FB_BODY_REQUIRED, .query = FB_RECORD_QUERY},
     {.method = "GET",
      .pattern = "/v1/runs",
      .handler = fb_get_runs,

@@ -12,6 +12,7 @@ fb_handler fb_get_index, fb_get_openapi;                                        
 fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                                                /* health.c */
 fb_handler fb_get_passes, fb_get_pass;                                                               /* passes.c */
 fb_handler fb_post_graph, fb_get_graphs, fb_get_graph, fb_delete_graph, fb_get_code;                 /* graphs.c */
+fb_handler fb_post_run;                                                                              /* external.c */
 fb_handler fb_get_diff, fb_get_run_edits;                                                            /* edits.c */
 fb_handler fb_get_nodes;                                                                             /* nodes.c */
 fb_handler fb_get_lineage, fb_get_runs, fb_get_run;                                                  /* runs.c */

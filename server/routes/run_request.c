@@ -266,11 +266,14 @@ static fb_status find_graph(unsigned takes, fb_run_request *out, fb_error *error
 
 fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error) {
     static const char *const with_graph[] = {"graph", "passes", "options", "note", "labels", NULL};
+    static const char *const of_record[] = {
+        "source",  "result", "name",   "params", "version", "reversible", "preserves_computation",
+        "options", "note",   "labels", NULL};
+    const char *const *known = takes & FB_TAKES_RECORD ? of_record : with_graph + !(takes & FB_TAKES_GRAPH);
     const fb_app *app = request->context;
     size_t nesting = app->limits.max_nesting ? app->limits.max_nesting + 1 : 65; /* the document is one level down */
     fb_run_request read = {.passes_pointer = "/passes"};
-    fb_status status = fb_request_body_read(request->body, request->body_size, with_graph + !(takes & FB_TAKES_GRAPH), nesting,
-                                            &read.body, error);
+    fb_status status = fb_request_body_read(request->body, request->body_size, known, nesting, &read.body, error);
     if (!status) status = find_graph(takes, &read, error);
     if (!status) status = read_query(request, &read, error);
     if (!status) status = refuse_twice(&read, error);

@@ -9,7 +9,8 @@
 #include "server/routes/request_body.h"
 
 /* The query parameters: `query` of the routes. */
-#define FB_RUN_QUERY "pass,include,dry_run,note,label"
+#define FB_RECORD_QUERY "include,dry_run,note,label"
+#define FB_RUN_QUERY "pass," FB_RECORD_QUERY
 #define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint"
 
 /* What an answer has besides the run. */
@@ -29,6 +30,7 @@ unsigned fb_includes_read(const char *text);
 typedef enum fb_run_members {
     FB_TAKES_GRAPH = 1, /* a member "graph", or a bare document */
     FB_TAKES_LINT = 2,
+    FB_TAKES_RECORD = 4, /* no passes, but what an external pass did: external.c reads it from body.members */
 } fb_run_members;
 
 typedef struct fb_run_request {

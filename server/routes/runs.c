@@ -1,7 +1,6 @@
 /* GET /v1/runs, /v1/runs/{run} and /v1/graphs/{id}/lineage. */
 #include <string.h>
 
-#include "core/passes/pass.h"
 #include "server/app.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
@@ -61,6 +60,14 @@ static bool read_labels(const fb_request *request, fb_response *response, label_
     return true;
 }
 
+static bool is_kind(const char *kind) {
+    static const char *const kinds[] = {"optimize", "external", "reverse", "rollback"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (!strcmp(kind, kinds[i])) return true;
+    }
+    return false;
+}
+
 static bool read_filter(const fb_request *request, fb_response *response, fb_store_run_filter *filter, label_filter *labels) {
     *filter = (fb_store_run_filter){.source = fb_request_query(request, "source"),
                                     .result = fb_request_query(request, "result"),
@@ -68,11 +75,9 @@ static bool read_filter(const fb_request *request, fb_response *response, fb_sto
                                     .kind = fb_request_query(request, "kind"),
                                     .pass = fb_request_query(request, "pass"),
                                     .labels = labels->labels};
-    const char *kind = filter->kind;
-    if (kind && strcmp(kind, "optimize") && strcmp(kind, "reverse") && strcmp(kind, "rollback"))
-        return fb_refuse_parameter(response, "kind", "unknown-kind", "kind is one of optimize, reverse, rollback");
-    if (filter->pass && !fb_pass_find(filter->pass))
-        return fb_refuse_parameter(response, "pass", "unknown-pass", "there is no such pass; GET /v1/passes lists them");
+    if (filter->kind && !is_kind(filter->kind))
+        return fb_refuse_parameter(response, "kind", "unknown-kind", "kind is one of optimize, external, reverse, rollback");
+    if (filter->pass && !fb_check_pass_parameter(request, response, filter->pass)) return false;
     if (!read_labels(request, response, labels)) return false;
     filter->label_count = labels->count;
     return true;

@@ -188,14 +188,14 @@ typedef struct fb_store_label {
 typedef struct fb_store_run {
     char id[FB_RUN_ID_LENGTH + 1]; /* from fb_store_new_run */
     int64_t created;               /* from fb_store_new_run */
-    const char *kind;              /* "optimize", "reverse", "rollback" */
+    const char *kind;              /* "optimize", "external", "reverse", "rollback" */
     const char *source, *result;   /* ids of stored graphs */
     const char *of_run;            /* the run that a reverse or rollback undoes, or NULL */
     const char *signature;         /* of the composition */
     bool is_exact, is_reversible, preserves_computation;
     const char *lint;
     const char *note;    /* or NULL */
-    const char *request; /* compact JSON: the flattened pass list with parameters, what a replay needs */
+    const char *request; /* compact JSON, what a replay needs: of an optimize run the flattened pass list with parameters */
     const char *report;  /* JSON: the array `passes` of the answer; NULL in lists that were asked without */
     const fb_store_pass *passes;
     size_t pass_count;

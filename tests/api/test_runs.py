@@ -206,10 +206,7 @@ def test_reverse_with_the_graph_at_hand(service):
         assert back.status == 201 and back.json()["of_run"] == run["id"], back
         assert back.json()["result"] == run["source"] or len(back.json()["passes"]) == 1
 
-    changed = renamed(run["graph"], "changed")
     before = counts(service)
-    for answer in (service.post(path, changed), service.post(path, {"graph": changed}), service.post("/v1/reverse", changed)):
-        assert is_problem(answer, 409, "changed-graph")["runs"] == [run["id"]]
     for other in (branches(4), renamed(graph, "other"), graph):
         is_problem(service.post(path, other), 409, "unrelated-graph")
         is_problem(service.post("/v1/reverse", other), 409, "unrelated-graph")
@@ -239,8 +236,6 @@ def test_two_runs_in_a_row(service):
     back = service.post("/v1/reverse", {"graph": second["result"]}).json()
     assert back["of_run"] == second["id"] and back["result"] == first["result"]
     assert service.post("/v1/reverse", {"graph": back["result"]}).json()["result"] == first["source"]
-    problem = is_problem(service.post(f"/v1/runs/{first['id']}/reverse", {"graph": second["result"]}), 409, "changed-graph")
-    assert problem["runs"] == [first["id"]]
 
 
 # ---- a run that changed nothing -----------------------------------------------------------------------------------------------

@@ -1,0 +1,188 @@
+/* POST /v1/runs: what a pass outside of this service made of a graph is recorded, so that it can be undone like any other. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/signature.h"
+#include "core/diff/diff.h"
+#include "core/graph/document.h"
+#include "server/routes/body_members.h"
+#include "server/routes/json_members.h"
+#include "server/routes/routes.h"
+#include "server/routes/run_answer.h"
+
+#define NAME_MAX_LENGTH 200 /* characters */
+
+typedef struct record {
+    fb_run_request asked;
+    const char *name;
+    int version;
+    bool is_reversible, preserves_computation;
+    fb_buffer params; /* canonical */
+    fb_graph_input source, result;
+    fb_signature signature, composition; /* of the pass; of the list of it alone */
+    fb_store_pass pass;
+    fb_buffer request, report;
+} record;
+
+/* ---- the request -------------------------------------------------------------------------------------------------------- */
+
+static bool read_name(fb_response *response, record *made) {
+    if (!fb_body_text(response, &made->asked.body, "name", NAME_MAX_LENGTH, &made->name)) return false;
+    if (!made->name || !*made->name) return fb_refuse_member(response, "missing-member", "/name", "the pass needs a name");
+    if (fb_pass_find(made->name))
+        return fb_refuse_member(response, "name-taken-by-pass", "/name",
+                                "a pass of this service has that name; POST to /v1/optimize applies it");
+    return true;
+}
+
+static bool read_flag(fb_response *response, const json_t *members, const char *name, bool *out) {
+    const json_t *member = json_object_get(members, name);
+    *out = !member || json_is_true(member);
+    if (!member || json_is_boolean(member)) return true;
+    char pointer[40];
+    snprintf(pointer, sizeof pointer, "/%s", name);
+    return fb_refuse_member(response, "wrong-type", pointer, "this is true or false");
+}
+
+static bool read_version(fb_response *response, const json_t *members, int *out) {
+    const json_t *member = json_object_get(members, "version");
+    double value = member ? json_number_value(member) : 1;
+    if (!(value >= 1 && value <= INT_MAX && value == (double)(int)value))
+        return fb_refuse_member(response, "wrong-type", "/version", "a pass's version is a positive integer");
+    *out = (int)value;
+    return true;
+}
+
+static bool read_params(fb_response *response, const json_t *members, fb_buffer *out) {
+    const json_t *params = json_object_get(members, "params");
+    fb_error error = {0};
+    if (params && !json_is_object(params))
+        return fb_refuse_member(response, "wrong-type", "/params", "a pass's params are an object");
+    fb_status status = FB_OK;
+    if (params) status = fb_free_json_canonical(params, out);
+    else fb_buffer_string(out, "{}");
+    if (status == FB_SYNTAX) return fb_refuse_member(response, "bad-params", "/params", "the params hold a character \\u0000");
+    if (!fb_buffer_text(out)) fb_respond_error(response, (fb_fail_memory(&error), &error));
+    return !out->failed;
+}
+
+/* "source" or "result". */
+static bool read_graph(const fb_request *request, fb_response *response, const record *made, const char *name, const char *text,
+                       size_t size, fb_graph_input *out) {
+    const json_t *id = json_object_get(made->asked.body.members, name);
+    char pointer[16];
+    snprintf(pointer, sizeof pointer, "/%s", name);
+    if (!text && !id) return fb_refuse_member(response, "missing-member", pointer, "a document or an id is needed here");
+    if (!text && !json_is_string(id))
+        return fb_refuse_member(response, "wrong-type", pointer, "this is a document (an object) or the id of one (a string)");
+    return fb_graph_input_get(request, response, text, size, json_string_value(id), pointer, out);
+}
+
+static bool read_record(const fb_request *request, fb_response *response, record *made) {
+    const fb_request_body *body = &made->asked.body;
+    const json_t *members = body->members;
+    return read_name(response, made) && read_version(response, members, &made->version) &&
+           read_params(response, members, &made->params) && read_flag(response, members, "reversible", &made->is_reversible) &&
+           read_flag(response, members, "preserves_computation", &made->preserves_computation) &&
+           read_graph(request, response, made, "source", body->source, body->source_size, &made->source) &&
+           read_graph(request, response, made, "result", body->result, body->result_size, &made->result);
+}
+
+/* ---- the report --------------------------------------------------------------------------------------------------------- */
+
+/* The nodes of the result that are new or not as they were, in document order. */
+static fb_status write_nodes(const record *made, fb_buffer *out, fb_error *error) {
+    const fb_graph *result = made->result.shared->graph;
+    fb_diff diff;
+    bool *is_made = calloc(fb_node_limit(result), sizeof *is_made);
+    fb_status status = is_made ? fb_diff_make(made->source.shared->graph, result, &diff, error) : fb_fail_memory(error);
+    if (!status) {
+        for (size_t i = 0; i < diff.count; i++) {
+            const fb_edit *edit = &diff.edits[i];
+            if (edit->table == FB_NODE_TABLE && (edit->kind == FB_EDIT_INSERT || edit->kind == FB_EDIT_SET))
+                is_made[fb_node_find(result, FB_MAIN_PROGRAM, edit->name).id] = true;
+        }
+        fb_diff_free(&diff);
+        for (fb_node n = fb_first_node(result, FB_MAIN_PROGRAM); n.id; n = fb_node_at(result, n)->next) {
+            if (!is_made[n.id]) continue;
+            fb_put_comma(out);
+            fb_buffer_json_string(out, fb_node_name(result, n), strlen(fb_node_name(result, n)));
+        }
+    }
+    free(is_made);
+    return status;
+}
+
+static void write_pass(const record *made, fb_buffer *out) {
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "name", made->name);
+    fb_put_int(out, "version", made->version);
+    fb_put_name(out, "params");
+    fb_buffer_append(out, made->params.data, made->params.size);
+}
+
+static fb_status describe(record *made, fb_error *error) {
+    const char *signature = made->signature;
+    if (!fb_pass_signature(made->name, made->version, made->params.data, made->signature) ||
+        !fb_composition_signature(&signature, 1, made->composition))
+        return fb_fail_memory(error);
+    bool is_changed = strcmp(made->source.shared->id, made->result.shared->id) != 0;
+    made->pass = (fb_store_pass){
+        .name = made->name, .version = (uint32_t)made->version, .signature = made->signature, .applied = is_changed};
+    write_pass(made, &made->request);
+    fb_buffer_char(&made->request, '}');
+    fb_buffer *report = &made->report;
+    fb_buffer_char(report, '[');
+    write_pass(made, report);
+    fb_put_text(report, "signature", made->signature);
+    fb_put_bool(report, "reversible", made->is_reversible);
+    fb_put_text(report, "exactness", "external");
+    fb_put_int(report, "applied", is_changed);
+    fb_put_name(report, "nodes");
+    fb_buffer_char(report, '[');
+    fb_status status = write_nodes(made, report, error);
+    fb_buffer_string(report, "],\"refused\":[]}]");
+    if (!status && (!fb_buffer_text(report) || !fb_buffer_text(&made->request))) status = fb_fail_memory(error);
+    return status;
+}
+
+static void answer(const fb_request *request, fb_response *response, record *made, fb_repeat *repeat) {
+    fb_new_run new_run = {.source = &made->source, .result = &made->result};
+    new_run.run = (fb_store_run){.kind = "external",
+                                 .source = made->source.shared->id,
+                                 .result = made->result.shared->id,
+                                 .signature = made->composition,
+                                 .is_reversible = made->is_reversible,
+                                 .preserves_computation = made->preserves_computation,
+                                 .lint = "passed", /* documents are verified when they come in */
+                                 .note = made->asked.note,
+                                 .request = made->request.data,
+                                 .report = made->report.data,
+                                 .passes = &made->pass,
+                                 .pass_count = 1,
+                                 .labels = made->asked.labels,
+                                 .label_count = made->asked.label_count};
+    fb_respond_new_run(request, response, &made->asked, &new_run, repeat);
+}
+
+void fb_post_run(const fb_request *request, fb_response *response) {
+    fb_repeat repeat;
+    fb_error error = {0};
+    record made = {0};
+    if (!fb_repeat_begin(request, response, &repeat)) return;
+    fb_status status = fb_run_request_read(request, FB_TAKES_RECORD, &made.asked, &error);
+    if (status) {
+        fb_respond_request_error(response, &error);
+    } else if (read_record(request, response, &made)) {
+        if (describe(&made, &error)) fb_respond_error(response, &error);
+        else answer(request, response, &made, &repeat);
+    }
+    fb_repeat_end(&repeat);
+    fb_buffer_free(&made.params);
+    fb_buffer_free(&made.request);
+    fb_buffer_free(&made.report);
+    fb_graph_input_free(&made.source);
+    fb_graph_input_free(&made.result);
+    fb_run_request_free(&made.asked);
+}
