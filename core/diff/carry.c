@@ -497,7 +497,7 @@ fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *erro
     fb_status status = ok ? find_carried(&c, &is_any) : fb_fail_memory(error);
     if (!status && is_any) {
         c.is_computed_from = calloc(fb_tensor_limit(sides->base), sizeof *c.is_computed_from);
-        c.names_in_base = calloc(fb_tensor_limit(sides->base), sizeof *c.names_in_base);
+        c.names_in_base = calloc(fb_tensor_limit(sides->base) + c.count, sizeof *c.names_in_base); /* with the stand-ins */
         c.names_in_ours = calloc(fb_tensor_limit(sides->ours), sizeof *c.names_in_ours);
         ok = fb_inputs_begin(&c.computed, sides->base) && c.is_computed_from && c.names_in_base && c.names_in_ours;
         status = ok ? carry_all(&c) : fb_fail_memory(error);

@@ -50,10 +50,14 @@ static void mark_edited(users *u) {
 }
 
 static bool reads(const fb_graph *graph, fb_node reader, fb_node input) {
-    for (uint32_t e = fb_input_first(graph, reader); e; e = fb_input_next(graph, e)) {
+    for (uint32_t e = reader.id && input.id ? fb_input_first(graph, reader) : 0; e; e = fb_input_next(graph, e)) {
         if (fb_edge_input(graph, e).id == input.id) return true;
     }
     return false;
+}
+
+bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *input) {
+    return reads(graph, fb_node_find(graph, FB_MAIN_PROGRAM, reader), fb_node_find(graph, FB_MAIN_PROGRAM, input));
 }
 
 static bool computes_otherwise(const users *u, fb_node node) {
@@ -67,7 +71,7 @@ static bool computes_otherwise(const users *u, fb_node node) {
         fb_node input = fb_edge_input(base, e);
         fb_node same =
             u->is_otherwise[input.id] ? fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, input)) : (fb_node){0};
-        if (same.id && reads(theirs, there, same)) return true;
+        if (reads(theirs, there, same)) return true;
     }
     return false;
 }
@@ -89,7 +93,7 @@ static void report_new_users(const users *u, const char *name) {
     for (uint32_t e = node.id ? fb_user_first(ours, node) : 0; e; e = fb_user_next(ours, e)) {
         const char *reader = fb_node_name(ours, fb_edge_user(ours, e));
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, reader);
-        if ((same.id && reads(base, same, before)) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
+        if (reads(base, same, before) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
         fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", name,
                          "%s reads %s since, which computes something else afterwards", reader, name);
     }

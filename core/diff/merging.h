@@ -23,6 +23,8 @@ typedef struct fb_merging {
 
 /* The edit that inserts, erases or moves that row, or NULL. */
 const fb_edit *fb_merging_edit(const fb_merging *m, fb_table table, const char *name);
+/* Whether a graph has both nodes, and `reader` reads `input`. */
+bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *input);
 /* Reports that a node of base is not in ours: as missing or as renamed. */
 fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char *needed_by);
 
