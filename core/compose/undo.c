@@ -91,6 +91,12 @@ static void end(replay *r) {
     fb_namespace_free(r->names);
 }
 
+static fb_status begin_run(replay *r) {
+    fb_namespace_free(r->names);
+    r->names = fb_run_names(r->graph);
+    return r->names ? FB_OK : fb_fail_memory(r->error);
+}
+
 /* All steps, to learn what each created. */
 static fb_status find_created(const fb_undo_plan *plan, created_names *created, fb_conflicts *conflicts, fb_error *error) {
     replay r = {.conflicts = conflicts, .error = error};
@@ -98,7 +104,8 @@ static fb_status find_created(const fb_undo_plan *plan, created_names *created, 
     for (size_t i = 0; i < plan->step_count && !status; i++) {
         const fb_undo_step *step = &plan->steps[i];
         uint32_t limit = fb_node_limit(r.graph);
-        status = take_step(&r, step);
+        if (step->begins_run) status = begin_run(&r);
+        if (!status) status = take_step(&r, step);
         if (status || !step->is_undone) continue;
         if (step->call) note_created(r.graph, limit, &created[i]);
         else note_added(step->before, step->after, &created[i]);
@@ -114,6 +121,10 @@ static fb_status replay_rest(const fb_undo_plan *plan, const created_names *crea
     replay r = {.conflicts = conflicts, .error = error};
     fb_status status = begin(plan, &r);
     for (size_t i = 0; i < plan->step_count && !status; i++) {
+        if (plan->steps[i].begins_run) status = begin_run(&r);
+        for (size_t j = 0; plan->steps[i].begins_run && created && j < i && !status; j++)
+            if (!reserve_names(r.names, &created[j])) status = fb_fail_memory(error);
+        if (status) break;
         if (!plan->steps[i].is_undone) status = take_step(&r, &plan->steps[i]);
         else if (created && !reserve_names(r.names, &created[i])) status = fb_fail_memory(error);
     }

@@ -115,6 +115,7 @@ static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *o
     for (size_t i = 0; i < history->step_count && !status; i++) {
         const fb_past_step *step = &history->steps[i];
         steps[i] = (fb_undo_step){.call = call_of(step), .is_undone = step->is_undone};
+        steps[i].begins_run = i && step->of != step[-1].of;
         if (!steps[i].call) steps[i].before = step->of->before->graph;
         if (!steps[i].call) steps[i].after = step->of->after->graph;
     }
