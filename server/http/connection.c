@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define LINGER_MAX 64
+#define END_TIME ((int64_t)1000000000) /* for the last bytes of a stream */
 #define QUIET_TIME ((int64_t)1000000000)
 #define LINGER_TIME ((int64_t)2 * 1000000000)
 #define MILLISECOND ((int64_t)1000000)
@@ -48,6 +49,7 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
         break;
     case FB_WAITING_WORK: connection->deadline = INT64_MAX; break;
     case FB_WAITING_SEND: connection->deadline = now + time_for(config, size); break;
+    case FB_WAITING_END: connection->deadline = now + END_TIME; break;
     }
     connection->waiting = waiting;
     connection->touched = now;
@@ -165,7 +167,7 @@ static void expire(fb_http_server *server, fb_http_connection *connection) {
  * of the rest. So a connection that has become quiet is looked at once; should the client leave later, that is an event of its
  * own. */
 static bool has_left(fb_http_connection *connection, int64_t now) {
-    bool is_ours = connection->waiting == FB_WAITING_WORK || connection->waiting == FB_WAITING_SEND;
+    bool is_ours = connection->waiting >= FB_WAITING_WORK;
     if (is_ours || connection->is_checked || now - connection->touched < QUIET_TIME) return false;
     connection->is_checked = true;
     char byte;
@@ -221,6 +223,7 @@ static void *reap(void *context) {
             waits[count++] = (struct pollfd){.fd = reaper->lingering[i].socket, .events = POLLIN};
         pthread_mutex_unlock(&reaper->lock);
         if (is_stopping) return NULL;
+        fb_streams_look_after(server, now);
         poll(waits, count, (int)(reaper->tick / MILLISECOND));
         eventfd_t value;
         if (waits[0].revents) eventfd_read(reaper->wake, &value);

@@ -97,11 +97,8 @@ static enum MHD_Result send_answer(fb_exchange *exchange) {
     if (!exchange->answer) return MHD_NO; /* no memory even to say so */
     exchange->phase = FB_PHASE_SENDING;
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_SEND, exchange->response.size)) return MHD_NO;
-    struct MHD_Response *answer = exchange->answer;
-    exchange->answer = NULL;
-    enum MHD_Result result = MHD_queue_response(exchange->mhd, (unsigned)exchange->response.status, answer);
-    MHD_destroy_response(answer);
-    return result;
+    if (exchange->stream) fb_stream_begin(exchange);
+    return MHD_queue_response(exchange->mhd, (unsigned)exchange->response.status, exchange->answer);
 }
 
 static void respond_overload(fb_exchange *exchange, fb_rejection reason, const char *code, const char *detail) {
@@ -266,7 +263,8 @@ void fb_exchange_end(void *context, struct MHD_Connection *mhd, void **exchange_
         int status = is_answered ? exchange->response.status : 0;
         bool has_body = is_answered && !exchange->is_head && status != 304 && code == MHD_REQUEST_TERMINATED_COMPLETED_OK;
         fb_metrics_record(exchange, status, taken);
-        fb_log_request(exchange, status, has_body ? exchange->response.size : 0, taken);
+        uint64_t size = exchange->stream ? fb_stream_end(exchange) : has_body ? exchange->response.size : 0;
+        fb_log_request(exchange, status, size, taken);
     }
     bool is_counted = exchange->is_counted;
     fb_connection_wait(server, exchange->connection, FB_WAITING_IDLE, 0);

@@ -143,6 +143,30 @@ void fb_response_identity(fb_response *response);
 /* The status set so far, 0 when none. */
 int fb_response_status(const fb_response *response);
 
+/* -------------------------------------------------------------------------------------------------------------- stream */
+
+/* A body that is made while it is sent and whose end is not known: server-sent events. It holds no worker and has no deadline
+ * as long as the client reads; it ends when the service stops. */
+typedef struct fb_stream fb_stream;
+
+#define FB_STREAM_END SIZE_MAX
+
+typedef struct fb_stream_source {
+    /* Copies the next bytes, `size` at most, to `to` and returns how many. 0: there are none now; it is asked again after
+     * fb_stream_wake(stream). FB_STREAM_END: that was all. Called on an I/O thread, never twice at once; it must not block. */
+    size_t (*read)(void *state, fb_stream *stream, char *to, size_t size);
+    /* Called exactly once, from any thread: it is over, for whatever reason. When it has returned the stream must not be woken
+     * any more. */
+    void (*release)(void *state);
+} fb_stream_source;
+
+/* Answers 200 with a stream, never compressed. Steals `state`. When too many are open (fb_http_config.stream_limit) this
+ * responds with 503 "too-many-streams" instead. For HEAD `read` is never called. */
+void fb_respond_stream(const fb_request *request, fb_response *response, const char *content_type,
+                       const fb_stream_source *source, void *state);
+/* There is something to read again. From any thread, for a stream that `read` was given. */
+void fb_stream_wake(fb_stream *stream);
+
 /* -------------------------------------------------------------------------------------------------------------- routes */
 
 typedef void fb_handler(const fb_request *request, fb_response *response);
@@ -180,6 +204,7 @@ typedef struct fb_http_config {
     unsigned io_threads;                   /* epoll loops */
     unsigned worker_threads;               /* handlers at work at once; they block on commits, so more than processors */
     unsigned queue_limit;                  /* requests waiting for a worker; more are 503 with Retry-After */
+    unsigned stream_limit;                 /* open streams (fb_respond_stream); at most half of connection_limit counts */
     unsigned connection_limit;             /* more are not accepted until one ends */
     unsigned connection_limit_per_address; /* 0 = no such limit */
     size_t target_limit;                   /* bytes of path and query together; more is 414 */
@@ -224,7 +249,7 @@ bool fb_http_stop(fb_http_server *server, unsigned timeout_ms);
 
 /* The layer's metrics in Prometheus' text format, appended to `out`: foldback_http_requests_total{route,method,status},
  * foldback_http_request_duration_seconds (histogram by route), foldback_http_in_flight, foldback_http_queue_depth,
- * foldback_http_connections, foldback_http_rejected_total{reason}. From any thread. */
+ * foldback_http_connections, foldback_http_streams, foldback_http_rejected_total{reason}. From any thread. */
 void fb_http_metrics(const fb_http_server *server, fb_buffer *out);
 
 /* The server that a request came through: for a /metrics route. */

@@ -82,6 +82,7 @@ struct fb_response {
     size_t header_count;
     char etag[160];
     char coding[8];
+    fb_stream *stream; /* when the body is one */
     bool is_identity;
     bool failed; /* memory ran out on the way */
 };
@@ -133,6 +134,7 @@ struct fb_exchange {
     fb_http_connection *connection;
     struct MHD_Connection *mhd;
     struct MHD_Response *answer; /* made by the worker, queued by the I/O thread */
+    fb_stream *stream;           /* the answer's, or NULL */
     const fb_route *route;       /* NULL until found */
     fb_exchange *next;           /* in the queue */
     fb_phase phase;
@@ -192,6 +194,7 @@ typedef enum fb_waiting {
     FB_WAITING_BODY,
     FB_WAITING_WORK, /* on us: no deadline */
     FB_WAITING_SEND,
+    FB_WAITING_END, /* of a stream */
 } fb_waiting;
 
 struct fb_http_connection {
@@ -234,6 +237,27 @@ bool fb_connection_received(fb_http_server *server, fb_http_connection *connecti
 /* Writes a whole small problem answer past MHD and shuts the sending side down: for where MHD can no longer answer. */
 void fb_connection_send_problem(int socket, int status, const char *code, const char *detail);
 
+/* --------------------------------------------------------------------------------------------------- stream.c */
+
+typedef struct fb_streams {
+    pthread_mutex_t lock;
+    fb_stream *first; /* those whose answers are being sent */
+    unsigned count;   /* and those whose will be */
+    bool is_ending;
+    int64_t next_look; /* the reaper thread's own */
+} fb_streams;
+
+void fb_stream_free(void *stream);
+/* The libmicrohttpd response over it, which then owns it; NULL when memory is out. */
+struct MHD_Response *fb_stream_answer(fb_stream *stream, bool is_head);
+/* Around the sending of exchange->stream. End tells the bytes sent; it also takes a stream that never began. */
+void fb_stream_begin(fb_exchange *exchange);
+uint64_t fb_stream_end(fb_exchange *exchange);
+/* Ends all of them, and those that begin later. */
+void fb_streams_end(fb_http_server *server);
+/* Notices clients that left; for the reaper thread. */
+void fb_streams_look_after(fb_http_server *server, int64_t now);
+
 /* ------------------------------------------------------------------------------------------------- listener.c */
 
 typedef struct fb_listener {
@@ -264,6 +288,7 @@ typedef enum fb_rejection {
     FB_REJECTED_BODY_MEMORY,
     FB_REJECTED_FRAMING,
     FB_REJECTED_DEADLINE,
+    FB_REJECTED_STREAMS,
     FB_REJECTION_COUNT,
 } fb_rejection;
 
@@ -282,6 +307,7 @@ struct fb_http_server {
     fb_listener listener;
     fb_queue queue;
     fb_reaper reaper;
+    fb_streams streams;
     atomic_bool is_stopping;
     atomic_ullong body_memory;
     pthread_mutex_t flight_lock;

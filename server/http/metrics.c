@@ -7,7 +7,7 @@ static const double bounds[FB_METRIC_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.0
 
 static const char *const rejection_names[FB_REJECTION_COUNT] = {
     [FB_REJECTED_QUEUE_FULL] = "queue-full", [FB_REJECTED_STOPPING] = "stopping", [FB_REJECTED_BODY_MEMORY] = "body-memory",
-    [FB_REJECTED_FRAMING] = "framing",       [FB_REJECTED_DEADLINE] = "deadline",
+    [FB_REJECTED_FRAMING] = "framing",       [FB_REJECTED_DEADLINE] = "deadline", [FB_REJECTED_STREAMS] = "streams",
 };
 
 void fb_metrics_record(fb_exchange *exchange, int status, int64_t nanoseconds) {
@@ -85,10 +85,14 @@ void fb_http_metrics(const fb_http_server *constant, fb_buffer *out) {
     pthread_mutex_lock(&server->reaper.lock);
     unsigned connections = server->reaper.count;
     pthread_mutex_unlock(&server->reaper.lock);
+    pthread_mutex_lock(&server->streams.lock);
+    unsigned streams = server->streams.count;
+    pthread_mutex_unlock(&server->streams.lock);
     print_gauge(out, "foldback_http_in_flight", "Requests whose headers have come and whose answer is not sent yet.",
                 in_flight);
     print_gauge(out, "foldback_http_queue_depth", "Requests that wait for a worker.", depth);
     print_gauge(out, "foldback_http_connections", "Open connections.", connections);
+    print_gauge(out, "foldback_http_streams", "Open event streams.", streams);
     print_gauge(out, "foldback_http_body_bytes", "Memory that request bodies hold.", atomic_load(&server->body_memory));
 
     head(out, "foldback_http_rejected_total", "counter", "Requests and connections turned away, by reason.");

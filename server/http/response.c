@@ -16,6 +16,8 @@ void fb_response_clear(fb_response *response) {
     response->size = 0;
     json_decref(response->problem);
     response->problem = NULL;
+    if (response->stream) fb_stream_free(response->stream);
+    response->stream = NULL;
     response->status = 0;
     response->content_type[0] = '\0';
     response->coding[0] = '\0';
@@ -197,7 +199,7 @@ static bool add_headers(fb_exchange *exchange, struct MHD_Response *answer, bool
     if (response->content_type[0]) ok &= MHD_add_response_header(answer, "Content-Type", response->content_type) == MHD_YES;
     if (response->coding[0]) ok &= MHD_add_response_header(answer, "Content-Encoding", response->coding) == MHD_YES;
     if (varies) ok &= MHD_add_response_header(answer, "Vary", "Accept-Encoding") == MHD_YES;
-    bool is_tagged = response->etag[0] && (response->status == 200 || response->status == 304);
+    bool is_tagged = response->etag[0] && (response->status == 200 || response->status == 201 || response->status == 304);
     if (is_tagged) {
         /* The tag names the plain bytes; a compressed form is only equivalent to them. */
         char tag[sizeof response->etag + 8];
@@ -205,7 +207,7 @@ static bool add_headers(fb_exchange *exchange, struct MHD_Response *answer, bool
         ok &= MHD_add_response_header(answer, "ETag", tag) == MHD_YES;
     }
     if (!has_header(response, "Cache-Control"))
-        ok &= MHD_add_response_header(answer, "Cache-Control", is_tagged ? "no-cache" : "no-store") == MHD_YES;
+        ok &= MHD_add_response_header(answer, "Cache-Control", is_tagged && response->status != 201 ? "no-cache" : "no-store") == MHD_YES;
     ok &= MHD_add_response_header(answer, "X-Content-Type-Options", "nosniff") == MHD_YES;
     ok &= MHD_add_response_header(answer, "X-Request-Id", exchange->request.id) == MHD_YES;
     if (exchange->must_close) ok &= MHD_add_response_header(answer, "Connection", "close") == MHD_YES;
@@ -221,16 +223,24 @@ struct MHD_Response *fb_response_finish(fb_exchange *exchange) {
     if (is_get && response->status == 200 && response->etag[0] && fb_has_etag(exchange, response->etag))
         response->status = 304; /* libmicrohttpd sends the headers of the 200, its length included, and no body */
     bool varies = negotiate_coding(exchange);
+    fb_stream *stream = response->stream;
     struct MHD_Response *answer;
     /* The cast drops const: libmicrohttpd only reads. */
     char *bytes = (char *)(uintptr_t)response->bytes;
-    if (response->release)
+    if (stream) answer = fb_stream_answer(stream, exchange->is_head);
+    else if (response->release)
         answer =
             MHD_create_response_from_buffer_with_free_callback_cls(response->size, bytes, response->release, response->owner);
     else answer = MHD_create_response_from_buffer(response->size, bytes, MHD_RESPMEM_PERSISTENT);
     if (!answer) return NULL;
     response->release = NULL; /* the answer's now */
+    response->stream = NULL;
+    exchange->must_close |= stream != NULL;
+    exchange->stream = stream;
     if (add_headers(exchange, answer, varies)) return answer;
-    MHD_destroy_response(answer);
+    exchange->stream = NULL;
+    MHD_destroy_response(answer); /* and what it owns */
+    fb_response_clear(response);
+    response->failed = true;
     return NULL;
 }

@@ -32,6 +32,7 @@ fb_http_config fb_http_config_default(void) {
         .worker_threads = 32,
         .queue_limit = 256,
         .connection_limit = 1024,
+        .stream_limit = 256,
         .target_limit = (size_t)8 << 10,
         .header_limit = (size_t)32 << 10,
         .body_limit = (uint64_t)1 << 30,
@@ -77,6 +78,7 @@ static void free_server(fb_http_server *server) {
     pthread_mutex_destroy(&server->queue.lock);
     pthread_cond_destroy(&server->queue.ready);
     pthread_mutex_destroy(&server->reaper.lock);
+    pthread_mutex_destroy(&server->streams.lock);
     free(server->metrics);
     free(server);
 }
@@ -103,6 +105,7 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
     pthread_mutex_init(&server->flight_lock, NULL);
     pthread_mutex_init(&server->queue.lock, NULL);
     pthread_mutex_init(&server->reaper.lock, NULL);
+    pthread_mutex_init(&server->streams.lock, NULL);
     pthread_cond_init(&server->queue.ready, NULL);
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -151,6 +154,7 @@ static bool wait_until_landed(fb_http_server *server, unsigned timeout_ms) {
 bool fb_http_stop(fb_http_server *server, unsigned timeout_ms) {
     if (!server) return true;
     atomic_store(&server->is_stopping, true);
+    fb_streams_end(server);
     fb_listener_stop(&server->listener, server->config.listen != NULL);
     bool is_clean = wait_until_landed(server, timeout_ms);
     if (!is_clean) fb_queue_refuse_waiting(&server->queue);

@@ -86,7 +86,7 @@ static void large(const fb_request *request, fb_response *response) {
     fb_respond_bytes(response, 200, "application/octet-stream", bytes, size, free, bytes);
 }
 
-static const fb_route routes[] = {
+static const fb_route demonstration[] = {
     {.method = "GET", .pattern = "/alive", .handler = alive, .is_inline = true},
     {.method = "POST", .pattern = "/echo", .handler = echo, .body = FB_BODY_REQUIRED, .produces = "application/octet-stream"},
     {.method = "PUT",
@@ -116,11 +116,15 @@ fb_http_config http_small_config(void) {
 }
 
 void http_start(const fb_http_config *config) {
+    http_start_routes(config, demonstration, sizeof demonstration / sizeof *demonstration);
+}
+
+void http_start_routes(const fb_http_config *config, const fb_route *routes, size_t count) {
     fb_error error = {0};
     memset(&http_app, 0, sizeof http_app);
     pthread_mutex_init(&http_app.lock, NULL);
     pthread_cond_init(&http_app.changed, NULL);
-    fb_status status = fb_http_start(config, routes, sizeof routes / sizeof *routes, &http_app, &http_server, &error);
+    fb_status status = fb_http_start(config, routes, count, &http_app, &http_server, &error);
     ck_assert_msg(!status, "%s", error.message);
     http_port = atoi(strrchr(fb_http_url(http_server), ':') + 1);
 }

@@ -21,7 +21,8 @@ extern fb_http_server *http_server;
 /* Two workers, room for two more requests, bodies up to 1 MiB, no log. */
 fb_http_config http_small_config(void);
 void http_start(const fb_http_config *config);
-void http_stop(void); /* and nothing had to be cut off */
+void http_start_routes(const fb_http_config *config, const fb_route *routes, size_t count); /* others than demonstration's */
+void http_stop(void);                                                                       /* and nothing had to be cut off */
 void http_open_gate(void);
 void http_wait_for_waiting(unsigned count);
 
