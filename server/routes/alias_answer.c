@@ -63,6 +63,7 @@ void fb_respond_alias(fb_response *response, int status, const fb_store_alias_en
     fb_alias_write(entry, &answer);
     fb_respond_json_buffer_take(response, status, &answer);
     fb_response_etag(response, tag);
+    fb_response_identity(response); /* the tag of a compressed answer would be a weak one, which no If-Match matches */
 }
 
 void fb_respond_stored_alias(const fb_request *request, fb_response *response, int status, const char *number) {
