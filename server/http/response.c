@@ -207,7 +207,7 @@ static bool add_headers(fb_exchange *exchange, struct MHD_Response *answer, bool
         ok &= MHD_add_response_header(answer, "ETag", tag) == MHD_YES;
     }
     if (!has_header(response, "Cache-Control"))
-        ok &= MHD_add_response_header(answer, "Cache-Control", is_tagged && response->status != 201 ? "no-cache" : "no-store") == MHD_YES;
+        ok &= MHD_add_response_header(answer, "Cache-Control", is_tagged ? "no-cache" : "no-store") == MHD_YES;
     ok &= MHD_add_response_header(answer, "X-Content-Type-Options", "nosniff") == MHD_YES;
     ok &= MHD_add_response_header(answer, "X-Request-Id", exchange->request.id) == MHD_YES;
     if (exchange->must_close) ok &= MHD_add_response_header(answer, "Connection", "close") == MHD_YES;
