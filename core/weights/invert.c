@@ -148,6 +148,26 @@ static fb_value box_of_origin(inverter *in, const place *p, int *depth) {
     return fb_recipe_permute(in->graph, from, dims, (size_t)p->rank);
 }
 
+/* An origin that is a slice or a permutation is taken into the axes. */
+static void absorb_origin(inverter *in, place *p) {
+    for (;;) {
+        fb_recipe_op op = fb_recipe_op_of(in->graph, p->origin);
+        fb_value from = op ? fb_recipe_arg(in->graph, p->origin, 0) : p->origin, dims = {0};
+        if (op == FB_RECIPE_PERMUTE) dims = fb_recipe_value(in->graph, p->origin, "dims");
+        else if (op != FB_RECIPE_SLICE) return;
+        for (int i = 0; i < p->rank; i++) {
+            axis *a = &p->axes[i];
+            if (dims.id) a->dim = fb_shape_size(in->graph, dims, (int)a->dim);
+            else if (a->dim == fb_recipe_int(in->graph, p->origin, "axis")) {
+                a->at += fb_recipe_int(in->graph, p->origin, "start");
+                a->whole = extent(in, from, a->dim);
+            }
+        }
+        p->origin = from;
+        p->origin_depth--;
+    }
+}
+
 /* Makes a new origin: the elements of the place's box in the shape of `boxes`, which is the box from now on. */
 static void reshape_origin(inverter *in, place *p, const fb_range *boxes, int rank) {
     fb_value from = box_of_origin(in, p, &p->origin_depth);
@@ -167,6 +187,7 @@ static void reshape_origin(inverter *in, place *p, const fb_range *boxes, int ra
     }
     p->origin = from;
     p->rank = rank;
+    absorb_origin(in, p);
     if (p->origin_depth > MAX_DEPTH) in->is_computed = true;
 }
 

@@ -1,0 +1,777 @@
+/* Inverting movements: random ones against the reference evaluator, those of our passes, boxes through reshapes, joining. */
+#include <check.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/run.h"
+#include "core/graph/build.h"
+#include "core/graph/document.h"
+#include "core/weights/box.h"
+#include "core/weights/invert.h"
+#include "core/weights/movement.h"
+#include "tests/unit/chaos.h"
+#include "tests/unit/documents.h"
+#include "tests/unit/movements.h"
+#include "tests/unit/quoted.h"
+
+static fb_status invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_pieces *pieces, bool *is_computed) {
+    fb_error error = {0};
+    fb_status status = fb_recipe_invert(graph, made, now, pieces, is_computed, &error);
+    ck_assert_int_eq(error.status, status);
+    return status;
+}
+
+/* The int64 elements of an expression, to be freed. */
+static int64_t *numbers_of(const fb_graph *graph, fb_value expression, size_t expected) {
+    unsigned char *bytes = NULL;
+    size_t size = 0;
+    fb_error error = {0};
+    fb_status status = fb_movement_evaluate(graph, expression, FB_INT64, &bytes, &size, &error);
+    ck_assert_msg(status == FB_OK, "%s: %s", error.code, error.message);
+    ck_assert_uint_eq(size, expected * sizeof(int64_t));
+    return (int64_t *)(void *)bytes;
+}
+
+/* ---- random movements ---------------------------------------------------------------------------------------------------- */
+
+/* Nothing in the expression could be left out. */
+static void expect_lean(const fb_graph *graph, fb_value expression) {
+    fb_recipe_op op = fb_recipe_op_of(graph, expression);
+    if (!op) return;
+    fb_recipe_type type, inner;
+    fb_value from = fb_recipe_arg(graph, expression, 0);
+    ck_assert_int_eq(fb_recipe_type_of(graph, expression, &type, NULL), FB_OK);
+    ck_assert_int_eq(fb_recipe_type_of(graph, from, &inner, NULL), FB_OK);
+    bool is_same = type.rank == inner.rank && memcmp(type.sizes, inner.sizes, (size_t)type.rank * sizeof *type.sizes) == 0;
+    if (op == FB_RECIPE_SLICE || op == FB_RECIPE_RESHAPE) ck_assert(!is_same);
+    if (op != FB_RECIPE_SLICE) ck_assert_int_ne(fb_recipe_op_of(graph, from), op);
+    expect_lean(graph, from);
+}
+
+typedef struct outcomes {
+    size_t pieces, fillers, computed, joined, unjoined, chained;
+} outcomes;
+
+/* `now` holds (a random number << 16 | position). Every element of the piece must come from a position that holds it. */
+static void check_piece(movements *m, const fb_piece *piece, const value *made, size_t *taken, outcomes *seen) {
+    fb_recipe_type type;
+    ck_assert_int_eq(fb_recipe_type_of(m->graph, piece->from, &type, NULL), FB_OK);
+    ck_assert_int_eq(type.rank, piece->rank);
+    int64_t count = 1;
+    for (int i = 0; i < piece->rank; i++) {
+        ck_assert_int_eq(type.sizes[i], piece->stop[i] - piece->start[i]);
+        count *= type.sizes[i];
+    }
+    ck_assert_int_gt(count, 0);
+    expect_lean(m->graph, piece->from);
+    size_t source = 0;
+    while (source < m->count && m->tensors[source].tensor.id != piece->source.id) source++;
+    ck_assert(piece->source.id ? m->tensors[source].is_source : source == m->count);
+    int64_t *numbers = numbers_of(m->graph, piece->from, (size_t)count), filler;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t position = numbers[i] & 0xffff, at = 0, rest = i, place = 1;
+        for (int k = piece->rank - 1; k >= 0; k--) {
+            at += (piece->start[k] + rest % type.sizes[k]) * place;
+            rest /= type.sizes[k];
+            if (piece->source.id) place *= m->tensors[source].elements.sizes[k];
+        }
+        double expected = (double)((int64_t)(source + 1) * SOURCE_STEP + at);
+        if (!piece->source.id && fb_value_is_int(m->graph, piece->number, &filler)) expected = (double)filler;
+        ck_assert_double_eq(*element(made, position), expected);
+        taken[position]++;
+    }
+    free(numbers);
+    seen->pieces++;
+    seen->fillers += !piece->source.id;
+    seen->chained += fb_recipe_op_of(m->graph, piece->from) != FB_RECIPE_NONE;
+}
+
+/* Joins the pieces of one source, where they can be, and looks at what comes out. */
+static void check_join(movements *m, const moved_tensor *source, const fb_pieces *pieces, outcomes *seen) {
+    const fb_piece **own = calloc(pieces->count + 1, sizeof *own);
+    size_t count = 0, expected = (size_t)element_count(&source->elements), covered = 0;
+    for (size_t i = 0; i < pieces->count; i++) {
+        if (pieces->items[i].source.id == source->tensor.id) own[count++] = &pieces->items[i];
+    }
+    size_t *times = calloc(expected + 1, sizeof *times);
+    int64_t *parts[64] = {0};
+    for (size_t i = 0; i < count && count <= 64; i++) { /* what each element is now, by brute force */
+        int64_t size = 1;
+        for (int k = 0; k < own[i]->rank; k++) size *= own[i]->stop[k] - own[i]->start[k];
+        parts[i] = numbers_of(m->graph, own[i]->from, (size_t)size);
+    }
+    fb_value whole = fb_pieces_join(m->graph, own, count, source->elements.sizes, source->elements.rank);
+    ck_assert(!fb_graph_out_of_memory(m->graph));
+    int64_t *numbers = whole.id && count <= 64 ? numbers_of(m->graph, whole, expected) : NULL;
+    bool is_partition = count > 0 && count <= 64;
+    for (size_t i = 0; i < count && count <= 64; i++) {
+        int64_t size[FB_RECIPE_MAX_RANK], all = 1;
+        for (int k = 0; k < own[i]->rank; k++) all *= size[k] = own[i]->stop[k] - own[i]->start[k];
+        for (int64_t j = 0; j < all; j++) {
+            int64_t at = 0, rest = j, place = 1;
+            for (int k = own[i]->rank - 1; k >= 0; k--) {
+                at += (own[i]->start[k] + rest % size[k]) * place;
+                rest /= size[k];
+                place *= source->elements.sizes[k];
+            }
+            if (numbers) ck_assert_int_eq(numbers[at], parts[i][j]);
+            covered += times[at]++ == 0;
+            is_partition &= times[at] == 1;
+        }
+        free(parts[i]);
+    }
+    is_partition &= covered == expected;
+    if (count <= 64) ck_assert(is_partition || !whole.id);
+    seen->joined += whole.id != 0;
+    seen->unjoined += is_partition && !whole.id;
+    free(numbers);
+    free(times);
+    free(own);
+}
+
+static void check_movement(uint64_t seed, outcomes *seen) {
+    movements m;
+    movements_make(&m, seed);
+    const moved_tensor *made = &m.tensors[m.count - 1];
+    int64_t count = element_count(&made->elements);
+    ck_assert_int_lt(count, 65536);
+    int64_t *fresh = calloc((size_t)count + 1, sizeof *fresh);
+    for (int64_t i = 0; i < count; i++) fresh[i] = random_below(&m, INT64_C(1) << 40) << 16 | i;
+    fb_tensor now =
+        add_tensor(m.graph, "now", FB_INT64, made->elements.sizes, made->elements.rank, fresh, (size_t)count * sizeof *fresh);
+    fb_pieces pieces = {0};
+    bool is_computed = true;
+    ck_assert_int_eq(invert(m.graph, made->tensor, now, &pieces, &is_computed), FB_OK);
+    if (is_computed) {
+        ck_assert_uint_eq(pieces.count, 0);
+        seen->computed++;
+    } else {
+        size_t *taken = calloc((size_t)count + 1, sizeof *taken);
+        for (size_t i = 0; i < pieces.count; i++) check_piece(&m, &pieces.items[i], &made->elements, taken, seen);
+        for (int64_t i = 0; i < count; i++) ck_assert_uint_eq(taken[i], 1);
+        free(taken);
+        for (size_t i = 0; i < m.count; i++) {
+            if (m.tensors[i].is_source) check_join(&m, &m.tensors[i], &pieces, seen);
+        }
+    }
+    free(fresh);
+    fb_pieces_free(&pieces);
+    movements_free(&m);
+}
+
+START_TEST(test_random_movements) {
+    outcomes seen = {0};
+    enum { CASES = 4000 };
+    for (uint64_t seed = 1; seed <= CASES; seed++) check_movement(seed, &seen);
+    /* Enough of each to mean something. */
+    ck_assert_uint_lt(seen.computed, CASES / 10);
+    ck_assert_uint_gt(seen.computed, 10);
+    ck_assert_uint_gt(seen.pieces, 3 * CASES);
+    ck_assert_uint_gt(seen.fillers, CASES / 2);
+    ck_assert_uint_gt(seen.chained, 2 * CASES);
+    ck_assert_uint_gt(seen.joined, CASES / 2);
+}
+END_TEST
+
+/* ---- boxes through reshapes ------------------------------------------------------------------------------------------------
+ */
+
+/* The box of `inner` that holds exactly the elements in `wanted`, in their order; by looking at all of them. */
+static bool find_box(const bool *wanted, const int64_t *inner, int rank, int64_t count, fb_range *box) {
+    int64_t low[4], high[4], size = 1, found = 0;
+    for (int i = 0; i < rank; i++) {
+        low[i] = inner[i];
+        high[i] = -1;
+    }
+    for (int64_t at = 0; at < count; at++) {
+        if (!wanted[at]) continue;
+        found++;
+        int64_t rest = at;
+        for (int i = rank - 1; i >= 0; i--) {
+            int64_t index = rest % inner[i];
+            rest /= inner[i];
+            if (index < low[i]) low[i] = index;
+            if (index > high[i]) high[i] = index;
+        }
+    }
+    for (int i = 0; i < rank; i++) {
+        box[i] = (fb_range){low[i], high[i] - low[i] + 1};
+        size *= box[i].size;
+    }
+    return size == found;
+}
+
+static int64_t product_of(const int64_t *sizes, int rank) {
+    int64_t product = 1;
+    for (int i = 0; i < rank; i++) product *= sizes[i];
+    return product;
+}
+
+/* Shapes of up to four dimensions with that many elements; returns how many there are. */
+static size_t shapes_of(int64_t elements, int64_t (*shapes)[4], int *ranks) {
+    size_t count = 0;
+    for (int rank = 0; rank <= 4; rank++) {
+        int64_t s[4];
+        for (int64_t code = 0, codes = rank ? product_of((int64_t[]){elements, rank > 1 ? elements : 1, rank > 2 ? elements : 1,
+                                                                     rank > 3 ? elements : 1},
+                                                         4)
+                                            : 1;
+             code < codes; code++) {
+            int64_t rest = code;
+            for (int i = 0; i < rank; i++, rest /= elements) s[i] = 1 + rest % elements;
+            if (product_of(s, rank) != elements) continue;
+            memcpy(shapes[count], s, sizeof s);
+            ranks[count++] = rank;
+        }
+    }
+    return count;
+}
+
+/* Every box of every reshape between small shapes: followed exactly when the elements are a box. */
+START_TEST(test_boxes_through_reshapes) {
+    static const int64_t counts[] = {1, 2, 4, 6, 8, 12};
+    static int64_t shapes[400][4];
+    static int ranks[400];
+    size_t followed = 0, refused = 0;
+    int64_t elements = counts[_i];
+    size_t shape_count = shapes_of(elements, shapes, ranks);
+    for (size_t o = 0; o < shape_count; o++) {
+        for (size_t i = 0; i < shape_count; i++) {
+            fb_range box[4], found[4], expected[4];
+            int64_t pick[4] = {0};
+            for (;;) { /* over all boxes: in each dimension a number for (start, size) */
+                bool wanted[16] = {false};
+                int64_t size = 1;
+                for (int k = 0; k < ranks[o]; k++) {
+                    box[k] = (fb_range){pick[k] % shapes[o][k], 1 + pick[k] / shapes[o][k]};
+                    size *= box[k].start + box[k].size <= shapes[o][k] ? box[k].size : 0;
+                }
+                for (int64_t n = 0; n < size; n++) {
+                    int64_t at = 0, rest = n, place = 1;
+                    for (int k = ranks[o] - 1; k >= 0; k--) {
+                        at += (box[k].start + rest % box[k].size) * place;
+                        rest /= box[k].size;
+                        place *= shapes[o][k];
+                    }
+                    wanted[at] = true;
+                }
+                if (size) {
+                    bool is_box = find_box(wanted, shapes[i], ranks[i], elements, expected);
+                    bool is_found = fb_box_through_reshape(shapes[o], box, ranks[o], shapes[i], found, ranks[i]);
+                    ck_assert_int_eq(is_found, is_box);
+                    for (int k = 0; is_found && k < ranks[i]; k++) {
+                        ck_assert_int_eq(found[k].start, expected[k].start);
+                        ck_assert_int_eq(found[k].size, expected[k].size);
+                    }
+                    followed += is_found;
+                    refused += !is_found;
+                }
+                int k = 0;
+                while (k < ranks[o] && ++pick[k] == shapes[o][k] * shapes[o][k]) pick[k++] = 0;
+                if (k == ranks[o]) break;
+            }
+        }
+    }
+    ck_assert_uint_gt(followed, 0);
+    ck_assert(elements < 4 || refused > 0);
+}
+END_TEST
+
+/* ---- joining ---------------------------------------------------------------------------------------------------------------
+ */
+
+static void add_piece(fb_pieces *pieces, fb_graph *graph, fb_tensor now, int rank, const int64_t *start, const int64_t *stop) {
+    if (pieces->count == pieces->capacity) {
+        pieces->capacity = 2 * pieces->capacity + 8;
+        pieces->items = realloc(pieces->items, pieces->capacity * sizeof *pieces->items);
+    }
+    fb_piece piece = {.source = now, .rank = rank, .from = fb_recipe_tensor(graph, now)};
+    for (int i = 0; i < rank; i++) {
+        piece.start[i] = start[i];
+        piece.stop[i] = stop[i];
+        piece.from = fb_recipe_slice(graph, piece.from, i, start[i], stop[i]);
+    }
+    pieces->items[pieces->count++] = piece;
+}
+
+static void cut_up(fb_pieces *pieces, movements *m, fb_tensor now, int rank, int64_t *start, int64_t *stop, int cuts) {
+    int axis = rank ? (int)random_below(m, rank) : 0;
+    if (cuts == 0 || rank == 0 || stop[axis] - start[axis] < 2) {
+        add_piece(pieces, m->graph, now, rank, start, stop);
+        return;
+    }
+    int64_t low = start[axis], high = stop[axis], at = low + 1 + random_below(m, high - low - 1);
+    stop[axis] = at;
+    cut_up(pieces, m, now, rank, start, stop, cuts - 1);
+    stop[axis] = high;
+    start[axis] = at;
+    cut_up(pieces, m, now, rank, start, stop, cuts - 1);
+    start[axis] = low;
+}
+
+static fb_value join_all(fb_graph *graph, const fb_pieces *pieces, const int64_t *sizes, int rank) {
+    const fb_piece **all = calloc(pieces->count + 1, sizeof *all);
+    for (size_t i = 0; i < pieces->count; i++) all[i] = &pieces->items[i];
+    fb_value joined = fb_pieces_join(graph, all, pieces->count, sizes, rank);
+    free(all);
+    return joined;
+}
+
+START_TEST(test_join_of_random_cuts) {
+    for (uint64_t seed = 1; seed <= 500; seed++) {
+        movements m = {.graph = fb_graph_new(), .random = seed * 0x9e3779b97f4a7c15u};
+        int rank = (int)random_below(&m, 4);
+        int64_t sizes[4], start[4] = {0}, stop[4], numbers[512];
+        for (int i = 0; i < rank; i++) stop[i] = sizes[i] = 1 + random_below(&m, 8);
+        int64_t count = product_of(sizes, rank);
+        for (int64_t i = 0; i < count; i++) numbers[i] = i * 7 + 1;
+        fb_tensor now = add_tensor(m.graph, "now", FB_INT64, sizes, rank, numbers, (size_t)count * sizeof *numbers);
+        fb_pieces pieces = {0};
+        cut_up(&pieces, &m, now, rank, start, stop, (int)random_below(&m, 7));
+        for (size_t i = pieces.count; i > 1; i--) {
+            size_t other = (size_t)random_below(&m, (int64_t)i);
+            fb_piece moved = pieces.items[i - 1];
+            pieces.items[i - 1] = pieces.items[other];
+            pieces.items[other] = moved;
+        }
+        fb_value joined = join_all(m.graph, &pieces, sizes, rank);
+        ck_assert_uint_ne(joined.id, 0);
+        if (pieces.count == 1) ck_assert_uint_eq(joined.id, pieces.items[0].from.id);
+        int64_t *found = numbers_of(m.graph, joined, (size_t)count);
+        ck_assert_mem_eq(found, numbers, (size_t)count * sizeof *numbers);
+        free(found);
+        /* One twice: they overlap. One too few: a gap. One moved: both. */
+        fb_piece last = pieces.items[pieces.count - 1];
+        add_piece(&pieces, m.graph, now, rank, last.start, last.stop);
+        ck_assert_uint_eq(join_all(m.graph, &pieces, sizes, rank).id, 0);
+        pieces.count -= 2;
+        ck_assert_uint_eq(join_all(m.graph, &pieces, sizes, rank).id, 0);
+        if (rank) {
+            last.stop[0]++;
+            add_piece(&pieces, m.graph, now, rank, last.start, last.stop);
+            ck_assert_uint_eq(join_all(m.graph, &pieces, sizes, rank).id, 0);
+        }
+        fb_pieces_free(&pieces);
+        movements_free(&m);
+    }
+}
+END_TEST
+
+START_TEST(test_join_needs_a_cut_through_the_whole) {
+    /* Five boxes like a pinwheel: every cut goes through one of them. */
+    static const int64_t boxes[][4] = {{0, 0, 1, 2}, {0, 2, 2, 3}, {2, 1, 3, 3}, {1, 0, 3, 1}, {1, 1, 2, 2}};
+    fb_graph *graph = fb_graph_new();
+    int64_t sizes[] = {3, 3}, numbers[9] = {0};
+    fb_tensor now = add_tensor(graph, "now", FB_INT64, sizes, 2, numbers, sizeof numbers);
+    fb_pieces pieces = {0};
+    for (size_t i = 0; i < 5; i++) add_piece(&pieces, graph, now, 2, boxes[i], boxes[i] + 2);
+    ck_assert_uint_eq(join_all(graph, &pieces, sizes, 2).id, 0);
+    fb_pieces_free(&pieces);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* A spiral of n boxes: each cut takes one off. Nested as deep as expressions may be, half of it for what is joined. */
+static fb_value join_spiral(fb_graph *graph, int64_t n) {
+    int64_t sizes[] = {n, n};
+    fb_tensor now = add_tensor(graph, n % 2 ? "odd" : "even", FB_INT8, sizes, 2, NULL, 0);
+    fb_pieces pieces = {0};
+    for (int64_t i = 0; i < n; i++) {
+        add_piece(&pieces, graph, now, 2, (int64_t[]){i, i}, (int64_t[]){i + 1, n});
+        if (i + 1 < n) add_piece(&pieces, graph, now, 2, (int64_t[]){i + 1, i}, (int64_t[]){n, i + 1});
+    }
+    fb_value joined = join_all(graph, &pieces, sizes, 2);
+    fb_pieces_free(&pieces);
+    return joined;
+}
+
+START_TEST(test_join_is_not_nested_too_deep) {
+    fb_graph *graph = fb_graph_new();
+    fb_recipe_type type;
+    fb_value joined = join_spiral(graph, 64);
+    ck_assert_uint_ne(joined.id, 0);
+    ck_assert_int_eq(fb_recipe_type_of(graph, joined, &type, NULL), FB_OK);
+    ck_assert_uint_eq(join_spiral(graph, 67).id, 0);
+    ck_assert(!fb_graph_out_of_memory(graph));
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- recipes of our passes
+ * --------------------------------------------------------------------------------------------------- */
+
+static fb_graph *run_on(const char *fixture, const char *passes) {
+    size_t size;
+    char *text = read_fixture(fixture, "graph.json", &size);
+    fb_graph *graph = graph_of(text, size);
+    free(text);
+    json_t *list = json_loads(passes, JSON_DECODE_ANY, NULL);
+    fb_composition composition;
+    fb_run run;
+    fb_error error = {0};
+    ck_assert_int_eq(fb_composition_read(list, "", &composition, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_END, &run, &error), FB_OK);
+    fb_graph_free(graph);
+    graph = fb_graph_copy(run.result);
+    fb_run_free(&run);
+    fb_composition_free(&composition);
+    json_decref(list);
+    return graph;
+}
+
+static bool is_owned(const fb_graph *graph, fb_tensor tensor) {
+    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
+        const fb_value_row *map = fb_value_at(graph, fb_module_at(graph, m)->parameters);
+        for (uint32_t i = 1; i < map->count; i += 2) {
+            const fb_value_row *owned = fb_value_at(graph, map->items[i]);
+            if (owned->kind == FB_TENSOR && owned->tensor.id == tensor.id) return true;
+        }
+    }
+    return false;
+}
+
+static const struct {
+    const char *fixture, *passes;
+} moving[] = {
+    {"toy", "[\"MergeLinears\"]"},
+    {"toy", "[\"FuseBiasInLinear\"]"},
+    {"toy", "[\"MergeLinears\",\"FuseBiasInLinear\"]"},
+    {"toy", "[\"FuseBiasInLinear\",\"MergeLinears\"]"},
+    {"bert-tiny", "[\"MergeLinears\"]"},
+    {"bert-tiny", "[\"FuseBiasInLinear\"]"},
+    {"bert-tiny", "[\"MergeLinears\",\"FuseBiasInLinear\"]"},
+    {"bert-tiny", "[\"FuseBiasInLinear\",\"MergeLinears\"]"},
+};
+
+/* Whatever moved can be put back whole, each source from one tensor. */
+START_TEST(test_recipes_of_passes) {
+    fb_graph *graph = run_on(moving[_i].fixture, moving[_i].passes);
+    size_t made = 0, restored = 0;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
+        if (!fb_tensor_at(graph, t)->recipe.id || !is_owned(graph, t)) continue;
+        fb_pieces pieces = {0};
+        bool is_computed = true;
+        ck_assert_int_eq(invert(graph, t, t, &pieces, &is_computed), FB_OK);
+        ck_assert(!is_computed);
+        for (size_t i = 0; i < pieces.count; i++) {
+            const fb_piece *piece = &pieces.items[i];
+            int64_t sizes[FB_RECIPE_MAX_RANK];
+            fb_recipe_type type;
+            if (!piece->source.id) continue; /* zeros for a bias that is not there */
+            fb_value shape = fb_tensor_at(graph, piece->source)->shape;
+            int rank = fb_shape_rank(graph, shape);
+            for (int k = 0; k < rank; k++) sizes[k] = fb_shape_size(graph, shape, k);
+            fb_value whole = fb_pieces_join(graph, &piece, 1, sizes, rank);
+            ck_assert_uint_eq(whole.id, piece->from.id);
+            ck_assert_int_eq(fb_recipe_type_of(graph, whole, &type, NULL), FB_OK);
+            ck_assert_int_eq(type.rank, rank);
+            ck_assert_mem_eq(type.sizes, sizes, (size_t)rank * sizeof *sizes);
+            restored++;
+        }
+        fb_pieces_free(&pieces);
+        made++;
+    }
+    ck_assert_uint_gt(made, 0);
+    ck_assert_uint_gt(restored, made);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_folds_are_computed) {
+    fb_graph *graph = run_on("resnet-tiny", "[\"FuseBatchNorm2dInConv2d\"]");
+    size_t made = 0;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
+        if (!fb_tensor_at(graph, t)->recipe.id || !is_owned(graph, t)) continue;
+        fb_pieces pieces = {0};
+        bool is_computed = false;
+        ck_assert_int_eq(invert(graph, t, t, &pieces, &is_computed), FB_OK);
+        ck_assert(is_computed);
+        ck_assert_uint_eq(pieces.count, 0);
+        fb_pieces_free(&pieces);
+        made++;
+    }
+    ck_assert_uint_gt(made, 0);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- single cases
+ * ------------------------------------------------------------------------------------------------------------ */
+
+#define T(name, shape, rest) "{'name':'" name "','dtype':'float32','shape':" shape rest "}"
+#define OP(name, args, rest) "{'op':'" name "','args':[" args "]" rest "}"
+#define ROOT "{'path':'','type':'M','parameters':{'m':'m'},'buffers':{'n':'n','a':'a','b':'b'}}"
+#define OUT "{'name':'output','op':'output','target':'output','args':[null]}"
+
+/* `pieces`: "source start:stop,… from" each, over the tensor m that has the recipe; or "computed". */
+static const struct {
+    const char *shape, *recipe, *pieces;
+} cases[] = {
+    {"[2,3]", "'a'", "a 0:2,0:3, \"m\"\n"},
+    {"[6]", OP("reshape", "'a'", ",'shape':[6]"), "a 0:2,0:3, {\"op\":\"reshape\",\"args\":[\"m\"],\"shape\":[2,3]}\n"},
+    {"[3,2]", OP("permute", "'a'", ",'dims':[1,0]"), "a 0:2,0:3, {\"op\":\"permute\",\"args\":[\"m\"],\"dims\":[1,0]}\n"},
+    {"[2,3]", OP("permute", OP("permute", "'a'", ",'dims':[1,0]"), ",'dims':[1,0]"), "a 0:2,0:3, \"m\"\n"},
+    {"[2,3]", OP("reshape", OP("reshape", "'a'", ",'shape':[6]"), ",'shape':[2,3]"), "a 0:2,0:3, \"m\"\n"},
+    {"[1,3]", OP("slice", "'a'", ",'axis':0,'start':1,'stop':2"), "a 1:2,0:3, \"m\"\n"},
+    {"[0,3]", OP("slice", "'a'", ",'axis':0,'start':1,'stop':1"), ""},
+    {"[4]",
+     OP("concat",
+        OP("full", "", ",'shape':[1],'value':0.5") "," OP("reshape", OP("slice", "'a'", ",'axis':0,'start':0,'stop':1"),
+                                                          ",'shape':[3]"),
+        ",'axis':0"),
+     "filler 0:1, {\"op\":\"slice\",\"args\":[\"m\"],\"axis\":0,\"start\":0,\"stop\":1}\n"
+     "a 0:1,0:3, {\"op\":\"reshape\",\"args\":[{\"op\":\"slice\",\"args\":[\"m\"],\"axis\":0,\"start\":1,\"stop\":4}],"
+     "\"shape\":[1,3]}\n"},
+    /* A row of a reshape is a box of the argument, a column is none. */
+    {"[1,2]", OP("slice", OP("reshape", "'a'", ",'shape':[3,2]"), ",'axis':0,'start':0,'stop':1"), "a 0:1,0:2, \"m\"\n"},
+    {"[1,2]", OP("slice", OP("reshape", "'a'", ",'shape':[3,2]"), ",'axis':0,'start':1,'stop':2"), "computed"},
+    {"[3,1]", OP("slice", OP("reshape", "'a'", ",'shape':[3,2]"), ",'axis':1,'start':0,'stop':1"), "computed"},
+    {"[2,3]", OP("neg", "'a'", ""), "computed"},
+    {"[2,6]", OP("concat", "'a'," OP("add", "'a','b'", ""), ",'axis':1"), "computed"},
+};
+
+static void write_pieces(const fb_graph *graph, const fb_pieces *pieces, fb_buffer *out) {
+    for (size_t i = 0; i < pieces->count; i++) {
+        const fb_piece *piece = &pieces->items[i];
+        const char *name = piece->source.id ? fb_text(graph, fb_tensor_at(graph, piece->source)->name) : "filler";
+        fb_buffer_printf(out, "%s ", name);
+        for (int k = 0; k < piece->rank; k++) {
+            fb_buffer_printf(out, "%lld:%lld,", (long long)piece->start[k], (long long)piece->stop[k]);
+        }
+        fb_buffer_char(out, ' ');
+        fb_value_write(graph, piece->from, out);
+        fb_buffer_char(out, '\n');
+    }
+}
+
+START_TEST(test_single_recipes) {
+    fb_buffer tensors = {0}, found = {0};
+    fb_buffer_printf(&tensors, T("a", "[2,3]", "") "," T("b", "[2,3]", "") "," T("n", "[2]", "") ",");
+    fb_buffer_printf(&tensors, "{'name':'m','dtype':'float32','shape':%s,'recipe':%s}", cases[_i].shape, cases[_i].recipe);
+    fb_graph *graph = quoted_graph(OUT, ROOT, fb_buffer_text(&tensors));
+    fb_tensor made = fb_tensor_find(graph, "m");
+    fb_pieces pieces = {0};
+    bool is_computed;
+    ck_assert_int_eq(invert(graph, made, made, &pieces, &is_computed), FB_OK);
+    if (is_computed) fb_buffer_string(&found, "computed");
+    write_pieces(graph, &pieces, &found);
+    ck_assert_str_eq(fb_buffer_text(&found), cases[_i].pieces);
+    fb_pieces_free(&pieces);
+    fb_buffer_free(&tensors);
+    fb_buffer_free(&found);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_tensor_without_recipe) {
+    fb_graph *graph = fb_graph_new();
+    int64_t sizes[40];
+    for (int i = 0; i < 40; i++) sizes[i] = 1;
+    fb_tensor scalar = add_tensor(graph, "scalar", FB_FLOAT32, sizes, 0, NULL, 0);
+    fb_tensor deep = add_tensor(graph, "deep", FB_FLOAT32, sizes, 40, NULL, 0);
+    fb_tensor empty = add_tensor(graph, "empty", FB_FLOAT32, (int64_t[]){3, 0}, 2, NULL, 0);
+    fb_tensor now = add_tensor(graph, "now", FB_FLOAT32, sizes, 0, NULL, 0);
+    fb_pieces pieces = {0};
+    bool is_computed = true;
+    ck_assert_int_eq(invert(graph, empty, empty, &pieces, &is_computed), FB_OK);
+    ck_assert(!is_computed && pieces.count == 0);
+    ck_assert_int_eq(invert(graph, scalar, now, &pieces, &is_computed), FB_OK);
+    ck_assert(!is_computed && pieces.count == 1);
+    ck_assert_uint_eq(pieces.items[0].source.id, scalar.id);
+    ck_assert_uint_eq(pieces.items[0].from.id, fb_recipe_tensor(graph, now).id);
+    /* What cannot be followed leaves what was there. */
+    ck_assert_int_eq(invert(graph, deep, deep, &pieces, &is_computed), FB_OK);
+    ck_assert(is_computed && pieces.count == 1);
+    fb_pieces_free(&pieces);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- long and wide
+ * ----------------------------------------------------------------------------------------------------------- */
+
+/* A chain of tensors, each made from the one before. */
+static fb_tensor add_chain(fb_graph *graph, int length, fb_value (*next)(fb_graph *, fb_tensor, int)) {
+    char name[32];
+    fb_tensor last = add_tensor(graph, "t0", FB_FLOAT32, (int64_t[]){4, 4}, 2, NULL, 0);
+    for (int i = 1; i <= length; i++) {
+        snprintf(name, sizeof name, "t%d", i);
+        last = add_recipe(graph, name, FB_FLOAT32, next(graph, last, i));
+    }
+    return last;
+}
+
+static fb_value next_turned(fb_graph *graph, fb_tensor last, int i) {
+    fb_value from = fb_recipe_tensor(graph, last);
+    if (i % 2) return fb_recipe_permute(graph, from, (int64_t[]){1, 0}, 2);
+    return fb_recipe_concat(graph, 0,
+                            (fb_value[]){fb_recipe_slice(graph, from, 0, 1, 4), fb_recipe_slice(graph, from, 0, 0, 1)}, 2);
+}
+
+static fb_value next_doubled(fb_graph *graph, fb_tensor last, int i) {
+    fb_value from = fb_recipe_tensor(graph, last);
+    (void)i;
+    return fb_recipe_concat(graph, 0, (fb_value[]){from, from}, 2);
+}
+
+static fb_value next_shuffled(fb_graph *graph, fb_tensor last, int i) {
+    fb_value from = fb_recipe_tensor(graph, last);
+    (void)i;
+    from = fb_recipe_permute(graph, fb_recipe_reshape(graph, from, (int64_t[]){2, 8}, 2), (int64_t[]){1, 0}, 2);
+    return fb_recipe_reshape(graph, from, (int64_t[]){4, 4}, 2);
+}
+
+START_TEST(test_long_chain) {
+    fb_graph *graph = fb_graph_new();
+    fb_tensor made = add_chain(graph, 20000, next_turned);
+    fb_pieces pieces = {0};
+    bool is_computed = true;
+    ck_assert_int_eq(invert(graph, made, made, &pieces, &is_computed), FB_OK);
+    ck_assert(!is_computed);
+    ck_assert_uint_eq(pieces.count, 16); /* single elements, by and by */
+    for (size_t i = 0; i < pieces.count; i++) expect_lean(graph, pieces.items[i].from);
+    ck_assert_uint_ne(join_all(graph, &pieces, (int64_t[]){4, 4}, 2).id, 0);
+    fb_pieces_free(&pieces);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_too_many_pieces) {
+    fb_graph *graph = fb_graph_new();
+    fb_tensor made = add_chain(graph, 40, next_doubled);
+    fb_pieces pieces = {0};
+    bool is_computed = true;
+    fb_error error = {0};
+    ck_assert_int_eq(fb_recipe_invert(graph, made, made, &pieces, &is_computed, &error), FB_TOO_LARGE);
+    ck_assert_str_eq(error.code, "recipe-too-large");
+    ck_assert_uint_eq(pieces.count, 0);
+    fb_pieces_free(&pieces);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* One that depends on itself is refused by the reader; should one come up while a graph is changed, this ends too. */
+START_TEST(test_cycle) {
+    fb_graph *graph = fb_graph_new();
+    fb_tensor made = add_chain(graph, 2, next_turned);
+    fb_tensor_row_at(graph, fb_tensor_find(graph, "t0"))->recipe = fb_recipe_tensor(graph, made);
+    fb_pieces pieces = {0};
+    bool is_computed;
+    ck_assert_int_eq(invert(graph, made, made, &pieces, &is_computed), FB_TOO_LARGE);
+    fb_pieces_free(&pieces);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* What cannot be made shorter may not become deeper than an expression may be. */
+START_TEST(test_deep_inverse) {
+    for (int length = 30; length <= 80; length += 50) {
+        fb_graph *graph = fb_graph_new();
+        fb_tensor made = add_chain(graph, length, next_shuffled);
+        fb_pieces pieces = {0};
+        bool is_computed;
+        fb_recipe_type type;
+        ck_assert_int_eq(invert(graph, made, made, &pieces, &is_computed), FB_OK);
+        ck_assert_int_eq(is_computed, length == 80);
+        if (!is_computed) ck_assert_int_eq(fb_recipe_type_of(graph, pieces.items[0].from, &type, NULL), FB_OK);
+        fb_pieces_free(&pieces);
+        fb_graph_free(graph);
+    }
+}
+END_TEST
+
+/* Merged, taken apart, merged again: the way from each part to its place is found, not searched. */
+START_TEST(test_wide_concats) {
+    enum { PARTS = 20000 };
+    fb_graph *graph = fb_graph_new();
+    static fb_value parts[PARTS];
+    fb_tensor source = add_tensor(graph, "source", FB_FLOAT32, (int64_t[]){PARTS, 2}, 2, NULL, 0);
+    fb_tensor merged = source;
+    for (int round = 0; round < 3; round++) {
+        char name[32];
+        for (int i = 0; i < PARTS; i++) {
+            parts[i] = fb_recipe_slice(graph, fb_recipe_tensor(graph, merged), 0, (i * 7 + 3) % PARTS, (i * 7 + 3) % PARTS + 1);
+        }
+        snprintf(name, sizeof name, "merged%d", round);
+        merged = add_recipe(graph, name, FB_FLOAT32, fb_recipe_concat(graph, 0, parts, PARTS));
+    }
+    fb_pieces pieces = {0};
+    bool is_computed;
+    ck_assert_int_eq(invert(graph, merged, merged, &pieces, &is_computed), FB_OK);
+    ck_assert_uint_eq(pieces.count, PARTS);
+    fb_value whole = join_all(graph, &pieces, (int64_t[]){PARTS, 2}, 2);
+    ck_assert_uint_ne(whole.id, 0);
+    fb_pieces_free(&pieces);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- without memory
+ * ---------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_without_memory) {
+    void (*start)(long) = _i ? chaos_fail_once : chaos_fail_after;
+    fb_graph *fresh = fb_graph_new();
+    fb_tensor made = add_recipe(fresh, "made", FB_FLOAT32, next_shuffled(fresh, add_chain(fresh, 5, next_turned), 0));
+    bool failed = true;
+    for (long k = 0; failed; k++) {
+        fb_graph *graph = fb_graph_copy(fresh);
+        fb_pieces pieces = {0};
+        bool is_computed = true;
+        fb_error error = {0};
+        const fb_piece *own[64];
+        fb_value whole = {0};
+        start(k);
+        fb_status status = fb_recipe_invert(graph, made, made, &pieces, &is_computed, &error);
+        for (size_t i = 0; i < pieces.count; i++) own[i] = &pieces.items[i];
+        if (!status) whole = fb_pieces_join(graph, own, pieces.count, (int64_t[]){4, 4}, 2);
+        failed = chaos_off();
+        if (status) {
+            ck_assert(failed);
+            ck_assert_int_eq(status, FB_NO_MEMORY);
+            ck_assert_str_eq(error.code, "out-of-memory");
+            ck_assert_uint_eq(pieces.count, 0);
+        } else {
+            ck_assert(!is_computed);
+            ck_assert_uint_gt(pieces.count, 2);
+            ck_assert_int_eq(whole.id != 0, !fb_graph_out_of_memory(graph));
+        }
+        if (!failed) {
+            ck_assert_uint_ne(whole.id, 0);
+            ck_assert_int_gt(k, 5);
+        }
+        fb_pieces_free(&pieces);
+        fb_graph_free(graph);
+    }
+    fb_graph_free(fresh);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("invert");
+    TCase *cases_of_it = tcase_create("invert");
+    tcase_set_timeout(cases_of_it, 300);
+    tcase_add_test(cases_of_it, test_random_movements);
+    tcase_add_loop_test(cases_of_it, test_boxes_through_reshapes, 0, 6);
+    tcase_add_test(cases_of_it, test_join_of_random_cuts);
+    tcase_add_test(cases_of_it, test_join_needs_a_cut_through_the_whole);
+    tcase_add_test(cases_of_it, test_join_is_not_nested_too_deep);
+    tcase_add_loop_test(cases_of_it, test_recipes_of_passes, 0, (int)(sizeof moving / sizeof *moving));
+    tcase_add_test(cases_of_it, test_folds_are_computed);
+    tcase_add_loop_test(cases_of_it, test_single_recipes, 0, (int)(sizeof cases / sizeof *cases));
+    tcase_add_test(cases_of_it, test_tensor_without_recipe);
+    tcase_add_test(cases_of_it, test_long_chain);
+    tcase_add_test(cases_of_it, test_too_many_pieces);
+    tcase_add_test(cases_of_it, test_cycle);
+    tcase_add_test(cases_of_it, test_deep_inverse);
+    tcase_add_test(cases_of_it, test_wide_concats);
+    tcase_add_loop_test(cases_of_it, test_without_memory, 0, 2);
+    suite_add_tcase(suite, cases_of_it);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
