@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/sha256.h"
 #include "core/diff/sides.h"
 #include "core/graph/build.h"
 #include "core/graph/document.h"
@@ -37,106 +36,17 @@ typedef struct carrying {
     size_t count;
     placed_piece *pieces;
     size_t piece_count;
-    fb_inputs_walk computed;                  /* over what unchanged owned tensors are computed from */
-    bool *is_computed_from;                   /* by tensor of base: an unchanged owned tensor is computed from it */
-    fb_symbol *names_in_base, *names_in_ours; /* new names, by tensor */
+    fb_inputs_walk computed; /* over what unchanged owned tensors are computed from */
+    bool *is_computed_from;  /* by tensor of base: an unchanged owned tensor is computed from it */
+    bool *is_read;           /* by tensor of ours: something reads it */
+    fb_symbol *names_in_base, *names_in_ours, *names_in_theirs; /* new names, by tensor */
 } carrying;
 
 static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
     return fb_text(graph, fb_tensor_at(graph, tensor)->name);
 }
 
-/* ---- what changed ------------------------------------------------------------------------------------------------------- */
-
-static bool same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y) {
-    if (!x.id || !y.id) return !x.id && !y.id;
-    fb_buffer of_x = {0}, of_y = {0};
-    fb_value_write(a, x, &of_x);
-    fb_value_write(b, y, &of_y);
-    bool is_same = !of_x.failed && !of_y.failed && of_x.size == of_y.size && memcmp(of_x.data, of_y.data, of_x.size) == 0;
-    fb_buffer_free(&of_x);
-    fb_buffer_free(&of_y);
-    return is_same;
-}
-
-static bool same_symbol(const fb_graph *a, fb_symbol x, const fb_graph *b, fb_symbol y) {
-    return strcmp(fb_text(a, x), fb_text(b, y)) == 0;
-}
-
-/* Whether what is said about the two tensors' bytes is the same, where they themselves cannot be compared. */
-static bool is_described_alike(const fb_graph *base, const fb_tensor_row *before, const fb_graph *ours,
-                               const fb_tensor_row *now) {
-    return same_symbol(base, before->digest, ours, now->digest) && same_symbol(base, before->blob, ours, now->blob) &&
-           before->offset == now->offset && same_symbol(base, before->data, ours, now->data) &&
-           same_text(base, before->recipe, ours, now->recipe);
-}
-
-/* FB_OK also when it cannot be known: then `digest` is "". */
-static fb_status digest_of(const fb_graph *graph, fb_tensor tensor, char *digest, fb_error *error) {
-    fb_error ignored = {0};
-    fb_status status = fb_tensor_digest(graph, tensor, digest, &ignored);
-    if (status == FB_NO_MEMORY) return fb_fail_memory(error);
-    if (status) *digest = '\0';
-    return FB_OK;
-}
-
-/* Bytes first: a digest, inline data, or movements over inline data; else what is said about them. */
-static fb_status find_changed(carrying *c, const owned *tensor, bool *is_changed) {
-    const fb_graph *base = c->sides->base, *ours = c->sides->ours;
-    const fb_tensor_row *before = fb_tensor_at(base, tensor->base), *now = fb_tensor_at(ours, tensor->ours);
-    *is_changed = false;
-    if (before->dtype == now->dtype && same_text(base, before->shape, ours, now->shape) &&
-        is_described_alike(base, before, ours, now)) {
-        return FB_OK;
-    }
-    char was[FB_ID_LENGTH + 1], is[FB_ID_LENGTH + 1];
-    fb_status status = digest_of(base, tensor->base, was, c->error);
-    if (!status) status = digest_of(ours, tensor->ours, is, c->error);
-    if (status) return status;
-    bool is_same_blob = before->blob.id && same_symbol(base, before->blob, ours, now->blob) && before->offset == now->offset;
-    *is_changed = *was && *is ? strcmp(was, is) != 0 : !is_same_blob;
-    return FB_OK;
-}
-
-/* ---- what is lost ------------------------------------------------------------------------------------------------------- */
-
-typedef struct dirt {
-    const bool *is_dirty;
-    bool is_found;
-} dirt;
-
-static void look_for_dirt(void *context, fb_tensor tensor) {
-    dirt *d = context;
-    d->is_found |= d->is_dirty[tensor.id];
-}
-
-static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, fb_tensor t) {
-    const fb_tensor_row *x = fb_tensor_at(base, b), *y = fb_tensor_at(theirs, t);
-    return x->dtype == y->dtype && same_text(base, x->shape, theirs, y->shape) && is_described_alike(base, x, theirs, y);
-}
-
-static void judge(void *context, fb_tensor tensor) {
-    const fb_sides *sides = context;
-    const fb_graph *base = sides->base, *theirs = sides->theirs;
-    fb_tensor same = fb_tensor_find(theirs, name_of(base, tensor));
-    dirt d = {.is_dirty = sides->is_dirty};
-    fb_value recipe = fb_tensor_at(base, tensor)->recipe;
-    if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_dirt, &d);
-    sides->is_dirty[tensor.id] = d.is_found || !same.id || !same_row(base, tensor, theirs, same);
-}
-
-/* Marks the tensors of base that theirs makes otherwise, or has not. */
-static bool find_dirty(fb_sides *sides) {
-    const fb_graph *base = sides->base;
-    fb_inputs_walk walk;
-    sides->is_dirty = calloc(fb_tensor_limit(base), sizeof *sides->is_dirty);
-    if (!sides->is_dirty) return false;
-    if (fb_inputs_begin(&walk, base)) {
-        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next)
-            fb_inputs_visit(&walk, t, judge, sides);
-    }
-    return fb_inputs_end(&walk);
-}
+/* ---- what is owned ---------------------------------------------------------------------------------------------------- */
 
 /* Lists what is owned in base, and says of each tensor whether theirs has it at each of its places still. */
 static bool list_owned(carrying *c) {
@@ -192,7 +102,7 @@ static bool check_kept(carrying *c, const owned *tensor) {
     const fb_tensor_row *before = fb_tensor_at(base, tensor->base), *now = fb_tensor_at(ours, tensor->ours);
     const char *what = NULL;
     if (before->dtype != now->dtype) what = "dtype";
-    else if (!same_text(base, before->shape, ours, now->shape)) what = "shape";
+    else if (!fb_same_text(base, before->shape, ours, now->shape)) what = "shape";
     else if (before->requires_grad != now->requires_grad) what = "requires_grad";
     if (what)
         fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name_of(ours, tensor->ours),
@@ -207,7 +117,7 @@ static fb_status find_carried(carrying *c, bool *is_any) {
         owned *tensor = &c->owned[i];
         bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
         if (!is_made || !tensor->is_lost || !tensor->ours.id || !check_kept(c, tensor)) continue;
-        fb_status status = find_changed(c, tensor, &tensor->is_carried);
+        fb_status status = fb_tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
         if (status) return status;
         if (tensor->is_carried && !add_base_stub(c, tensor)) return fb_fail_memory(c->error);
         *is_any |= tensor->is_carried;
@@ -280,7 +190,7 @@ static fb_status invert(carrying *c, const owned *tensor) {
 static fb_status add_pieces(carrying *c, owned *tensor) {
     if (!tensor->is_carried && tensor->ours.id) {
         bool is_changed = false;
-        fb_status status = find_changed(c, tensor, &is_changed);
+        fb_status status = fb_tensor_changed(c->sides, tensor->base, tensor->ours, &is_changed, c->error);
         if (status) return status;
         if (is_changed && fb_tensor_at(c->sides->base, tensor->base)->recipe.id && !tensor->is_lost) return FB_OK;
         if (is_changed && !add_base_stub(c, tensor)) return fb_fail_memory(c->error);
@@ -409,6 +319,17 @@ static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value val
     }
 }
 
+/* Whoever reads the original in ours goes on reading what it was: that one, or the one that is carried back, has another name.
+ * Of bytes that are not known here nothing but the name is known. */
+static fb_status part_names(carrying *c, fb_tensor old, fb_tensor original) {
+    fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
+    bool keeps_name = c->is_read[old.id] && !fb_tensor_is_told(ours, old);
+    fb_graph *graph = keeps_name ? theirs : ours;
+    fb_symbol *name = keeps_name ? &c->names_in_theirs[original.id] : &c->names_in_ours[old.id];
+    *name = fb_sides_fresh_name(c->sides, graph, name_of(ours, old));
+    return name->id ? FB_OK : fb_fail_memory(c->error);
+}
+
 static fb_status carry_source(carrying *c, const placed_piece *all, size_t count, const fb_map *stubs) {
     fb_graph *base = c->sides->base, *theirs = c->sides->theirs;
     fb_tensor source = all[0].piece.source;
@@ -436,10 +357,7 @@ static fb_status carry_source(carrying *c, const placed_piece *all, size_t count
         row->offset = 0;
         if (fb_graph_out_of_memory(theirs)) status = fb_fail_memory(c->error);
         fb_tensor old = fb_tensor_find(c->sides->ours, name_of(base, source));
-        if (!status && old.id && !c->names_in_ours[old.id].id) { /* whoever reads it in ours goes on reading what it was */
-            c->names_in_ours[old.id] = fb_sides_fresh_name(c->sides, c->sides->ours, name_of(base, source));
-            if (!c->names_in_ours[old.id].id) status = fb_fail_memory(c->error);
-        }
+        if (!status && old.id && !c->names_in_ours[old.id].id) status = part_names(c, old, original);
     }
     free(kept);
     return status;
@@ -468,9 +386,21 @@ static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
         }
         /* A recipe that was left standing beside new bytes says what they were before. */
         fb_tensor_row *row = fb_tensor_row_at(ours, tensor->ours);
-        if (same_text(base, fb_tensor_at(base, tensor->base)->recipe, ours, row->recipe)) row->recipe = (fb_value){0};
+        if (fb_same_text(base, fb_tensor_at(base, tensor->base)->recipe, ours, row->recipe)) row->recipe = (fb_value){0};
     }
     return FB_OK;
+}
+
+static void mark_read(void *is_read, fb_tensor tensor) {
+    ((bool *)is_read)[tensor.id] = true;
+}
+
+static void find_read(carrying *c) {
+    const fb_graph *ours = c->sides->ours;
+    for (fb_tensor t = fb_first_tensor(ours); t.id; t = fb_tensor_at(ours, t)->next) {
+        if (fb_tensor_at(ours, t)->recipe.id)
+            fb_value_visit_tensors(ours, fb_tensor_at(ours, t)->recipe, mark_read, c->is_read);
+    }
 }
 
 static fb_status carry_all(carrying *c) {
@@ -478,6 +408,7 @@ static fb_status carry_all(carrying *c) {
     fb_map stubs = {0};
     for (size_t i = 0; i < c->count && !status; i++) status = add_pieces(c, &c->owned[i]);
     if (!status) status = add_their_stubs(c, &stubs);
+    find_read(c);
     if (!status && c->piece_count) qsort(c->pieces, c->piece_count, sizeof *c->pieces, by_source);
     for (size_t i = 0, next; i < c->piece_count && !status; i = next) {
         for (next = i; next < c->piece_count && c->pieces[next].piece.source.id == c->pieces[i].piece.source.id;) next++;
@@ -486,6 +417,7 @@ static fb_status carry_all(carrying *c) {
     if (!status) {
         fb_graph_rename_tensors(c->sides->base, c->names_in_base);
         fb_graph_rename_tensors(c->sides->ours, c->names_in_ours);
+        fb_graph_rename_tensors(c->sides->theirs, c->names_in_theirs);
     }
     fb_map_free(&stubs);
     return status;
@@ -493,13 +425,16 @@ static fb_status carry_all(carrying *c) {
 
 fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error) {
     carrying c = {.sides = sides, .conflicts = conflicts, .error = error};
-    bool is_any = false, ok = find_dirty(sides) && list_owned(&c);
+    bool is_any = false, ok = fb_find_dirty(sides) && list_owned(&c);
     fb_status status = ok ? find_carried(&c, &is_any) : fb_fail_memory(error);
     if (!status && is_any) {
         c.is_computed_from = calloc(fb_tensor_limit(sides->base), sizeof *c.is_computed_from);
         c.names_in_base = calloc(fb_tensor_limit(sides->base) + c.count, sizeof *c.names_in_base); /* with the stand-ins */
         c.names_in_ours = calloc(fb_tensor_limit(sides->ours), sizeof *c.names_in_ours);
-        ok = fb_inputs_begin(&c.computed, sides->base) && c.is_computed_from && c.names_in_base && c.names_in_ours;
+        c.names_in_theirs = calloc(fb_tensor_limit(sides->theirs) + c.count, sizeof *c.names_in_theirs);
+        c.is_read = calloc(fb_tensor_limit(sides->ours), sizeof *c.is_read);
+        ok = fb_inputs_begin(&c.computed, sides->base) && c.is_computed_from && c.names_in_base && c.names_in_ours &&
+             c.names_in_theirs && c.is_read;
         status = ok ? carry_all(&c) : fb_fail_memory(error);
         if (!fb_inputs_end(&c.computed) && !status) status = fb_fail_memory(error);
     }
@@ -508,5 +443,7 @@ fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *erro
     free(c.is_computed_from);
     free(c.names_in_base);
     free(c.names_in_ours);
+    free(c.names_in_theirs);
+    free(c.is_read);
     return status;
 }

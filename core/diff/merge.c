@@ -191,9 +191,9 @@ static void check_free(fb_merging *m, const fb_edit *edit, fb_row_id row) {
 static fb_status take_edit(fb_merging *m, size_t index) {
     const fb_edit *edit = &m->diff.edits[index];
     fb_row_id row;
-    if (edit->table == FB_TENSOR_TABLE) return FB_OK;
     if (edit->kind != FB_EDIT_SET && !fb_map_add(&m->edits, key_of(edit->table, edit->name), (uint32_t)index + 1))
         return fb_fail_memory(m->error);
+    if (edit->table == FB_TENSOR_TABLE) return FB_OK; /* fb_merge_tensors */
     fb_status status = find_row(m, edit, &row);
     if (status) return status;
     if (edit->kind == FB_EDIT_INSERT) check_free(m, edit, row);

@@ -18,10 +18,6 @@ typedef struct chosen {
     bool is_theirs;
 } chosen;
 
-static bool has_bytes(const fb_tensor_row *row) {
-    return row->digest.id || row->blob.id || row->data.id || row->recipe.id;
-}
-
 static bool same_row(const fb_graph *a, fb_tensor x, const fb_graph *b, fb_tensor y) {
     fb_buffer of_x = {0}, of_y = {0};
     fb_tensor_write(a, x, &of_x);
@@ -40,8 +36,7 @@ static bool theirs_holds(gathering *g, const char *name, fb_tensor ours, fb_tens
     if (same_row(sides->ours, ours, sides->theirs, theirs)) return false;
     fb_tensor base = fb_tensor_find(sides->base, name);
     if (base.id && same_row(sides->base, base, sides->theirs, theirs))
-        return !g->is_owned[ours.id] && !has_bytes(fb_tensor_at(sides->ours, ours)) &&
-               has_bytes(fb_tensor_at(sides->theirs, theirs));
+        return !g->is_owned[ours.id] && !fb_tensor_is_told(sides->ours, ours) && fb_tensor_is_told(sides->theirs, theirs);
     if (!base.id || !same_row(sides->base, base, sides->ours, ours))
         fb_conflicts_add(g->m->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name,
                          "what is said about %s was changed since, and what is undone changes it too", name);
@@ -96,9 +91,9 @@ static void need_owned(gathering *g, fb_span module) {
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_put_in(const fb_merging *m, fb_table table, const char *name) {
-    (void)table;
-    return !fb_tensor_find(m->sides.ours, name).id;
+static bool is_put_in_or_moved(const fb_merging *m, fb_table table, const char *name) {
+    const fb_edit *edit = fb_merging_edit(m, table, name);
+    return !fb_tensor_find(m->sides.ours, name).id || (edit && edit->kind == FB_EDIT_MOVE);
 }
 
 /* Takes out of the list of ours what is not needed, exchanges what theirs describes, and puts in what theirs alone has. */
@@ -116,12 +111,11 @@ static fb_status make_table(gathering *g) {
     }
     for (fb_row_id at = theirs.first, next; at.id && !status; at = next) {
         next = theirs.items[at.id].next;
-        if (!g->is_theirs[fb_tensor_find(m->sides.theirs, theirs.items[at.id].name).id] &&
-            is_put_in(m, FB_TENSOR_TABLE, theirs.items[at.id].name)) {
+        const char *name = theirs.items[at.id].name;
+        if (!g->is_theirs[fb_tensor_find(m->sides.theirs, name).id] && !fb_rows_find(rows, name).id)
             fb_rows_take_out(&theirs, at);
-        }
     }
-    if (!status) status = fb_merging_place(m, FB_TENSOR_TABLE, &theirs, is_put_in);
+    if (!status) status = fb_merging_place(m, FB_TENSOR_TABLE, &theirs, is_put_in_or_moved);
     fb_rows_free(&theirs);
     return status;
 }

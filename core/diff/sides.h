@@ -51,6 +51,19 @@ void fb_slot_index_free(fb_slot_index *index);
 /* The tensor at the place of `slot`, which is one of `from`; or none. */
 fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, const fb_slot *slot);
 
+/* Whether two values read the same in a document. */
+bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
+
+/* Whether anything is said about the tensor's bytes. */
+bool fb_tensor_is_told(const fb_graph *graph, fb_tensor tensor);
+
+/* Whether a tensor's bytes changed since base. Bytes first: by a digest, inline data, or movements over inline data; where they
+ * are not known, a tensor has changed when what is said about them has. */
+fb_status fb_tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor in_ours, bool *is_changed, fb_error *error);
+
+/* Fills sides->is_dirty; false when memory is out. */
+bool fb_find_dirty(fb_sides *sides);
+
 /* The tensors of `ours` whose bytes changed since `base`, and from which the originals that `theirs` has again were moved:
  * their recipes are turned round, so that the originals of `theirs` are computed from what `ours` has. What cannot be carried
  * back is reported. A tensor of `ours` that stays only as a source keeps its name when `theirs` has none of that name. */

@@ -1,0 +1,108 @@
+/* Which tensors are not what they were: in ours since base, and in theirs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/sha256.h"
+#include "core/diff/sides.h"
+#include "core/graph/document.h"
+#include "core/weights/inputs.h"
+#include "core/weights/movement.h"
+
+static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
+    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
+}
+
+/* ---- what changed ------------------------------------------------------------------------------------------------------- */
+
+bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y) {
+    if (!x.id || !y.id) return !x.id && !y.id;
+    fb_buffer of_x = {0}, of_y = {0};
+    fb_value_write(a, x, &of_x);
+    fb_value_write(b, y, &of_y);
+    bool is_same = !of_x.failed && !of_y.failed && of_x.size == of_y.size && memcmp(of_x.data, of_y.data, of_x.size) == 0;
+    fb_buffer_free(&of_x);
+    fb_buffer_free(&of_y);
+    return is_same;
+}
+
+static bool same_symbol(const fb_graph *a, fb_symbol x, const fb_graph *b, fb_symbol y) {
+    return strcmp(fb_text(a, x), fb_text(b, y)) == 0;
+}
+
+bool fb_tensor_is_told(const fb_graph *graph, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    return row->digest.id || row->blob.id || row->data.id || row->recipe.id;
+}
+
+/* Whether what is said about the two tensors' bytes is the same, where they themselves cannot be compared. */
+static bool is_described_alike(const fb_graph *base, const fb_tensor_row *before, const fb_graph *ours,
+                               const fb_tensor_row *now) {
+    return same_symbol(base, before->digest, ours, now->digest) && same_symbol(base, before->blob, ours, now->blob) &&
+           before->offset == now->offset && same_symbol(base, before->data, ours, now->data) &&
+           fb_same_text(base, before->recipe, ours, now->recipe);
+}
+
+/* FB_OK also when it cannot be known: then `digest` is "". */
+static fb_status digest_of(const fb_graph *graph, fb_tensor tensor, char *digest, fb_error *error) {
+    fb_error ignored = {0};
+    fb_status status = fb_tensor_digest(graph, tensor, digest, &ignored);
+    if (status == FB_NO_MEMORY) return fb_fail_memory(error);
+    if (status) *digest = '\0';
+    return FB_OK;
+}
+
+fb_status fb_tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor in_ours, bool *is_changed, fb_error *error) {
+    const fb_graph *base = sides->base, *ours = sides->ours;
+    const fb_tensor_row *before = fb_tensor_at(base, in_base), *now = fb_tensor_at(ours, in_ours);
+    *is_changed = false;
+    if (before->dtype == now->dtype && fb_same_text(base, before->shape, ours, now->shape) &&
+        is_described_alike(base, before, ours, now)) {
+        return FB_OK;
+    }
+    char was[FB_ID_LENGTH + 1], is[FB_ID_LENGTH + 1];
+    fb_status status = digest_of(base, in_base, was, error);
+    if (!status) status = digest_of(ours, in_ours, is, error);
+    if (status) return status;
+    bool is_same_blob = before->blob.id && same_symbol(base, before->blob, ours, now->blob) && before->offset == now->offset;
+    *is_changed = *was && *is ? strcmp(was, is) != 0 : !is_same_blob;
+    return FB_OK;
+}
+
+/* ---- what is lost ------------------------------------------------------------------------------------------------------- */
+
+typedef struct dirt {
+    const bool *is_dirty;
+    bool is_found;
+} dirt;
+
+static void look_for_dirt(void *context, fb_tensor tensor) {
+    dirt *d = context;
+    d->is_found |= d->is_dirty[tensor.id];
+}
+
+static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, fb_tensor t) {
+    const fb_tensor_row *x = fb_tensor_at(base, b), *y = fb_tensor_at(theirs, t);
+    return x->dtype == y->dtype && fb_same_text(base, x->shape, theirs, y->shape) && is_described_alike(base, x, theirs, y);
+}
+
+static void judge(void *context, fb_tensor tensor) {
+    const fb_sides *sides = context;
+    const fb_graph *base = sides->base, *theirs = sides->theirs;
+    fb_tensor same = fb_tensor_find(theirs, name_of(base, tensor));
+    dirt d = {.is_dirty = sides->is_dirty};
+    fb_value recipe = fb_tensor_at(base, tensor)->recipe;
+    if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_dirt, &d);
+    sides->is_dirty[tensor.id] = d.is_found || !same.id || !same_row(base, tensor, theirs, same);
+}
+
+bool fb_find_dirty(fb_sides *sides) {
+    const fb_graph *base = sides->base;
+    fb_inputs_walk walk;
+    sides->is_dirty = calloc(fb_tensor_limit(base), sizeof *sides->is_dirty);
+    if (!sides->is_dirty) return false;
+    if (fb_inputs_begin(&walk, base)) {
+        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next)
+            fb_inputs_visit(&walk, t, judge, sides);
+    }
+    return fb_inputs_end(&walk);
+}
