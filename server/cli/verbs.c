@@ -1,7 +1,294 @@
-#include "server/cli/verb.h"
+#include "server/cli/actions.h"
 #include "server/serve.h"
 
+#define AT(member) FB_OPTION_AT(fb_cli_values, member)
+#define TEXT(name, letter, argument, help, member)                                                                             \
+    { name, letter, argument, help, FB_OPTION_TEXT, AT(member), 0, 0 }
+#define LIST(name, letter, argument, help, member)                                                                             \
+    { name, letter, argument, help, FB_OPTION_LIST, AT(member), 0, 0 }
+#define FLAG(name, letter, help, member)                                                                                       \
+    { name, letter, NULL, help, FB_OPTION_FLAG, AT(member), 0, 0 }
+#define COUNT(name, argument, help, member)                                                                                    \
+    { name, 0, argument, help, FB_OPTION_COUNT, AT(member), 0, UINT32_MAX }
+
+/* Rows that several verbs have. */
+#define STORE                                                                                                                  \
+    TEXT("data", 0, "DIR", "the data folder (./.foldback)", data),                                                             \
+        TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server)
+#define JSON FLAG("json", 0, "JSON, as it is when the output is no terminal", wants_json)
+#define END                                                                                                                    \
+    FLAG("help", 'h', "this text", wants_help), {                                                                              \
+        0                                                                                                                      \
+    }
+#define OUTPUT TEXT("output", 'o', "FILE", "write the resulting graph there; - is standard output, alone", output)
+#define UNDONE LIST("pass", 'p', "PASS", "undo this pass only: a name, or a position from 0; may be repeated", passes)
+#define NOTE TEXT("note", 0, "TEXT", "a note to keep with it", note)
+#define LABEL LIST("label", 0, "KEY=VALUE", "a label to keep with it; may be repeated", labels)
+#define DRY_RUN FLAG("dry-run", 'n', "store nothing", dry_run)
+#define LIMIT COUNT("limit", "N", "how many to list, newest first; 0 is all (50)", limit)
+#define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
+#define WHY TEXT("why", 0, "TEXT", "why it is done", why)
+
+#define GRAPH_NAMES                                                                                                               \
+    "A graph is a file (- is standard input), or what the store has: sha256:…, the result of a run (run_…), MODEL@ALIAS or\n" \
+    "MODEL:VERSION. A file with such a name is written ./NAME.\n"
+
+static const fb_option optimize_options[] = {
+    LIST("pass", 'p', "PASS", "a pass to apply, by name; repeat it for several, in order", passes),
+    OUTPUT,
+    TEXT("lint", 0, "WHEN", "when to verify: end, each (after each pass) or none (end)", lint),
+    NOTE,
+    LABEL,
+    DRY_RUN,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option reverse_options[] = {
+    UNDONE, TEXT("run", 0, "RUN", "the run to undo, when the graph does not say it", run),
+    OUTPUT, NOTE,
+    LABEL,  DRY_RUN,
+    STORE,  JSON,
+    END,
+};
+static const fb_option rollback_options[] = {
+    UNDONE,
+    TEXT("to", 0, "VERSION", "of an alias: back to this version, not to the one before", to),
+    TEXT("as", 0, "VERSION", "of an alias, with --pass: the name of the new version", as),
+    OUTPUT,
+    WHO,
+    WHY,
+    NOTE,
+    LABEL,
+    DRY_RUN,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option record_options[] = {
+    TEXT("name", 0, "NAME", "what the pass is called", name),
+    TEXT("params", 0, "JSON", "its parameters, an object", params),
+    {"version", 0, "N", "its version (1)", FB_OPTION_COUNT, AT(version), 1, INT32_MAX},
+    FLAG("irreversible", 0, "it cannot be reversed, only rolled back", is_irreversible),
+    FLAG("changes-computation", 0, "its result computes something else", changes_computation),
+    NOTE,
+    LABEL,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option graph_options[] = {STORE, END};
+static const fb_option diff_options[] = {
+    FLAG("edits", 'e', "the edits instead of the code", wants_edits),
+    STORE,
+    FLAG("json", 0, "the edits as JSON", wants_json),
+    END,
+};
+static const fb_option verify_options[] = {STORE, FLAG("json", 0, "the findings as JSON", wants_json), END};
+static const fb_option id_options[] = {
+    FLAG("structure", 0, "the id without names, metadata and weights: two tracings of one model share it", wants_structure),
+    STORE,
+    END,
+};
+static const fb_option passes_options[] = {TEXT("server", 0, "URL", "ask a service ($FOLDBACK_SERVER)", server), JSON, END};
+static const fb_option graphs_options[] = {
+    TEXT("name", 0, "NAME", "graphs of this name", name),
+    TEXT("structure", 0, "ID", "graphs of this structure (foldback id --structure)", structure),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option runs_options[] = {
+    TEXT("kind", 0, "KIND", "optimize, reverse, rollback or external", kind),
+    TEXT("source", 0, "ID", "runs that started from this graph", source),
+    TEXT("result", 0, "ID", "runs that made this graph", result),
+    TEXT("of-run", 0, "RUN", "runs that undid this one", run),
+    TEXT("pass", 'p', "NAME", "runs with this pass", pass),
+    TEXT("signature", 0, "HEX", "runs with this signature, of all passes or of one", signature),
+    LIST("label", 0, "KEY[=VALUE]", "runs with this label; may be repeated", labels),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option nodes_options[] = {
+    TEXT("pass", 'p', "NAME", "nodes that this pass marked", pass),
+    TEXT("signature", 0, "HEX", "nodes that carry this signature", signature),
+    TEXT("op", 0, "OP", "call_module, call_function …", op),
+    TEXT("target", 0, "TARGET", "nodes with this target", target),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option show_options[] = {STORE, JSON, END};
+static const fb_option models_options[] = {LIMIT, STORE, JSON, END};
+static const fb_option register_options[] = {NOTE, STORE, JSON, END};
+static const fb_option deploy_options[] = {
+    TEXT("from", 0, "VERSION", "only if the alias is at this version now", from), WHO, WHY, STORE, JSON, END,
+};
+static const fb_option delete_options[] = {STORE, END};
+
 const fb_verb fb_verbs[] = {
+    {.name = "optimize",
+     .arguments = "GRAPH",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "applies passes to a graph; graph, result and run are stored",
+     .description = GRAPH_NAMES "A pass with parameters: --pass '{\"name\": …, \"params\": {…}}'.\n",
+     .options = optimize_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .start = fb_cli_start,
+     .run = fb_cli_optimize},
+    {.name = "reverse",
+     .arguments = "GRAPH|RUN",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "undoes passes of a run, on its result or on a graph that was changed since",
+     .description =
+         GRAPH_NAMES "Every undone pass must be reversible. What does not fit any more is listed, and nothing is done.\n",
+     .options = reverse_options,
+     .start = fb_cli_start,
+     .run = fb_cli_reverse},
+    {.name = "rollback",
+     .arguments = "RUN|MODEL@ALIAS",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "returns exactly to before a run, or before a deployment; any pass can be undone",
+     .description =
+         "Of a run: its source, or with --pass its source with the other passes. Of an alias: the version before the\n"
+         "present one, or --to VERSION, or with --pass a new version of what is deployed without these passes.\n",
+     .options = rollback_options,
+     .start = fb_cli_start,
+     .run = fb_cli_rollback},
+    {.name = "record",
+     .arguments = "SOURCE RESULT",
+     .minimum = 2,
+     .maximum = 2,
+     .summary = "records what a pass of your own made of a graph, so that it can be undone",
+     .description = GRAPH_NAMES,
+     .options = record_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .start = fb_cli_start,
+     .run = fb_cli_record},
+    {.name = "code",
+     .arguments = "GRAPH",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "prints a graph's forward() as Python",
+     .description = GRAPH_NAMES,
+     .options = graph_options,
+     .start = fb_cli_start,
+     .run = fb_cli_code},
+    {.name = "diff",
+     .arguments = "GRAPH [GRAPH]",
+     .minimum = 1,
+     .maximum = 2,
+     .summary = "compares the code of two graphs, or of a run's source and result",
+     .description = GRAPH_NAMES,
+     .options = diff_options,
+     .start = fb_cli_start,
+     .run = fb_cli_diff},
+    {.name = "verify",
+     .arguments = "GRAPH",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "checks a graph, and lists everything that is wrong: where, code, why",
+     .description = GRAPH_NAMES,
+     .options = verify_options,
+     .start = fb_cli_start,
+     .run = fb_cli_verify},
+    {.name = "id",
+     .arguments = "GRAPH",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "prints a graph's id",
+     .description = GRAPH_NAMES,
+     .options = id_options,
+     .start = fb_cli_start,
+     .run = fb_cli_id},
+    {.name = "passes",
+     .arguments = "[NAME]",
+     .maximum = 1,
+     .summary = "lists the passes, or describes one",
+     .options = passes_options,
+     .folder = FB_FOLDER_UNUSED,
+     .start = fb_cli_start,
+     .run = fb_cli_passes},
+    {.name = "graphs",
+     .arguments = "",
+     .summary = "lists the graphs of the store",
+     .options = graphs_options,
+     .start = fb_cli_start,
+     .run = fb_cli_graphs},
+    {.name = "runs",
+     .arguments = "",
+     .summary = "lists the runs",
+     .options = runs_options,
+     .start = fb_cli_start,
+     .run = fb_cli_runs},
+    {.name = "nodes",
+     .arguments = "GRAPH",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "lists a graph's nodes and the signatures that passes left on them",
+     .description = GRAPH_NAMES "The store must have it: of a file, the graph with its id is taken.\n",
+     .options = nodes_options,
+     .start = fb_cli_start,
+     .run = fb_cli_nodes},
+    {.name = "show",
+     .arguments = "THING",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "shows a run, a graph's history, a version or an alias",
+     .description = "A thing is run_…, sha256:…, a file, MODEL:VERSION or MODEL@ALIAS.\n",
+     .options = show_options,
+     .start = fb_cli_start,
+     .run = fb_cli_show},
+    {.name = "models",
+     .arguments = "[MODEL]",
+     .maximum = 1,
+     .summary = "lists the models, or the versions and aliases of one",
+     .options = models_options,
+     .start = fb_cli_start,
+     .run = fb_cli_models},
+    {.name = "register",
+     .arguments = "MODEL:VERSION GRAPH",
+     .minimum = 2,
+     .maximum = 2,
+     .summary = "makes a graph, or a run's result, a version of a model",
+     .description = GRAPH_NAMES "A version never changes.\n",
+     .options = register_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .start = fb_cli_start,
+     .run = fb_cli_register},
+    {.name = "deploy",
+     .arguments = "MODEL@ALIAS VERSION",
+     .minimum = 2,
+     .maximum = 2,
+     .summary = "makes an alias name a version",
+     .description = "Refused when somebody else moves the alias at the same time.\n",
+     .options = deploy_options,
+     .start = fb_cli_start,
+     .run = fb_cli_deploy},
+    {.name = "history",
+     .arguments = "MODEL@ALIAS",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "lists what an alias named, when, by whom and why",
+     .options = models_options,
+     .start = fb_cli_start,
+     .run = fb_cli_history},
+    {.name = "delete",
+     .arguments = "THING",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "deletes a graph, a version or an alias that nothing needs",
+     .description = "A thing is sha256:…, MODEL:VERSION or MODEL@ALIAS. Runs and histories stay.\n",
+     .options = delete_options,
+     .start = fb_cli_start,
+     .run = fb_cli_delete},
     {.name = "serve",
      .arguments = "",
      .summary = "runs the HTTP service",

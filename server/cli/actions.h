@@ -1,0 +1,19 @@
+/* What the verbs do: the `run` of each. */
+#ifndef FB_CLI_ACTIONS_H
+#define FB_CLI_ACTIONS_H
+
+#include "server/cli/cli.h"
+
+int fb_cli_id(fb_cli *cli), fb_cli_verify(fb_cli *cli), fb_cli_code(fb_cli *cli); /* graph.c */
+int fb_cli_diff(fb_cli *cli);                                                     /* diff.c */
+
+int fb_cli_optimize(fb_cli *cli), fb_cli_reverse(fb_cli *cli), fb_cli_rollback(fb_cli *cli); /* run.c */
+int fb_cli_record(fb_cli *cli);                                                              /* record.c */
+
+int fb_cli_passes(fb_cli *cli), fb_cli_graphs(fb_cli *cli), fb_cli_runs(fb_cli *cli); /* lists.c */
+int fb_cli_nodes(fb_cli *cli), fb_cli_show(fb_cli *cli);
+
+int fb_cli_models(fb_cli *cli), fb_cli_register(fb_cli *cli), fb_cli_deploy(fb_cli *cli); /* models.c */
+int fb_cli_history(fb_cli *cli), fb_cli_delete(fb_cli *cli);
+
+#endif

@@ -1,0 +1,148 @@
+#include "server/cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DEFAULT_LIMIT 50
+
+/* ---- reporting ---------------------------------------------------------------------------------------------------------- */
+
+int fb_cli_error(const fb_error *error) {
+    if (strcmp(error->code, "store-locked") == 0)
+        return fb_complain(FB_EXIT_FOLDER_IN_USE, "%s; talk to the service that holds it with --server URL", error->message);
+    return fb_complain(FB_EXIT_FAILED, "%s", error->message);
+}
+
+int fb_cli_no_memory(void) {
+    return fb_complain(FB_EXIT_FAILED, "out of memory");
+}
+
+const char *fb_text_of(const json_t *object, const char *name) {
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+const char *fb_yes_no(const json_t *object, const char *name) {
+    return json_is_true(json_object_get(object, name)) ? "yes" : "no";
+}
+
+int fb_cli_print_json(const json_t *value) {
+    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (!text) return fb_cli_no_memory();
+    puts(text);
+    free(text);
+    return FB_EXIT_DONE;
+}
+
+/* ---- requests ----------------------------------------------------------------------------------------------------------- */
+
+static int open_client(fb_cli *cli) {
+    fb_error error = {0};
+    const fb_cli_values *values = &cli->values;
+    struct stat folder;
+    if (cli->client) return FB_EXIT_DONE;
+    if (!values->server && cli->verb->folder == FB_FOLDER_MUST_EXIST && stat(values->data, &folder) && errno == ENOENT)
+        return fb_complain(FB_EXIT_FAILED, "there is no data folder %s; name one with --data, or a service with --server",
+                           values->data);
+    fb_status status;
+    if (values->server) status = fb_client_new_remote(values->server, &cli->client, &error);
+    else status = fb_client_new_local(cli->verb->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error);
+    return status ? fb_cli_error(&error) : FB_EXIT_DONE;
+}
+
+int fb_cli_refused(fb_answer *answer) {
+    json_t *problem = strstr(answer->media_type, "json") ? json_loadb(answer->body.data, answer->body.size, 0, NULL) : NULL;
+    if (json_is_object(problem) && *fb_text_of(problem, "detail")) fb_problem_print(problem);
+    else fb_complain(0, "the answer's status is %d, and it is none of foldback's", answer->status);
+    json_decref(problem);
+    fb_answer_free(answer);
+    return FB_EXIT_FAILED;
+}
+
+int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer) {
+    fb_error error = {0};
+    int result = open_client(cli);
+    if (result) {
+        fb_buffer_free(&call->address.text);
+        fb_buffer_free(&call->body);
+        return result;
+    }
+    if (!fb_client_call(cli->client, call, answer, &error)) return FB_EXIT_DONE;
+    fb_answer_free(answer);
+    return fb_cli_error(&error);
+}
+
+int fb_cli_call(fb_cli *cli, fb_call *call, fb_answer *answer) {
+    int result = fb_cli_try(cli, call, answer);
+    return result || answer->status / 100 == 2 ? result : fb_cli_refused(answer);
+}
+
+int fb_cli_relay(fb_cli *cli, fb_call *call) {
+    fb_answer answer;
+    int result = fb_cli_call(cli, call, &answer);
+    if (result) return result;
+    fwrite(answer.body.data, 1, answer.body.size, stdout);
+    putchar('\n');
+    fb_answer_free(&answer);
+    return FB_EXIT_DONE;
+}
+
+int fb_cli_call_json(fb_cli *cli, fb_call *call, json_t **out, char *etag) {
+    fb_answer answer;
+    int result = fb_cli_call(cli, call, &answer);
+    if (result) return result;
+    *out = json_loadb(answer.body.data, answer.body.size, 0, NULL);
+    if (etag) strcpy(etag, answer.etag);
+    fb_answer_free(&answer);
+    return *out ? FB_EXIT_DONE : fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
+}
+
+int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag) {
+    fb_call call = {.method = "GET", .address = *address};
+    return fb_cli_call_json(cli, &call, out, etag);
+}
+
+/* ---- start to end ------------------------------------------------------------------------------------------------------- */
+
+static int check_place(fb_cli_values *values) {
+    if (values->data && values->server) return fb_complain(FB_EXIT_USAGE, "--data or --server, not both");
+    const char *usual = getenv("FOLDBACK_SERVER");
+    if (!values->data && !values->server && usual && *usual) values->server = usual;
+    if (!values->data) values->data = "./.foldback";
+    return FB_EXIT_DONE;
+}
+
+/* What could not be written counts, but nothing is said about a reader that has seen enough. */
+static int finish_output(int result) {
+    bool failed = ferror(stdout) | fflush(stdout);
+    if (!failed) return result;
+    return errno == EPIPE ? FB_EXIT_FAILED : fb_complain(FB_EXIT_FAILED, "cannot write the output: %s", strerror(errno));
+}
+
+static int run(fb_cli *cli) {
+    if (cli->values.wants_help) {
+        fb_verb_print(cli->verb, stdout);
+        return FB_EXIT_DONE;
+    }
+    int result = check_place(&cli->values);
+    if (!result) result = cli->verb->run(cli);
+    fb_client_free(cli->client);
+    return result;
+}
+
+int fb_cli_start(const fb_verb *verb, int argc, char **argv) {
+    fb_cli cli = {.verb = verb, .values = {.limit = DEFAULT_LIMIT, .version = 1}};
+    int result = FB_EXIT_USAGE;
+    signal(SIGPIPE, SIG_IGN);
+    if (fb_verb_read(verb, argc, argv, &cli.values, &cli.arguments)) {
+        cli.is_json = cli.values.wants_json || !isatty(STDOUT_FILENO);
+        cli.has_colour = fb_screen_has_colour(stdout);
+        result = finish_output(run(&cli));
+    }
+    fb_options_free(verb->options, &cli.values);
+    return result;
+}

@@ -1,0 +1,71 @@
+/* What the verbs share: their options, the client, and how they report.
+ *
+ * A function that returns an int returns an exit status: FB_EXIT_DONE, or another one after it has said why on standard error.
+ */
+#ifndef FB_CLI_CLI_H
+#define FB_CLI_CLI_H
+
+#include <jansson.h>
+
+#include "server/cli/client.h"
+#include "server/cli/screen.h"
+#include "server/cli/verb.h"
+
+/* What the options set, those of all verbs. */
+typedef struct fb_cli_values {
+    const char *data, *server;
+    bool wants_json, wants_help;
+    const char *output;
+    fb_text_list passes, labels;
+    const char *note, *lint;
+    bool dry_run;
+    const char *run, *to, *from, *as, *who, *why;                                           /* undoing and deploying */
+    const char *name, *kind, *structure, *source, *result, *pass, *signature, *op, *target; /* what lists are asked for */
+    unsigned limit;
+    bool wants_edits, wants_structure;
+    const char *params;
+    unsigned version;
+    bool is_irreversible, changes_computation;
+} fb_cli_values;
+
+struct fb_cli {
+    const fb_verb *verb;
+    fb_cli_values values;
+    fb_arguments arguments;
+    bool is_json;      /* JSON on standard output, not tables: it is no terminal, or --json */
+    bool has_colour;   /* of standard output */
+    fb_client *client; /* NULL until it is needed */
+};
+
+/* `start` of the verbs that have a `run`. */
+int fb_cli_start(const fb_verb *verb, int argc, char **argv);
+
+/* "foldback: …" for an error; FB_EXIT_FAILED, or FB_EXIT_FOLDER_IN_USE. */
+int fb_cli_error(const fb_error *error);
+int fb_cli_no_memory(void);
+
+/* One request, whatever its answer says; frees what is in `call`. `answer` is the caller's to free on FB_EXIT_DONE. */
+int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer);
+/* Reports a problem; FB_EXIT_FAILED. Frees the answer. */
+int fb_cli_refused(fb_answer *answer);
+/* One request; any answer but 2xx is reported. Frees what is in `call`; `answer` is the caller's to free on FB_EXIT_DONE. */
+int fb_cli_call(fb_cli *cli, fb_call *call, fb_answer *answer);
+/* The same, parsed; the caller's reference. `etag` (170 bytes, as fb_answer) may be NULL. */
+int fb_cli_call_json(fb_cli *cli, fb_call *call, json_t **out, char *etag);
+/* One request whose answer is printed as it came. */
+int fb_cli_relay(fb_cli *cli, fb_call *call);
+/* fb_cli_call_json for a GET; steals the address. */
+int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag);
+
+/* Prints a problem (RFC 9457): its sentence, then its places, conflicts and whatever else it names, a line each. */
+void fb_problem_print(const json_t *problem);
+
+/* A value on standard output, compact, and a line's end. */
+int fb_cli_print_json(const json_t *value);
+
+/* A text member, "" when it is missing or something else. */
+const char *fb_text_of(const json_t *object, const char *name);
+/* "yes" or "no". */
+const char *fb_yes_no(const json_t *object, const char *name);
+
+#endif

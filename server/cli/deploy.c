@@ -1,0 +1,145 @@
+/* foldback deploy, history, and rollback of an alias. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/actions.h"
+#include "server/cli/file.h"
+#include "server/cli/list.h"
+#include "server/cli/models.h"
+#include "server/cli/request.h"
+#include "server/cli/run.h"
+
+void fb_print_alias(const fb_cli *cli, const json_t *alias) {
+    fb_print_facts(cli, (const fb_fact[]){{"model", fb_text_of(alias, "model")},
+                                          {"alias", fb_text_of(alias, "alias")},
+                                          {"version", fb_text_of(alias, "version")},
+                                          {"graph", fb_text_of(alias, "graph")},
+                                          {"run", fb_text_of(alias, "run")},
+                                          {"updated", fb_text_of(alias, "updated")},
+                                          {"who", fb_text_of(alias, "who")},
+                                          {"why", fb_text_of(alias, "why")},
+                                          {0}});
+}
+
+static int read_alias(const fb_cli *cli, fb_reference *out) {
+    *out = fb_reference_read(cli->arguments.items[0]);
+    if (out->kind == FB_REFERS_TO_ALIAS) return FB_EXIT_DONE;
+    return fb_complain(FB_EXIT_USAGE, "%s: %s is no MODEL@ALIAS", cli->verb->name, out->text);
+}
+
+/* Who does it: --who, or the user of this machine. */
+static int set_who_and_why(const fb_cli_values *values, json_t *request) {
+    const char *user = getenv("USER");
+    int result = fb_request_text(request, "who", values->who ? values->who : user && *user ? user : NULL);
+    return result ? result : fb_request_text(request, "why", values->why);
+}
+
+/* Steals the request. */
+static int change_alias(fb_cli *cli, fb_call *call, json_t *request) {
+    const char *output = cli->values.output;
+    bool is_silent = output && strcmp(output, "-") == 0;
+    json_t *alias;
+    int result = set_who_and_why(&cli->values, request);
+    if (!result) result = fb_request_body(cli, request, (fb_request_graph[2]){{0}}, &call->body);
+    else json_decref(request);
+    if (result) fb_buffer_free(&call->address.text);
+    if (result) return result;
+    if (cli->is_json && !is_silent) return fb_cli_relay(cli, call);
+    result = fb_cli_call_json(cli, call, &alias, NULL);
+    if (result) return result;
+    if (!is_silent) fb_print_alias(cli, alias);
+    json_decref(alias);
+    return FB_EXIT_DONE;
+}
+
+/* ---- deploy ------------------------------------------------------------------------------------------------------------- */
+
+/* The header that makes the change conditional on what the alias is now: nobody's change in between is lost. */
+static int find_condition(fb_cli *cli, const fb_reference *alias, char *header, size_t space) {
+    const char *from = cli->values.from;
+    fb_call call = {.method = "GET"};
+    fb_answer answer;
+    fb_reference_address(alias, &call.address);
+    int result = fb_cli_try(cli, &call, &answer);
+    if (result) return result;
+    bool is_new = answer.status == 404;
+    if (!is_new && answer.status != 200) return fb_cli_refused(&answer);
+    json_t *now = is_new ? NULL : json_loadb(answer.body.data, answer.body.size, 0, NULL);
+    const char *version = fb_text_of(now, "version");
+    if (from && strcmp(from, version) != 0)
+        result = fb_complain(FB_EXIT_FAILED, "%s is at %s, not at %s", alias->text, is_new ? "no version" : version, from);
+    if (is_new) snprintf(header, space, "If-None-Match: *");
+    else snprintf(header, space, "If-Match: %s", answer.etag);
+    json_decref(now);
+    fb_answer_free(&answer);
+    return result;
+}
+
+int fb_cli_deploy(fb_cli *cli) {
+    fb_reference alias;
+    char condition[190];
+    fb_call call = {.method = "PUT", .header = condition};
+    int result = read_alias(cli, &alias);
+    if (!result) result = find_condition(cli, &alias, condition, sizeof condition);
+    if (result) return result;
+    json_t *request = json_object();
+    result = fb_request_text(request, "version", cli->arguments.items[1]);
+    if (result) {
+        json_decref(request);
+        return result;
+    }
+    fb_reference_address(&alias, &call.address);
+    return change_alias(cli, &call, request);
+}
+
+/* ---- rollback ----------------------------------------------------------------------------------------------------------- */
+
+static int write_deployed(fb_cli *cli, const fb_reference *alias) {
+    fb_buffer bytes = {0};
+    int result = fb_reference_bytes(cli, alias, &bytes);
+    if (!result) result = fb_file_write(cli->values.output, bytes.data, bytes.size);
+    fb_buffer_free(&bytes);
+    return result;
+}
+
+int fb_rollback_alias(fb_cli *cli, const fb_reference *alias) {
+    const fb_cli_values *values = &cli->values;
+    if (values->note || values->labels.count || values->dry_run)
+        return fb_complain(FB_EXIT_USAGE, "rollback: --note, --label and --dry-run are for a run; say --why");
+    fb_call call = {.method = "POST"};
+    json_t *request = json_object();
+    int result = fb_request_text(request, "to", values->to);
+    if (!result) result = fb_request_passes(request, &values->passes, true);
+    if (!result) result = fb_request_text(request, "as", values->as);
+    if (result) {
+        json_decref(request);
+        return result;
+    }
+    fb_reference_address(alias, &call.address);
+    fb_address_path(&call.address, "/rollback");
+    result = change_alias(cli, &call, request);
+    return result || !values->output ? result : write_deployed(cli, alias);
+}
+
+/* ---- history ------------------------------------------------------------------------------------------------------------ */
+
+static void entry_row(const json_t *entry, fb_screen_table *table) {
+    fb_table_number(table, entry, "id");
+    fb_table_text(table, entry, "at");
+    fb_table_text(table, entry, "action");
+    fb_table_text(table, entry, "from");
+    fb_table_text(table, entry, "to");
+    fb_table_text(table, entry, "who");
+    fb_table_text(table, entry, "why");
+}
+
+int fb_cli_history(fb_cli *cli) {
+    static const char *const headings[] = {">ID", "WHEN", "ACTION", "FROM", "TO", "WHO", "WHY"};
+    fb_reference alias;
+    fb_address address = {0};
+    int result = read_alias(cli, &alias);
+    if (result) return result;
+    fb_reference_address(&alias, &address);
+    fb_address_path(&address, "/history");
+    return fb_list_show(cli, &address, headings, 7, entry_row);
+}

@@ -1,0 +1,86 @@
+/* What can be said of a graph without a store: its id, its faults, its code. */
+#include <string.h>
+
+#include "core/graph/code.h"
+#include "server/cli/actions.h"
+#include "server/cli/reference.h"
+
+int fb_cli_id(fb_cli *cli) {
+    fb_reference reference = fb_reference_read(cli->arguments.items[0]);
+    fb_graph *graph;
+    int result = fb_reference_graph(cli, &reference, &graph);
+    if (result) return result;
+    char id[FB_ID_LENGTH + 1];
+    bool is_written = cli->values.wants_structure ? fb_document_structure(graph, id) : fb_document_id(graph, id);
+    fb_graph_free(graph);
+    if (!is_written) return fb_cli_no_memory();
+    puts(id);
+    return FB_EXIT_DONE;
+}
+
+/* ---- verify ------------------------------------------------------------------------------------------------------------- */
+
+static int print_errors_json(const fb_errors *errors) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < errors->count; i++) {
+        const fb_error *one = &errors->items[i];
+        json_array_append_new(list, json_pack("{ssssss}", "pointer", one->pointer, "code", one->code, "detail", one->message));
+    }
+    json_t *answer = json_pack("{sbsosI}", "valid", 0, "errors", list, "total", (json_int_t)errors->total);
+    int result = fb_cli_print_json(answer);
+    json_decref(answer);
+    return result ? result : FB_EXIT_FAILED;
+}
+
+static int print_valid(const fb_cli *cli, const fb_graph *graph) {
+    char id[FB_ID_LENGTH + 1];
+    if (!fb_document_id(graph, id)) return fb_cli_no_memory();
+    if (cli->values.wants_json) {
+        json_t *answer = json_pack("{sbss}", "valid", 1, "id", id);
+        int result = fb_cli_print_json(answer);
+        json_decref(answer);
+        return result;
+    }
+    printf("valid: %s, %zu nodes, %zu modules, %zu tensors\n", id, fb_node_count(graph), fb_module_count(graph),
+           fb_tensor_count(graph));
+    return FB_EXIT_DONE;
+}
+
+int fb_cli_verify(fb_cli *cli) {
+    fb_reference reference = fb_reference_read(cli->arguments.items[0]);
+    fb_buffer bytes = {0};
+    fb_graph *graph = NULL;
+    fb_errors errors = {0};
+    int result = fb_reference_bytes(cli, &reference, &bytes);
+    if (result) return result;
+    fb_status status = fb_read_any_document(&bytes, &graph, &errors);
+    if (!status) {
+        result = print_valid(cli, graph);
+    } else if (!errors.count) {
+        result = fb_cli_no_memory();
+    } else if (cli->values.wants_json) {
+        result = print_errors_json(&errors);
+    } else {
+        fb_errors_print(&errors, "", stdout);
+        result = FB_EXIT_FAILED;
+    }
+    fb_errors_free(&errors);
+    fb_graph_free(graph);
+    fb_buffer_free(&bytes);
+    return result;
+}
+
+/* ---- code --------------------------------------------------------------------------------------------------------------- */
+
+int fb_cli_code(fb_cli *cli) {
+    fb_reference reference = fb_reference_read(cli->arguments.items[0]);
+    fb_graph *graph;
+    int result = fb_reference_graph(cli, &reference, &graph);
+    if (result) return result;
+    fb_buffer code = {0};
+    if (fb_code_write(graph, &code)) fwrite(code.data, 1, code.size, stdout);
+    else result = fb_cli_no_memory();
+    fb_buffer_free(&code);
+    fb_graph_free(graph);
+    return result;
+}

@@ -1,0 +1,105 @@
+#include "server/cli/list.h"
+
+#include <string.h>
+
+#define PAGE_MAX 1000
+
+/* ---- pages -------------------------------------------------------------------------------------------------------------- */
+
+/* One page, added to the items. `*token` is the next page's, the caller's reference, NULL after the last. */
+static int get_page(fb_cli *cli, const fb_address *base, size_t wanted, json_t *items, json_t **token) {
+    char limit[32];
+    json_t *page;
+    fb_address address = {.has_query = base->has_query};
+    fb_buffer_append(&address.text, base->text.data, base->text.size);
+    snprintf(limit, sizeof limit, "%zu", wanted);
+    fb_address_query(&address, "limit", limit);
+    fb_address_query(&address, "page_token", json_string_value(*token));
+    int result = fb_cli_get(cli, &address, &page, NULL);
+    if (result) return result;
+    json_decref(*token);
+    *token = json_incref(json_object_get(page, "next_page_token"));
+    bool is_list = json_array_extend(items, json_object_get(page, "items")) == 0;
+    json_decref(page);
+    return is_list ? FB_EXIT_DONE : fb_complain(FB_EXIT_FAILED, "the answer is no list: is this foldback?");
+}
+
+int fb_list_get(fb_cli *cli, fb_address *address, fb_list *out) {
+    size_t limit = cli->values.limit ? cli->values.limit : SIZE_MAX;
+    json_t *token = NULL;
+    int result = FB_EXIT_DONE;
+    out->items = json_array();
+    do {
+        size_t left = limit - json_array_size(out->items);
+        result = get_page(cli, address, left < PAGE_MAX ? left : PAGE_MAX, out->items, &token);
+    } while (!result && token && json_array_size(out->items) < limit);
+    out->has_more = token != NULL;
+    json_decref(token);
+    fb_buffer_free(&address->text);
+    if (result) json_decref(out->items);
+    return result;
+}
+
+/* ---- printing ----------------------------------------------------------------------------------------------------------- */
+
+void fb_list_print_table(const fb_cli *cli, const json_t *items, const char *const *headings, size_t columns,
+                         fb_list_row *row) {
+    fb_screen_table table = {.columns = columns, .headings = headings};
+    const json_t *item;
+    size_t i;
+    json_array_foreach(items, i, item) row(item, &table);
+    fb_table_print(&table, cli->has_colour, stdout);
+}
+
+int fb_list_print(const fb_cli *cli, fb_list *list, const char *const *headings, size_t columns, fb_list_row *row) {
+    int result = FB_EXIT_DONE;
+    if (cli->is_json) {
+        json_t *answer = json_pack("{sO}", "items", list->items);
+        result = fb_cli_print_json(answer);
+        json_decref(answer);
+    } else {
+        fb_list_print_table(cli, list->items, headings, columns, row);
+    }
+    if (list->has_more && !result) fb_complain(0, "there are more than %zu; see --limit", json_array_size(list->items));
+    json_decref(list->items);
+    return result;
+}
+
+int fb_list_show(fb_cli *cli, fb_address *address, const char *const *headings, size_t columns, fb_list_row *row) {
+    fb_list list;
+    int result = fb_list_get(cli, address, &list);
+    return result ? result : fb_list_print(cli, &list, headings, columns, row);
+}
+
+/* ---- cells -------------------------------------------------------------------------------------------------------------- */
+
+void fb_table_short_id(fb_screen_table *table, const char *id) {
+    size_t shown = strlen("sha256:") + 12;
+    fb_table_cell(table, "%.*s%s", (int)shown, id, strlen(id) > shown ? "…" : "");
+}
+
+void fb_table_text(fb_screen_table *table, const json_t *object, const char *name) {
+    fb_table_cell(table, "%s", fb_text_of(object, name));
+}
+
+void fb_table_number(fb_screen_table *table, const json_t *object, const char *name) {
+    fb_table_cell(table, "%lld", (long long)json_integer_value(json_object_get(object, name)));
+}
+
+const char *const fb_run_headings[FB_RUN_COLUMNS] = {"RUN", "KIND", "CREATED", "RESULT", "PASSES"};
+
+void fb_run_row(const json_t *run, fb_screen_table *table) {
+    char names[200] = "";
+    const json_t *pass;
+    size_t i, used = 0;
+    json_array_foreach(json_object_get(run, "passes"), i, pass) {
+        int added = snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", fb_text_of(pass, "name"));
+        used += added > 0 ? (size_t)added : 0;
+        if (used >= sizeof names) break;
+    }
+    fb_table_text(table, run, "id");
+    fb_table_text(table, run, "kind");
+    fb_table_text(table, run, "created");
+    fb_table_short_id(table, fb_text_of(run, "result"));
+    fb_table_cell(table, "%s", names);
+}

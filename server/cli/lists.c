@@ -1,0 +1,130 @@
+/* foldback passes, graphs, runs, nodes. */
+#include <stdlib.h>
+
+#include "server/cli/actions.h"
+#include "server/cli/list.h"
+#include "server/cli/reference.h"
+#include "server/cli/run.h"
+
+/* ---- passes ------------------------------------------------------------------------------------------------------------- */
+
+static const char *const pass_headings[] = {"PASS", "EXACTNESS", "REVERSIBLE", "WHAT IT DOES"};
+
+static void pass_row(const json_t *pass, fb_screen_table *table) {
+    fb_table_text(table, pass, "name");
+    fb_table_text(table, pass, "exactness");
+    fb_table_cell(table, "%s", fb_yes_no(pass, "reversible"));
+    fb_table_text(table, pass, "summary");
+}
+
+static void print_pass(const fb_cli *cli, const json_t *pass) {
+    char version[24];
+    json_t *parameters = json_object_get(json_object_get(pass, "parameters"), "properties");
+    char *text = json_object_size(parameters) ? json_dumps(parameters, JSON_COMPACT) : NULL;
+    snprintf(version, sizeof version, "%lld", (long long)json_integer_value(json_object_get(pass, "version")));
+    fb_print_facts(cli, (const fb_fact[]){{"pass", fb_text_of(pass, "name")},
+                                          {"version", version},
+                                          {"summary", fb_text_of(pass, "summary")},
+                                          {"exactness", fb_text_of(pass, "exactness")},
+                                          {"reversible", fb_yes_no(pass, "reversible")},
+                                          {"preserves computation", fb_yes_no(pass, "preserves_computation")},
+                                          {"parameters", text ? text : "none"},
+                                          {"signature", fb_text_of(pass, "signature")},
+                                          {0}});
+    free(text);
+}
+
+static int show_pass(fb_cli *cli, const char *name) {
+    fb_call call = {.method = "GET"};
+    json_t *pass;
+    fb_address_path(&call.address, "/v1/passes");
+    fb_address_segment(&call.address, name);
+    if (cli->is_json) return fb_cli_relay(cli, &call);
+    int result = fb_cli_call_json(cli, &call, &pass, NULL);
+    if (result) return result;
+    print_pass(cli, pass);
+    json_decref(pass);
+    return FB_EXIT_DONE;
+}
+
+int fb_cli_passes(fb_cli *cli) {
+    if (cli->arguments.count) return show_pass(cli, cli->arguments.items[0]);
+    fb_address address = {0};
+    json_t *answer;
+    fb_address_path(&address, "/v1/passes"); /* the only list without pages */
+    int result = fb_cli_get(cli, &address, &answer, NULL);
+    if (result) return result;
+    fb_list list = {.items = json_incref(json_object_get(answer, "items"))};
+    json_decref(answer);
+    return fb_list_print(cli, &list, pass_headings, 4, pass_row);
+}
+
+/* ---- graphs, runs ------------------------------------------------------------------------------------------------------- */
+
+static void graph_row(const json_t *graph, fb_screen_table *table) {
+    fb_table_text(table, graph, "id");
+    fb_table_text(table, graph, "name");
+    fb_table_number(table, graph, "nodes");
+    fb_table_number(table, graph, "bytes");
+    fb_table_text(table, graph, "created");
+}
+
+int fb_cli_graphs(fb_cli *cli) {
+    static const char *const headings[] = {"GRAPH", "NAME", ">NODES", ">BYTES", "CREATED"};
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_query(&address, "name", cli->values.name);
+    fb_address_query(&address, "structure", cli->values.structure);
+    return fb_list_show(cli, &address, headings, 5, graph_row);
+}
+
+int fb_cli_runs(fb_cli *cli) {
+    const fb_cli_values *values = &cli->values;
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/runs");
+    fb_address_query(&address, "kind", values->kind);
+    fb_address_query(&address, "source", values->source);
+    fb_address_query(&address, "result", values->result);
+    fb_address_query(&address, "of_run", values->run);
+    fb_address_query(&address, "pass", values->pass);
+    fb_address_query(&address, "signature", values->signature);
+    for (size_t i = 0; i < values->labels.count; i++) fb_address_query(&address, "label", values->labels.items[i]);
+    return fb_list_show(cli, &address, fb_run_headings, FB_RUN_COLUMNS, fb_run_row);
+}
+
+/* ---- nodes -------------------------------------------------------------------------------------------------------------- */
+
+static void node_row(const json_t *node, fb_screen_table *table) {
+    json_t *marks = json_object_get(node, "transformations"), *mark;
+    char *shape = json_dumps(json_object_get(node, "shape"), JSON_COMPACT), shown[200] = "";
+    size_t i, used = 0;
+    json_array_foreach(marks, i, mark) {
+        int added = snprintf(shown + used, sizeof shown - used, "%s%.8s", i ? " " : "", json_string_value(mark));
+        used += added > 0 ? (size_t)added : 0;
+        if (used >= sizeof shown) break;
+    }
+    fb_table_text(table, node, "name");
+    fb_table_text(table, node, "op");
+    fb_table_text(table, node, "target");
+    fb_table_cell(table, "%s%s", fb_text_of(node, "dtype"), shape ? shape : "");
+    fb_table_cell(table, "%s", shown);
+    free(shape);
+}
+
+int fb_cli_nodes(fb_cli *cli) {
+    static const char *const headings[] = {"NODE", "OP", "TARGET", "VALUE", "SIGNATURES"};
+    const fb_cli_values *values = &cli->values;
+    fb_reference graph = fb_reference_read(cli->arguments.items[0]);
+    fb_address address = {0};
+    char id[FB_ID_LENGTH + 1];
+    int result = fb_reference_id(cli, &graph, id);
+    if (result) return result;
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_segment(&address, id);
+    fb_address_path(&address, "/nodes");
+    fb_address_query(&address, "pass", values->pass);
+    fb_address_query(&address, "signature", values->signature);
+    fb_address_query(&address, "op", values->op);
+    fb_address_query(&address, "target", values->target);
+    return fb_list_show(cli, &address, headings, 5, node_row);
+}

@@ -1,0 +1,73 @@
+/* RFC 9457 problems on standard error. */
+#include <string.h>
+
+#include "core/passes/pass.h"
+#include "server/cli/cli.h"
+#include "server/cli/suggest.h"
+
+/* "  first: second: third"; empty ones are left out. */
+static void print_line(const char *first, const char *second, const char *third) {
+    const char *parts[] = {first, second, third};
+    bool is_first = true;
+    for (size_t i = 0; i < 3; i++) {
+        if (!*parts[i]) continue;
+        fputs(is_first ? "  " : ": ", stderr);
+        fb_screen_text(stderr, parts[i]);
+        is_first = false;
+    }
+    fputs("\n", stderr);
+}
+
+static void print_errors(const json_t *problem) {
+    const json_t *errors = json_object_get(problem, "errors"), *one;
+    size_t i;
+    json_array_foreach(errors, i, one)
+        print_line(fb_text_of(one, "pointer"), fb_text_of(one, "code"), fb_text_of(one, "detail"));
+    json_int_t total = json_integer_value(json_object_get(problem, "total"));
+    if (total > (json_int_t)json_array_size(errors)) fprintf(stderr, "  %lld in all\n", (long long)total);
+}
+
+static void print_conflicts(const json_t *problem) {
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(problem, "conflicts"), i, one) {
+        char who[400];
+        snprintf(who, sizeof who, "%s %s", fb_text_of(one, "kind"), fb_text_of(one, "name"));
+        print_line(who, fb_text_of(one, "code"), fb_text_of(one, "detail"));
+    }
+}
+
+/* "  nodes: a, b" */
+static void print_names(const json_t *problem, const char *member) {
+    const json_t *names = json_object_get(problem, member), *one;
+    size_t i;
+    if (!json_array_size(names)) return;
+    fprintf(stderr, "  %s: ", member);
+    json_array_foreach(names, i, one) {
+        if (i) fputs(", ", stderr);
+        fb_screen_text(stderr, json_string_value(one) ? json_string_value(one) : "?");
+    }
+    fputs("\n", stderr);
+}
+
+/* The misspelled name stands in quotes in the sentence. */
+static void suggest_pass(const char *detail) {
+    char name[64];
+    const char *start = strchr(detail, '"'), *end = start ? strchr(start + 1, '"') : NULL;
+    if (!end || (size_t)(end - start) > sizeof name) return;
+    snprintf(name, sizeof name, "%.*s", (int)(end - start - 1), start + 1);
+    fb_suggestion nearest = fb_suggest(name);
+    for (size_t i = 0; fb_pass_at(i); i++) fb_suggest_try(&nearest, fb_pass_at(i)->name);
+    if (nearest.best) fprintf(stderr, "  did you mean %s? foldback passes lists all\n", nearest.best);
+}
+
+void fb_problem_print(const json_t *problem) {
+    static const char *const lists[] = {"nodes", "passes", "runs", "versions"};
+    const char *code = fb_text_of(problem, "code"), *detail = fb_text_of(problem, "detail");
+    fb_complain(0, "%s", detail);
+    if (json_object_get(problem, "errors")) print_errors(problem);
+    else if (*fb_text_of(problem, "pointer")) print_line("at", fb_text_of(problem, "pointer"), "");
+    print_conflicts(problem);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) print_names(problem, lists[i]);
+    if (strcmp(code, "unknown-pass") == 0) suggest_pass(detail);
+}

@@ -1,0 +1,144 @@
+#include "server/cli/reference.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "server/cli/file.h"
+
+#define ERRORS_SHOWN 10000
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+
+static const char name_characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+static bool is_id(const char *text, const char *prefix, size_t length) {
+    return strncmp(text, prefix, strlen(prefix)) == 0 && strlen(text) == strlen(prefix) + length &&
+           strspn(text + strlen(prefix), name_characters) == length;
+}
+
+static bool read_pair(const char *text, char separator, fb_reference *out) {
+    size_t model = strspn(text, name_characters),
+           part = text[model] == separator ? strspn(text + model + 1, name_characters) : 0;
+    if (!model || model > FB_NAME_MAX || !part || part > FB_NAME_MAX || text[model + 1 + part]) return false;
+    memcpy(out->model, text, model);
+    memcpy(out->part, text + model + 1, part);
+    return true;
+}
+
+fb_reference fb_reference_read(const char *text) {
+    fb_reference reference = {.text = text};
+    if (is_id(text, "sha256:", 64)) reference.kind = FB_REFERS_TO_GRAPH;
+    else if (is_id(text, "run_", 26)) reference.kind = FB_REFERS_TO_RUN;
+    else if (read_pair(text, '@', &reference)) reference.kind = FB_REFERS_TO_ALIAS;
+    else if (read_pair(text, ':', &reference)) reference.kind = FB_REFERS_TO_VERSION;
+    return reference;
+}
+
+void fb_reference_address(const fb_reference *reference, fb_address *out) {
+    bool is_alias = reference->kind == FB_REFERS_TO_ALIAS;
+    if (reference->kind == FB_REFERS_TO_GRAPH || reference->kind == FB_REFERS_TO_RUN) {
+        fb_address_path(out, reference->kind == FB_REFERS_TO_GRAPH ? "/v1/graphs" : "/v1/runs");
+        fb_address_segment(out, reference->text);
+        return;
+    }
+    fb_address_path(out, "/v1/models");
+    fb_address_segment(out, reference->model);
+    fb_address_path(out, is_alias ? "/aliases" : "/versions");
+    fb_address_segment(out, reference->part);
+}
+
+/* ---- documents ---------------------------------------------------------------------------------------------------------- */
+
+/* As much as the format allows: a service may have lower limits of its own. */
+fb_status fb_read_any_document(const fb_buffer *bytes, fb_graph **out, fb_errors *errors) {
+    static const fb_document_limits largest = {.max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000};
+    errors->limit = ERRORS_SHOWN;
+    return fb_document_read(bytes->data ? bytes->data : "", bytes->size, &largest, "", out, errors);
+}
+
+void fb_errors_print(const fb_errors *errors, const char *indent, FILE *out) {
+    for (size_t i = 0; i < errors->count; i++) {
+        const fb_error *error = &errors->items[i];
+        fprintf(out, "%s", indent);
+        fb_screen_text(out, *error->pointer ? error->pointer : "(document)");
+        fprintf(out, ": %s: ", error->code);
+        fb_screen_text(out, error->message);
+        fputc('\n', out);
+    }
+    if (errors->total > errors->count) fprintf(out, "%sand %zu more\n", indent, errors->total - errors->count);
+}
+
+static int read_graph(const fb_reference *reference, const fb_buffer *bytes, fb_graph **out) {
+    fb_errors errors = {0};
+    fb_status status = fb_read_any_document(bytes, out, &errors);
+    const char *name = strcmp(reference->text, "-") == 0 ? "standard input" : reference->text;
+    if (status && !errors.count) fb_cli_no_memory();
+    else if (status) fb_complain(0, "%s is not a valid graph", name);
+    fb_errors_print(&errors, "  ", stderr);
+    fb_errors_free(&errors);
+    return status ? FB_EXIT_FAILED : FB_EXIT_DONE;
+}
+
+/* ---- resolving ---------------------------------------------------------------------------------------------------------- */
+
+int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]) {
+    if (reference->kind == FB_REFERS_TO_FILE) {
+        fb_graph *graph;
+        int result = fb_reference_graph(cli, reference, &graph);
+        if (result) return result;
+        bool is_written = fb_document_id(graph, id);
+        fb_graph_free(graph);
+        return is_written ? FB_EXIT_DONE : fb_cli_no_memory();
+    }
+    if (reference->kind == FB_REFERS_TO_GRAPH) {
+        memcpy(id, reference->text, FB_ID_LENGTH + 1);
+        return FB_EXIT_DONE;
+    }
+    json_t *found;
+    fb_address address = {0};
+    fb_reference_address(reference, &address);
+    int result = fb_cli_get(cli, &address, &found, NULL);
+    if (result) return result;
+    snprintf(id, FB_ID_LENGTH + 1, "%s", fb_text_of(found, reference->kind == FB_REFERS_TO_RUN ? "result" : "graph"));
+    json_decref(found);
+    return FB_EXIT_DONE;
+}
+
+int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
+    if (reference->kind == FB_REFERS_TO_FILE) return fb_file_read(reference->text, out);
+    fb_reference graph = {.kind = FB_REFERS_TO_GRAPH};
+    char id[FB_ID_LENGTH + 1];
+    int result = fb_reference_id(cli, reference, id);
+    if (result) return result;
+    graph.text = id;
+    fb_call call = {.method = "GET"};
+    fb_reference_address(&graph, &call.address);
+    fb_answer answer;
+    result = fb_cli_call(cli, &call, &answer);
+    if (!result) *out = answer.body;
+    return result;
+}
+
+int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out) {
+    fb_buffer bytes = {0};
+    int result = fb_reference_bytes(cli, reference, &bytes);
+    if (!result) result = read_graph(reference, &bytes, out);
+    fb_buffer_free(&bytes);
+    return result;
+}
+
+int fb_reference_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
+    if (reference->kind == FB_REFERS_TO_FILE) {
+        fb_graph *graph;
+        int result = fb_reference_graph(cli, reference, &graph);
+        if (result) return result;
+        fb_document_write(graph, out);
+        fb_graph_free(graph);
+    } else {
+        char id[FB_ID_LENGTH + 1];
+        int result = fb_reference_id(cli, reference, id);
+        if (result) return result;
+        fb_buffer_json_string(out, id, strlen(id));
+    }
+    return out->failed ? fb_cli_no_memory() : FB_EXIT_DONE;
+}

@@ -1,0 +1,142 @@
+/* foldback optimize, reverse, rollback. */
+#include <string.h>
+
+#include "core/graph/scan.h"
+#include "server/cli/actions.h"
+#include "server/cli/file.h"
+#include "server/cli/models.h"
+#include "server/cli/request.h"
+#include "server/cli/run.h"
+
+/* ---- the request -------------------------------------------------------------------------------------------------------- */
+
+static int set_options(const fb_cli_values *values, json_t *request) {
+    json_t *options = json_object();
+    int result = fb_request_text(options, "lint", values->lint);
+    if (values->dry_run) json_object_set_new(options, "dry_run", json_true());
+    if (values->output) json_object_set_new(options, "include", json_pack("[s]", "graph"));
+    if (json_object_size(options)) json_object_set(request, "options", options);
+    json_decref(options);
+    return result;
+}
+
+static int make_request(fb_cli *cli, bool undoes, const fb_reference *graph, fb_buffer *out) {
+    const fb_cli_values *values = &cli->values;
+    json_t *request = json_object();
+    int result = fb_request_passes(request, &values->passes, undoes);
+    if (!result) result = set_options(values, request);
+    if (!result) result = fb_request_text(request, "note", values->note);
+    if (!result) result = fb_request_labels(request, &values->labels);
+    if (!result) return fb_request_body(cli, request, (fb_request_graph[2]){{"graph", graph}}, out);
+    json_decref(request);
+    return result;
+}
+
+/* ---- the answer --------------------------------------------------------------------------------------------------------- */
+
+/* Takes a member, not the first one, out of an object's text: so numbers are printed as they came, and the document is written
+ * byte for byte. */
+static bool cut_member(fb_buffer *text, const char *name, fb_buffer *value) {
+    fb_scan scan;
+    size_t index = SIZE_MAX;
+    bool is_cut = false;
+    fb_scan_init(&scan, text->data, text->size, 2000);
+    bool is_inside = fb_scan_enter(&scan, '{');
+    for (const char *start = scan.at; is_inside && !is_cut && fb_scan_more(&scan, '}', &index); start = scan.at) {
+        const fb_json *key = fb_scan_key(&scan);
+        bool is_it = key && fb_json_is(key, name);
+        const char *from = scan.at;
+        if (!key || !fb_scan_value(&scan)) break;
+        if (!is_it) continue;
+        fb_buffer_append(value, from, (size_t)(scan.at - from));
+        memmove(text->data + (start - text->data), scan.at, (size_t)(text->data + text->size - scan.at));
+        text->size -= (size_t)(scan.at - start);
+        is_cut = true;
+    }
+    fb_scan_free(&scan);
+    return is_cut && !value->failed;
+}
+
+static int write_graph(const char *path, fb_buffer *answer) {
+    fb_buffer graph = {0};
+    int result = FB_EXIT_DONE;
+    if (!cut_member(answer, "graph", &graph)) result = fb_complain(FB_EXIT_FAILED, "the answer has no graph in it");
+    else result = fb_file_write(path, graph.data, graph.size);
+    fb_buffer_free(&graph);
+    return result;
+}
+
+static int print_answer(const fb_cli *cli, const fb_buffer *answer) {
+    if (cli->is_json) {
+        fwrite(answer->data, 1, answer->size, stdout);
+        putchar('\n');
+        return FB_EXIT_DONE;
+    }
+    json_t *run = json_loadb(answer->data, answer->size, 0, NULL);
+    if (!run) return fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
+    fb_print_run(cli, run);
+    json_decref(run);
+    if (cli->values.output) printf("\nwritten to %s\n", cli->values.output);
+    return FB_EXIT_DONE;
+}
+
+int fb_run_call(fb_cli *cli, fb_call *call) {
+    const char *output = cli->values.output;
+    fb_answer answer;
+    int result = fb_cli_call(cli, call, &answer);
+    if (result) return result;
+    if (output) result = write_graph(output, &answer.body);
+    if (!result && !(output && strcmp(output, "-") == 0)) result = print_answer(cli, &answer.body);
+    fb_answer_free(&answer);
+    return result;
+}
+
+/* `call` has its method and address. */
+static int do_run(fb_cli *cli, fb_call *call, bool undoes, const fb_reference *graph) {
+    int result = make_request(cli, undoes, graph, &call->body);
+    if (!result) return fb_run_call(cli, call);
+    fb_buffer_free(&call->address.text);
+    return result;
+}
+
+/* ---- verbs -------------------------------------------------------------------------------------------------------------- */
+
+int fb_cli_optimize(fb_cli *cli) {
+    fb_reference graph = fb_reference_read(cli->arguments.items[0]);
+    fb_call call = {.method = "POST"};
+    if (!cli->values.passes.count)
+        return fb_complain(FB_EXIT_USAGE, "optimize: by which passes? --pass NAME; foldback passes lists them");
+    fb_address_path(&call.address, "/v1/optimize");
+    return do_run(cli, &call, false, &graph);
+}
+
+static void address_run(fb_call *call, const char *run, const char *verb) {
+    fb_address_path(&call->address, "/v1/runs");
+    fb_address_segment(&call->address, run);
+    fb_address_segment(&call->address, verb);
+}
+
+int fb_cli_reverse(fb_cli *cli) {
+    fb_reference what = fb_reference_read(cli->arguments.items[0]);
+    const char *run = cli->values.run;
+    fb_call call = {.method = "POST"};
+    if (!run && what.kind == FB_REFERS_TO_RUN) {
+        address_run(&call, what.text, "reverse");
+        return do_run(cli, &call, true, NULL);
+    }
+    if (run) address_run(&call, run, "reverse");
+    else fb_address_path(&call.address, "/v1/reverse");
+    return do_run(cli, &call, true, &what);
+}
+
+int fb_cli_rollback(fb_cli *cli) {
+    fb_reference what = fb_reference_read(cli->arguments.items[0]);
+    fb_call call = {.method = "POST"};
+    if (what.kind == FB_REFERS_TO_ALIAS) return fb_rollback_alias(cli, &what);
+    if (what.kind != FB_REFERS_TO_RUN)
+        return fb_complain(FB_EXIT_USAGE, "rollback: %s is neither a run (run_…) nor MODEL@ALIAS", what.text);
+    if (cli->values.to || cli->values.as || cli->values.who || cli->values.why)
+        return fb_complain(FB_EXIT_USAGE, "rollback: --to, --as, --who and --why are for MODEL@ALIAS");
+    address_run(&call, what.text, "rollback");
+    return do_run(cli, &call, true, NULL);
+}

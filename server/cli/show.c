@@ -1,0 +1,49 @@
+/* foldback show: one thing of the store. */
+#include <string.h>
+
+#include "server/cli/actions.h"
+#include "server/cli/list.h"
+#include "server/cli/models.h"
+#include "server/cli/run.h"
+
+static void print_runs(const fb_cli *cli, const char *title, const json_t *runs) {
+    printf("\n%s\n", title);
+    if (!json_array_size(runs)) puts("none");
+    else fb_list_print_table(cli, runs, fb_run_headings, FB_RUN_COLUMNS, fb_run_row);
+}
+
+static void print_lineage(const fb_cli *cli, const json_t *lineage) {
+    fb_print_facts(cli, (const fb_fact[]){{"graph", fb_text_of(lineage, "id")}, {0}});
+    print_runs(cli, "Made by:", json_object_get(json_object_get(lineage, "made_by"), "items"));
+    print_runs(cli, "Used by:", json_object_get(json_object_get(lineage, "used_by"), "items"));
+}
+
+static void print_thing(const fb_cli *cli, const fb_reference *what, const json_t *found) {
+    switch (what->kind) {
+    case FB_REFERS_TO_RUN: fb_print_run(cli, found); break;
+    case FB_REFERS_TO_ALIAS: fb_print_alias(cli, found); break;
+    case FB_REFERS_TO_VERSION: fb_print_version(cli, found); break;
+    default: print_lineage(cli, found);
+    }
+}
+
+int fb_cli_show(fb_cli *cli) {
+    fb_reference what = fb_reference_read(cli->arguments.items[0]);
+    fb_call call = {.method = "GET"};
+    char id[FB_ID_LENGTH + 1];
+    json_t *found;
+    int result = FB_EXIT_DONE;
+    if (what.kind == FB_REFERS_TO_FILE) {
+        result = fb_reference_id(cli, &what, id);
+        what = fb_reference_read(id);
+    }
+    if (result) return result;
+    fb_reference_address(&what, &call.address);
+    if (what.kind == FB_REFERS_TO_GRAPH) fb_address_path(&call.address, "/lineage");
+    if (cli->is_json) return fb_cli_relay(cli, &call);
+    result = fb_cli_call_json(cli, &call, &found, NULL);
+    if (result) return result;
+    print_thing(cli, &what, found);
+    json_decref(found);
+    return FB_EXIT_DONE;
+}
