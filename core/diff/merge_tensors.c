@@ -112,8 +112,9 @@ static fb_status make_table(gathering *g) {
     for (fb_row_id at = theirs.first, next; at.id && !status; at = next) {
         next = theirs.items[at.id].next;
         const char *name = theirs.items[at.id].name;
-        if (!g->is_theirs[fb_tensor_find(m->sides.theirs, name).id] && !fb_rows_find(rows, name).id)
-            fb_rows_take_out(&theirs, at);
+        fb_tensor tensor = fb_tensor_find(m->sides.theirs, name);
+        bool is_stand_in = fb_map_get(&m->sides.stands_for_ours, tensor.id) != 0; /* its place in theirs says nothing */
+        if (is_stand_in || (!g->is_theirs[tensor.id] && !fb_rows_find(rows, name).id)) fb_rows_take_out(&theirs, at);
     }
     if (!status) status = fb_merging_place(m, FB_TENSOR_TABLE, &theirs, is_put_in_or_moved);
     fb_rows_free(&theirs);
