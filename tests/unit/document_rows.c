@@ -1,5 +1,6 @@
 #include "tests/unit/document_rows.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- rows ---------------------------------------------------------------------------------------------------------------- */
@@ -44,19 +45,24 @@ static size_t exchange(json_t *tree, const char *from, const char *to) {
 }
 
 size_t exchange_references_in(json_t *node, const char *from, const char *to) {
-    return exchange(json_object_get(node, "args"), from, to) + exchange(json_object_get(node, "kwargs"), from, to);
+    char *name = strdup(from); /* `from` may be in the node */
+    size_t count = exchange(json_object_get(node, "args"), name, to) + exchange(json_object_get(node, "kwargs"), name, to);
+    free(name);
+    return count;
 }
 
 size_t exchange_references(json_t *graph, const char *from, const char *to) {
+    char *name = strdup(from);
     size_t i, count = 0;
     json_t *node;
-    json_array_foreach(json_object_get(graph, "nodes"), i, node) count += exchange_references_in(node, from, to);
+    json_array_foreach(json_object_get(graph, "nodes"), i, node) count += exchange_references_in(node, name, to);
+    free(name);
     return count;
 }
 
 void rename_in_document(json_t *graph, const char *from, const char *to) {
-    json_object_set_new(find_row(graph, "nodes", from, NULL), "name", json_string(to));
     exchange_references(graph, from, to);
+    json_object_set_new(find_row(graph, "nodes", from, NULL), "name", json_string(to));
 }
 
 /* ---- comparing changes --------------------------------------------------------------------------------------------------- */
