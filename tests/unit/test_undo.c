@@ -354,10 +354,10 @@ static const undo_case cases[] = {
       {TENSOR_OUT("q.weight", "[4,4]"), ""}},
      NULL,
      {{WHOLE_TENSOR("q.weight", "[4,4]"),
-       CUT("q.weight", "[4,4]", "q-k-merged.weight", "0",
-           "4") ",{'name':'q-k-merged.weight','dtype':'float32','shape':[8,4],'requires_grad':true,'data':'"
-                "AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAAAAAAIA/"
-                "AAAAQAAAQEAAAIBAAACgQAAAwEAAAOBAAAAAQQAAEEEAACBBAAAwQQAAQEEAAFBBAABgQQAAcEE='}"}}},
+       "{'name':'q-k-merged.weight','dtype':'float32','shape':[8,4],'requires_grad':true,'data':'"
+       "AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAAAAAAIA/"
+       "AAAAQAAAQEAAAIBAAACgQAAAwEAAAOBAAAAAQQAAEEEAACBBAAAwQQAAQEEAAFBBAABgQQAAcEE='}," CUT("q.weight", "[4,4]",
+                                                                                             "q-k-merged.weight", "0", "4")}}},
     {"the weight is an embedding's too",
      TIED,
      MERGE_ALL,
