@@ -5,12 +5,14 @@
 #include "core/graph/document.h"
 #include "server/cache.h"
 #include "server/pass_counts.h"
+#include "server/routes/event_hub.h"
 #include "server/store/store.h"
 
 typedef struct fb_app {
     fb_store *store;
     fb_cache *cache;
     fb_pass_counts *counts;
+    fb_event_hub *events;
     fb_document_limits limits;
 } fb_app;
 

@@ -4,19 +4,27 @@
 #include "server/routes/routes.h"
 
 fb_service_config fb_service_config_default(void) {
-    return (fb_service_config){.http = fb_http_config_default(), .data = "./.foldback", .cache_bytes = (size_t)512 << 20};
+    return (fb_service_config){
+        .http = fb_http_config_default(), .data = "./.foldback", .cache_bytes = (size_t)512 << 20, .heartbeat_ms = 15000};
 }
 
 static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error *error) {
-    *app = (fb_app){.limits = config->limits, .cache = fb_cache_new(config->cache_bytes), .counts = fb_pass_counts_new()};
+    *app = (fb_app){.limits = config->limits,
+                    .cache = fb_cache_new(config->cache_bytes),
+                    .counts = fb_pass_counts_new(),
+                    .events = fb_event_hub_new(config->heartbeat_ms)};
     app->limits.max_bytes = config->http.body_limit;
-    if (!app->cache || !app->counts) return fb_fail_memory(error);
+    if (!app->cache || !app->counts || !app->events) return fb_fail_memory(error);
     if (!config->data) return FB_OK;
-    fb_store_config store = {.readers = config->http.worker_threads < 8 ? config->http.worker_threads : 8};
-    return fb_store_open(config->data, &store, &app->store, error);
+    fb_store_config store = {.readers = config->http.worker_threads < 8 ? config->http.worker_threads : 8,
+                             .alias_changed = fb_event_hub_notify,
+                             .alias_context = app->events};
+    fb_status status = fb_store_open(config->data, &store, &app->store, error);
+    return status ? status : fb_event_hub_start(app->events, app->store, error);
 }
 
 static void close_app(fb_app *app) {
+    fb_event_hub_free(app->events);
     fb_store_close(app->store); /* checkpoints */
     fb_cache_free(app->cache);
     fb_pass_counts_free(app->counts);

@@ -11,6 +11,7 @@ typedef struct fb_service_config {
     fb_document_limits limits; /* max_bytes is the HTTP layer's body_limit */
     const char *data;          /* the data folder; NULL: no store, for routes that need none */
     size_t cache_bytes;        /* for decoded graphs */
+    unsigned heartbeat_ms;     /* of event streams */
 } fb_service_config;
 
 fb_service_config fb_service_config_default(void);

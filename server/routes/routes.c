@@ -75,6 +75,11 @@ const fb_route fb_routes[] = {
      .handler = fb_post_alias_rollback,
      .body = FB_BODY_OPTIONAL,
      .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/events",
+     .handler = fb_get_events,
+     .query = "model,alias,since",
+     .produces = "text/event-stream"},
 };
 
 const size_t fb_route_count = sizeof fb_routes / sizeof *fb_routes;

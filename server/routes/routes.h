@@ -22,6 +22,7 @@ fb_handler fb_get_models, fb_get_model;                                         
 fb_handler fb_get_versions, fb_put_version, fb_get_version, fb_get_version_graph, fb_delete_version; /* versions.c */
 fb_handler fb_get_aliases, fb_put_alias, fb_get_alias, fb_delete_alias;                              /* aliases.c */
 fb_handler fb_get_alias_graph, fb_get_alias_history;                                                 /* aliases.c */
+fb_handler fb_get_events;                                                                            /* events.c */
 fb_handler fb_post_alias_rollback;                                                                   /* alias_rollback.c */
 
 #endif
