@@ -2,9 +2,6 @@
 
 #include "server/routes/run_request.h"
 
-#define VERSIONS "/v1/models/{model}/versions"
-#define ALIASES "/v1/models/{model}/aliases"
-
 const fb_route fb_routes[] = {
     {.method = "GET", .pattern = "/", .handler = fb_get_index, .query = "", .is_inline = true},
     {.method = "GET",
@@ -59,19 +56,30 @@ const fb_route fb_routes[] = {
 
     {.method = "GET", .pattern = "/v1/models", .handler = fb_get_models, .query = "limit,page_token"},
     {.method = "GET", .pattern = "/v1/models/{model}", .handler = fb_get_model, .query = ""},
-    {.method = "GET", .pattern = VERSIONS, .handler = fb_get_versions, .query = "limit,page_token"},
-    {.method = "PUT", .pattern = VERSIONS "/{version}", .handler = fb_put_version, .body = FB_BODY_REQUIRED, .query = ""},
-    {.method = "GET", .pattern = VERSIONS "/{version}", .handler = fb_get_version, .query = ""},
-    {.method = "DELETE", .pattern = VERSIONS "/{version}", .handler = fb_delete_version, .query = ""},
-    {.method = "GET", .pattern = VERSIONS "/{version}/graph", .handler = fb_get_version_graph, .query = ""},
-    {.method = "GET", .pattern = ALIASES, .handler = fb_get_aliases, .query = "limit,page_token"},
-    {.method = "PUT", .pattern = ALIASES "/{alias}", .handler = fb_put_alias, .body = FB_BODY_REQUIRED, .query = ""},
-    {.method = "GET", .pattern = ALIASES "/{alias}", .handler = fb_get_alias, .query = ""},
-    {.method = "DELETE", .pattern = ALIASES "/{alias}", .handler = fb_delete_alias, .query = ""},
-    {.method = "GET", .pattern = ALIASES "/{alias}/graph", .handler = fb_get_alias_graph, .query = ""},
-    {.method = "GET", .pattern = ALIASES "/{alias}/history", .handler = fb_get_alias_history, .query = "limit,page_token"},
+    {.method = "GET", .pattern = "/v1/models/{model}/versions", .handler = fb_get_versions, .query = "limit,page_token"},
+    {.method = "PUT",
+     .pattern = "/v1/models/{model}/versions/{version}",
+     .handler = fb_put_version,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET", .pattern = "/v1/models/{model}/versions/{version}", .handler = fb_get_version, .query = ""},
+    {.method = "DELETE", .pattern = "/v1/models/{model}/versions/{version}", .handler = fb_delete_version, .query = ""},
+    {.method = "GET", .pattern = "/v1/models/{model}/versions/{version}/graph", .handler = fb_get_version_graph, .query = ""},
+    {.method = "GET", .pattern = "/v1/models/{model}/aliases", .handler = fb_get_aliases, .query = "limit,page_token"},
+    {.method = "PUT",
+     .pattern = "/v1/models/{model}/aliases/{alias}",
+     .handler = fb_put_alias,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET", .pattern = "/v1/models/{model}/aliases/{alias}", .handler = fb_get_alias, .query = ""},
+    {.method = "DELETE", .pattern = "/v1/models/{model}/aliases/{alias}", .handler = fb_delete_alias, .query = ""},
+    {.method = "GET", .pattern = "/v1/models/{model}/aliases/{alias}/graph", .handler = fb_get_alias_graph, .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/aliases/{alias}/history",
+     .handler = fb_get_alias_history,
+     .query = "limit,page_token"},
     {.method = "POST",
-     .pattern = ALIASES "/{alias}/rollback",
+     .pattern = "/v1/models/{model}/aliases/{alias}/rollback",
      .handler = fb_post_alias_rollback,
      .body = FB_BODY_OPTIONAL,
      .query = ""},
