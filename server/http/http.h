@@ -239,7 +239,8 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
 /* "http://127.0.0.1:8080", with the real port; "" when it does not listen. Valid until fb_http_stop. */
 const char *fb_http_url(const fb_http_server *server);
 
-/* A connection from within the process, without any network: the client's end of it, for the caller to close, or -1 (errno). */
+/* A connection from within the process, without any network: the client's end of it, a blocking socket for the caller to close,
+ * or -1 (errno). */
 int fb_http_connect(fb_http_server *server);
 
 /* Graceful stop: stops listening at once, answers new requests on open connections with 503 and Connection: close, lets running

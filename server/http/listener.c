@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -126,7 +127,8 @@ fb_status fb_listener_start(fb_http_server *server, fb_error *error) {
 int fb_http_connect(fb_http_server *server) {
     static const struct sockaddr local = {.sa_family = AF_UNIX};
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends)) return -1;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) return -1;
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
     if (MHD_add_connection(server->daemon, ends[1], &local, sizeof local) == MHD_YES) return ends[0];
     close(ends[0]);
     return -1;
