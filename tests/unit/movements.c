@@ -1,11 +1,12 @@
 #include "tests/unit/movements.h"
 
+#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/graph/build.h"
-#include "core/weights/recipe.h"
+#include "core/weights/movement.h"
 #include "tests/unit/numbers.h"
 
 #define MAX_RANK 5
@@ -210,4 +211,22 @@ void movements_make(movements *m, uint64_t seed) {
 void movements_free(movements *m) {
     fb_graph_free(m->graph);
     fb_arena_free(&m->arena);
+}
+
+int64_t *numbers_of(const fb_graph *graph, fb_value expression, size_t expected) {
+    unsigned char *bytes = NULL;
+    size_t size = 0;
+    fb_error error = {0};
+    fb_status status = fb_movement_evaluate(graph, expression, FB_INT64, &bytes, &size, &error);
+    ck_assert_msg(status == FB_OK, "%s: %s", error.code, error.message);
+    ck_assert_uint_eq(size, expected * sizeof(int64_t));
+    return (int64_t *)(void *)bytes;
+}
+
+fb_value join_all(fb_graph *graph, const fb_pieces *pieces, const int64_t *sizes, int rank) {
+    const fb_piece **all = calloc(pieces->count + 1, sizeof *all);
+    for (size_t i = 0; i < pieces->count; i++) all[i] = &pieces->items[i];
+    fb_value joined = fb_pieces_join(graph, all, pieces->count, sizes, rank);
+    free(all);
+    return joined;
 }

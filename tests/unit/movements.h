@@ -1,10 +1,10 @@
 /* Random movements for tests, and what they must give: every element of a source is a number that tells which one it is.
- * Independent of core/weights: the numbers are moved by the reference evaluator's tensors. */
+ * The numbers are moved independently of core/weights, by the reference evaluator's tensors. */
 #ifndef FB_TESTS_MOVEMENTS_H
 #define FB_TESTS_MOVEMENTS_H
 
 #include "core/base/buffer.h"
-#include "core/graph/graph.h"
+#include "core/weights/invert.h"
 #include "tests/unit/evaluate_tensor.h"
 
 #define MAX_MOVED 40
@@ -37,5 +37,10 @@ fb_tensor add_tensor(fb_graph *graph, const char *name, fb_dtype dtype, const in
                      size_t size);
 /* A tensor with a recipe, of the type that the recipe has (`dtype` for one of fillers alone). */
 fb_tensor add_recipe(fb_graph *graph, const char *name, fb_dtype dtype, fb_value recipe);
+
+/* The int64 elements of an expression, to be freed; fails the test when they are not `expected` many. */
+int64_t *numbers_of(const fb_graph *graph, fb_value expression, size_t expected);
+/* All pieces joined, whatever their source. */
+fb_value join_all(fb_graph *graph, const fb_pieces *pieces, const int64_t *sizes, int rank);
 
 #endif
