@@ -12,66 +12,6 @@
 #include "tests/unit/generator.h"
 #include "tests/unit/quoted.h"
 
-/* ---- canonical text ------------------------------------------------------------------------------------------------------ */
-
-static const char row_text[] = "{\"name\":\"a\\\\\",\"args\":[1,{\"$tuple\":[2,\"]\\\"\"]},null],"
-                               "\"kwargs\":{\"a/~b\\\"\":1.5,\"\":{}},\"meta\":{},\"training\":false}";
-
-START_TEST(test_members_by_pointer) {
-    static const char *const places[][2] = {
-        {"/name", "\"a\\\\\""}, {"/args", "[1,{\"$tuple\":[2,\"]\\\"\"]},null]"},
-        {"/args/0", "1"},       {"/args/1", "{\"$tuple\":[2,\"]\\\"\"]}"},
-        {"/args/2", "null"},    {"/args/3", NULL},
-        {"/args/x", NULL},      {"/kwargs/a~1~0b\\\"", "1.5"},
-        {"/kwargs/", "{}"},     {"/kwargs/a", NULL},
-        {"/meta", "{}"},        {"/meta/shape", NULL},
-        {"/training", "false"}, {"/training/x", NULL},
-        {"/type", NULL},        {"", row_text},
-    };
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        fb_span found = fb_span_at(fb_span_of(row_text), places[i][0]);
-        ck_assert_msg(fb_span_equal(found, fb_span_of(places[i][1])), "%s", places[i][0]);
-    }
-}
-END_TEST
-
-START_TEST(test_exchanged_values) {
-    static const struct {
-        fb_change changes[3];
-        const char *result; /* of {"args":[1,2],"kwargs":{"a":1,"b":2}}; NULL: a value found no place */
-    } cases[] = {
-        {{{"/args/1", {"7", 1}}}, "{\"args\":[1,7],\"kwargs\":{\"a\":1,\"b\":2}}"},
-        {{{"/args", {"[]", 2}}}, "{\"args\":[],\"kwargs\":{\"a\":1,\"b\":2}}"},
-        {{{"/kwargs/a", {NULL, 0}}}, "{\"args\":[1,2],\"kwargs\":{\"b\":2}}"},
-        {{{"/kwargs/b", {NULL, 0}}, {"/kwargs/a", {NULL, 0}}}, "{\"args\":[1,2],\"kwargs\":{}}"},
-        {{{"/kwargs/c~1d\\\"", {"3", 1}}, {"/args", {NULL, 0}}}, "{\"kwargs\":{\"a\":1,\"b\":2,\"c/d\\\"\":3}}"},
-        {{{"/meta/x", {"1", 1}}, {"/type", {"2", 1}}, {"/meta/y", {"3", 1}}},
-         "{\"args\":[1,2],\"kwargs\":{\"a\":1,\"b\":2},\"meta\":{\"x\":1,\"y\":3},\"type\":2}"},
-        {{{"/meta/x", {NULL, 0}}}, "{\"args\":[1,2],\"kwargs\":{\"a\":1,\"b\":2}}"},
-        {{{"/args/2", {"7", 1}}}, NULL},
-        {{{"/args/x", {"7", 1}}}, NULL},
-        {{{"/args/0/x", {"7", 1}}}, NULL},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        fb_buffer out = {0};
-        size_t count = 0;
-        while (count < 3 && cases[i].changes[count].pointer) count++;
-        bool is_placed =
-            fb_span_write_changed(fb_span_of("{\"args\":[1,2],\"kwargs\":{\"a\":1,\"b\":2}}"), cases[i].changes, count, &out);
-        ck_assert_msg(is_placed == (cases[i].result != NULL), "case %zu", i);
-        if (cases[i].result) ck_assert_str_eq(fb_buffer_text(&out), cases[i].result);
-        fb_buffer_free(&out);
-    }
-}
-END_TEST
-
-START_TEST(test_unquoted) {
-    char *text = fb_span_unquote(fb_span_of("\"a\\\\\\\"\\u001f\\n\\t/\xc3\xa9\""));
-    ck_assert_str_eq(text, "a\\\"\x1f\n\t/\xc3\xa9");
-    free(text);
-}
-END_TEST
-
 /* ---- which edits --------------------------------------------------------------------------------------------------------- */
 
 #define X "{'name':'x','op':'placeholder','target':'x'}"
@@ -101,6 +41,9 @@ static const struct {
     {{X CALL("'args':[{'$node':'x'},8,[1,2]]")},
      {X CALL("'args':[{'$node':'x'},0.125,[1,2]]")},
      "[{'edit':'set_node','name':'c','was':{'/args/1':8},'now':{'/args/1':0.125}}]"},
+    {{X CALL("'args':[8]")},
+     {X CALL("'args':[80]")},
+     "[{'edit':'set_node','name':'c','was':{'/args/0':8},'now':{'/args/0':80}}]"},
     {{X CALL("'args':[1,2]")},
      {X CALL("'args':[1,2,3]")},
      "[{'edit':'set_node','name':'c','was':{'/args':[1,2]},'now':{'/args':[1,2,3]}}]"},
@@ -181,6 +124,21 @@ START_TEST(test_name_and_metadata) {
     fb_graph_free(from);
     fb_graph_free(to);
     fb_graph_free(none);
+}
+END_TEST
+
+/* A document without name and metadata has the empty ones. */
+START_TEST(test_name_and_metadata_taken_away) {
+    fb_graph *named = graph_with(",\"name\":\"a\""), *plain = graph_with(""), *result = NULL;
+    fb_member_edit members[] = {{"/name", {"\"a\"", 3}, {NULL, 0}}, {"/metadata", {"{}", 2}, {NULL, 0}}};
+    fb_edit edit = {.table = FB_GRAPH_TABLE, .kind = FB_EDIT_SET, .name = "", .members = members, .member_count = 2};
+    char id[FB_ID_LENGTH + 1], expected[FB_ID_LENGTH + 1];
+    ck_assert_int_eq(fb_diff_apply(&(fb_diff){.edits = &edit, .count = 1}, named, &result, NULL), FB_OK);
+    ck_assert(fb_document_id(result, id) && fb_document_id(plain, expected));
+    ck_assert_str_eq(id, expected);
+    fb_graph_free(named);
+    fb_graph_free(plain);
+    fb_graph_free(result);
 }
 END_TEST
 
@@ -460,11 +418,9 @@ int main(void) {
     Suite *suite = suite_create("diff");
     TCase *tests = tcase_create("diff");
     tcase_set_timeout(tests, 600);
-    tcase_add_test(tests, test_members_by_pointer);
-    tcase_add_test(tests, test_exchanged_values);
-    tcase_add_test(tests, test_unquoted);
     tcase_add_loop_test(tests, test_known_edits, 0, sizeof known / sizeof *known);
     tcase_add_test(tests, test_name_and_metadata);
+    tcase_add_test(tests, test_name_and_metadata_taken_away);
     tcase_add_loop_test(tests, test_fixture_and_its_results, 0, fixtures);
     tcase_add_loop_test(tests, test_unrelated_fixtures, 0, fixtures);
     tcase_add_loop_test(tests, test_edit_does_not_fit, 0, sizeof unfitting / sizeof *unfitting);

@@ -1,0 +1,77 @@
+/* Canonical text as data: members by pointer, exchanged values, strings. */
+#include <check.h>
+#include <stdlib.h>
+
+#include "core/diff/text.h"
+
+static const char row_text[] = "{\"name\":\"a\\\\\",\"args\":[1,{\"$tuple\":[2,\"]\\\"\"]},null],"
+                               "\"kwargs\":{\"a/~b\\\"\":1.5,\"\":{}},\"meta\":{},\"training\":false}";
+
+START_TEST(test_members_by_pointer) {
+    static const char *const places[][2] = {
+        {"/name", "\"a\\\\\""}, {"/args", "[1,{\"$tuple\":[2,\"]\\\"\"]},null]"},
+        {"/args/0", "1"},       {"/args/1", "{\"$tuple\":[2,\"]\\\"\"]}"},
+        {"/args/2", "null"},    {"/args/3", NULL},
+        {"/args/x", NULL},      {"/kwargs/a~1~0b\\\"", "1.5"},
+        {"/kwargs/", "{}"},     {"/kwargs/a", NULL},
+        {"/meta", "{}"},        {"/meta/shape", NULL},
+        {"/training", "false"}, {"/training/x", NULL},
+        {"/type", NULL},        {"", row_text},
+    };
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        fb_span found = fb_span_at(fb_span_of(row_text), places[i][0]);
+        ck_assert_msg(fb_span_equal(found, fb_span_of(places[i][1])), "%s", places[i][0]);
+    }
+}
+END_TEST
+
+START_TEST(test_exchanged_values) {
+    static const struct {
+        fb_change changes[3];
+        const char *result; /* of {"args":[1,2],"kwargs":{"a":1,"b":2}}; NULL: a value found no place */
+    } cases[] = {
+        {{{"/args/1", {"7", 1}}}, "{\"args\":[1,7],\"kwargs\":{\"a\":1,\"b\":2}}"},
+        {{{"/args", {"[]", 2}}}, "{\"args\":[],\"kwargs\":{\"a\":1,\"b\":2}}"},
+        {{{"/kwargs/a", {NULL, 0}}}, "{\"args\":[1,2],\"kwargs\":{\"b\":2}}"},
+        {{{"/kwargs/b", {NULL, 0}}, {"/kwargs/a", {NULL, 0}}}, "{\"args\":[1,2],\"kwargs\":{}}"},
+        {{{"/kwargs/c~1d\\\"", {"3", 1}}, {"/args", {NULL, 0}}}, "{\"kwargs\":{\"a\":1,\"b\":2,\"c/d\\\"\":3}}"},
+        {{{"/meta/x", {"1", 1}}, {"/type", {"2", 1}}, {"/meta/y", {"3", 1}}},
+         "{\"args\":[1,2],\"kwargs\":{\"a\":1,\"b\":2},\"meta\":{\"x\":1,\"y\":3},\"type\":2}"},
+        {{{"/meta/x", {NULL, 0}}}, "{\"args\":[1,2],\"kwargs\":{\"a\":1,\"b\":2}}"},
+        {{{"/args/2", {"7", 1}}}, NULL},
+        {{{"/args/x", {"7", 1}}}, NULL},
+        {{{"/args/0/x", {"7", 1}}}, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        fb_buffer out = {0};
+        size_t count = 0;
+        while (count < 3 && cases[i].changes[count].pointer) count++;
+        bool is_placed =
+            fb_span_write_changed(fb_span_of("{\"args\":[1,2],\"kwargs\":{\"a\":1,\"b\":2}}"), cases[i].changes, count, &out);
+        ck_assert_msg(is_placed == (cases[i].result != NULL), "case %zu", i);
+        if (cases[i].result) ck_assert_str_eq(fb_buffer_text(&out), cases[i].result);
+        fb_buffer_free(&out);
+    }
+}
+END_TEST
+
+START_TEST(test_unquoted) {
+    char *text = fb_span_unquote(fb_span_of("\"a\\\\\\\"\\u001f\\n\\t/\xc3\xa9\""));
+    ck_assert_str_eq(text, "a\\\"\x1f\n\t/\xc3\xa9");
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("canonical text");
+    TCase *tests = tcase_create("canonical text");
+    tcase_add_test(tests, test_members_by_pointer);
+    tcase_add_test(tests, test_exchanged_values);
+    tcase_add_test(tests, test_unquoted);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
