@@ -1,0 +1,19 @@
+/* The two ways of a request: libcurl to a service somewhere, or a pair of sockets to the one in this process. */
+#ifndef FB_CLI_TRANSPORT_H
+#define FB_CLI_TRANSPORT_H
+
+#include "server/cli/client.h"
+#include "server/http/http.h"
+
+/* Keeps what is wanted of one header line. */
+void fb_answer_header(fb_answer *answer, const char *line, size_t size);
+
+typedef struct fb_remote fb_remote;
+/* NULL when memory is out. */
+fb_remote *fb_remote_new(const char *url);
+void fb_remote_free(fb_remote *remote);
+fb_status fb_remote_call(fb_remote *remote, const fb_call *call, const char *target, fb_answer *answer, fb_error *error);
+
+fb_status fb_local_call(fb_http_server *server, const fb_call *call, const char *target, fb_answer *answer, fb_error *error);
+
+#endif
