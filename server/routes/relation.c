@@ -6,6 +6,7 @@
 
 #include "core/diff/diff.h"
 #include "core/graph/document.h"
+#include "core/rewrite/rewrite.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/history.h"
 
@@ -13,33 +14,36 @@
 #define CANDIDATES_MAX 100  /* runs with a signature of the graph, the newest; of these the marks are compared */
 #define COMPARED_MAX 16     /* runs with marks in the graph, of which the results are compared */
 
-static bool has_mark(const fb_graph *graph, const char *name, const char *signature) {
-    fb_node node = fb_node_find(graph, FB_MAIN_PROGRAM, name);
-    fb_value marks = node.id ? fb_node_at(graph, node)->transformations : (fb_value){0};
-    const fb_value_row *row = marks.id ? fb_value_at(graph, marks) : NULL;
-    for (uint32_t i = 0; row && i < row->count; i++) {
-        const char *text = fb_value_text(graph, row->items[i]);
-        if (text && strcmp(text, signature) == 0) return true;
+static bool is_anywhere(const fb_graph *graph, const char *signature) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+        if (fb_node_is_marked(graph, n, signature)) return true;
     }
     return false;
 }
 
-fb_status fb_graph_carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error) {
+/* Whether one of the nodes that the run marked carries its mark; or, `anywhere`, any node. */
+static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool anywhere, bool *is_found, fb_error *error) {
     json_t *report = json_loads(run->report, 0, NULL);
     if (!report) return fb_fail_memory(error);
     size_t i, j;
-    json_t *pass, *node;
-    bool is_found = false;
+    json_t *pass, *name;
+    *is_found = false;
     json_array_foreach(report, i, pass) {
         const char *signature = json_string_value(json_object_get(pass, "signature"));
-        json_array_foreach(json_object_get(pass, "nodes"), j, node) {
-            if (is_found) break;
-            is_found = signature && has_mark(graph, json_string_value(node), signature);
+        if (!signature || *is_found) break;
+        if (anywhere) *is_found = is_anywhere(graph, signature);
+        json_array_foreach(json_object_get(pass, "nodes"), j, name) {
+            if (*is_found) break;
+            fb_node node = fb_node_find(graph, FB_MAIN_PROGRAM, json_string_value(name));
+            *is_found = node.id && fb_node_is_marked(graph, node, signature);
         }
     }
     json_decref(report);
-    *carries = is_found;
     return FB_OK;
+}
+
+fb_status fb_graph_carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error) {
+    return find_mark(graph, run, false, carries, error);
 }
 
 /* ---- by nodes ----------------------------------------------------------------------------------------------------------- */
@@ -68,7 +72,8 @@ static bool has_half(const fb_graph *result, const fb_graph *graph) {
     return 2 * found >= fb_node_count(result);
 }
 
-static bool has_made_node(const fb_diff *diff, const fb_graph *result, const fb_graph *graph) {
+/* A node that the run made is there; or, when it made none, or its marks are elsewhere, half of all are. */
+static bool has_made_node(const fb_diff *diff, const fb_graph *result, const fb_graph *graph, bool is_marked) {
     fb_buffer scratch = {0};
     size_t made = 0;
     bool is_found = false;
@@ -81,20 +86,22 @@ static bool has_made_node(const fb_diff *diff, const fb_graph *result, const fb_
         is_found = has_node(result, node, graph, &scratch);
     }
     fb_buffer_free(&scratch);
-    return made ? is_found : has_half(result, graph);
+    return is_found || ((!made || is_marked) && has_half(result, graph));
 }
 
 fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb_store_run *run, bool *is_related,
                               fb_error *error) {
     fb_shared_graph *source = NULL, *result = NULL;
     fb_diff diff = {0};
+    bool is_marked = false;
     fb_status status = fb_graph_carries_marks(graph, run, is_related, error);
     if (status || *is_related) return status;
-    status = fb_load_graph(app, run->source, &source, error);
+    status = find_mark(graph, run, true, &is_marked, error);
+    if (!status) status = fb_load_graph(app, run->source, &source, error);
     if (!status) status = fb_load_graph(app, run->result, &result, error);
     if (!status) status = fb_diff_make(source->graph, result->graph, &diff, error);
     if (!status) {
-        *is_related = has_made_node(&diff, result->graph, graph);
+        *is_related = has_made_node(&diff, result->graph, graph, is_marked);
         fb_diff_free(&diff);
     }
     fb_share_release(source);

@@ -8,8 +8,9 @@
 fb_status fb_graph_carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error);
 
 /* Whether the graph may have come from the run's result: it carries one of the run's marks, or a node that the run inserted or
- * changed is there with the same opcode, target and arguments; of a run that inserted and changed none: at least half of the
- * result's nodes are there with the same opcode and target. `run` has its report. */
+ * changed is there with the same opcode, target and arguments. For a run that inserted and changed none, and where one of its
+ * marks is elsewhere in the graph, it is enough that half of the result's nodes are there with the same opcode and target.
+ * `run` has its report. */
 fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb_store_run *run, bool *is_related,
                               fb_error *error);
 
