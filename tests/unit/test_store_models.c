@@ -297,6 +297,29 @@ START_TEST(nobody_changes_the_history) {
 }
 END_TEST
 
+static void run_sql(const char *sql) {
+    sqlite3 *database;
+    char path[600];
+    snprintf(path, sizeof path, "%s/foldback.sqlite", folder);
+    ck_assert_int_eq(sqlite3_open(path, &database), SQLITE_OK);
+    ck_assert_msg(sqlite3_exec(database, sql, NULL, NULL, NULL) == SQLITE_OK, "%s", sqlite3_errmsg(database));
+    sqlite3_close(database);
+}
+
+START_TEST(a_store_from_before_models_gets_them) {
+    fb_store_run run = make_run(store, &graphs[0], &graphs[1]);
+    put_run(store, &run, &graphs[0], &graphs[1]);
+    fb_store_close(store);
+    run_sql("DROP TABLE alias_entries; DROP TABLE aliases; DROP TABLE versions; DROP TABLE models; PRAGMA user_version = 1");
+    store = open_store(folder, &config);
+    check_ok(put("v1", 1), &error);
+    ck_assert_int_ne(set("v1", FB_ALIAS_IS_FREE, 0), 0);
+    fb_store_run stored;
+    check_ok(fb_store_get_run(store, run.id, &stored, &error), &error);
+    fb_store_run_free(&stored);
+}
+END_TEST
+
 /* ---- rollback ---- */
 
 START_TEST(rolling_back_goes_down_a_stack) {
@@ -628,6 +651,7 @@ int main(void) {
     tcase_add_test(tests, an_alias_moves_only_from_where_it_is);
     tcase_add_test(tests, the_history_says_who_when_why_from_and_to);
     tcase_add_test(tests, nobody_changes_the_history);
+    tcase_add_test(tests, a_store_from_before_models_gets_them);
     tcase_add_test(tests, rolling_back_goes_down_a_stack);
     tcase_add_test(tests, rolling_back_to_a_version_goes_down_to_it);
     tcase_add_test(tests, a_deleted_version_is_passed_over);
