@@ -18,14 +18,11 @@ typedef struct moved {
     value elements;
 } moved;
 
-int64_t random_below(movements *m, int64_t limit) {
-    m->random ^= m->random << 13;
-    m->random ^= m->random >> 7;
-    m->random ^= m->random << 17;
-    return (int64_t)(m->random % (uint64_t)limit);
+int64_t movements_below(movements *m, int64_t limit) {
+    return (int64_t)random_below(&m->random, (size_t)limit);
 }
 
-fb_tensor add_tensor(fb_graph *graph, const char *name, fb_dtype dtype, const int64_t *sizes, int rank, const void *bytes,
+fb_tensor put_tensor(fb_graph *graph, const char *name, fb_dtype dtype, const int64_t *sizes, int rank, const void *bytes,
                      size_t size) {
     fb_tensor tensor = fb_graph_add_tensor(graph, fb_intern(graph, name), (fb_tensor){0});
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
@@ -39,14 +36,14 @@ fb_tensor add_tensor(fb_graph *graph, const char *name, fb_dtype dtype, const in
     return tensor;
 }
 
-fb_tensor add_recipe(fb_graph *graph, const char *name, fb_dtype dtype, fb_value recipe) {
+fb_tensor put_recipe(fb_graph *graph, const char *name, fb_dtype dtype, fb_value recipe) {
     fb_recipe_type type;
     fb_error error = {0};
     if (fb_recipe_type_of(graph, recipe, &type, &error) != FB_OK) {
         fprintf(stderr, "%s: %s %s\n", name, error.pointer, error.message);
         abort();
     }
-    fb_tensor tensor = add_tensor(graph, name, type.dtype ? type.dtype : dtype, type.sizes, type.rank, NULL, 0);
+    fb_tensor tensor = put_tensor(graph, name, type.dtype ? type.dtype : dtype, type.sizes, type.rank, NULL, 0);
     fb_tensor_row_at(graph, tensor)->recipe = recipe;
     return tensor;
 }
@@ -67,7 +64,7 @@ static moved new_source(movements *m, int rank, const int64_t *sizes) {
         numbers[i] = (int64_t)(m->count + 1) * SOURCE_STEP + i;
         elements.data[i] = (double)numbers[i];
     }
-    fb_tensor tensor = add_tensor(m->graph, name, FB_INT64, sizes, rank, numbers, (size_t)count * sizeof *numbers);
+    fb_tensor tensor = put_tensor(m->graph, name, FB_INT64, sizes, rank, numbers, (size_t)count * sizeof *numbers);
     free(numbers);
     keep(m, tensor, elements, true);
     return (moved){fb_recipe_tensor(m->graph, tensor), elements};
@@ -75,13 +72,13 @@ static moved new_source(movements *m, int rank, const int64_t *sizes) {
 
 static moved new_filler(movements *m, int rank, const int64_t *sizes) {
     value elements = tensor_value(&m->arena, rank, sizes);
-    int64_t number = -1 - random_below(m, 1000);
+    int64_t number = -1 - movements_below(m, 1000);
     for (int64_t i = 0, count = element_count(&elements); i < count; i++) elements.data[i] = (double)number;
     return (moved){fb_recipe_full(m->graph, sizes, (size_t)rank, fb_make_int(m->graph, number)), elements};
 }
 
 static moved pick(movements *m) {
-    const moved_tensor *t = &m->tensors[random_below(m, (int64_t)m->count)];
+    const moved_tensor *t = &m->tensors[movements_below(m, (int64_t)m->count)];
     return (moved){fb_recipe_tensor(m->graph, t->tensor), t->elements};
 }
 
@@ -94,16 +91,16 @@ static moved sliced(movements *m, moved from, int axis, int64_t start, int64_t s
 
 static moved random_slice(movements *m, moved from) {
     if (from.elements.rank == 0) return from;
-    int axis = (int)random_below(m, from.elements.rank);
-    int64_t size = from.elements.sizes[axis], start = random_below(m, size / 2 + 1);
-    return sliced(m, from, axis, start, size - random_below(m, size - start + (start == size)));
+    int axis = (int)movements_below(m, from.elements.rank);
+    int64_t size = from.elements.sizes[axis], start = movements_below(m, size / 2 + 1);
+    return sliced(m, from, axis, start, size - movements_below(m, size - start + (start == size)));
 }
 
 static moved random_permute(movements *m, moved from) {
     int64_t dims[MAX_DIMS];
     int rank = from.elements.rank;
     for (int i = 0; i < rank; i++) {
-        int at = (int)random_below(m, i + 1);
+        int at = (int)movements_below(m, i + 1);
         dims[i] = dims[at];
         dims[at] = i;
     }
@@ -115,14 +112,14 @@ static moved random_reshape(movements *m, moved from) {
     int64_t sizes[MAX_DIMS + 1];
     int rank = from.elements.rank;
     memcpy(sizes, from.elements.sizes, sizeof from.elements.sizes);
-    for (int64_t times = 1 + random_below(m, 3); times > 0; times--) {
-        int at = rank ? (int)random_below(m, rank) : 0;
-        int64_t way = random_below(m, 5);
+    for (int64_t times = 1 + movements_below(m, 3); times > 0; times--) {
+        int at = rank ? (int)movements_below(m, rank) : 0;
+        int64_t way = movements_below(m, 5);
         if (way == 0 && rank >= 2 && at + 1 < rank) { /* merge */
             sizes[at] *= sizes[at + 1];
             memmove(&sizes[at + 1], &sizes[at + 2], (size_t)(rank-- - at - 2) * sizeof *sizes);
         } else if (way <= 2 && rank && rank < MAX_RANK) { /* split */
-            int64_t factor = 1 + random_below(m, sizes[at] + 1);
+            int64_t factor = 1 + movements_below(m, sizes[at] + 1);
             if (sizes[at] % factor) continue;
             memmove(&sizes[at + 1], &sizes[at], (size_t)(rank++ - at) * sizeof *sizes);
             sizes[at] = factor;
@@ -132,7 +129,7 @@ static moved random_reshape(movements *m, moved from) {
             sizes[at] = 1;
         } else if (way == 4 && rank && sizes[at] == 1) { /* a 1 goes */
             memmove(&sizes[at], &sizes[at + 1], (size_t)(rank-- - at - 1) * sizeof *sizes);
-        } else if (random_below(m, 8) == 0) {
+        } else if (movements_below(m, 8) == 0) {
             sizes[0] = element_count(&from.elements);
             rank = 1;
         }
@@ -154,17 +151,17 @@ static moved joined(movements *m, int axis, const moved *parts, size_t count) {
 /* With fillers, new sources, parts of itself, other tensors that happen to fit; or cut in two and put together turned round. */
 static moved random_concat(movements *m, moved from) {
     if (from.elements.rank == 0) return from;
-    int axis = (int)random_below(m, from.elements.rank);
-    int64_t sizes[MAX_DIMS], size = from.elements.sizes[axis], cut = random_below(m, size + 1);
+    int axis = (int)movements_below(m, from.elements.rank);
+    int64_t sizes[MAX_DIMS], size = from.elements.sizes[axis], cut = movements_below(m, size + 1);
     memcpy(sizes, from.elements.sizes, sizeof sizes);
-    if (random_below(m, 3) == 0) {
+    if (movements_below(m, 3) == 0) {
         return joined(m, axis, (moved[]){sliced(m, from, axis, cut, size), sliced(m, from, axis, 0, cut)}, 2);
     }
     moved parts[4] = {from};
     size_t count = 1;
-    for (int64_t times = random_below(m, 4); times > 0; times--) {
-        sizes[axis] = random_below(m, 4) + (random_below(m, 4) != 0);
-        int64_t way = random_below(m, 4);
+    for (int64_t times = movements_below(m, 4); times > 0; times--) {
+        sizes[axis] = movements_below(m, 4) + (movements_below(m, 4) != 0);
+        int64_t way = movements_below(m, 4);
         moved other = pick(m);
         bool fits = other.elements.rank == from.elements.rank;
         for (int i = 0; fits && i < from.elements.rank; i++) fits = i == axis || other.elements.sizes[i] == sizes[i];
@@ -174,7 +171,7 @@ static moved random_concat(movements *m, moved from) {
         else if (!fits) continue;
         parts[count++] = other;
     }
-    size_t place = (size_t)random_below(m, (int64_t)count);
+    size_t place = (size_t)movements_below(m, (int64_t)count);
     parts[0] = parts[place];
     parts[place] = from;
     return joined(m, axis, parts, count);
@@ -182,8 +179,8 @@ static moved random_concat(movements *m, moved from) {
 
 static moved random_expression(movements *m) {
     moved made = pick(m);
-    for (int64_t steps = 2 + random_below(m, 6); steps > 0; steps--) {
-        int64_t way = random_below(m, 10);
+    for (int64_t steps = 2 + movements_below(m, 6); steps > 0; steps--) {
+        int64_t way = movements_below(m, 10);
         if (way == 0) made = random_slice(m, made);
         else if (way <= 2) made = random_permute(m, made);
         else if (way <= 4) made = random_reshape(m, made);
@@ -193,18 +190,18 @@ static moved random_expression(movements *m) {
 }
 
 void movements_make(movements *m, uint64_t seed) {
-    *m = (movements){.graph = fb_graph_new(), .random = seed * 0x9e3779b97f4a7c15u + 1};
+    *m = (movements){.graph = fb_graph_new(), .random = {seed}};
     int64_t sizes[MAX_RANK];
-    for (int64_t sources = 1 + random_below(m, 3); sources > 0; sources--) {
-        int rank = (int)random_below(m, 4);
-        for (int i = 0; i < rank; i++) sizes[i] = random_below(m, 40) ? 1 + random_below(m, 6) : 0;
+    for (int64_t sources = 1 + movements_below(m, 3); sources > 0; sources--) {
+        int rank = (int)movements_below(m, 4);
+        for (int i = 0; i < rank; i++) sizes[i] = movements_below(m, 40) ? 1 + movements_below(m, 6) : 0;
         new_source(m, rank, sizes);
     }
-    for (int64_t tensors = 1 + random_below(m, 4); tensors > 0; tensors--) {
+    for (int64_t tensors = 1 + movements_below(m, 4); tensors > 0; tensors--) {
         char name[32];
         moved made = random_expression(m);
         snprintf(name, sizeof name, "made%zu", m->count);
-        keep(m, add_recipe(m->graph, name, FB_INT64, made.expression), made.elements, false);
+        keep(m, put_recipe(m->graph, name, FB_INT64, made.expression), made.elements, false);
     }
 }
 
@@ -213,7 +210,7 @@ void movements_free(movements *m) {
     fb_arena_free(&m->arena);
 }
 
-int64_t *numbers_of(const fb_graph *graph, fb_value expression, size_t expected) {
+int64_t *moved_numbers(const fb_graph *graph, fb_value expression, size_t expected) {
     unsigned char *bytes = NULL;
     size_t size = 0;
     fb_error error = {0};
@@ -223,7 +220,7 @@ int64_t *numbers_of(const fb_graph *graph, fb_value expression, size_t expected)
     return (int64_t *)(void *)bytes;
 }
 
-fb_value join_all(fb_graph *graph, const fb_pieces *pieces, const int64_t *sizes, int rank) {
+fb_value join_pieces(fb_graph *graph, const fb_pieces *pieces, const int64_t *sizes, int rank) {
     const fb_piece **all = calloc(pieces->count + 1, sizeof *all);
     for (size_t i = 0; i < pieces->count; i++) all[i] = &pieces->items[i];
     fb_value joined = fb_pieces_join(graph, all, pieces->count, sizes, rank);

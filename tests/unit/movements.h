@@ -3,9 +3,9 @@
 #ifndef FB_TESTS_MOVEMENTS_H
 #define FB_TESTS_MOVEMENTS_H
 
-#include "core/base/buffer.h"
 #include "core/weights/invert.h"
 #include "tests/unit/evaluate_tensor.h"
+#include "tests/unit/generator.h"
 
 #define MAX_MOVED 40
 
@@ -20,7 +20,7 @@ typedef struct moved_tensor {
 typedef struct movements {
     fb_graph *graph;
     fb_arena arena;
-    uint64_t random;
+    random_source random;
     moved_tensor tensors[MAX_MOVED];
     size_t count;
 } movements;
@@ -31,16 +31,16 @@ void movements_make(movements *m, uint64_t seed);
 void movements_free(movements *m);
 
 /* 0 … limit - 1 */
-int64_t random_below(movements *m, int64_t limit);
+int64_t movements_below(movements *m, int64_t limit);
 /* A tensor with data; `bytes` may be NULL for one without. */
-fb_tensor add_tensor(fb_graph *graph, const char *name, fb_dtype dtype, const int64_t *sizes, int rank, const void *bytes,
+fb_tensor put_tensor(fb_graph *graph, const char *name, fb_dtype dtype, const int64_t *sizes, int rank, const void *bytes,
                      size_t size);
 /* A tensor with a recipe, of the type that the recipe has (`dtype` for one of fillers alone). */
-fb_tensor add_recipe(fb_graph *graph, const char *name, fb_dtype dtype, fb_value recipe);
+fb_tensor put_recipe(fb_graph *graph, const char *name, fb_dtype dtype, fb_value recipe);
 
 /* The int64 elements of an expression, to be freed; fails the test when they are not `expected` many. */
-int64_t *numbers_of(const fb_graph *graph, fb_value expression, size_t expected);
+int64_t *moved_numbers(const fb_graph *graph, fb_value expression, size_t expected);
 /* All pieces joined, whatever their source. */
-fb_value join_all(fb_graph *graph, const fb_pieces *pieces, const int64_t *sizes, int rank);
+fb_value join_pieces(fb_graph *graph, const fb_pieces *pieces, const int64_t *sizes, int rank);
 
 #endif

@@ -54,7 +54,7 @@ static void check_piece(movements *m, const fb_piece *piece, const value *made, 
     size_t source = 0;
     while (source < m->count && m->tensors[source].tensor.id != piece->source.id) source++;
     ck_assert(piece->source.id ? m->tensors[source].is_source : source == m->count);
-    int64_t *numbers = numbers_of(m->graph, piece->from, (size_t)count), filler;
+    int64_t *numbers = moved_numbers(m->graph, piece->from, (size_t)count), filler;
     for (int64_t i = 0; i < count; i++) {
         int64_t position = numbers[i] & 0xffff, at = 0, rest = i, place = 1;
         for (int k = piece->rank - 1; k >= 0; k--) {
@@ -85,11 +85,11 @@ static void check_join(movements *m, const moved_tensor *source, const fb_pieces
     for (size_t i = 0; i < count && count <= 64; i++) { /* what each element is now, by brute force */
         int64_t size = 1;
         for (int k = 0; k < own[i]->rank; k++) size *= own[i]->stop[k] - own[i]->start[k];
-        parts[i] = numbers_of(m->graph, own[i]->from, (size_t)size);
+        parts[i] = moved_numbers(m->graph, own[i]->from, (size_t)size);
     }
     fb_value whole = fb_pieces_join(m->graph, own, count, source->elements.sizes, source->elements.rank);
     ck_assert(!fb_graph_out_of_memory(m->graph));
-    int64_t *numbers = whole.id && count <= 64 ? numbers_of(m->graph, whole, expected) : NULL;
+    int64_t *numbers = whole.id && count <= 64 ? moved_numbers(m->graph, whole, expected) : NULL;
     bool is_partition = count > 0 && count <= 64;
     for (size_t i = 0; i < count && count <= 64; i++) {
         int64_t size[FB_RECIPE_MAX_RANK], all = 1;
@@ -123,9 +123,9 @@ static void check_movement(uint64_t seed, outcomes *seen) {
     int64_t count = element_count(&made->elements);
     ck_assert_int_lt(count, 65536);
     int64_t *fresh = calloc((size_t)count + 1, sizeof *fresh);
-    for (int64_t i = 0; i < count; i++) fresh[i] = random_below(&m, INT64_C(1) << 40) << 16 | i;
+    for (int64_t i = 0; i < count; i++) fresh[i] = movements_below(&m, INT64_C(1) << 40) << 16 | i;
     fb_tensor now =
-        add_tensor(m.graph, "now", FB_INT64, made->elements.sizes, made->elements.rank, fresh, (size_t)count * sizeof *fresh);
+        put_tensor(m.graph, "now", FB_INT64, made->elements.sizes, made->elements.rank, fresh, (size_t)count * sizeof *fresh);
     fb_pieces pieces = {0};
     bool is_computed = true;
     ck_assert_int_eq(invert(m.graph, made->tensor, now, &pieces, &is_computed), FB_OK);
@@ -330,10 +330,10 @@ START_TEST(test_tensor_without_recipe) {
     fb_graph *graph = fb_graph_new();
     int64_t sizes[40];
     for (int i = 0; i < 40; i++) sizes[i] = 1;
-    fb_tensor scalar = add_tensor(graph, "scalar", FB_FLOAT32, sizes, 0, NULL, 0);
-    fb_tensor deep = add_tensor(graph, "deep", FB_FLOAT32, sizes, 40, NULL, 0);
-    fb_tensor empty = add_tensor(graph, "empty", FB_FLOAT32, (int64_t[]){3, 0}, 2, NULL, 0);
-    fb_tensor now = add_tensor(graph, "now", FB_FLOAT32, sizes, 0, NULL, 0);
+    fb_tensor scalar = put_tensor(graph, "scalar", FB_FLOAT32, sizes, 0, NULL, 0);
+    fb_tensor deep = put_tensor(graph, "deep", FB_FLOAT32, sizes, 40, NULL, 0);
+    fb_tensor empty = put_tensor(graph, "empty", FB_FLOAT32, (int64_t[]){3, 0}, 2, NULL, 0);
+    fb_tensor now = put_tensor(graph, "now", FB_FLOAT32, sizes, 0, NULL, 0);
     fb_pieces pieces = {0};
     bool is_computed = true;
     ck_assert_int_eq(invert(graph, empty, empty, &pieces, &is_computed), FB_OK);

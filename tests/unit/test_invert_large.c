@@ -21,10 +21,10 @@ static fb_status invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_piece
 /* A chain of tensors, each made from the one before. */
 static fb_tensor add_chain(fb_graph *graph, int length, fb_value (*next)(fb_graph *, fb_tensor, int)) {
     char name[32];
-    fb_tensor last = add_tensor(graph, "t0", FB_FLOAT32, (int64_t[]){4, 4}, 2, NULL, 0);
+    fb_tensor last = put_tensor(graph, "t0", FB_FLOAT32, (int64_t[]){4, 4}, 2, NULL, 0);
     for (int i = 1; i <= length; i++) {
         snprintf(name, sizeof name, "t%d", i);
-        last = add_recipe(graph, name, FB_FLOAT32, next(graph, last, i));
+        last = put_recipe(graph, name, FB_FLOAT32, next(graph, last, i));
     }
     return last;
 }
@@ -57,7 +57,7 @@ START_TEST(test_long_chain) {
     ck_assert_int_eq(invert(graph, made, made, &pieces, &is_computed), FB_OK);
     ck_assert(!is_computed);
     ck_assert_uint_eq(pieces.count, 16); /* single elements, by and by */
-    ck_assert_uint_ne(join_all(graph, &pieces, (int64_t[]){4, 4}, 2).id, 0);
+    ck_assert_uint_ne(join_pieces(graph, &pieces, (int64_t[]){4, 4}, 2).id, 0);
     fb_pieces_free(&pieces);
     fb_graph_free(graph);
 }
@@ -112,7 +112,7 @@ START_TEST(test_wide_concats) {
     enum { PARTS = 20000 };
     fb_graph *graph = fb_graph_new();
     static fb_value parts[PARTS];
-    fb_tensor source = add_tensor(graph, "source", FB_FLOAT32, (int64_t[]){PARTS, 2}, 2, NULL, 0);
+    fb_tensor source = put_tensor(graph, "source", FB_FLOAT32, (int64_t[]){PARTS, 2}, 2, NULL, 0);
     fb_tensor merged = source;
     for (int round = 0; round < 3; round++) {
         char name[32];
@@ -120,13 +120,13 @@ START_TEST(test_wide_concats) {
             parts[i] = fb_recipe_slice(graph, fb_recipe_tensor(graph, merged), 0, (i * 7 + 3) % PARTS, (i * 7 + 3) % PARTS + 1);
         }
         snprintf(name, sizeof name, "merged%d", round);
-        merged = add_recipe(graph, name, FB_FLOAT32, fb_recipe_concat(graph, 0, parts, PARTS));
+        merged = put_recipe(graph, name, FB_FLOAT32, fb_recipe_concat(graph, 0, parts, PARTS));
     }
     fb_pieces pieces = {0};
     bool is_computed;
     ck_assert_int_eq(invert(graph, merged, merged, &pieces, &is_computed), FB_OK);
     ck_assert_uint_eq(pieces.count, PARTS);
-    fb_value whole = join_all(graph, &pieces, (int64_t[]){PARTS, 2}, 2);
+    fb_value whole = join_pieces(graph, &pieces, (int64_t[]){PARTS, 2}, 2);
     ck_assert_uint_ne(whole.id, 0);
     fb_pieces_free(&pieces);
     fb_graph_free(graph);
@@ -139,7 +139,7 @@ END_TEST
 START_TEST(test_without_memory) {
     void (*start)(long) = _i ? chaos_fail_once : chaos_fail_after;
     fb_graph *fresh = fb_graph_new();
-    fb_tensor made = add_recipe(fresh, "made", FB_FLOAT32, next_shuffled(fresh, add_chain(fresh, 5, next_turned), 0));
+    fb_tensor made = put_recipe(fresh, "made", FB_FLOAT32, next_shuffled(fresh, add_chain(fresh, 5, next_turned), 0));
     bool failed = true;
     for (long k = 0; failed; k++) {
         fb_graph *graph = fb_graph_copy(fresh);

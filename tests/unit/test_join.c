@@ -129,12 +129,12 @@ static void add_piece(fb_pieces *pieces, fb_graph *graph, fb_tensor now, int ran
 }
 
 static void cut_up(fb_pieces *pieces, movements *m, fb_tensor now, int rank, int64_t *start, int64_t *stop, int cuts) {
-    int axis = rank ? (int)random_below(m, rank) : 0;
+    int axis = rank ? (int)movements_below(m, rank) : 0;
     if (cuts == 0 || rank == 0 || stop[axis] - start[axis] < 2) {
         add_piece(pieces, m->graph, now, rank, start, stop);
         return;
     }
-    int64_t low = start[axis], high = stop[axis], at = low + 1 + random_below(m, high - low - 1);
+    int64_t low = start[axis], high = stop[axis], at = low + 1 + movements_below(m, high - low - 1);
     stop[axis] = at;
     cut_up(pieces, m, now, rank, start, stop, cuts - 1);
     stop[axis] = high;
@@ -145,37 +145,37 @@ static void cut_up(fb_pieces *pieces, movements *m, fb_tensor now, int rank, int
 
 START_TEST(test_join_of_random_cuts) {
     for (uint64_t seed = 1; seed <= 500; seed++) {
-        movements m = {.graph = fb_graph_new(), .random = seed * 0x9e3779b97f4a7c15u};
-        int rank = (int)random_below(&m, 4);
+        movements m = {.graph = fb_graph_new(), .random = {seed}};
+        int rank = (int)movements_below(&m, 4);
         int64_t sizes[4], start[4] = {0}, stop[4], numbers[512];
-        for (int i = 0; i < rank; i++) stop[i] = sizes[i] = 1 + random_below(&m, 8);
+        for (int i = 0; i < rank; i++) stop[i] = sizes[i] = 1 + movements_below(&m, 8);
         int64_t count = product_of(sizes, rank);
         for (int64_t i = 0; i < count; i++) numbers[i] = i * 7 + 1;
-        fb_tensor now = add_tensor(m.graph, "now", FB_INT64, sizes, rank, numbers, (size_t)count * sizeof *numbers);
+        fb_tensor now = put_tensor(m.graph, "now", FB_INT64, sizes, rank, numbers, (size_t)count * sizeof *numbers);
         fb_pieces pieces = {0};
-        cut_up(&pieces, &m, now, rank, start, stop, (int)random_below(&m, 7));
+        cut_up(&pieces, &m, now, rank, start, stop, (int)movements_below(&m, 7));
         for (size_t i = pieces.count; i > 1; i--) {
-            size_t other = (size_t)random_below(&m, (int64_t)i);
+            size_t other = (size_t)movements_below(&m, (int64_t)i);
             fb_piece moved = pieces.items[i - 1];
             pieces.items[i - 1] = pieces.items[other];
             pieces.items[other] = moved;
         }
-        fb_value joined = join_all(m.graph, &pieces, sizes, rank);
+        fb_value joined = join_pieces(m.graph, &pieces, sizes, rank);
         ck_assert_uint_ne(joined.id, 0);
         if (pieces.count == 1) ck_assert_uint_eq(joined.id, pieces.items[0].from.id);
-        int64_t *found = numbers_of(m.graph, joined, (size_t)count);
+        int64_t *found = moved_numbers(m.graph, joined, (size_t)count);
         ck_assert_mem_eq(found, numbers, (size_t)count * sizeof *numbers);
         free(found);
         /* One twice: they overlap. One too few: a gap. One moved: both. */
         fb_piece last = pieces.items[pieces.count - 1];
         add_piece(&pieces, m.graph, now, rank, last.start, last.stop);
-        ck_assert_uint_eq(join_all(m.graph, &pieces, sizes, rank).id, 0);
+        ck_assert_uint_eq(join_pieces(m.graph, &pieces, sizes, rank).id, 0);
         pieces.count -= 2;
-        ck_assert_uint_eq(join_all(m.graph, &pieces, sizes, rank).id, 0);
+        ck_assert_uint_eq(join_pieces(m.graph, &pieces, sizes, rank).id, 0);
         if (rank) {
             last.stop[0]++;
             add_piece(&pieces, m.graph, now, rank, last.start, last.stop);
-            ck_assert_uint_eq(join_all(m.graph, &pieces, sizes, rank).id, 0);
+            ck_assert_uint_eq(join_pieces(m.graph, &pieces, sizes, rank).id, 0);
         }
         fb_pieces_free(&pieces);
         movements_free(&m);
@@ -188,10 +188,10 @@ START_TEST(test_join_needs_a_cut_through_the_whole) {
     static const int64_t boxes[][4] = {{0, 0, 1, 2}, {0, 2, 2, 3}, {2, 1, 3, 3}, {1, 0, 3, 1}, {1, 1, 2, 2}};
     fb_graph *graph = fb_graph_new();
     int64_t sizes[] = {3, 3}, numbers[9] = {0};
-    fb_tensor now = add_tensor(graph, "now", FB_INT64, sizes, 2, numbers, sizeof numbers);
+    fb_tensor now = put_tensor(graph, "now", FB_INT64, sizes, 2, numbers, sizeof numbers);
     fb_pieces pieces = {0};
     for (size_t i = 0; i < 5; i++) add_piece(&pieces, graph, now, 2, boxes[i], boxes[i] + 2);
-    ck_assert_uint_eq(join_all(graph, &pieces, sizes, 2).id, 0);
+    ck_assert_uint_eq(join_pieces(graph, &pieces, sizes, 2).id, 0);
     fb_pieces_free(&pieces);
     fb_graph_free(graph);
 }
@@ -200,13 +200,13 @@ END_TEST
 /* A spiral of n boxes: each cut takes one off. Nested as deep as expressions may be, half of it for what is joined. */
 static fb_value join_spiral(fb_graph *graph, int64_t n) {
     int64_t sizes[] = {n, n};
-    fb_tensor now = add_tensor(graph, n % 2 ? "odd" : "even", FB_INT8, sizes, 2, NULL, 0);
+    fb_tensor now = put_tensor(graph, n % 2 ? "odd" : "even", FB_INT8, sizes, 2, NULL, 0);
     fb_pieces pieces = {0};
     for (int64_t i = 0; i < n; i++) {
         add_piece(&pieces, graph, now, 2, (int64_t[]){i, i}, (int64_t[]){i + 1, n});
         if (i + 1 < n) add_piece(&pieces, graph, now, 2, (int64_t[]){i + 1, i}, (int64_t[]){n, i + 1});
     }
-    fb_value joined = join_all(graph, &pieces, sizes, 2);
+    fb_value joined = join_pieces(graph, &pieces, sizes, 2);
     fb_pieces_free(&pieces);
     return joined;
 }

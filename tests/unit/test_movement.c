@@ -91,7 +91,7 @@ START_TEST(test_every_dtype_is_moved) {
         char code[48];
         for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(37 * i + 11);
         fb_graph *graph = fb_graph_new();
-        fb_value x = fb_recipe_tensor(graph, add_tensor(graph, "x", dtype, (int64_t[]){2, 3}, 2, bytes, 6 * element));
+        fb_value x = fb_recipe_tensor(graph, put_tensor(graph, "x", dtype, (int64_t[]){2, 3}, 2, bytes, 6 * element));
         x = fb_recipe_permute(graph, x, (int64_t[]){1, 0}, 2);
         x = fb_recipe_concat(graph, 0, (fb_value[]){fb_recipe_slice(graph, x, 0, 2, 3), fb_recipe_slice(graph, x, 0, 1, 2)}, 2);
         ck_assert_int_eq(evaluate(graph, x, FB_DTYPE_UNKNOWN, &found, &size, code), FB_OK);
@@ -279,10 +279,10 @@ END_TEST
 START_TEST(test_unknown_bytes) {
     fb_graph *graph = fb_graph_new();
     float numbers[2] = {1, 2};
-    fb_value x = fb_recipe_tensor(graph, add_tensor(graph, "x", FB_FLOAT32, (int64_t[]){2}, 1, numbers, sizeof numbers));
-    fb_value y = fb_recipe_tensor(graph, add_tensor(graph, "y", FB_FLOAT32, (int64_t[]){2}, 1, NULL, 0));
-    fb_value half = fb_recipe_tensor(graph, add_tensor(graph, "half", FB_FLOAT32, (int64_t[]){2}, 1, numbers, 4));
-    fb_value computed = fb_recipe_tensor(graph, add_recipe(graph, "computed", FB_FLOAT32, fb_recipe_neg(graph, x)));
+    fb_value x = fb_recipe_tensor(graph, put_tensor(graph, "x", FB_FLOAT32, (int64_t[]){2}, 1, numbers, sizeof numbers));
+    fb_value y = fb_recipe_tensor(graph, put_tensor(graph, "y", FB_FLOAT32, (int64_t[]){2}, 1, NULL, 0));
+    fb_value half = fb_recipe_tensor(graph, put_tensor(graph, "half", FB_FLOAT32, (int64_t[]){2}, 1, numbers, 4));
+    fb_value computed = fb_recipe_tensor(graph, put_recipe(graph, "computed", FB_FLOAT32, fb_recipe_neg(graph, x)));
     expect_hex(graph, x, FB_DTYPE_UNKNOWN, "0000803f00000040");
     expect_code(graph, y, FB_DTYPE_UNKNOWN, FB_NOT_FOUND, "bytes-unknown");
     expect_code(graph, half, FB_DTYPE_UNKNOWN, FB_NOT_FOUND, "bytes-unknown");
@@ -312,13 +312,13 @@ END_TEST
 START_TEST(test_long_chain) {
     enum { LENGTH = 50000 };
     fb_graph *graph = fb_graph_new();
-    fb_tensor last = add_tensor(graph, "t0", FB_INT8, (int64_t[]){4}, 1, "\1\2\3\4", 4);
+    fb_tensor last = put_tensor(graph, "t0", FB_INT8, (int64_t[]){4}, 1, "\1\2\3\4", 4);
     for (int i = 1; i <= LENGTH; i++) {
         char name[32];
         snprintf(name, sizeof name, "t%d", i);
         fb_value from = fb_recipe_tensor(graph, last);
         fb_value parts[] = {fb_recipe_slice(graph, from, 0, 1, 4), fb_recipe_slice(graph, from, 0, 0, 1)};
-        last = add_recipe(graph, name, FB_INT8, fb_recipe_concat(graph, 0, parts, 2));
+        last = put_recipe(graph, name, FB_INT8, fb_recipe_concat(graph, 0, parts, 2));
     }
     expect_hex(graph, fb_recipe_tensor(graph, last), FB_DTYPE_UNKNOWN, LENGTH % 4 == 0 ? "01020304" : "");
     /* One that depends on itself, which the reader refuses. */
@@ -346,19 +346,19 @@ static void expect_digest(const fb_graph *graph, const char *name, const char *e
 
 START_TEST(test_digests) {
     fb_graph *graph = fb_graph_new();
-    fb_value x = fb_recipe_tensor(graph, add_tensor(graph, "x", FB_INT8, (int64_t[]){4}, 1, "\1\2\3\4", 4));
-    fb_value known = fb_recipe_tensor(graph, add_tensor(graph, "known", FB_INT8, (int64_t[]){4}, 1, NULL, 0));
-    fb_value unknown = fb_recipe_tensor(graph, add_tensor(graph, "unknown", FB_INT8, (int64_t[]){4}, 1, NULL, 0));
-    add_tensor(graph, "empty", FB_INT8, (int64_t[]){0}, 1, "", 0);
+    fb_value x = fb_recipe_tensor(graph, put_tensor(graph, "x", FB_INT8, (int64_t[]){4}, 1, "\1\2\3\4", 4));
+    fb_value known = fb_recipe_tensor(graph, put_tensor(graph, "known", FB_INT8, (int64_t[]){4}, 1, NULL, 0));
+    fb_value unknown = fb_recipe_tensor(graph, put_tensor(graph, "unknown", FB_INT8, (int64_t[]){4}, 1, NULL, 0));
+    put_tensor(graph, "empty", FB_INT8, (int64_t[]){0}, 1, "", 0);
     fb_tensor_row_at(graph, fb_tensor_find(graph, "known"))->digest = fb_intern(graph, DIGEST_3412);
     fb_value turned =
         fb_recipe_concat(graph, 0, (fb_value[]){fb_recipe_slice(graph, x, 0, 2, 4), fb_recipe_slice(graph, x, 0, 0, 2)}, 2);
-    add_recipe(graph, "turned", FB_INT8, turned);
-    add_recipe(graph, "tied", FB_INT8, known);
+    put_recipe(graph, "turned", FB_INT8, turned);
+    put_recipe(graph, "tied", FB_INT8, known);
     fb_value matrix = fb_recipe_reshape(graph, fb_recipe_tensor(graph, fb_tensor_find(graph, "tied")), (int64_t[]){2, 2}, 2);
-    add_recipe(graph, "reshaped", FB_INT8, matrix);
-    add_recipe(graph, "part", FB_INT8, fb_recipe_slice(graph, known, 0, 0, 2));
-    add_recipe(graph, "of unknown", FB_INT8, unknown);
+    put_recipe(graph, "reshaped", FB_INT8, matrix);
+    put_recipe(graph, "part", FB_INT8, fb_recipe_slice(graph, known, 0, 0, 2));
+    put_recipe(graph, "of unknown", FB_INT8, unknown);
     fb_tensor_row_at(graph, fb_tensor_find(graph, "unknown"))->blob = fb_intern(graph, DIGEST_1234);
     expect_digest(graph, "x", DIGEST_1234);
     expect_digest(graph, "turned", DIGEST_3412);
@@ -375,9 +375,9 @@ END_TEST
 
 START_TEST(test_tensor_bytes) {
     fb_graph *graph = fb_graph_new();
-    fb_tensor x = add_tensor(graph, "x", FB_INT8, (int64_t[]){5}, 1, "\1\2\3\4\5", 5);
-    fb_tensor empty = add_tensor(graph, "empty", FB_INT8, (int64_t[]){0}, 1, "", 0);
-    fb_tensor none = add_tensor(graph, "none", FB_INT8, (int64_t[]){5}, 1, NULL, 0);
+    fb_tensor x = put_tensor(graph, "x", FB_INT8, (int64_t[]){5}, 1, "\1\2\3\4\5", 5);
+    fb_tensor empty = put_tensor(graph, "empty", FB_INT8, (int64_t[]){0}, 1, "", 0);
+    fb_tensor none = put_tensor(graph, "none", FB_INT8, (int64_t[]){5}, 1, NULL, 0);
     unsigned char *bytes = NULL;
     size_t size;
     ck_assert_int_eq(fb_tensor_bytes(graph, x, &bytes, &size, NULL), FB_OK);
@@ -417,7 +417,7 @@ START_TEST(test_base64) {
                                         "AAB=", "AB==", "AA-A", "AA A", "AA\nA", "=AAA"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         ck_assert_msg(!fb_is_base64(wrong[i], strlen(wrong[i])), "%s", wrong[i]);
-    ck_assert(fb_is_base64("AAA=AAA=" + 4, 4) && fb_is_base64("AAE=", 4) && fb_is_base64("AQ==", 4) && fb_is_base64("+/+/", 4));
+    ck_assert(fb_is_base64("AAE=", 4) && fb_is_base64("AQ==", 4) && fb_is_base64("+/+/", 4));
 }
 END_TEST
 
