@@ -137,6 +137,10 @@ install: all
 	install -D -m 755 $(BUILD)/foldback $(DESTDIR)$(prefix)/bin/foldback
 	install -D -m 644 openapi.yaml $(DESTDIR)$(prefix)/share/foldback/openapi.yaml
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/foldback/schema schema/*.json
+	install -D -m 644 deploy/foldback.1 $(DESTDIR)$(prefix)/share/man/man1/foldback.1
+	install -D -m 644 deploy/completions/foldback.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/foldback
+	install -D -m 644 -t $(DESTDIR)$(prefix)/share/zsh/site-functions deploy/completions/_foldback
+	install -D -m 644 -t $(DESTDIR)$(prefix)/share/fish/vendor_completions.d deploy/completions/foldback.fish
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback README.md LICENSE docs/*.md
 
 ## make clean

@@ -77,11 +77,8 @@ static int check_and_serve(fb_serve_values *values) {
 int fb_serve(const fb_verb *verb, int argc, char **argv) {
     fb_serve_values values = fb_serve_values_default();
     fb_arguments none = {0};
-    int result = FB_EXIT_USAGE;
-    if (fb_verb_read(verb, argc, argv, &values, &none)) {
-        if (values.wants_help) fb_verb_print(verb, stdout);
-        result = values.wants_help ? FB_EXIT_DONE : check_and_serve(&values);
-    }
+    int result;
+    if (fb_verb_read(verb, argc, argv, &values, &none, &result)) result = check_and_serve(&values);
     fb_options_free(verb->options, &values);
     return result;
 }

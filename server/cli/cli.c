@@ -124,10 +124,6 @@ static int finish_output(int result) {
 }
 
 static int run(fb_cli *cli) {
-    if (cli->values.wants_help) {
-        fb_verb_print(cli->verb, stdout);
-        return FB_EXIT_DONE;
-    }
     int result = check_place(&cli->values);
     if (!result) result = cli->verb->run(cli);
     fb_client_free(cli->client);
@@ -136,9 +132,9 @@ static int run(fb_cli *cli) {
 
 int fb_cli_start(const fb_verb *verb, int argc, char **argv) {
     fb_cli cli = {.verb = verb, .values = {.limit = DEFAULT_LIMIT, .version = 1}};
-    int result = FB_EXIT_USAGE;
+    int result;
     signal(SIGPIPE, SIG_IGN);
-    if (fb_verb_read(verb, argc, argv, &cli.values, &cli.arguments)) {
+    if (fb_verb_read(verb, argc, argv, &cli.values, &cli.arguments, &result)) {
         cli.is_json = cli.values.wants_json || !isatty(STDOUT_FILENO);
         cli.has_colour = fb_screen_has_colour(stdout);
         result = finish_output(run(&cli));

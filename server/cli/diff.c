@@ -140,7 +140,7 @@ static void print_edit(const fb_cli *cli, const fb_edit *edit) {
     static const int colours[] = {FB_GREEN, FB_RED, FB_CYAN, FB_YELLOW};
     if (cli->has_colour) printf("\033[%dm", colours[edit->kind]);
     printf("%c %s ", signs[edit->kind], tables[edit->table]);
-    fb_screen_text(stdout, *edit->name ? edit->name : "(root)");
+    if (edit->table != FB_GRAPH_TABLE) fb_screen_text(stdout, *edit->name ? edit->name : "(root)");
     if (cli->has_colour) fputs("\033[0m", stdout);
     if (edit->kind == FB_EDIT_INSERT || edit->kind == FB_EDIT_MOVE) {
         fputs(edit->before ? " before " : " at the end", stdout);

@@ -37,6 +37,12 @@ static void print_conflicts(const json_t *problem) {
     }
 }
 
+static void print_place(const json_t *problem) {
+    const char *pointer = fb_text_of(problem, "pointer"), *parameter = fb_text_of(problem, "parameter");
+    if (*pointer) print_line("at", pointer, "");
+    if (*parameter) print_line("at the parameter", parameter, "");
+}
+
 /* "  nodes: a, b" */
 static void print_names(const json_t *problem, const char *member) {
     const json_t *names = json_object_get(problem, member), *one;
@@ -61,13 +67,23 @@ static void suggest_pass(const char *detail) {
     if (nearest.best) fprintf(stderr, "  did you mean %s? foldback passes lists all\n", nearest.best);
 }
 
+/* From the link "/v1/runs/{run}/rollback". */
+static void suggest_rollback(const char *link) {
+    static const char start[] = "/v1/runs/";
+    if (strncmp(link, start, sizeof start - 1) != 0) return;
+    const char *run = link + sizeof start - 1;
+    fprintf(stderr, "  foldback rollback %.*s can undo any of them\n", (int)strcspn(run, "/"), run);
+}
+
 void fb_problem_print(const json_t *problem) {
     static const char *const lists[] = {"nodes", "passes", "runs", "versions"};
     const char *code = fb_text_of(problem, "code"), *detail = fb_text_of(problem, "detail");
     fb_complain(0, "%s", detail);
     if (json_object_get(problem, "errors")) print_errors(problem);
-    else if (*fb_text_of(problem, "pointer")) print_line("at", fb_text_of(problem, "pointer"), "");
+    else print_place(problem);
     print_conflicts(problem);
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) print_names(problem, lists[i]);
     if (strcmp(code, "unknown-pass") == 0) suggest_pass(detail);
+    else if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
+    else if (strcmp(code, "ambiguous-run") == 0) fputs("  say which one with --run\n", stderr);
 }

@@ -33,14 +33,25 @@ void fb_verb_print(const fb_verb *verb, FILE *out) {
     fb_options_print(verb->options, out);
 }
 
-bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments) {
+static bool wants_help(const fb_verb *verb, const void *values) {
+    const fb_option *one = verb->options;
+    while (one->name && strcmp(one->name, "help") != 0) one++;
+    return one->name && *(const bool *)((const char *)values + one->offset);
+}
+
+bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments, int *result) {
     char message[300] = "";
     bool is_read = fb_options_read(verb->options, argc, argv, values, arguments, message, sizeof message);
+    if (is_read && wants_help(verb, values)) {
+        fb_verb_print(verb, stdout);
+        *result = FB_EXIT_DONE;
+        return false;
+    }
     if (is_read && arguments->count < verb->minimum) snprintf(message, sizeof message, "it needs %s", verb->arguments);
     else if (is_read && arguments->count > verb->maximum)
         snprintf(message, sizeof message, "%s: too many arguments", arguments->items[verb->maximum]);
     if (!*message) return true;
-    fb_complain(FB_EXIT_USAGE, "%s: %s; foldback %s --help lists what it takes", verb->name, message, verb->name);
+    *result = fb_complain(FB_EXIT_USAGE, "%s: %s; foldback %s --help lists what it takes", verb->name, message, verb->name);
     return false;
 }
 

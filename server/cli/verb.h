@@ -35,9 +35,9 @@ const fb_verb *fb_verb_find(const char *name, const char **nearest);
 void fb_verbs_print(FILE *out);
 void fb_verb_print(const fb_verb *verb, FILE *out);
 
-/* Reads the options and arguments that follow the verb; on a mistake says so and returns false. fb_options_free is due in
- * either case. */
-bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments);
+/* Reads the options and arguments that follow the verb. False when there is nothing more to do: it printed its help, or said
+ * what is wrong; then `*result` is the exit status. fb_options_free is due in either case. */
+bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments, int *result);
 
 /* "foldback: …" on standard error; returns `status`. */
 int fb_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -25,7 +25,7 @@
 #define NOTE TEXT("note", 0, "TEXT", "a note to keep with it", note)
 #define LABEL LIST("label", 0, "KEY=VALUE", "a label to keep with it; may be repeated", labels)
 #define DRY_RUN FLAG("dry-run", 'n', "store nothing", dry_run)
-#define LIMIT COUNT("limit", "N", "how many to list, newest first; 0 is all (50)", limit)
+#define LIMIT COUNT("limit", "N", "how many to list; 0 is all (50)", limit)
 #define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
@@ -100,7 +100,7 @@ static const fb_option graphs_options[] = {
     END,
 };
 static const fb_option runs_options[] = {
-    TEXT("kind", 0, "KIND", "optimize, reverse, rollback or external", kind),
+    TEXT("kind", 0, "KIND", "runs of this kind: optimize, reverse, rollback or external", kind),
     TEXT("source", 0, "ID", "runs that started from this graph", source),
     TEXT("result", 0, "ID", "runs that made this graph", result),
     TEXT("of-run", 0, "RUN", "runs that undid this one", run),
@@ -115,7 +115,7 @@ static const fb_option runs_options[] = {
 static const fb_option nodes_options[] = {
     TEXT("pass", 'p', "NAME", "nodes that this pass marked", pass),
     TEXT("signature", 0, "HEX", "nodes that carry this signature", signature),
-    TEXT("op", 0, "OP", "call_module, call_function …", op),
+    TEXT("op", 0, "OP", "nodes of this kind: call_module, call_function, placeholder and so on", op),
     TEXT("target", 0, "TARGET", "nodes with this target", target),
     LIMIT,
     STORE,
