@@ -144,8 +144,21 @@ static void merge_marks(fb_span now, fb_span was, fb_span to, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
+/* A module of another type uses what it owns in another way. */
+static fb_status check_type(fb_merging *m, const fb_edit *edit, fb_span now) {
+    fb_module before = fb_module_find(m->sides.base, edit->name);
+    if (edit->table != FB_MODULE_TABLE || !before.id) return FB_OK;
+    char *type = fb_span_unquote(fb_span_at(now, "/type"));
+    if (!type) return fb_fail_memory(m->error);
+    if (strcmp(type, fb_text(m->sides.base, fb_module_at(m->sides.base, before)->type)) != 0) report_changed(m, edit, "/type");
+    free(type);
+    return FB_OK;
+}
+
 static fb_status set_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     fb_span now = text_of(m, edit->table, row);
+    fb_status status = check_type(m, edit, now);
+    if (status) return status;
     fb_change *changes = calloc(edit->member_count, sizeof *changes);
     fb_buffer marks = {0}, text = {0};
     size_t count = 0;
@@ -153,11 +166,11 @@ static fb_status set_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     for (size_t i = 0; i < edit->member_count; i++) {
         const fb_member_edit *member = &edit->members[i];
         fb_span is = fb_span_at(now, member->pointer);
-        if (edit->table == FB_NODE_TABLE && strcmp(member->pointer, "/meta/transformations") == 0) {
+        if (fb_span_equal(is, member->was)) {
+            changes[count++] = (fb_change){member->pointer, member->now};
+        } else if (edit->table == FB_NODE_TABLE && strcmp(member->pointer, "/meta/transformations") == 0) {
             merge_marks(is, member->was, member->now, &marks);
             changes[count++] = (fb_change){member->pointer, {marks.data, marks.size}};
-        } else if (fb_span_equal(is, member->was)) {
-            changes[count++] = (fb_change){member->pointer, member->now};
         } else if (!fb_span_equal(is, member->now)) {
             report_changed(m, edit, member->pointer);
         }

@@ -119,26 +119,44 @@ static void check_inputs(const users *u, fb_node inserted) {
     }
 }
 
-/* New calls of modules that go. */
+static const char *module_of(const fb_graph *graph, fb_node node) {
+    fb_module module = node.id ? fb_node_at(graph, node)->module : (fb_module){0};
+    return module.id ? fb_text(graph, fb_module_at(graph, module)->path) : "";
+}
+
+/* New calls of modules that go, or that compute something else afterwards. */
 static void check_calls(const users *u) {
     const fb_graph *ours = u->m->sides.ours, *base = u->m->sides.base;
     for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id; n = fb_node_at(ours, n)->next) {
-        const fb_node_row *row = fb_node_at(ours, n);
-        if (!row->module.id || fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n)).id) continue;
-        const char *path = fb_text(ours, fb_module_at(ours, row->module)->path);
+        const char *path = module_of(ours, n);
+        if (!*path || strcmp(path, module_of(base, fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n)))) == 0) continue;
         const fb_edit *edit = fb_merging_edit(u->m, FB_MODULE_TABLE, path);
-        if (edit && edit->kind == FB_EDIT_ERASE)
-            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which goes away",
-                             fb_node_name(ours, n), path);
+        bool goes = edit && edit->kind == FB_EDIT_ERASE;
+        if (goes || fb_map_get(&u->touched_modules, hash_text(path)))
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which %s",
+                             fb_node_name(ours, n), path, goes ? "goes away" : "computes something else afterwards");
     }
+}
+
+/* What a node makes of such a module's result, it would make of something else's. */
+static void check_still_calls(const users *u, fb_node before) {
+    const fb_graph *ours = u->m->sides.ours, *base = u->m->sides.base;
+    const char *name = fb_node_name(base, before), *path = module_of(base, before);
+    fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
+    if (!*path || !now.id || !fb_map_get(&u->touched_modules, hash_text(path)) || strcmp(path, module_of(ours, now)) == 0)
+        return;
+    fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                     "%s called module %s, which computes something else afterwards, and does not now", name, path);
 }
 
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
         const char *name = fb_node_name(base, n);
+        bool is_edited = u->is_otherwise[n.id], is_read = is_read_by_what_comes_back(u, name);
         u->is_otherwise[n.id] = computes_otherwise(u, n);
-        if (u->is_otherwise[n.id] && is_read_by_what_comes_back(u, name)) report_new_users(u, name);
+        if (is_edited || is_read) check_still_calls(u, n);
+        if (u->is_otherwise[n.id] && is_read) report_new_users(u, name);
     }
     for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_node_at(theirs, n)->next) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
