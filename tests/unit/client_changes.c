@@ -6,8 +6,9 @@
 #include <string.h>
 
 const char *const change_names[CHANGE_KINDS] = {
-    "add reader", "add between", "arguments",     "erase",         "rename", "move",   "meta",       "target",
-    "module",     "add module",  "rename module", "rename tensor", "marks",  "output", "run on top", "name and metadata"};
+    "add reader", "add between", "add call",         "arguments",  "erase",         "rename",        "move",
+    "meta",       "target",      "module",           "add module", "rename module", "rename tensor", "marks",
+    "output",     "run on top",  "name and metadata"};
 
 /* ---- nodes of documents ---------------------------------------------------------------------------------------------------
  */
@@ -203,6 +204,24 @@ static bool add_between(const client_change *change, json_t *graph) {
     }
     while (is_op(json_array_get(json_object_get(graph, "nodes"), place), "placeholder")) place++;
     insert_node(graph, place, node);
+    return true;
+}
+
+/* The same call once more, or its module's weight. */
+static bool add_call(const client_change *change, json_t *graph) {
+    const json_t *call = node_of(graph, change->name);
+    if (!call || !is_op(call, "call_module") || node_of(graph, change->fresh)) return false;
+    json_t *node;
+    if (change->choice % 2) {
+        node = json_deep_copy(call);
+        json_object_set_new(node, "name", json_string(change->fresh));
+        json_object_del(json_object_get(node, "meta"), "transformations");
+    } else {
+        node = parsed("{\"name\":\"%s\",\"op\":\"get_attr\",\"target\":\"%s.weight\"}", change->fresh,
+                      json_string_value(json_object_get(call, "target")));
+    }
+    insert_node(graph, place_of(graph, change->name) + 1, node);
+    add_output(graph, change->fresh);
     return true;
 }
 
@@ -450,6 +469,7 @@ bool make_change(const random_case *c, const client_change *change, json_t **gra
     switch (change->kind) {
     case CHANGE_ADD_READER: return outputs_of(*graph) && add_reader(change, *graph);
     case CHANGE_ADD_BETWEEN: return add_between(change, *graph);
+    case CHANGE_ADD_CALL: return outputs_of(*graph) && add_call(change, *graph);
     case CHANGE_ARGUMENTS: return change_arguments(change, *graph);
     case CHANGE_ERASE: return erase_node(change, *graph);
     case CHANGE_RENAME: return rename_node(change, *graph);

@@ -10,6 +10,7 @@
 typedef enum change_kind {
     CHANGE_ADD_READER,    /* a new node that reads another, perhaps writes into it, perhaps is an output */
     CHANGE_ADD_BETWEEN,   /* a new node between a node and its readers */
+    CHANGE_ADD_CALL,      /* of a module that is called already, or a reader of its weight */
     CHANGE_ARGUMENTS,     /* a number, a node that is read, or a keyword argument */
     CHANGE_ERASE,         /* a node is taken out; its readers read what it read */
     CHANGE_RENAME,        /* a node, everywhere */
