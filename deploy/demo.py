@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The main job on a real graph, start to end: upload BERT, optimise, look, reverse, restart, roll back from disk.
+"""The main job on a real graph, start to end: upload BERT, optimise, look, take one pass out, reverse, deploy by alias, undo the
+deployment, restart, roll back from disk.
 
 Usage: demo.py BINARY FOLDER. Everything goes over HTTP; the curl line for each step is printed before its result.
 Standard library only.
@@ -43,11 +44,15 @@ class Service:
         self.url = line.removeprefix("listening on ")
         print(line)
 
-    def request(self, method, path, body=None, shown=None):
-        arguments = f" -X {method}" if method != "GET" and body is None else ""
-        print(paint(f"$ curl{arguments}{' ' + shown if shown else ''} '{self.url}{path}'", "36"))
+    def request(self, method, path, body=None, shown=None, headers=None):
+        arguments = f" -X {method}" if method == "PUT" or method != "GET" and body is None else ""
+        for name, value in (headers or {}).items():
+            arguments += f" -H '{name}: {value}'"
+        if body is not None:
+            arguments += " " + (shown or f"-d '{body}'")
+        print(paint(f"$ curl{arguments} '{self.url}{path}'", "36"))
         connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=60)
-        connection.request(method, path, body, {"Content-Type": "application/json"} if body is not None else {})
+        connection.request(method, path, body, {"Content-Type": "application/json", **(headers or {})})
         response = connection.getresponse()
         data = response.read()
         connection.close()
@@ -112,7 +117,7 @@ def main():
 
         say("Optimise it with three passes, composed left to right")
         body = json.dumps({"graph": graph["id"], "passes": PASSES, "note": "demo"})
-        run = service.json("POST", "/v1/optimize", body, shown=f"-d '{body}'")
+        run = service.json("POST", "/v1/optimize", body)
         print(f"run {run['id']}: {run['source'][:19]}… became {run['result'][:19]}…")
 
         say("What the passes did, and what they refused")
@@ -128,11 +133,38 @@ def main():
 
         say("MergeLinears once more on the result: refused, and why")
         body = json.dumps({"graph": run["result"], "passes": ["MergeLinears"], "options": {"dry_run": True}})
-        show_passes(service.json("POST", "/v1/optimize", body, shown=f"-d '{body}'"))
+        show_passes(service.json("POST", "/v1/optimize", body))
 
-        say("Reverse: the passes are undone, and the id proves it")
+        say("One pass of three comes out: the result is that of a run without it")
+        body = json.dumps({"passes": ["MergeLinears"]})
+        partial = service.json("POST", f"/v1/runs/{run['id']}/reverse", body)
+        body = json.dumps({"graph": graph["id"], "passes": [one for one in PASSES if one != "MergeLinears"]})
+        fresh = service.json("POST", "/v1/optimize", body)
+        check("without MergeLinears it is", fresh["result"], partial["result"])
+
+        say("Reverse: all passes are undone, and the id proves it")
         reverse = service.json("POST", f"/v1/runs/{run['id']}/reverse")
         check("the graph that came back is", graph["id"], reverse["result"])
+
+        say("An A/B test: version 1 is deployed, version 2 is the run's result and takes its place")
+        model = "/v1/models/bert"
+        service.json("PUT", f"{model}/versions/1", json.dumps({"graph": graph["id"]}))
+        service.json("PUT", f"{model}/versions/2", json.dumps({"run": run["id"]}))
+        deployed = service.json("PUT", f"{model}/aliases/champion", json.dumps({"version": "1", "who": "ada"}),
+                                headers={"If-None-Match": "*"})
+        service.json("PUT", f"{model}/aliases/champion", json.dumps({"version": "2", "who": "ada", "why": "A/B test"}),
+                     headers={"If-Match": deployed["etag"]})
+
+        say("It loses: first one pass comes out of what is deployed, then all of it")
+        body = json.dumps({"passes": ["MergeLinears"], "who": "bob", "why": "latency"})
+        deployed = service.json("POST", f"{model}/aliases/champion/rollback", body)
+        check(f"version {deployed['version']} is", fresh["result"], deployed["graph"])
+        body = json.dumps({"to": "1", "who": "bob", "why": "wrong answers"})
+        deployed = service.json("POST", f"{model}/aliases/champion/rollback", body)
+        check("what a server pulls now is", graph["id"], deployed["graph"])
+        for entry in reversed(service.json("GET", f"{model}/aliases/champion/history")["items"]):
+            print(f"  {entry['id']}: {entry['action']:<9}{entry['from'] or '':<24} -> {entry['to']:<24}"
+                  f"{entry['who'] or '':<5}{entry['why'] or ''}")
 
         say("Restart the service on the same folder")
         service.stop()
