@@ -19,6 +19,7 @@ static struct feed {
     pthread_mutex_t lock;
     size_t size;
     bool is_over;
+    size_t late; /* bytes that come, one by one, just after a reader was told that there are none */
     reader *first;
     unsigned released;
 } feed;
@@ -33,8 +34,10 @@ static size_t read_feed(void *state, fb_stream *stream, char *to, size_t size) {
     pthread_mutex_lock(&feed.lock);
     one->stream = stream;
     while (given < size && one->position < feed.size) to[given++] = byte_at(one->position++);
-    bool is_over = feed.is_over;
+    bool is_over = feed.is_over, is_late = !given && feed.late;
+    if (is_late) feed.late--, feed.size++;
     pthread_mutex_unlock(&feed.lock);
+    if (is_late) fb_stream_wake(stream);
     return given || !is_over ? given : FB_STREAM_END;
 }
 
@@ -187,6 +190,19 @@ START_TEST(without_chunks) {
 }
 END_TEST
 
+START_TEST(a_wake_in_between) {
+    fb_http_config config = stream_config();
+    start(&config);
+    feed.late = 1000;
+    int s = open_feed();
+    free(hear_head(s));
+    expect_bytes(s, 0, 1000);
+    feed_more(0, true);
+    expect_end(s);
+    http_stop();
+}
+END_TEST
+
 START_TEST(no_worker_is_held) {
     fb_http_config config = stream_config();
     start(&config);
@@ -331,6 +347,7 @@ int main(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, pieces);
     tcase_add_test(tests, without_chunks);
+    tcase_add_test(tests, a_wake_in_between);
     tcase_add_test(tests, no_worker_is_held);
     tcase_add_test(tests, limit);
     tcase_add_test(tests, patience);
