@@ -228,46 +228,6 @@ void fb_composition_write(const fb_composition *composition, fb_buffer *out) {
 
 /* ---- parts ------------------------------------------------------------------------------------------------------------- */
 
-static fb_status select_entry(const fb_composition *composition, const json_t *entry, const char *pointer, bool *selected,
-                              fb_error *error) {
-    if (json_is_string(entry)) {
-        bool is_found = false;
-        for (size_t i = 0; i < composition->count; i++) {
-            if (strcmp(composition->calls[i].pass->name, json_string_value(entry)) == 0) is_found = selected[i] = true;
-        }
-        if (is_found) return FB_OK;
-        return fb_fail(error, FB_INVALID, "unknown-pass", pointer, "the run has no pass named \"%s\"",
-                       brief(json_string_value(entry)).text);
-    }
-    if (!json_is_number(entry)) {
-        return fb_fail(error, FB_INVALID, "wrong-type", pointer, "a pass is given by its name or its position");
-    }
-    double position = json_number_value(entry);
-    if (!(position >= 0 && position < (double)composition->count && position == (double)(size_t)position)) {
-        return fb_fail(error, FB_INVALID, "bad-position", pointer, "positions are the integers from 0 to %zu",
-                       composition->count - 1);
-    }
-    selected[(size_t)position] = true;
-    return FB_OK;
-}
-
-fb_status fb_composition_select(const fb_composition *composition, const json_t *list, const char *pointer, bool *selected,
-                                fb_error *error) {
-    if (!json_is_array(list))
-        return fb_fail(error, FB_INVALID, "wrong-type", pointer, "passes is an array of names and positions");
-    if (json_array_size(list) == 0) return fb_fail(error, FB_INVALID, "no-passes", pointer, "the list of passes is empty");
-    size_t index;
-    json_t *entry;
-    json_array_foreach((json_t *)(uintptr_t)list, index, entry) {
-        fb_buffer at = {0};
-        fb_buffer_printf(&at, "%s/%zu", pointer, index);
-        fb_status status = select_entry(composition, entry, fb_buffer_text(&at), selected, error);
-        fb_buffer_free(&at);
-        if (status) return status;
-    }
-    return FB_OK;
-}
-
 fb_status fb_composition_without(const fb_composition *composition, const bool *selected, fb_composition *out,
                                  fb_error *error) {
     fb_composition rest = {0};

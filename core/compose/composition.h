@@ -32,10 +32,6 @@ void fb_composition_free(fb_composition *composition);
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */
 void fb_composition_write(const fb_composition *composition, fb_buffer *out);
 
-/* Which calls a list of pass names (every occurrence) and 0-based positions means: sets selected[i] for each. An entry that
- * selects nothing is FB_INVALID "unknown-pass" or "bad-position". */
-fb_status fb_composition_select(const fb_composition *composition, const json_t *list, const char *pointer, bool *selected,
-                                fb_error *error);
 /* The composition without the selected calls; perhaps an empty one. */
 fb_status fb_composition_without(const fb_composition *composition, const bool *selected, fb_composition *out, fb_error *error);
 

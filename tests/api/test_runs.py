@@ -163,6 +163,7 @@ def test_dry_run_and_labels(service):
         ({"passes": ["MergeLinears", 2]}, "bad-position", "/passes/1"),
         ({"passes": [-1]}, "bad-position", "/passes/0"),
         ({"passes": [0.5]}, "bad-position", "/passes/0"),
+        ({"passes": [1e300]}, "bad-position", "/passes/0"),
         ({"passes": [None]}, "wrong-type", "/passes/0"),
         ({"passes": "MergeLinears"}, "wrong-type", "/passes"),
         ({"passes": []}, "no-passes", "/passes"),

@@ -207,34 +207,8 @@ END_TEST
 
 /* ---- parts --------------------------------------------------------------------------------------------------------------- */
 
-/* What a selection picks, as a string of 0 and 1, or the code of its error. */
-static void ck_selection(const fb_composition *composition, const char *selection, const char *expected) {
-    bool selected[8] = {0};
-    char got[48] = "";
-    fb_error error = {0};
-    json_t *list = json_loads(selection, JSON_DECODE_ANY, NULL);
-    fb_status status = fb_composition_select(composition, list, "/passes", selected, &error);
-    json_decref(list);
-    if (status) snprintf(got, sizeof got, "%s", error.code);
-    else
-        for (size_t i = 0; i < composition->count; i++) strcat(got, selected[i] ? "1" : "0");
-    ck_assert_msg(strcmp(got, expected) == 0, "%s: %s, not %s", selection, got, expected);
-}
-
-START_TEST(test_selection) {
+START_TEST(test_without) {
     fb_composition composition = composition_of("[\"MergeLinears\", [\"DeepCopy\", \"MergeLinears\"], \"FuseBiasInLinear\"]");
-    ck_selection(&composition, "[\"MergeLinears\"]", "1010");
-    ck_selection(&composition, "[0]", "1000");
-    ck_selection(&composition, "[3.0, \"DeepCopy\"]", "0101");
-    ck_selection(&composition, "[4]", "bad-position");
-    ck_selection(&composition, "[-1]", "bad-position");
-    ck_selection(&composition, "[0.5]", "bad-position");
-    ck_selection(&composition, "[1e300]", "bad-position");
-    ck_selection(&composition, "[\"LintAndRecompile\"]", "unknown-pass");
-    ck_selection(&composition, "[]", "no-passes");
-    ck_selection(&composition, "[null]", "wrong-type");
-    ck_selection(&composition, "{}", "wrong-type");
-
     fb_composition rest, expected = composition_of("[\"DeepCopy\", \"FuseBiasInLinear\"]");
     fb_error error = {0};
     ck_assert_int_eq(fb_composition_without(&composition, (bool[]){true, false, true, false}, &rest, &error), FB_OK);
@@ -336,7 +310,7 @@ int main(void) {
     tcase_add_test(rules, test_lists_that_are_refused);
     tcase_add_test(rules, test_too_many_and_too_deep);
     tcase_add_test(rules, test_written_and_read_again);
-    tcase_add_test(rules, test_selection);
+    tcase_add_test(rules, test_without);
     tcase_add_test(rules, test_second_run_refuses_what_the_first_made);
     tcase_add_test(rules, test_unchanged_graph_keeps_its_id);
     tcase_add_test(rules, test_report_as_json);
