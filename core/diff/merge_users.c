@@ -1,7 +1,7 @@
 /* Readers that came since. A node that goes cannot be read; and one that stays may stand for something else: a convolution that
  * had taken in its BatchNorm gives the convolution alone again, and what reads it since would silently read that. Such a node
  * is known by two things: it computes otherwise (it, its module's tensors, or what it reads in both graphs), and a node that
- * comes back reads it. */
+ * comes back, or that read something else, reads it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,12 +76,12 @@ static bool computes_otherwise(const users *u, fb_node node) {
     return false;
 }
 
-static bool is_read_by_what_comes_back(const users *u, const char *name) {
-    const fb_graph *theirs = u->m->sides.theirs;
-    fb_node node = fb_node_find(theirs, FB_MAIN_PROGRAM, name);
+static bool is_read_anew(const users *u, const char *name) {
+    const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
+    fb_node node = fb_node_find(theirs, FB_MAIN_PROGRAM, name), before = fb_node_find(base, FB_MAIN_PROGRAM, name);
     for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e; e = fb_user_next(theirs, e)) {
-        const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, fb_edge_user(theirs, e)));
-        if (edit && edit->kind == FB_EDIT_INSERT) return true;
+        fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(theirs, fb_edge_user(theirs, e)));
+        if (!same.id || !reads(base, same, before)) return true;
     }
     return false;
 }
@@ -153,7 +153,7 @@ static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
         const char *name = fb_node_name(base, n);
-        bool is_edited = u->is_otherwise[n.id], is_read = is_read_by_what_comes_back(u, name);
+        bool is_edited = u->is_otherwise[n.id], is_read = is_read_anew(u, name);
         u->is_otherwise[n.id] = computes_otherwise(u, n);
         if (is_edited || is_read) check_still_calls(u, n);
         if (u->is_otherwise[n.id] && is_read) report_new_users(u, name);
