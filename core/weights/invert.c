@@ -188,7 +188,6 @@ static void reshape_origin(inverter *in, place *p, const fb_range *boxes, int ra
     p->origin = from;
     p->rank = rank;
     absorb_origin(in, p);
-    if (p->origin_depth > MAX_DEPTH) in->is_computed = true;
 }
 
 static void append_piece(inverter *in, const place *p, fb_tensor source, fb_value number) {

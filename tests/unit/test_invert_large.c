@@ -65,10 +65,13 @@ END_TEST
 
 START_TEST(test_too_many_pieces) {
     fb_graph *graph = fb_graph_new();
-    fb_tensor made = add_chain(graph, 40, next_doubled);
+    fb_tensor made = add_chain(graph, 18, next_doubled), half = fb_tensor_find(graph, "t17");
     fb_pieces pieces = {0};
     bool is_computed = true;
     fb_error error = {0};
+    ck_assert_int_eq(invert(graph, half, half, &pieces, &is_computed), FB_OK);
+    ck_assert_uint_eq(pieces.count, 1 << 17);
+    pieces.count = 0;
     ck_assert_int_eq(fb_recipe_invert(graph, made, made, &pieces, &is_computed, &error), FB_TOO_LARGE);
     ck_assert_str_eq(error.code, "recipe-too-large");
     ck_assert_uint_eq(pieces.count, 0);
@@ -148,6 +151,7 @@ START_TEST(test_without_memory) {
         fb_error error = {0};
         const fb_piece *own[64];
         fb_value whole = {0};
+        fb_recipe_type type;
         start(k);
         fb_status status = fb_recipe_invert(graph, made, made, &pieces, &is_computed, &error);
         for (size_t i = 0; i < pieces.count; i++) own[i] = &pieces.items[i];
@@ -162,6 +166,7 @@ START_TEST(test_without_memory) {
             ck_assert(!is_computed);
             ck_assert_uint_gt(pieces.count, 2);
             ck_assert_int_eq(whole.id != 0, !fb_graph_out_of_memory(graph));
+            if (whole.id) ck_assert_int_eq(fb_recipe_type_of(graph, whole, &type, NULL), FB_OK);
         }
         if (!failed) {
             ck_assert_uint_ne(whole.id, 0);

@@ -304,6 +304,8 @@ START_TEST(test_too_large) {
     /* A part of it is small. */
     fb_value part = fb_recipe_slice(graph, fb_recipe_slice(graph, zeros, 0, 7, 9), 1, 5, 6);
     expect_hex(graph, fb_recipe_reshape(graph, part, (int64_t[]){2}, 1), FB_INT8, "0000");
+    part = fb_recipe_slice(graph, fb_recipe_reshape(graph, zeros, (int64_t[]){(int64_t)1 << 40}, 1), 0, 5, 8);
+    expect_hex(graph, part, FB_INT8, "000000");
     fb_graph_free(graph);
 }
 END_TEST
@@ -359,6 +361,8 @@ START_TEST(test_digests) {
     put_recipe(graph, "reshaped", FB_INT8, matrix);
     put_recipe(graph, "part", FB_INT8, fb_recipe_slice(graph, known, 0, 0, 2));
     put_recipe(graph, "of unknown", FB_INT8, unknown);
+    fb_tensor described = put_recipe(graph, "described", FB_INT8, unknown);
+    fb_tensor_row_at(graph, described)->digest = fb_intern(graph, DIGEST_3412);
     fb_tensor_row_at(graph, fb_tensor_find(graph, "unknown"))->blob = fb_intern(graph, DIGEST_1234);
     expect_digest(graph, "x", DIGEST_1234);
     expect_digest(graph, "turned", DIGEST_3412);
@@ -368,6 +372,7 @@ START_TEST(test_digests) {
     expect_digest(graph, "part", "none");
     expect_digest(graph, "unknown", "none"); /* the blob's digest is that of the whole blob */
     expect_digest(graph, "of unknown", "none");
+    expect_digest(graph, "described", DIGEST_3412);
     expect_digest(graph, "empty", DIGEST_NONE);
     fb_graph_free(graph);
 }
