@@ -7,15 +7,6 @@
 #include "server/app.h"
 #include "server/routes/json_members.h"
 
-static void put_text_or_null(fb_buffer *out, const char *name, const char *text) {
-    if (text) {
-        fb_put_text(out, name, text);
-    } else {
-        fb_put_name(out, name);
-        fb_buffer_string(out, "null");
-    }
-}
-
 void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out) {
     fb_buffer_char(out, '{');
     fb_put_int(out, "id", entry->number);
@@ -24,14 +15,14 @@ void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb
         fb_put_text(out, "alias", entry->alias);
     }
     fb_put_time(out, "at", entry->at);
-    put_text_or_null(out, "who", entry->who);
-    put_text_or_null(out, "why", entry->why);
+    fb_put_text_or_null(out, "who", entry->who);
+    fb_put_text_or_null(out, "why", entry->why);
     fb_put_text(out, "action", entry->action);
-    put_text_or_null(out, "from", entry->from);
-    put_text_or_null(out, "to", entry->to);
+    fb_put_text_or_null(out, "from", entry->from);
+    fb_put_text_or_null(out, "to", entry->to);
     if (entry->from_graph) fb_put_text(out, "from_graph", entry->from_graph);
     if (entry->to_graph) fb_put_text(out, "to_graph", entry->to_graph);
-    put_text_or_null(out, "run", entry->run);
+    fb_put_text_or_null(out, "run", entry->run);
     fb_buffer_char(out, '}');
 }
 
@@ -48,7 +39,7 @@ void fb_alias_write(const fb_store_alias_entry *entry, fb_buffer *out) {
     fb_put_text(out, "alias", entry->alias);
     fb_put_text(out, "version", entry->to);
     fb_put_text(out, "graph", entry->to_graph);
-    put_text_or_null(out, "run", entry->run);
+    fb_put_text_or_null(out, "run", entry->run);
     fb_put_time(out, "updated", entry->at);
     if (entry->who) fb_put_text(out, "who", entry->who);
     if (entry->why) fb_put_text(out, "why", entry->why);

@@ -7,8 +7,7 @@
 #include "server/routes/body_members.h"
 #include "server/routes/name.h"
 
-#define WHO_MAX 200
-#define WHY_MAX 10000
+#define WHO_MAX 200 /* characters */
 
 void fb_respond_alias_error(fb_response *response, const fb_error *error, const char *version_pointer) {
     if (!strcmp(error->code, "alias-moved") || !strcmp(error->code, "alias-exists"))
@@ -17,7 +16,8 @@ void fb_respond_alias_error(fb_response *response, const fb_error *error, const 
 }
 
 bool fb_alias_change_read(fb_response *response, const fb_request_body *body, fb_store_alias_change *out) {
-    return fb_body_text(response, body, "who", WHO_MAX, &out->who) && fb_body_text(response, body, "why", WHY_MAX, &out->why);
+    return fb_body_text(response, body, "who", WHO_MAX, &out->who) &&
+           fb_body_text(response, body, "why", FB_NOTE_MAX, &out->why);
 }
 
 /* ---- If-Match ----------------------------------------------------------------------------------------------------------- */

@@ -9,8 +9,6 @@
 #include "server/routes/routes.h"
 #include "server/routes/undo.h"
 
-#define VERSION_MAX 1000 /* characters of what cannot be a version's name anyway */
-
 typedef struct rollback {
     fb_store_alias_change change;
     const char *to, *as;  /* or NULL */
@@ -123,8 +121,9 @@ static void roll_back_passes(const fb_request *request, fb_response *response, r
 
 static bool read_rollback(fb_response *response, const fb_request_body *body, rollback *work) {
     work->passes = json_object_get(body->members, "passes");
-    if (!fb_alias_change_read(response, body, &work->change) || !fb_body_text(response, body, "to", VERSION_MAX, &work->to) ||
-        !fb_body_text(response, body, "as", VERSION_MAX, &work->as) || !fb_check_body_name(response, "/as", work->as))
+    if (!fb_alias_change_read(response, body, &work->change) ||
+        !fb_body_text(response, body, "to", FB_REFERENCE_MAX, &work->to) ||
+        !fb_body_text(response, body, "as", FB_REFERENCE_MAX, &work->as) || !fb_check_body_name(response, "/as", work->as))
         return false;
     if (work->to && work->passes)
         return fb_refuse_member(response, "to-and-passes", "/to", "a rollback is to a version or of passes: give one of them");

@@ -8,8 +8,6 @@
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 
-#define VERSION_MAX 1000 /* characters of what cannot be a version's name anyway */
-
 /* ---- changes ------------------------------------------------------------------------------------------------------------ */
 
 static void set_alias(const fb_request *request, fb_response *response, const fb_store_alias_change *change,
@@ -34,7 +32,8 @@ void fb_put_alias(const fb_request *request, fb_response *response) {
     const char *version = NULL;
     if (!fb_alias_change_begin(request, response, FB_ALIAS_SET, &change)) return;
     if (!fb_body_read(request, response, known, &body)) return;
-    if (fb_alias_change_read(response, &body, &change) && fb_body_text(response, &body, "version", VERSION_MAX, &version)) {
+    if (fb_alias_change_read(response, &body, &change) &&
+        fb_body_text(response, &body, "version", FB_REFERENCE_MAX, &version)) {
         if (version) set_alias(request, response, &change, version);
         else fb_refuse_member(response, "missing-member", "/version", "the request needs a version");
     }

@@ -1,9 +1,6 @@
 #include "server/routes/body_members.h"
 
 #include <stdio.h>
-#include <string.h>
-
-#include "server/app.h"
 
 bool fb_refuse_member(fb_response *response, const char *code, const char *pointer, const char *detail) {
     fb_respond_problem(response, 422, code, "%s", detail);
@@ -12,22 +9,13 @@ bool fb_refuse_member(fb_response *response, const char *code, const char *point
 }
 
 bool fb_body_read(const fb_request *request, fb_response *response, const char *const *known, fb_request_body *out) {
-    const fb_app *app = request->context;
     fb_error error = {0};
-    size_t nesting = app->limits.max_nesting ? app->limits.max_nesting + 1 : 65; /* a document is one level down */
-    fb_status status = fb_request_body_read(request->body, request->body_size, known, nesting, out, &error);
-    if (status) {
-        fb_respond_error(response, &error);
-        return false;
-    }
-    bool takes_graph = false;
-    for (; *known; known++) takes_graph |= strcmp(*known, "graph") == 0;
-    if (takes_graph || !out->is_document) return true;
-    fb_request_body_free(out);
-    return fb_refuse_member(response, "unexpected-graph", "", "this request takes no graph");
+    fb_status status = fb_request_body_read(request, known, out, &error);
+    if (status) fb_respond_error(response, &error);
+    return !status;
 }
 
-static size_t count_characters(const char *text) {
+size_t fb_count_characters(const char *text) {
     size_t count = 0;
     for (; *text; text++) count += ((unsigned char)*text & 0xC0U) != 0x80U;
     return count;
@@ -36,7 +24,7 @@ static size_t count_characters(const char *text) {
 bool fb_body_text(fb_response *response, const fb_request_body *body, const char *name, size_t max, const char **out) {
     const json_t *member = json_object_get(body->members, name);
     *out = json_string_value(member);
-    if (!member || (*out && count_characters(*out) <= max)) return true;
+    if (!member || (*out && fb_count_characters(*out) <= max)) return true;
     char code[40], pointer[40], detail[80];
     snprintf(code, sizeof code, "%s-too-long", name);
     snprintf(pointer, sizeof pointer, "/%s", name);

@@ -20,6 +20,12 @@ void fb_put_text(fb_buffer *out, const char *name, const char *text) {
     fb_buffer_json_string(out, text, strlen(text));
 }
 
+void fb_put_text_or_null(fb_buffer *out, const char *name, const char *text) {
+    fb_put_name(out, name);
+    if (text) fb_buffer_json_string(out, text, strlen(text));
+    else fb_buffer_string(out, "null");
+}
+
 void fb_put_int(fb_buffer *out, const char *name, int64_t value) {
     fb_put_name(out, name);
     fb_buffer_int(out, value);

@@ -9,6 +9,8 @@ void fb_put_comma(fb_buffer *out);
 /* `"name":`, for a value that the caller appends. */
 void fb_put_name(fb_buffer *out, const char *name);
 void fb_put_text(fb_buffer *out, const char *name, const char *text);
+/* NULL is null. */
+void fb_put_text_or_null(fb_buffer *out, const char *name, const char *text);
 void fb_put_int(fb_buffer *out, const char *name, int64_t value);
 void fb_put_bool(fb_buffer *out, const char *name, bool value);
 /* Milliseconds since 1970 as "2026-01-31T23:59:59.123Z". */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/graph/scan.h"
+#include "server/app.h"
 
 #define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is no graph */
 
@@ -167,18 +168,28 @@ static fb_status read_members(body_reader *reader, fb_error *error) {
     return reader->has_unknown ? fail_unknown(reader, error) : FB_OK;
 }
 
-fb_status fb_request_body_read(const char *bytes, size_t size, const char *const *known, size_t max_nesting,
-                               fb_request_body *out, fb_error *error) {
-    if (size > FB_SCAN_MAX_BYTES) return fb_fail(error, FB_TOO_LARGE, "body-too-large", "", "the body is larger than 4 GiB");
-    body_reader reader = {.known = known, .body = {.members = json_object()}};
-    fb_scan_init(&reader.scan, bytes, size, max_nesting);
-    fb_status status = reader.body.members ? read_members(&reader, error) : fb_fail_memory(error);
-    fb_scan_free(&reader.scan);
-    if (!status && reader.body.is_document) {
-        json_object_clear(reader.body.members);
-        reader.body.graph = bytes;
-        reader.body.graph_size = size;
-    }
+static fb_status read_body(const fb_request *request, body_reader *reader, fb_error *error) {
+    const fb_app *app = request->context;
+    fb_request_body *body = &reader->body;
+    size_t nesting = app->limits.max_nesting ? app->limits.max_nesting + 1 : 65; /* the document is one level down */
+    if (request->body_size > FB_SCAN_MAX_BYTES)
+        return fb_fail(error, FB_TOO_LARGE, "body-too-large", "", "the body is larger than 4 GiB");
+    body->members = json_object();
+    fb_scan_init(&reader->scan, request->body, request->body_size, nesting);
+    fb_status status = body->members ? read_members(reader, error) : fb_fail_memory(error);
+    fb_scan_free(&reader->scan);
+    if (status || !body->is_document) return status;
+    if (!is_known(reader->known, "graph"))
+        return fb_fail(error, FB_INVALID, "unexpected-graph", "", "this request takes no graph");
+    json_object_clear(body->members);
+    body->graph = request->body;
+    body->graph_size = request->body_size;
+    return FB_OK;
+}
+
+fb_status fb_request_body_read(const fb_request *request, const char *const *known, fb_request_body *out, fb_error *error) {
+    body_reader reader = {.known = known};
+    fb_status status = read_body(request, &reader, error);
     if (status) fb_request_body_free(&reader.body);
     else *out = reader.body;
     return status;

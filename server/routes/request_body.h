@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "core/base/error.h"
+#include "server/http/http.h"
 
 typedef struct fb_request_body {
     bool is_document;  /* the whole body is a graph document: it has a member "format" */
@@ -15,12 +15,11 @@ typedef struct fb_request_body {
     json_t *members; /* the others, and those of the above that are no objects; empty for a document */
 } fb_request_body;
 
-/* Reads `size` bytes, perhaps none (then there are no members). The document itself is not checked, everything else is, as
- * strictly as documents are. FB_SYNTAX; FB_INVALID wrong-type (no object), nesting-too-deep, unknown-member (not one of the
- * NULL- terminated `known`); FB_TOO_LARGE member-too-large. `out` is written on success only; free it with
- * fb_request_body_free. */
-fb_status fb_request_body_read(const char *bytes, size_t size, const char *const *known, size_t max_nesting,
-                               fb_request_body *out, fb_error *error);
+/* Reads the body, perhaps none (then there are no members). The document itself is not checked, everything else is, as strictly
+ * as documents are. FB_SYNTAX; FB_INVALID wrong-type (no object), nesting-too-deep, unknown-member (not one of the
+ * NULL-terminated `known`), unexpected-graph (a document, and "graph" is not among them); FB_TOO_LARGE member-too-large. `out`
+ * is written on success only; free it with fb_request_body_free. */
+fb_status fb_request_body_read(const fb_request *request, const char *const *known, fb_request_body *out, fb_error *error);
 void fb_request_body_free(fb_request_body *body);
 
 /* Calls item(context, index, text, size) for each item, an object, of a JSON array that this program wrote itself. False when

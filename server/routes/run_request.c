@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_MAX 10000 /* characters */
+#include "server/routes/body_members.h"
+
 #define LABELS_MAX 64
 #define LABEL_KEY_MAX 256    /* bytes */
 #define LABEL_VALUE_MAX 1024 /* bytes */
@@ -186,18 +187,12 @@ static fb_status read_options(const json_t *options, bool is_query, unsigned tak
     return FB_OK;
 }
 
-static size_t count_characters(const char *text) {
-    size_t count = 0;
-    for (; *text; text++) count += ((unsigned char)*text & 0xC0U) != 0x80U;
-    return count;
-}
-
 static fb_status read_note(const json_t *note, bool is_query, fb_run_request *out, fb_error *error) {
     const char *pointer = is_query ? "?note=" : "/note";
     if (!json_is_string(note)) return wrong_type(pointer, "note is a string", error);
     out->note = json_string_value(note);
-    if (count_characters(out->note) <= NOTE_MAX) return FB_OK;
-    return fb_fail(error, FB_INVALID, "note-too-long", pointer, "a note has %d characters at most", NOTE_MAX);
+    if (fb_count_characters(out->note) <= FB_NOTE_MAX) return FB_OK;
+    return fb_fail(error, FB_INVALID, "note-too-long", pointer, "a note has %d characters at most", FB_NOTE_MAX);
 }
 
 static fb_status read_labels(const json_t *labels, bool is_query, fb_run_request *out, fb_error *error) {
@@ -253,11 +248,9 @@ static fb_status refuse_twice(const fb_run_request *run_request, fb_error *error
     return FB_OK;
 }
 
-static fb_status find_graph(unsigned takes, fb_run_request *out, fb_error *error) {
+static fb_status find_graph(fb_run_request *out, fb_error *error) {
     const json_t *graph = json_object_get(out->body.members, "graph");
     out->graph_pointer = out->body.is_document ? "" : "/graph";
-    if (out->body.is_document && !(takes & FB_TAKES_GRAPH))
-        return fb_fail(error, FB_INVALID, "unexpected-graph", "", "this request takes no graph");
     if (graph && !json_is_string(graph))
         return wrong_type("/graph", "graph is a document (an object) or the id of one (a string)", error);
     out->graph_id = json_string_value(graph);
@@ -270,11 +263,9 @@ fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_
         "source",  "result", "name",   "params", "version", "reversible", "preserves_computation",
         "options", "note",   "labels", NULL};
     const char *const *known = takes & FB_TAKES_RECORD ? of_record : with_graph + !(takes & FB_TAKES_GRAPH);
-    const fb_app *app = request->context;
-    size_t nesting = app->limits.max_nesting ? app->limits.max_nesting + 1 : 65; /* the document is one level down */
     fb_run_request read = {.passes_pointer = "/passes"};
-    fb_status status = fb_request_body_read(request->body, request->body_size, known, nesting, &read.body, error);
-    if (!status) status = find_graph(takes, &read, error);
+    fb_status status = fb_request_body_read(request, known, &read.body, error);
+    if (!status) status = find_graph(&read, error);
     if (!status) status = read_query(request, &read, error);
     if (!status) status = refuse_twice(&read, error);
     if (!status) status = read_members(read.query, true, takes, &read, error);

@@ -10,22 +10,13 @@
 #include "server/routes/routes.h"
 #include "server/store/models.h"
 
-#define NOTE_MAX 10000   /* characters, as a run's */
-#define RUN_MAX 100      /* more than any run's id */
-#define GRAPH_ID_MAX 100 /* more than any graph's id */
-
 static void write_version(const fb_store_version *version, fb_buffer *out) {
     fb_put_comma(out);
     fb_buffer_char(out, '{');
     fb_put_text(out, "model", version->model);
     fb_put_text(out, "version", version->name);
     fb_put_text(out, "graph", version->graph);
-    if (version->run) {
-        fb_put_text(out, "run", version->run);
-    } else {
-        fb_put_name(out, "run");
-        fb_buffer_string(out, "null");
-    }
+    fb_put_text_or_null(out, "run", version->run);
     if (version->note) fb_put_text(out, "note", version->note);
     fb_put_time(out, "created", version->created);
     fb_buffer_char(out, '}');
@@ -45,8 +36,9 @@ static bool read_version(fb_response *response, const fb_request_body *body, fb_
     if (graph && !json_is_string(graph))
         return fb_refuse_member(response, "wrong-type", "/graph",
                                 "graph is a document (an object) or the id of one (a string)");
-    if (!fb_body_text(response, body, "graph", GRAPH_ID_MAX, &out->graph) ||
-        !fb_body_text(response, body, "run", RUN_MAX, &out->run) || !fb_body_text(response, body, "note", NOTE_MAX, &out->note))
+    if (!fb_body_text(response, body, "graph", FB_REFERENCE_MAX, &out->graph) ||
+        !fb_body_text(response, body, "run", FB_REFERENCE_MAX, &out->run) ||
+        !fb_body_text(response, body, "note", FB_NOTE_MAX, &out->note))
         return false;
     bool has_graph = out->graph || body->graph;
     if (has_graph && out->run)

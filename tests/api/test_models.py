@@ -110,7 +110,7 @@ def test_names(shared):
         ({"graph": 7}, 422, "wrong-type", "/graph"),
         ({"graph": None}, 422, "wrong-type", "/graph"),
         ({"graph": "sha256:0"}, 404, "unknown-graph", "/graph"),
-        ({"graph": "x" * 101}, 422, "graph-too-long", "/graph"),
+        ({"graph": "x" * 1001}, 422, "graph-too-long", "/graph"),
         ({"run": "run_0"}, 404, "unknown-run", "/run"),
         ({"run": 7}, 422, "wrong-type", "/run"),
         ({"graph": "sha256:0", "run": "run_0"}, 422, "graph-and-run", "/run"),

@@ -2,6 +2,7 @@
  * every allocation that may fail. */
 #include <check.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,14 +15,14 @@ static char folder[512];
 static fb_store *store;
 static fb_error error;
 static made_graph graphs[4];
-static int told; /* how often alias_changed was called */
+static atomic_int told; /* how often alias_changed was called */
 
 static int64_t test_now(void) {
     return 1700000000000;
 }
 
 static void tell(void *context) {
-    ++*(int *)context;
+    atomic_fetch_add((atomic_int *)context, 1);
 }
 
 static const fb_store_config config = {.now_ms = test_now, .alias_changed = tell, .alias_context = &told};
