@@ -90,7 +90,7 @@ static const fb_option id_options[] = {
     STORE,
     END,
 };
-static const fb_option passes_options[] = {TEXT("server", 0, "URL", "ask a service ($FOLDBACK_SERVER)", server), JSON, END};
+static const fb_option passes_options[] = {STORE, JSON, END};
 static const fb_option graphs_options[] = {
     TEXT("name", 0, "NAME", "graphs of this name", name),
     TEXT("structure", 0, "ID", "graphs of this structure (foldback id --structure)", structure),
