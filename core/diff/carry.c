@@ -38,7 +38,9 @@ typedef struct carrying {
     size_t piece_count;
     fb_inputs_walk computed; /* over what unchanged owned tensors are computed from */
     bool *is_computed_from;  /* by tensor of base: an unchanged owned tensor is computed from it */
-    bool *is_read;           /* by tensor of ours: something reads it */
+    bool *is_read;           /* by tensor of ours: a recipe reads it */
+    bool *is_owned;          /* by tensor of ours */
+    bool *is_made_anew;      /* by tensor of theirs: it is carried back, or made from what is */
     fb_symbol *names_in_base, *names_in_ours, *names_in_theirs; /* new names, by tensor */
 } carrying;
 
@@ -323,7 +325,7 @@ static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value val
  * Of bytes that are not known here nothing but the name is known. */
 static fb_status part_names(carrying *c, fb_tensor old, fb_tensor original) {
     fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
-    bool keeps_name = c->is_read[old.id] && !fb_tensor_is_told(ours, old);
+    bool keeps_name = (c->is_read[old.id] || c->is_owned[old.id]) && !fb_tensor_is_told(ours, old);
     fb_graph *graph = keeps_name ? theirs : ours;
     fb_symbol *name = keeps_name ? &c->names_in_theirs[original.id] : &c->names_in_ours[old.id];
     *name = fb_sides_fresh_name(c->sides, graph, name_of(ours, old));
@@ -355,6 +357,7 @@ static fb_status carry_source(carrying *c, const placed_piece *all, size_t count
         row->recipe = copy_expression(theirs, base, expression, stubs);
         row->data = row->digest = row->blob = (fb_symbol){0};
         row->offset = 0;
+        c->is_made_anew[original.id] = true;
         if (fb_graph_out_of_memory(theirs)) status = fb_fail_memory(c->error);
         fb_tensor old = fb_tensor_find(c->sides->ours, name_of(base, source));
         if (!status && old.id && !c->names_in_ours[old.id].id) status = part_names(c, old, original);
@@ -391,16 +394,52 @@ static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
     return FB_OK;
 }
 
-static void mark_read(void *is_read, fb_tensor tensor) {
-    ((bool *)is_read)[tensor.id] = true;
+static void mark(void *marks, fb_tensor tensor) {
+    ((bool *)marks)[tensor.id] = true;
 }
 
-static void find_read(carrying *c) {
+static void find_uses(carrying *c) {
     const fb_graph *ours = c->sides->ours;
     for (fb_tensor t = fb_first_tensor(ours); t.id; t = fb_tensor_at(ours, t)->next) {
-        if (fb_tensor_at(ours, t)->recipe.id)
-            fb_value_visit_tensors(ours, fb_tensor_at(ours, t)->recipe, mark_read, c->is_read);
+        if (fb_tensor_at(ours, t)->recipe.id) fb_value_visit_tensors(ours, fb_tensor_at(ours, t)->recipe, mark, c->is_read);
     }
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(ours, &cursor, &slot);) mark(c->is_owned, slot.tensor);
+}
+
+typedef struct search {
+    const bool *marks;
+    bool is_found;
+} search;
+
+static void look_for_mark(void *context, fb_tensor tensor) {
+    search *s = context;
+    s->is_found |= s->marks[tensor.id];
+}
+
+/* What theirs makes from what is carried back, and ours reads too, is another tensor there. */
+static void part_from_ours(void *context, fb_tensor tensor) {
+    carrying *c = context;
+    fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
+    fb_value recipe = fb_tensor_at(theirs, tensor)->recipe;
+    search s = {.marks = c->is_made_anew};
+    if (!recipe.id || c->is_made_anew[tensor.id]) return;
+    fb_value_visit_tensors(theirs, recipe, look_for_mark, &s);
+    if (!s.is_found) return;
+    c->is_made_anew[tensor.id] = true;
+    fb_tensor old = fb_tensor_find(ours, name_of(theirs, tensor));
+    if (old.id && c->is_read[old.id] && !c->is_owned[old.id] && !c->names_in_ours[old.id].id)
+        c->names_in_ours[old.id] = fb_sides_fresh_name(c->sides, ours, name_of(ours, old));
+}
+
+static fb_status part_dependents(carrying *c) {
+    const fb_graph *theirs = c->sides->theirs;
+    fb_inputs_walk walk;
+    if (fb_inputs_begin(&walk, theirs)) {
+        for (fb_tensor t = fb_first_tensor(theirs); t.id; t = fb_tensor_at(theirs, t)->next)
+            fb_inputs_visit(&walk, t, part_from_ours, c);
+    }
+    return fb_inputs_end(&walk) && !fb_graph_out_of_memory(c->sides->ours) ? FB_OK : fb_fail_memory(c->error);
 }
 
 static fb_status carry_all(carrying *c) {
@@ -408,12 +447,13 @@ static fb_status carry_all(carrying *c) {
     fb_map stubs = {0};
     for (size_t i = 0; i < c->count && !status; i++) status = add_pieces(c, &c->owned[i]);
     if (!status) status = add_their_stubs(c, &stubs);
-    find_read(c);
+    find_uses(c);
     if (!status && c->piece_count) qsort(c->pieces, c->piece_count, sizeof *c->pieces, by_source);
     for (size_t i = 0, next; i < c->piece_count && !status; i = next) {
         for (next = i; next < c->piece_count && c->pieces[next].piece.source.id == c->pieces[i].piece.source.id;) next++;
         status = carry_source(c, &c->pieces[i], next - i, &stubs);
     }
+    if (!status) status = part_dependents(c);
     if (!status) {
         fb_graph_rename_tensors(c->sides->base, c->names_in_base);
         fb_graph_rename_tensors(c->sides->ours, c->names_in_ours);
@@ -433,8 +473,10 @@ fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *erro
         c.names_in_ours = calloc(fb_tensor_limit(sides->ours), sizeof *c.names_in_ours);
         c.names_in_theirs = calloc(fb_tensor_limit(sides->theirs) + c.count, sizeof *c.names_in_theirs);
         c.is_read = calloc(fb_tensor_limit(sides->ours), sizeof *c.is_read);
+        c.is_owned = calloc(fb_tensor_limit(sides->ours), sizeof *c.is_owned);
+        c.is_made_anew = calloc(fb_tensor_limit(sides->theirs) + c.count, sizeof *c.is_made_anew);
         ok = fb_inputs_begin(&c.computed, sides->base) && c.is_computed_from && c.names_in_base && c.names_in_ours &&
-             c.names_in_theirs && c.is_read;
+             c.names_in_theirs && c.is_read && c.is_owned && c.is_made_anew;
         status = ok ? carry_all(&c) : fb_fail_memory(error);
         if (!fb_inputs_end(&c.computed) && !status) status = fb_fail_memory(error);
     }
@@ -445,5 +487,7 @@ fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *erro
     free(c.names_in_ours);
     free(c.names_in_theirs);
     free(c.is_read);
+    free(c.is_owned);
+    free(c.is_made_anew);
     return status;
 }
