@@ -18,7 +18,7 @@ typedef struct fb_undo_plan {
     const fb_graph *source;
     const fb_undo_step *steps;
     size_t step_count;
-    const fb_graph *result; /* what all steps made of the source */
+    const fb_graph *result; /* what all steps made of the source; may be NULL when `ours` is */
     const fb_graph *ours;   /* what became of the result since; NULL: nothing, the answer is the plain replay */
 } fb_undo_plan;
 

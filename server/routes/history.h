@@ -50,12 +50,12 @@ fb_status fb_history_write_rest(const fb_history *history, fb_buffer *out, fb_er
 /* ---- history_find.c ---- */
 
 /* Finds the steps that lead to the graph, as far back as those of the run; an empty history when there are none. */
-fb_status fb_history_find(const fb_app *app, const char *graph_id, const char *run_id, fb_history *out, fb_error *error);
+fb_status fb_history_find(const fb_app *app, const char *graph_id, const fb_store_run *run, fb_history *out, fb_error *error);
 /* Of the graphs that are known to be made of the run's result by further runs or by undoing some of its passes, and of the
  * result itself: the history of the one that differs least from `graph`. */
 fb_status fb_history_nearest(const fb_app *app, const fb_store_run *run, const fb_graph *graph, fb_history *out,
                              fb_error *error);
-/* Adds the newest run that made the history's source; false when there is none. */
+/* Adds the newest run that made the history's source and is not in it; false when there is none. */
 fb_status fb_history_extend(const fb_app *app, fb_history *history, bool *is_extended, fb_error *error);
 
 /* How many edits lead from a stored graph to another one. */

@@ -47,51 +47,58 @@ static void go_back(way *back, const char *origin, const char *run_id, size_t fr
 
 /* Looks at the runs that made the graph of one place. True when one of them has steps of the run that is looked for: its place
  * is the last one then. */
-static bool look_back(way *back, size_t from, const fb_store_runs *runs, const char *run_id) {
-    for (size_t i = 0; i < runs->count; i++) { /* the run itself rather than an undo that left some of it over */
-        if (strcmp(runs->items[i].id, run_id) != 0) continue;
-        go_back(back, runs->items[i].source, run_id, from);
-        return true;
-    }
+static bool look_back(way *back, size_t from, const fb_store_runs *made_by, const fb_store_run *run) {
     bool is_found = false;
-    for (size_t i = 0; i < runs->count && !is_found && back->count < RUNS_MAX; i++) {
-        const fb_store_run *run = &runs->items[i];
+    for (size_t i = 0; i < made_by->count && !is_found && back->count < RUNS_MAX; i++) {
+        const fb_store_run *maker = &made_by->items[i];
         json_t *request = NULL;
-        const char *origin = fb_run_origin(run, &request);
-        is_found = origin && fb_run_has_steps_of(run, request, run_id);
-        if (is_found || (origin && !is_on_way(back, origin))) go_back(back, origin, run->id, from);
+        const char *origin = fb_run_origin(maker, &request);
+        is_found = origin && fb_run_has_steps_of(maker, request, run->id);
+        if (is_found || (origin && !is_on_way(back, origin))) go_back(back, origin, maker->id, from);
         json_decref(request);
     }
     return is_found;
 }
 
-static fb_status walk_back(const fb_app *app, const char *run_id, way *back, bool *is_found, fb_error *error) {
+static fb_status walk_back(const fb_app *app, const fb_store_run *run, way *back, bool *is_found, fb_error *error) {
     for (size_t i = 0; i < back->count && back->count < RUNS_MAX && back->seen < RUNS_MAX; i++) {
         if (back->places[i].depth == DEPTH_MAX) continue;
-        fb_store_runs runs;
-        fb_status status = list_runs(app, &(fb_store_run_filter){.result = back->places[i].graph}, &runs, error);
+        if (!strcmp(back->places[i].graph, run->result)) { /* the run itself, however many repeat it */
+            go_back(back, run->source, run->id, i);
+            *is_found = true;
+            return FB_OK;
+        }
+        fb_store_runs made_by;
+        fb_status status = list_runs(app, &(fb_store_run_filter){.result = back->places[i].graph}, &made_by, error);
         if (status) return status;
-        back->seen += runs.count;
-        *is_found = look_back(back, i, &runs, run_id);
-        fb_store_runs_free(&runs);
+        back->seen += made_by.count;
+        *is_found = look_back(back, i, &made_by, run);
+        fb_store_runs_free(&made_by);
         if (*is_found) return FB_OK;
     }
     return FB_OK;
 }
 
-fb_status fb_history_find(const fb_app *app, const char *graph_id, const char *run_id, fb_history *out, fb_error *error) {
+fb_status fb_history_find(const fb_app *app, const char *graph_id, const fb_store_run *run, fb_history *out, fb_error *error) {
     *out = (fb_history){0};
     way *back = calloc(1, sizeof *back);
     if (!back) return fb_fail_memory(error);
     back->count = 1;
     snprintf(back->places[0].graph, sizeof back->places[0].graph, "%s", graph_id);
     bool is_found = false;
-    fb_status status = walk_back(app, run_id, back, &is_found, error);
+    fb_status status = walk_back(app, run, back, &is_found, error);
     for (size_t i = back->count - 1; is_found && i && !status; i = back->places[i].next)
         status = fb_history_add(app, out, back->places[i].run, false, error);
     free(back);
     if (status) fb_history_free(out);
     return status;
+}
+
+static bool has_run(const fb_history *history, const char *run_id) {
+    for (size_t i = 0; i < history->run_count; i++) {
+        if (!strcmp(history->runs[i]->run.id, run_id)) return true;
+    }
+    return false;
 }
 
 fb_status fb_history_extend(const fb_app *app, fb_history *history, bool *is_extended, fb_error *error) {
@@ -101,7 +108,7 @@ fb_status fb_history_extend(const fb_app *app, fb_history *history, bool *is_ext
     if (status) return status;
     for (size_t i = 0; i < runs.count && !*is_extended && !status; i++) {
         json_t *request = NULL;
-        if (fb_run_origin(&runs.items[i], &request)) {
+        if (fb_run_origin(&runs.items[i], &request) && !has_run(history, runs.items[i].id)) {
             status = fb_history_add(app, history, runs.items[i].id, true, error);
             *is_extended = true;
         }
@@ -176,7 +183,7 @@ fb_status fb_history_nearest(const fb_app *app, const fb_store_run *run, const f
     }
     free(candidates);
     *out = (fb_history){0};
-    if (!status && strcmp(last, run->result) != 0) status = fb_history_find(app, last, run->id, out, error);
+    if (!status) status = fb_history_find(app, last, run, out, error);
     if (!status && !out->step_count) status = fb_history_add(app, out, run->id, false, error);
     if (status) fb_history_free(out);
     return status;

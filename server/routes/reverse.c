@@ -38,9 +38,7 @@ static bool find_history(const fb_request *request, fb_response *response, const
     const fb_app *app = request->context;
     fb_error error = {0};
     bool is_related = true;
-    fb_status status = FB_OK;
-    if (!strcmp(task->graph_id, run->result)) status = fb_history_add(app, &task->history, run->id, false, &error);
-    else status = fb_history_find(app, task->graph_id, run->id, &task->history, &error);
+    fb_status status = fb_history_find(app, task->graph_id, run, &task->history, &error);
     if (!status && !task->history.step_count) {
         status = fb_graph_is_related(app, given->shared->graph, run, &is_related, &error);
         if (!status && is_related) status = fb_history_nearest(app, run, given->shared->graph, &task->history, &error);

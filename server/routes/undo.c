@@ -111,7 +111,7 @@ static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *o
     fb_graph *made = NULL;
     fb_undo_step *steps = calloc(history->step_count + 1, sizeof *steps);
     fb_status status = steps ? fb_load_graph(app, history->source, &source, error) : fb_fail_memory(error);
-    if (!status) status = fb_load_graph(app, history->result, &result, error);
+    if (!status && ours) status = fb_load_graph(app, history->result, &result, error);
     for (size_t i = 0; i < history->step_count && !status; i++) {
         const fb_past_step *step = &history->steps[i];
         steps[i] = (fb_undo_step){.call = call_of(step), .is_undone = step->is_undone};
@@ -120,8 +120,11 @@ static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *o
         if (!steps[i].call) steps[i].after = step->of->after->graph;
     }
     if (!status) {
-        fb_undo_plan plan = {
-            .source = source->graph, .steps = steps, .step_count = history->step_count, .result = result->graph, .ours = ours};
+        fb_undo_plan plan = {.source = source->graph,
+                             .steps = steps,
+                             .step_count = history->step_count,
+                             .result = result ? result->graph : NULL,
+                             .ours = ours};
         status = fb_undo(&plan, &made, &work->is_exact, conflicts, error);
     }
     if (!status) status = fb_graph_input_take(made, &work->result, error);
@@ -274,16 +277,23 @@ static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id
     return FB_OK;
 }
 
-/* What the graph is made of, and the run whose passes positions mean. */
-static fb_status find_history(const fb_app *app, const char *maker, fb_undo_task *task, fb_error *error) {
-    fb_store_run run;
-    fb_status status = fb_store_get_run(app->store, maker, &run, error);
-    if (status) return status;
+/* What the graph is made of, and the run whose passes positions mean; no steps when that is not known. */
+static fb_status find_history(const fb_app *app, const char *graph_id, const char *run_id, fb_undo_task *task,
+                              fb_error *error) {
+    fb_store_run run = {0};
+    char maker[FB_RUN_ID_LENGTH + 1] = "";
     json_t *request = NULL;
-    if (fb_run_origin(&run, &request) || fb_run_is_undoable(&run))
-        status = fb_history_add(app, &task->history, maker, false, error);
-    snprintf(task->run_id, sizeof task->run_id, "%s", fb_run_is_undoable(&run) ? run.id : run.of_run);
+    fb_status status = run_id ? fb_store_get_run(app->store, run_id, &run, error) : FB_OK;
+    bool is_known = !status && run_id && (fb_run_origin(&run, &request) || fb_run_is_undoable(&run));
     json_decref(request);
+    if (!status && !is_known) { /* an undo that merged, or that changed nothing: perhaps the graph is known otherwise */
+        fb_store_run_free(&run);
+        status = find_maker(app, graph_id, maker, error);
+        if (status || !*maker) return status;
+        status = fb_store_get_run(app->store, maker, &run, error);
+    }
+    if (!status) status = fb_history_add(app, &task->history, run.id, false, error);
+    if (!status) snprintf(task->run_id, sizeof task->run_id, "%s", fb_run_is_undoable(&run) ? run.id : run.of_run);
     fb_store_run_free(&run);
     return status;
 }
@@ -298,19 +308,15 @@ bool fb_undo_deployed(const fb_request *request, fb_response *response, const ch
                          .passes = passes,
                          .passes_pointer = passes_pointer,
                          .graph_id = graph_id};
-    char maker[FB_RUN_ID_LENGTH + 1] = "";
     fb_status status = fb_store_get_graph(app->store, graph_id, &summary, &error);
     fb_store_summary_free(&summary);
-    if (run_id) snprintf(maker, sizeof maker, "%s", run_id);
-    else if (!status) status = find_maker(app, graph_id, maker, &error);
-    if (!status && *maker) status = find_history(app, maker, &task, &error);
+    if (!status) status = find_history(app, graph_id, run_id, &task, &error);
     if (!status && task.history.step_count) return fb_undo_work_out(request, response, &task, out);
     if (status) fb_respond_error(response, &error);
     else
-        fb_respond_problem(
-            response, 409, "nothing-to-undo",
-            "no run made this graph by passes that are known: it was changed since. POST to the reverse link of a run, "
-            "with the graph");
+        fb_respond_problem(response, 409, "nothing-to-undo",
+                           "no run made this graph by passes that are known: it was changed since. POST to the reverse link of "
+                           "a run, with the graph");
     fb_history_free(&task.history);
     return false;
 }

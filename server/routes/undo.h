@@ -43,8 +43,9 @@ bool fb_undo_work_out(const fb_request *request, fb_response *response, fb_undo_
 /* A rollback of passes of a graph that is deployed. `run_id` is the run that made it (of any kind), or NULL: the newest one
  * with that result. `passes` are names (every occurrence in the newest run that has it, whether the one that made the graph or
  * one that this one stands on) and positions (in the passes of that run, or of the run that it undid). On failure this responds
- * and returns false: 404 unknown-graph, unknown-run; 409 nothing-to-undo when no run made the graph; 422 unknown-pass,
- * bad-position, wrong-type, no-passes with a pointer that begins with `passes_pointer`. */
+ * and returns false: 404 unknown-graph, unknown-run; 409 nothing-to-undo when no run made the graph, conflict when an external
+ * pass does not fit what is left; 422 unknown-pass, bad-position, wrong-type, no-passes with a pointer that begins with
+ * `passes_pointer`. */
 bool fb_undo_deployed(const fb_request *request, fb_response *response, const char *graph_id, const char *run_id,
                       const json_t *passes, const char *passes_pointer, fb_undone *out);
 

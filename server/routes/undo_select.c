@@ -53,9 +53,11 @@ static fb_status select_position(fb_undo_task *task, double position, const char
     for (size_t i = 0; i < history->step_count; i++) {
         if (is_of(&history->steps[i], task->run_id)) count = history->steps[i].of->run.pass_count;
     }
+    if (!count)
+        return fb_fail(error, FB_INVALID, "unknown-pass", pointer, "nothing of %s is in the graph any more", task->run_id);
     if (!(position >= 0 && position < (double)count && position == (double)(size_t)position)) {
         return fb_fail(error, FB_INVALID, "bad-position", pointer, "positions in %s are the integers from 0 to %zu",
-                       task->run_id, count ? count - 1 : 0);
+                       task->run_id, count - 1);
     }
     for (size_t i = 0; i < history->step_count; i++) {
         fb_past_step *step = &history->steps[i];
