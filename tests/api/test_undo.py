@@ -366,6 +366,42 @@ def test_tied_weights(service, told):
     assert [(code, kind) for code, kind, _ in conflicts(reverse(service, run, graph))] == [("tied", "tensor")]
 
 
+def test_constants_of_weights(service):
+    """Where one Linear has no bias, zeros stand in the merged one: others there belong to nobody."""
+    source = with_data(branches(2))
+    source["tensors"].remove(tensor(source, "fc0.bias"))
+    module(source, "fc0")["config"]["bias"], module(source, "fc0")["parameters"]["bias"] = False, None
+    run, graph = optimised(service, source, ["MergeLinears"])
+    name = module(graph, "fc0-fc1-merged")["parameters"]["bias"]
+    for zeros, expected in ((0.0, None), (1.0, ("constant-changed", "tensor", name))):
+        changed = copy.deepcopy(graph)
+        tune(changed, name, data=base64.b64encode(struct.pack("<8f", *[zeros] * 4, 5, 6, 7, 8)).decode())
+        answer = reverse(service, run, changed)
+        if expected:
+            assert conflicts(answer) == [expected]
+        else:
+            assert answer.status == 201, answer.body
+            assert module(answer.json()["graph"], "fc0")["parameters"]["bias"] is None
+    tune(graph, name, digest="sha256:" + "c" * 64)
+    assert conflicts(reverse(service, run, graph)) == [("constant-changed", "tensor", name)]
+
+
+def test_copies_of_weights(service):
+    """One weight is in both merged ones, which were tuned apart."""
+    source, second = branches(2), json.loads(json.dumps(branches(2)).replace("fc", "gc").replace('"x"', '"y"'))
+    second["nodes"][0]["name"] = second["nodes"][0]["target"] = "y"
+    text = json.dumps(second["nodes"]).replace("add_1", "add_2").replace('"truediv"', '"truediv_1"')
+    source["nodes"] = source["nodes"][:1] + json.loads(text)[:1] + source["nodes"][1:-1] + json.loads(text)[1:]
+    source["nodes"][-1]["args"] = [{"$tuple": [ref("truediv"), ref("truediv_1")]}]
+    source["modules"] += second["modules"][1:]
+    source["tensors"] += [one for one in second["tensors"] if one["name"] != "gc0.weight"]
+    module(source, "gc0")["parameters"]["weight"] = "fc0.weight"
+    run, graph = optimised(service, source, ["MergeLinears"])
+    for i, path in enumerate(("fc0-fc1-merged", "gc0-gc1-merged")):
+        tune(graph, module(graph, path)["parameters"]["weight"], digest="sha256:" + str(i) * 64)
+    assert {(code, kind) for code, kind, _ in conflicts(reverse(service, run, graph))} == {("copies-diverged", "tensor")}
+
+
 def test_computed_weights(service):
     """A folded BatchNorm cannot be reversed, and what a client tuned cannot be cut out of the folded weight."""
     run, graph = optimised(service, batch_norm_fold(), ["FuseBatchNorm2dInConv2d"])
@@ -456,6 +492,28 @@ def test_changed_after_a_partial_undo(service):
     assert back["result"] == fresh(service, changed_source, ["ChangeTrueDivToMulByInverse"])
 
 
+def test_repetitions_hide_no_run(service):
+    """A CI job optimises the same model again and again; any of its runs can be named."""
+    first = optimize(service, model(), ["MergeLinears"])
+    for _ in range(60):
+        optimize(service, model(), ["MergeLinears"])
+    last = optimize(service, first["result"], ["FuseBiasInLinear"])
+    back = reversed_to(service, first, last["result"])
+    assert (back["result"], back["exact"]) == (fresh(service, model(), ["FuseBiasInLinear"]), True)
+
+
+def test_circle(service):
+    """There and back again: every name is looked for in each run once."""
+    there = optimize(service, model(), ["MergeLinears"])
+    back = service.post("/v1/runs", {"source": there["result"], "result": there["source"], "name": "Unmerge"}).json()
+    assert (back["source"], back["result"]) == (there["result"], there["source"])
+    for graph in (there["source"], there["result"]):
+        is_problem(service.post("/v1/reverse", {"graph": graph, "passes": ["DeepCopy"]}), 422, "unknown-pass")
+    whole = service.post("/v1/reverse", {"graph": there["source"]}).json()
+    assert (whole["of_run"], whole["result"]) == (back["id"], there["result"])
+    assert reversed_to(service, back, there["source"])["result"] == there["result"]
+
+
 # ---- without a run -----------------------------------------------------------------------------------------------------------
 
 
@@ -498,6 +556,60 @@ def test_the_nearest_run(service):
     assert problem["runs"] == [other["id"], one["id"]]
     optimize(service, {**model(), "metadata": {"version": 1}}, COMPOSED)  # a repetition: still those two
     assert len(is_problem(service.post("/v1/reverse", {"graph": graph}), 409)["runs"]) == 2
+
+
+# ---- what is deployed ----------------------------------------------------------------------------------------------------------
+
+
+def deploy(service, body):
+    service.request("PUT", "/v1/models/m/versions/v", body)
+    answer = service.request("PUT", "/v1/models/m/aliases/live", {"version": "v"}, headers={"If-None-Match": "*"})
+    assert answer.status == 201, answer
+
+
+def roll_back(service, *passes):
+    return service.post("/v1/models/m/aliases/live/rollback", {"passes": list(passes)})
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_deployed_after_further_runs(service, is_known):
+    """Names reach back: to the run on which the deployed one stands, and to what undos left over."""
+    first = optimize(service, model(), ["ChangeTrueDivToMulByInverse", "MergeLinears"])
+    last = optimize(service, first["result"], ["FuseBiasInLinear"])
+    deploy(service, {"run": last["id"]} if is_known else {"graph": last["result"]})
+    assert is_problem(roll_back(service, "DeepCopy"), 422, "unknown-pass")["pointer"] == "/passes/0"
+    alias = roll_back(service, "MergeLinears").json()
+    assert alias["graph"] == fresh(service, fresh(service, model(), ["ChangeTrueDivToMulByInverse"]), ["FuseBiasInLinear"])
+    run = service.get(f"/v1/runs/{alias['run']}").json()
+    assert (run["kind"], run["of_run"], run["exact"]) == ("rollback", first["id"], True)
+    is_problem(roll_back(service, "MergeLinears"), 422, "unknown-pass")
+    alias = roll_back(service, "FuseBiasInLinear", "ChangeTrueDivToMulByInverse").json()
+    assert alias["graph"] == first["source"]
+    is_problem(roll_back(service, "MergeLinears"), 409, "nothing-to-undo")
+
+
+def test_deployed_positions(service):
+    run = optimize(service, model(), COMPOSED)
+    deploy(service, {"run": run["id"]})
+    assert roll_back(service, 1).json()["graph"] == fresh(service, model(), [COMPOSED[0], COMPOSED[2]])
+    is_problem(roll_back(service, 1), 422, "unknown-pass")
+    is_problem(roll_back(service, 3), 422, "bad-position")
+    assert roll_back(service, 2).json()["graph"] == fresh(service, model(), COMPOSED[:1])
+
+
+def test_deployed_after_it_was_changed(service):
+    run, graph = optimised(service, model(), COMPOSED)
+    added(graph)
+    back = reversed_to(service, run, graph, ["MergeLinears"])
+    deploy(service, {"run": back["id"]})
+    is_problem(roll_back(service, "FuseBiasInLinear"), 409, "nothing-to-undo")
+
+
+def test_deployed_and_irreversible(service):
+    """A rollback takes any pass out."""
+    run = optimize(service, batch_norm_fold(), ["FuseBatchNorm2dInConv2d"])
+    deploy(service, {"run": run["id"]})
+    assert roll_back(service, "FuseBatchNorm2dInConv2d").json()["graph"] == run["source"]
 
 
 # ---- options -----------------------------------------------------------------------------------------------------------------
