@@ -72,25 +72,20 @@ static void write_name(const char *version, const fb_store_run *run, fb_buffer *
 static fb_status store_rollback(fb_app *app, const rollback *work, const char *version, fb_undone *undone,
                                 fb_store_alias_entry *entry, fb_error *error) {
     fb_new_run *made = &undone->made;
-    const fb_graph_input *inputs[2] = {made->source, made->result};
-    fb_graph_row rows[2] = {0};
-    fb_store_graph graphs[2];
+    fb_new_graphs new;
     fb_buffer location = {0}, name = {0};
-    fb_store_partial_rollback partial = {.run = &made->run, .graphs = graphs, .is_name_fixed = work->as != NULL};
-    fb_status status = fb_store_new_run(app->store, &made->run, error);
-    for (size_t i = 0; i < 2 && !status; i++) {
-        if (!inputs[i]->document.size) continue;
-        status = fb_graph_row_make(inputs[i], &rows[i], error);
-        graphs[partial.graph_count++] = rows[i].graph;
-    }
+    fb_status status = fb_new_graphs_make(app, made, &new, error);
+    if (!status) status = fb_store_new_run(app->store, &made->run, error);
     write_name(version, &made->run, &name);
-    partial.name = work->as ? work->as : fb_buffer_text(&name);
+    fb_store_partial_rollback partial = {.run = &made->run,
+                                         .graphs = new.graphs,
+                                         .graph_count = new.count,
+                                         .name = work->as ? work->as : fb_buffer_text(&name),
+                                         .is_name_fixed = work->as != NULL};
     if (!status && !partial.name) status = fb_fail_memory(error);
-    uint64_t ticket = fb_cache_ticket(app->cache);
     const fb_store_answer *answer = status ? NULL : make_answer(work, &location, error, &status);
     if (!status) status = fb_store_roll_back_passes(app->store, &work->change, &partial, answer, entry, error);
-    if (!status && made->result->shared) fb_cache_put(app->cache, made->result->shared, ticket);
-    for (size_t i = 0; i < 2; i++) fb_graph_row_free(&rows[i]);
+    fb_new_graphs_free(app, made, !status, &new);
     fb_buffer_free(&location);
     fb_buffer_free(&name);
     return status;

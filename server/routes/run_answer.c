@@ -136,32 +136,40 @@ static fb_status include(const fb_app *app, unsigned includes, const fb_store_ru
 
 /* ---- a new run ---------------------------------------------------------------------------------------------------------- */
 
-static fb_status store_run(fb_app *app, const fb_run_request *asked, fb_new_run *made, const char *location, fb_repeat *repeat,
-                           fb_error *error) {
+fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, fb_new_graphs *out, fb_error *error) {
     const fb_graph_input *inputs[2] = {made->source, made->result};
-    fb_graph_row rows[2] = {0};
-    fb_store_graph graphs[2];
-    size_t count = 0;
     bool is_same = strcmp(made->run.source, made->run.result) == 0;
     fb_status status = FB_OK;
+    *out = (fb_new_graphs){.ticket = fb_cache_ticket(app->cache)};
     for (size_t i = 0; i < 2 && !status; i++) {
         if (!inputs[i]->document.size || (i == 1 && is_same)) continue;
-        status = fb_graph_row_make(inputs[i], &rows[count], error);
-        graphs[count] = rows[count].graph;
-        count++;
+        fb_graph_row *row = &out->rows[out->count];
+        status = fb_graph_row_make(inputs[i], row, error);
+        out->graphs[out->count++] = row->graph;
     }
-    uint64_t ticket = fb_cache_ticket(app->cache);
+    return status;
+}
+
+void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_new_graphs *graphs) {
+    const fb_graph_input *inputs[2] = {made->source, made->result};
+    for (size_t i = 0; i < 2; i++) {
+        if (is_stored && inputs[i]->shared) fb_cache_put(app->cache, inputs[i]->shared, graphs->ticket);
+        fb_graph_row_free(&graphs->rows[i]);
+    }
+}
+
+static fb_status store_run(fb_app *app, const fb_run_request *asked, fb_new_run *made, const char *location, fb_repeat *repeat,
+                           fb_error *error) {
+    fb_new_graphs new;
     fb_buffer names = {0};
     fb_includes_write(asked->includes, &names);
     const char *text = fb_buffer_text(&names);
     const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
+    fb_status status = fb_new_graphs_make(app, made, &new, error);
     if (!status && !text) status = fb_fail_memory(error);
-    if (!status) status = fb_store_put_run(app->store, &made->run, graphs, count, answer, error);
+    if (!status) status = fb_store_put_run(app->store, &made->run, new.graphs, new.count, answer, error);
+    fb_new_graphs_free(app, made, !status, &new);
     fb_buffer_free(&names);
-    for (size_t i = 0; i < 2; i++) {
-        if (!status && inputs[i]->shared) fb_cache_put(app->cache, inputs[i]->shared, ticket);
-        fb_graph_row_free(&rows[i]);
-    }
     return status;
 }
 

@@ -24,6 +24,19 @@ typedef struct fb_new_run {
     const fb_graph_input *source, *result; /* those with a document are stored, too */
 } fb_new_run;
 
+/* What the store takes with a run: those of its graphs that may be new. */
+typedef struct fb_new_graphs {
+    fb_store_graph graphs[2];
+    size_t count;
+    fb_graph_row rows[2];
+    uint64_t ticket; /* of the cache */
+} fb_new_graphs;
+
+/* `out` stays where it is; free it also after a failure. */
+fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, fb_new_graphs *out, fb_error *error);
+/* Graphs that have been stored go into the cache. */
+void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_new_graphs *graphs);
+
 /* Stores the run (unless it is a dry one) with its graphs and the answer, and responds. */
 void fb_respond_new_run(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_new_run *made,
                         fb_repeat *repeat);
