@@ -337,18 +337,20 @@ def test_kill_and_restart(new_service):
     while seen[-1]["why"] != "last":
         seen.append(stream.next())
     assert seen == all_entries(service, [("m", "live")])
-    assert {number for _, number in acknowledged} <= set(numbers(seen)) and len(acknowledged) >= 60
+    assert {number for _, number in acknowledged} <= set(numbers(seen)) and len(acknowledged) > 50
 
 
-def test_a_slow_reader_blocks_nobody(versions):
-    put_alias(versions, "v3", CREATE)
-    slow, quick = Stream(versions, receive_buffer=4096), Stream(versions)
+def test_a_slow_reader_blocks_nobody(new_service):
+    service = new_service("--heartbeat", "86400")  # nothing but news and free room moves it on
+    make_versions(service)
+    put_alias(service, "v3", CREATE)
+    slow, quick = Stream(service, receive_buffer=4096), Stream(service)
     for _ in range(2):
-        swing(versions, "live", 60, why=LONG)
+        swing(service, "live", 60, why=LONG)
         quick.take(60)
-    expected = all_entries(versions, [("m", "live")])[1:]
+    expected = all_entries(service, [("m", "live")])[1:]
     assert slow.take(len(expected)) == expected
-    swing(versions, "live", 3)
+    swing(service, "live", 3)
     assert numbers(slow.take(3)) == numbers(quick.take(3))
     slow.close()
     quick.close()
