@@ -159,7 +159,7 @@ def main():
         body = json.dumps({"passes": ["MergeLinears"], "who": "bob", "why": "latency"})
         deployed = service.json("POST", f"{model}/aliases/champion/rollback", body)
         check(f"version {deployed['version']} is", fresh["result"], deployed["graph"])
-        body = json.dumps({"to": "1", "who": "bob", "why": "wrong answers"})
+        body = json.dumps({"version": "1", "who": "bob", "why": "wrong answers"})
         deployed = service.json("POST", f"{model}/aliases/champion/rollback", body)
         check("what a server pulls now is", graph["id"], deployed["graph"])
         for entry in reversed(service.json("GET", f"{model}/aliases/champion/history")["items"]):

@@ -108,7 +108,7 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias) {
         return fb_complain(FB_EXIT_USAGE, "rollback: --note, --label and --dry-run are for a run; say --why");
     fb_call call = {.method = "POST"};
     json_t *request = json_object();
-    int result = fb_request_text(request, "to", values->to);
+    int result = fb_request_text(request, "version", values->to);
     if (!result) result = fb_request_passes(request, &values->passes, true);
     if (!result) result = fb_request_text(request, "as", values->as);
     if (result) {
@@ -125,7 +125,7 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias) {
 
 static void entry_row(const json_t *entry, fb_screen_table *table) {
     fb_table_number(table, entry, "id");
-    fb_table_text(table, entry, "at");
+    fb_table_text(table, entry, "when");
     fb_table_text(table, entry, "action");
     fb_table_text(table, entry, "from");
     fb_table_text(table, entry, "to");

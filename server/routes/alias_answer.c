@@ -14,7 +14,7 @@ void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb
         fb_put_text(out, "model", entry->model);
         fb_put_text(out, "alias", entry->alias);
     }
-    fb_put_time(out, "at", entry->at);
+    fb_put_time(out, "when", entry->at);
     fb_put_text_or_null(out, "who", entry->who);
     fb_put_text_or_null(out, "why", entry->why);
     fb_put_text(out, "action", entry->action);

@@ -26,7 +26,7 @@ static const fb_store_answer *make_answer(const rollback *work, fb_buffer *locat
 
 static void respond(fb_response *response, fb_status status, const fb_error *error, fb_store_alias_entry *entry) {
     if (status) {
-        fb_respond_alias_error(response, error, "/to");
+        fb_respond_alias_error(response, error, "/version");
         return;
     }
     fb_respond_alias(response, 200, entry);
@@ -117,18 +117,18 @@ static void roll_back_passes(const fb_request *request, fb_response *response, r
 static bool read_rollback(fb_response *response, const fb_request_body *body, rollback *work) {
     work->passes = json_object_get(body->members, "passes");
     if (!fb_alias_change_read(response, body, &work->change) ||
-        !fb_body_text(response, body, "to", FB_REFERENCE_MAX, &work->to) ||
+        !fb_body_text(response, body, "version", FB_REFERENCE_MAX, &work->to) ||
         !fb_body_text(response, body, "as", FB_REFERENCE_MAX, &work->as) || !fb_check_body_name(response, "/as", work->as))
         return false;
     if (work->to && work->passes)
-        return fb_refuse_member(response, "to-and-passes", "/to", "a rollback is to a version or of passes: give one of them");
+        return fb_refuse_member(response, "version-and-passes", "/version", "a rollback is to a version or of passes: give one of them");
     if (work->as && !work->passes)
         return fb_refuse_member(response, "unexpected-name", "/as", "only a rollback of passes makes a new version");
     return true;
 }
 
 void fb_post_alias_rollback(const fb_request *request, fb_response *response) {
-    static const char *const known[] = {"to", "passes", "as", "who", "why", NULL};
+    static const char *const known[] = {"version", "passes", "as", "who", "why", NULL};
     fb_repeat repeat;
     fb_request_body body;
     if (!fb_repeat_begin(request, response, &repeat)) return;

@@ -158,7 +158,7 @@ def test_history_and_list(versions):
         ("create", None, "v0", None),
     ]
     assert [(one["who"], one["why"]) for one in items] == [(None, None), ("bob", "faster ü"), ("ann", "the first")]
-    assert items[1]["to_graph"] == run["result"] and all(one["at"].endswith("Z") for one in items)
+    assert items[1]["to_graph"] == run["result"] and all(one["when"].endswith("Z") for one in items)
     for i in range(5):
         put_alias(versions, "v0", CREATE, alias=f"a{i}")
     names = [one["alias"] for one in every_item(versions, "/v1/models/m/aliases", limit=2)]
@@ -262,11 +262,11 @@ def test_rollback_to_a_version(versions):
     put_alias(versions, "v1", CREATE)
     for version in ("v2", "v3"):
         put_alias(versions, version, ANY)
-    assert is_problem(roll_back(versions, {"to": "v0"}), 409, "never-deployed")
-    assert is_problem(roll_back(versions, {"to": "v9"}), 404, "unknown-version")["pointer"] == "/to"
-    same = roll_back(versions, {"to": "v3"})
+    assert is_problem(roll_back(versions, {"version": "v0"}), 409, "never-deployed")
+    assert is_problem(roll_back(versions, {"version": "v9"}), 404, "unknown-version")["pointer"] == "/version"
+    same = roll_back(versions, {"version": "v3"})
     assert same.status == 200 and len(history(versions)) == 3
-    assert roll_back(versions, {"to": "v1", "why": "all of it"}).json()["version"] == "v1"
+    assert roll_back(versions, {"version": "v1", "why": "all of it"}).json()["version"] == "v1"
     is_problem(roll_back(versions), 409, "nothing-to-roll-back")
 
 
@@ -275,9 +275,9 @@ def test_rollback_to_a_version(versions):
     [
         ("[", 400, None, None),
         ("[]", 422, "wrong-type", ""),
-        ({"to": 7}, 422, "wrong-type", "/to"),
-        ({"version": "v0"}, 422, "unknown-member", "/version"),
-        ({"to": "v0", "passes": ["MergeLinears"]}, 422, "to-and-passes", "/to"),
+        ({"version": 7}, 422, "wrong-type", "/version"),
+        ({"target": "v0"}, 422, "unknown-member", "/target"),
+        ({"version": "v0", "passes": ["MergeLinears"]}, 422, "version-and-passes", "/version"),
         ({"as": "x"}, 422, "unexpected-name", "/as"),
         ({"passes": ["MergeLinears"], "as": "a b"}, 422, "bad-name", "/as"),
         ({"passes": ["MergeLinears"], "as": 7}, 422, "wrong-type", "/as"),
@@ -383,7 +383,7 @@ def test_a_repeated_rollback_is_done_once(service):
     first = roll_back(service, headers=key)
     assert first.json()["version"] == "fast-without-MergeLinears"
     assert roll_back(service, headers=key).body == first.body and len(history(service)) == 5
-    nothing = roll_back(service, {"to": "v9"}, headers={"Idempotency-Key": "failed"})
+    nothing = roll_back(service, {"version": "v9"}, headers={"Idempotency-Key": "failed"})
     is_problem(nothing, 404, "unknown-version")
 
 

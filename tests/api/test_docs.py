@@ -21,7 +21,7 @@ ADDRESS = "localhost:8080"
 WIDTH = 116
 LINES = 13  # of one answer that are shown
 RUN = re.compile(r"run_[0-9A-Z]{26}")
-TIME = re.compile(r'"(created|updated|at)":"2[^"]*"')
+TIME = re.compile(r'"(created|updated|when)":"2[^"]*"')
 BLOCK = re.compile(r"```console\n(.*?)```", re.S)
 
 
