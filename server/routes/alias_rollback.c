@@ -121,7 +121,8 @@ static bool read_rollback(fb_response *response, const fb_request_body *body, ro
         !fb_body_text(response, body, "as", FB_REFERENCE_MAX, &work->as) || !fb_check_body_name(response, "/as", work->as))
         return false;
     if (work->to && work->passes)
-        return fb_refuse_member(response, "version-and-passes", "/version", "a rollback is to a version or of passes: give one of them");
+        return fb_refuse_member(response, "version-and-passes", "/version",
+                                "a rollback is to a version or of passes: give one of them");
     if (work->as && !work->passes)
         return fb_refuse_member(response, "unexpected-name", "/as", "only a rollback of passes makes a new version");
     return true;
