@@ -155,9 +155,10 @@ static fb_status compare(comparison *with, const char *id, fb_error *error) {
     return FB_OK;
 }
 
-static fb_status compare_results(comparison *with, const fb_store_run_filter *filter, fb_error *error) {
+/* The results of the runs that started from a graph. */
+static fb_status compare_results(comparison *with, const char *source, fb_error *error) {
     fb_store_runs runs;
-    fb_status status = list_runs(with->app, filter, &runs, error);
+    fb_status status = list_runs(with->app, &(fb_store_run_filter){.source = source}, &runs, error);
     if (status) return status;
     for (size_t i = 0; i < runs.count && !status; i++) {
         json_t *request = NULL;
@@ -176,10 +177,9 @@ fb_status fb_history_nearest(const fb_app *app, const fb_store_run *run, const f
     candidates->graph = graph;
     char last[FB_ID_LENGTH + 1] = "";
     fb_status status = compare(candidates, run->result, error);
-    if (!status) status = compare_results(candidates, &(fb_store_run_filter){.of_run = run->id}, error);
     while (!status && strcmp(last, candidates->nearest) != 0) {
         memcpy(last, candidates->nearest, sizeof last);
-        status = compare_results(candidates, &(fb_store_run_filter){.source = last}, error);
+        status = compare_results(candidates, last, error);
     }
     free(candidates);
     *out = (fb_history){0};

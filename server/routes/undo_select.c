@@ -26,12 +26,11 @@ static const fb_past_step *find_step(const fb_history *history, const char *name
 static fb_status select_name(const fb_app *app, fb_undo_task *task, const char *name, const char *pointer, fb_error *error) {
     fb_history *history = &task->history;
     const fb_past_step *found = find_step(history, name, task->run_id);
-    if (!found && task->reaches_back) found = find_step(history, name, NULL);
     bool goes_on = task->reaches_back;
     for (int i = 0; !found && goes_on && i < REACH_MAX; i++) {
-        fb_status status = fb_history_extend(app, history, &goes_on, error);
-        if (status) return status;
         found = find_step(history, name, NULL);
+        fb_status status = found ? FB_OK : fb_history_extend(app, history, &goes_on, error);
+        if (status) return status;
     }
     if (!found) {
         char brief[84];

@@ -543,6 +543,21 @@ def test_reverse_of_what_an_undo_left_over(service):
     assert [one["name"] for one in back["passes"]] == ["ChangeTrueDivToMulByInverse", "FuseBiasInLinear"]
 
 
+def test_reverse_of_what_an_undo_left_over_of_two_runs(service):
+    first = optimize(service, model(), ["DeepCopy", "ChangeTrueDivToMulByInverse", "MergeLinears"])
+    last = optimize(service, first["result"], ["DeepCopy", "FuseBiasInLinear"])
+    left = [reversed_to(service, first, last["result"], ["MergeLinears"])["result"] for _ in range(2)][0]
+    one = service.post("/v1/reverse", {"graph": left, "passes": ["DeepCopy"]}).json()
+    assert (one["of_run"], len(one["passes"])) == (last["id"], 1)  # of the last run only
+    other = service.post("/v1/reverse", {"graph": left, "passes": ["ChangeTrueDivToMulByInverse"]}).json()
+    assert (other["of_run"], other["result"]) == (first["id"], fresh(service, model(), ["FuseBiasInLinear"]))
+    whole = service.post("/v1/reverse", {"graph": left}).json()
+    assert (whole["of_run"], whole["result"]) == (last["id"], fresh(service, model(), ["ChangeTrueDivToMulByInverse"]))
+    assert optimize(service, model(), ["ChangeTrueDivToMulByInverse", "FuseBiasInLinear"])["result"] == left
+    problem = is_problem(service.post("/v1/reverse", {"graph": left}), 409, "ambiguous-run")  # to which graph?
+    assert len(problem["runs"]) == 2
+
+
 def test_the_nearest_run(service):
     """Of several runs whose marks a changed graph carries, the one is meant from whose result it differs least."""
     runs = [optimised(service, branches(count), ["MergeLinears", "ChangeTrueDivToMulByInverse"]) for count in (3, 4, 5)]
