@@ -30,6 +30,10 @@ const char *fb_yes_no(const json_t *object, const char *name) {
     return json_is_true(json_object_get(object, name)) ? "yes" : "no";
 }
 
+void fb_cli_table(fb_cli *cli, fb_screen_table *table) {
+    if (!fb_table_print(table, cli->has_colour, stdout)) cli->is_short = true;
+}
+
 int fb_cli_print_json(const json_t *value) {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text) return fb_cli_no_memory();
@@ -67,8 +71,7 @@ int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer) {
     fb_error error = {0};
     int result = open_client(cli);
     if (result) {
-        fb_buffer_free(&call->address.text);
-        fb_buffer_free(&call->body);
+        fb_call_free(call);
         return result;
     }
     if (!fb_client_call(cli->client, call, answer, &error)) return FB_EXIT_DONE;
@@ -138,6 +141,7 @@ int fb_cli_start(const fb_verb *verb, int argc, char **argv) {
         cli.is_json = cli.values.wants_json || !isatty(STDOUT_FILENO);
         cli.has_colour = fb_screen_has_colour(stdout);
         result = finish_output(run(&cli));
+        if (!result && cli.is_short) result = fb_cli_no_memory();
     }
     fb_options_free(verb->options, &cli.values);
     return result;

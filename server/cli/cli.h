@@ -34,6 +34,7 @@ struct fb_cli {
     fb_arguments arguments;
     bool is_json;      /* JSON on standard output, not tables: it is no terminal, or --json */
     bool has_colour;   /* of standard output */
+    bool is_short;     /* a table could not be printed for want of memory */
     fb_client *client; /* NULL until it is needed */
 };
 
@@ -60,6 +61,8 @@ int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag);
 /* Prints a problem (RFC 9457): its sentence, then its places, conflicts and whatever else it names, a line each. */
 void fb_problem_print(const json_t *problem);
 
+/* Prints a table and frees it. */
+void fb_cli_table(fb_cli *cli, fb_screen_table *table);
 /* A value on standard output, compact, and a line's end. */
 int fb_cli_print_json(const json_t *value);
 

@@ -81,9 +81,13 @@ fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb
     else if (client->remote) status = fb_remote_call(client->remote, call, target, answer, error);
     else status = fb_local_call(client->service.http, call, target, answer, error);
     if (!status && !fb_buffer_text(&answer->body)) status = fb_fail_memory(error);
+    fb_call_free(call);
+    return status;
+}
+
+void fb_call_free(fb_call *call) {
     fb_buffer_free(&call->address.text);
     fb_buffer_free(&call->body);
-    return status;
 }
 
 void fb_answer_free(fb_answer *answer) {

@@ -29,10 +29,12 @@ void fb_address_query(fb_address *address, const char *name, const char *value);
 
 typedef struct fb_call {
     const char *method;
-    fb_address address; /* freed by fb_client_call */
-    fb_buffer body;     /* JSON, empty: none; freed likewise */
+    fb_address address;
+    fb_buffer body;     /* JSON; empty: none */
     const char *header; /* one more, "If-Match: …", or NULL */
 } fb_call;
+
+void fb_call_free(fb_call *call);
 
 typedef struct fb_answer {
     int status;
@@ -41,8 +43,8 @@ typedef struct fb_answer {
     char media_type[100];
 } fb_answer;
 
-/* One request. FB_OK whatever its status; FB_IO "unreachable" or "not-answered"; FB_NO_MEMORY. Free the answer in either case.
- */
+/* One request. FB_OK whatever its status; FB_IO "unreachable" or "not-answered"; FB_NO_MEMORY. Frees what is in the call; free
+ * the answer in either case. */
 fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb_error *error);
 void fb_answer_free(fb_answer *answer);
 

@@ -9,7 +9,7 @@
 #include "server/cli/request.h"
 #include "server/cli/run.h"
 
-void fb_print_alias(const fb_cli *cli, const json_t *alias) {
+void fb_print_alias(fb_cli *cli, const json_t *alias) {
     fb_print_facts(cli, (const fb_fact[]){{"model", fb_text_of(alias, "model")},
                                           {"alias", fb_text_of(alias, "alias")},
                                           {"version", fb_text_of(alias, "version")},
@@ -21,29 +21,30 @@ void fb_print_alias(const fb_cli *cli, const json_t *alias) {
                                           {0}});
 }
 
-static int read_alias(const fb_cli *cli, fb_reference *out) {
+static int read_alias(fb_cli *cli, fb_reference *out) {
     *out = fb_reference_read(cli->arguments.items[0]);
     if (out->kind == FB_REFERS_TO_ALIAS) return FB_EXIT_DONE;
     return fb_complain(FB_EXIT_USAGE, "%s: %s is no MODEL@ALIAS", cli->verb->name, out->text);
 }
 
 /* Who does it: --who, or the user of this machine. */
-static int set_who_and_why(const fb_cli_values *values, json_t *request) {
+static int put_who_and_why(const fb_cli_values *values, fb_buffer *out) {
     const char *user = getenv("USER");
-    int result = fb_request_text(request, "who", values->who ? values->who : user && *user ? user : NULL);
-    return result ? result : fb_request_text(request, "why", values->why);
+    int result = fb_request_text(out, "who", values->who ? values->who : user && *user ? user : NULL);
+    return result ? result : fb_request_text(out, "why", values->why);
 }
 
-/* Steals the request. */
-static int change_alias(fb_cli *cli, fb_call *call, json_t *request) {
+/* `call` has everything but who and why, and the end. */
+static int change_alias(fb_cli *cli, fb_call *call) {
     const char *output = cli->values.output;
     bool is_silent = output && strcmp(output, "-") == 0;
     json_t *alias;
-    int result = set_who_and_why(&cli->values, request);
-    if (!result) result = fb_request_body(cli, request, (fb_request_graph[2]){{0}}, &call->body);
-    else json_decref(request);
-    if (result) fb_buffer_free(&call->address.text);
-    if (result) return result;
+    int result = put_who_and_why(&cli->values, &call->body);
+    if (!result) result = fb_request_end(&call->body);
+    if (result) {
+        fb_call_free(call);
+        return result;
+    }
     if (cli->is_json && !is_silent) return fb_cli_relay(cli, call);
     result = fb_cli_call_json(cli, call, &alias, NULL);
     if (result) return result;
@@ -82,14 +83,12 @@ int fb_cli_deploy(fb_cli *cli) {
     int result = read_alias(cli, &alias);
     if (!result) result = find_condition(cli, &alias, condition, sizeof condition);
     if (result) return result;
-    json_t *request = json_object();
-    result = fb_request_text(request, "version", cli->arguments.items[1]);
-    if (result) {
-        json_decref(request);
-        return result;
-    }
+    fb_request_begin(&call.body);
     fb_reference_address(&alias, &call.address);
-    return change_alias(cli, &call, request);
+    result = fb_request_text(&call.body, "version", cli->arguments.items[1]);
+    if (!result) return change_alias(cli, &call);
+    fb_call_free(&call);
+    return result;
 }
 
 /* ---- rollback ----------------------------------------------------------------------------------------------------------- */
@@ -107,17 +106,14 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias) {
     if (values->note || values->labels.count || values->dry_run)
         return fb_complain(FB_EXIT_USAGE, "rollback: --note, --label and --dry-run are for a run; say --why");
     fb_call call = {.method = "POST"};
-    json_t *request = json_object();
-    int result = fb_request_text(request, "version", values->to);
-    if (!result) result = fb_request_passes(request, &values->passes, true);
-    if (!result) result = fb_request_text(request, "as", values->as);
-    if (result) {
-        json_decref(request);
-        return result;
-    }
+    fb_request_begin(&call.body);
     fb_reference_address(alias, &call.address);
     fb_address_path(&call.address, "/rollback");
-    result = change_alias(cli, &call, request);
+    int result = fb_request_text(&call.body, "version", values->to);
+    if (!result) result = fb_request_passes(&call.body, &values->passes, true);
+    if (!result) result = fb_request_text(&call.body, "as", values->as);
+    if (!result) result = change_alias(cli, &call);
+    else fb_call_free(&call);
     return result || !values->output ? result : write_deployed(cli, alias);
 }
 

@@ -4,6 +4,7 @@
 #include "core/graph/code.h"
 #include "server/cli/actions.h"
 #include "server/cli/reference.h"
+#include "server/routes/json_members.h"
 
 int fb_cli_id(fb_cli *cli) {
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);
@@ -21,28 +22,34 @@ int fb_cli_id(fb_cli *cli) {
 /* ---- verify ------------------------------------------------------------------------------------------------------------- */
 
 static int print_errors_json(const fb_errors *errors) {
-    json_t *list = json_array();
+    fb_buffer answer = {0};
+    fb_buffer_string(&answer, "{\"valid\":false,\"errors\":[");
     for (size_t i = 0; i < errors->count; i++) {
         const fb_error *one = &errors->items[i];
-        json_array_append_new(list, json_pack("{ssssss}", "pointer", one->pointer, "code", one->code, "detail", one->message));
+        fb_put_comma(&answer);
+        fb_buffer_char(&answer, '{');
+        fb_put_text(&answer, "pointer", one->pointer);
+        fb_put_text(&answer, "code", one->code);
+        fb_put_text(&answer, "detail", one->message);
+        fb_buffer_char(&answer, '}');
     }
-    json_t *answer = json_pack("{sbsosI}", "valid", 0, "errors", list, "total", (json_int_t)errors->total);
-    int result = fb_cli_print_json(answer);
-    json_decref(answer);
-    return result ? result : FB_EXIT_FAILED;
+    fb_buffer_string(&answer, "]");
+    fb_put_int(&answer, "total", (int64_t)errors->total);
+    fb_buffer_string(&answer, "}");
+    const char *text = fb_buffer_text(&answer);
+    if (text) puts(text);
+    else fb_cli_no_memory();
+    fb_buffer_free(&answer);
+    return FB_EXIT_FAILED;
 }
 
 static int print_valid(const fb_cli *cli, const fb_graph *graph) {
     char id[FB_ID_LENGTH + 1];
     if (!fb_document_id(graph, id)) return fb_cli_no_memory();
-    if (cli->values.wants_json) {
-        json_t *answer = json_pack("{sbss}", "valid", 1, "id", id);
-        int result = fb_cli_print_json(answer);
-        json_decref(answer);
-        return result;
-    }
-    printf("valid: %s, %zu nodes, %zu modules, %zu tensors\n", id, fb_node_count(graph), fb_module_count(graph),
-           fb_tensor_count(graph));
+    if (cli->values.wants_json) printf("{\"valid\":true,\"id\":\"%s\"}\n", id);
+    else
+        printf("valid: %s, %zu nodes, %zu modules, %zu tensors\n", id, fb_node_count(graph), fb_module_count(graph),
+               fb_tensor_count(graph));
     return FB_EXIT_DONE;
 }
 

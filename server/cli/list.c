@@ -42,16 +42,15 @@ int fb_list_get(fb_cli *cli, fb_address *address, fb_list *out) {
 
 /* ---- printing ----------------------------------------------------------------------------------------------------------- */
 
-void fb_list_print_table(const fb_cli *cli, const json_t *items, const char *const *headings, size_t columns,
-                         fb_list_row *row) {
+void fb_list_print_table(fb_cli *cli, const json_t *items, const char *const *headings, size_t columns, fb_list_row *row) {
     fb_screen_table table = {.columns = columns, .headings = headings};
     const json_t *item;
     size_t i;
     json_array_foreach(items, i, item) row(item, &table);
-    fb_table_print(&table, cli->has_colour, stdout);
+    fb_cli_table(cli, &table);
 }
 
-int fb_list_print(const fb_cli *cli, fb_list *list, const char *const *headings, size_t columns, fb_list_row *row) {
+int fb_list_print(fb_cli *cli, fb_list *list, const char *const *headings, size_t columns, fb_list_row *row) {
     int result = FB_EXIT_DONE;
     if (cli->is_json) {
         json_t *answer = json_pack("{sO}", "items", list->items);

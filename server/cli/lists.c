@@ -17,7 +17,7 @@ static void pass_row(const json_t *pass, fb_screen_table *table) {
     fb_table_text(table, pass, "summary");
 }
 
-static void print_pass(const fb_cli *cli, const json_t *pass) {
+static void print_pass(fb_cli *cli, const json_t *pass) {
     char version[24];
     json_t *parameters = json_object_get(json_object_get(pass, "parameters"), "properties");
     char *text = json_object_size(parameters) ? json_dumps(parameters, JSON_COMPACT) : NULL;

@@ -40,7 +40,7 @@ static int get_part(fb_cli *cli, const char *model, const char *part, fb_list *o
     return fb_list_get(cli, &address, out);
 }
 
-static int print_model(const fb_cli *cli, const char *model, const json_t *versions, const json_t *aliases) {
+static int print_model(fb_cli *cli, const char *model, const json_t *versions, const json_t *aliases) {
     static const char *const version_headings[] = {"VERSION", "GRAPH", "RUN", "CREATED", "NOTE"};
     static const char *const alias_headings[] = {"ALIAS", "VERSION", "SINCE", "WHO", "WHY"};
     if (cli->is_json) {
@@ -79,7 +79,7 @@ int fb_cli_models(fb_cli *cli) {
 
 /* ---- register ----------------------------------------------------------------------------------------------------------- */
 
-void fb_print_version(const fb_cli *cli, const json_t *version) {
+void fb_print_version(fb_cli *cli, const json_t *version) {
     fb_print_facts(cli, (const fb_fact[]){{"model", fb_text_of(version, "model")},
                                           {"version", fb_text_of(version, "version")},
                                           {"graph", fb_text_of(version, "graph")},
@@ -94,13 +94,16 @@ int fb_cli_register(fb_cli *cli) {
     if (version.kind != FB_REFERS_TO_VERSION)
         return fb_complain(FB_EXIT_USAGE, "register: %s is no MODEL:VERSION", version.text);
     fb_call call = {.method = "PUT"};
-    json_t *request = json_object(), *made;
-    int result = fb_request_text(request, "note", cli->values.note);
-    bool is_run = graph.kind == FB_REFERS_TO_RUN;
-    if (is_run) json_object_set_new(request, "run", json_string(graph.text));
-    if (!result) result = fb_request_body(cli, request, (fb_request_graph[2]){{"graph", is_run ? NULL : &graph}}, &call.body);
-    else json_decref(request);
-    if (result) return result;
+    json_t *made;
+    fb_request_begin(&call.body);
+    int result = fb_request_text(&call.body, "note", cli->values.note);
+    if (!result && graph.kind == FB_REFERS_TO_RUN) result = fb_request_text(&call.body, "run", graph.text);
+    else if (!result) result = fb_request_graph(cli, &call.body, "graph", &graph);
+    if (!result) result = fb_request_end(&call.body);
+    if (result) {
+        fb_call_free(&call);
+        return result;
+    }
     fb_reference_address(&version, &call.address);
     if (cli->is_json) return fb_cli_relay(cli, &call);
     result = fb_cli_call_json(cli, &call, &made, NULL);

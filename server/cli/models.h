@@ -4,8 +4,8 @@
 
 #include "server/cli/reference.h"
 
-void fb_print_alias(const fb_cli *cli, const json_t *alias);
-void fb_print_version(const fb_cli *cli, const json_t *version);
+void fb_print_alias(fb_cli *cli, const json_t *alias);
+void fb_print_version(fb_cli *cli, const json_t *version);
 
 /* foldback rollback MODEL@ALIAS */
 int fb_rollback_alias(fb_cli *cli, const fb_reference *alias);

@@ -1,63 +1,90 @@
 #include "server/cli/request.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-/* json_string is NULL for what is not UTF-8; running out of memory for so little is not told apart. */
-static int check(int failed, const char *option, const char *text) {
-    return failed ? fb_complain(FB_EXIT_USAGE, "--%s %s: this is not UTF-8", option, text) : FB_EXIT_DONE;
-}
+#include "core/graph/python.h"
+#include "server/routes/json_members.h"
 
-int fb_request_text(json_t *request, const char *name, const char *text) {
-    return text ? check(json_object_set_new(request, name, json_string(text)), name, text) : FB_EXIT_DONE;
-}
-
-static json_t *pass_of(const char *text, bool undone) {
-    bool is_position = undone && strspn(text, "0123456789") == strlen(text) && strlen(text) < 10;
-    if (is_position) return json_integer(atoi(text));
-    return *text == '{' ? json_loads(text, JSON_REJECT_DUPLICATES, NULL) : json_string(text);
-}
-
-int fb_request_passes(json_t *request, const fb_text_list *passes, bool undone) {
-    if (!passes->count) return FB_EXIT_DONE;
-    json_t *list = json_array();
-    json_object_set_new(request, "passes", list);
-    for (size_t i = 0; i < passes->count; i++) {
-        json_t *pass = pass_of(passes->items[i], undone);
-        if (!pass && *passes->items[i] == '{')
-            return fb_complain(FB_EXIT_USAGE, "--pass %s: write {\"name\": …, \"params\": {…}}", passes->items[i]);
-        if (check(json_array_append_new(list, pass), "pass", passes->items[i])) return FB_EXIT_USAGE;
+static int put_string(fb_buffer *out, const char *option, const char *text, size_t length) {
+    for (size_t at = 0, size; at < length; at += size) {
+        if (fb_utf8_decode(text + at, length - at, &size) == UINT32_MAX)
+            return fb_complain(FB_EXIT_USAGE, "--%s %s: this is not UTF-8", option, text);
     }
+    fb_buffer_json_string(out, text, length);
     return FB_EXIT_DONE;
 }
 
-int fb_request_labels(json_t *request, const fb_text_list *labels) {
-    if (!labels->count) return FB_EXIT_DONE;
-    json_t *object = json_object();
-    json_object_set_new(request, "labels", object);
-    for (size_t i = 0; i < labels->count; i++) {
-        const char *text = labels->items[i], *equals = strchr(text, '=');
-        if (!equals || equals == text) return fb_complain(FB_EXIT_USAGE, "--label %s: write KEY=VALUE", text);
-        json_t *value = json_string(equals + 1);
-        if (check(json_object_setn_new(object, text, (size_t)(equals - text), value), "label", text)) return FB_EXIT_USAGE;
-    }
+static int put_object(fb_buffer *out, const char *option, const char *text) {
+    json_error_t failure;
+    json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &failure);
+    bool is_object = json_is_object(object);
+    json_decref(object);
+    if (!is_object) return fb_complain(FB_EXIT_USAGE, "--%s %s: write a JSON object, {\"name\": value}", option, text);
+    fb_buffer_string(out, text);
     return FB_EXIT_DONE;
 }
 
-int fb_request_body(fb_cli *cli, json_t *request, const fb_request_graph graphs[2], fb_buffer *out) {
-    char *rest = json_dumps(request, JSON_COMPACT);
-    bool is_empty = json_object_size(request) == 0;
-    json_decref(request);
-    int result = rest ? FB_EXIT_DONE : fb_cli_no_memory();
-    size_t count = 0;
-    for (; !result && count < 2 && graphs[count].graph; count++) {
-        fb_buffer_printf(out, "%c\"%s\":", count ? ',' : '{', graphs[count].name);
-        result = fb_reference_member(cli, graphs[count].graph, out);
-    }
-    if (!result && count && !is_empty) fb_buffer_char(out, ',');
-    if (!result) fb_buffer_string(out, count ? rest + 1 : rest);
-    free(rest);
-    if (!result && out->failed) result = fb_cli_no_memory();
-    if (result) fb_buffer_free(out);
+void fb_request_begin(fb_buffer *out) {
+    fb_buffer_char(out, '{');
+}
+
+int fb_request_text(fb_buffer *out, const char *name, const char *text) {
+    if (!text) return FB_EXIT_DONE;
+    fb_put_name(out, name);
+    return put_string(out, name, text, strlen(text));
+}
+
+int fb_request_object(fb_buffer *out, const char *name, const char *text) {
+    if (!text) return FB_EXIT_DONE;
+    fb_put_name(out, name);
+    return put_object(out, name, text);
+}
+
+static int put_pass(fb_buffer *out, const char *text, bool undone) {
+    bool is_position = undone && strspn(text, "0123456789") == strlen(text);
+    fb_put_comma(out);
+    if (*text == '{') return put_object(out, "pass", text);
+    if (!is_position) return put_string(out, "pass", text, strlen(text));
+    while (*text == '0' && text[1]) text++; /* JSON has no 01 */
+    fb_buffer_string(out, text);
+    return FB_EXIT_DONE;
+}
+
+int fb_request_passes(fb_buffer *out, const fb_text_list *passes, bool undone) {
+    int result = FB_EXIT_DONE;
+    if (!passes->count) return result;
+    fb_put_name(out, "passes");
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < passes->count && !result; i++) result = put_pass(out, passes->items[i], undone);
+    fb_buffer_char(out, ']');
     return result;
+}
+
+static int put_label(fb_buffer *out, const char *text) {
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text) return fb_complain(FB_EXIT_USAGE, "--label %s: write KEY=VALUE", text);
+    fb_put_comma(out);
+    int result = put_string(out, "label", text, (size_t)(equals - text));
+    fb_buffer_char(out, ':');
+    return result ? result : put_string(out, "label", equals + 1, strlen(equals + 1));
+}
+
+int fb_request_labels(fb_buffer *out, const fb_text_list *labels) {
+    int result = FB_EXIT_DONE;
+    if (!labels->count) return result;
+    fb_put_name(out, "labels");
+    fb_buffer_char(out, '{');
+    for (size_t i = 0; i < labels->count && !result; i++) result = put_label(out, labels->items[i]);
+    fb_buffer_char(out, '}');
+    return result;
+}
+
+int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_reference *graph) {
+    fb_put_name(out, name);
+    return fb_reference_member(cli, graph, out);
+}
+
+int fb_request_end(fb_buffer *out) {
+    fb_buffer_char(out, '}');
+    return out->failed ? fb_cli_no_memory() : FB_EXIT_DONE;
 }

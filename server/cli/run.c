@@ -7,29 +7,32 @@
 #include "server/cli/models.h"
 #include "server/cli/request.h"
 #include "server/cli/run.h"
+#include "server/routes/json_members.h"
 
 /* ---- the request -------------------------------------------------------------------------------------------------------- */
 
-static int set_options(const fb_cli_values *values, json_t *request) {
-    json_t *options = json_object();
-    int result = fb_request_text(options, "lint", values->lint);
-    if (values->dry_run) json_object_set_new(options, "dry_run", json_true());
-    if (values->output) json_object_set_new(options, "include", json_pack("[s]", "graph"));
-    if (json_object_size(options)) json_object_set(request, "options", options);
-    json_decref(options);
+static int put_options(const fb_cli_values *values, fb_buffer *out) {
+    fb_put_name(out, "options");
+    fb_buffer_char(out, '{');
+    int result = fb_request_text(out, "lint", values->lint);
+    if (values->dry_run) fb_put_bool(out, "dry_run", true);
+    if (values->output) {
+        fb_put_name(out, "include");
+        fb_buffer_string(out, "[\"graph\"]");
+    }
+    fb_buffer_char(out, '}');
     return result;
 }
 
 static int make_request(fb_cli *cli, bool undoes, const fb_reference *graph, fb_buffer *out) {
     const fb_cli_values *values = &cli->values;
-    json_t *request = json_object();
-    int result = fb_request_passes(request, &values->passes, undoes);
-    if (!result) result = set_options(values, request);
-    if (!result) result = fb_request_text(request, "note", values->note);
-    if (!result) result = fb_request_labels(request, &values->labels);
-    if (!result) return fb_request_body(cli, request, (fb_request_graph[2]){{"graph", graph}}, out);
-    json_decref(request);
-    return result;
+    fb_request_begin(out);
+    int result = fb_request_passes(out, &values->passes, undoes);
+    if (!result) result = put_options(values, out);
+    if (!result) result = fb_request_text(out, "note", values->note);
+    if (!result) result = fb_request_labels(out, &values->labels);
+    if (!result && graph) result = fb_request_graph(cli, out, "graph", graph);
+    return result ? result : fb_request_end(out);
 }
 
 /* ---- the answer --------------------------------------------------------------------------------------------------------- */
@@ -66,7 +69,7 @@ static int write_graph(const char *path, fb_buffer *answer) {
     return result;
 }
 
-static int print_answer(const fb_cli *cli, const fb_buffer *answer) {
+static int print_answer(fb_cli *cli, const fb_buffer *answer) {
     if (cli->is_json) {
         fwrite(answer->data, 1, answer->size, stdout);
         putchar('\n');
@@ -95,7 +98,7 @@ int fb_run_call(fb_cli *cli, fb_call *call) {
 static int do_run(fb_cli *cli, fb_call *call, bool undoes, const fb_reference *graph) {
     int result = make_request(cli, undoes, graph, &call->body);
     if (!result) return fb_run_call(cli, call);
-    fb_buffer_free(&call->address.text);
+    fb_call_free(call);
     return result;
 }
 

@@ -8,9 +8,9 @@
 typedef struct fb_fact {
     const char *name, *value;
 } fb_fact;
-void fb_print_facts(const fb_cli *cli, const fb_fact *facts);
+void fb_print_facts(fb_cli *cli, const fb_fact *facts);
 
-void fb_print_run(const fb_cli *cli, const json_t *run);
+void fb_print_run(fb_cli *cli, const json_t *run);
 
 /* A request whose answer is a run: writes its result to --output, and prints the run unless that is standard output. */
 int fb_run_call(fb_cli *cli, fb_call *call);

@@ -2,17 +2,17 @@
 
 #include "server/cli/run.h"
 
-void fb_print_facts(const fb_cli *cli, const fb_fact *facts) {
+void fb_print_facts(fb_cli *cli, const fb_fact *facts) {
     fb_screen_table table = {.columns = 2};
     for (; facts->name; facts++) {
         if (!facts->value || !*facts->value) continue;
         fb_table_cell(&table, "%s", facts->name);
         fb_table_cell(&table, "%s", facts->value);
     }
-    fb_table_print(&table, cli->has_colour, stdout);
+    fb_cli_table(cli, &table);
 }
 
-static void print_passes(const fb_cli *cli, const json_t *passes) {
+static void print_passes(fb_cli *cli, const json_t *passes) {
     static const char *const headings[] = {"PASS", "EXACTNESS", "REVERSIBLE", ">APPLIED", ">REFUSED"};
     fb_screen_table table = {.columns = 5, .headings = headings};
     const json_t *pass;
@@ -24,7 +24,7 @@ static void print_passes(const fb_cli *cli, const json_t *passes) {
         fb_table_cell(&table, "%lld", (long long)json_integer_value(json_object_get(pass, "applied")));
         fb_table_cell(&table, "%zu", json_array_size(json_object_get(pass, "refused")));
     }
-    fb_table_print(&table, cli->has_colour, stdout);
+    fb_cli_table(cli, &table);
 }
 
 static void join_names(const json_t *names, char *out, size_t space) {
@@ -38,7 +38,7 @@ static void join_names(const json_t *names, char *out, size_t space) {
     }
 }
 
-static void print_refusals(const fb_cli *cli, const json_t *passes) {
+static void print_refusals(fb_cli *cli, const json_t *passes) {
     static const char *const headings[] = {"REFUSED BY", "REASON", "NODES", "WHY"};
     fb_screen_table table = {.columns = 4, .headings = headings};
     const json_t *pass, *refusal;
@@ -54,7 +54,7 @@ static void print_refusals(const fb_cli *cli, const json_t *passes) {
         }
     }
     if (table.count) putchar('\n');
-    if (table.count) fb_table_print(&table, cli->has_colour, stdout);
+    if (table.count) fb_cli_table(cli, &table);
 }
 
 static void join_labels(const json_t *run, char *out, size_t space) {
@@ -69,7 +69,7 @@ static void join_labels(const json_t *run, char *out, size_t space) {
     }
 }
 
-void fb_print_run(const fb_cli *cli, const json_t *run) {
+void fb_print_run(fb_cli *cli, const json_t *run) {
     const char *source = fb_text_of(run, "source"), *result = fb_text_of(run, "result"), *id = fb_text_of(run, "id");
     bool is_undo = strcmp(fb_text_of(run, "kind"), "reverse") == 0 || strcmp(fb_text_of(run, "kind"), "rollback") == 0;
     const json_t *passes = json_object_get(run, "passes");

@@ -101,16 +101,16 @@ static void print_rows(const fb_screen_table *table, const int *widths, bool has
     }
 }
 
-void fb_table_print(fb_screen_table *table, bool has_colour, FILE *out) {
+bool fb_table_print(fb_screen_table *table, bool has_colour, FILE *out) {
     int *widths = calloc(table->columns + 1, sizeof *widths);
-    if (widths && !table->failed) {
+    bool is_whole = widths && !table->failed;
+    if (is_whole) {
         for (size_t i = 0; i < table->columns; i++) widths[i] = column_width(table, i);
         print_rows(table, widths, has_colour, out);
-    } else {
-        fputs("foldback: out of memory\n", stderr);
     }
     free(widths);
     for (size_t i = 0; i < table->count; i++) free(table->cells[i]);
     free(table->cells);
     *table = (fb_screen_table){0};
+    return is_whole;
 }

@@ -25,7 +25,7 @@ typedef struct fb_screen_table {
 } fb_screen_table;
 
 void fb_table_cell(fb_screen_table *table, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Prints and frees it. The first column is bold when `has_colour`. */
-void fb_table_print(fb_screen_table *table, bool has_colour, FILE *out);
+/* Prints and frees it; false when memory is out. The first column is bold when `has_colour`. */
+bool fb_table_print(fb_screen_table *table, bool has_colour, FILE *out);
 
 #endif

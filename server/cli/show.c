@@ -6,19 +6,19 @@
 #include "server/cli/models.h"
 #include "server/cli/run.h"
 
-static void print_runs(const fb_cli *cli, const char *title, const json_t *runs) {
+static void print_runs(fb_cli *cli, const char *title, const json_t *runs) {
     printf("\n%s\n", title);
     if (!json_array_size(runs)) puts("none");
     else fb_list_print_table(cli, runs, fb_run_headings, FB_RUN_COLUMNS, fb_run_row);
 }
 
-static void print_lineage(const fb_cli *cli, const json_t *lineage) {
+static void print_lineage(fb_cli *cli, const json_t *lineage) {
     fb_print_facts(cli, (const fb_fact[]){{"graph", fb_text_of(lineage, "id")}, {0}});
     print_runs(cli, "Made by:", json_object_get(json_object_get(lineage, "made_by"), "items"));
     print_runs(cli, "Used by:", json_object_get(json_object_get(lineage, "used_by"), "items"));
 }
 
-static void print_thing(const fb_cli *cli, const fb_reference *what, const json_t *found) {
+static void print_thing(fb_cli *cli, const fb_reference *what, const json_t *found) {
     switch (what->kind) {
     case FB_REFERS_TO_RUN: fb_print_run(cli, found); break;
     case FB_REFERS_TO_ALIAS: fb_print_alias(cli, found); break;
