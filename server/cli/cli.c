@@ -49,12 +49,12 @@ static int open_client(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     struct stat folder;
     if (cli->client) return FB_EXIT_DONE;
-    if (!values->server && cli->verb->folder == FB_FOLDER_MUST_EXIST && stat(values->data, &folder) && errno == ENOENT)
+    if (!values->server && cli->folder == FB_FOLDER_MUST_EXIST && stat(values->data, &folder) && errno == ENOENT)
         return fb_complain(FB_EXIT_FAILED, "there is no data folder %s; name one with --data, or a service with --server",
                            values->data);
     fb_status status;
     if (values->server) status = fb_client_new_remote(values->server, &cli->client, &error);
-    else status = fb_client_new_local(cli->verb->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error);
+    else status = fb_client_new_local(cli->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error);
     return status ? fb_cli_error(&error) : FB_EXIT_DONE;
 }
 
@@ -134,7 +134,7 @@ static int run(fb_cli *cli) {
 }
 
 int fb_cli_start(const fb_verb *verb, int argc, char **argv) {
-    fb_cli cli = {.verb = verb, .values = {.limit = DEFAULT_LIMIT, .version = 1}};
+    fb_cli cli = {.verb = verb, .folder = verb->folder, .values = {.limit = DEFAULT_LIMIT, .version = 1}};
     int result;
     signal(SIGPIPE, SIG_IGN);
     if (fb_verb_read(verb, argc, argv, &cli.values, &cli.arguments, &result)) {

@@ -32,10 +32,11 @@ struct fb_cli {
     const fb_verb *verb;
     fb_cli_values values;
     fb_arguments arguments;
-    bool is_json;      /* JSON on standard output, not tables: it is no terminal, or --json */
-    bool has_colour;   /* of standard output */
-    bool is_short;     /* a table could not be printed for want of memory */
-    fb_client *client; /* NULL until it is needed */
+    fb_folder_use folder; /* the verb's, or less */
+    bool is_json;         /* JSON on standard output, not tables: it is no terminal, or --json */
+    bool has_colour;      /* of standard output */
+    bool is_short;        /* a table could not be printed for want of memory */
+    fb_client *client;    /* NULL until it is needed */
 };
 
 /* `start` of the verbs that have a `run`. */

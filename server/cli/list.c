@@ -10,7 +10,7 @@
 static int get_page(fb_cli *cli, const fb_address *base, size_t wanted, json_t *items, json_t **token) {
     char limit[32];
     json_t *page;
-    fb_address address = {.has_query = base->has_query};
+    fb_address address = {.has_query = base->has_query, .text.failed = base->text.failed};
     fb_buffer_append(&address.text, base->text.data, base->text.size);
     snprintf(limit, sizeof limit, "%zu", wanted);
     fb_address_query(&address, "limit", limit);
@@ -19,9 +19,11 @@ static int get_page(fb_cli *cli, const fb_address *base, size_t wanted, json_t *
     if (result) return result;
     json_decref(*token);
     *token = json_incref(json_object_get(page, "next_page_token"));
-    bool is_list = json_array_extend(items, json_object_get(page, "items")) == 0;
+    json_t *more = json_object_get(page, "items");
+    if (!json_is_array(more)) result = fb_complain(FB_EXIT_FAILED, "the answer is no list: is this foldback?");
+    else if (json_array_extend(items, more)) result = fb_cli_no_memory();
     json_decref(page);
-    return is_list ? FB_EXIT_DONE : fb_complain(FB_EXIT_FAILED, "the answer is no list: is this foldback?");
+    return result;
 }
 
 int fb_list_get(fb_cli *cli, fb_address *address, fb_list *out) {

@@ -52,7 +52,7 @@ static bool cut_member(fb_buffer *text, const char *name, fb_buffer *value) {
         if (!key || !fb_scan_value(&scan)) break;
         if (!is_it) continue;
         fb_buffer_append(value, from, (size_t)(scan.at - from));
-        memmove(text->data + (start - text->data), scan.at, (size_t)(text->data + text->size - scan.at));
+        memmove((char *)(uintptr_t)start, scan.at, (size_t)(scan.end - scan.at));
         text->size -= (size_t)(scan.at - start);
         is_cut = true;
     }
@@ -69,7 +69,7 @@ static int write_graph(const char *path, fb_buffer *answer) {
     return result;
 }
 
-static int print_answer(fb_cli *cli, const fb_buffer *answer) {
+static int print_answer(fb_cli *cli, const fb_buffer *answer, bool is_written) {
     if (cli->is_json) {
         fwrite(answer->data, 1, answer->size, stdout);
         putchar('\n');
@@ -79,7 +79,7 @@ static int print_answer(fb_cli *cli, const fb_buffer *answer) {
     if (!run) return fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
     fb_print_run(cli, run);
     json_decref(run);
-    if (cli->values.output) printf("\nwritten to %s\n", cli->values.output);
+    if (cli->values.output && is_written) printf("\nwritten to %s\n", cli->values.output);
     return FB_EXIT_DONE;
 }
 
@@ -89,9 +89,11 @@ int fb_run_call(fb_cli *cli, fb_call *call) {
     int result = fb_cli_call(cli, call, &answer);
     if (result) return result;
     if (output) result = write_graph(output, &answer.body);
-    if (!result && !(output && strcmp(output, "-") == 0)) result = print_answer(cli, &answer.body);
+    bool is_silent = output && strcmp(output, "-") == 0;
+    /* The run is stored, whatever became of the file. */
+    int printed = is_silent ? FB_EXIT_DONE : print_answer(cli, &answer.body, !result);
     fb_answer_free(&answer);
-    return result;
+    return result ? result : printed;
 }
 
 /* `call` has its method and address. */
@@ -109,6 +111,8 @@ int fb_cli_optimize(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     if (!cli->values.passes.count)
         return fb_complain(FB_EXIT_USAGE, "optimize: by which passes? --pass NAME; foldback passes lists them");
+    bool needs_store = !cli->values.dry_run || graph.kind != FB_REFERS_TO_FILE;
+    if (!needs_store) cli->folder = FB_FOLDER_UNUSED;
     fb_address_path(&call.address, "/v1/optimize");
     return do_run(cli, &call, false, &graph);
 }

@@ -202,9 +202,22 @@ def test_pipes(foldback):
 
 
 def test_a_dry_run_stores_nothing(foldback):
-    run = foldback("optimize", TOY, "-p", "MergeLinears", "--dry-run", "-o", "out.json").json()
-    assert run["id"] is None and identity(foldback.path("out.json")) == run["result"]
-    assert foldback("runs").json()["items"] == foldback("graphs").json()["items"] == []
+    optimize(foldback, foldback.put("graph.json", branches(2)), "MergeLinears")
+    before = foldback("runs").out, foldback("graphs").out
+    source = foldback("id", "graph.json").out.strip()
+    for graph in (TOY, source):
+        run = foldback("optimize", graph, "-p", "FuseBiasInLinear", "--dry-run", "-o", "out.json").json()
+        assert run["id"] is None and identity(foldback.path("out.json")) == run["result"] != run["source"]
+    assert (foldback("runs").out, foldback("graphs").out) == before
+
+
+def test_a_dry_run_of_a_file_needs_no_store(local, new_service):
+    service = new_service(data=local.path("store"))
+    run = local("optimize", TOY, "-p", "MergeLinears", "--dry-run", "-o", "out.json")
+    assert run.status == 0 and identity(local.path("out.json")) == run.json()["result"]
+    assert documents.counts(service) == (0, 0)
+    assert CommandLine(local.folder)("optimize", TOY, "-p", "MergeLinears", "-n").json()["result"] == run.json()["result"]
+    assert not local.path(".foldback").exists()
 
 
 def test_notes_labels_lists(foldback):
@@ -394,7 +407,6 @@ def test_wrong_usage(tmp_path, words, said):
         (["id", "."], "cannot read .: Is a directory"),
         (["optimize", TOY, "-p", "MergeLinear"], "did you mean MergeLinears?"),
         (["optimize", TOY, "-p", "MergeLinears", "--lint", "maybe"], "maybe"),
-        (["optimize", TOY, "-p", "MergeLinears", "-o", "no/such/folder"], "cannot write no/such/folder: No such file"),
         (["optimize", TOY, "-p", '{"name": "MergeLinears", "params": {"x": 1}}'], "/passes/0/params"),
         (["optimize", "sha256:" + "0" * 64, "-p", "MergeLinears"], "/graph"),
     ],
@@ -426,6 +438,13 @@ def test_a_reader_that_leaves_early(local):
     writer.stdout.close()
     assert (writer.stderr.read(), writer.wait()) == (b"", 1)
     writer.stderr.close()
+
+
+def test_a_file_that_cannot_be_written(local):
+    """The run is stored by then, and told."""
+    refused = local("optimize", TOY, "-p", "MergeLinears", "-o", "no/such/folder")
+    assert refused.status == 1 and refused.err.startswith("foldback: cannot write no/such/folder: No such file")
+    assert local("runs").json()["items"][0]["id"] == json.loads(refused.out)["id"]
 
 
 def test_a_full_disk(local):
