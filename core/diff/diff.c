@@ -10,7 +10,7 @@
 typedef struct maker {
     fb_diff *diff;
     size_t capacity; /* of diff->edits */
-    fb_table table;
+    fb_document_table table;
     fb_rows from, to;
     uint32_t *in_from; /* by row of `to`: the same row in `from`, 0 = none (yet) */
     bool *is_kept;     /* by row of `from`: it is in `to` */
@@ -170,7 +170,7 @@ static void make_table(maker *m, const fb_graph *from, const fb_graph *to) {
 fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_diff *out, fb_error *error) {
     fb_diff diff = {0};
     maker m = {.diff = &diff};
-    for (fb_table table = FB_GRAPH_TABLE; table < FB_TABLES && !m.failed; table++) {
+    for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES && !m.failed; table++) {
         m = (maker){.diff = &diff, .capacity = m.capacity, .table = table};
         make_table(&m, from, to);
     }

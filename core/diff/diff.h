@@ -10,7 +10,7 @@
 #include "core/diff/text.h"
 #include "core/graph/graph.h"
 
-typedef enum fb_table { FB_GRAPH_TABLE, FB_NODE_TABLE, FB_MODULE_TABLE, FB_TENSOR_TABLE, FB_TABLES } fb_table;
+typedef enum fb_document_table { FB_GRAPH_TABLE, FB_NODE_TABLE, FB_MODULE_TABLE, FB_TENSOR_TABLE, FB_TABLES } fb_document_table;
 
 typedef enum fb_edit_kind {
     FB_EDIT_INSERT,
@@ -28,7 +28,7 @@ typedef struct fb_member_edit {
 } fb_member_edit;
 
 typedef struct fb_edit {
-    fb_table table;
+    fb_document_table table;
     fb_edit_kind kind;
     const char *name;        /* of the row: node's name, module's path, tensor's name; "" for the graph */
     fb_span row;             /* insert, erase: the row's canonical text */

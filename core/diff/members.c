@@ -5,7 +5,7 @@
 #include "core/base/map.h"
 
 typedef struct comparison {
-    fb_table table;
+    fb_document_table table;
     fb_arena *arena;
     fb_buffer path;  /* pointer of the member at hand */
     fb_buffer edits; /* fb_member_edit after fb_member_edit */
@@ -21,7 +21,7 @@ typedef enum manner {
 } manner;
 
 static const struct {
-    fb_table table;
+    fb_document_table table;
     const char *key;
     manner how;
 } containers[] = {
@@ -30,7 +30,7 @@ static const struct {
     {FB_MODULE_TABLE, "buffers", ORDERED}, {FB_MODULE_TABLE, "attributes", SORTED},
 };
 
-static manner manner_of(fb_table table, fb_span key) {
+static manner manner_of(fb_document_table table, fb_span key) {
     for (size_t i = 0; i < sizeof containers / sizeof *containers; i++) {
         if (containers[i].table == table && fb_span_equal(key, fb_span_of(containers[i].key))) return containers[i].how;
     }
@@ -131,7 +131,8 @@ static void compare_members(comparison *c, fb_span was, fb_span now, bool is_row
     }
 }
 
-bool fb_members_compare(fb_table table, fb_span was, fb_span now, fb_arena *arena, fb_member_edit **out, size_t *count) {
+bool fb_members_compare(fb_document_table table, fb_span was, fb_span now, fb_arena *arena, fb_member_edit **out,
+                        size_t *count) {
     *out = NULL;
     *count = 0;
     if (fb_span_equal(was, now)) return true;

@@ -18,15 +18,15 @@ static const table_facts facts[FB_TABLES] = {
     [FB_MODULE_TABLE] = {FB_CONFLICT_MODULE, "module", "changed-module", "path-taken"},
 };
 
-static uint64_t key_of(fb_table table, const char *name) {
+static uint64_t key_of(fb_document_table table, const char *name) {
     return fb_hash(name, strlen(name), (uint64_t)table);
 }
 
-static fb_span text_of(const fb_merging *m, fb_table table, fb_row_id row) {
+static fb_span text_of(const fb_merging *m, fb_document_table table, fb_row_id row) {
     return m->tables[table].items[row.id].text;
 }
 
-const fb_edit *fb_merging_edit(const fb_merging *m, fb_table table, const char *name) {
+const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, const char *name) {
     uint32_t cursor = 0, found;
     while ((found = fb_map_next(&m->edits, key_of(table, name), &cursor))) {
         const fb_edit *edit = &m->diff.edits[found - 1];
@@ -217,8 +217,8 @@ static fb_status take_edit(fb_merging *m, size_t index) {
 
 /* ---- places ------------------------------------------------------------------------------------------------------------- */
 
-fb_status fb_merging_place(fb_merging *m, fb_table table, const fb_rows *theirs,
-                           bool (*is_placed)(const fb_merging *, fb_table, const char *)) {
+fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows *theirs,
+                           bool (*is_placed)(const fb_merging *, fb_document_table, const char *)) {
     fb_rows *rows = &m->tables[table];
     fb_row_id behind = {0};
     for (fb_row_id at = theirs->last; at.id; at = theirs->items[at.id].previous) {
@@ -234,12 +234,12 @@ fb_status fb_merging_place(fb_merging *m, fb_table table, const fb_rows *theirs,
     return FB_OK;
 }
 
-static bool is_inserted_or_moved(const fb_merging *m, fb_table table, const char *name) {
+static bool is_inserted_or_moved(const fb_merging *m, fb_document_table table, const char *name) {
     const fb_edit *edit = fb_merging_edit(m, table, name);
     return edit && edit->kind != FB_EDIT_ERASE;
 }
 
-static fb_status place_rows(fb_merging *m, fb_table table) {
+static fb_status place_rows(fb_merging *m, fb_document_table table) {
     fb_rows theirs = {0};
     fb_status status = fb_rows_read(&theirs, m->sides.theirs, table) ? FB_OK : fb_fail_memory(m->error);
     if (!status) status = fb_merging_place(m, table, &theirs, is_inserted_or_moved);
@@ -250,7 +250,7 @@ static fb_status place_rows(fb_merging *m, fb_table table) {
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
 static fb_status merge_rows(fb_merging *m) {
-    for (fb_table table = FB_GRAPH_TABLE; table < FB_TABLES; table++) {
+    for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES; table++) {
         if (!fb_rows_read(&m->tables[table], m->sides.ours, table)) return fb_fail_memory(m->error);
     }
     fb_status status = FB_OK;
@@ -264,7 +264,7 @@ static fb_status merge_rows(fb_merging *m) {
 static void report_invalid(fb_merging *m, const fb_error *found) {
     static const struct {
         const char *prefix;
-        fb_table table;
+        fb_document_table table;
         fb_conflict_kind kind;
     } places[] = {{"/nodes/", FB_NODE_TABLE, FB_CONFLICT_NODE},
                   {"/modules/", FB_MODULE_TABLE, FB_CONFLICT_MODULE},
@@ -299,6 +299,7 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     if (!status) status = fb_merge_order(m);
     if (!status) status = fb_merge_tensors(m);
     if (!status && !m->conflicts->count && !m->conflicts->failed) status = finish(m, out);
+    if (!status && *out) status = fb_merge_memory(m, *out);
     if (!status && m->conflicts->failed) status = fb_fail_memory(m->error);
     if (!status && m->conflicts->count)
         status = fb_fail(m->error, FB_CONFLICT, "conflict", "", "the graph was changed since in %zu place(s) that do not fit",

@@ -91,7 +91,7 @@ static void need_owned(gathering *g, fb_span module) {
 
 /* ---- the table ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_put_in_or_moved(const fb_merging *m, fb_table table, const char *name) {
+static bool is_put_in_or_moved(const fb_merging *m, fb_document_table table, const char *name) {
     const fb_edit *edit = fb_merging_edit(m, table, name);
     return !fb_tensor_find(m->sides.ours, name).id || (edit && edit->kind == FB_EDIT_MOVE);
 }

@@ -166,7 +166,7 @@ static void check_nodes(users *u) {
 
 fb_status fb_merge_users(fb_merging *m) {
     users u = {.m = m, .is_otherwise = calloc(fb_node_limit(m->sides.base), sizeof *u.is_otherwise)};
-    bool ok = u.is_otherwise && find_touched_modules(&u);
+    bool ok = u.is_otherwise && find_touched_modules(&u) && fb_merge_find_reordered(m, u.is_otherwise);
     if (ok) {
         mark_edited(&u);
         check_nodes(&u);

@@ -3,7 +3,8 @@
  *     merge.c          the edits of base -> theirs, done to the rows of ours
  *     merge_users.c    nodes of ours that read what is erased or computes something else now
  *     merge_order.c    nodes after what they read
- *     merge_tensors.c  the tensors that the merged modules need, and whose description holds */
+ *     merge_tensors.c  the tensors that the merged modules need, and whose description holds
+ *     merge_memory.c   reads that come to stand on the other side of a write */
 #ifndef FB_DIFF_MERGING_H
 #define FB_DIFF_MERGING_H
 
@@ -22,7 +23,7 @@ typedef struct fb_merging {
 } fb_merging;
 
 /* The edit that inserts, erases or moves that row, or NULL. */
-const fb_edit *fb_merging_edit(const fb_merging *m, fb_table table, const char *name);
+const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, const char *name);
 /* Whether a graph has both nodes, and `reader` reads `input`. */
 bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *input);
 /* Reports that a node of base is not in ours: as missing or as renamed. */
@@ -30,11 +31,14 @@ fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char 
 
 /* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
  * of theirs (by name) are to be put in or moved; the text of a new row comes along. */
-fb_status fb_merging_place(fb_merging *m, fb_table table, const fb_rows *theirs,
-                           bool (*is_placed)(const fb_merging *, fb_table, const char *name));
+fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows *theirs,
+                           bool (*is_placed)(const fb_merging *, fb_document_table, const char *name));
 
 fb_status fb_merge_users(fb_merging *m);
 fb_status fb_merge_order(fb_merging *m);
 fb_status fb_merge_tensors(fb_merging *m);
+/* Marks the nodes of base that stand in theirs on the other side of a node that may write. False when memory is out. */
+bool fb_merge_find_reordered(const fb_merging *m, bool *marks);
+fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged);
 
 #endif

@@ -66,7 +66,7 @@ static void write_graph_row(const fb_graph *graph, fb_buffer *out) {
 }
 
 /* Names are the graph's own: it outlives the rows. */
-bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_table table) {
+bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_document_table table) {
     fb_buffer text = {0};
     bool ok = true;
     if (table == FB_NODE_TABLE) {

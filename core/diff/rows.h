@@ -29,7 +29,7 @@ typedef struct fb_rows {
 
 /* Fills an empty list with the rows of a graph's table; the graph itself is one row called "", with its name and metadata.
  * False when memory is out; freed with fb_rows_free in any case. */
-bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_table table);
+bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_document_table table);
 void fb_rows_free(fb_rows *rows);
 
 /* The row of that name that is in the list, or none. */
