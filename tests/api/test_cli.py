@@ -201,6 +201,27 @@ def test_pipes(foldback):
     assert both["result"] == "sha256:" + hashlib.sha256(second.out.encode()).hexdigest()
 
 
+def test_a_pipeline_on_one_folder(local):
+    """The second waits for what the first writes, and the first writes when it has let go of the folder."""
+    step = f"{binary()} optimize --data d -o - -p"
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {step} MergeLinears {TOY} | {step} FuseBiasInLinear - >out.json"],
+                          cwd=local.folder, capture_output=True, env=environment())  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert len(local.run("runs", "--data", "d").json()["items"]) == 2
+
+
+def test_closed_streams(local):
+    """Nothing of what is printed lands in the store's files or sockets."""
+    run = optimize(local, TOY, "MergeLinears")
+    store = {path: path.read_bytes() for path in local.path("store").iterdir()}
+    for closed, status in ((">&-", 1), ("<&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 1)):
+        done = subprocess.run(["bash", "-c", f"{binary()} show {run['id']} --data store {closed}"], cwd=local.folder,
+                              capture_output=True, env=environment())  # fmt: skip
+        assert done.returncode == status, (closed, done)
+    assert {path: path.read_bytes() for path in store} == store
+    assert local("show", run["id"]).status == 0
+
+
 def test_a_dry_run_stores_nothing(foldback):
     optimize(foldback, foldback.put("graph.json", branches(2)), "MergeLinears")
     before = foldback("runs").out, foldback("graphs").out
