@@ -16,13 +16,13 @@ static bool reach(fb_table *table, uint32_t id) {
 
 uint32_t fb_table_add(fb_table *table) {
     uint32_t id = table->count ? table->count : 1;
-    if (id >= UINT32_MAX / 2 || !reach(table, 0) || !reach(table, id)) return 0;
-    memset(fb_table_at(table, id), 0, table->row_size);
+    if (id >= FB_TABLE_MOST || !reach(table, 0) || !reach(table, id)) return 0;
     table->count = id + 1;
     return id;
 }
 
 void fb_table_truncate(fb_table *table, uint32_t count) {
+    for (uint32_t id = count; id < table->count; id++) memset(fb_table_at(table, id), 0, table->row_size);
     if (count < table->count) table->count = count;
 }
 
@@ -31,7 +31,7 @@ bool fb_table_copy(fb_table *to, const fb_table *from) {
     uint32_t left = from->count;
     for (uint32_t segment = 0; left > 0; segment++) {
         uint32_t rows = segment_rows(segment), used = left < rows ? left : rows;
-        to->segments[segment] = malloc((size_t)rows * from->row_size);
+        to->segments[segment] = calloc(rows, from->row_size);
         if (!to->segments[segment]) {
             fb_table_free(to);
             return false;

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #define FB_TABLE_SEGMENTS 26
+#define FB_TABLE_MOST (1U << 30) /* ids are below this, so that their upper bits can mean something */
 
 typedef struct fb_table {
     void *segments[FB_TABLE_SEGMENTS];
@@ -15,15 +16,20 @@ typedef struct fb_table {
     uint32_t row_size; /* bytes */
 } fb_table;
 
-static inline void *fb_table_at(const fb_table *table, uint32_t id) {
+/* A row's address, by callers that know a row's size, which makes it a shift or two. */
+static inline void *fb_table_row(const fb_table *table, uint32_t id, size_t row_size) {
     uint32_t shifted = id + 64;
     uint32_t top = 31U - (uint32_t)__builtin_clz(shifted);
-    return (char *)table->segments[top - 6] + (size_t)(shifted - (1U << top)) * table->row_size;
+    return (char *)table->segments[top - 6] + (size_t)(shifted - (1U << top)) * row_size;
+}
+
+static inline void *fb_table_at(const fb_table *table, uint32_t id) {
+    return fb_table_row(table, id, table->row_size);
 }
 
 /* A new zeroed row's id, or 0 when memory is out. */
 uint32_t fb_table_add(fb_table *table);
-/* Forgets the rows from `count` on; their memory stays. */
+/* Forgets the rows from `count` on, and clears them; their memory stays. */
 void fb_table_truncate(fb_table *table, uint32_t count);
 bool fb_table_copy(fb_table *to, const fb_table *from);
 void fb_table_free(fb_table *table);

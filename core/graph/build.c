@@ -7,34 +7,30 @@
 #include "core/ops/op.h"
 
 fb_node_row *fb_node_row_at(fb_graph *graph, fb_node node) {
-    return fb_table_at(&graph->nodes, node.id);
+    return fb_table_row(&graph->tables.nodes, node.id, sizeof(fb_node_row));
 }
 
 fb_module_row *fb_module_row_at(fb_graph *graph, fb_module module) {
-    return fb_table_at(&graph->modules, module.id);
+    return fb_table_row(&graph->tables.modules, module.id, sizeof(fb_module_row));
 }
 
 fb_tensor_row *fb_tensor_row_at(fb_graph *graph, fb_tensor tensor) {
-    return fb_table_at(&graph->tensors, tensor.id);
+    return fb_table_row(&graph->tables.tensors, tensor.id, sizeof(fb_tensor_row));
 }
 
 static fb_program_row *program_row(fb_graph *graph, fb_program program) {
-    return fb_table_at(&graph->programs, program.id);
-}
-
-static uint64_t node_key(fb_program program, fb_symbol name) {
-    return (uint64_t)program.id << 32 | name.id;
+    return fb_table_row(&graph->tables.programs, program.id, sizeof(fb_program_row));
 }
 
 /* A new row's id with room for its index entry, or 0. */
-static uint32_t add_row(fb_graph *graph, fb_table *table, fb_map *index) {
-    uint32_t id = fb_map_reserve(index, 1) ? fb_table_add(table) : 0;
+static uint32_t add_row(fb_graph *graph, fb_table *table, fb_index *index) {
+    uint32_t id = fb_index_reserve(index, 1) ? fb_table_add(table) : 0;
     if (!id) graph->out_of_memory = true;
     return id;
 }
 
 fb_program fb_graph_add_program(fb_graph *graph, fb_module owner) {
-    fb_program program = {fb_table_add(&graph->programs)};
+    fb_program program = {fb_table_add(&graph->tables.programs)};
     if (program.id) program_row(graph, program)->owner = owner;
     else graph->out_of_memory = true;
     return program;
@@ -43,10 +39,11 @@ fb_program fb_graph_add_program(fb_graph *graph, fb_module owner) {
 fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, fb_node before) {
     fb_value no_args = fb_make_list(graph, NULL, 0), no_kwargs = fb_make_items(graph, FB_MAP, (fb_symbol){0}, NULL, 0);
     if (!no_args.id || !no_kwargs.id) return (fb_node){0};
-    fb_node node = {add_row(graph, &graph->nodes, &graph->node_index)};
+    fb_node node = {add_row(graph, &graph->tables.nodes, &graph->node_index)};
     if (!node.id) return node;
     fb_program_row *list = program_row(graph, program);
     fb_node_row *row = fb_node_row_at(graph, node);
+    row->as_value = (fb_value_row){.kind = FB_NODE, .has_nodes = true, .node = node};
     row->name = name;
     row->program = program;
     row->args = no_args;
@@ -58,7 +55,7 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
     if (before.id) fb_node_row_at(graph, before)->previous = node;
     else list->last = node;
     list->node_count++;
-    fb_map_add(&graph->node_index, node_key(program, name), node.id);
+    fb_index_add(&graph->node_index, name_hash(graph, program, name), node.id);
     return node;
 }
 
@@ -86,27 +83,28 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
 
 fb_module fb_graph_add_module(fb_graph *graph, fb_symbol path, fb_module after) {
     fb_value empty = fb_make_items(graph, FB_MAP, (fb_symbol){0}, NULL, 0);
-    fb_module module = {empty.id ? add_row(graph, &graph->modules, &graph->module_index) : 0};
+    fb_module module = {empty.id ? add_row(graph, &graph->tables.modules, &graph->module_index) : 0};
     if (!module.id) return module;
     fb_module_row *row = fb_module_row_at(graph, module);
     row->path = path;
     row->config = row->parameters = row->buffers = empty;
     LINK_AFTER(row, module, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count++;
-    fb_map_add(&graph->module_index, path.id, module.id);
+    fb_index_add(&graph->module_index, name_hash(graph, FB_MAIN_PROGRAM, path), module.id);
     return module;
 }
 
 fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after) {
     fb_value scalar = fb_make_list(graph, NULL, 0);
-    fb_tensor tensor = {scalar.id ? add_row(graph, &graph->tensors, &graph->tensor_index) : 0};
+    fb_tensor tensor = {scalar.id ? add_row(graph, &graph->tables.tensors, &graph->tensor_index) : 0};
     if (!tensor.id) return tensor;
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
+    row->as_value = (fb_value_row){.kind = FB_TENSOR, .has_tensors = true, .tensor = tensor};
     row->name = name;
     row->shape = scalar;
     LINK_AFTER(row, tensor, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count++;
-    fb_map_add(&graph->tensor_index, name.id, tensor.id);
+    fb_index_add(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, name), tensor.id);
     return tensor;
 }
 
@@ -118,7 +116,7 @@ static uint32_t take_edge(fb_graph *graph) {
         graph->free_edge = edge_row(graph, edge)->next_input;
         return edge;
     }
-    edge = fb_table_add(&graph->edges);
+    edge = fb_table_add(&graph->tables.edges);
     if (!edge) graph->out_of_memory = true;
     return edge;
 }
@@ -203,7 +201,7 @@ void fb_graph_erase_node(fb_graph *graph, fb_node node) {
     UNLINK(row, fb_node_row_at, list->first, list->last);
     list->node_count--;
     row->is_erased = true;
-    fb_map_remove(&graph->node_index, node_key(row->program, row->name));
+    fb_index_remove(&graph->node_index, name_hash(graph, row->program, row->name), node.id);
 }
 
 void fb_graph_erase_module(fb_graph *graph, fb_module module) {
@@ -211,7 +209,7 @@ void fb_graph_erase_module(fb_graph *graph, fb_module module) {
     UNLINK(row, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count--;
     row->is_erased = true;
-    fb_map_remove(&graph->module_index, row->path.id);
+    fb_index_remove(&graph->module_index, name_hash(graph, FB_MAIN_PROGRAM, row->path), module.id);
 }
 
 void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
@@ -219,7 +217,7 @@ void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor) {
     UNLINK(row, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count--;
     row->is_erased = true;
-    fb_map_remove(&graph->tensor_index, row->name.id);
+    fb_index_remove(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, row->name), tensor.id);
 }
 
 /* ---- what a target means ----------------------------------------------------------------------------------------------- */
@@ -258,7 +256,7 @@ static fb_module find_relative(fb_graph *graph, fb_program program, const char *
         memcpy(full + prefix + 1, path, length);
         symbol = fb_symbol_find(graph, full, prefix + 1 + length);
     }
-    return (fb_module){symbol.id ? fb_map_get(&graph->module_index, symbol.id) : 0};
+    return symbol.id ? fb_graph_module_named(graph, symbol) : (fb_module){0};
 }
 
 void fb_graph_set_target(fb_graph *graph, fb_node node, fb_opcode opcode, fb_symbol target) {
@@ -322,21 +320,23 @@ void fb_graph_set_metadata(fb_graph *graph, fb_value metadata) {
 /* ---- undoing ----------------------------------------------------------------------------------------------------------- */
 
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names) {
-    fb_map_clear(&graph->tensor_index);
+    fb_index_clear(&graph->tensor_index);
     for (fb_tensor t = graph->first_tensor; t.id; t = fb_tensor_at(graph, t)->next) {
         fb_tensor_row *row = fb_tensor_row_at(graph, t);
         if (names[t.id].id) row->name = names[t.id];
-        fb_map_add(&graph->tensor_index, row->name.id, t.id); /* there is room: it held as many before */
+        fb_index_add(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, row->name),
+                     t.id); /* there is room: it held as many before */
     }
 }
 
 fb_graph_mark fb_graph_mark_now(const fb_graph *graph) {
-    return (fb_graph_mark){graph->nodes.count, graph->modules.count, graph->tensors.count, graph->programs.count};
+    return (fb_graph_mark){graph->tables.nodes.count, graph->tables.modules.count, graph->tables.tensors.count,
+                           graph->tables.programs.count};
 }
 
 static void restore_nodes(fb_graph *graph) {
-    fb_map_clear(&graph->node_index);
-    fb_table_truncate(&graph->edges, graph->edges.count ? 1 : 0);
+    fb_index_clear(&graph->node_index);
+    fb_table_truncate(&graph->tables.edges, graph->tables.edges.count ? 1 : 0);
     graph->free_edge = 0;
     for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
         fb_program_row *list = program_row(graph, (fb_program){id});
@@ -350,7 +350,7 @@ static void restore_nodes(fb_graph *graph) {
         if (!row->previous.id) list->first = (fb_node){id};
         if (!row->next.id) list->last = (fb_node){id};
         list->node_count++;
-        fb_map_add(&graph->node_index, node_key(row->program, row->name), id);
+        fb_index_add(&graph->node_index, name_hash(graph, row->program, row->name), id);
     }
     for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
         for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_node_at(graph, n)->next) link_inputs(graph, n);
@@ -358,13 +358,13 @@ static void restore_nodes(fb_graph *graph) {
 }
 
 void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
-    fb_table_truncate(&graph->nodes, mark.nodes);
-    fb_table_truncate(&graph->modules, mark.modules);
-    fb_table_truncate(&graph->tensors, mark.tensors);
-    fb_table_truncate(&graph->programs, mark.programs);
+    fb_table_truncate(&graph->tables.nodes, mark.nodes);
+    fb_table_truncate(&graph->tables.modules, mark.modules);
+    fb_table_truncate(&graph->tables.tensors, mark.tensors);
+    fb_table_truncate(&graph->tables.programs, mark.programs);
     restore_nodes(graph);
 
-    fb_map_clear(&graph->module_index);
+    fb_index_clear(&graph->module_index);
     graph->first_module = graph->last_module = (fb_module){0};
     graph->module_count = 0;
     for (uint32_t id = 1; id < fb_module_limit(graph); id++) {
@@ -373,10 +373,10 @@ void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
         if (!row->previous.id) graph->first_module = (fb_module){id};
         if (!row->next.id) graph->last_module = (fb_module){id};
         graph->module_count++;
-        fb_map_add(&graph->module_index, row->path.id, id);
+        fb_index_add(&graph->module_index, name_hash(graph, FB_MAIN_PROGRAM, row->path), id);
     }
 
-    fb_map_clear(&graph->tensor_index);
+    fb_index_clear(&graph->tensor_index);
     graph->first_tensor = graph->last_tensor = (fb_tensor){0};
     graph->tensor_count = 0;
     for (uint32_t id = 1; id < fb_tensor_limit(graph); id++) {
@@ -385,7 +385,7 @@ void fb_graph_restore(fb_graph *graph, fb_graph_mark mark) {
         if (!row->previous.id) graph->first_tensor = (fb_tensor){id};
         if (!row->next.id) graph->last_tensor = (fb_tensor){id};
         graph->tensor_count++;
-        fb_map_add(&graph->tensor_index, row->name.id, id);
+        fb_index_add(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, row->name), id);
     }
     graph->out_of_memory = false;
 }

@@ -35,8 +35,8 @@ void fb_graph_resolve(fb_graph *graph);
 /* Sets args (FB_LIST) and kwargs (FB_MAP) and keeps the edges. False when memory is out (args then unchanged). */
 bool fb_graph_set_args(fb_graph *graph, fb_node node, fb_value args, fb_value kwargs);
 
-/* Renames tensors, all at once: `names` has a symbol for each tensor's id, none = it keeps its name. The caller sees to it that no
- * two have one name afterwards. */
+/* Renames tensors, all at once: `names` has a symbol for each tensor's id, none = it keeps its name. The caller sees to it that
+ * no two have one name afterwards. */
 void fb_graph_rename_tensors(fb_graph *graph, const fb_symbol *names);
 
 /* Gives every node its ordinal. */

@@ -26,13 +26,13 @@ fb_graph *fb_graph_new(void) {
     fb_graph *graph = calloc(1, sizeof *graph);
     if (!graph) return NULL;
     graph->seed = fb_hash(&graph, sizeof graph, 0);
-    graph->symbols.row_size = sizeof(fb_symbol_row);
-    graph->values.row_size = sizeof(fb_value_row);
-    graph->nodes.row_size = sizeof(fb_node_row);
-    graph->modules.row_size = sizeof(fb_module_row);
-    graph->tensors.row_size = sizeof(fb_tensor_row);
-    graph->programs.row_size = sizeof(fb_program_row);
-    graph->edges.row_size = sizeof(fb_edge_row);
+    graph->tables.symbols.row_size = sizeof(fb_symbol_row);
+    graph->tables.values.row_size = sizeof(fb_value_row);
+    graph->tables.nodes.row_size = sizeof(fb_node_row);
+    graph->tables.modules.row_size = sizeof(fb_module_row);
+    graph->tables.tensors.row_size = sizeof(fb_tensor_row);
+    graph->tables.programs.row_size = sizeof(fb_program_row);
+    graph->tables.edges.row_size = sizeof(fb_edge_row);
     graph->name = fb_intern(graph, "");
     if (!graph->name.id || !fb_graph_add_program(graph, (fb_module){0}).id) {
         fb_graph_free(graph);
@@ -41,15 +41,23 @@ fb_graph *fb_graph_new(void) {
     return graph;
 }
 
+static fb_table *table_at(fb_graph *graph, size_t index) {
+    fb_graph_tables *t = &graph->tables;
+    fb_table *tables[] = {&t->symbols, &t->values, &t->nodes, &t->modules, &t->tensors, &t->programs, &t->edges};
+    return index < sizeof tables / sizeof *tables ? tables[index] : NULL;
+}
+
+static fb_index *index_at(fb_graph *graph, size_t index) {
+    fb_index *indexes[] = {&graph->symbol_index, &graph->value_index, &graph->node_index, &graph->module_index,
+                           &graph->tensor_index};
+    return index < sizeof indexes / sizeof *indexes ? indexes[index] : NULL;
+}
+
 void fb_graph_free(fb_graph *graph) {
     if (!graph) return;
     fb_arena_free(&graph->arena);
-    fb_table *tables[] = {&graph->symbols, &graph->values,   &graph->nodes, &graph->modules,
-                          &graph->tensors, &graph->programs, &graph->edges};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) fb_table_free(tables[i]);
-    fb_map *maps[] = {&graph->symbol_index, &graph->value_index, &graph->node_index, &graph->module_index,
-                      &graph->tensor_index};
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) fb_map_free(maps[i]);
+    for (size_t i = 0; table_at(graph, i); i++) fb_table_free(table_at(graph, i));
+    for (size_t i = 0; index_at(graph, i); i++) fb_index_free(index_at(graph, i));
     free(graph);
 }
 
@@ -57,14 +65,14 @@ void fb_graph_free(fb_graph *graph) {
 static bool copy_arena(fb_graph *to, const fb_graph *from) {
     char *next = fb_arena_alloc(&to->arena, from->arena.total);
     if (!next) return false;
-    for (uint32_t id = 1; id < from->symbols.count; id++) {
+    for (uint32_t id = 1; id < from->tables.symbols.count; id++) {
         fb_symbol_row *row = symbol_row(to, (fb_symbol){id});
         memcpy(next, row->text, row->length + 1U);
         row->text = next;
         next += (row->length + 1U + 7) & ~7U;
     }
-    for (uint32_t id = 1; id < from->values.count; id++) {
-        fb_value_row *row = fb_table_at(&to->values, id);
+    for (uint32_t id = 1; id < from->tables.values.count; id++) {
+        fb_value_row *row = fb_table_at(&to->tables.values, id);
         if (!row->count) continue;
         size_t size = row->count * sizeof *row->items;
         memcpy(next, row->items, size);
@@ -75,21 +83,15 @@ static bool copy_arena(fb_graph *to, const fb_graph *from) {
 }
 
 fb_graph *fb_graph_copy(const fb_graph *from) {
-    fb_graph *to = malloc(sizeof *to);
+    fb_graph *to = malloc(sizeof *to), *source = (fb_graph *)(uintptr_t)from;
     if (!to) return NULL;
     *to = *from;
     to->arena = (fb_arena){0};
-    fb_table *tables[] = {&to->symbols, &to->values, &to->nodes, &to->modules, &to->tensors, &to->programs, &to->edges};
-    const fb_table *old_tables[] = {&from->symbols, &from->values,   &from->nodes, &from->modules,
-                                    &from->tensors, &from->programs, &from->edges};
-    fb_map *maps[] = {&to->symbol_index, &to->value_index, &to->node_index, &to->module_index, &to->tensor_index};
-    const fb_map *old_maps[] = {&from->symbol_index, &from->value_index, &from->node_index, &from->module_index,
-                                &from->tensor_index};
-    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) *tables[i] = (fb_table){0};
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) *maps[i] = (fb_map){0};
+    for (size_t i = 0; table_at(to, i); i++) *table_at(to, i) = (fb_table){0};
+    for (size_t i = 0; index_at(to, i); i++) *index_at(to, i) = (fb_index){0};
     bool ok = true;
-    for (size_t i = 0; ok && i < sizeof tables / sizeof *tables; i++) ok = fb_table_copy(tables[i], old_tables[i]);
-    for (size_t i = 0; ok && i < sizeof maps / sizeof *maps; i++) ok = fb_map_copy(maps[i], old_maps[i]);
+    for (size_t i = 0; ok && table_at(to, i); i++) ok = fb_table_copy(table_at(to, i), table_at(source, i));
+    for (size_t i = 0; ok && index_at(to, i); i++) ok = fb_index_copy(index_at(to, i), index_at(source, i));
     if (!ok || !copy_arena(to, from)) {
         fb_graph_free(to);
         return NULL;
@@ -112,22 +114,6 @@ bool fb_graph_out_of_memory(const fb_graph *graph) {
 fb_value fb_graph_fail_memory(fb_graph *graph) {
     graph->out_of_memory = true;
     return (fb_value){0};
-}
-
-const fb_node_row *fb_node_at(const fb_graph *graph, fb_node node) {
-    return fb_table_at(&graph->nodes, node.id);
-}
-
-const fb_module_row *fb_module_at(const fb_graph *graph, fb_module module) {
-    return fb_table_at(&graph->modules, module.id);
-}
-
-const fb_tensor_row *fb_tensor_at(const fb_graph *graph, fb_tensor tensor) {
-    return fb_table_at(&graph->tensors, tensor.id);
-}
-
-const fb_program_row *fb_program_at(const fb_graph *graph, fb_program program) {
-    return fb_table_at(&graph->programs, program.id);
 }
 
 fb_node fb_first_node(const fb_graph *graph, fb_program program) {
@@ -163,38 +149,63 @@ static uint32_t limit(const fb_table *table) {
 }
 
 uint32_t fb_node_limit(const fb_graph *graph) {
-    return limit(&graph->nodes);
+    return limit(&graph->tables.nodes);
 }
 
 uint32_t fb_module_limit(const fb_graph *graph) {
-    return limit(&graph->modules);
+    return limit(&graph->tables.modules);
 }
 
 uint32_t fb_tensor_limit(const fb_graph *graph) {
-    return limit(&graph->tensors);
+    return limit(&graph->tables.tensors);
 }
 
 uint32_t fb_program_limit(const fb_graph *graph) {
-    return limit(&graph->programs);
+    return limit(&graph->tables.programs);
 }
 
 uint32_t fb_symbol_limit(const fb_graph *graph) {
-    return limit(&graph->symbols);
+    return limit(&graph->tables.symbols);
+}
+
+fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name) {
+    uint32_t hash = name_hash(graph, program, name), step = 0, id;
+    while ((id = fb_index_next(&graph->node_index, hash, &step))) {
+        const fb_node_row *row = fb_node_at(graph, (fb_node){id});
+        if (row->name.id == name.id && row->program.id == program.id) break;
+    }
+    return (fb_node){id};
+}
+
+fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path) {
+    uint32_t hash = name_hash(graph, FB_MAIN_PROGRAM, path), step = 0, id;
+    while ((id = fb_index_next(&graph->module_index, hash, &step))) {
+        if (fb_module_at(graph, (fb_module){id})->path.id == path.id) break;
+    }
+    return (fb_module){id};
+}
+
+static fb_tensor tensor_named(const fb_graph *graph, fb_symbol name) {
+    uint32_t hash = name_hash(graph, FB_MAIN_PROGRAM, name), step = 0, id;
+    while ((id = fb_index_next(&graph->tensor_index, hash, &step))) {
+        if (fb_tensor_at(graph, (fb_tensor){id})->name.id == name.id) break;
+    }
+    return (fb_tensor){id};
 }
 
 fb_node fb_node_find(const fb_graph *graph, fb_program program, const char *name) {
     fb_symbol symbol = fb_symbol_find(graph, name, strlen(name));
-    return (fb_node){symbol.id ? fb_map_get(&graph->node_index, (uint64_t)program.id << 32 | symbol.id) : 0};
+    return symbol.id ? fb_graph_node_named(graph, program, symbol) : (fb_node){0};
 }
 
 fb_module fb_module_find(const fb_graph *graph, const char *path) {
     fb_symbol symbol = fb_symbol_find(graph, path, strlen(path));
-    return (fb_module){symbol.id ? fb_map_get(&graph->module_index, symbol.id) : 0};
+    return symbol.id ? fb_graph_module_named(graph, symbol) : (fb_module){0};
 }
 
 fb_tensor fb_tensor_find(const fb_graph *graph, const char *name) {
     fb_symbol symbol = fb_symbol_find(graph, name, strlen(name));
-    return (fb_tensor){symbol.id ? fb_map_get(&graph->tensor_index, symbol.id) : 0};
+    return symbol.id ? tensor_named(graph, symbol) : (fb_tensor){0};
 }
 
 uint32_t fb_user_first(const fb_graph *graph, fb_node node) {

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "core/base/error.h"
+#include "core/base/table.h"
 
 typedef struct fb_graph fb_graph;
 
@@ -141,9 +142,9 @@ typedef struct fb_value_row {
     const fb_value *items;
 } fb_value_row;
 
-const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value);
-fb_kind fb_value_kind(const fb_graph *graph, fb_value value);                /* 0 for no value */
-fb_value fb_value_item(const fb_graph *graph, fb_value value, size_t index); /* none when out of range */
+static inline const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value);
+static inline fb_kind fb_value_kind(const fb_graph *graph, fb_value value);                /* 0 for no value */
+static inline fb_value fb_value_item(const fb_graph *graph, fb_value value, size_t index); /* none when out of range */
 bool fb_value_is_int(const fb_graph *graph, fb_value value, int64_t *out);
 /* An int or a float (not a bool) as a double. */
 bool fb_value_is_number(const fb_graph *graph, fb_value value, double *out);
@@ -183,6 +184,7 @@ fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct fb_node_row {
+    fb_value_row as_value; /* the FB_NODE of it: see fb_value_at */
     fb_symbol name;
     fb_symbol target;
     fb_symbol type;           /* annotation; none = absent */
@@ -222,6 +224,7 @@ typedef struct fb_module_row {
 } fb_module_row;
 
 typedef struct fb_tensor_row {
+    fb_value_row as_value; /* the FB_TENSOR of it */
     fb_symbol name;
     fb_symbol digest, blob, data; /* none = absent */
     fb_value shape;               /* FB_LIST of FB_INT, always present */
@@ -240,10 +243,45 @@ typedef struct fb_program_row {
     uint32_t node_count;
 } fb_program_row;
 
-const fb_node_row *fb_node_at(const fb_graph *graph, fb_node node);
-const fb_module_row *fb_module_at(const fb_graph *graph, fb_module module);
-const fb_tensor_row *fb_tensor_at(const fb_graph *graph, fb_tensor tensor);
-const fb_program_row *fb_program_at(const fb_graph *graph, fb_program program);
+/* A graph begins with its tables, so that reading a row needs no call; its other fields are in internal.h. */
+typedef struct fb_graph_tables {
+    fb_table symbols, values, nodes, modules, tensors, programs, edges;
+} fb_graph_tables;
+
+static inline const fb_graph_tables *fb_graph_tables_of(const fb_graph *graph) {
+    return (const fb_graph_tables *)(const void *)graph;
+}
+static inline const fb_node_row *fb_node_at(const fb_graph *graph, fb_node node) {
+    return fb_table_row(&fb_graph_tables_of(graph)->nodes, node.id, sizeof(fb_node_row));
+}
+static inline const fb_module_row *fb_module_at(const fb_graph *graph, fb_module module) {
+    return fb_table_row(&fb_graph_tables_of(graph)->modules, module.id, sizeof(fb_module_row));
+}
+static inline const fb_tensor_row *fb_tensor_at(const fb_graph *graph, fb_tensor tensor) {
+    return fb_table_row(&fb_graph_tables_of(graph)->tensors, tensor.id, sizeof(fb_tensor_row));
+}
+static inline const fb_program_row *fb_program_at(const fb_graph *graph, fb_program program) {
+    return fb_table_row(&fb_graph_tables_of(graph)->programs, program.id, sizeof(fb_program_row));
+}
+
+/* Nodes and tensors as values are as many as there are nodes and tensors, and nothing of them has to be looked up: the value of
+ * one has its id with a bit set, and its row is part of that row. */
+#define FB_VALUE_IS_NODE 0x80000000U
+#define FB_VALUE_IS_TENSOR 0x40000000U
+
+static inline const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value) {
+    if (value.id & FB_VALUE_IS_NODE) return &fb_node_at(graph, (fb_node){value.id & ~FB_VALUE_IS_NODE})->as_value;
+    if (value.id & FB_VALUE_IS_TENSOR) return &fb_tensor_at(graph, (fb_tensor){value.id & ~FB_VALUE_IS_TENSOR})->as_value;
+    return fb_table_row(&fb_graph_tables_of(graph)->values, value.id, sizeof(fb_value_row));
+}
+static inline fb_kind fb_value_kind(const fb_graph *graph, fb_value value) {
+    return value.id ? (fb_kind)fb_value_at(graph, value)->kind : (fb_kind)0;
+}
+static inline fb_value fb_value_item(const fb_graph *graph, fb_value value, size_t index) {
+    if (!value.id) return value;
+    const fb_value_row *row = fb_value_at(graph, value);
+    return index < row->count ? row->items[index] : (fb_value){0};
+}
 
 /* ---- the graph --------------------------------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #define FB_GRAPH_INTERNAL_H
 
 #include "core/base/arena.h"
+#include "core/base/index.h"
 #include "core/base/map.h"
 #include "core/base/table.h"
 #include "core/graph/build.h"
@@ -22,13 +23,13 @@ typedef struct fb_edge_row {
 } fb_edge_row;
 
 struct fb_graph {
-    fb_arena arena; /* texts and item arrays */
-    fb_table symbols, values, nodes, modules, tensors, programs, edges;
-    fb_map symbol_index; /* hash of the text -> symbol */
-    fb_map value_index;  /* hash of the row -> value */
-    fb_map node_index;   /* program << 32 | symbol -> node */
-    fb_map module_index; /* symbol -> module */
-    fb_map tensor_index; /* symbol -> tensor */
+    fb_graph_tables tables; /* first: graph.h reads them */
+    fb_arena arena;         /* texts and item arrays */
+    fb_index symbol_index;  /* by text */
+    fb_index value_index;   /* by kind, scalar and items */
+    fb_index node_index;    /* by program and name */
+    fb_index module_index;  /* by path */
+    fb_index tensor_index;  /* by name */
     uint32_t free_edge;
     fb_module first_module, last_module;
     fb_tensor first_tensor, last_tensor;
@@ -40,10 +41,19 @@ struct fb_graph {
 };
 
 static inline fb_symbol_row *symbol_row(const fb_graph *graph, fb_symbol symbol) {
-    return fb_table_at(&graph->symbols, symbol.id);
+    return fb_table_row(&graph->tables.symbols, symbol.id, sizeof(fb_symbol_row));
 }
 static inline fb_edge_row *edge_row(const fb_graph *graph, uint32_t edge) {
-    return fb_table_at(&graph->edges, edge);
+    return fb_table_row(&graph->tables.edges, edge, sizeof(fb_edge_row));
 }
+
+/* Where a name stands in an index: multiplied by a secret odd number, which spreads ids that follow each other, and which a
+ * document cannot foresee. */
+static inline uint32_t name_hash(const fb_graph *graph, fb_program program, fb_symbol name) {
+    return (uint32_t)((((uint64_t)program.id << 32 | name.id) * (graph->seed | 1)) >> 32);
+}
+/* The row of that name, or none. */
+fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name);
+fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path);
 
 #endif

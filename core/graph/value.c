@@ -4,8 +4,6 @@
 
 #include "core/graph/internal.h"
 
-#define SYMBOL_SEED 1
-#define VALUE_SEED 2
 #define SMALL_LIST 64 /* items that are edited on the stack */
 
 const char *fb_text(const fb_graph *graph, fb_symbol symbol) {
@@ -16,37 +14,37 @@ size_t fb_text_length(const fb_graph *graph, fb_symbol symbol) {
     return symbol.id ? symbol_row(graph, symbol)->length : 0;
 }
 
-static fb_symbol find_symbol(const fb_graph *graph, uint64_t hash, const char *bytes, size_t length) {
-    uint32_t cursor = 0, id;
-    while ((id = fb_map_next(&graph->symbol_index, hash, &cursor))) {
-        const fb_symbol_row *row = symbol_row(graph, (fb_symbol){id});
-        if (row->length == length && memcmp(row->text, bytes, length) == 0) return (fb_symbol){id};
-    }
-    return (fb_symbol){0};
+/* Indexes are seeded by where the graph lies, so that a crafted document cannot aim at one chain. A copy keeps its original's
+ * seed, since it copies the indexes. */
+static uint32_t text_hash(const fb_graph *graph, const char *bytes, size_t length) {
+    return (uint32_t)(fb_hash(bytes, length, graph->seed) >> 32);
 }
 
-/* Hash tables are seeded by where the graph lies, so that a crafted document cannot aim at one chain. A copy keeps its
- * original's seed, since it copies the tables. */
-static uint64_t seed_of(const fb_graph *graph, uint64_t what) {
-    return graph->seed ^ what;
+static fb_symbol find_symbol(const fb_graph *graph, uint32_t hash, const char *bytes, size_t length) {
+    uint32_t step = 0, id;
+    while ((id = fb_index_next(&graph->symbol_index, hash, &step))) {
+        const fb_symbol_row *row = symbol_row(graph, (fb_symbol){id});
+        if (row->length == length && memcmp(row->text, bytes, length) == 0) break;
+    }
+    return (fb_symbol){id};
 }
 
 fb_symbol fb_symbol_find(const fb_graph *graph, const char *bytes, size_t length) {
-    return find_symbol(graph, fb_hash(bytes, length, seed_of(graph, SYMBOL_SEED)), bytes, length);
+    return find_symbol(graph, text_hash(graph, bytes, length), bytes, length);
 }
 
 fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
-    uint64_t hash = fb_hash(bytes, length, seed_of(graph, SYMBOL_SEED));
+    uint32_t hash = text_hash(graph, bytes, length);
     fb_symbol symbol = find_symbol(graph, hash, bytes, length);
     if (symbol.id) return symbol;
     const char *text = length < UINT32_MAX ? fb_arena_text(&graph->arena, bytes, length) : NULL;
-    if (text && fb_map_reserve(&graph->symbol_index, 1)) symbol.id = fb_table_add(&graph->symbols);
+    if (text && fb_index_reserve(&graph->symbol_index, 1)) symbol.id = fb_table_add(&graph->tables.symbols);
     if (!symbol.id) {
         graph->out_of_memory = true;
         return symbol;
     }
     *symbol_row(graph, symbol) = (fb_symbol_row){.text = text, .length = (uint32_t)length};
-    fb_map_add(&graph->symbol_index, hash, symbol.id);
+    fb_index_add(&graph->symbol_index, hash, symbol.id);
     return symbol;
 }
 
@@ -55,20 +53,6 @@ fb_symbol fb_intern(fb_graph *graph, const char *text) {
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------ */
-
-const fb_value_row *fb_value_at(const fb_graph *graph, fb_value value) {
-    return fb_table_at(&graph->values, value.id);
-}
-
-fb_kind fb_value_kind(const fb_graph *graph, fb_value value) {
-    return value.id ? (fb_kind)fb_value_at(graph, value)->kind : 0;
-}
-
-fb_value fb_value_item(const fb_graph *graph, fb_value value, size_t index) {
-    if (!value.id) return value;
-    const fb_value_row *row = fb_value_at(graph, value);
-    return index < row->count ? row->items[index] : (fb_value){0};
-}
 
 bool fb_value_is_int(const fb_graph *graph, fb_value value, int64_t *out) {
     if (fb_value_kind(graph, value) != FB_INT) return false;
@@ -115,10 +99,11 @@ fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
     return (fb_value){0};
 }
 
-static uint64_t row_hash(const fb_graph *graph, const fb_value_row *row) {
-    uint64_t head[2] = {(uint64_t)row->kind << 32 | row->count, (uint64_t)row->integer};
-    uint64_t hash = fb_hash(head, sizeof head, seed_of(graph, VALUE_SEED));
-    return row->count ? fb_hash(row->items, row->count * sizeof *row->items, hash) : hash;
+static uint32_t row_hash(const fb_graph *graph, const fb_value_row *row) {
+    uint64_t kind = graph->seed ^ row->kind;
+    if (!row->count) return (uint32_t)(fb_hash(&row->integer, sizeof row->integer, kind) >> 32);
+    uint64_t scalar = (uint64_t)row->integer * 0x9e3779b97f4a7c15U; /* a symbol at most: containers have no other */
+    return (uint32_t)(fb_hash(row->items, row->count * sizeof *row->items, kind ^ scalar) >> 32);
 }
 
 static bool rows_equal(const fb_value_row *a, const fb_value_row *b) {
@@ -126,40 +111,38 @@ static bool rows_equal(const fb_value_row *a, const fb_value_row *b) {
            (a->count == 0 || memcmp(a->items, b->items, a->count * sizeof *a->items) == 0);
 }
 
-/* `probe` has its scalar in the 64-bit union whole (unused bits zero), and items that need not stay. */
-static fb_value intern_value(fb_graph *graph, fb_value_row probe) {
-    uint64_t hash = row_hash(graph, &probe);
-    uint32_t cursor = 0, id;
-    while ((id = fb_map_next(&graph->value_index, hash, &cursor))) {
-        if (rows_equal(fb_value_at(graph, (fb_value){id}), &probe)) return (fb_value){id};
-    }
-    probe.has_nodes = probe.kind == FB_NODE;
-    probe.has_tensors = probe.kind == FB_TENSOR;
-    fb_value *items = NULL;
-    if (probe.count) {
-        items = fb_arena_alloc(&graph->arena, probe.count * sizeof *items);
-        if (!items) goto out_of_memory;
-        memcpy(items, probe.items, probe.count * sizeof *items);
-        for (uint32_t i = 0; i < probe.count; i++) {
+/* Adds a row that is not there yet, with room in the index. False when memory is out. */
+static bool add_row(fb_graph *graph, fb_value_row *row, uint32_t *id) {
+    if (row->count) {
+        fb_value *items = fb_arena_alloc(&graph->arena, row->count * sizeof *items);
+        if (!items) return false;
+        memcpy(items, row->items, row->count * sizeof *items);
+        row->items = items;
+        for (uint32_t i = 0; i < row->count; i++) {
             const fb_value_row *item = fb_value_at(graph, items[i]);
-            probe.has_nodes |= item->has_nodes;
-            probe.has_tensors |= item->has_tensors;
+            row->has_nodes |= item->has_nodes;
+            row->has_tensors |= item->has_tensors;
         }
     }
-    probe.items = items;
-    if (!fb_map_reserve(&graph->value_index, 1)) goto out_of_memory;
-    id = fb_table_add(&graph->values);
-    if (!id) goto out_of_memory;
-    *(fb_value_row *)fb_table_at(&graph->values, id) = probe;
-    fb_map_add(&graph->value_index, hash, id);
+    if (!fb_index_reserve(&graph->value_index, 1) || !(*id = fb_table_add(&graph->tables.values))) return false;
+    *(fb_value_row *)fb_table_at(&graph->tables.values, *id) = *row;
+    return true;
+}
+
+/* `row` has its scalar in the 64-bit union whole (unused bits zero), and items that need not stay. */
+static fb_value intern_value(fb_graph *graph, fb_value_row *row) {
+    uint32_t hash = row_hash(graph, row), step = 0, id;
+    while ((id = fb_index_next(&graph->value_index, hash, &step))) {
+        if (rows_equal(fb_value_at(graph, (fb_value){id}), row)) return (fb_value){id};
+    }
+    if (!add_row(graph, row, &id)) return fb_graph_fail_memory(graph);
+    fb_index_add(&graph->value_index, hash, id);
     return (fb_value){id};
-out_of_memory:
-    graph->out_of_memory = true;
-    return (fb_value){0};
 }
 
 static fb_value make_scalar(fb_graph *graph, fb_kind kind, int64_t bits) {
-    return intern_value(graph, (fb_value_row){.kind = (uint8_t)kind, .integer = bits});
+    fb_value_row row = {.kind = (uint8_t)kind, .integer = bits};
+    return intern_value(graph, &row);
 }
 
 fb_value fb_make_none(fb_graph *graph) {
@@ -182,11 +165,13 @@ fb_value fb_make_float(fb_graph *graph, double value) {
 }
 
 fb_value fb_make_node(fb_graph *graph, fb_node node) {
-    return make_scalar(graph, FB_NODE, node.id);
+    (void)graph;
+    return (fb_value){node.id ? node.id | FB_VALUE_IS_NODE : 0};
 }
 
 fb_value fb_make_tensor(fb_graph *graph, fb_tensor tensor) {
-    return make_scalar(graph, FB_TENSOR, tensor.id);
+    (void)graph;
+    return (fb_value){tensor.id ? tensor.id | FB_VALUE_IS_TENSOR : 0};
 }
 
 fb_value fb_make_text(fb_graph *graph, fb_kind kind, const char *bytes, size_t length) {
@@ -203,12 +188,9 @@ fb_value fb_make_items(fb_graph *graph, fb_kind kind, fb_symbol symbol, const fb
     for (size_t i = 0; i < count; i++) {
         if (!items[i].id) return (fb_value){0};
     }
-    if (count > UINT32_MAX) {
-        graph->out_of_memory = true;
-        return (fb_value){0};
-    }
-    return intern_value(graph,
-                        (fb_value_row){.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id, .items = items});
+    if (count > UINT32_MAX) return fb_graph_fail_memory(graph);
+    fb_value_row row = {.kind = (uint8_t)kind, .count = (uint32_t)count, .integer = symbol.id, .items = items};
+    return intern_value(graph, &row);
 }
 
 fb_value fb_make_list(fb_graph *graph, const fb_value *items, size_t count) {

@@ -1,0 +1,43 @@
+/* Hash index over the rows of a table: finds a row's id by the hash of what names the row. The index keeps hash and id only, so
+ * the caller compares the row; with the hash beside the id, that is nearly always the row that is looked for. Open addressing,
+ * linear probing. Hashes must be seeded by something that a document cannot foresee. */
+#ifndef FB_BASE_INDEX_H
+#define FB_BASE_INDEX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FB_INDEX_REMOVED UINT32_MAX
+
+typedef struct fb_index_slot {
+    uint32_t hash;
+    uint32_t id; /* 0 = empty */
+} fb_index_slot;
+
+typedef struct fb_index {
+    fb_index_slot *slots;
+    uint32_t capacity; /* power of two, or 0 */
+    uint32_t used;     /* slots that are not empty, removed ones included */
+    uint32_t shift;    /* a hash's place is in its upper bits: hash >> shift */
+} fb_index;
+
+/* The ids under a hash, one after the other: start with *step = 0 and call until 0 comes back. */
+static inline uint32_t fb_index_next(const fb_index *index, uint32_t hash, uint32_t *step) {
+    if (!index->capacity) return 0;
+    for (uint32_t place = hash >> index->shift;;) {
+        const fb_index_slot *slot = &index->slots[(place + (*step)++) & (index->capacity - 1)];
+        if (!slot->id || (slot->hash == hash && slot->id != FB_INDEX_REMOVED)) return slot->id;
+    }
+}
+
+/* Room for `count` more entries without allocation; false when memory is out. Never shrinks. */
+bool fb_index_reserve(fb_index *index, size_t count);
+/* Adds an entry; there must be room. */
+void fb_index_add(fb_index *index, uint32_t hash, uint32_t id);
+void fb_index_remove(fb_index *index, uint32_t hash, uint32_t id);
+void fb_index_clear(fb_index *index); /* keeps the memory */
+bool fb_index_copy(fb_index *to, const fb_index *from);
+void fb_index_free(fb_index *index);
+
+#endif
