@@ -217,10 +217,18 @@ static fb_status take_edit(fb_merging *m, size_t index) {
 
 /* ---- places ------------------------------------------------------------------------------------------------------------- */
 
+/* Nothing comes behind the output, whatever it is called now. */
+static fb_row_id output_of(const fb_merging *m, fb_document_table table) {
+    fb_row_id last = m->tables[table].last;
+    bool is_output = table == FB_NODE_TABLE && last.id &&
+                     fb_span_equal(fb_span_at(text_of(m, table, last), "/op"), fb_span_of("\"output\""));
+    return is_output ? last : (fb_row_id){0};
+}
+
 fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows *theirs,
                            bool (*is_placed)(const fb_merging *, fb_document_table, const char *)) {
     fb_rows *rows = &m->tables[table];
-    fb_row_id behind = {0};
+    fb_row_id behind = output_of(m, table);
     for (fb_row_id at = theirs->last; at.id; at = theirs->items[at.id].previous) {
         const fb_row *row = &theirs->items[at.id];
         fb_row_id here = fb_rows_find(rows, row->name);

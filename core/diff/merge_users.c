@@ -124,17 +124,34 @@ static const char *module_of(const fb_graph *graph, fb_node node) {
     return module.id ? fb_text(graph, fb_module_at(graph, module)->path) : "";
 }
 
-/* New calls of modules that go, or that compute something else afterwards. */
-static void check_calls(const users *u) {
+/* The node of base that is this one of ours, in its program. */
+static fb_node same_in_base(const users *u, fb_program program, fb_node node) {
     const fb_graph *ours = u->m->sides.ours, *base = u->m->sides.base;
-    for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id; n = fb_node_at(ours, n)->next) {
-        const char *path = module_of(ours, n);
-        if (!*path || strcmp(path, module_of(base, fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n)))) == 0) continue;
-        const fb_edit *edit = fb_merging_edit(u->m, FB_MODULE_TABLE, path);
-        bool goes = edit && edit->kind == FB_EDIT_ERASE;
-        if (goes || fb_map_get(&u->touched_modules, hash_text(path)))
-            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which %s",
-                             fb_node_name(ours, n), path, goes ? "goes away" : "computes something else afterwards");
+    fb_module owner = fb_program_at(ours, program)->owner;
+    fb_program same = FB_MAIN_PROGRAM;
+    if (owner.id) {
+        fb_module there = fb_module_find(base, fb_text(ours, fb_module_at(ours, owner)->path));
+        same = there.id ? fb_module_at(base, there)->program : (fb_program){0};
+    }
+    return same.id ? fb_node_find(base, same, fb_node_name(ours, node)) : (fb_node){0};
+}
+
+/* New calls of modules that go, or that compute something else afterwards. */
+static void check_call(const users *u, fb_program program, fb_node node) {
+    const fb_graph *ours = u->m->sides.ours;
+    const char *path = module_of(ours, node);
+    if (!*path || strcmp(path, module_of(u->m->sides.base, same_in_base(u, program, node))) == 0) return;
+    const fb_edit *edit = fb_merging_edit(u->m, FB_MODULE_TABLE, path);
+    bool goes = edit && edit->kind == FB_EDIT_ERASE;
+    if (goes || fb_map_get(&u->touched_modules, hash_text(path)))
+        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which %s",
+                         fb_node_name(ours, node), path, goes ? "goes away" : "computes something else afterwards");
+}
+
+static void check_calls(const users *u) {
+    const fb_graph *ours = u->m->sides.ours;
+    for (fb_program program = FB_MAIN_PROGRAM; program.id < fb_program_limit(ours); program.id++) {
+        for (fb_node n = fb_first_node(ours, program); n.id; n = fb_node_at(ours, n)->next) check_call(u, program, n);
     }
 }
 
