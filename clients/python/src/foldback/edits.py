@@ -1,0 +1,314 @@
+"""Edits of a run, replayed on a live GraphModule.
+
+Everything is looked up, compared and computed before anything is changed: edits that do not fit leave the module as it was.
+Modules that belong to the traced model, too, are not changed but replaced by copies with the same tensors, and come back when an
+edit makes them again what they were.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping
+
+import torch
+import torch.fx
+
+from . import modules
+from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
+from .recipes import evaluate, inputs_of
+from .tensors import State, TensorTable, child_path
+from .values import annotation_of, resolve
+
+Edit = Mapping[str, Any]
+
+
+class EditError(ValueError):
+    """Edits that do not fit the module."""
+
+
+def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit]) -> torch.fx.GraphModule:
+    """Does to a live GraphModule, in place, what a run did to its document; gives the module.
+
+    `edits` are those of GET /v1/runs/{run}/edits. Recipes are evaluated here, over the tensors as they are now. What an edit does
+    not touch stays the same object: parameters and their ties, devices, dtypes and flags, and the order of modules. Tensors that
+    no module owns any more are kept, so that the edits of a reverse put back the very same ones."""
+    _Replay(module, list(edits)).run()
+    return module
+
+
+class _Replay:
+    def __init__(self, module: torch.fx.GraphModule, edits: list[Edit]) -> None:
+        self.module, self.edits = module, edits
+        self.state = State.of(module)
+        self.table = TensorTable(module)
+        self.tensors: dict[str, torch.Tensor] = dict(self.table.tensors)  # by name, as they will be
+        self.nodes: dict[str, torch.fx.Node] = {node.name: node for node in module.graph.nodes}
+        self.rows = self._module_rows()
+        self.values: list[tuple[torch.Tensor, torch.Tensor]] = []  # a tensor and what is to be copied into it
+
+    def run(self) -> None:
+        by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}
+        for edit in self.edits:
+            by_table[edit["edit"].rpartition("_")[2]].append(edit)
+        self._check_nodes(by_table["node"])
+        parameters = self._parameter_names(by_table["module"])
+        self._plan_tensors(by_table["tensor"], parameters)
+        planned = self._plan_modules(by_table["module"])
+        with torch.no_grad():
+            for tensor, value in self.values:
+                tensor.copy_(value)
+        self._put_modules(by_table["module"], planned)
+        self._put_nodes(by_table["node"])
+        for edit in by_table["graph"]:
+            if "/name" in edit["now"]:
+                self.module.__class__.__name__ = edit["now"]["/name"]
+        self._keep_state()
+        self.module.graph.lint()
+        self.module.recompile()
+
+    # ---- tensors --------------------------------------------------------------------------------------------------------
+
+    def _parameter_names(self, edits: list[Edit]) -> set[str]:
+        """Tensors that a module gets as a parameter by these edits."""
+        found: set[str] = set()
+        for edit in edits:
+            now = edit.get("now") or {}
+            whole = now.get("parameters") or now.get("/parameters") or {}
+            found |= {name for name in whole.values() if name is not None}
+            found |= {name for key, name in now.items() if key.startswith("/parameters/") and name is not None}
+        return found
+
+    def _plan_tensors(self, edits: list[Edit], parameters: set[str]) -> None:
+        """New tensors, and new values for old ones, evaluated over the tensors as they are."""
+        rows = {edit["name"]: edit["now"] for edit in edits if edit["edit"] == "set_tensor" and _is_row(edit["now"])}
+        for edit in edits:
+            name, now = edit["name"], edit.get("now")
+            if edit["edit"] != "set_tensor":
+                continue
+            if now is None:
+                self.tensors.pop(name, None)
+            elif _is_row(now) and name not in self.table.tensors:
+                self._make_tensor(name, rows, parameters)
+            elif "/recipe" in now:
+                tensor = self._known(name)
+                self.values.append((tensor, self._evaluated(now["/recipe"], tensor.dtype, tensor.device, rows, parameters)))
+
+    def _make_tensor(self, name: str, rows: Mapping[str, Row], parameters: set[str]) -> torch.Tensor:
+        if name in self.tensors:
+            return self.tensors[name]
+        if name not in rows or "recipe" not in rows[name]:
+            raise EditError(f"there is no tensor {name} here, and the edits do not say how to compute it")
+        row = rows[name]
+        dtype = getattr(torch, row["dtype"])
+        made = self._evaluated(row["recipe"], dtype, None, rows, parameters)
+        if list(made.shape) != row["shape"]:
+            raise EditError(f"tensor {name} would have the shape {list(made.shape)}, not {row['shape']}")
+        requires_grad = requires_grad_of(row, name in parameters)
+        self.tensors[name] = torch.nn.Parameter(made, requires_grad) if name in parameters else made.requires_grad_(requires_grad)
+        return self.tensors[name]
+
+    def _evaluated(
+        self, recipe: Any, dtype: torch.dtype, device: torch.device | None, rows: Mapping[str, Row], parameters: set[str]
+    ) -> torch.Tensor:
+        def tensor(name: str) -> torch.Tensor:
+            return self.table.tensors[name] if name in self.table.tensors else self._make_tensor(name, rows, parameters)
+
+        read = [tensor(name) for name in inputs_of(recipe)]
+        if device is None:
+            device = read[0].device if read else self._device()
+        return evaluate(recipe, tensor, dtype, device)
+
+    def _device(self) -> torch.device:
+        return next((tensor.device for tensor in self.table.owned.values()), torch.device("cpu"))
+
+    def _known(self, name: str) -> torch.Tensor:
+        if name not in self.tensors:
+            raise EditError(f"there is no tensor {name} here")
+        return self.tensors[name]
+
+    # ---- modules --------------------------------------------------------------------------------------------------------
+
+    def _module_rows(self) -> dict[str, Row]:
+        rows = modules.rows(self.module, self.table, training=None, nested=lambda _: [])
+        return {row["path"]: row for row in rows}
+
+    def _plan_modules(self, edits: list[Edit]) -> dict[str, torch.nn.Module | None]:
+        """By path the module that will be there; None for one that is taken out."""
+        planned: dict[str, torch.nn.Module | None] = {}
+        for edit in edits:
+            if edit["edit"] != "set_module":
+                continue
+            path, now = edit["path"], edit["now"]
+            if now is None:
+                self._known_module(path)
+                planned[path] = None
+            elif _is_row(now):
+                planned[path] = self._filled(path, now, self.state.originals.get(path))
+            else:
+                row = _changed(self.rows.get(path, {"path": path}), edit["was"], now, path)
+                planned[path] = self._filled(path, row, self._known_module(path))
+        return planned
+
+    def _known_module(self, path: str) -> torch.nn.Module:
+        try:
+            return self.module.get_submodule(path)
+        except AttributeError:
+            raise EditError(f"there is no module {path} here") from None
+
+    def _filled(self, path: str, row: Row, given: torch.nn.Module | None) -> torch.nn.Module:
+        """A module as the row says; the original one where that is as the row says."""
+        if given is not None and ("type" not in row or modules.type_of(given) == row["type"]):
+            made = given if given is self.module else modules.copy_of(given)
+        else:
+            made = modules.make(row)
+        modules.fill(made, row, lambda name, _: self._known(name))
+        original = self.state.originals.get(path, given)
+        return original if original is not None and _is_same(made, original) else made
+
+    def _put_modules(self, edits: list[Edit], planned: Mapping[str, torch.nn.Module | None]) -> None:
+        for edit in edits:
+            path = edit["path"]
+            if edit["edit"] == "move_module":
+                self._place(path, self.module.get_submodule(path), edit["before"])
+            elif planned[path] is None:
+                self._take_out(path)
+            elif _is_row(edit["now"]):
+                self._place(path, planned[path], edit["before"])  # type: ignore[arg-type]
+            elif path:
+                self.state.originals.setdefault(path, self.module.get_submodule(path))
+                modules.put(self.module, path, planned[path])  # type: ignore[arg-type]
+
+    def _take_out(self, path: str) -> None:
+        parent, _, key = path.rpartition(".")
+        children = self.module.get_submodule(parent)._modules
+        self.state.orders.setdefault(parent, list(children))
+        module = children[key]
+        assert module is not None
+        self.state.originals.setdefault(path, module)
+        if any(path_of.startswith(f"{path}.") and path_of in self.rows for path_of in self.rows):
+            children[key] = torch.nn.Module()  # what is below stays
+            children[key]._modules.update(module._modules)  # type: ignore[union-attr]
+        else:
+            del children[key]
+
+    def _place(self, path: str, module: torch.nn.Module, before: str | None) -> None:
+        """Puts a module at its path: where it was once, or else before the one that follows it in the document."""
+        parent, _, key = path.rpartition(".")
+        there = self.module.get_submodule(parent)._modules if _has(self.module, parent) else {}
+        if there.get(key) is not None and there[key] is not module:
+            module._modules.update({name: child for name, child in there[key]._modules.items()})  # type: ignore[union-attr]
+        modules.put(self.module, path, module)
+        children = self.module.get_submodule(parent)._modules
+        order = self.state.orders.get(parent, [])
+        following = order[order.index(key) + 1 :] if key in order else []
+        if not following and before is not None and (not parent or before.startswith(f"{parent}.")):
+            following = [before[len(parent) + 1 if parent else 0 :].split(".")[0]]
+        anchor = next((name for name in following if name in children and name != key), None)
+        if anchor is not None:
+            names = [name for name in children if name != key]
+            names.insert(names.index(anchor), key)
+            for name in names:
+                children[name] = children.pop(name)
+
+    # ---- nodes ----------------------------------------------------------------------------------------------------------
+
+    def _check_nodes(self, edits: list[Edit]) -> None:
+        names = set(self.nodes)
+        for edit in edits:
+            kind, name = edit["edit"], edit["node"]["name"] if "node" in edit else edit["name"]
+            if (name in names) == (kind == "insert_node"):
+                raise EditError(f"there is {'already a' if name in names else 'no'} node {name} here")
+            if kind == "insert_node":
+                names.add(name)
+                if edit["node"]["op"] == "call_function":
+                    resolve(edit["node"]["target"])
+            elif kind == "erase_node":
+                names.discard(name)
+
+    def _put_nodes(self, edits: list[Edit]) -> None:
+        """First all nodes are there and in their places, then they get their arguments, then others are erased."""
+        graph = self.module.graph
+        gone = [edit["node"]["name"] for edit in edits if edit["edit"] == "erase_node"]
+        for edit in edits:
+            if edit["edit"] == "insert_node":
+                with graph.inserting_before(self._anchor(edit["before"])):
+                    self.nodes[edit["node"]["name"]] = make_node(graph, edit["node"])
+            elif edit["edit"] == "move_node":
+                self._anchor(edit["before"]).prepend(self.nodes[edit["name"]])
+        for edit in edits:
+            if edit["edit"] == "insert_node":
+                set_arguments(self.nodes[edit["node"]["name"]], edit["node"], self.nodes)
+            elif edit["edit"] == "set_node":
+                self._set_node(self.nodes[edit["name"]], edit)
+        for name in gone:  # they may read each other
+            self.nodes[name].args, self.nodes[name].kwargs = (), {}
+        for name in gone:
+            if self.nodes[name].users:
+                raise EditError(f"node {name} is still read by {', '.join(user.name for user in self.nodes[name].users)}")
+            graph.erase_node(self.nodes.pop(name))
+
+    def _anchor(self, before: str | None) -> torch.fx.Node:
+        return self.nodes[before] if before is not None else self.module.graph._root
+
+    def _set_node(self, node: torch.fx.Node, edit: Edit) -> None:
+        row = _changed(node_row(node), edit["was"], edit["now"], f"node {node.name}")
+        node.op = row["op"]
+        node.target = resolve(row["target"]) if row["op"] == "call_function" else row["target"]
+        if "/type" in edit["was"] or "/type" in edit["now"]:
+            node.type = None if row.get("type") is None else annotation_of(row["type"])
+        set_arguments(node, row, self.nodes)
+        set_meta(node, row["meta"])
+
+    # ---- afterwards -----------------------------------------------------------------------------------------------------
+
+    def _keep_state(self) -> None:
+        names = {id(tensor): name for name, tensor in self.tensors.items()}
+        now = TensorTable(self.module)
+        self.state.names = {}
+        for given, owner in now.first_owners.items():
+            name = names.get(id(now.owned[given]), owner)
+            if name != owner:
+                self.state.names[owner] = name
+        owned = {id(tensor) for tensor in now.owned.values()}
+        self.state.unowned = {name: tensor for name, tensor in self.tensors.items() if id(tensor) not in owned}
+        self.module.meta["foldback"] = self.state
+
+
+def _is_row(now: Any) -> bool:
+    """A row that is put in; otherwise members, by pointers."""
+    return isinstance(now, Mapping) and not all(key.startswith("/") for key in now)
+
+
+def _has(root: torch.nn.Module, path: str) -> bool:
+    try:
+        root.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def _is_same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    """The same class, the same tensors in the same order, the same configuration."""
+    for held in ("_parameters", "_buffers"):
+        ours, theirs = one.__dict__[held], other.__dict__[held]
+        if list(ours) != list(theirs) or any(ours[key] is not theirs[key] for key in ours):
+            return False
+    is_equal = type(one) is type(other) and one._non_persistent_buffers_set == other._non_persistent_buffers_set
+    return is_equal and one.training == other.training and modules.config_of(one) == modules.config_of(other)
+
+
+def _changed(row: Row, was: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Row:
+    """A copy of a row with members exchanged. Its arguments have to be what they were; the rest may be known here in other words."""
+    made = {key: dict(item) if isinstance(item, dict) else list(item) if isinstance(item, list) else item for key, item in row.items()}
+    for pointer in [*was, *(key for key in now if key not in was)]:
+        tokens = [token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/")]
+        holder: Any = made
+        for token in tokens[:-1]:
+            holder = holder.setdefault(token, {}) if isinstance(holder, dict) else holder[int(token)]
+        last: Any = tokens[-1] if isinstance(holder, dict) else int(tokens[-1])
+        if tokens[0] in ("args", "kwargs", "target", "parameters", "buffers") and pointer in was and holder[last] != was[pointer]:
+            raise EditError(f"{what}: {pointer} is {holder[last]!r}, not {was[pointer]!r}")
+        if pointer in now:
+            holder[last] = now[pointer]
+        else:
+            holder.pop(last, None)
+    return made

@@ -1,0 +1,285 @@
+"""GraphModules of torch.fx as documents (foldback.graph/1), and back."""
+
+from __future__ import annotations
+
+import base64
+import os
+from typing import Any, Callable, Mapping
+
+import torch
+import torch.fx
+import torch.utils._pytree as pytree
+
+from . import modules
+from .recipes import evaluate, inputs_of
+from .shapes import Meta, meta_of, propagate
+from .tensors import State, TensorTable, child_path, tensor_of
+from .values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
+
+Document = dict[str, Any]
+Row = dict[str, Any]
+FORMAT = "foldback.graph/1"
+
+
+# ---- to a document --------------------------------------------------------------------------------------------------------
+
+
+def to_document(
+    graph_module: torch.fx.GraphModule, *inputs: Any, name: str | None = None, data: bool = False, digests: bool = False
+) -> Document:
+    """The document of a GraphModule. With `inputs`, an example of its arguments, shapes and dtypes are those of a call with them,
+    which is traced without being computed; without, they are what the nodes say already. Tensors are named and described; their
+    bytes stay here unless `data` is set, and `digests` tells what they are."""
+    found = propagate(graph_module, inputs) if inputs else None
+    return build(graph_module, name=name, found=found, data=data, digests=digests)
+
+
+def build(
+    root: torch.fx.GraphModule,
+    *,
+    name: str | None = None,
+    found: Mapping[str, Meta] | None = None,
+    training: bool | None = None,
+    constants: frozenset[str] = frozenset(),
+    data: bool = False,
+    digests: bool = False,
+) -> Document:
+    """`found`: shapes and dtypes by node; `training`: the flag of all modules; `constants`: owners of tensors whose bytes belong to
+    the program."""
+    table = TensorTable(root)
+    for owner, tensor in _plain_tensors(root):
+        table.add(owner, tensor, False, owner)
+    nodes = [node_row(node, None if found is None else found.get(node.name, {})) for node in root.graph.nodes]
+    listed = modules.rows(
+        root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
+    )
+    named = frozenset(name for name, owner in table.first_owners.items() if owner in constants)
+    return {
+        "format": FORMAT,
+        "name": root._get_name() if name is None else name,
+        "nodes": nodes,
+        "modules": listed,
+        "tensors": table.rows(data=data, digests=digests, constants=named),
+        "metadata": {"producer": f"torch.fx {torch.__version__.partition('+')[0]}", **_calling(root)},
+    }
+
+
+def _plain_tensors(root: torch.fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
+    """What the program reads, though it is neither a parameter nor a registered buffer."""
+    found = []
+    for node in root.graph.nodes:
+        if node.op == "get_attr":
+            path, _, key = str(node.target).rpartition(".")
+            value = vars(root.get_submodule(path)).get(key)
+            if isinstance(value, torch.Tensor):
+                found.append((str(node.target), value))
+    return found
+
+
+def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:
+    target = node.target if isinstance(node.target, str) else qualified_name(node.target)
+    row: Row = {"name": node.name, "op": node.op, "target": target, "args": [encode(item) for item in node.args]}
+    row["kwargs"] = {key: encode(item) for key, item in node.kwargs.items()}
+    kind = None if node.type is None else annotation_text(node.type)
+    if kind is not None:
+        row["type"] = kind
+    kept = node.meta.get("foldback", {})
+    if found is None:
+        found = meta_of(node.meta["val"] if "val" in node.meta else node.meta.get("tensor_meta"))
+        known = {key: kept[key] for key in ("shape", "dtype") if key in kept}
+        found = known or found
+    row["meta"] = {**{key: item for key, item in kept.items() if key not in ("shape", "dtype")}, **found}
+    if node.meta.get("is_wrapped"):
+        row["meta"]["is_wrapped"] = True
+    return row
+
+
+def _calling(root: torch.fx.GraphModule) -> dict[str, Any]:
+    """How nested arguments and results are made flat, where torch.export says it."""
+    info = getattr(root.graph._codegen, "pytree_info", None)
+    if info is None or info.out_spec is None:
+        return {}
+    try:
+        specs = {"in_spec": pytree.treespec_dumps(info.in_spec), "out_spec": pytree.treespec_dumps(info.out_spec)}
+    except NotImplementedError:  # a class of one's own that has no name in text
+        return {}
+    return {"arguments": list(info.orig_args), **specs}
+
+
+# ---- from a document ------------------------------------------------------------------------------------------------------
+
+
+def from_document(
+    document: Mapping[str, Any],
+    module: torch.nn.Module | None = None,
+    weights: str | os.PathLike[str] | Mapping[str, torch.Tensor] | None = None,
+) -> torch.fx.GraphModule:
+    """A GraphModule that runs what the document says.
+
+    Tensors come from `module` (the very objects: what is trained here is trained there; the modules around them are copies, so
+    that edits stay here), from `weights` (a safetensors file, or a mapping, by names or owners), or from the document itself.
+    Recipes are evaluated over these."""
+    source = _Source(document, module, weights)
+    called = {child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"}
+    root = torch.nn.Module()
+    for row in document["modules"]:
+        path = row["path"]
+        given = _given_module(module, path) if path in called else None
+        is_same = given is not None and modules.type_of(given) == row["type"]
+        made = modules.copy_of(given) if given is not None and is_same else modules.make_or_hold(row, path in called)
+        modules.fill(made, row, source.tensor)
+        if path:
+            modules.put(root, path, made)
+        else:
+            root = made
+    for row in reversed(document["modules"]):  # the innermost first
+        if "graph" in row:
+            program = _program(root.get_submodule(row["path"]), row["graph"]["nodes"])
+            modules.put(root, row["path"], program)
+    live = _program(root, document["nodes"], document.get("name") or "GraphModule")
+    _set_calling(live, document.get("metadata", {}))
+    live.meta["foldback"] = State(names=source.names(), unowned=source.unowned())
+    return live
+
+
+def _programs(document: Mapping[str, Any]) -> list[tuple[str, list[Row]]]:
+    nested = [(row["path"], row["graph"]["nodes"]) for row in document["modules"] if "graph" in row]
+    return [("", document["nodes"]), *nested]
+
+
+def _given_module(module: torch.nn.Module | None, path: str) -> torch.nn.Module | None:
+    try:
+        return None if module is None else module.get_submodule(path)
+    except AttributeError:
+        return None
+
+
+class _Source:
+    """Where the tensors of a document are."""
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        module: torch.nn.Module | None,
+        weights: str | os.PathLike[str] | Mapping[str, torch.Tensor] | None,
+    ) -> None:
+        self.rows: dict[str, Row] = {row["name"]: row for row in document["tensors"]}
+        self.owners: dict[str, list[str]] = {name: [] for name in self.rows}
+        self.parameters: set[str] = set()
+        for row in document["modules"]:
+            for member in ("parameters", "buffers"):
+                for key, name in row.get(member, {}).items():
+                    if name is not None:
+                        self.owners[name].append(child_path(row["path"], key))
+                        self.parameters |= {name} if member == "parameters" else set()
+        self.module = module
+        self.weights: Mapping[str, torch.Tensor] = {}
+        if isinstance(weights, Mapping):
+            self.weights = weights
+        elif weights is not None:
+            from safetensors.torch import load_file
+
+            self.weights = load_file(weights)
+        self.made: dict[str, torch.Tensor] = {}
+
+    def tensor(self, name: str, is_parameter: bool = False) -> torch.Tensor:
+        if name not in self.made:
+            found = self._find(name)
+            if list(found.shape) != self.rows[name]["shape"] or found.dtype != getattr(torch, self.rows[name]["dtype"]):
+                raise ValueError(f"tensor {name} is {found.dtype} {list(found.shape)} here, and not what the document says")
+            self.made[name] = found
+        if is_parameter and not isinstance(self.made[name], torch.nn.Parameter):
+            self.made[name] = torch.nn.Parameter(self.made[name].detach(), requires_grad_of(self.rows[name], True))
+        return self.made[name]
+
+    def _find(self, name: str) -> torch.Tensor:
+        row, dtype = self.rows[name], getattr(torch, self.rows[name]["dtype"])
+        if "recipe" in row:
+            read = [self.tensor(item) for item in inputs_of(row["recipe"])]
+            view = self._given([*self.owners[name]])
+            if view is not None and any(_share_storage(view, item) for item in read):
+                return view
+            return evaluate(row["recipe"], self.tensor, dtype, read[0].device if read else torch.device("cpu"))
+        keys = list(dict.fromkeys([name, *self.owners[name]]))
+        given = self._given(keys)
+        if given is None:
+            given = next((self.weights[key] for key in keys if key in self.weights), None)
+        if given is None and "data" in row:
+            given = tensor_of(base64.b64decode(row["data"]), dtype, row["shape"])
+        if given is None:
+            raise ValueError(f"there are no bytes for the tensor {name}: give the module, or weights that have one of {keys}")
+        return given
+
+    def _given(self, keys: list[str]) -> torch.Tensor | None:
+        """The module's own tensor."""
+        for key in keys:
+            path, _, attribute = key.rpartition(".")
+            found = getattr(_given_module(self.module, path), attribute, None)
+            if isinstance(found, torch.Tensor):
+                return found
+        return None
+
+    def names(self) -> dict[str, str]:
+        """Those that are not called after their first owner, by that."""
+        return {owners[0]: name for name, owners in self.owners.items() if owners and owners[0] != name}
+
+    def unowned(self) -> dict[str, torch.Tensor]:
+        return {name: tensor for name, tensor in self.made.items() if not self.owners[name]}
+
+
+def _share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def requires_grad_of(row: Row, is_parameter: bool) -> bool:
+    default = is_parameter and getattr(torch, row["dtype"]).is_floating_point
+    return bool(row.get("requires_grad", default))
+
+
+def _program(root: torch.nn.Module, rows: list[Row], name: str = "GraphModule") -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    nodes: dict[str, torch.fx.Node] = {}
+    for row in rows:
+        node = make_node(graph, row)
+        set_arguments(node, row, nodes)
+        nodes[row["name"]] = node
+    graph.lint()
+    made = torch.fx.GraphModule(root, graph, name)
+    # torch.fx copies what the program reads and forgets what else there is, and that a buffer is not persistent.
+    for key in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
+        made.__dict__[key] = root.__dict__[key]
+    return made
+
+
+def make_node(graph: torch.fx.Graph, row: Row) -> torch.fx.Node:
+    """A node with a row's name, target and marks, at the graph's point of insertion; its arguments come later."""
+    target = resolve(row["target"]) if row["op"] == "call_function" else row["target"]
+    kind = None if row.get("type") is None else annotation_of(row["type"])
+    node = graph.create_node(row["op"], target, (), {}, name=row["name"], type_expr=kind)
+    if node.name != row["name"]:  # a node that is gone had it
+        node.name = row["name"]
+    set_meta(node, row.get("meta", {}))
+    return node
+
+
+def set_meta(node: torch.fx.Node, meta: Mapping[str, Any]) -> None:
+    """What a document says of a node; what torch itself knows of it stays."""
+    node.meta["foldback"] = {key: item for key, item in meta.items() if key != "is_wrapped"}
+    if meta.get("is_wrapped"):
+        node.meta["is_wrapped"] = True
+    else:
+        node.meta.pop("is_wrapped", None)
+
+
+def set_arguments(node: torch.fx.Node, row: Row, nodes: Mapping[str, torch.fx.Node]) -> None:
+    node.args = tuple(decode(item, nodes) for item in row.get("args", []))
+    node.kwargs = {key: decode(item, nodes) for key, item in row.get("kwargs", {}).items()}
+
+
+def _set_calling(live: torch.fx.GraphModule, metadata: Mapping[str, Any]) -> None:
+    """Lets the program take and give what the exported model did."""
+    if not {"arguments", "in_spec", "out_spec"} <= metadata.keys():
+        return
+    specs = pytree.treespec_loads(metadata["in_spec"]), pytree.treespec_loads(metadata["out_spec"])
+    live.graph.set_codegen(torch.fx.graph._PyTreeCodeGen(torch.fx.graph._PyTreeInfo(list(metadata["arguments"]), *specs)))
+    live.recompile()

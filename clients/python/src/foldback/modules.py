@@ -1,0 +1,168 @@
+"""Modules as a document lists them, and back."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any, Callable, Iterator
+
+import torch
+import torch.fx
+
+from .tensors import TensorTable, child_path
+from .values import decode, encode, resolve
+
+Row = dict[str, Any]
+
+
+# ---- to rows --------------------------------------------------------------------------------------------------------------
+
+
+def rows(root: torch.fx.GraphModule, table: TensorTable, *, training: bool | None, nested: Callable[[Any], list[Row]]) -> list[Row]:
+    """The root, then what is called, owns a tensor or has something that get_attr reads. `training` is that of all modules, unless
+    it is None: then each has its own. `nested` gives the nodes of a nested program."""
+    called, read = set(), {}
+    for path, program in _programs(root):
+        for node in program.graph.nodes:
+            if node.op == "call_module":
+                called.add(child_path(path, str(node.target)))
+            elif node.op == "get_attr":
+                owner, _, key = child_path(path, str(node.target)).rpartition(".")
+                read.setdefault(owner, {})[key] = True
+    made = []
+    for path, child in root.named_modules(remove_duplicate=False):
+        row = _row(path, child, table, list(read.get(path, ())), nested)
+        has_something = any(row.get(key) for key in ("parameters", "buffers", "attributes", "graph"))
+        if not path or path in called or has_something:
+            made.append({**row, "training": child.training if training is None else training})
+    return made
+
+
+def _programs(root: torch.fx.GraphModule) -> Iterator[tuple[str, torch.fx.GraphModule]]:
+    for path, child in root.named_modules(remove_duplicate=False):
+        if isinstance(child, torch.fx.GraphModule):
+            yield path, child
+
+
+def _row(path: str, module: torch.nn.Module, table: TensorTable, read: list[str], nested: Callable[[Any], list[Row]]) -> Row:
+    is_program = isinstance(module, torch.fx.GraphModule)
+    row: Row = {"path": path, "type": "torch.nn.Module" if not path else type_of(module)}
+    row["config"] = {} if is_program else config_of(module)
+    row["parameters"] = {key: table.name(tensor) for key, tensor in module._parameters.items()}
+    row["buffers"] = {key: table.name(tensor) for key, tensor in module._buffers.items()}
+    missing = [key for key in module._buffers if key in module._non_persistent_buffers_set]
+    attributes = {}
+    for key in read:
+        if key in vars(module) and isinstance(vars(module)[key], torch.Tensor):
+            row["buffers"][key] = table.name(vars(module)[key])
+            missing.append(key)
+        elif key in vars(module):
+            attributes[key] = encode(vars(module)[key])
+    if missing:
+        row["non_persistent"] = missing
+    if attributes:
+        row["attributes"] = attributes
+    if path and is_program:
+        row["graph"] = {"nodes": nested(module)}
+    return row
+
+
+def type_of(module: torch.nn.Module) -> str:
+    kind, name = type(module), type(module).__name__
+    if isinstance(module, torch.fx.GraphModule):
+        return "torch.fx.GraphModule"
+    if kind.__module__.startswith("torch.nn.modules") and getattr(torch.nn, name, None) is kind:
+        return f"torch.nn.{name}"
+    return re.sub(r"\.<\w+>", "", f"{kind.__module__}.{kind.__qualname__}")
+
+
+def config_of(module: torch.nn.Module) -> dict[str, Any]:
+    """The constructor's arguments that the module keeps under their own names, where a document has a form for them."""
+    if type(module) is torch.nn.Module:
+        return {}
+    config: dict[str, Any] = {}
+    for name in inspect.signature(type(module).__init__).parameters:
+        if name == "bias" and "bias" in module._parameters:
+            config[name] = module.bias is not None
+        elif name != "self" and name in vars(module):
+            try:
+                encoded = encode(vars(module)[name])
+            except ValueError:  # a function without a name
+                continue
+            if not _is_opaque(encoded):
+                config[name] = encoded
+    return config
+
+
+def _is_opaque(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "$opaque" in value or any(map(_is_opaque, value.values()))
+    return isinstance(value, list) and any(map(_is_opaque, value))
+
+
+# ---- from rows ------------------------------------------------------------------------------------------------------------
+
+
+def make(row: Row) -> torch.nn.Module:
+    """A module of the row's type and configuration, its tensors without storage."""
+    if row["type"] in ("torch.nn.Module", "torch.fx.GraphModule"):
+        return torch.nn.Module()
+    config = {key: decode(value) for key, value in row.get("config", {}).items()}
+    with torch.device("meta"):
+        made = resolve(row["type"])(**config)
+    assert isinstance(made, torch.nn.Module)
+    return made
+
+
+def make_or_hold(row: Row, is_called: bool) -> torch.nn.Module:
+    """As make(); but a class that cannot be made from its configuration, and is never called, only holds tensors."""
+    try:
+        return make(row)
+    except (ImportError, TypeError, ValueError):
+        if is_called:
+            raise
+        return torch.nn.Module()
+
+
+def copy_of(module: torch.nn.Module) -> torch.nn.Module:
+    """Another module with the same tensors and children, which can be changed alone."""
+    made = type(module).__new__(type(module))
+    made.__dict__.update(module.__dict__)
+    for key in ("_parameters", "_buffers", "_modules"):
+        made.__dict__[key] = dict(module.__dict__[key])
+    made.__dict__["_non_persistent_buffers_set"] = set(module._non_persistent_buffers_set)
+    return made
+
+
+def fill(module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.Tensor]) -> None:
+    """Gives a module the configuration, tensors, flags and attributes of its row; `tensor` has them by name and whether it is a
+    parameter."""
+    known = config_of(module)
+    for key, value in row.get("config", {}).items():
+        if known.get(key) != value and key in vars(module):
+            setattr(module, key, decode(value))
+    module._parameters.clear()
+    module._buffers.clear()
+    for key, name in row.get("parameters", {}).items():
+        module._parameters[key] = None if name is None else as_parameter(tensor(name, True))
+    for key, name in row.get("buffers", {}).items():
+        module._buffers[key] = None if name is None else tensor(name, False)
+    module._non_persistent_buffers_set = set(row.get("non_persistent", ()))
+    for key, value in row.get("attributes", {}).items():
+        module.__dict__[key] = decode(value)
+    module.training = row.get("training", False)
+
+
+def as_parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
+    return tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor, tensor.requires_grad)
+
+
+def put(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:
+    """At its path, in the place of one that is there; the way there is made of empty modules."""
+    parent = root
+    *way, last = path.split(".")
+    for part in way:
+        if parent._modules.get(part) is None:
+            parent._modules[part] = torch.nn.Module()
+        parent = parent._modules[part]  # type: ignore[assignment]
+    parent._modules[last] = module

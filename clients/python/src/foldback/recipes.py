@@ -1,0 +1,142 @@
+"""Recipes: tensors as expressions over other tensors.
+
+A recipe of movements copies bits. Any other is computed in float64 and rounded once, to nearest even, to the tensor's dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Union
+
+import torch
+
+from .values import decode
+
+Expression = Union[str, dict[str, Any]]  # a tensor's name, or an operator over expressions
+_MOVEMENTS = {"concat", "slice", "reshape", "permute", "full"}
+_COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "neg": torch.neg,
+    "sqrt": torch.sqrt,
+    "rsqrt": lambda x: 1 / torch.sqrt(x),
+    "matmul": torch.matmul,
+}
+
+
+def inputs_of(expression: Expression) -> list[str]:
+    """The tensors that a recipe reads, in the order of their reading."""
+    if isinstance(expression, str):
+        return [expression]
+    return [name for item in expression["args"] for name in inputs_of(item)]
+
+
+def is_movement(expression: Expression) -> bool:
+    return isinstance(expression, str) or (expression["op"] in _MOVEMENTS and all(map(is_movement, expression["args"])))
+
+
+def evaluate(
+    expression: Expression, tensor: Callable[[str], torch.Tensor], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    """A new tensor; `tensor` gives those that the recipe reads, by name."""
+    with torch.no_grad():
+        if is_movement(expression):
+            return _value(expression, tensor, dtype, device).clone(memory_format=torch.contiguous_format)
+        return round_once(_value(expression, tensor, torch.float64, device), dtype)
+
+
+def _value(
+    expression: Expression, tensor: Callable[[str], torch.Tensor], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    if isinstance(expression, str):
+        return tensor(expression).detach().to(device, dtype)
+    op, args = expression["op"], [_value(item, tensor, dtype, device) for item in expression["args"]]
+    if op == "full":
+        return torch.full(expression["shape"], decode(expression["value"]), dtype=dtype, device=device)
+    if op == "concat":
+        return torch.cat(args, expression["axis"])
+    if op == "slice":
+        return args[0].narrow(expression["axis"], expression["start"], expression["stop"] - expression["start"])
+    if op == "reshape":
+        return args[0].reshape(expression["shape"])
+    if op == "permute":
+        return args[0].permute(expression["dims"])
+    return _COMPUTED[op](*args)
+
+
+def round_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """float64 to a narrower dtype, to nearest even. PyTorch goes by way of float32 to the 16-bit types; here that step rounds to
+    odd, which the next one cannot tell from the exact value (Boldo and Melquiond 2008)."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return exact.to(dtype)
+    narrow = exact.to(torch.float32)
+    wide = narrow.to(torch.float64)
+    is_too_far = wide.abs() > exact.abs()
+    narrow = torch.where(is_too_far, torch.nextafter(narrow, torch.zeros_like(narrow)), narrow)
+    is_inexact = (wide != exact) & ~exact.isnan()
+    return (narrow.view(torch.int32) | is_inexact.to(torch.int32)).view(torch.float32).to(dtype)
+
+
+# ---- views as recipes -----------------------------------------------------------------------------------------------------
+
+
+def view_of(base: torch.Tensor, name: str, view: torch.Tensor) -> Expression | None:
+    """The movement over `base`, a contiguous tensor called `name`, that gives `view`, which lies in the same storage within it.
+    None where strides run over each other."""
+    dims = sorted(range(view.dim()), key=lambda dim: (-view.stride(dim), dim))
+    length, offset = base.numel(), view.storage_offset() - base.storage_offset()
+    made = _columns(
+        _reshape(name, list(base.shape), [1, length]),
+        (1, length),
+        offset,
+        [(view.shape[dim], view.stride(dim)) for dim in dims if view.shape[dim] != 1],
+    )
+    if made is None:
+        return None
+    made = _reshape(made, list(base.shape) if made == name else None, [view.shape[dim] for dim in dims])
+    back = sorted(range(len(dims)), key=dims.__getitem__)
+    return made if back == list(range(len(dims))) else {"op": "permute", "args": [made], "dims": back}
+
+
+def _reshape(expression: Expression, shape: list[int] | None, to: list[int]) -> Expression:
+    if not isinstance(expression, str) and expression["op"] == "reshape":
+        expression = expression["args"][0]
+    elif shape == to:
+        return expression
+    return {"op": "reshape", "args": [expression], "shape": to}
+
+
+def _slice(expression: Expression, start: int, stop: int, size: int) -> Expression:
+    if (start, stop) == (0, size):
+        return expression
+    return {"op": "slice", "args": [expression], "axis": 1, "start": start, "stop": stop}
+
+
+def _concat(parts: list[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else {"op": "concat", "args": parts, "axis": 1}
+
+
+def _columns(matrix: Expression, shape: tuple[int, int], offset: int, dims: list[tuple[int, int]]) -> Expression | None:
+    """Of each row of a matrix the elements that lie at `offset` plus sums of (size, stride), as a matrix of as many rows."""
+    rows, length = shape
+    count = math.prod(size for size, _ in dims)
+    if all(stride == math.prod(size for size, _ in dims[index + 1 :]) for index, (_, stride) in enumerate(dims)):
+        return _slice(matrix, offset, offset + count, length)
+    (size, stride), inner = dims[0], dims[1:]
+    if stride == 0:
+        part = _columns(matrix, shape, offset, inner)
+        return None if part is None else _concat([part] * size)
+    start, reach = offset % stride, 1 + sum((many - 1) * step for many, step in inner)
+    first = offset - start
+    if start + reach > stride:
+        return None
+    if first + size * stride <= length:
+        cut = _slice(matrix, first, first + size * stride, length)
+        part = _columns(_reshape(cut, [rows, length], [rows * size, stride]), (rows * size, stride), start, inner)
+        return None if part is None else _reshape(part, [rows, count] if size == 1 else None, [rows, count])
+    # The storage ends within the last of them, which is taken alone then.
+    head = _columns(matrix, shape, offset, [(size - 1, stride), *inner])
+    last = _columns(matrix, shape, offset + (size - 1) * stride, inner)
+    return None if head is None or last is None else _concat([head, last])

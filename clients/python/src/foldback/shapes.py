@@ -1,0 +1,79 @@
+"""Shapes and dtypes of a program's results, without computing them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any, Sequence
+
+import torch
+import torch.fx
+from torch._subclasses import fake_tensor
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
+
+from .values import dtype_name
+
+Meta = dict[str, Any]
+
+# What cannot be known without the values.
+_UNKNOWABLE = (
+    fake_tensor.DataDependentOutputException,
+    fake_tensor.DynamicOutputShapeException,
+    fake_tensor.UnsupportedFakeTensorException,
+    fake_tensor.UnsupportedOperatorException,
+    GuardOnDataDependentSymNode,
+)
+_UNKNOWN = object()
+
+
+def meta_of(value: Any) -> Meta:
+    """shape and dtype of a result, as they are now; nothing where it is no tensor."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if not isinstance(shape, torch.Size) or not isinstance(dtype, torch.dtype):
+        return {}
+    sizes = [_size(item) for item in shape]
+    known = {"dtype": dtype_name(dtype)}
+    return {"shape": sizes, **known} if None not in sizes else known
+
+
+def _size(size: Any) -> int | str | None:
+    """A size as a number or as the symbol's expression; None for one that a document cannot spell."""
+    if isinstance(size, int):
+        return int(size)
+    text = str(size)
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    return text if re.fullmatch(r"[\w+*/()%\-. ,]+", text, re.ASCII) else None
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Notes what every node gives at the moment when it is made: a later write in place does not count."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module)
+        self.found: dict[str, Meta] = {}
+
+    def run_node(self, node: torch.fx.Node) -> Any:
+        if any(self.env.get(given) is _UNKNOWN for given in node.all_input_nodes):
+            return _UNKNOWN
+        try:
+            result = super().run_node(node)
+        except _UNKNOWABLE:
+            return _UNKNOWN
+        self.found[node.name] = meta_of(result)
+        return result
+
+
+def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
+    """By node, what a call with these inputs gives: on copies without storage, so that nothing is computed and nothing written."""
+    env = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
+    mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
+
+    def to_fake(value: Any) -> Any:
+        return mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+
+    with fake_tensor.FakeCopyMode(mode):
+        recorder = _Recorder(copy.deepcopy(module))
+    with mode, torch.no_grad():
+        recorder.run(*torch.utils._pytree.tree_map(to_fake, tuple(inputs)), enable_io_processing=False)
+    return recorder.found

@@ -1,0 +1,151 @@
+"""The tensors of a live module, as the table that a document has of them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import Any, Iterator
+
+import torch
+
+from .recipes import Expression, view_of
+from .values import dtype_name
+
+Row = dict[str, Any]
+
+
+@dataclass
+class State:
+    """What a live module knows of the edits applied to it, kept in its `meta`: so a copy of the module has a copy of it."""
+
+    names: dict[str, str] = field(default_factory=dict)  # of tensors that are not called after their first owner, by that
+    unowned: dict[str, torch.Tensor] = field(default_factory=dict)  # what no module owns any more, by name
+    originals: dict[str, torch.nn.Module] = field(default_factory=dict)  # modules as they were before the first edit, by path
+    orders: dict[str, list[str]] = field(default_factory=dict)  # children as they were before one was taken out, by path
+
+    @staticmethod
+    def of(module: torch.nn.Module) -> State:
+        meta = getattr(module, "meta", {})
+        return meta["foldback"] if "foldback" in meta else State()
+
+
+def child_path(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def owners(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
+    """(owner's path and attribute, tensor, is it a parameter) in the order of registration; once for each owner."""
+    for path, child in module.named_modules(remove_duplicate=False):
+        for held, is_parameter in ((child._parameters, True), (child._buffers, False)):
+            for key, tensor in held.items():
+                if tensor is not None:
+                    yield child_path(path, key), tensor, is_parameter
+
+
+class TensorTable:
+    """Names for all tensors of a module. A name is that of the first owner, unless edits have brought another."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        state = State.of(module)
+        self.tensors: dict[str, torch.Tensor] = dict(state.unowned)  # by name
+        self.owned: dict[str, torch.Tensor] = {}  # by name, in the order of registration
+        self.first_owners: dict[str, str] = {}  # by name
+        self._parameters: set[str] = set()
+        self._names: dict[int, str] = {}
+        for owner, tensor, is_parameter in owners(module):
+            self.add(owner, tensor, is_parameter, state.names.get(owner, owner))
+
+    def add(self, owner: str, tensor: torch.Tensor, is_parameter: bool, name: str) -> None:
+        name = self._names.setdefault(id(tensor), name)
+        self.tensors[name] = tensor
+        self.owned.setdefault(name, tensor)
+        self.first_owners.setdefault(name, owner)
+        if is_parameter:
+            self._parameters.add(name)
+
+    def name(self, tensor: torch.Tensor | None) -> str | None:
+        return None if tensor is None else self._names[id(tensor)]
+
+    def rows(self, *, data: bool, digests: bool, constants: frozenset[str]) -> list[Row]:
+        """`constants`: names of those that travel with the document, whatever `data` says."""
+        views = _views(self.owned)
+        return [
+            self._row(name, tensor, views.get(name), data or name in constants, digests)
+            for name, tensor in self.owned.items()
+        ]
+
+    def _row(self, name: str, tensor: torch.Tensor, view: Expression | None, data: bool, digests: bool) -> Row:
+        row: Row = {"name": name, "dtype": dtype_name(tensor.dtype), "shape": [int(size) for size in tensor.shape]}
+        if tensor.requires_grad != (tensor.is_floating_point() and name in self._parameters):
+            row["requires_grad"] = tensor.requires_grad
+        if digests:
+            row["digest"] = "sha256:" + hashlib.sha256(bytes_of(tensor)).hexdigest()
+        if view is not None:
+            row["recipe"] = view
+        elif data:
+            row["data"] = base64.b64encode(bytes_of(tensor)).decode()
+        return row
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """Row-major, little-endian."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return bytes(flat.view(torch.uint8).numpy().data) if flat.numel() else b""
+
+
+def tensor_of(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
+    flat = torch.frombuffer(bytearray(data) or bytearray(16), dtype=dtype)
+    return flat[: math.prod(shape)].reshape(shape).clone()
+
+
+# ---- views ----------------------------------------------------------------------------------------------------------------
+
+
+def _views(tensors: dict[str, torch.Tensor]) -> dict[str, Expression]:
+    """Those that lie within another's storage, as movements over that one."""
+    shared: dict[int, list[str]] = {}
+    for name, tensor in tensors.items():
+        if tensor.layout is not torch.strided:
+            raise ValueError(f"tensor {name}: a document has no place for the layout {tensor.layout}")
+        if tensor.numel():
+            shared.setdefault(tensor.untyped_storage()._cdata, []).append(name)
+    found: dict[str, Expression] = {}
+    for names in shared.values():
+        if len(names) > 1:
+            found.update(_views_of_one_storage({name: tensors[name] for name in names}))
+    return found
+
+
+def _extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """The bytes of the storage that it lies in."""
+    first = tensor.storage_offset()
+    last = first + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return first * tensor.element_size(), (last + 1) * tensor.element_size()
+
+
+def _views_of_one_storage(tensors: dict[str, torch.Tensor]) -> dict[str, Expression]:
+    extents = {name: _extent(tensor) for name, tensor in tensors.items()}
+    found: dict[str, Expression] = {}
+    bases: list[str] = []
+    for name in sorted(tensors, key=lambda name: (-tensors[name].numel(), not tensors[name].is_contiguous())):
+        begin, end = extents[name]
+        over = [base for base in bases if extents[base][0] < end and begin < extents[base][1]]
+        view = _view(over[0], tensors, extents, name) if len(over) == 1 else None
+        if view is not None:
+            found[name] = view
+        elif over:
+            raise ValueError(f"tensor {name} shares memory with {', '.join(over)}, but is no view of one of them")
+        else:
+            bases.append(name)
+    return found
+
+
+def _view(
+    base: str, tensors: dict[str, torch.Tensor], extents: dict[str, tuple[int, int]], name: str
+) -> Expression | None:
+    is_within = extents[base][0] <= extents[name][0] and extents[name][1] <= extents[base][1]
+    if not is_within or tensors[base].dtype != tensors[name].dtype or not tensors[base].is_contiguous():
+        return None
+    return view_of(tensors[base], base, tensors[name])
