@@ -183,10 +183,10 @@ static fb_status set_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     return ok ? FB_OK : fb_fail_memory(m->error);
 }
 
-/* A module that an edit erases may be gone already: whoever needs it is a conflict of its own. */
+/* A row that an edit moves, and a module that it erases, may be gone already: whoever needs it is a conflict of its own. */
 static fb_status find_row(fb_merging *m, const fb_edit *edit, fb_row_id *row) {
     *row = fb_rows_find(&m->tables[edit->table], edit->name);
-    if (row->id || edit->kind == FB_EDIT_INSERT) return FB_OK;
+    if (row->id || edit->kind == FB_EDIT_INSERT || edit->kind == FB_EDIT_MOVE) return FB_OK;
     if (edit->table == FB_NODE_TABLE) return fb_merging_report_missing(m, edit->name, NULL);
     if (edit->kind == FB_EDIT_SET)
         fb_conflicts_add(m->conflicts, FB_CONFLICT_MODULE, "missing-module", edit->name,
