@@ -244,7 +244,7 @@ fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows
 
 static bool is_inserted_or_moved(const fb_merging *m, fb_document_table table, const char *name) {
     const fb_edit *edit = fb_merging_edit(m, table, name);
-    return edit && edit->kind != FB_EDIT_ERASE;
+    return edit && (edit->kind == FB_EDIT_INSERT || (edit->kind == FB_EDIT_MOVE && fb_rows_find(&m->tables[table], name).id));
 }
 
 static fb_status place_rows(fb_merging *m, fb_document_table table) {
