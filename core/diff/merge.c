@@ -35,6 +35,13 @@ const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, con
     return NULL;
 }
 
+bool fb_merging_recomputes(const fb_edit *edit) {
+    for (size_t i = 0; i < edit->member_count; i++) {
+        if (strncmp(edit->members[i].pointer, "/meta/", 6) != 0) return true;
+    }
+    return edit->kind != FB_EDIT_SET;
+}
+
 /* ---- nodes that went ---------------------------------------------------------------------------------------------------- */
 
 static const char *const computing_members[] = {"/op", "/target", "/args", "/kwargs", "/type"};
@@ -304,6 +311,7 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     if (!status) status = fb_diff_make(m->sides.base, m->sides.theirs, &m->diff, m->error);
     if (!status) status = merge_rows(m);
     if (!status) status = fb_merge_users(m);
+    if (!status) status = fb_merge_values(m);
     if (!status) status = fb_merge_order(m);
     if (!status) status = fb_merge_tensors(m);
     if (!status && !m->conflicts->count && !m->conflicts->failed) status = finish(m, out);

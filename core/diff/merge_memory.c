@@ -43,13 +43,6 @@ static uint64_t hash_text(const char *text) {
 
 /* ---- groups ------------------------------------------------------------------------------------------------------------- */
 
-static bool is_about_meta(const fb_edit *edit) {
-    for (size_t i = 0; i < edit->member_count; i++) {
-        if (strncmp(edit->members[i].pointer, "/meta/", 6) != 0) return false;
-    }
-    return edit->kind == FB_EDIT_SET;
-}
-
 /* 0 for a node that no edit touches. */
 static uint32_t group_of(const memory *y, const fb_graph *graph, fb_node node) {
     uint32_t at = fb_map_get(&y->touched, hash_text(fb_node_name(graph, node)));
@@ -79,7 +72,7 @@ static bool find_groups(memory *y) {
     for (size_t i = 0; i < m->diff.count; i++) {
         const fb_edit *edit = &m->diff.edits[i];
         uint64_t name = hash_text(edit->name);
-        if (edit->table != FB_NODE_TABLE || is_about_meta(edit) || fb_map_get(&y->touched, name)) continue;
+        if (edit->table != FB_NODE_TABLE || !fb_merging_recomputes(edit) || fb_map_get(&y->touched, name)) continue;
         uint32_t group = (uint32_t)++y->count;
         y->groups[group - 1] = group;
         if (!fb_map_put(&y->touched, name, group)) return false;
@@ -159,14 +152,14 @@ static bool is_disturbed(const transition *t, const span *read) {
 
 /* ---- what happened since ------------------------------------------------------------------------------------------------ */
 
-static bool may_write(const fb_graph *graph, fb_node node) {
+bool fb_merging_may_write(const fb_graph *graph, fb_node node) {
     uint8_t opcode = fb_node_at(graph, node)->opcode;
     if (opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR || opcode == FB_OUTPUT) return false;
     fb_effects effects = fb_op_effects(graph, node);
     return effects.mutates_input || effects.mutates_module || effects.has_effect;
 }
 
-static bool is_same_call(const fb_graph *base, fb_node before, const fb_graph *ours, fb_node now) {
+bool fb_merging_is_same_call(const fb_graph *base, fb_node before, const fb_graph *ours, fb_node now) {
     const fb_node_row *x = fb_node_at(base, before), *y = fb_node_at(ours, now);
     return x->opcode == y->opcode && strcmp(fb_node_target(base, before), fb_node_target(ours, now)) == 0 &&
            fb_same_text(base, x->args, ours, y->args) && fb_same_text(base, x->kwargs, ours, y->kwargs);
@@ -176,12 +169,13 @@ static bool is_same_call(const fb_graph *base, fb_node before, const fb_graph *o
 static bool is_rearranged(const fb_graph *base, const fb_graph *ours) {
     uint32_t last = 0;
     size_t writes = 0, writes_since = 0;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) writes += may_write(base, n);
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next)
+        writes += fb_merging_may_write(base, n);
     for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id; n = fb_node_at(ours, n)->next) {
         fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n));
-        bool writes_now = may_write(ours, n);
+        bool writes_now = fb_merging_may_write(ours, n);
         writes_since += writes_now;
-        if (writes_now && (!before.id || !is_same_call(base, before, ours, n))) return true;
+        if (writes_now && (!before.id || !fb_merging_is_same_call(base, before, ours, n))) return true;
         if (!before.id) continue;
         if (fb_node_at(base, before)->ordinal < last) return true;
         last = fb_node_at(base, before)->ordinal;
@@ -192,7 +186,7 @@ static bool is_rearranged(const fb_graph *base, const fb_graph *ours) {
 /* What stands before a node is known by the sum of hashes. */
 static uint64_t added_write(const fb_graph *graph, fb_node node, const fb_graph *other) {
     const char *name = fb_node_name(graph, node);
-    return may_write(graph, node) && fb_node_find(other, FB_MAIN_PROGRAM, name).id ? hash_text(name) : 0;
+    return fb_merging_may_write(graph, node) && fb_node_find(other, FB_MAIN_PROGRAM, name).id ? hash_text(name) : 0;
 }
 
 bool fb_merge_find_reordered(const fb_merging *m, bool *marks) {

@@ -2,6 +2,7 @@
  *
  *     merge.c          the edits of base -> theirs, done to the rows of ours
  *     merge_users.c    nodes of ours that read what is erased or computes something else now
+ *     merge_values.c   what undoing takes for granted of what lies between old inputs and new ones
  *     merge_order.c    nodes after what they read
  *     merge_tensors.c  the tensors that the merged modules need, and whose description holds
  *     merge_memory.c   reads that come to stand on the other side of a write */
@@ -29,12 +30,20 @@ bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *inp
 /* Reports that a node of base is not in ours: as missing or as renamed. */
 fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char *needed_by);
 
+/* Whether an edit of a node is about more than its meta. */
+bool fb_merging_recomputes(const fb_edit *edit);
+/* Whether a node may write into its inputs, or has any other effect. */
+bool fb_merging_may_write(const fb_graph *graph, fb_node node);
+/* Whether two nodes make the same call of nodes of the same names. */
+bool fb_merging_is_same_call(const fb_graph *base, fb_node before, const fb_graph *ours, fb_node now);
+
 /* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
  * of theirs (by name) are to be put in or moved; the text of a new row comes along. */
 fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows *theirs,
                            bool (*is_placed)(const fb_merging *, fb_document_table, const char *name));
 
 fb_status fb_merge_users(fb_merging *m);
+fb_status fb_merge_values(fb_merging *m);
 fb_status fb_merge_order(fb_merging *m);
 fb_status fb_merge_tensors(fb_merging *m);
 /* Marks the nodes of base that stand in theirs on the other side of a node that may write. False when memory is out. */

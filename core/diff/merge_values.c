@@ -1,0 +1,110 @@
+/* What undoing takes for granted. A node that reads other nodes afterwards computes the same, because those give the same:
+ * either they are what it had read, but for what comes and goes, or the graph between the two says so.
+ *
+ *     base:    x   ones   cat(x, ones)   merged(cat)   k = merged[…]
+ *     theirs:  x   ones   cat(x, ones)   q(cat)        cat_1(x, ones_1)   k = k(cat_1)
+ *
+ * k reads x now, where it read cat; so cat, and what it is made of besides x, must be in ours what they are in base. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/diff/merging.h"
+#include "core/graph/build.h"
+
+enum { IN_BASE = 1, IN_THEIRS = 2 };
+
+typedef struct values {
+    fb_merging *m;
+    unsigned char *sides;    /* by node of base: who the node under comparison depends on, in base and in theirs */
+    unsigned char *expanded; /* by node of base: sides whose inputs were put in its place */
+    fb_buffer seen;          /* fb_node: those with a mark in `sides` or `expanded` */
+    fb_buffer stack;         /* fb_node of one graph */
+    size_t differing;        /* nodes of one side alone */
+    fb_node at;              /* none of those stands behind this one */
+} values;
+
+static fb_node other_node(const fb_graph *graph, fb_node node, const fb_graph *other) {
+    return fb_node_find(other, FB_MAIN_PROGRAM, fb_node_name(graph, node));
+}
+
+static void set_sides(values *v, fb_node node, unsigned sides) {
+    unsigned was = v->sides[node.id];
+    bool differed = was == IN_BASE || was == IN_THEIRS, differs = sides == IN_BASE || sides == IN_THEIRS;
+    if (!was && !v->expanded[node.id]) fb_buffer_append(&v->seen, &node, sizeof node);
+    v->sides[node.id] = (unsigned char)sides;
+    v->differing = v->differing + differs - differed;
+    const fb_graph *base = v->m->sides.base;
+    if (differs && (!v->at.id || fb_node_at(base, node)->ordinal > fb_node_at(base, v->at)->ordinal)) v->at = node;
+}
+
+/* Adds what the node reads on that side; what only that side has, comes or goes, and what it reads stands for it. */
+static void add_inputs(values *v, unsigned side, fb_node node) {
+    const fb_graph *base = v->m->sides.base, *theirs = v->m->sides.theirs;
+    const fb_graph *graph = side == IN_BASE ? base : theirs, *other = side == IN_BASE ? theirs : base;
+    fb_buffer_append(&v->stack, &node, sizeof node);
+    while (v->stack.size && !v->stack.failed) {
+        fb_node top;
+        v->stack.size -= sizeof top;
+        memcpy(&top, v->stack.data + v->stack.size, sizeof top);
+        for (uint32_t e = fb_input_first(graph, top); e; e = fb_input_next(graph, e)) {
+            fb_node input = fb_edge_input(graph, e), there = other_node(graph, input, other);
+            fb_node in_base = side == IN_BASE ? input : there;
+            if (!there.id) fb_buffer_append(&v->stack, &input, sizeof input);
+            else if (!(v->expanded[in_base.id] & side)) set_sides(v, in_base, v->sides[in_base.id] | side);
+        }
+    }
+}
+
+static void check_unchanged(values *v, fb_node node, const char *reader) {
+    const fb_graph *base = v->m->sides.base, *ours = v->m->sides.ours;
+    const char *name = fb_node_name(base, node);
+    fb_node now = other_node(base, node, ours);
+    bool is_same = now.id && fb_merging_is_same_call(base, node, ours, now);
+    for (uint32_t e = is_same ? fb_user_first(ours, now) : 0; e && is_same; e = fb_user_next(ours, e)) {
+        fb_node user = fb_edge_user(ours, e), before = other_node(ours, user, base);
+        is_same = !fb_merging_may_write(ours, user) || (before.id && fb_merging_is_same_call(base, before, ours, user));
+    }
+    if (!is_same)
+        fb_conflicts_add(v->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                         "%s reads something else afterwards, which is the same only as long as %s is what it was", reader,
+                         name);
+}
+
+/* Puts the inputs of the last node that only one side depends on in its place, until both depend on the same. */
+static void compare(values *v, fb_node node, fb_node there) {
+    const fb_graph *base = v->m->sides.base, *theirs = v->m->sides.theirs;
+    v->at = (fb_node){0};
+    add_inputs(v, IN_BASE, node);
+    add_inputs(v, IN_THEIRS, there);
+    while (v->differing && v->at.id && !v->stack.failed && !v->seen.failed) {
+        fb_node last = v->at;
+        unsigned side = v->sides[last.id];
+        v->at = fb_node_at(base, last)->previous;
+        if (side != IN_BASE && side != IN_THEIRS) continue;
+        check_unchanged(v, last, fb_node_name(base, node));
+        set_sides(v, last, 0);
+        v->expanded[last.id] |= (unsigned char)side;
+        add_inputs(v, side, side == IN_BASE ? last : other_node(base, last, theirs));
+    }
+    const fb_node *seen = (const fb_node *)(const void *)v->seen.data;
+    for (size_t i = 0; i < v->seen.size / sizeof *seen; i++) v->sides[seen[i].id] = v->expanded[seen[i].id] = 0;
+    v->seen.size = v->differing = 0;
+}
+
+fb_status fb_merge_values(fb_merging *m) {
+    const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
+    size_t limit = fb_node_limit(base);
+    values v = {.m = m, .sides = calloc(limit, 1), .expanded = calloc(limit, 1)};
+    fb_graph_number(m->sides.base);
+    for (size_t i = 0; v.sides && v.expanded && i < m->diff.count; i++) {
+        const fb_edit *edit = &m->diff.edits[i];
+        if (edit->table != FB_NODE_TABLE || edit->kind != FB_EDIT_SET || !fb_merging_recomputes(edit)) continue;
+        compare(&v, fb_node_find(base, FB_MAIN_PROGRAM, edit->name), fb_node_find(theirs, FB_MAIN_PROGRAM, edit->name));
+    }
+    bool ok = v.sides && v.expanded && !v.stack.failed && !v.seen.failed;
+    free(v.sides);
+    free(v.expanded);
+    fb_buffer_free(&v.seen);
+    fb_buffer_free(&v.stack);
+    return ok ? FB_OK : fb_fail_memory(m->error);
+}
