@@ -27,9 +27,9 @@ static inline void *fb_table_at(const fb_table *table, uint32_t id) {
     return fb_table_row(table, id, table->row_size);
 }
 
-/* A new zeroed row's id, or 0 when memory is out. */
+/* A new row's id, or 0 when memory is out. The caller writes the row whole. */
 uint32_t fb_table_add(fb_table *table);
-/* Forgets the rows from `count` on, and clears them; their memory stays. */
+/* Forgets the rows from `count` on; their memory stays. */
 void fb_table_truncate(fb_table *table, uint32_t count);
 bool fb_table_copy(fb_table *to, const fb_table *from);
 void fb_table_free(fb_table *table);

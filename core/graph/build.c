@@ -31,25 +31,25 @@ static uint32_t add_row(fb_graph *graph, fb_table *table, fb_index *index) {
 
 fb_program fb_graph_add_program(fb_graph *graph, fb_module owner) {
     fb_program program = {fb_table_add(&graph->tables.programs)};
-    if (program.id) program_row(graph, program)->owner = owner;
+    if (program.id) *program_row(graph, program) = (fb_program_row){.owner = owner};
     else graph->out_of_memory = true;
     return program;
 }
 
 fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, fb_node before) {
-    fb_value no_args = fb_make_list(graph, NULL, 0), no_kwargs = fb_make_items(graph, FB_MAP, (fb_symbol){0}, NULL, 0);
-    if (!no_args.id || !no_kwargs.id) return (fb_node){0};
     fb_node node = {add_row(graph, &graph->tables.nodes, &graph->node_index)};
     if (!node.id) return node;
     fb_program_row *list = program_row(graph, program);
     fb_node_row *row = fb_node_row_at(graph, node);
-    row->as_value = (fb_value_row){.kind = FB_NODE, .has_nodes = true, .node = node};
-    row->name = name;
-    row->program = program;
-    row->args = no_args;
-    row->kwargs = no_kwargs;
-    row->next = before;
-    row->previous = before.id ? fb_node_at(graph, before)->previous : list->last;
+    *row = (fb_node_row){
+        .as_value = {.kind = FB_NODE, .has_nodes = true, .node = node},
+        .name = name,
+        .program = program,
+        .args = FB_VALUE_EMPTY_LIST,
+        .kwargs = FB_VALUE_EMPTY_MAP,
+        .next = before,
+        .previous = before.id ? fb_node_at(graph, before)->previous : list->last,
+    };
     if (row->previous.id) fb_node_row_at(graph, row->previous)->next = node;
     else list->first = node;
     if (before.id) fb_node_row_at(graph, before)->previous = node;
@@ -82,12 +82,11 @@ fb_node fb_graph_add_node(fb_graph *graph, fb_program program, fb_symbol name, f
     } while (0)
 
 fb_module fb_graph_add_module(fb_graph *graph, fb_symbol path, fb_module after) {
-    fb_value empty = fb_make_items(graph, FB_MAP, (fb_symbol){0}, NULL, 0);
-    fb_module module = {empty.id ? add_row(graph, &graph->tables.modules, &graph->module_index) : 0};
+    fb_module module = {add_row(graph, &graph->tables.modules, &graph->module_index)};
     if (!module.id) return module;
     fb_module_row *row = fb_module_row_at(graph, module);
-    row->path = path;
-    row->config = row->parameters = row->buffers = empty;
+    *row = (fb_module_row){
+        .path = path, .config = FB_VALUE_EMPTY_MAP, .parameters = FB_VALUE_EMPTY_MAP, .buffers = FB_VALUE_EMPTY_MAP};
     LINK_AFTER(row, module, fb_module_row_at, graph->first_module, graph->last_module);
     graph->module_count++;
     fb_index_add(&graph->module_index, name_hash(graph, FB_MAIN_PROGRAM, path), module.id);
@@ -95,13 +94,11 @@ fb_module fb_graph_add_module(fb_graph *graph, fb_symbol path, fb_module after) 
 }
 
 fb_tensor fb_graph_add_tensor(fb_graph *graph, fb_symbol name, fb_tensor after) {
-    fb_value scalar = fb_make_list(graph, NULL, 0);
-    fb_tensor tensor = {scalar.id ? add_row(graph, &graph->tables.tensors, &graph->tensor_index) : 0};
+    fb_tensor tensor = {add_row(graph, &graph->tables.tensors, &graph->tensor_index)};
     if (!tensor.id) return tensor;
     fb_tensor_row *row = fb_tensor_row_at(graph, tensor);
-    row->as_value = (fb_value_row){.kind = FB_TENSOR, .has_tensors = true, .tensor = tensor};
-    row->name = name;
-    row->shape = scalar;
+    *row = (fb_tensor_row){
+        .as_value = {.kind = FB_TENSOR, .has_tensors = true, .tensor = tensor}, .name = name, .shape = FB_VALUE_EMPTY_LIST};
     LINK_AFTER(row, tensor, fb_tensor_row_at, graph->first_tensor, graph->last_tensor);
     graph->tensor_count++;
     fb_index_add(&graph->tensor_index, name_hash(graph, FB_MAIN_PROGRAM, name), tensor.id);

@@ -34,7 +34,7 @@ fb_graph *fb_graph_new(void) {
     graph->tables.programs.row_size = sizeof(fb_program_row);
     graph->tables.edges.row_size = sizeof(fb_edge_row);
     graph->name = fb_intern(graph, "");
-    if (!graph->name.id || !fb_graph_add_program(graph, (fb_module){0}).id) {
+    if (!graph->name.id || !fb_graph_make_first_values(graph) || !fb_graph_add_program(graph, (fb_module){0}).id) {
         fb_graph_free(graph);
         return NULL;
     }

@@ -88,8 +88,8 @@ bool fb_dtype_is_integer(fb_dtype dtype); /* signed or unsigned integer, or bool
 /* ---- symbols ----------------------------------------------------------------------------------------------------------- */
 
 /* The NUL-terminated text of a symbol; "" for none. Stays valid while the graph lives. */
-const char *fb_text(const fb_graph *graph, fb_symbol symbol);
-size_t fb_text_length(const fb_graph *graph, fb_symbol symbol);
+static inline const char *fb_text(const fb_graph *graph, fb_symbol symbol);
+static inline size_t fb_text_length(const fb_graph *graph, fb_symbol symbol);
 /* Interns a string; none when memory is out (which also sets fb_graph_out_of_memory). fb_symbol_find never adds. */
 fb_symbol fb_intern(fb_graph *graph, const char *text);
 fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length);
@@ -153,6 +153,13 @@ const char *fb_value_text(const fb_graph *graph, fb_value value);
 /* Looks up a key of an FB_MAP (or none); none when absent. */
 fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key);
 
+/* What every graph has from the start. */
+#define FB_VALUE_NONE ((fb_value){1})
+#define FB_VALUE_FALSE ((fb_value){2})
+#define FB_VALUE_TRUE ((fb_value){3})
+#define FB_VALUE_EMPTY_LIST ((fb_value){4})
+#define FB_VALUE_EMPTY_MAP ((fb_value){5})
+
 /* Makers; all return none when memory is out (or when an item is none), which also sets fb_graph_out_of_memory. */
 fb_value fb_make_none(fb_graph *graph);
 fb_value fb_make_bool(fb_graph *graph, bool value);
@@ -182,6 +189,14 @@ void fb_value_visit_tensors(const fb_graph *graph, fb_value value, void (*visit)
 fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(void *, fb_node), void *context);
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct fb_symbol_row {
+    const char *text;
+    uint32_t length;
+    fb_value as_string;                                  /* the FB_STRING of it; none = nobody asked yet */
+    uint16_t op_of_function, op_of_method, op_of_module; /* cached answers of core/ops/op.h */
+    bool function_known, method_known, module_known;
+} fb_symbol_row;
 
 typedef struct fb_node_row {
     fb_value_row as_value; /* the FB_NODE of it: see fb_value_at */
@@ -250,6 +265,15 @@ typedef struct fb_graph_tables {
 
 static inline const fb_graph_tables *fb_graph_tables_of(const fb_graph *graph) {
     return (const fb_graph_tables *)(const void *)graph;
+}
+static inline const fb_symbol_row *fb_symbol_at(const fb_graph *graph, fb_symbol symbol) {
+    return fb_table_row(&fb_graph_tables_of(graph)->symbols, symbol.id, sizeof(fb_symbol_row));
+}
+static inline const char *fb_text(const fb_graph *graph, fb_symbol symbol) {
+    return symbol.id ? fb_symbol_at(graph, symbol)->text : "";
+}
+static inline size_t fb_text_length(const fb_graph *graph, fb_symbol symbol) {
+    return symbol.id ? fb_symbol_at(graph, symbol)->length : 0;
 }
 static inline const fb_node_row *fb_node_at(const fb_graph *graph, fb_node node) {
     return fb_table_row(&fb_graph_tables_of(graph)->nodes, node.id, sizeof(fb_node_row));

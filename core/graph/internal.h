@@ -8,13 +8,6 @@
 #include "core/base/table.h"
 #include "core/graph/build.h"
 
-typedef struct fb_symbol_row {
-    const char *text;
-    uint32_t length;
-    uint16_t op_of_function, op_of_method, op_of_module; /* cached answers of core/ops/op.h */
-    bool function_known, method_known, module_known;
-} fb_symbol_row;
-
 /* "user reads input", once per distinct pair. */
 typedef struct fb_edge_row {
     fb_node user, input;
@@ -52,6 +45,8 @@ static inline fb_edge_row *edge_row(const fb_graph *graph, uint32_t edge) {
 static inline uint32_t name_hash(const fb_graph *graph, fb_program program, fb_symbol name) {
     return (uint32_t)((((uint64_t)program.id << 32 | name.id) * (graph->seed | 1)) >> 32);
 }
+/* FB_VALUE_NONE and so on, in a graph without values; false when memory is out. */
+bool fb_graph_make_first_values(fb_graph *graph);
 /* The row of that name, or none. */
 fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name);
 fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path);

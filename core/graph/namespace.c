@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/index.h"
 #include "core/base/map.h"
 #include "core/base/table.h"
 #include "core/graph/python.h"
@@ -14,16 +15,16 @@
 /* A text that was met as a name, as the base of numbered names, or both. */
 typedef struct entry {
     const char *text;
-    size_t length;
+    uint32_t length;
+    bool is_used;
     uint64_t count;     /* as a base: the number given last */
     uint64_t next_free; /* as the used name base_n: all of n, n + 1 … next_free - 1 are used; 0 = nothing known */
-    bool is_used;
 } entry;
 
 struct fb_namespace {
     fb_arena texts;
     fb_table entries;
-    fb_map by_hash;      /* hash of the text -> entries with it */
+    fb_index by_text;
     fb_buffer candidate; /* scratch */
 };
 
@@ -37,40 +38,41 @@ void fb_namespace_free(fb_namespace *names) {
     if (!names) return;
     fb_arena_free(&names->texts);
     fb_table_free(&names->entries);
-    fb_map_free(&names->by_hash);
+    fb_index_free(&names->by_text);
     fb_buffer_free(&names->candidate);
     free(names);
 }
 
 /* Seeded by an address, so that nobody can prepare names that collide; no answer depends on it. */
-static uint64_t hash_of(const fb_namespace *names, const char *text, size_t length) {
-    return fb_hash(text, length, (uint64_t)(uintptr_t)names);
+static uint32_t hash_of(const fb_namespace *names, const char *text, size_t length) {
+    return (uint32_t)(fb_hash(text, length, (uint64_t)(uintptr_t)names) >> 32);
 }
 
-static entry *find(const fb_namespace *names, const char *text, size_t length, uint64_t hash) {
-    uint32_t cursor = 0, id;
-    while ((id = fb_map_next(&names->by_hash, hash, &cursor)) != 0) {
-        entry *found = fb_table_at(&names->entries, id);
+static entry *find(const fb_namespace *names, const char *text, size_t length, uint32_t hash) {
+    uint32_t step = 0, id;
+    while ((id = fb_index_next(&names->by_text, hash, &step)) != 0) {
+        entry *found = fb_table_row(&names->entries, id, sizeof *found);
         if (found->length == length && memcmp(found->text, text, length) == 0) return found;
     }
     return NULL;
 }
 
 static entry *find_or_add(fb_namespace *names, const char *text, size_t length) {
-    uint64_t hash = hash_of(names, text, length);
+    if (length > UINT32_MAX) return NULL;
+    uint32_t hash = hash_of(names, text, length);
     entry *found = find(names, text, length, hash);
     if (found) return found;
-    const char *copy = fb_map_reserve(&names->by_hash, 1) ? fb_arena_text(&names->texts, text, length) : NULL;
+    const char *copy = fb_index_reserve(&names->by_text, 1) ? fb_arena_text(&names->texts, text, length) : NULL;
     uint32_t id = copy ? fb_table_add(&names->entries) : 0;
-    if (!id || !fb_map_add(&names->by_hash, hash, id)) return NULL;
-    entry *added = fb_table_at(&names->entries, id);
-    added->text = copy;
-    added->length = length;
+    if (!id) return NULL;
+    fb_index_add(&names->by_text, hash, id);
+    entry *added = fb_table_row(&names->entries, id, sizeof *added);
+    *added = (entry){.text = copy, .length = (uint32_t)length};
     return added;
 }
 
 static bool is_word_character(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+    return (unsigned char)((c | 0x20) - 'a') < 26 || (unsigned char)(c - '0') < 10 || c == '_';
 }
 
 typedef struct parts {

@@ -6,14 +6,6 @@
 
 #define SMALL_LIST 64 /* items that are edited on the stack */
 
-const char *fb_text(const fb_graph *graph, fb_symbol symbol) {
-    return symbol.id ? symbol_row(graph, symbol)->text : "";
-}
-
-size_t fb_text_length(const fb_graph *graph, fb_symbol symbol) {
-    return symbol.id ? symbol_row(graph, symbol)->length : 0;
-}
-
 /* Indexes are seeded by where the graph lies, so that a crafted document cannot aim at one chain. A copy keeps its original's
  * seed, since it copies the indexes. */
 static uint32_t text_hash(const fb_graph *graph, const char *bytes, size_t length) {
@@ -94,7 +86,7 @@ fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
     if (!map.id) return map;
     const fb_value_row *row = fb_value_at(graph, map);
     for (uint32_t i = 0; i + 1 < row->count; i += 2) {
-        if (strcmp(fb_value_text(graph, row->items[i]), key) == 0) return row->items[i + 1];
+        if (strcmp(fb_text(graph, fb_value_at(graph, row->items[i])->symbol), key) == 0) return row->items[i + 1];
     }
     return (fb_value){0};
 }
@@ -145,12 +137,21 @@ static fb_value make_scalar(fb_graph *graph, fb_kind kind, int64_t bits) {
     return intern_value(graph, &row);
 }
 
+bool fb_graph_make_first_values(fb_graph *graph) {
+    return make_scalar(graph, FB_NONE, 0).id == FB_VALUE_NONE.id && make_scalar(graph, FB_FALSE, 0).id == FB_VALUE_FALSE.id &&
+           make_scalar(graph, FB_TRUE, 0).id == FB_VALUE_TRUE.id &&
+           make_scalar(graph, FB_LIST, 0).id == FB_VALUE_EMPTY_LIST.id &&
+           make_scalar(graph, FB_MAP, 0).id == FB_VALUE_EMPTY_MAP.id;
+}
+
 fb_value fb_make_none(fb_graph *graph) {
-    return make_scalar(graph, FB_NONE, 0);
+    (void)graph;
+    return FB_VALUE_NONE;
 }
 
 fb_value fb_make_bool(fb_graph *graph, bool value) {
-    return make_scalar(graph, value ? FB_TRUE : FB_FALSE, 0);
+    (void)graph;
+    return value ? FB_VALUE_TRUE : FB_VALUE_FALSE;
 }
 
 fb_value fb_make_int(fb_graph *graph, int64_t value) {
@@ -174,10 +175,17 @@ fb_value fb_make_tensor(fb_graph *graph, fb_tensor tensor) {
     return (fb_value){tensor.id ? tensor.id | FB_VALUE_IS_TENSOR : 0};
 }
 
+static fb_value make_symbol(fb_graph *graph, fb_kind kind, fb_symbol symbol) {
+    if (kind != FB_STRING) return make_scalar(graph, kind, symbol.id);
+    fb_symbol_row *row = symbol_row(graph, symbol);
+    if (!row->as_string.id) row->as_string = make_scalar(graph, kind, symbol.id);
+    return row->as_string;
+}
+
 fb_value fb_make_text(fb_graph *graph, fb_kind kind, const char *bytes, size_t length) {
     if (!has_symbol(kind)) return make_scalar(graph, kind, 0);
     fb_symbol symbol = fb_intern_bytes(graph, bytes, length);
-    return symbol.id ? make_scalar(graph, kind, symbol.id) : (fb_value){0};
+    return symbol.id ? make_symbol(graph, kind, symbol) : (fb_value){0};
 }
 
 fb_value fb_make_string(fb_graph *graph, const char *text) {

@@ -27,22 +27,24 @@ static const char *parameters_of(const fb_graph *graph, fb_node node) {
         return facts->native ? facts->native : facts->parameters;
     default: {
         static const char functional[] = "torch.nn.functional.";
+        if (!facts->native) return facts->parameters;
         bool is_functional = strncmp(fb_node_target(graph, node), functional, sizeof functional - 1) == 0;
-        return facts->native && !is_functional ? facts->native : facts->parameters;
+        return is_functional ? facts->parameters : facts->native;
     }
     }
 }
 
-/* Position of a name in "input,*size,dim", or -1. */
-static int position_of(const char *parameters, const char *name) {
+/* Is `name` among the first `count` of "input,*size,dim"? At *index, then. */
+static bool find_position(const char *parameters, const char *name, uint32_t count, uint32_t *index) {
     size_t length = strlen(name);
-    for (int index = 0; *parameters; index++) {
+    for (*index = 0; parameters && *index < count; (*index)++) {
         if (*parameters == '*') parameters++;
-        size_t size = strcspn(parameters, ",");
-        if (size == length && memcmp(parameters, name, length) == 0) return index;
-        parameters += size + (parameters[size] == ',');
+        bool is_it = strncmp(parameters, name, length) == 0 && (parameters[length] == ',' || !parameters[length]);
+        if (is_it) return true;
+        parameters = strchr(parameters, ',');
+        if (parameters) parameters++;
     }
-    return -1;
+    return false;
 }
 
 /* Other keywords for the same parameter: ATen's, forward(x)'s, and those of NumPy that torch accepts. */
@@ -51,7 +53,7 @@ static bool is_keyword_for(const char *keyword, const char *parameter) {
                                             {"other", "x2"},   {"dim", "axis"}, {"keepdim", "keepdims"}};
     if (strcmp(keyword, parameter) == 0) return true;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strcmp(parameter, others[i][0]) == 0 && strcmp(keyword, others[i][1]) == 0) return true;
+        if (strcmp(keyword, others[i][1]) == 0 && strcmp(parameter, others[i][0]) == 0) return true;
     }
     return false;
 }
@@ -66,9 +68,9 @@ static fb_value find_argument(const fb_graph *graph, fb_node node, const char *p
         *place = (fb_argument_place){.is_keyword = true, .keyword = keyword};
         return kwargs->items[i + 1];
     }
-    int index = position_of(parameters_of(graph, node), parameter);
-    if (index < 0 || (uint32_t)index >= args->count) return (fb_value){0};
-    *place = (fb_argument_place){.index = (size_t)index};
+    uint32_t index;
+    if (!args->count || !find_position(parameters_of(graph, node), parameter, args->count, &index)) return (fb_value){0};
+    *place = (fb_argument_place){.index = index};
     return args->items[index];
 }
 

@@ -46,11 +46,10 @@ const fb_op_facts *fb_op_facts_of(fb_op op) {
 
 /* Is `word` one of the words of `list`, which are separated by single spaces? */
 static bool has_word(const char *list, const char *word, size_t length) {
-    if (!list) return false;
-    while (*list) {
-        size_t size = strcspn(list, " ");
-        if (size == length && memcmp(list, word, length) == 0) return true;
-        list += size + (list[size] == ' ');
+    while (list) {
+        if (strncmp(list, word, length) == 0 && (list[length] == ' ' || !list[length])) return true;
+        list = strchr(list, ' ');
+        if (list) list++;
     }
     return false;
 }

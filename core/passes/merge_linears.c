@@ -181,7 +181,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         fb_value slice = fb_make_slice(g, fb_make_int(g, start), fb_make_int(g, stop), fb_make_none(g));
         fb_value place = fb_make_tuple(g, (fb_value[]){FB_TEXT(g, FB_ELLIPSIS, ""), slice}, 2);
         fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
-        fb_set_args(rw, n, FB_ARGS(g, fb_make_node(g, all), place), fb_make_items(g, FB_MAP, (fb_symbol){0}, NULL, 0));
+        fb_set_args(rw, n, FB_ARGS(g, fb_make_node(g, all), place), FB_VALUE_EMPTY_MAP);
         fb_drop_module(rw, linear.module);
         start = stop;
     }
