@@ -16,6 +16,7 @@
 typedef struct entry {
     const char *text;
     uint32_t length;
+    uint32_t base; /* as a candidate: the entry of its base, itself when it has no number; 0 = not looked at */
     bool is_used;
     uint64_t count;     /* as a base: the number given last */
     uint64_t next_free; /* as the used name base_n: all of n, n + 1 … next_free - 1 are used; 0 = nothing known */
@@ -48,27 +49,31 @@ static uint32_t hash_of(const fb_namespace *names, const char *text, size_t leng
     return (uint32_t)(fb_hash(text, length, (uint64_t)(uintptr_t)names) >> 32);
 }
 
-static entry *find(const fb_namespace *names, const char *text, size_t length, uint32_t hash) {
-    uint32_t step = 0, id;
-    while ((id = fb_index_next(&names->by_text, hash, &step)) != 0) {
-        entry *found = fb_table_row(&names->entries, id, sizeof *found);
-        if (found->length == length && memcmp(found->text, text, length) == 0) return found;
-    }
-    return NULL;
+static entry *entry_at(const fb_namespace *names, uint32_t id) {
+    return fb_table_row(&names->entries, id, sizeof(entry));
 }
 
-static entry *find_or_add(fb_namespace *names, const char *text, size_t length) {
-    if (length > UINT32_MAX) return NULL;
-    uint32_t hash = hash_of(names, text, length);
-    entry *found = find(names, text, length, hash);
-    if (found) return found;
+/* The entry's id, or 0. */
+static uint32_t find(const fb_namespace *names, const char *text, size_t length, uint32_t hash) {
+    uint32_t step = 0, id;
+    while ((id = fb_index_next(&names->by_text, hash, &step)) != 0) {
+        const entry *found = entry_at(names, id);
+        if (found->length == length && memcmp(found->text, text, length) == 0) break;
+    }
+    return id;
+}
+
+/* 0 when memory is out. */
+static uint32_t find_or_add(fb_namespace *names, const char *text, size_t length) {
+    if (length > UINT32_MAX) return 0;
+    uint32_t hash = hash_of(names, text, length), id = find(names, text, length, hash);
+    if (id) return id;
     const char *copy = fb_index_reserve(&names->by_text, 1) ? fb_arena_text(&names->texts, text, length) : NULL;
-    uint32_t id = copy ? fb_table_add(&names->entries) : 0;
-    if (!id) return NULL;
+    id = copy ? fb_table_add(&names->entries) : 0;
+    if (!id) return 0;
     fb_index_add(&names->by_text, hash, id);
-    entry *added = fb_table_row(&names->entries, id, sizeof *added);
-    *added = (entry){.text = copy, .length = (uint32_t)length};
-    return added;
+    *entry_at(names, id) = (entry){.text = copy, .length = (uint32_t)length};
+    return id;
 }
 
 static bool is_word_character(char c) {
@@ -127,16 +132,17 @@ static void make_identifier(fb_buffer *candidate, const char *text, size_t lengt
 /* Steps from base_number to the next name that is free and adds it. Runs of used numbers are jumped over, and each step
  * shortens the path for those who come after (path splitting): counts may go down, so without that a hostile sequence of names
  * would walk the same run again and again. */
-static entry *next_free_name(fb_namespace *names, const char *base, size_t base_length, uint64_t *number) {
+static entry *next_free_name(fb_namespace *names, const entry *base, uint64_t *number) {
     fb_buffer *candidate = &names->candidate;
     candidate->size = 0;
-    fb_buffer_append(candidate, base, base_length);
+    fb_buffer_append(candidate, base->text, base->length);
     fb_buffer_char(candidate, '_');
     size_t prefix = candidate->size;
     for (entry *previous = NULL;;) {
         candidate->size = prefix;
         fb_buffer_int(candidate, (int64_t)*number);
-        entry *name = candidate->failed ? NULL : find_or_add(names, candidate->data, candidate->size);
+        uint32_t id = candidate->failed ? 0 : find_or_add(names, candidate->data, candidate->size);
+        entry *name = id ? entry_at(names, id) : NULL;
         if (!name || !name->is_used) return name;
         if (!name->next_free) name->next_free = *number + 1;
         if (previous) previous->next_free = name->next_free;
@@ -145,25 +151,34 @@ static entry *next_free_name(fb_namespace *names, const char *base, size_t base_
     }
 }
 
-const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
-    size_t length = strlen(candidate);
+fb_wanted_name fb_namespace_want(fb_namespace *names, const char *text) {
+    size_t length = strlen(text);
     parts split_name;
     names->candidate.failed = false;
-    if (!split(candidate, length, &split_name)) {
-        make_identifier(&names->candidate, candidate, length);
-        candidate = fb_buffer_text(&names->candidate);
+    if (!split(text, length, &split_name)) {
+        make_identifier(&names->candidate, text, length);
+        text = fb_buffer_text(&names->candidate);
         length = names->candidate.size;
-        if (!candidate || !split(candidate, length, &split_name)) return NULL;
+        if (!text || !split(text, length, &split_name)) return (fb_wanted_name){0};
     }
-    entry *name = find_or_add(names, candidate, length);
-    if (!name) return NULL;
-    entry *base = split_name.has_number ? find_or_add(names, name->text, split_name.base) : name;
-    if (!base) return NULL;
-    uint64_t number = split_name.number;
-    if (!split_name.has_number || name->is_used) number = base->count;
-    if (name->is_used || fb_python_word(name->text, length) != FB_WORD_FREE) {
+    fb_wanted_name wanted = {find_or_add(names, text, length)}, none = {0};
+    if (!wanted.id || entry_at(names, wanted.id)->base) return wanted;
+    uint32_t base = wanted.id;
+    if (split_name.has_number) base = find_or_add(names, entry_at(names, wanted.id)->text, split_name.base);
+    if (!base) return none;
+    entry_at(names, wanted.id)->base = base;
+    return wanted;
+}
+
+const char *fb_namespace_next(fb_namespace *names, fb_wanted_name wanted) {
+    if (!wanted.id) return NULL;
+    names->candidate.failed = false;
+    entry *name = entry_at(names, wanted.id), *base = entry_at(names, name->base);
+    uint64_t number = base->count;
+    if (name != base && !name->is_used) read_number(name->text + base->length + 1, name->length - base->length - 1, &number);
+    if (name->is_used || fb_python_word(name->text, name->length) != FB_WORD_FREE) {
         number++;
-        name = next_free_name(names, base->text, base->length, &number);
+        name = next_free_name(names, base, &number);
         if (!name) return NULL;
     }
     name->is_used = true;
@@ -171,30 +186,34 @@ const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
     return name->text;
 }
 
+const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
+    return fb_namespace_next(names, fb_namespace_want(names, candidate));
+}
+
 bool fb_namespace_adopt(fb_namespace *names, const char *name) {
     size_t length = strlen(name);
     parts split_name;
-    entry *adopted = find_or_add(names, name, length);
+    uint32_t adopted = find_or_add(names, name, length);
     if (!adopted) return false;
     if (split(name, length, &split_name) && split_name.has_number) {
-        entry *base = find_or_add(names, name, split_name.base);
+        uint32_t base = find_or_add(names, name, split_name.base);
         if (!base) return false;
-        base->count = split_name.number;
+        entry_at(names, base)->count = split_name.number;
     }
-    adopted->is_used = true;
+    entry_at(names, adopted)->is_used = true;
     return true;
 }
 
 bool fb_namespace_reserve(fb_namespace *names, const char *name) {
-    entry *reserved = find_or_add(names, name, strlen(name));
-    if (reserved) reserved->is_used = true;
-    return reserved != NULL;
+    uint32_t reserved = find_or_add(names, name, strlen(name));
+    if (reserved) entry_at(names, reserved)->is_used = true;
+    return reserved != 0;
 }
 
 bool fb_namespace_is_used(const fb_namespace *names, const char *name) {
     size_t length = strlen(name);
-    const entry *found = find(names, name, length, hash_of(names, name, length));
-    return found && found->is_used;
+    uint32_t found = find(names, name, length, hash_of(names, name, length));
+    return found && entry_at(names, found)->is_used;
 }
 
 /* The part of a function's qualified name that is its __name__. An overload of torch.ops has two parts: `add.Tensor`. */

@@ -24,6 +24,14 @@ void fb_namespace_free(fb_namespace *names);
  * memory is out. */
 const char *fb_namespace_create(fb_namespace *names, const char *candidate);
 
+/* The same in two steps, for many names of one kind: making the candidate an identifier, and the next name like it. None, and
+ * then NULL, when memory is out. */
+typedef struct fb_wanted_name {
+    uint32_t id;
+} fb_wanted_name;
+fb_wanted_name fb_namespace_want(fb_namespace *names, const char *text);
+const char *fb_namespace_next(fb_namespace *names, fb_wanted_name wanted);
+
 /* Takes over a name that exists, whatever it is, as if it had been created here: it is used, and its number is where counting
  * for its base goes on. Adopt existing names in their order. False when memory is out. */
 bool fb_namespace_adopt(fb_namespace *names, const char *name);

@@ -15,9 +15,11 @@ struct fb_rewrite {
     fb_namespace *names;
     char signature[FB_SIGNATURE_LENGTH + 1];
     fb_journal journal;
-    fb_map replaced;    /* node -> what its readers read instead */
-    fb_buffer pending;  /* pending_node, in order */
-    bool frees_tensors; /* a tensor may have lost its last owner */
+    fb_map wanted_names; /* opcode << 32 | target -> fb_wanted_name of new nodes */
+    fb_value mark;       /* the signature as a string */
+    fb_map replaced;     /* node -> what its readers read instead */
+    fb_buffer pending;   /* pending_node, in order */
+    bool frees_tensors;  /* a tensor may have lost its last owner */
     fb_error error;
 };
 

@@ -1,5 +1,6 @@
 #include "core/rewrite/journal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct entry_tail { /* follows the saved bytes, so that the journal can be read backwards */
@@ -7,33 +8,48 @@ typedef struct entry_tail { /* follows the saved bytes, so that the journal can 
     char table; /* 'n', 'm', 't' */
 } entry_tail;
 
-void fb_journal_begin(fb_journal *journal, fb_graph *graph) {
+bool fb_journal_begin(fb_journal *journal, fb_graph *graph) {
     *journal = (fb_journal){.graph = graph, .start = fb_graph_mark_now(graph)};
+    journal->nodes_saved = calloc((size_t)journal->start.nodes + 1, sizeof(bool));
+    journal->modules_saved = calloc((size_t)journal->start.modules + 1, sizeof(bool));
+    journal->tensors_saved = calloc((size_t)journal->start.tensors + 1, sizeof(bool));
+    bool ok = journal->nodes_saved && journal->modules_saved && journal->tensors_saved;
+    if (!ok) fb_journal_free(journal);
+    return ok;
 }
 
-static bool save(fb_journal *journal, char table, uint32_t id, const void *row, size_t size) {
+static bool save(fb_journal *journal, bool *is_saved, char table, uint32_t id, const void *row, size_t size) {
+    if (*is_saved) return true;
     entry_tail tail = {.id = id, .size = (uint32_t)size, .table = table};
     char *to = fb_buffer_reserve(&journal->entries, size + sizeof tail);
     if (!to) return false;
     memcpy(to, row, size);
     memcpy(to + size, &tail, sizeof tail);
     journal->entries.size += size + sizeof tail;
+    *is_saved = true;
     return true;
 }
 
+/* A new row is forgotten as a whole, and none is nothing. */
+static bool is_new_or_none(uint32_t id, uint32_t start) {
+    return !id || id >= start;
+}
+
 bool fb_journal_node(fb_journal *journal, fb_node node) {
-    if (!node.id || node.id >= journal->start.nodes) return true; /* a new row is forgotten as a whole */
-    return save(journal, 'n', node.id, fb_node_at(journal->graph, node), sizeof(fb_node_row));
+    return is_new_or_none(node.id, journal->start.nodes) ||
+           save(journal, &journal->nodes_saved[node.id], 'n', node.id, fb_node_at(journal->graph, node), sizeof(fb_node_row));
 }
 
 bool fb_journal_module(fb_journal *journal, fb_module module) {
-    if (!module.id || module.id >= journal->start.modules) return true;
-    return save(journal, 'm', module.id, fb_module_at(journal->graph, module), sizeof(fb_module_row));
+    return is_new_or_none(module.id, journal->start.modules) ||
+           save(journal, &journal->modules_saved[module.id], 'm', module.id, fb_module_at(journal->graph, module),
+                sizeof(fb_module_row));
 }
 
 bool fb_journal_tensor(fb_journal *journal, fb_tensor tensor) {
-    if (!tensor.id || tensor.id >= journal->start.tensors) return true;
-    return save(journal, 't', tensor.id, fb_tensor_at(journal->graph, tensor), sizeof(fb_tensor_row));
+    return is_new_or_none(tensor.id, journal->start.tensors) ||
+           save(journal, &journal->tensors_saved[tensor.id], 't', tensor.id, fb_tensor_at(journal->graph, tensor),
+                sizeof(fb_tensor_row));
 }
 
 static void *row_of(fb_graph *graph, char table, uint32_t id) {
@@ -55,4 +71,7 @@ void fb_journal_undo(fb_journal *journal) {
 
 void fb_journal_free(fb_journal *journal) {
     fb_buffer_free(&journal->entries);
+    free(journal->nodes_saved);
+    free(journal->modules_saved);
+    free(journal->tensors_saved);
 }

@@ -9,10 +9,13 @@ typedef struct fb_journal {
     fb_graph *graph;
     fb_graph_mark start;
     fb_buffer entries;
+    bool *nodes_saved, *modules_saved, *tensors_saved; /* by id: only what a row was first is needed */
 } fb_journal;
 
-void fb_journal_begin(fb_journal *journal, fb_graph *graph);
-/* Saves a row before it changes; none is fine. False when memory is out: then it must not change. */
+/* False when memory is out; then it needs no fb_journal_free. */
+bool fb_journal_begin(fb_journal *journal, fb_graph *graph);
+/* Saves a row before it changes, unless it is saved already; none is fine. False when memory is out: then it must not change.
+ */
 bool fb_journal_node(fb_journal *journal, fb_node node);
 bool fb_journal_module(fb_journal *journal, fb_module module);
 bool fb_journal_tensor(fb_journal *journal, fb_tensor tensor);

@@ -14,12 +14,14 @@ fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *s
     rewrite->graph = graph;
     rewrite->names = names;
     strncpy(rewrite->signature, signature, FB_SIGNATURE_LENGTH);
-    fb_journal_begin(&rewrite->journal, graph);
-    return rewrite;
+    if (fb_journal_begin(&rewrite->journal, graph)) return rewrite;
+    free(rewrite);
+    return NULL;
 }
 
 static void rewrite_free(fb_rewrite *rewrite) {
     fb_journal_free(&rewrite->journal);
+    fb_map_free(&rewrite->wanted_names);
     fb_map_free(&rewrite->replaced);
     fb_buffer_free(&rewrite->pending);
     free(rewrite);
@@ -55,15 +57,28 @@ static void infer_result(fb_graph *graph, fb_node node) {
     row->dtype = (uint8_t)result.dtype;
 }
 
+/* A new node's name: NULL when memory is out. */
+static const char *make_name(fb_rewrite *rewrite, fb_opcode opcode, fb_symbol target) {
+    uint64_t key = (uint64_t)opcode << 32 | target.id;
+    fb_wanted_name wanted = {fb_map_get(&rewrite->wanted_names, key)};
+    if (!wanted.id) {
+        fb_buffer candidate = {0};
+        fb_candidate_name(&candidate, opcode, fb_text(rewrite->graph, target));
+        const char *text = fb_buffer_text(&candidate);
+        if (text) wanted = fb_namespace_want(rewrite->names, text);
+        fb_buffer_free(&candidate);
+        if (!wanted.id || !fb_map_put(&rewrite->wanted_names, key, wanted.id)) return NULL;
+    }
+    return fb_namespace_next(rewrite->names, wanted);
+}
+
 fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
                          fb_value kwargs) {
     fb_node none = {0};
     fb_graph *graph = rewrite->graph;
     if (fb_rewrite_is_failed(rewrite)) return none;
-    fb_buffer candidate = {0};
-    fb_candidate_name(&candidate, opcode, target);
-    const char *text = fb_buffer_text(&candidate), *name = text ? fb_namespace_create(rewrite->names, text) : NULL;
-    fb_buffer_free(&candidate);
+    fb_symbol target_symbol = fb_intern(graph, target);
+    const char *name = target_symbol.id ? make_name(rewrite, opcode, target_symbol) : NULL;
     if (!name) {
         fb_fail_memory(&rewrite->error);
         return none;
@@ -72,8 +87,8 @@ fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, 
                                       fb_journal_node(&rewrite->journal, fb_node_at(graph, before)->previous))) {
         return none;
     }
-    fb_symbol name_symbol = fb_intern(graph, name), target_symbol = fb_intern(graph, target);
-    if (!name_symbol.id || !target_symbol.id) return none;
+    fb_symbol name_symbol = fb_intern(graph, name);
+    if (!name_symbol.id) return none;
     fb_node node = fb_graph_add_node(graph, fb_node_at(graph, before)->program, name_symbol, before);
     if (!node.id) return none;
     fb_graph_set_target(graph, node, opcode, target_symbol);
@@ -146,13 +161,13 @@ void fb_mark(fb_rewrite *rewrite, fb_node node) {
         return;
     }
     for (size_t i = 0; i < count; i++) marks[i] = fb_value_item(graph, row->transformations, i);
-    marks[count] = fb_make_string(graph, rewrite->signature);
+    if (!rewrite->mark.id) rewrite->mark = fb_make_string(graph, rewrite->signature);
+    marks[count] = rewrite->mark;
     row->transformations = fb_make_list(graph, marks, count + 1);
     if (marks != small) free(marks);
 }
 
-bool fb_node_is_marked(const fb_graph *graph, fb_node node, const char *signature) {
-    fb_value marks = fb_node_at(graph, node)->transformations;
+bool fb_marks_have(const fb_graph *graph, fb_value marks, const char *signature) {
     for (size_t i = 0; fb_value_item(graph, marks, i).id; i++) {
         if (strcmp(fb_value_text(graph, fb_value_item(graph, marks, i)), signature) == 0) return true;
     }

@@ -48,7 +48,12 @@ void fb_erase(fb_rewrite *rewrite, fb_node node);
 /* Adds the pass's signature to the node's meta.transformations. */
 void fb_mark(fb_rewrite *rewrite, fb_node node);
 /* Does the node carry this signature in meta.transformations? */
-bool fb_node_is_marked(const fb_graph *graph, fb_node node, const char *signature);
+bool fb_marks_have(const fb_graph *graph, fb_value marks, const char *signature);
+
+static inline bool fb_node_is_marked(const fb_graph *graph, fb_node node, const char *signature) {
+    fb_value marks = fb_node_at(graph, node)->transformations;
+    return marks.id && fb_marks_have(graph, marks, signature); /* most nodes have none */
+}
 
 /* ---- modules and tensors ----------------------------------------------------------------------------------------------- */
 
