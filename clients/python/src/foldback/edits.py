@@ -7,7 +7,7 @@ edit makes them again what they were.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Iterator, Mapping
 
 import torch
 import torch.fx
@@ -49,7 +49,7 @@ class _Replay:
         by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}
         for edit in self.edits:
             by_table[edit["edit"].rpartition("_")[2]].append(edit)
-        self._check_nodes(by_table["node"])
+        node_rows = self._plan_nodes(by_table["node"])
         parameters = self._parameter_names(by_table["module"])
         self._plan_tensors(by_table["tensor"], parameters)
         planned = self._plan_modules(by_table["module"])
@@ -57,7 +57,7 @@ class _Replay:
             for tensor, value in self.values:
                 tensor.copy_(value)
         self._put_modules(by_table["module"], planned)
-        self._put_nodes(by_table["node"])
+        self._put_nodes(by_table["node"], node_rows)
         for edit in by_table["graph"]:
             if "/name" in edit["now"]:
                 self.module.__class__.__name__ = edit["now"]["/name"]
@@ -84,11 +84,12 @@ class _Replay:
             name, now = edit["name"], edit.get("now")
             if edit["edit"] != "set_tensor":
                 continue
-            if now is None:
-                self.tensors.pop(name, None)
+            if now is None and name in self.state.made:
+                self.state.made.remove(name)
+                del self.tensors[name]
             elif _is_row(now) and name not in self.table.tensors:
                 self._make_tensor(name, rows, parameters)
-            elif "/recipe" in now:
+            elif now is not None and "/recipe" in now:
                 tensor = self._known(name)
                 self.values.append((tensor, self._evaluated(now["/recipe"], tensor.dtype, tensor.device, rows, parameters)))
 
@@ -103,6 +104,7 @@ class _Replay:
         if list(made.shape) != row["shape"]:
             raise EditError(f"tensor {name} would have the shape {list(made.shape)}, not {row['shape']}")
         requires_grad = requires_grad_of(row, name in parameters)
+        self.state.made.add(name)
         self.tensors[name] = torch.nn.Parameter(made, requires_grad) if name in parameters else made.requires_grad_(requires_grad)
         return self.tensors[name]
 
@@ -156,8 +158,10 @@ class _Replay:
 
     def _filled(self, path: str, row: Row, given: torch.nn.Module | None) -> torch.nn.Module:
         """A module as the row says; the original one where that is as the row says."""
-        if given is not None and ("type" not in row or modules.type_of(given) == row["type"]):
-            made = given if given is self.module else modules.copy_of(given)
+        if not path:
+            made = torch.nn.Module()  # its members go to the root, which stays
+        elif given is not None and modules.type_of(given) == row["type"]:
+            made = modules.copy_of(given)
         else:
             made = modules.make(row)
         modules.fill(made, row, lambda name, _: self._known(name))
@@ -172,10 +176,15 @@ class _Replay:
             elif planned[path] is None:
                 self._take_out(path)
             elif _is_row(edit["now"]):
+                if path not in self.state.originals:
+                    self.state.added.add(path)
                 self._place(path, planned[path], edit["before"])  # type: ignore[arg-type]
             elif path:
-                self.state.originals.setdefault(path, self.module.get_submodule(path))
+                if path not in self.state.added:
+                    self.state.originals.setdefault(path, self.module.get_submodule(path))
                 modules.put(self.module, path, planned[path])  # type: ignore[arg-type]
+            else:
+                modules.take_over(self.module, planned[path])  # type: ignore[arg-type]
 
     def _take_out(self, path: str) -> None:
         parent, _, key = path.rpartition(".")
@@ -183,10 +192,14 @@ class _Replay:
         self.state.orders.setdefault(parent, list(children))
         module = children[key]
         assert module is not None
-        self.state.originals.setdefault(path, module)
-        if any(path_of.startswith(f"{path}.") and path_of in self.rows for path_of in self.rows):
-            children[key] = torch.nn.Module()  # what is below stays
-            children[key]._modules.update(module._modules)  # type: ignore[union-attr]
+        if path in self.state.added:
+            self.state.added.remove(path)
+        else:
+            self.state.originals.setdefault(path, module)
+        if any(other.startswith(f"{path}.") for other in self.rows):
+            below = torch.nn.Module()  # what is below stays
+            below._modules.update(module._modules)
+            children[key] = below
         else:
             del children[key]
 
@@ -211,23 +224,33 @@ class _Replay:
 
     # ---- nodes ----------------------------------------------------------------------------------------------------------
 
-    def _check_nodes(self, edits: list[Edit]) -> None:
-        names = set(self.nodes)
+    def _plan_nodes(self, edits: list[Edit]) -> dict[str, Row]:
+        """By name the rows of nodes that are put in or changed."""
+        rows: dict[str, Row] = {}
+        reads = {name: {given.name for given in node.all_input_nodes} for name, node in self.nodes.items()}
         for edit in edits:
             kind, name = edit["edit"], edit["node"]["name"] if "node" in edit else edit["name"]
-            if (name in names) == (kind == "insert_node"):
-                raise EditError(f"there is {'already a' if name in names else 'no'} node {name} here")
-            if kind == "insert_node":
-                names.add(name)
-                if edit["node"]["op"] == "call_function":
-                    resolve(edit["node"]["target"])
-            elif kind == "erase_node":
-                names.discard(name)
+            if (name in reads) == (kind == "insert_node"):
+                raise EditError(f"there is {'already a' if name in reads else 'no'} node {name} here")
+            if kind in ("insert_node", "move_node") and edit["before"] is not None and edit["before"] not in reads:
+                raise EditError(f"there is no node {edit['before']} here, before which {name} is to go")
+            if kind == "erase_node":
+                del reads[name]
+            elif kind != "move_node":
+                node = self.nodes.get(name)
+                rows[name] = edit["node"] if node is None else _changed(node_row(node), edit["was"], edit["now"], f"node {name}")
+                reads[name] = set(_nodes_in([rows[name]["args"], rows[name]["kwargs"]]))
+        for name, given in reads.items():
+            if not given <= reads.keys():
+                raise EditError(f"node {name} reads {', '.join(sorted(given - reads.keys()))}, which would not be there")
+        for row in rows.values():
+            if row["op"] == "call_function":
+                resolve(row["target"])
+        return rows
 
-    def _put_nodes(self, edits: list[Edit]) -> None:
+    def _put_nodes(self, edits: list[Edit], rows: Mapping[str, Row]) -> None:
         """First all nodes are there and in their places, then they get their arguments, then others are erased."""
         graph = self.module.graph
-        gone = [edit["node"]["name"] for edit in edits if edit["edit"] == "erase_node"]
         for edit in edits:
             if edit["edit"] == "insert_node":
                 with graph.inserting_before(self._anchor(edit["before"])):
@@ -235,27 +258,25 @@ class _Replay:
             elif edit["edit"] == "move_node":
                 self._anchor(edit["before"]).prepend(self.nodes[edit["name"]])
         for edit in edits:
-            if edit["edit"] == "insert_node":
-                set_arguments(self.nodes[edit["node"]["name"]], edit["node"], self.nodes)
-            elif edit["edit"] == "set_node":
-                self._set_node(self.nodes[edit["name"]], edit)
-        for name in gone:  # they may read each other
-            self.nodes[name].args, self.nodes[name].kwargs = (), {}
-        for name in gone:
-            if self.nodes[name].users:
-                raise EditError(f"node {name} is still read by {', '.join(user.name for user in self.nodes[name].users)}")
-            graph.erase_node(self.nodes.pop(name))
+            if edit["edit"] == "set_node":
+                self._set_node(self.nodes[edit["name"]], rows[edit["name"]], {*edit["was"], *edit["now"]})
+        for name, row in rows.items():
+            set_arguments(self.nodes[name], row, self.nodes)
+        gone = [self.nodes.pop(edit["node"]["name"]) for edit in edits if edit["edit"] == "erase_node"]
+        for node in gone:  # they may read each other
+            node.args, node.kwargs = (), {}
+        for node in gone:
+            graph.erase_node(node)
 
     def _anchor(self, before: str | None) -> torch.fx.Node:
         return self.nodes[before] if before is not None else self.module.graph._root
 
-    def _set_node(self, node: torch.fx.Node, edit: Edit) -> None:
-        row = _changed(node_row(node), edit["was"], edit["now"], f"node {node.name}")
-        node.op = row["op"]
-        node.target = resolve(row["target"]) if row["op"] == "call_function" else row["target"]
-        if "/type" in edit["was"] or "/type" in edit["now"]:
+    def _set_node(self, node: torch.fx.Node, row: Row, members: set[str]) -> None:
+        if members & {"/op", "/target"}:
+            node.op = row["op"]
+            node.target = resolve(row["target"]) if row["op"] == "call_function" else row["target"]
+        if "/type" in members:
             node.type = None if row.get("type") is None else annotation_of(row["type"])
-        set_arguments(node, row, self.nodes)
         set_meta(node, row["meta"])
 
     # ---- afterwards -----------------------------------------------------------------------------------------------------
@@ -271,6 +292,15 @@ class _Replay:
         owned = {id(tensor) for tensor in now.owned.values()}
         self.state.unowned = {name: tensor for name, tensor in self.tensors.items() if id(tensor) not in owned}
         self.module.meta["foldback"] = self.state
+
+
+def _nodes_in(value: Any) -> Iterator[str]:
+    """The nodes that a value of a document names."""
+    if isinstance(value, dict) and "$node" in value:
+        yield value["$node"]
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _nodes_in(item)
 
 
 def _is_row(now: Any) -> bool:

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 import torch.fx
 
-from .fx import Document, build, to_document
+from .fx import Document, build
+from .shapes import propagate
+from .tensors import child_path
 
 _GUARDS = "_guards_fn"  # the module in which torch.export checks what it assumed of the inputs
 _FLAGS = ("training", "train")  # how operators call their training flag
@@ -45,32 +47,39 @@ def from_module(
         return from_exported_program(program, name=name, data=data)
     except Exception as error:
         try:
-            return _traced(model, args, kwargs, name, data)
+            return traced(model, *args, name=name, data=data, **kwargs)
         except Exception as other:
             raise ValueError(f"neither torch.export nor torch.fx can follow {name}: {error}; {other}") from error
 
 
-def _traced(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, data: bool) -> Document:
+def traced(model: torch.nn.Module, *args: Any, name: str | None = None, data: bool = False, **kwargs: Any) -> Document:
+    """The document of a model as torch.fx traces it; without arguments it has no shapes. What torch.fx makes a buffer is one that
+    a checkpoint lacks, unless the model has it in its state; the bytes of what is not the model's at all travel with the
+    document."""
     graph = torch.fx.Tracer().trace(model)
-    live = torch.fx.GraphModule(model, graph)
-    persistent = model.state_dict().keys()
+    live = torch.fx.GraphModule(model, graph, type(model).__name__)
+    persistent, known = model.state_dict().keys(), dict(model.named_buffers(remove_duplicate=False))
     constants = set()
-    for path, child in live.named_modules():  # torch.fx makes every tensor that it reads a buffer
+    for path, child in live.named_modules():
         for key in child._buffers:
-            owner = f"{path}.{key}" if path else key
+            owner = child_path(path, key)
             if owner not in persistent:
                 child._non_persistent_buffers_set.add(key)
-            if owner not in dict(model.named_buffers(remove_duplicate=False)):
+            if owner not in known:
                 constants.add(owner)
+    found = propagate(live, _in_order(graph, args, kwargs)) if args or kwargs else None
+    return build(live, name=name, found=found, constants=frozenset(constants), data=data)
+
+
+def _in_order(graph: torch.fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """One value for each input of the graph."""
     inputs = list(args)
     for node in [node for node in graph.nodes if node.op == "placeholder"][len(args) :]:
         if str(node.target) in kwargs:
             inputs.append(kwargs[str(node.target)])
         elif node.args:
             inputs.append(node.args[0])
-    from .shapes import propagate
-
-    return build(live, name=name, found=propagate(live, inputs), constants=frozenset(constants), data=data)
+    return inputs
 
 
 def _drop_guards(root: torch.fx.GraphModule) -> None:

@@ -22,7 +22,9 @@ class State:
 
     names: dict[str, str] = field(default_factory=dict)  # of tensors that are not called after their first owner, by that
     unowned: dict[str, torch.Tensor] = field(default_factory=dict)  # what no module owns any more, by name
+    made: set[str] = field(default_factory=set)  # tensors that edits have made, by name
     originals: dict[str, torch.nn.Module] = field(default_factory=dict)  # modules as they were before the first edit, by path
+    added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
     orders: dict[str, list[str]] = field(default_factory=dict)  # children as they were before one was taken out, by path
 
     @staticmethod
