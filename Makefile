@@ -96,10 +96,11 @@ asan: deps
 	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} $(MAKE) --no-print-directory run-tests BUILD=build-asan \
 	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
-## make soak         a million random graphs
+## make soak         a million random graphs, optimised and undone
 soak: deps
-	@$(MAKE) --no-print-directory $(BUILD)/tests/unit/test_random
+	@$(MAKE) --no-print-directory $(BUILD)/tests/unit/test_random $(BUILD)/tests/unit/test_undo_random
 	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_random
+	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_undo_random
 
 ## make fuzz         libFuzzer on the document reader, FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compose/align.h"
 #include "core/graph/document.h"
 #include "core/passes/lint.h"
 
@@ -143,6 +144,7 @@ static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_e
     fb_graph *theirs = NULL, *plain = NULL, *merged = NULL;
     fb_status status = created ? find_created(plan, created, conflicts, error) : fb_fail_memory(error);
     if (!status) status = replay_rest(plan, created, &theirs, conflicts, error);
+    if (!status) status = fb_align_names(plan, theirs, error);
     if (!status) status = fb_merge(plan->result, theirs, plan->ours, &merged, conflicts, error);
     if (!status) status = replay_rest(plan, NULL, &plain, conflicts, error);
     if (!status) status = is_same_graph(merged, plain, is_exact, error);

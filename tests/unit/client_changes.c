@@ -5,26 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const change_names[CHANGE_KINDS] = {
-    "add reader", "add between", "add call",         "arguments",  "erase",         "rename",        "move",
-    "meta",       "target",      "module",           "add module", "rename module", "rename tensor", "marks",
-    "output",     "run on top",  "name and metadata"};
-
 /* ---- nodes of documents ---------------------------------------------------------------------------------------------------
  */
 
 static json_t *node_of(const json_t *graph, const char *name) {
     return find_row(graph, "nodes", name, NULL);
-}
-
-static size_t place_of(const json_t *graph, const char *node) {
-    size_t index = json_array_size(json_object_get(graph, "nodes"));
-    find_row(graph, "nodes", node, &index);
-    return index;
-}
-
-static bool is_op(const json_t *node, const char *op) {
-    return strcmp(json_string_value(json_object_get(node, "op")), op) == 0;
 }
 
 static json_t *parsed(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -59,84 +44,6 @@ static const char *first_reference(const json_t *tree) {
 static const char *input_of(const json_t *node) {
     const char *name = first_reference(json_object_get(node, "args"));
     return name ? name : first_reference(json_object_get(node, "kwargs"));
-}
-
-/* ---- choosing ------------------------------------------------------------------------------------------------------------ */
-
-static bool is_touched(const json_t *row, const char *table, const json_t *source) {
-    const json_t *old = find_row(source, table, row_name(table, row), NULL);
-    return !old || !json_equal(old, row);
-}
-
-/* A row, more likely one that the passes touched; the module of a touched node counts as touched with it. */
-static const json_t *pick_row(random_source *random, const json_t *graph, const json_t *source, const char *table) {
-    const json_t *rows = json_object_get(graph, table), *row = NULL;
-    bool wants_touched = !random_once_in(random, 3);
-    for (int tries = 0; json_array_size(rows) && tries < 12; tries++) {
-        row = json_array_get(rows, random_below(random, json_array_size(rows)));
-        if (!wants_touched || is_touched(row, table, source)) break;
-    }
-    return row;
-}
-
-static void set_text(char out[CHANGE_NAME], const char *text) {
-    snprintf(out, CHANGE_NAME, "%s", text ? text : "");
-}
-
-/* A name that nothing has here; perhaps one that the source had. */
-static void fresh_name_in(random_source *random, const json_t *graph, const json_t *source, const char *table,
-                          char out[CHANGE_NAME]) {
-    const json_t *lost = json_object_get(source, table);
-    if (json_array_size(lost) && random_once_in(random, 2)) {
-        for (int tries = 0; tries < 10; tries++) {
-            set_text(out, row_name(table, json_array_get(lost, random_below(random, json_array_size(lost)))));
-            if (!find_row(graph, table, out, NULL)) return;
-        }
-    }
-    int number = 0;
-    do snprintf(out, CHANGE_NAME, "mine_%d", ++number);
-    while (find_row(graph, table, out, NULL) || find_row(source, table, out, NULL));
-}
-
-static bool choose_node(random_source *random, const json_t *graph, const json_t *source, client_change *out) {
-    const json_t *node = pick_row(random, graph, source, "nodes");
-    if (!node || is_op(node, "output")) return false;
-    set_text(out->name, row_name("nodes", node));
-    /* Another node behind it, or before it. */
-    size_t place = place_of(graph, out->name), count = json_array_size(json_object_get(graph, "nodes"));
-    bool is_behind = out->kind == CHANGE_ADD_READER || (out->kind == CHANGE_MOVE && random_once_in(random, 2));
-    size_t other = is_behind ? place + 1 + random_below(random, count - place - 1) : random_below(random, place + 1);
-    if (out->kind == CHANGE_ADD_READER && random_once_in(random, 2)) other = place + 1;
-    set_text(out->other, row_name("nodes", json_array_get(json_object_get(graph, "nodes"), other)));
-    fresh_name_in(random, graph, source, "nodes", out->fresh);
-    return true;
-}
-
-bool choose_change(random_source *random, const json_t *graph, const json_t *source, client_change *out) {
-    const json_t *row;
-    *out = (client_change){.kind = (change_kind)random_below(random, CHANGE_KINDS)};
-    out->choice = random_next(random);
-    switch (out->kind) {
-    case CHANGE_MODULE:
-    case CHANGE_RENAME_MODULE:
-        row = pick_row(random, graph, source, "modules");
-        set_text(out->name, row_name("modules", row));
-        fresh_name_in(random, graph, source, "modules", out->fresh);
-        return out->name[0] != '\0';
-    case CHANGE_RENAME_TENSOR:
-        row = pick_row(random, graph, source, "tensors");
-        if (!row) return false;
-        set_text(out->name, row_name("tensors", row));
-        fresh_name_in(random, graph, source, "tensors", out->fresh);
-        return true;
-    case CHANGE_ADD_MODULE:
-        if (!choose_node(random, graph, source, out)) return false;
-        fresh_name_in(random, graph, source, "modules", out->other);
-        return true;
-    case CHANGE_RUN:
-    case CHANGE_ABOUT: return true;
-    default: return choose_node(random, graph, source, out);
-    }
 }
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
@@ -207,22 +114,41 @@ static bool add_between(const client_change *change, json_t *graph) {
     return true;
 }
 
-/* The same call once more, or its module's weight. */
+/* A nested program above the module, which calls it. */
+static bool add_program(const client_change *change, json_t *graph, const char *path, json_t *call) {
+    const char *dot = strrchr(path, '.');
+    int length = dot ? (int)(dot - path) : 0;
+    char above[CHANGE_NAME];
+    snprintf(above, sizeof above, "%.*s", length, path);
+    if (!dot || find_row(graph, "modules", above, NULL)) return false;
+    json_array_append_new(
+        json_object_get(graph, "modules"),
+        parsed(
+            "{\"path\":\"%s\",\"type\":\"torch.fx.GraphModule\",\"graph\":{\"nodes\":[{\"name\":\"y\",\"op\":\"placeholder\","
+            "\"target\":\"y\"},{\"name\":\"%s\",\"op\":\"call_module\",\"target\":\"%s\",\"args\":[{\"$node\":\"y\"}]},{"
+            "\"name\":"
+            "\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[{\"$node\":\"%s\"}]}]}}",
+            above, change->fresh, dot + 1, change->fresh));
+    json_object_set_new(call, "target", json_string(above));
+    return true;
+}
+
+/* The same call once more, by itself or in a nested program; or the module's weight is read. */
 static bool add_call(const client_change *change, json_t *graph) {
     const json_t *call = node_of(graph, change->name);
     if (!call || !is_op(call, "call_module") || node_of(graph, change->fresh)) return false;
+    const char *path = json_string_value(json_object_get(call, "target"));
     json_t *node;
-    if (change->choice % 2) {
+    if (change->choice % 3) {
         node = json_deep_copy(call);
         json_object_set_new(node, "name", json_string(change->fresh));
         json_object_del(json_object_get(node, "meta"), "transformations");
     } else {
-        node = parsed("{\"name\":\"%s\",\"op\":\"get_attr\",\"target\":\"%s.weight\"}", change->fresh,
-                      json_string_value(json_object_get(call, "target")));
+        node = parsed("{\"name\":\"%s\",\"op\":\"get_attr\",\"target\":\"%s.weight\"}", change->fresh, path);
     }
     insert_node(graph, place_of(graph, change->name) + 1, node);
     add_output(graph, change->fresh);
-    return true;
+    return change->choice % 3 != 2 || add_program(change, graph, path, node);
 }
 
 static bool change_number(json_t *list) {

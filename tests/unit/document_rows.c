@@ -20,6 +20,16 @@ json_t *find_row(const json_t *graph, const char *table, const char *name, size_
     return NULL;
 }
 
+size_t place_of(const json_t *graph, const char *node) {
+    size_t index = json_array_size(json_object_get(graph, "nodes"));
+    find_row(graph, "nodes", node, &index);
+    return index;
+}
+
+bool is_op(const json_t *node, const char *op) {
+    return strcmp(json_string_value(json_object_get(node, "op")), op) == 0;
+}
+
 /* ---- references ---------------------------------------------------------------------------------------------------------- */
 
 const char *referred_node(const json_t *value) {
@@ -110,4 +120,29 @@ bool is_same_change(const json_t *a, const json_t *b, const json_t *c, const jso
 
 bool is_same_row(const json_t *a, const json_t *b, const char *table, const char *name) {
     return is_same_place(place_in(a, table, name), place_in(b, table, name));
+}
+
+bool is_reordered(const json_t *a, const json_t *b) {
+    size_t i, last = 0, now;
+    const json_t *row;
+    json_array_foreach(json_object_get(a, "nodes"), i, row) {
+        if (!find_row(b, "nodes", row_name("nodes", row), &now)) continue;
+        if (now < last) return true;
+        last = now;
+    }
+    return false;
+}
+
+bool has_same_rows(const json_t *a, const json_t *b) {
+    static const char *const tables[] = {"nodes", "modules", "tensors"};
+    for (int t = 0; t < 3; t++) {
+        const json_t *rows = json_object_get(a, tables[t]), *row;
+        size_t i;
+        if (json_array_size(rows) != json_array_size(json_object_get(b, tables[t]))) return false;
+        json_array_foreach(rows, i, row) {
+            const json_t *other = find_row(b, tables[t], row_name(tables[t], row), NULL);
+            if (!other || !json_equal(row, other)) return false;
+        }
+    }
+    return true;
 }

@@ -1,0 +1,173 @@
+#include "core/compose/align.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/map.h"
+#include "core/compose/run.h"
+#include "core/graph/build.h"
+#include "core/graph/document.h"
+
+/* ---- what a node is made of --------------------------------------------------------------------------------------------- */
+
+typedef struct kinship {
+    const fb_undo_plan *plan;
+    const fb_graph *graph;
+    uint64_t *kinds; /* by node: what it is made of, down to nodes of the source */
+    fb_buffer text;  /* of one value */
+} kinship;
+
+static bool has_node(const fb_graph *graph, const char *name) {
+    return fb_node_find(graph, FB_MAIN_PROGRAM, name).id != 0;
+}
+
+/* By a pass of ours. */
+static bool is_created(const fb_undo_plan *plan, const char *name) {
+    bool is_added = false;
+    for (size_t i = 0; i < plan->step_count && !is_added; i++) {
+        const fb_undo_step *step = &plan->steps[i];
+        is_added = !step->call && has_node(step->after, name) && !has_node(step->before, name);
+    }
+    return !is_added && !has_node(plan->source, name);
+}
+
+/* Documents are nested to a bounded depth. */
+static uint64_t kind_of_value(kinship *k, fb_value value, uint64_t seed) {
+    const fb_value_row *row = fb_value_at(k->graph, value);
+    if (row->kind == FB_NODE) return fb_hash(&k->kinds[row->node.id], sizeof *k->kinds, seed + 1);
+    if (!row->has_nodes) {
+        k->text.size = 0;
+        fb_value_write(k->graph, value, &k->text);
+        return fb_hash(k->text.data, k->text.size, seed + 2);
+    }
+    uint64_t kind = seed + 3 + (uint64_t)row->kind;
+    for (uint32_t i = 0; i < row->count; i++) kind = kind_of_value(k, row->items[i], kind);
+    return kind;
+}
+
+/* A module that passes made is who its path says, whatever it is called with. */
+static uint64_t kind_of_node(kinship *k, fb_node node) {
+    const fb_node_row *row = fb_node_at(k->graph, node);
+    const char *name = fb_node_name(k->graph, node), *target = fb_node_target(k->graph, node);
+    if (!is_created(k->plan, name)) return fb_hash(name, strlen(name), 1);
+    uint64_t kind = fb_hash(target, strlen(target), 2 + (uint64_t)row->opcode);
+    if (row->opcode == FB_CALL_MODULE) return kind;
+    return kind_of_value(k, row->kwargs, kind_of_value(k, row->args, kind));
+}
+
+static bool find_kinds(kinship *k) {
+    k->kinds = calloc(fb_node_limit(k->graph), sizeof *k->kinds);
+    if (!k->kinds) return false;
+    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(k->graph, n)->next)
+        k->kinds[n.id] = kind_of_node(k, n);
+    return !k->text.failed;
+}
+
+static void kinship_free(kinship *k) {
+    free(k->kinds);
+    fb_buffer_free(&k->text);
+}
+
+/* ---- names -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct renaming {
+    fb_graph *graph;
+    fb_symbol *names; /* by node: the name that it gets, none = it keeps its own */
+    fb_node *now;     /* by node: what stands for it, none = itself */
+    uint32_t limit;   /* of both */
+    bool is_any;
+} renaming;
+
+/* The first node of `result` of that kind that is not taken, or none. */
+static fb_node take_kin(fb_map *kin, bool *is_taken, uint64_t kind) {
+    uint32_t cursor = 0, found, first = 0;
+    while ((found = fb_map_next(kin, kind, &cursor))) {
+        if (!is_taken[found] && (!first || found < first)) first = found;
+    }
+    if (first) is_taken[first] = true;
+    return (fb_node){first};
+}
+
+static bool choose_names(renaming *r, const kinship *theirs, const kinship *base) {
+    const fb_graph *result = base->graph;
+    fb_map kin = {0};
+    fb_namespace *names = fb_run_names(result);
+    bool *is_taken = calloc(fb_node_limit(result), sizeof *is_taken), ok = names && is_taken;
+    for (fb_node n = fb_first_node(result, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(result, n)->next) {
+        if (is_created(base->plan, fb_node_name(result, n))) ok = fb_map_add(&kin, base->kinds[n.id], n.id);
+    }
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next)
+        ok = fb_namespace_reserve(names, fb_node_name(r->graph, n));
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next) {
+        const char *name = fb_node_name(r->graph, n), *to = name;
+        if (!is_created(theirs->plan, name)) continue;
+        fb_node same = take_kin(&kin, is_taken, theirs->kinds[n.id]);
+        if (same.id) to = fb_node_name(result, same);
+        else if (has_node(result, name)) to = fb_namespace_create(names, name);
+        if (to && strcmp(to, name) == 0) continue;
+        r->names[n.id] = to ? fb_intern(r->graph, to) : (fb_symbol){0};
+        r->is_any = true;
+        ok = r->names[n.id].id != 0;
+    }
+    fb_map_free(&kin);
+    fb_namespace_free(names);
+    free(is_taken);
+    return ok;
+}
+
+static fb_node stand_in(void *context, fb_node node) {
+    const renaming *r = context;
+    return node.id < r->limit && r->now[node.id].id ? r->now[node.id] : node;
+}
+
+/* The same node under its new name, before the old one, which goes when nobody reads it any more. */
+static bool add_renamed(renaming *r, fb_node old) {
+    fb_graph *graph = r->graph;
+    fb_node node = fb_graph_add_node(graph, FB_MAIN_PROGRAM, r->names[old.id], old);
+    if (!node.id) return false;
+    const fb_node_row *from = fb_node_at(graph, old);
+    fb_node_row *to = fb_node_row_at(graph, node);
+    to->type = from->type;
+    to->shape = from->shape;
+    to->transformations = from->transformations;
+    to->meta_rest = from->meta_rest;
+    to->dtype = from->dtype;
+    fb_graph_set_target(graph, node, (fb_opcode)from->opcode, from->target);
+    r->now[old.id] = node;
+    return fb_graph_set_args(graph, node, from->args, from->kwargs);
+}
+
+static bool rename_nodes(renaming *r) {
+    fb_graph *graph = r->graph;
+    bool ok = true;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(graph, n)->next) {
+        if (n.id < r->limit && r->names[n.id].id) ok = add_renamed(r, n);
+    }
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM), next; ok && n.id; n = next) {
+        next = fb_node_at(graph, n)->next;
+        if (n.id < r->limit && r->now[n.id].id) continue;
+        fb_value args = fb_value_map_nodes(graph, fb_node_at(graph, n)->args, stand_in, r);
+        fb_value kwargs = fb_value_map_nodes(graph, fb_node_at(graph, n)->kwargs, stand_in, r);
+        ok = args.id && kwargs.id && fb_graph_set_args(graph, n, args, kwargs);
+    }
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM), next; ok && n.id; n = next) {
+        next = fb_node_at(graph, n)->next;
+        if (n.id < r->limit && r->now[n.id].id) fb_graph_erase_node(graph, n);
+    }
+    fb_graph_number(graph);
+    return ok;
+}
+
+fb_status fb_align_names(const fb_undo_plan *plan, fb_graph *replay, fb_error *error) {
+    uint32_t limit = fb_node_limit(replay);
+    kinship theirs = {.plan = plan, .graph = replay}, base = {.plan = plan, .graph = plan->result};
+    renaming r = {
+        .graph = replay, .names = calloc(limit, sizeof *r.names), .now = calloc(limit, sizeof *r.now), .limit = limit};
+    bool ok = r.names && r.now && find_kinds(&theirs) && find_kinds(&base) && choose_names(&r, &theirs, &base);
+    if (ok && r.is_any) ok = rename_nodes(&r);
+    kinship_free(&theirs);
+    kinship_free(&base);
+    free(r.names);
+    free(r.now);
+    return ok ? FB_OK : fb_fail_memory(error);
+}

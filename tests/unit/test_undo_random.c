@@ -1,0 +1,521 @@
+/* Undo on random graphs. How many, and how one is run alone: random_case.h. With FOLDBACK_RANDOM_DUMP=<folder> the graphs of
+ * every case are written there.
+ *
+ * Every pass of a random list taken out alone, and all of them: what comes back is the run that never had them, byte for byte.
+ * Then a client changes the result (client_changes.h) or trains its weights (fine_tuning.h), and some passes are undone on
+ * that. Either there are conflicts, each about something that exists; or a graph that is valid, computes what the client's
+ * graph computes (evaluate.h), and is the replay with the client's change where the change can be made there too.
+ *
+ * At the end every code of a conflict must have come up, but for `invalid`: that is what the verifier finds in a merged graph
+ * when nothing else had anything against it, and no way to get there is known. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/undo.h"
+#include "core/graph/build.h"
+#include "core/graph/verify.h"
+#include "core/weights/movement.h"
+#include "tests/unit/client_changes.h"
+#include "tests/unit/evaluate.h"
+#include "tests/unit/fine_tuning.h"
+#include "tests/unit/numbers.h"
+
+/* ---- tallies ------------------------------------------------------------------------------------------------------------- */
+
+static struct tally {
+    const char *code;
+    uint64_t count;
+} conflict_tallies[] = {
+    {"missing-node", 0},     {"missing-module", 0},  {"renamed-node", 0},   {"changed-node", 0},
+    {"changed-module", 0},   {"new-users", 0},       {"name-taken", 0},     {"path-taken", 0},
+    {"not-topological", 0},  {"invalid", 0},         {"changed-tensor", 0}, {"computed", 0},
+    {"constant-changed", 0}, {"copies-diverged", 0}, {"partly-moved", 0},   {"tied", 0},
+};
+enum { TALLIES = sizeof conflict_tallies / sizeof *conflict_tallies };
+
+static uint64_t undone_alone, changed_cases, merged_with_edits, merged_without, conflicted, with_oracle, renamed_replays,
+    bytes_compared, broken;
+static uint64_t made[CHANGE_KINDS], trained;
+
+static void ck_tallies(uint64_t cases) {
+    printf("%" PRIu64 " graphs; %" PRIu64 " passes undone alone; %" PRIu64 " changed since: %" PRIu64 " merged with an edit or "
+           "more, %" PRIu64 " needed none, %" PRIu64 " had conflicts; %" PRIu64 " equal the change made on the replay; "
+           "%" PRIu64 " replays with other names; %" PRIu64 " tensors' bytes compared; %" PRIu64 " compute nothing\n",
+           cases, undone_alone, changed_cases, merged_with_edits, merged_without, conflicted, with_oracle, renamed_replays,
+           bytes_compared, broken);
+    for (size_t i = 0; i < CHANGE_KINDS; i++) printf("%-24s %10" PRIu64 "\n", change_names[i], made[i]);
+    printf("%-24s %10" PRIu64 "\n", "trained", trained);
+    bool is_complete = true;
+    for (size_t i = 0; i < TALLIES; i++) {
+        const struct tally *tally = &conflict_tallies[i];
+        printf("%-24s %10" PRIu64 "\n", tally->code, tally->count);
+        is_complete &= tally->count > 0 || strcmp(tally->code, "invalid") == 0;
+    }
+    fflush(stdout);
+    ck_assert_msg(cases < 1000 || merged_with_edits * 100 >= changed_cases * 30, "too few changed cases merge");
+    ck_assert_msg(cases < 1000 || conflicted * 100 >= changed_cases * 10, "too few changed cases conflict");
+    ck_assert_msg(cases < 10000 || is_complete, "a code never came up");
+}
+
+static void count_conflict(const random_case *c, const fb_conflict *conflict) {
+    bool is_known = false;
+    for (size_t i = 0; i < TALLIES; i++) {
+        struct tally *tally = &conflict_tallies[i];
+        if (strcmp(tally->code, conflict->code)) continue;
+        tally->count++;
+        is_known = true;
+    }
+    CK(c, is_known, "a conflict of a %s has the code %s", fb_conflict_kind_name(conflict->kind), conflict->code);
+}
+
+/* ---- one case ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct undo_case {
+    random_case base;
+    random_source random;
+    fb_graph *result;
+    bool *is_undone;
+    fb_graph *replay;              /* a fresh run of the passes that are not undone */
+    json_t *source, *changed_from; /* the source and the result as trees */
+    json_t *merge_replay;          /* the replay for a merge, which keeps away from some names */
+    client_change changes[4];
+    size_t change_count;
+    bool is_trained;
+} undo_case;
+
+typedef struct undone {
+    fb_graph *graph; /* NULL: conflicts */
+    bool is_exact;
+    fb_conflicts conflicts;
+} undone;
+
+static undone undo(const undo_case *u, const bool *is_undone, const fb_graph *ours) {
+    const random_case *c = &u->base;
+    undone out = {0};
+    fb_error error = {0};
+    fb_undo_step *steps = calloc(c->composition.count, sizeof *steps);
+    for (size_t i = 0; i < c->composition.count; i++) {
+        steps[i] = (fb_undo_step){.call = &c->composition.calls[i], .is_undone = is_undone[i]};
+    }
+    fb_undo_plan plan = {
+        .source = c->source, .steps = steps, .step_count = c->composition.count, .result = u->result, .ours = ours};
+    fb_status status = fb_undo(&plan, &out.graph, &out.is_exact, &out.conflicts, &error);
+    free(steps);
+    CK(c, status == FB_OK || (status == FB_CONFLICT && strcmp(error.code, "conflict") == 0), "undo fails: %s: %s", error.code,
+       error.message);
+    CK(c, (status == FB_CONFLICT) == (out.conflicts.count > 0), "a status that does not fit %zu conflicts",
+       out.conflicts.count);
+    return out;
+}
+
+static void undone_free(undone *done) {
+    fb_graph_free(done->graph);
+    fb_conflicts_free(&done->conflicts);
+}
+
+static void dump(const char *name, const fb_graph *graph) {
+    const char *folder = getenv("FOLDBACK_RANDOM_DUMP");
+    fb_buffer bytes = {0}, path = {0};
+    if (!folder) return;
+    fb_document_write(graph, &bytes);
+    fb_buffer_printf(&path, "%s/%s.json", folder, name);
+    FILE *file = fopen(fb_buffer_text(&path), "w");
+    if (!file || fwrite(bytes.data, 1, bytes.size, file) != bytes.size || fclose(file)) abort();
+    fb_buffer_free(&bytes);
+    fb_buffer_free(&path);
+}
+
+/* ---- on the unchanged result --------------------------------------------------------------------------------------------- */
+
+static void check_undone(const undo_case *u, const bool *is_undone) {
+    const random_case *c = &u->base;
+    char id[FB_ID_LENGTH + 1], expected[FB_ID_LENGTH + 1];
+    fb_graph *fresh = run_without(c, is_undone);
+    undone done = undo(u, is_undone, NULL);
+    CK(c, done.graph, "conflicts on an unchanged result");
+    id_of(c, fresh, expected);
+    id_of(c, done.graph, id);
+    CK(c, strcmp(id, expected) == 0 && done.is_exact, "undone it is not what a run without those passes makes");
+    undone_free(&done);
+    fb_graph_free(fresh);
+}
+
+static void check_each_pass_alone(const undo_case *u) {
+    const random_case *c = &u->base;
+    size_t count = c->composition.count;
+    bool *is_undone = calloc(count, sizeof *is_undone);
+    for (size_t i = 0; i < count; i++) {
+        is_undone[i] = true;
+        check_undone(u, is_undone);
+        is_undone[i] = false;
+        undone_alone++;
+    }
+    for (size_t i = 0; i < count; i++) is_undone[i] = true;
+    undone done = undo(u, is_undone, NULL);
+    char id[FB_ID_LENGTH + 1];
+    CK(c, done.graph, "conflicts on an unchanged result");
+    id_of(c, done.graph, id);
+    CK(c, strcmp(id, c->source_id) == 0 && done.is_exact, "all passes undone, and it is not the source");
+    undone_free(&done);
+    free(is_undone);
+}
+
+/* The same when the graph at hand is given, and is the result. */
+static void check_given_result(undo_case *u) {
+    const random_case *c = &u->base;
+    char id[FB_ID_LENGTH + 1], expected[FB_ID_LENGTH + 1];
+    undone done = undo(u, u->is_undone, u->result);
+    CK(c, done.graph && done.is_exact, "conflicts on an unchanged result");
+    id_of(c, done.graph, id);
+    id_of(c, u->replay, expected);
+    CK(c, strcmp(id, expected) == 0, "undone on the result as it is, it is not the replay");
+    undone_free(&done);
+}
+
+static void call_by_places(json_t *document) {
+    json_t *node;
+    size_t i;
+    json_array_foreach(json_object_get(document, "nodes"), i, node) {
+        char name[32];
+        snprintf(name, sizeof name, "$%zu", i);
+        rename_in_document(document, row_name("nodes", node), name);
+    }
+}
+
+/* What a merge takes as the replay: only the client's name of the graph is new. */
+static void find_merge_replay(undo_case *u) {
+    const random_case *c = &u->base;
+    char id[FB_ID_LENGTH + 1], plain_id[FB_ID_LENGTH + 1];
+    fb_graph *ours = fb_graph_copy(u->result);
+    fb_graph_set_name(ours, fb_intern(ours, "changed since"));
+    undone done = undo(u, u->is_undone, ours);
+    CK(c, done.graph, "the graph has another name: that is no conflict (%s of %s)", done.conflicts.items[0].code,
+       done.conflicts.items[0].name);
+    CK(c, strcmp(fb_graph_name(done.graph), "changed since") == 0, "the client's name of the graph is lost");
+    fb_graph_set_name(done.graph, fb_intern(done.graph, fb_graph_name(u->result)));
+    dump("merge-replay", done.graph);
+    u->merge_replay = json_of(c, done.graph);
+    id_of(c, done.graph, id);
+    id_of(c, u->replay, plain_id);
+    if (strcmp(id, plain_id)) {
+        json_t *merged = json_deep_copy(u->merge_replay), *plain = json_of(c, u->replay);
+        call_by_places(merged);
+        call_by_places(plain);
+        CK(c, json_equal(merged, plain), "the replay of a merge differs from the plain one by more than nodes' names");
+        json_decref(merged);
+        json_decref(plain);
+        renamed_replays++;
+    }
+    fb_graph_free(ours);
+    undone_free(&done);
+}
+
+/* ---- on a changed one ---------------------------------------------------------------------------------------------------- */
+
+static const char *const tables[] = {
+    [FB_CONFLICT_NODE] = "nodes", [FB_CONFLICT_MODULE] = "modules", [FB_CONFLICT_TENSOR] = "tensors"};
+
+static void check_conflicts(const undo_case *u, const json_t *ours, const fb_conflicts *conflicts) {
+    const random_case *c = &u->base;
+    for (size_t i = 0; i < conflicts->count; i++) {
+        const fb_conflict *conflict = &conflicts->items[i];
+        const char *table = tables[conflict->kind];
+        CK(c, conflict->name && conflict->detail && strlen(conflict->detail) > 10, "%s without a name or a sentence",
+           conflict->code);
+        CK(c,
+           find_row(ours, table, conflict->name, NULL) || find_row(u->changed_from, table, conflict->name, NULL) ||
+               find_row(u->merge_replay, table, conflict->name, NULL),
+           "%s names %s, which is nowhere: %s", conflict->code, conflict->name, conflict->detail);
+        for (size_t k = 0; k < i; k++) {
+            const fb_conflict *other = &conflicts->items[k];
+            CK(c, other->kind != conflict->kind || strcmp(other->code, conflict->code) || strcmp(other->name, conflict->name),
+               "%s of %s is there twice", conflict->code, conflict->name);
+        }
+    }
+}
+
+/* Whether undoing alone makes another one of it. */
+static bool is_touched(const undo_case *u, const char *table, const char *name) {
+    return !is_same_row(u->changed_from, u->merge_replay, table, name);
+}
+
+/* Whether a node depends on something that is touched, or something that is touched depends on it. */
+static bool is_near_touched(const undo_case *u, const fb_graph *g, const char *name) {
+    fb_node meant = fb_node_find(g, FB_MAIN_PROGRAM, name);
+    bool *depends = calloc(fb_node_limit(g), sizeof *depends), *is_above = calloc(fb_node_limit(g), sizeof *is_above);
+    bool result = false;
+    is_above[meant.id] = true;
+    for (fb_node n = meant.id ? fb_first_node(g, FB_MAIN_PROGRAM) : meant; n.id; n = fb_node_at(g, n)->next) {
+        bool is_touched_itself = is_touched(u, "nodes", fb_node_name(g, n)) || is_touched(u, "modules", fb_node_target(g, n));
+        depends[n.id] = is_touched_itself;
+        for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+            depends[n.id] |= depends[fb_edge_input(g, e).id];
+            is_above[n.id] |= is_above[fb_edge_input(g, e).id];
+        }
+        result |= (n.id == meant.id && depends[n.id]) || (is_touched_itself && is_above[n.id]);
+    }
+    free(depends);
+    free(is_above);
+    return result;
+}
+
+/* A conflict may be about what lies between the client's change and what is undone. It is right to be careful there; but where
+ * the two have nothing to do with each other there must be none. */
+static bool is_conflict_due(const undo_case *u, const fb_conflict *conflict) {
+    if (is_touched(u, tables[conflict->kind], conflict->name)) return true;
+    if (strcmp(conflict->code, "not-topological") == 0 && is_reordered(u->changed_from, u->merge_replay)) return true;
+    return conflict->kind == FB_CONFLICT_NODE &&
+           (is_near_touched(u, u->result, conflict->name) || is_near_touched(u, u->replay, conflict->name));
+}
+
+/* The replay with the client's changes, when they are the same changes there; NULL when they are not. */
+static fb_graph *changed_replay(const undo_case *u, const json_t *ours) {
+    json_t *changed = json_deep_copy(u->merge_replay);
+    bool is_made = !u->is_trained;
+    for (size_t i = 0; i < u->change_count && is_made; i++) is_made = make_change(&u->base, &u->changes[i], &changed);
+    fb_graph *graph = is_made ? graph_of_json(changed) : NULL;
+    if (graph) { /* canonical again */
+        json_decref(changed);
+        changed = json_of(&u->base, graph);
+    }
+    if (graph && !is_same_change(u->changed_from, ours, u->merge_replay, changed)) {
+        fb_graph_free(graph);
+        graph = NULL;
+    }
+    json_decref(changed);
+    return graph;
+}
+
+static void check_bytes(const undo_case *u, const fb_graph *merged) {
+    const random_case *c = &u->base;
+    for (fb_tensor t = fb_first_tensor(merged); t.id; t = fb_tensor_at(merged, t)->next) {
+        const fb_tensor_row *row = fb_tensor_at(merged, t);
+        unsigned char *bytes;
+        size_t size, count;
+        fb_error error = {0};
+        if (!row->recipe.id || !has_numbers((fb_dtype)row->dtype)) continue;
+        fb_status status = fb_movement_evaluate(merged, row->recipe, (fb_dtype)row->dtype, &bytes, &size, &error);
+        if (status == FB_NOT_FOUND) continue;
+        CK(c, !status, "%s does not evaluate: %s", fb_text(merged, row->name), error.message);
+        double *numbers = evaluate_tensor(merged, c->seed, t, &count);
+        fb_buffer expected = {0};
+        if (numbers) encode_numbers((fb_dtype)row->dtype, numbers, count, &expected);
+        CK(c, expected.size == size && memcmp(expected.data, bytes, size) == 0, "%s has other bytes",
+           fb_text(merged, row->name));
+        bytes_compared++;
+        fb_buffer_free(&expected);
+        free(numbers);
+        free(bytes);
+    }
+}
+
+static void check_merged(const undo_case *u, const fb_graph *ours, const fb_graph *merged, const char *changes) {
+    const random_case *c = &u->base;
+    fb_errors errors = {0};
+    evaluation before, after, unchanged;
+    fb_buffer why = {0};
+    fb_verify(merged, &errors);
+    CK(c, errors.total == 0, "%s: the merged graph is not valid: %s", changes, errors.items[0].message);
+    fb_errors_free(&errors);
+    check_round_trip(c, merged, "the merged graph");
+    evaluate(ours, c->seed, &before);
+    evaluate(merged, c->seed, &after);
+    /* Where the client's change makes PyTorch fail there is nothing to be kept. */
+    evaluate(u->result, c->seed, &unchanged);
+    bool is_broken = before.unusable > unchanged.unusable;
+    broken += is_broken;
+    evaluation_free(&unchanged);
+    CK(c, is_broken || evaluations_agree(&before, &after, 1e-8, &why), "%s: merged it computes something else: %s", changes,
+       fb_buffer_text(&why));
+    evaluation_free(&before);
+    evaluation_free(&after);
+    check_bytes(u, merged);
+}
+
+static void describe(const undo_case *u, fb_buffer *out) {
+    fb_buffer_string(out, "undone");
+    for (size_t i = 0; i < u->base.composition.count; i++) {
+        if (u->is_undone[i]) fb_buffer_printf(out, " %zu", i);
+    }
+    for (size_t i = 0; i < u->change_count; i++) {
+        const client_change *change = &u->changes[i];
+        fb_buffer_printf(out, "; %s %s (%s, %s, %u)", change_names[change->kind], change->name, change->other, change->fresh,
+                         (unsigned)(change->choice % 12));
+    }
+}
+
+/* Where undoing moves nodes away from what the client put beside them, there are several places for it. */
+static bool stands_elsewhere(const undo_case *u, const fb_graph *oracle, const fb_graph *merged) {
+    if (!is_reordered(u->changed_from, u->merge_replay)) return false;
+    json_t *a = json_of(&u->base, oracle), *b = json_of(&u->base, merged);
+    bool is_same = has_same_rows(a, b);
+    json_decref(a);
+    json_decref(b);
+    return is_same;
+}
+
+/* Undoes on the changed graph and checks whatever comes out. */
+static void check_changed(const undo_case *u, const json_t *document) {
+    const random_case *c = &u->base;
+    fb_graph *ours = graph_of_json(document);
+    fb_buffer changes = {0};
+    char id[FB_ID_LENGTH + 1], ours_id[FB_ID_LENGTH + 1], other_id[FB_ID_LENGTH + 1];
+    describe(u, &changes);
+    CK(c, ours, "%s: the changed graph is not valid", fb_buffer_text(&changes));
+    id_of(c, ours, ours_id);
+    id_of(c, u->result, id);
+    if (strcmp(id, ours_id) == 0) { /* changed and changed back */
+        fb_graph_free(ours);
+        fb_buffer_free(&changes);
+        return;
+    }
+    json_t *canonical = json_of(c, ours);
+    dump("ours", ours);
+    undone done = undo(u, u->is_undone, ours);
+    fb_graph *oracle = changed_replay(u, canonical);
+    bool has_effect = !json_equal(u->changed_from, u->merge_replay);
+    changed_cases++;
+    if (done.graph) {
+        dump("merged", done.graph);
+        id_of(c, done.graph, id);
+        bool is_edited = strcmp(id, ours_id) != 0;
+        *(is_edited ? &merged_with_edits : &merged_without) += 1;
+        CK(c, !is_edited || has_effect, "%s: undoing nothing changes the graph", fb_buffer_text(&changes));
+        check_merged(u, ours, done.graph, fb_buffer_text(&changes));
+        if (oracle) {
+            id_of(c, oracle, other_id);
+            dump("expected", oracle);
+            CK(c, strcmp(id, other_id) == 0 || stands_elsewhere(u, oracle, done.graph),
+               "%s: the merged graph is not the replay with the same change", fb_buffer_text(&changes));
+            with_oracle++;
+        }
+        id_of(c, u->replay, other_id);
+        CK(c, done.is_exact == (strcmp(id, other_id) == 0), "%s: it is said to be %sexact", fb_buffer_text(&changes),
+           done.is_exact ? "" : "not ");
+    } else {
+        conflicted++;
+        check_conflicts(u, canonical, &done.conflicts);
+        CK(c, has_effect, "%s: conflicts when nothing is undone", fb_buffer_text(&changes));
+        for (size_t i = 0; i < done.conflicts.count; i++) {
+            const fb_conflict *conflict = &done.conflicts.items[i];
+            count_conflict(c, conflict);
+            CK(c, !oracle || is_conflict_due(u, conflict), "%s: %s of %s is no conflict: %s", fb_buffer_text(&changes),
+               conflict->code, conflict->name, conflict->detail);
+        }
+    }
+    id_of(c, ours, id);
+    CK(c, strcmp(id, ours_id) == 0, "the changed graph was changed");
+    fb_graph_free(oracle);
+    json_decref(canonical);
+    fb_graph_free(ours);
+    undone_free(&done);
+    fb_buffer_free(&changes);
+}
+
+/* Up to four changes, each of which leaves a valid graph. */
+static json_t *change_at_random(undo_case *u) {
+    size_t wanted = random_once_in(&u->random, 2) ? 1 : 1 + random_below(&u->random, 4);
+    json_t *graph = json_deep_copy(u->changed_from);
+    for (int tries = 0; u->change_count < wanted && tries < 30; tries++) {
+        client_change *change = &u->changes[u->change_count];
+        json_t *changed = json_deep_copy(graph);
+        fb_graph *valid = NULL;
+        if (choose_change(&u->random, graph, u->source, change) && make_change(&u->base, change, &changed))
+            valid = graph_of_json(changed);
+        if (valid) {
+            u->change_count++;
+            made[change->kind]++;
+            json_decref(graph);
+            graph = json_incref(changed);
+        }
+        json_decref(changed);
+        fb_graph_free(valid);
+    }
+    return graph;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
+
+/* A list of passes that does something, most of the time. */
+static fb_run begin_case(undo_case *u) {
+    random_case *c = &u->base;
+    generate_document(c->seed, &c->document);
+    if (random_once_in(&u->random, 2)) { /* what tensors hold */
+        json_t *document = json_loadb(c->document.data, c->document.size, 0, NULL);
+        give_content(&u->random, document);
+        fb_graph *graph = graph_of_json(document);
+        CK(c, graph, "with contents it is not valid");
+        c->document.size = 0;
+        fb_document_write(graph, &c->document);
+        fb_graph_free(graph);
+        json_decref(document);
+    }
+    for (uint64_t tries = 0;; tries++) {
+        size_t applied = 0;
+        generate_passes(c->seed + (tries << 40), &c->passes);
+        read_case(c);
+        fb_run run = run_passes(c, &c->composition, c->source);
+        for (size_t i = 0; i < run.count; i++) applied += run.passes[i].applied;
+        if (applied || tries == 6) return run;
+        fb_run_free(&run);
+        fb_composition_free(&c->composition);
+        fb_graph_free(c->source);
+        c->passes.size = 0;
+    }
+}
+
+/* One that did something, if there is one, and some of the others. */
+static void choose_undone(undo_case *u, const fb_run *run) {
+    size_t first = random_below(&u->random, run->count);
+    for (size_t i = 0; i < run->count && !run->passes[first].applied; i++) first = (first + 1) % run->count;
+    for (size_t i = 0; i < run->count; i++) u->is_undone[i] = i == first || random_once_in(&u->random, 3);
+}
+
+static void run_case(uint64_t seed) {
+    undo_case u = {.base = {.seed = seed}, .random = {seed ^ 0x2545f4914f6cdd1du}};
+    random_case *c = &u.base;
+    fb_run run = begin_case(&u);
+    char id[FB_ID_LENGTH + 1], result_id[FB_ID_LENGTH + 1];
+    u.result = run.result;
+    u.is_undone = calloc(run.count, sizeof *u.is_undone);
+    choose_undone(&u, &run);
+    id_of(c, u.result, result_id);
+    dump("source", c->source);
+    dump("result", u.result);
+    check_each_pass_alone(&u);
+
+    u.replay = run_without(c, u.is_undone);
+    dump("replay", u.replay);
+    u.source = json_of(c, c->source);
+    u.changed_from = json_of(c, u.result);
+    check_given_result(&u);
+    find_merge_replay(&u);
+    size_t how = random_below(&u.random, 8); /* changed, trained, or both */
+    json_t *changed = how < 6 ? change_at_random(&u) : json_deep_copy(u.changed_from);
+    u.is_trained = how >= 5 && fine_tune(c, &u.random, changed);
+    trained += u.is_trained;
+    if (u.change_count || u.is_trained) check_changed(&u, changed);
+
+    id_of(c, c->source, id);
+    CK(c, strcmp(id, c->source_id) == 0, "the source changed");
+    id_of(c, u.result, id);
+    CK(c, strcmp(id, result_id) == 0, "the result changed");
+    json_decref(changed);
+    json_decref(u.source);
+    json_decref(u.changed_from);
+    json_decref(u.merge_replay);
+    fb_graph_free(u.replay);
+    fb_run_free(&run);
+    free(u.is_undone);
+    free_case(c);
+}
+
+START_TEST(test_undo) {
+    ck_tallies(run_random_cases(run_case));
+}
+END_TEST
+
+int main(void) {
+    return random_main("undo of random graphs", test_undo);
+}
