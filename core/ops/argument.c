@@ -3,21 +3,6 @@
 
 #include "core/ops/view.h"
 
-fb_op fb_node_op(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    if (row->opcode == FB_CALL_MODULE) return fb_module_op(graph, row->module);
-    if (row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD) return row->op;
-    return FB_OP_UNKNOWN;
-}
-
-bool fb_op_is(const fb_graph *graph, fb_node node, fb_op op) {
-    return fb_node_op(graph, node) == op;
-}
-
-fb_op fb_module_op(const fb_graph *graph, fb_module module) {
-    return module.id ? fb_module_at(graph, module)->op : (fb_op)FB_OP_UNKNOWN;
-}
-
 static const char *parameters_of(const fb_graph *graph, fb_node node) {
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(graph, node));
     switch (fb_node_at(graph, node)->opcode) {

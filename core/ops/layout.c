@@ -160,7 +160,11 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
 }
 
 bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node node, int64_t row) {
-    walk w = {.graph = graph, .alias = alias, .row = row};
+    walk w; /* whose list of sharers is long, and starts empty */
+    w.graph = graph;
+    w.alias = alias;
+    w.row = row;
+    w.count = 0;
     add(&w, node, has_one_row(graph, shape_of(graph, node)) ? ONE_ROW : ROWS);
     size_t readers = 0;
     for (size_t i = 0; i < w.count; i++) {

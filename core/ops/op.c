@@ -34,15 +34,10 @@ enum {
 #define FB_OP_ROW(name, names_text, ...) [FB_OP_##name] = {#name, names_text, FB_OP_ROW_REST(__VA_ARGS__)},
 #define FB_OP_ROW_REST(...) .parameters = __VA_ARGS__
 
-static const fb_op_facts table[FB_OP_COUNT] = {
+const fb_op_facts fb_op_table[FB_OP_COUNT] = {
     [FB_OP_UNKNOWN] = {.id = "UNKNOWN", .names = "", .parameters = ""},
 #include "core/ops/ops.def"
 };
-
-const fb_op_facts *fb_op_facts_of(fb_op op) {
-    unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
-    return &table[row < FB_OP_COUNT ? row : FB_OP_UNKNOWN];
-}
 
 /* Is `word` one of the words of `list`, which are separated by single spaces? */
 static bool has_word(const char *list, const char *word, size_t length) {
@@ -57,8 +52,9 @@ static bool has_word(const char *list, const char *word, size_t length) {
 static fb_op find_name(const char *name, size_t length, const char *overload, size_t overload_length) {
     if (length == 0) return FB_OP_UNKNOWN;
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (!has_word(table[op].names, name, length)) continue;
-        if (!overload || has_word(table[op].aten ? table[op].aten : "default", overload, overload_length)) return op;
+        if (!has_word(fb_op_table[op].names, name, length)) continue;
+        if (!overload || has_word(fb_op_table[op].aten ? fb_op_table[op].aten : "default", overload, overload_length))
+            return op;
     }
     return FB_OP_UNKNOWN;
 }
@@ -68,7 +64,7 @@ static fb_op find_spelling(const char *name, size_t length, const char *overload
     fb_op op = find_name(name, length, overload, overload_length);
     if (op || length < 2 || name[length - 1] != '_' || name[length - 2] == '_') return op;
     op = find_name(name, length - 1, overload, overload_length);
-    return table[op].flags & FB_FACT_HAS_IN_PLACE ? (fb_op)(op | FB_OP_IN_PLACE) : FB_OP_UNKNOWN;
+    return fb_op_table[op].flags & FB_FACT_HAS_IN_PLACE ? (fb_op)(op | FB_OP_IN_PLACE) : FB_OP_UNKNOWN;
 }
 
 static bool skip_prefix(const char **text, size_t *length, const char *prefix) {
@@ -81,8 +77,8 @@ static bool skip_prefix(const char **text, size_t *length, const char *prefix) {
 
 static fb_op find_target(const char *target, size_t length) {
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (has_word(table[op].functions, target, length)) return op;
-        if (has_word(table[op].in_place, target, length)) return (fb_op)(op | FB_OP_IN_PLACE);
+        if (has_word(fb_op_table[op].functions, target, length)) return op;
+        if (has_word(fb_op_table[op].in_place, target, length)) return (fb_op)(op | FB_OP_IN_PLACE);
     }
     return FB_OP_UNKNOWN;
 }
@@ -113,7 +109,7 @@ fb_op fb_op_of_method(const char *name, size_t length) {
 fb_op fb_op_of_module(const char *type, size_t length) {
     if (!skip_prefix(&type, &length, "torch.nn.")) return FB_OP_UNKNOWN;
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (has_word(table[op].modules, type, length)) return op;
+        if (has_word(fb_op_table[op].modules, type, length)) return op;
     }
     return FB_OP_UNKNOWN;
 }

@@ -87,8 +87,12 @@ typedef struct fb_op_facts {
     uint8_t dtype;          /* fb_dtype_rule */
 } fb_op_facts;
 
+extern const fb_op_facts fb_op_table[FB_OP_COUNT];
 /* The fact sheet; that of FB_OP_UNKNOWN has no flags, no parameters and no rules. FB_OP_IN_PLACE is ignored. */
-const fb_op_facts *fb_op_facts_of(fb_op op);
+static inline const fb_op_facts *fb_op_facts_of(fb_op op) {
+    unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
+    return &fb_op_table[row < FB_OP_COUNT ? row : FB_OP_UNKNOWN];
+}
 
 /* Meaning of a call_function target ("torch.nn.functional.linear"), of a method name ("view") and of a module's type
  * ("torch.nn.Linear"); FB_OP_UNKNOWN when no row has that spelling. */

@@ -99,7 +99,7 @@ bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *lin
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
     fb_linear found;
     fb_node input;
-    if (!sole_input(graph, node, &input)) return false;
+    if (!fb_op_is(graph, node, FB_OP_LINEAR) || !sole_input(graph, node, &input)) return false;
     if (!fb_linear_of_module(graph, fb_node_at(graph, node)->module, &found)) return false;
     found.node = node;
     found.input = input;

@@ -10,9 +10,18 @@
 #include "core/ops/op.h"
 
 /* The operator of a call_function, call_method or call_module (then that of the module's type); FB_OP_UNKNOWN for others. */
-fb_op fb_node_op(const fb_graph *graph, fb_node node);
-bool fb_op_is(const fb_graph *graph, fb_node node, fb_op op);
-fb_op fb_module_op(const fb_graph *graph, fb_module module);
+static inline fb_op fb_node_op(const fb_graph *graph, fb_node node);
+static inline bool fb_op_is(const fb_graph *graph, fb_node node, fb_op op) {
+    return fb_node_op(graph, node) == op;
+}
+static inline fb_op fb_module_op(const fb_graph *graph, fb_module module) {
+    return module.id ? fb_module_at(graph, module)->op : (fb_op)FB_OP_UNKNOWN;
+}
+static inline fb_op fb_node_op(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->opcode == FB_CALL_MODULE) return fb_module_op(graph, row->module);
+    return row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD ? row->op : (fb_op)FB_OP_UNKNOWN;
+}
 
 /* ---- arguments by name -------------------------------------------------------------------------------------------------- */
 

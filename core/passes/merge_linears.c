@@ -31,9 +31,10 @@ static const fb_group_key meanings[FB_GROUP_KEYS] = {
 /* A call of a Linear, or of what looks like one, on the shared value. */
 static bool is_linear_call(const fb_graph *g, fb_node n, fb_node shared) {
     const fb_node_row *row = fb_node_at(g, n);
-    if (row->opcode != FB_CALL_MODULE || !row->module.id || fb_call_argument_node(g, n, "input").id != shared.id) return false;
     fb_linear linear;
-    return fb_module_is_linear_like(g, row->module) || fb_linear_at(g, n, &linear);
+    if (row->opcode != FB_CALL_MODULE || !row->module.id) return false;
+    if (fb_linear_at(g, n, &linear)) return linear.input.id == shared.id;
+    return fb_module_is_linear_like(g, row->module) && fb_call_argument_node(g, n, "input").id == shared.id;
 }
 
 /* Why a Linear cannot be merged with any other, and the sentence for it; NULL when it can. */
@@ -89,14 +90,19 @@ static void number_epochs(fb_matcher *m, fb_node shared, fb_candidate *candidate
 }
 
 static void match(fb_matcher *m, fb_node shared) {
-    if (fb_node_at(m->graph, shared)->user_count < 2) return;
+    const fb_graph *g = m->graph;
     size_t user_count, linear_calls = 0, count = 0;
-    fb_node *users = fb_users_in_order(m->graph, shared, &user_count);
-    fb_candidate *candidates = NULL;
-    for (size_t i = 0; users && i < user_count; i++) linear_calls += is_linear_call(m->graph, users[i], shared);
-    if (linear_calls >= 2) candidates = malloc(linear_calls * sizeof *candidates);
-    m->failed |= !users || (linear_calls >= 2 && !candidates);
-    for (size_t i = 0; candidates && i < user_count; i++) count += read_candidate(m, users[i], shared, &candidates[count]);
+    if (fb_node_at(g, shared)->user_count < 2) return;
+    for (uint32_t e = fb_user_first(g, shared); e; e = fb_user_next(g, e)) {
+        linear_calls += is_linear_call(g, fb_edge_user(g, e), shared);
+    }
+    if (linear_calls < 2) return;
+    fb_node *users = fb_users_in_order(g, shared, &user_count);
+    fb_candidate *candidates = malloc(linear_calls * sizeof *candidates);
+    m->failed |= !users || !candidates;
+    for (size_t i = 0; users && candidates && i < user_count; i++) {
+        count += read_candidate(m, users[i], shared, &candidates[count]);
+    }
     number_epochs(m, shared, candidates, count);
     fb_match_largest_group(m, candidates, count, meanings);
     free(users);
@@ -116,7 +122,8 @@ static void merged_path(const fb_graph *g, const fb_match *match, fb_buffer *out
     fb_buffer_append(out, first, (size_t)(last_part(first) - first));
     size_t start = out->size;
     for (size_t i = 0; i < match->count && out->size - start <= MAX_NAME; i++) {
-        fb_buffer_printf(out, "%s-", last_part(fb_node_target(g, match->nodes[i])));
+        fb_buffer_string(out, last_part(fb_node_target(g, match->nodes[i])));
+        fb_buffer_char(out, '-');
     }
     fb_buffer_string(out, "merged");
     if (out->size - start <= MAX_NAME) return;
@@ -125,28 +132,27 @@ static void merged_path(const fb_graph *g, const fb_match *match, fb_buffer *out
 }
 
 /* The concatenated weights (or biases, zeros where there is none) as a recipe. */
-static fb_value concatenated(fb_graph *g, const fb_match *match, bool is_bias) {
-    fb_value *parts = calloc(match->count, sizeof *parts), recipe = {0};
-    for (size_t i = 0; parts && i < match->count; i++) {
-        fb_linear linear;
-        if (!fb_linear_at(g, match->nodes[i], &linear)) break;
-        fb_tensor part = is_bias ? linear.bias : linear.weight;
-        parts[i] = part.id ? fb_recipe_tensor(g, part) : fb_recipe_zeros(g, &linear.out_features, 1, linear.dtype);
+static fb_value concatenated(fb_graph *g, const fb_linear *linears, size_t count, bool is_bias) {
+    fb_value *parts = malloc(count * sizeof *parts), recipe = {0};
+    if (!parts) return fb_graph_fail_memory(g);
+    for (size_t i = 0; i < count; i++) {
+        const fb_linear *linear = &linears[i];
+        fb_tensor part = is_bias ? linear->bias : linear->weight;
+        parts[i] = part.id ? fb_recipe_tensor(g, part) : fb_recipe_zeros(g, &linear->out_features, 1, linear->dtype);
     }
-    if (parts) recipe = fb_recipe_concat(g, 0, parts, match->count);
+    recipe = fb_recipe_concat(g, 0, parts, count);
     free(parts);
     return recipe;
 }
 
-static fb_module put_merged(fb_rewrite *rw, const fb_match *match, const fb_linear *first) {
+static fb_module put_merged(fb_rewrite *rw, const fb_match *match, const fb_linear *linears) {
     fb_graph *g = fb_rewrite_graph(rw);
+    const fb_linear *first = &linears[0];
     int64_t out_features = 0;
     fb_tensor bias = {0};
     for (size_t i = 0; i < match->count; i++) {
-        fb_linear linear;
-        if (!fb_linear_at(g, match->nodes[i], &linear)) return (fb_module){0};
-        out_features += linear.out_features;
-        if (!bias.id) bias = linear.bias;
+        out_features += linears[i].out_features;
+        if (!bias.id) bias = linears[i].bias;
     }
     fb_value config = fb_module_at(g, first->module)->config;
     config = fb_sorted_map_with(g, config, "out_features", fb_make_int(g, out_features));
@@ -157,34 +163,46 @@ static fb_module put_merged(fb_rewrite *rw, const fb_match *match, const fb_line
     fb_buffer_free(&path);
     bool weight_grad = fb_tensor_at(g, first->weight)->requires_grad,
          bias_grad = bias.id && fb_tensor_at(g, bias)->requires_grad;
-    fb_put_parameter(rw, merged, "weight", concatenated(g, match, false), first->dtype, weight_grad);
-    if (bias.id) fb_put_parameter(rw, merged, "bias", concatenated(g, match, true), first->dtype, bias_grad);
+    fb_put_parameter(rw, merged, "weight", concatenated(g, linears, match->count, false), first->dtype, weight_grad);
+    if (bias.id) fb_put_parameter(rw, merged, "bias", concatenated(g, linears, match->count, true), first->dtype, bias_grad);
     else fb_clear_parameter(rw, merged, "bias");
     return merged;
 }
 
-static void edit(fb_rewrite *rw, const fb_match *match) {
+/* The Linear becomes a slice of the merged one's result. */
+static void cut_out(fb_rewrite *rw, const fb_linear *linear, fb_node merged, int64_t start) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_linear linear;
-    if (!fb_linear_at(g, match->nodes[0], &linear)) return;
-    fb_module merged = put_merged(rw, match, &linear);
+    fb_value stop = fb_make_int(g, start + linear->out_features);
+    fb_value slice = fb_make_slice(g, fb_make_int(g, start), stop, fb_make_none(g));
+    fb_value place = fb_make_tuple(g, (fb_value[]){FB_TEXT(g, FB_ELLIPSIS, ""), slice}, 2);
+    fb_set_target(rw, linear->node, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
+    fb_set_args(rw, linear->node, FB_ARGS(g, fb_make_node(g, merged), place), FB_VALUE_EMPTY_MAP);
+    fb_drop_module(rw, linear->module);
+}
+
+static void edit_linears(fb_rewrite *rw, const fb_match *match, const fb_linear *linears) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_module merged = put_merged(rw, match, linears);
     if (!merged.id) return;
-    fb_value input = FB_ARGS(g, fb_make_node(g, linear.input)), no_kwargs = {0};
+    fb_value input = FB_ARGS(g, fb_make_node(g, linears[0].input)), no_kwargs = {0};
     const char *target = fb_text(g, fb_module_at(g, merged)->path);
     fb_node all = fb_insert_before(rw, match->nodes[0], FB_CALL_MODULE, target, input, no_kwargs);
     fb_mark(rw, all);
     int64_t start = 0;
     for (size_t i = 0; i < match->count; i++) {
-        fb_node n = match->nodes[i];
-        if (!fb_linear_at(g, n, &linear)) return;
-        int64_t stop = start + linear.out_features;
-        fb_value slice = fb_make_slice(g, fb_make_int(g, start), fb_make_int(g, stop), fb_make_none(g));
-        fb_value place = fb_make_tuple(g, (fb_value[]){FB_TEXT(g, FB_ELLIPSIS, ""), slice}, 2);
-        fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
-        fb_set_args(rw, n, FB_ARGS(g, fb_make_node(g, all), place), FB_VALUE_EMPTY_MAP);
-        fb_drop_module(rw, linear.module);
-        start = stop;
+        cut_out(rw, &linears[i], all, start);
+        start += linears[i].out_features;
     }
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_linear *linears = malloc(match->count * sizeof *linears);
+    bool ok = linears != NULL;
+    if (!ok) fb_graph_fail_memory(g);
+    for (size_t i = 0; ok && i < match->count; i++) ok = fb_linear_at(g, match->nodes[i], &linears[i]);
+    if (ok) edit_linears(rw, match, linears);
+    free(linears);
 }
 
 const fb_pass fb_merge_linears = {

@@ -102,7 +102,10 @@ static fb_symbol tensor_name(fb_rewrite *rewrite, fb_module module, const char *
     fb_buffer_append(&name, fb_text(rewrite->graph, path), fb_text_length(rewrite->graph, path));
     if (name.size) fb_buffer_char(&name, '.');
     fb_buffer_string(&name, attribute);
-    if (fb_buffer_text(&name) && is_name_taken(rewrite->graph, name.data)) fb_buffer_printf(&name, "@%.8s", rewrite->signature);
+    if (fb_buffer_text(&name) && is_name_taken(rewrite->graph, name.data)) {
+        fb_buffer_char(&name, '@');
+        fb_buffer_append(&name, rewrite->signature, 8);
+    }
     if (fb_buffer_text(&name)) symbol = free_symbol(rewrite, name.data, is_name_taken);
     else fb_fail_memory(&rewrite->error);
     fb_buffer_free(&name);
