@@ -12,14 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/undo.h"
-#include "core/graph/build.h"
 #include "core/graph/verify.h"
 #include "core/weights/movement.h"
-#include "tests/unit/client_changes.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/fine_tuning.h"
 #include "tests/unit/numbers.h"
+#include "tests/unit/undo_case.h"
 
 /* ---- tallies ------------------------------------------------------------------------------------------------------------- */
 
@@ -67,148 +65,6 @@ static void count_conflict(const random_case *c, const fb_conflict *conflict) {
         is_known = true;
     }
     CK(c, is_known, "a conflict of a %s has the code %s", fb_conflict_kind_name(conflict->kind), conflict->code);
-}
-
-/* ---- one case ------------------------------------------------------------------------------------------------------------ */
-
-typedef struct undo_case {
-    random_case base;
-    random_source random;
-    fb_graph *result;
-    bool *is_undone;
-    fb_graph *replay;              /* a fresh run of the passes that are not undone */
-    json_t *source, *changed_from; /* the source and the result as trees */
-    json_t *merge_replay;          /* the replay for a merge, which keeps away from some names */
-    client_change changes[4];
-    size_t change_count;
-    bool is_trained;
-} undo_case;
-
-typedef struct undone {
-    fb_graph *graph; /* NULL: conflicts */
-    bool is_exact;
-    fb_conflicts conflicts;
-} undone;
-
-static undone undo(const undo_case *u, const bool *is_undone, const fb_graph *ours) {
-    const random_case *c = &u->base;
-    undone out = {0};
-    fb_error error = {0};
-    fb_undo_step *steps = calloc(c->composition.count, sizeof *steps);
-    for (size_t i = 0; i < c->composition.count; i++) {
-        steps[i] = (fb_undo_step){.call = &c->composition.calls[i], .is_undone = is_undone[i]};
-    }
-    fb_undo_plan plan = {
-        .source = c->source, .steps = steps, .step_count = c->composition.count, .result = u->result, .ours = ours};
-    fb_status status = fb_undo(&plan, &out.graph, &out.is_exact, &out.conflicts, &error);
-    free(steps);
-    CK(c, status == FB_OK || (status == FB_CONFLICT && strcmp(error.code, "conflict") == 0), "undo fails: %s: %s", error.code,
-       error.message);
-    CK(c, (status == FB_CONFLICT) == (out.conflicts.count > 0), "a status that does not fit %zu conflicts",
-       out.conflicts.count);
-    return out;
-}
-
-static void undone_free(undone *done) {
-    fb_graph_free(done->graph);
-    fb_conflicts_free(&done->conflicts);
-}
-
-static void dump(const char *name, const fb_graph *graph) {
-    const char *folder = getenv("FOLDBACK_RANDOM_DUMP");
-    fb_buffer bytes = {0}, path = {0};
-    if (!folder) return;
-    fb_document_write(graph, &bytes);
-    fb_buffer_printf(&path, "%s/%s.json", folder, name);
-    FILE *file = fopen(fb_buffer_text(&path), "w");
-    if (!file || fwrite(bytes.data, 1, bytes.size, file) != bytes.size || fclose(file)) abort();
-    fb_buffer_free(&bytes);
-    fb_buffer_free(&path);
-}
-
-/* ---- on the unchanged result --------------------------------------------------------------------------------------------- */
-
-static void check_undone(const undo_case *u, const bool *is_undone) {
-    const random_case *c = &u->base;
-    char id[FB_ID_LENGTH + 1], expected[FB_ID_LENGTH + 1];
-    fb_graph *fresh = run_without(c, is_undone);
-    undone done = undo(u, is_undone, NULL);
-    CK(c, done.graph, "conflicts on an unchanged result");
-    id_of(c, fresh, expected);
-    id_of(c, done.graph, id);
-    CK(c, strcmp(id, expected) == 0 && done.is_exact, "undone it is not what a run without those passes makes");
-    undone_free(&done);
-    fb_graph_free(fresh);
-}
-
-static void check_each_pass_alone(const undo_case *u) {
-    const random_case *c = &u->base;
-    size_t count = c->composition.count;
-    bool *is_undone = calloc(count, sizeof *is_undone);
-    for (size_t i = 0; i < count; i++) {
-        is_undone[i] = true;
-        check_undone(u, is_undone);
-        is_undone[i] = false;
-        undone_alone++;
-    }
-    for (size_t i = 0; i < count; i++) is_undone[i] = true;
-    undone done = undo(u, is_undone, NULL);
-    char id[FB_ID_LENGTH + 1];
-    CK(c, done.graph, "conflicts on an unchanged result");
-    id_of(c, done.graph, id);
-    CK(c, strcmp(id, c->source_id) == 0 && done.is_exact, "all passes undone, and it is not the source");
-    undone_free(&done);
-    free(is_undone);
-}
-
-/* The same when the graph at hand is given, and is the result. */
-static void check_given_result(undo_case *u) {
-    const random_case *c = &u->base;
-    char id[FB_ID_LENGTH + 1], expected[FB_ID_LENGTH + 1];
-    undone done = undo(u, u->is_undone, u->result);
-    CK(c, done.graph && done.is_exact, "conflicts on an unchanged result");
-    id_of(c, done.graph, id);
-    id_of(c, u->replay, expected);
-    CK(c, strcmp(id, expected) == 0, "undone on the result as it is, it is not the replay");
-    undone_free(&done);
-}
-
-static void call_by_places(json_t *document) {
-    json_t *node;
-    size_t i;
-    json_array_foreach(json_object_get(document, "nodes"), i, node) {
-        char name[32];
-        snprintf(name, sizeof name, "$%zu", i);
-        rename_in_document(document, row_name("nodes", node), name);
-    }
-}
-
-/* What a merge takes as the replay: only the client's name of the graph is new. */
-static void find_merge_replay(undo_case *u) {
-    const random_case *c = &u->base;
-    char id[FB_ID_LENGTH + 1], plain_id[FB_ID_LENGTH + 1];
-    fb_graph *ours = fb_graph_copy(u->result);
-    fb_graph_set_name(ours, fb_intern(ours, "changed since"));
-    undone done = undo(u, u->is_undone, ours);
-    CK(c, done.graph, "the graph has another name: that is no conflict (%s of %s)", done.conflicts.items[0].code,
-       done.conflicts.items[0].name);
-    CK(c, strcmp(fb_graph_name(done.graph), "changed since") == 0, "the client's name of the graph is lost");
-    fb_graph_set_name(done.graph, fb_intern(done.graph, fb_graph_name(u->result)));
-    dump("merge-replay", done.graph);
-    u->merge_replay = json_of(c, done.graph);
-    id_of(c, done.graph, id);
-    id_of(c, u->replay, plain_id);
-    if (strcmp(id, plain_id)) {
-        json_t *merged = json_deep_copy(u->merge_replay), *plain = json_of(c, u->replay);
-        call_by_places(merged);
-        call_by_places(plain);
-        CK(c, json_equal(merged, plain), "the replay of a merge differs from the plain one by more than nodes' names");
-        json_decref(merged);
-        json_decref(plain);
-        renamed_replays++;
-    }
-    fb_graph_free(ours);
-    undone_free(&done);
 }
 
 /* ---- on a changed one ---------------------------------------------------------------------------------------------------- */
@@ -310,6 +166,35 @@ static void check_bytes(const undo_case *u, const fb_graph *merged) {
     }
 }
 
+static bool has_mark(const json_t *graph, const char *node, const json_t *mark) {
+    const json_t *row = find_row(graph, "nodes", node, NULL);
+    const json_t *marks = json_object_get(json_object_get(row, "meta"), "transformations"), *other;
+    size_t i;
+    json_array_foreach(marks, i, other) {
+        if (json_equal(mark, other)) return true;
+    }
+    return false;
+}
+
+/* What undoing takes away goes, what the client added stays, and what the client took away does not come back. */
+static void check_marks(const undo_case *u, const json_t *ours, const json_t *merged) {
+    const json_t *graphs[] = {u->changed_from, u->merge_replay, ours, merged}, *node, *mark;
+    size_t i, k;
+    json_array_foreach(json_object_get(merged, "nodes"), i, node) {
+        const char *name = row_name("nodes", node);
+        if (!find_row(ours, "nodes", name, NULL) || !find_row(u->changed_from, "nodes", name, NULL)) continue;
+        for (int g = 0; g < 4; g++) {
+            json_array_foreach(
+                json_object_get(json_object_get(find_row(graphs[g], "nodes", name, NULL), "meta"), "transformations"), k,
+                mark) {
+                bool was = has_mark(u->changed_from, name, mark), is_undone = !has_mark(u->merge_replay, name, mark);
+                bool is_expected = was ? has_mark(ours, name, mark) && !is_undone : has_mark(ours, name, mark) || !is_undone;
+                CK(&u->base, has_mark(merged, name, mark) == is_expected, "%s has not the marks that it should have", name);
+            }
+        }
+    }
+}
+
 static void check_merged(const undo_case *u, const fb_graph *ours, const fb_graph *merged, const char *changes) {
     const random_case *c = &u->base;
     fb_errors errors = {0};
@@ -383,6 +268,9 @@ static void check_changed(const undo_case *u, const json_t *document) {
         *(is_edited ? &merged_with_edits : &merged_without) += 1;
         CK(c, !is_edited || has_effect, "%s: undoing nothing changes the graph", fb_buffer_text(&changes));
         check_merged(u, ours, done.graph, fb_buffer_text(&changes));
+        json_t *merged = json_of(c, done.graph);
+        check_marks(u, canonical, merged);
+        json_decref(merged);
         if (oracle) {
             id_of(c, oracle, other_id);
             dump("expected", oracle);
@@ -484,6 +372,7 @@ static void run_case(uint64_t seed) {
     dump("source", c->source);
     dump("result", u.result);
     check_each_pass_alone(&u);
+    undone_alone += run.count;
 
     u.replay = run_without(c, u.is_undone);
     dump("replay", u.replay);
@@ -491,6 +380,7 @@ static void run_case(uint64_t seed) {
     u.changed_from = json_of(c, u.result);
     check_given_result(&u);
     find_merge_replay(&u);
+    renamed_replays += u.has_other_names;
     size_t how = random_below(&u.random, 8); /* changed, trained, or both */
     json_t *changed = how < 6 ? change_at_random(&u) : json_deep_copy(u.changed_from);
     u.is_trained = how >= 5 && fine_tune(c, &u.random, changed);
