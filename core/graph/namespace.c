@@ -80,12 +80,6 @@ static bool is_word_character(char c) {
     return (unsigned char)((c | 0x20) - 'a') < 26 || (unsigned char)(c - '0') < 10 || c == '_';
 }
 
-typedef struct parts {
-    size_t base; /* length */
-    bool has_number;
-    uint64_t number;
-} parts;
-
 /* The decimal digits at the end of a name, of any script as in Python's \d: false when there are other characters, none or too
  * many of them. */
 static bool read_number(const char *text, size_t length, uint64_t *number) {
@@ -99,23 +93,28 @@ static bool read_number(const char *text, size_t length, uint64_t *number) {
     return count > 0;
 }
 
-/* Matches ^([a-zA-Z_][0-9a-zA-Z_]*?)(?:_(\d+))?$; the last `_` is the only place where the number can begin. */
-static bool split(const char *name, size_t length, parts *out) {
-    size_t words = 0;
-    while (words < length && is_word_character(name[words])) words++;
-    if (words == 0 || (name[0] >= '0' && name[0] <= '9')) return false;
-    const char *bar = memrchr(name, '_', length);
-    size_t base = bar ? (size_t)(bar - name) : 0;
-    *out = (parts){.base = length};
-    if (base > 0 && base < words && read_number(bar + 1, length - base - 1, &out->number)) {
-        out->base = base;
-        out->has_number = true;
-        return true;
-    }
-    return words == length;
+/* How many characters that an ASCII identifier may have `text` begins with; 0 when it begins with a digit. */
+static size_t count_word_characters(const char *text, size_t length) {
+    size_t count = 0;
+    while (count < length && is_word_character(text[count])) count++;
+    return count && text[0] >= '0' && text[0] <= '9' ? 0 : count;
 }
 
-/* Makes the candidate in the scratch buffer one that split() takes. */
+/* Does the name match ^([a-zA-Z_][0-9a-zA-Z_]*?)_(\d+)$? The last `_` is the only place where the number can begin. */
+static bool has_number(const char *name, size_t length, size_t *base, uint64_t *number) {
+    const char *bar = memrchr(name, '_', length);
+    *base = bar ? (size_t)(bar - name) : 0;
+    return *base && read_number(bar + 1, length - *base - 1, number) && count_word_characters(name, *base) == *base;
+}
+
+/* A name that torch.fx takes as it is: an identifier, or one with a number. */
+static bool is_well_formed(const char *name, size_t length) {
+    size_t base;
+    uint64_t number;
+    return (length && count_word_characters(name, length) == length) || has_number(name, length, &base, &number);
+}
+
+/* Makes the candidate in the scratch buffer a well-formed name. */
 static void make_identifier(fb_buffer *candidate, const char *text, size_t length) {
     candidate->size = 0;
     if (length && text[0] >= '0' && text[0] <= '9') fb_buffer_char(candidate, '_');
@@ -153,18 +152,20 @@ static entry *next_free_name(fb_namespace *names, const entry *base, uint64_t *n
 
 fb_wanted_name fb_namespace_want(fb_namespace *names, const char *text) {
     size_t length = strlen(text);
-    parts split_name;
     names->candidate.failed = false;
-    if (!split(text, length, &split_name)) {
+    if (!is_well_formed(text, length)) {
         make_identifier(&names->candidate, text, length);
         text = fb_buffer_text(&names->candidate);
         length = names->candidate.size;
-        if (!text || !split(text, length, &split_name)) return (fb_wanted_name){0};
+        if (!text) return (fb_wanted_name){0};
     }
     fb_wanted_name wanted = {find_or_add(names, text, length)}, none = {0};
     if (!wanted.id || entry_at(names, wanted.id)->base) return wanted;
     uint32_t base = wanted.id;
-    if (split_name.has_number) base = find_or_add(names, entry_at(names, wanted.id)->text, split_name.base);
+    size_t base_length;
+    uint64_t number;
+    text = entry_at(names, wanted.id)->text;
+    if (has_number(text, length, &base_length, &number)) base = find_or_add(names, text, base_length);
     if (!base) return none;
     entry_at(names, wanted.id)->base = base;
     return wanted;
@@ -191,14 +192,14 @@ const char *fb_namespace_create(fb_namespace *names, const char *candidate) {
 }
 
 bool fb_namespace_adopt(fb_namespace *names, const char *name) {
-    size_t length = strlen(name);
-    parts split_name;
+    size_t length = strlen(name), base_length;
+    uint64_t number;
     uint32_t adopted = find_or_add(names, name, length);
     if (!adopted) return false;
-    if (split(name, length, &split_name) && split_name.has_number) {
-        uint32_t base = find_or_add(names, name, split_name.base);
+    if (has_number(name, length, &base_length, &number)) {
+        uint32_t base = find_or_add(names, name, base_length);
         if (!base) return false;
-        entry_at(names, base)->count = split_name.number;
+        entry_at(names, base)->count = number;
     }
     entry_at(names, adopted)->is_used = true;
     return true;
