@@ -47,8 +47,6 @@ def build(
     """`found`: shapes and dtypes by node; `training`: the flag of all modules; `constants`: owners of tensors whose bytes belong to
     the program."""
     table = TensorTable(root)
-    for owner, tensor in _plain_tensors(root):
-        table.add(owner, tensor, False, owner)
     nodes = [node_row(node, None if found is None else found.get(node.name, {})) for node in root.graph.nodes]
     listed = modules.rows(
         root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
@@ -62,18 +60,6 @@ def build(
         "tensors": table.rows(data=data, digests=digests, constants=named),
         "metadata": {"producer": f"torch.fx {torch.__version__.partition('+')[0]}", **_calling(root)},
     }
-
-
-def _plain_tensors(root: torch.fx.GraphModule) -> list[tuple[str, torch.Tensor]]:
-    """What the program reads, though it is neither a parameter nor a registered buffer."""
-    found = []
-    for node in root.graph.nodes:
-        if node.op == "get_attr":
-            path, _, key = str(node.target).rpartition(".")
-            value = vars(root.get_submodule(path)).get(key)
-            if isinstance(value, torch.Tensor):
-                found.append((str(node.target), value))
-    return found
 
 
 def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:

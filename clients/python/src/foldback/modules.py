@@ -145,9 +145,10 @@ def fill(module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.
     module._buffers.clear()
     for key, name in row.get("parameters", {}).items():
         module._parameters[key] = None if name is None else as_parameter(tensor(name, True))
+    plain = {key for key, value in vars(module).items() if isinstance(value, torch.Tensor)}  # was never registered
     for key, name in row.get("buffers", {}).items():
-        module._buffers[key] = None if name is None else tensor(name, False)
-    module._non_persistent_buffers_set = set(row.get("non_persistent", ()))
+        (vars(module) if key in plain else module._buffers)[key] = None if name is None else tensor(name, False)
+    module._non_persistent_buffers_set = set(row.get("non_persistent", ())) - plain
     for key, value in row.get("attributes", {}).items():
         module.__dict__[key] = decode(value)
     module.training = row.get("training", False)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator
 
 import torch
+import torch.fx
 
 from .recipes import Expression, view_of
 from .values import dtype_name
@@ -46,6 +47,16 @@ def owners(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor, bool]]:
                     yield child_path(path, key), tensor, is_parameter
 
 
+def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """What a program reads, though it is neither a parameter nor a registered buffer: a document has a buffer for it that a
+    checkpoint lacks."""
+    for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+        path, _, key = str(node.target).rpartition(".")
+        value = vars(module.get_submodule(path)).get(key) if node.op == "get_attr" else None
+        if isinstance(value, torch.Tensor):
+            yield str(node.target), value
+
+
 class TensorTable:
     """Names for all tensors of a module. A name is that of the first owner, unless edits have brought another."""
 
@@ -57,9 +68,11 @@ class TensorTable:
         self._parameters: set[str] = set()
         self._names: dict[int, str] = {}
         for owner, tensor, is_parameter in owners(module):
-            self.add(owner, tensor, is_parameter, state.names.get(owner, owner))
+            self._add(owner, tensor, is_parameter, state.names.get(owner, owner))
+        for owner, tensor in plain_tensors(module):
+            self._add(owner, tensor, False, state.names.get(owner, owner))
 
-    def add(self, owner: str, tensor: torch.Tensor, is_parameter: bool, name: str) -> None:
+    def _add(self, owner: str, tensor: torch.Tensor, is_parameter: bool, name: str) -> None:
         name = self._names.setdefault(id(tensor), name)
         self.tensors[name] = tensor
         self.owned.setdefault(name, tensor)

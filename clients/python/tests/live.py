@@ -1,0 +1,108 @@
+"""A live GraphModule beside its document: what a run does to the one, edits do to the other."""
+
+import copy
+
+import foldback
+import torch
+from canonical import canonical_bytes, identity
+from proof import TOLERANCE, tensors_of
+
+PASSES = [
+    "MergeLinears",
+    "FuseBiasInLinear",
+    "ChangeTrueDivToMulByInverse",
+    "FuseBatchNorm2dInConv2d",
+    "FuseBatchNorm1dInLinear",
+    "DeepCopy",
+    "LintAndRecompile",
+]
+
+
+def flat_code(live):
+    """The code over flat placeholders: torch.export's way of nested arguments is left out, and its checks of inputs."""
+    copied = copy.deepcopy(live.graph)
+    copied.set_codegen(torch.fx.graph.CodeGen())
+    for node in list(copied.nodes):
+        if node.op == "call_module" and node.target == "_guards_fn":
+            copied.erase_node(node)
+    return copied.python_code("self").src
+
+
+def without_tensors(document):
+    return canonical_bytes({**document, "tensors": [], "name": "", "metadata": {}})
+
+
+class Live:
+    """Runs passes on a model's document, replays them on the live module, and proves that both are the same."""
+
+    def __init__(self, client, document, module, inputs, expected):
+        self.client, self.document, self.module, self.inputs = client, document, module, inputs
+        self.id = client.put_graph(document)
+        assert self.id == identity(document)
+        assert client.code(self.id) == flat_code(module)
+        self.expected = tensors_of([expected])
+        self.results = self.call()
+        self.assert_close(self.results)
+        self.state = {key: (tensor, tensor.clone()) for key, tensor in module.state_dict(keep_vars=True).items()}
+        self.flags = {key: tensor.requires_grad for key, (tensor, _) in self.state.items()}
+        self.modules = [(path, id(child)) for path, child in module.named_modules(remove_duplicate=False)]
+        self.code = flat_code(module)
+
+    def call(self):
+        torch.manual_seed(0)
+        with torch.no_grad():
+            return tensors_of([self.module(**copy.deepcopy(self.inputs))])
+
+    def assert_close(self, results):
+        assert len(results) == len(self.expected)
+        for one, other in zip(results, self.expected):
+            assert one.dtype == other.dtype and one.shape == other.shape
+            tolerance = TOLERANCE.get(one.dtype, 0)
+            scale = max(1.0, float(other.abs().max())) if one.is_floating_point() and other.numel() else 1
+            torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+    def prove(self, passes):
+        """Optimises, checks, and takes it back; gives what each pass says."""
+        run = self.client.optimize(self.id, passes, include=["graph", "code"])
+        assert run["result"] == identity(run["graph"])
+        foldback.apply_edits(self.module, self.client.edits(run))
+        assert flat_code(self.module) == run["code"]
+        self.assert_is(run["graph"])
+        self.assert_close(self.call())
+        undone = self.client.reverse(run) if run["reversible"] else self.client.rollback(run)
+        assert undone["result"] == self.id
+        foldback.apply_edits(self.module, self.client.edits(undone))
+        self.assert_undone()
+        return run["passes"]
+
+    def assert_is(self, document):
+        """What the live module is now, as a document, is the service's: but for tensors, which have no recipes here, and for shapes
+        that the service does not know."""
+        exported = foldback.fx.to_document(self.module, *self.inputs.values())
+        training = {row["path"]: row["training"] for row in document["modules"]}
+        for row in exported["modules"]:  # the shells that torch.export makes have a flag of their own
+            row["training"] = training.get(row["path"])
+        for ours, theirs in zip(exported["nodes"], document["nodes"]):
+            for key in ("shape", "dtype"):
+                if key not in theirs["meta"]:
+                    ours["meta"].pop(key, None)
+        assert without_tensors(exported) == without_tensors(document)
+        for row in document["tensors"]:
+            owned = next((entry for entry in exported["tensors"] if entry["name"] == row["name"]), None)
+            if owned is not None:
+                keys = ("dtype", "shape", "requires_grad")
+                assert {key: owned.get(key) for key in keys} == {key: row.get(key) for key in keys}
+
+    def assert_undone(self):
+        """The same parameter objects with the same bits, under the same keys in the same order, in the same modules."""
+        state = self.module.state_dict(keep_vars=True)
+        assert list(state) == list(self.state)
+        for key, tensor in state.items():
+            kept, value = self.state[key]
+            assert tensor is kept, key
+            assert torch.equal(tensor, value), key
+            assert tensor.requires_grad == self.flags[key], key
+        assert [(path, id(child)) for path, child in self.module.named_modules(remove_duplicate=False)] == self.modules
+        assert flat_code(self.module) == self.code
+        for one, other in zip(self.call(), self.results, strict=True):
+            assert torch.equal(one, other) or one.isnan().any()

@@ -1,0 +1,89 @@
+"""Architectures of transformers and of vision, in both dialects: to the service and back, every pass, and undone.
+
+docs/models.md says what each pass found and refused on each; UPDATE=1 writes it anew."""
+
+import collections
+import os
+import pathlib
+
+import foldback
+import pytest
+import torch
+import transformers_models
+import vision_models
+from live import PASSES, Live
+
+TABLE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "models.md"
+IS_UPDATE = bool(os.environ.get("UPDATE"))
+REWRITING = [name for name in PASSES if name not in ("DeepCopy", "LintAndRecompile")]  # the others change nothing
+
+
+def cases():
+    found = []
+    for name in transformers_models.MODELS:
+        found += [(name, "torch.fx")] if name in transformers_models.TRACED else []
+        found.append((name, "torch.export"))
+    found += [(f"vision/{name}", dialect) for name in vision_models.MODELS for dialect in ("torch.fx", "torch.export")]
+    return found
+
+
+CASES = cases()
+
+
+def make(name, dialect):
+    """The document, a live module, an example of arguments, and what PyTorch gives for them."""
+    source = vision_models if name.startswith("vision/") else transformers_models
+    model, inputs = source.make(name.removeprefix("vision/"))
+    with torch.no_grad():
+        expected = model(**inputs)  # before the tracer of transformers, which leaves proxies in some models
+    if dialect == "torch.export":
+        program = torch.export.export(model, (), inputs)
+        live = program.module(check_guards=False)
+        document = foldback.export.from_exported_program(program, name=name)
+    else:
+        live = torch.fx.symbolic_trace(model) if source is vision_models else transformers_models.trace(model, inputs)
+        document = foldback.fx.to_document(live, *inputs.values(), name=name)
+    return document, live, inputs, expected
+
+
+def cell(outcome):
+    """Found, and refused for which reasons."""
+    reasons = collections.Counter(refused["reason"] for refused in outcome["refused"])
+    said = [str(outcome["applied"])] if outcome["applied"] else []
+    said += [f"{count} refused: {reason}" for reason, count in sorted(reasons.items())]
+    return ", ".join(said) or "–"
+
+
+def row(name, dialect, nodes, cells):
+    return f"| {name} | {dialect} | {nodes} | " + " | ".join(cells) + " |"
+
+
+ROWS = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def table():
+    yield
+    if IS_UPDATE and ROWS.keys() == set(CASES):
+        head = TABLE.read_text().partition("| model |")[0]
+        lines = [row("model", "dialect", "nodes", REWRITING), "|---|---|---:|" + "---|" * len(REWRITING)]
+        TABLE.write_text(head + "\n".join(lines + [ROWS[case] for case in CASES]) + "\n")
+
+
+@pytest.mark.parametrize("name, dialect", CASES, ids=[f"{name}-{dialect}" for name, dialect in CASES])
+def test_model(client, name, dialect):
+    document, *rest = make(name, dialect)
+    live = Live(client, document, *rest)
+    cells = []
+    for pass_ in PASSES:
+        (outcome,) = live.prove([pass_])
+        if pass_ in REWRITING:
+            cells.append(cell(outcome))
+    live.prove(PASSES)
+    live.prove(["MergeLinears", ["FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear"], "FuseBiasInLinear"])
+    ROWS[name, dialect] = row(name, dialect, len(document["nodes"]), cells)
+    assert IS_UPDATE or ROWS[name, dialect] in TABLE.read_text().splitlines()
+
+
+def test_there_are_enough():
+    assert len({name for name, _ in CASES}) >= 30
