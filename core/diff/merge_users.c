@@ -10,7 +10,9 @@
 typedef struct users {
     fb_merging *m;
     fb_map touched_modules; /* hash of the path -> 1 */
-    bool *is_otherwise;     /* by node of base: it computes otherwise in theirs */
+    bool *is_edited;        /* by node of base: an edit makes it compute otherwise, or it stands elsewhere */
+    bool *is_otherwise;     /* it computes otherwise, by itself or because of what it reads in both graphs */
+    bool *is_parted;        /* and it gives another value: what base has of it, another node of theirs has */
 } users;
 
 static uint64_t hash_text(const char *text) {
@@ -44,7 +46,7 @@ static void mark_edited(users *u) {
         if (edit->table != FB_NODE_TABLE || edit->kind != FB_EDIT_SET) continue;
         fb_node node = fb_node_find(m->sides.base, FB_MAIN_PROGRAM, edit->name);
         for (size_t j = 0; j < edit->member_count; j++) {
-            if (strncmp(edit->members[j].pointer, "/meta/", 6) != 0) u->is_otherwise[node.id] = true;
+            if (strncmp(edit->members[j].pointer, "/meta/", 6) != 0) u->is_edited[node.id] = true;
         }
     }
 }
@@ -60,12 +62,15 @@ bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *inp
     return reads(graph, fb_node_find(graph, FB_MAIN_PROGRAM, reader), fb_node_find(graph, FB_MAIN_PROGRAM, input));
 }
 
+static bool calls_touched_module(const users *u, fb_node node) {
+    const fb_graph *base = u->m->sides.base;
+    fb_module module = fb_node_at(base, node)->module;
+    return module.id && fb_map_get(&u->touched_modules, hash_text(fb_text(base, fb_module_at(base, module)->path)));
+}
+
 static bool computes_otherwise(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
-    const fb_node_row *row = fb_node_at(base, node);
-    if (u->is_otherwise[node.id]) return true;
-    if (row->module.id && fb_map_get(&u->touched_modules, hash_text(fb_text(base, fb_module_at(base, row->module)->path))))
-        return true;
+    if (u->is_edited[node.id] || calls_touched_module(u, node)) return true;
     fb_node there = fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, node));
     for (uint32_t e = fb_input_first(base, node); e && there.id; e = fb_input_next(base, e)) {
         fb_node input = fb_edge_input(base, e);
@@ -166,14 +171,29 @@ static void check_still_calls(const users *u, fb_node before) {
                      "%s called module %s, which computes something else afterwards, and does not now", name, path);
 }
 
+/* Whether a reader that computes by itself what it computed gives another value: then it is given another one. */
+static bool gives_another_value(const users *u, fb_node node) {
+    const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
+    fb_node there = fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, node));
+    for (uint32_t e = there.id ? fb_user_first(base, node) : 0; e; e = fb_user_next(base, e)) {
+        fb_node reader = fb_edge_user(base, e);
+        if (!u->is_parted[reader.id] || u->is_edited[reader.id] || calls_touched_module(u, reader)) continue;
+        if (reads(theirs, fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, reader)), there)) return true;
+    }
+    return false;
+}
+
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
-        const char *name = fb_node_name(base, n);
-        bool is_edited = u->is_otherwise[n.id], is_read = is_read_anew(u, name);
+        bool is_read = is_read_anew(u, fb_node_name(base, n));
         u->is_otherwise[n.id] = computes_otherwise(u, n);
-        if (is_edited || is_read) check_still_calls(u, n);
-        if (u->is_otherwise[n.id] && is_read) report_new_users(u, name);
+        u->is_parted[n.id] = u->is_otherwise[n.id] && is_read;
+        if (u->is_edited[n.id] || is_read) check_still_calls(u, n);
+    }
+    for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->previous) {
+        if (u->is_otherwise[n.id] && gives_another_value(u, n)) u->is_parted[n.id] = true;
+        if (u->is_parted[n.id]) report_new_users(u, fb_node_name(base, n));
     }
     for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_node_at(theirs, n)->next) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
@@ -182,14 +202,21 @@ static void check_nodes(users *u) {
 }
 
 fb_status fb_merge_users(fb_merging *m) {
-    users u = {.m = m, .is_otherwise = calloc(fb_node_limit(m->sides.base), sizeof *u.is_otherwise)};
-    bool ok = u.is_otherwise && find_touched_modules(&u) && fb_merge_find_reordered(m, u.is_otherwise);
+    size_t limit = fb_node_limit(m->sides.base);
+    users u = {.m = m,
+               .is_edited = calloc(limit, sizeof *u.is_edited),
+               .is_otherwise = calloc(limit, sizeof *u.is_otherwise),
+               .is_parted = calloc(limit, sizeof *u.is_parted)};
+    bool ok =
+        u.is_edited && u.is_otherwise && u.is_parted && find_touched_modules(&u) && fb_merge_find_reordered(m, u.is_edited);
     if (ok) {
         mark_edited(&u);
         check_nodes(&u);
         check_calls(&u);
     }
     fb_map_free(&u.touched_modules);
+    free(u.is_edited);
     free(u.is_otherwise);
+    free(u.is_parted);
     return ok ? FB_OK : fb_fail_memory(m->error);
 }
