@@ -217,19 +217,31 @@ static void add_nested_programs(builder *b) {
     }
 }
 
+static void add_owner(builder *b, fb_module module, bool is_out_of_sight, bool is_read) {
+    const fb_graph *graph = b->alias->graph;
+    const fb_value maps[] = {fb_module_at(graph, module)->parameters, fb_module_at(graph, module)->buffers};
+    for (int i = 0; i < 2; i++) {
+        const fb_value_row *map = fb_value_at(graph, maps[i]);
+        for (uint32_t k = 1; k < map->count; k += 2) {
+            const fb_value_row *value = fb_value_at(graph, map->items[k]);
+            if (value->kind != FB_TENSOR) continue;
+            uint32_t element = element_of_tensor(b->alias, value->tensor);
+            if (is_out_of_sight) unite(b->alias, element, world(b->alias));
+            if (is_read) unite_attribute(b, module, fb_value_at(graph, map->items[k - 1])->symbol, element);
+        }
+    }
+}
+
 static void add_tensors(builder *b, const fb_usage *usage) {
     fb_alias *alias = b->alias;
     const fb_graph *graph = alias->graph;
     for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
-        const fb_tensor_row *row = fb_tensor_at(graph, t);
         b->node = element_of_tensor(alias, t);
-        if (row->recipe.id) fb_value_visit_tensors(graph, row->recipe, touch_tensor, b);
-        for (uint32_t i = 0; i < fb_owner_count(usage, t); i++) {
-            fb_owner owner = fb_owner_at(usage, t, i);
-            bool is_out_of_sight = b->is_nested[owner.module.id] || fb_module_is_inside_call(usage, owner.module);
-            if (is_out_of_sight) unite(alias, b->node, world(alias));
-            if (fb_module_is_read(usage, owner.module)) unite_attribute(b, owner.module, owner.attribute, b->node);
-        }
+        fb_value_visit_tensors(graph, fb_tensor_at(graph, t)->recipe, touch_tensor, b);
+    }
+    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
+        bool is_out_of_sight = b->is_nested[m.id] || fb_module_is_inside_call(usage, m);
+        if (is_out_of_sight || fb_module_is_read(usage, m)) add_owner(b, m, is_out_of_sight, fb_module_is_read(usage, m));
     }
 }
 

@@ -38,7 +38,8 @@ static bool is_keyword_for(const char *keyword, const char *parameter) {
                                             {"other", "x2"},   {"dim", "axis"}, {"keepdim", "keepdims"}};
     if (strcmp(keyword, parameter) == 0) return true;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (strcmp(keyword, others[i][1]) == 0 && strcmp(parameter, others[i][0]) == 0) return true;
+        bool may_be = *keyword == *others[i][1] && *parameter == *others[i][0];
+        if (may_be && strcmp(keyword, others[i][1]) == 0 && strcmp(parameter, others[i][0]) == 0) return true;
     }
     return false;
 }
@@ -48,7 +49,7 @@ static fb_value find_argument(const fb_graph *graph, fb_node node, const char *p
     const fb_value_row *args = fb_value_at(graph, row->args);
     const fb_value_row *kwargs = fb_value_at(graph, row->kwargs);
     for (uint32_t i = 0; i + 1 < kwargs->count; i += 2) {
-        const char *keyword = fb_value_text(graph, kwargs->items[i]);
+        const char *keyword = fb_text(graph, fb_value_at(graph, kwargs->items[i])->symbol);
         if (!is_keyword_for(keyword, parameter)) continue;
         *place = (fb_argument_place){.is_keyword = true, .keyword = keyword};
         return kwargs->items[i + 1];

@@ -165,18 +165,17 @@ static void rules_of(fb_op op, fb_shape_rule *shape, fb_dtype_rule *dtype) {
 
 bool fb_infer(const fb_graph *graph, fb_node node, fb_shape_result *result) {
     const fb_node_row *row = fb_node_at(graph, node);
-    fb_type found = {.dtype = FB_DTYPE_UNKNOWN, .rank = -1};
     fb_op op = fb_node_op(graph, node);
     fb_call call = {graph, node, (fb_op)(op & ~FB_OP_IN_PLACE), row->opcode == FB_CALL_MODULE};
     fb_shape_rule shape;
     fb_dtype_rule dtype;
     rules_of(op, &shape, &dtype);
     if (shape == FB_SHAPE_UNKNOWN || !gives_one_tensor(&call, shape)) return false;
-    if (!shape_rules[shape](&call, &found)) found.rank = -1;
-    found.dtype = infer_dtype(&call, dtype, found.dtype);
-    if (found.rank < 0 && !found.dtype) return false;
-    *result = found;
-    return true;
+    result->dtype = FB_DTYPE_UNKNOWN;
+    result->rank = -1;
+    if (!shape_rules[shape](&call, result)) result->rank = -1;
+    result->dtype = infer_dtype(&call, dtype, result->dtype);
+    return result->rank >= 0 || result->dtype;
 }
 
 fb_value fb_make_result_shape(fb_graph *graph, const fb_shape_result *result) {

@@ -13,13 +13,14 @@ typedef struct fb_dim {
 } fb_dim;
 
 typedef struct fb_shape_result {
-    fb_dtype dtype; /* FB_DTYPE_UNKNOWN = unknown */
-    int rank;       /* -1 = the shape is unknown */
-    fb_dim sizes[FB_MAX_RANK];
+    fb_dtype dtype;            /* FB_DTYPE_UNKNOWN = unknown */
+    int rank;                  /* -1 = the shape is unknown */
+    fb_dim sizes[FB_MAX_RANK]; /* long, and only the first `rank` mean anything: it is neither cleared nor copied for nothing */
 } fb_shape_result;
 
-/* True when the result is one tensor and its shape, its dtype or both are known. Never looks at the node's own meta. Symbolic
- * sizes pass through where equal; anything that would need arithmetic on them is unknown. */
+/* Writes `result` in any case, and is true when the result is one tensor and its shape, its dtype or both are known. Never
+ * looks at the node's own meta. Symbolic sizes pass through where equal; anything that would need arithmetic on them is
+ * unknown. */
 bool fb_infer(const fb_graph *graph, fb_node node, fb_shape_result *result);
 
 /* Meta of a node or of a tensor as a result; false when neither is known. */

@@ -35,10 +35,18 @@ bool fb_recorded_shape(const fb_graph *graph, fb_node node, fb_shape_result *res
     return result->rank >= 0 || result->dtype;
 }
 
+static void clear(fb_operand *operand, fb_operand_kind kind, fb_dtype number) {
+    operand->kind = kind;
+    operand->number = number;
+    operand->type.dtype = FB_DTYPE_UNKNOWN;
+    operand->type.rank = -1;
+}
+
 fb_operand fb_operand_of(const fb_graph *graph, fb_value value) {
-    fb_operand operand = {.type.rank = -1};
+    fb_operand operand;
+    clear(&operand, FB_OPERAND_ABSENT, FB_DTYPE_UNKNOWN);
     switch (value.id ? fb_value_kind(graph, value) : FB_NONE) {
-    case FB_NONE: operand.kind = FB_OPERAND_ABSENT; break;
+    case FB_NONE: break;
     case FB_NODE: {
         fb_node node = fb_value_at(graph, value)->node;
         bool is_known = fb_recorded_shape(graph, node, &operand.type);
@@ -47,10 +55,10 @@ fb_operand fb_operand_of(const fb_graph *graph, fb_value value) {
         break;
     }
     case FB_TRUE:
-    case FB_FALSE: operand = (fb_operand){.kind = FB_OPERAND_NUMBER, .number = FB_BOOL}; break;
-    case FB_INT: operand = (fb_operand){.kind = FB_OPERAND_NUMBER, .number = FB_INT64}; break;
-    case FB_FLOAT: operand = (fb_operand){.kind = FB_OPERAND_NUMBER, .number = FB_FLOAT32}; break;
-    case FB_COMPLEX: operand = (fb_operand){.kind = FB_OPERAND_NUMBER, .number = FB_COMPLEX64}; break;
+    case FB_FALSE: clear(&operand, FB_OPERAND_NUMBER, FB_BOOL); break;
+    case FB_INT: clear(&operand, FB_OPERAND_NUMBER, FB_INT64); break;
+    case FB_FLOAT: clear(&operand, FB_OPERAND_NUMBER, FB_FLOAT32); break;
+    case FB_COMPLEX: clear(&operand, FB_OPERAND_NUMBER, FB_COMPLEX64); break;
     default: operand.kind = FB_OPERAND_OTHER; break;
     }
     return operand;
@@ -59,7 +67,8 @@ fb_operand fb_operand_of(const fb_graph *graph, fb_value value) {
 fb_operand fb_operand_named(const fb_call *call, const char *parameter) {
     fb_value value = fb_call_argument(call->graph, call->node, parameter);
     if (value.id || !call->is_module) return fb_operand_of(call->graph, value);
-    fb_operand operand = {.kind = FB_OPERAND_ABSENT, .type.rank = -1};
+    fb_operand operand;
+    clear(&operand, FB_OPERAND_ABSENT, FB_DTYPE_UNKNOWN);
     fb_tensor tensor = fb_module_tensor(call->graph, fb_node_at(call->graph, call->node)->module, parameter);
     if (!tensor.id) return operand;
     operand.kind = FB_OPERAND_TENSOR;

@@ -1,4 +1,4 @@
-/* Counting pass over all programs, modules and tensors. */
+/* Counting pass over all programs and modules. */
 #include "core/ops/usage.h"
 
 #include <stdlib.h>
@@ -14,8 +14,6 @@ struct fb_usage {
     fb_node *next_call; /* by node: the next call of the same module */
     bool *is_read;      /* by module */
     bool *is_inside_call;
-    uint32_t *owner_start; /* by tensor: its owners are owners[owner_start[t] .. owner_start[t + 1]] */
-    fb_owner *owners;
     uint64_t seed;         /* of the hashes of paths */
     bool calls_containers; /* a module is called that may have modules inside */
 };
@@ -28,8 +26,6 @@ void fb_usage_free(fb_usage *usage) {
     free(usage->next_call);
     free(usage->is_read);
     free(usage->is_inside_call);
-    free(usage->owner_start);
-    free(usage->owners);
     free(usage);
 }
 
@@ -99,47 +95,8 @@ static bool find_insides(fb_usage *usage) {
     return ok;
 }
 
-/* ---- owners ---------------------------------------------------------------------------------------------------------- */
-
-static void each_owned(const fb_graph *graph, fb_module module, void (*visit)(fb_usage *, fb_tensor, fb_owner),
-                       fb_usage *usage) {
-    const fb_module_row *row = fb_module_at(graph, module);
-    const fb_value maps[] = {row->parameters, row->buffers};
-    for (int kind = 0; kind < 2; kind++) {
-        const fb_value_row *map = fb_value_at(graph, maps[kind]);
-        for (uint32_t i = 0; i + 1 < map->count; i += 2) {
-            const fb_value_row *value = fb_value_at(graph, map->items[i + 1]);
-            fb_owner owner = {module, fb_value_at(graph, map->items[i])->symbol, kind == 0};
-            if (value->kind == FB_TENSOR) visit(usage, value->tensor, owner);
-        }
-    }
-}
-
-/* Counted two places ahead: the sums of find_owners then put the start of t's owners at t + 1, and put_owner, which moves it
- * on, leaves there what is the end of t's and the start of those after it. */
-static void count_owner(fb_usage *usage, fb_tensor tensor, fb_owner owner) {
-    (void)owner;
-    usage->owner_start[tensor.id + 2]++;
-}
-
-static void put_owner(fb_usage *usage, fb_tensor tensor, fb_owner owner) {
-    usage->owners[usage->owner_start[tensor.id + 1]++] = owner;
-}
-
-static bool find_owners(fb_usage *usage) {
-    const fb_graph *graph = usage->graph;
-    uint32_t last = fb_tensor_limit(graph) + 1;
-    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) each_owned(graph, m, count_owner, usage);
-    for (uint32_t t = 1; t <= last; t++) usage->owner_start[t] += usage->owner_start[t - 1];
-    usage->owners = calloc((size_t)usage->owner_start[last] + 1, sizeof *usage->owners);
-    if (!usage->owners) return false;
-    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) each_owned(graph, m, put_owner, usage);
-    return true;
-}
-
 fb_usage *fb_usage_new(const fb_graph *graph) {
     size_t modules = (size_t)fb_module_limit(graph) + 1, nodes = (size_t)fb_node_limit(graph) + 1;
-    size_t tensors = (size_t)fb_tensor_limit(graph) + 2;
     fb_usage *usage = calloc(1, sizeof *usage);
     if (!usage) return NULL;
     usage->graph = graph;
@@ -150,16 +107,15 @@ fb_usage *fb_usage_new(const fb_graph *graph) {
     usage->next_call = calloc(nodes, sizeof *usage->next_call);
     usage->is_read = calloc(modules, sizeof *usage->is_read);
     usage->is_inside_call = calloc(modules, sizeof *usage->is_inside_call);
-    usage->owner_start = calloc(tensors, sizeof *usage->owner_start);
     if (!usage->call_count || !usage->first_call || !usage->last_call || !usage->next_call || !usage->is_read ||
-        !usage->is_inside_call || !usage->owner_start) {
+        !usage->is_inside_call) {
         fb_usage_free(usage);
         return NULL;
     }
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(graph); p++) {
         for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_node_at(graph, n)->next) count_node(usage, n);
     }
-    if (!find_insides(usage) || !find_owners(usage)) {
+    if (!find_insides(usage)) {
         fb_usage_free(usage);
         return NULL;
     }
@@ -184,12 +140,4 @@ bool fb_module_is_read(const fb_usage *usage, fb_module module) {
 
 bool fb_module_is_inside_call(const fb_usage *usage, fb_module module) {
     return usage->is_inside_call[module.id];
-}
-
-uint32_t fb_owner_count(const fb_usage *usage, fb_tensor tensor) {
-    return usage->owner_start[tensor.id + 1] - usage->owner_start[tensor.id];
-}
-
-fb_owner fb_owner_at(const fb_usage *usage, fb_tensor tensor, uint32_t index) {
-    return usage->owners[usage->owner_start[tensor.id] + index];
 }

@@ -1,5 +1,5 @@
-/* Who uses what: the calls of each module, the modules that are read by get_attr, the owners of each tensor. Built once in
- * O(graph) for the graph as it is; does not follow later changes. */
+/* Who uses what: the calls of each module, the modules that are read by get_attr. Built once in O(graph) for the graph
+ * as it is; does not follow later changes. */
 #ifndef FB_OPS_USAGE_H
 #define FB_OPS_USAGE_H
 
@@ -19,14 +19,5 @@ fb_node fb_next_call(const fb_usage *usage, fb_node call);
 bool fb_module_is_read(const fb_usage *usage, fb_module module);
 /* A module around this one (by path) is called as a whole by a call_module, so this one may be used out of sight. */
 bool fb_module_is_inside_call(const fb_usage *usage, fb_module module);
-
-/* Owners of a tensor: every (module, attribute) that names it, in document order. Two owners = tied. */
-typedef struct fb_owner {
-    fb_module module;
-    fb_symbol attribute;
-    bool is_parameter; /* otherwise a buffer */
-} fb_owner;
-uint32_t fb_owner_count(const fb_usage *usage, fb_tensor tensor);
-fb_owner fb_owner_at(const fb_usage *usage, fb_tensor tensor, uint32_t index);
 
 #endif

@@ -26,7 +26,7 @@ const fb_recipe_facts *fb_recipe_facts_of(fb_recipe_op op) {
 
 fb_recipe_op fb_recipe_op_find(const char *name) {
     for (fb_recipe_op op = FB_RECIPE_CONCAT; op < FB_RECIPE_OP_COUNT; op++) {
-        if (strcmp(table[op].name, name) == 0) return op;
+        if (*table[op].name == *name && strcmp(table[op].name, name) == 0) return op;
     }
     return FB_RECIPE_NONE;
 }
