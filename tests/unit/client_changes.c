@@ -163,6 +163,13 @@ static bool change_number(json_t *list) {
     return false;
 }
 
+/* Else what is said of shapes behind them would not hold. */
+static bool has_same_shape(const json_t *a, const json_t *b) {
+    const json_t *x = json_object_get(json_object_get(a, "meta"), "shape"),
+                 *y = json_object_get(json_object_get(b, "meta"), "shape");
+    return x && y && json_equal(x, y);
+}
+
 static bool change_arguments(const client_change *change, json_t *graph) {
     json_t *node = node_of(graph, change->name);
     if (!node || is_op(node, "placeholder")) return false;
@@ -175,7 +182,8 @@ static bool change_arguments(const client_change *change, json_t *graph) {
     case 2: return json_object_del(json_object_get(node, "kwargs"), "dim") == 0;
     default:
         if (!input || strcmp(input, change->other) == 0 || strcmp(change->name, change->other) == 0) return false;
-        return node_of(graph, change->other) && exchange_references_in(node, input, change->other);
+        return has_same_shape(node_of(graph, change->other), node_of(graph, input)) &&
+               exchange_references_in(node, input, change->other);
     }
 }
 
@@ -244,14 +252,18 @@ static bool change_target(const client_change *change, json_t *graph) {
     return json_object_set_new(node, "target", json_string(target)) == 0;
 }
 
-static bool take_marks(const client_change *change, json_t *graph) {
-    size_t i, taken = 0;
+static bool change_marks(const client_change *change, json_t *graph) {
+    size_t i, changed = 0;
     json_t *node;
     json_array_foreach(json_object_get(graph, "nodes"), i, node) {
-        bool is_meant = change->choice % 2 || strcmp(row_name("nodes", node), change->name) == 0;
-        if (is_meant && json_object_del(json_object_get(node, "meta"), "transformations") == 0) taken++;
+        bool is_meant = change->choice % 3 == 0 || strcmp(row_name("nodes", node), change->name) == 0;
+        json_t *meta = json_object_get(node, "meta"), *marks = json_object_get(meta, "transformations");
+        if (!is_meant || !marks) continue;
+        if (change->choice % 3 < 2) json_object_del(meta, "transformations");
+        else json_array_append_new(marks, json_string("0123456789abcdef0123456789abcdef")); /* of a pass of the client's */
+        changed++;
     }
-    return taken > 0;
+    return changed > 0;
 }
 
 static bool change_output(const client_change *change, json_t *graph) {
@@ -406,7 +418,7 @@ bool make_change(const random_case *c, const client_change *change, json_t **gra
     case CHANGE_ADD_MODULE: return outputs_of(*graph) && add_module_and_call(change, *graph);
     case CHANGE_RENAME_MODULE: return rename_module(change, *graph);
     case CHANGE_RENAME_TENSOR: return rename_tensor(change, *graph);
-    case CHANGE_MARKS: return take_marks(change, *graph);
+    case CHANGE_MARKS: return change_marks(change, *graph);
     case CHANGE_OUTPUT: return change_output(change, *graph);
     case CHANGE_RUN: return run_on_top(c, change, graph);
     case CHANGE_ABOUT: return change_about(change, *graph);

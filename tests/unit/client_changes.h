@@ -21,7 +21,7 @@ typedef enum change_kind {
     CHANGE_ADD_MODULE,    /* a Linear with its tensors, and a call */
     CHANGE_RENAME_MODULE, /* everywhere */
     CHANGE_RENAME_TENSOR, /* everywhere */
-    CHANGE_MARKS,         /* taken from a node, or from all */
+    CHANGE_MARKS,         /* taken from a node, or from all, or added */
     CHANGE_OUTPUT,        /* one more, or one less */
     CHANGE_RUN,           /* another list of passes on top */
     CHANGE_ABOUT,         /* name and metadata of the graph */
