@@ -376,14 +376,17 @@ static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
         const owned *tensor = &c->owned[i];
         if (!tensor->is_carried) continue;
         const char *name = name_of(ours, tensor->ours);
-        if (fb_tensor_find(theirs, name).id) { /* made otherwise there: what ours has stays as a source, under another name */
-            fb_symbol fresh = fb_sides_fresh_name(c->sides, ours, name);
-            c->names_in_ours[tensor->ours.id] = fresh;
-            name = fb_text(ours, fresh);
-            c->names_in_base[tensor->base.id] = fb_intern(base, name);
-            if (!fresh.id || !c->names_in_base[tensor->base.id].id) return fb_fail_memory(c->error);
+        fb_tensor taken = fb_tensor_find(theirs, name); /* made otherwise there: what ours has stays as a source */
+        fb_symbol fresh = taken.id ? fb_sides_fresh_name(c->sides, theirs, name) : fb_intern(theirs, name);
+        fb_tensor stub = add_stub(theirs, fresh, ours, tensor->ours);
+        if (taken.id && stub.id && fb_tensor_is_told(ours, tensor->ours)) {
+            c->names_in_ours[tensor->ours.id] = fb_intern(ours, fb_text(theirs, fresh));
+            c->names_in_base[tensor->base.id] = fb_intern(base, fb_text(theirs, fresh));
+            if (!c->names_in_ours[tensor->ours.id].id || !c->names_in_base[tensor->base.id].id) return fb_fail_memory(c->error);
+        } else if (taken.id && stub.id) { /* of whose bytes nothing but the name is known: the two change names */
+            c->names_in_theirs[stub.id] = fb_tensor_at(theirs, taken)->name;
+            c->names_in_theirs[taken.id] = fresh;
         }
-        fb_tensor stub = add_stub(theirs, fb_intern(theirs, name), ours, tensor->ours);
         if (!stub.id || !fb_map_put(stubs, tensor->stub.id, stub.id) || !fb_map_put(&c->sides->stands_for_ours, stub.id, 1)) {
             return fb_fail_memory(c->error);
         }

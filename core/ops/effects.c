@@ -27,7 +27,9 @@ static bool may_be_training(const fb_graph *graph, fb_node node, fb_op op) {
     return op != FB_OP_BATCH_NORM; /* torch.nn.functional: dropout's default is True, batch_norm's False */
 }
 
-static bool is_asked_in_place(const fb_graph *graph, fb_node node) {
+/* inplace=True, which only operators can be given whose facts list it. */
+static bool is_asked_in_place(const fb_graph *graph, fb_node node, const fb_op_facts *facts) {
+    if (!strstr(facts->parameters, "inplace")) return false;
     const fb_node_row *row = fb_node_at(graph, node);
     fb_value inplace = row->opcode == FB_CALL_MODULE ? fb_module_config(graph, row->module, "inplace")
                                                      : fb_call_argument(graph, node, "inplace");
@@ -116,7 +118,7 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;
-    bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node);
+    bool in_place = (op & FB_OP_IN_PLACE) || is_asked_in_place(graph, node, fb_op_facts_of(op));
     effects.mutates_input = in_place || (flags & FB_FACT_MUTATES);
     effects.may_alias_all = (flags & FB_FACT_ALIASES_ALL) || may_join_containers(graph, node, op);
     effects.may_alias_input = in_place || (flags & FB_FACT_ALIASES) || effects.may_alias_all;

@@ -64,9 +64,11 @@ static fb_node insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype
         fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "device")), no_kwargs);
     fb_value kwargs = fb_map_with(g, (fb_value){0}, "device", fb_make_node(g, device));
     if (dtype != FB_FLOAT32) kwargs = fb_map_with(g, kwargs, "dtype", FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
-    fb_node ones = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, FB_ARGS(g, fb_make_node(g, size)), kwargs);
     int rank = fb_shape_rank(g, input->shape);
-    if (rank > 0) fb_set_result(rw, ones, fb_list_with(g, input->shape, (size_t)rank - 1, one), dtype);
+    fb_value sizes = FB_ARGS(g, fb_make_node(g, size));
+    fb_node ones = rank > 0 ? fb_insert_typed(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs,
+                                              fb_list_with(g, input->shape, (size_t)rank - 1, one), dtype)
+                            : fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs);
     fb_value both = FB_ARGS(g, x, fb_make_node(g, ones));
     return fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_CAT, FB_ARGS(g, both),
                             fb_map_with(g, (fb_value){0}, "dim", last_axis));

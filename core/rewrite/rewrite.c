@@ -72,14 +72,15 @@ static const char *make_name(fb_rewrite *rewrite, fb_opcode opcode, fb_symbol ta
     return fb_namespace_next(rewrite->names, wanted);
 }
 
-fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
-                         fb_value kwargs) {
+fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
+                        fb_value kwargs, fb_value shape, fb_dtype dtype) {
     fb_node none = {0};
     fb_graph *graph = rewrite->graph;
     if (fb_rewrite_is_failed(rewrite)) return none;
     fb_symbol target_symbol = fb_intern(graph, target);
-    const char *name = target_symbol.id ? make_name(rewrite, opcode, target_symbol) : NULL;
-    if (!name) {
+    const char *text = target_symbol.id ? make_name(rewrite, opcode, target_symbol) : NULL;
+    fb_symbol name = text ? fb_intern(graph, text) : (fb_symbol){0};
+    if (!name.id) {
         fb_fail_memory(&rewrite->error);
         return none;
     }
@@ -87,14 +88,21 @@ fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, 
                                       fb_journal_node(&rewrite->journal, fb_node_at(graph, before)->previous))) {
         return none;
     }
-    fb_symbol name_symbol = fb_intern(graph, name);
-    if (!name_symbol.id) return none;
-    fb_node node = fb_graph_add_node(graph, fb_node_at(graph, before)->program, name_symbol, before);
+    fb_node node = fb_graph_add_node(graph, fb_node_at(graph, before)->program, name, before);
     if (!node.id) return none;
     fb_graph_set_target(graph, node, opcode, target_symbol);
-    fb_graph_set_args(graph, node, args, kwargs.id ? kwargs : fb_node_at(graph, node)->kwargs);
-    infer_result(graph, node);
+    fb_graph_set_args(graph, node, args, kwargs.id ? kwargs : FB_VALUE_EMPTY_MAP);
+    fb_node_row *row = fb_node_row_at(graph, node);
+    row->shape = shape;
+    row->dtype = (uint8_t)dtype;
     return fb_rewrite_is_failed(rewrite) ? none : node;
+}
+
+fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
+                         fb_value kwargs) {
+    fb_node node = fb_insert_typed(rewrite, before, opcode, target, args, kwargs, (fb_value){0}, FB_DTYPE_UNKNOWN);
+    if (node.id) infer_result(rewrite->graph, node);
+    return fb_rewrite_is_failed(rewrite) ? (fb_node){0} : node;
 }
 
 /* The row to write to, journalled; NULL after a failure. */
@@ -102,13 +110,6 @@ static fb_node_row *change(fb_rewrite *rewrite, fb_node node) {
     if (fb_rewrite_is_failed(rewrite) || !node.id) return NULL;
     if (!fb_rewrite_save(rewrite, fb_journal_node(&rewrite->journal, node))) return NULL;
     return fb_node_row_at(rewrite->graph, node);
-}
-
-void fb_set_result(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype) {
-    fb_node_row *row = change(rewrite, node);
-    if (!row) return;
-    row->shape = shape;
-    row->dtype = (uint8_t)dtype;
 }
 
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target) {

@@ -35,8 +35,9 @@ fb_graph *fb_rewrite_graph(fb_rewrite *rewrite);
 /* A new node before `before`, named as torch.fx names it, with shape and dtype by inference. kwargs none = {}. */
 fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
                          fb_value kwargs);
-/* Overrides what inference found; shape none or dtype 0 = unknown. */
-void fb_set_result(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype);
+/* The same without inference, where the pass knows shape and dtype; none and 0 = unknown. */
+fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
+                        fb_value kwargs, fb_value shape, fb_dtype dtype);
 void fb_set_target(fb_rewrite *rewrite, fb_node node, fb_opcode opcode, const char *target);
 void fb_set_args(fb_rewrite *rewrite, fb_node node, fb_value args, fb_value kwargs);
 /* Exchanges one argument of a call, given by its parameter's name, where it stands: by position or by keyword. */
