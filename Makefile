@@ -89,7 +89,11 @@ run-tests: all $(UNIT_PROGRAMS)
 
 ## make test-python  compares names, code and results with the real PyTorch, in a venv of its own
 test-python: all
-	@tests/python/run $(BUILD)
+	@tests/python/run $(BUILD) tests/python
+
+## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew
+test-client: all
+	@tests/python/run $(BUILD) clients/python/tests
 
 ## make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan: deps
@@ -149,5 +153,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-python asan soak fuzz bench format lint install clean
+.PHONY: all help deps demo test run-tests test-python test-client asan soak fuzz bench format lint install clean
 .SECONDARY:

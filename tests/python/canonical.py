@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import math
 
 import torch
-from document import decode, encode
+
+LARGEST_PLAIN_INT = 2**53 - 1
 
 
 def spell(value):
@@ -32,11 +34,18 @@ def canonical_value(value):
     if isinstance(value, dict):
         ((form, content),) = value.items()
         if form in ("$float", "$int"):
-            return encode(decode(value))
+            return canonical_number(float(content) if form == "$float" else int(content))
         if form == "$namedtuple":
             return {form: [content[0], canonical_value(content[1])]}
         return {form: canonical_value(content) if isinstance(content, list) else content}
-    return encode(value)
+    return value if value is None or isinstance(value, (bool, str)) else canonical_number(value)
+
+
+def canonical_number(value):
+    """A bare number where no JSON tool would change it."""
+    if isinstance(value, int):
+        return value if abs(value) <= LARGEST_PLAIN_INT else {"$int": str(value)}
+    return {"$float": repr(value)} if not math.isfinite(value) or value.is_integer() else value
 
 
 def canonical_expression(expression):

@@ -4,9 +4,30 @@ import copy
 
 import torch
 from canonical import canonical_bytes, identity
-from document import export, load, recorded_meta
+from foldback.fx import from_document, to_document
 
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
+
+
+class Recorder(torch.fx.Interpreter):
+    """Runs a program once and notes the shape and dtype of every node that is a tensor, as they are when it is made."""
+
+    def __init__(self, module):
+        super().__init__(module)
+        self.meta = {}
+
+    def run_node(self, node):
+        result = super().run_node(node)
+        is_tensor = isinstance(result, torch.Tensor)
+        self.meta[node.name] = {"shape": list(result.shape), "dtype": str(result.dtype).removeprefix("torch.")} if is_tensor else {}
+        return result
+
+
+def recorded_meta(module, inputs):
+    recorder = Recorder(copy.deepcopy(module))
+    with torch.no_grad():
+        recorder.run(*copy.deepcopy(inputs))
+    return recorder.meta
 
 
 def tensors_of(value):
@@ -66,7 +87,10 @@ class Prover:
     def __init__(self, service, module, inputs, shapes=True):
         self.service, self.inputs = service, inputs
         self.module = torch.fx.GraphModule(module, Tracer().trace(module))
-        self.document = export(self.module, inputs)
+        self.document = to_document(self.module, *inputs, data=True)
+        recorded = recorded_meta(self.module, inputs)
+        for node in self.document["nodes"]:
+            assert node["meta"] == recorded[node["name"]], node["name"]
         if not shapes:
             self.document["nodes"] = [node | {"meta": {}} for node in self.document["nodes"]]
         answer = service.post("/v1/graphs", self.document)
@@ -75,7 +99,7 @@ class Prover:
         assert self.id == identity(self.document)
         code = service.get(f"/v1/graphs/{self.id}/code")
         assert code.body.decode() == self.module.code
-        assert_equivalent(load(self.document), self.module, inputs)
+        assert_equivalent(from_document(self.document), self.module, inputs)
 
     def optimize(self, passes):
         """Runs the passes, proves everything that must hold, and returns what each pass says."""
@@ -87,7 +111,7 @@ class Prover:
 
         result = run["graph"]
         assert run["result"] == identity(result)
-        rewritten = load(result)
+        rewritten = from_document(result)
         assert rewritten.code == run["code"]
         assert_equivalent(rewritten, self.module, self.inputs)
         actual = recorded_meta(rewritten, self.inputs)

@@ -14,7 +14,7 @@ import struct
 import types
 
 import torch
-from document import encode, qualified_name
+from foldback.values import encode, qualified_name
 from torch.fx.graph import _is_from_torch, inplace_methods, magic_methods
 
 # ---- functions -------------------------------------------------------------------------------------------------------------
