@@ -31,7 +31,7 @@ $(BUILD)/libfoldback.a: $(CORE_OBJECTS)
 	@rm -f $@; echo '  AR  $@'; $(AR) rcs $@ $^
 
 $(BUILD)/foldback: $(SERVER_OBJECTS) $(BUILD)/libfoldback.a
-	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS)
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(SERVER_LIBS)
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -54,13 +54,26 @@ $(BUILD)/generated/migrations.inc: $(MIGRATIONS)
 $(BUILD)/server/store/migrate.o: $(BUILD)/generated/migrations.inc
 $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 
-# The API's description, served at /openapi.yaml.
-$(BUILD)/generated/openapi.inc: openapi.yaml
-	@mkdir -p $(@D)
-	@{ echo 'static const unsigned char openapi[] = {'; $(call as_bytes,$<); } >$@.part
+# The API's description: openapi.yaml and schema/ in one, as it is served at /openapi.yaml, and as a page.
+PYTHON ?= /usr/bin/python3
+API := $(BUILD)/generated/openapi
+$(API).json: openapi.yaml schema/tools/bundle.py $(wildcard schema/*.schema.json)
+	@$(PYTHON) schema/tools/bundle.py $< $(@D)
+$(BUILD)/generated/docs.html: $(API).json schema/tools/page.py schema/tools/page.css
+	@$(PYTHON) schema/tools/page.py $< $(@:.html=)
+$(API).inc: $(API).json $(BUILD)/generated/docs.html
+	@{ echo 'static const unsigned char openapi[] = {'; $(call as_bytes,$(API).yaml); \
+	   echo 'static const unsigned char docs[] = {'; $(call as_bytes,$(BUILD)/generated/docs.html); \
+	   echo 'static const char docs_policy[] = {'; $(call as_bytes,$(BUILD)/generated/docs.csp); } >$@.part
 	@mv $@.part $@
-$(BUILD)/server/routes/index.o: $(BUILD)/generated/openapi.inc
+$(BUILD)/server/routes/index.o: $(API).inc
 $(BUILD)/server/routes/index.o: CPPFLAGS += -I$(BUILD)/generated
+
+# A route that the description lacks fails the build, and so does an operation that is no route.
+$(API).checked: $(BUILD)/server/routes/routes.o $(API).json schema/tools/check_routes.py
+	@$(CC) $(CPPFLAGS) -E -P server/routes/routes.c | $(PYTHON) schema/tools/check_routes.py $(API).json
+	@touch $@
+$(BUILD)/foldback: $(API).checked
 
 $(BUILD)/tests/unit/test_%: $(BUILD)/tests/unit/test_%.o $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
@@ -140,7 +153,7 @@ lint:
 ## make install      under $(DESTDIR)$(prefix)
 install: all
 	install -D -m 755 $(BUILD)/foldback $(DESTDIR)$(prefix)/bin/foldback
-	install -D -m 644 openapi.yaml $(DESTDIR)$(prefix)/share/foldback/openapi.yaml
+	install -D -m 644 $(API).yaml $(DESTDIR)$(prefix)/share/foldback/openapi.yaml
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/foldback/schema schema/*.json
 	install -D -m 644 deploy/foldback.1 $(DESTDIR)$(prefix)/share/man/man1/foldback.1
 	install -D -m 644 deploy/completions/foldback.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/foldback

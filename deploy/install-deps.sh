@@ -6,8 +6,8 @@ set -eu
 
 packages_of() {
     case "$1" in
-    build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev" ;;
-    test) echo "check libsubunit-dev python3 python3-pytest python3-venv curl ca-certificates" ;;
+    build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev python3 python3-yaml" ;;
+    test) echo "check libsubunit-dev python3-pytest python3-jsonschema python3-venv curl ca-certificates" ;;
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
     *) echo "install-deps.sh: unknown group: $1 (build, test, lint)" >&2; exit 2 ;;
     esac

@@ -1,4 +1,4 @@
-/* GET / and /openapi.yaml: where to start. */
+/* GET /, /docs and /openapi.yaml: where to start. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,6 +34,7 @@ void fb_get_index(const fb_request *request, fb_response *response) {
     fb_put_text(&answer, "health", "/readyz");
     fb_put_text(&answer, "metrics", "/metrics");
     fb_put_text(&answer, "openapi", "/openapi.yaml");
+    fb_put_text(&answer, "docs", "/docs");
     fb_buffer_string(&answer, "}\n");
     fb_respond_json_buffer_take(response, 200, &answer);
 }
@@ -41,4 +42,12 @@ void fb_get_index(const fb_request *request, fb_response *response) {
 void fb_get_openapi(const fb_request *request, fb_response *response) {
     (void)request;
     fb_respond_bytes(response, 200, "application/yaml", openapi, sizeof openapi - 1, NULL, NULL);
+}
+
+/* The page loads nothing and runs nothing, and a browser is told so. */
+void fb_get_docs(const fb_request *request, fb_response *response) {
+    (void)request;
+    fb_response_header(response, "Content-Security-Policy", docs_policy);
+    fb_response_header(response, "Referrer-Policy", "no-referrer");
+    fb_respond_bytes(response, 200, "text/html; charset=utf-8", docs, sizeof docs - 1, NULL, NULL);
 }

@@ -10,6 +10,7 @@ const fb_route fb_routes[] = {
      .query = "",
      .produces = "application/yaml",
      .is_inline = true},
+    {.method = "GET", .pattern = "/docs", .handler = fb_get_docs, .query = "", .produces = "text/html", .is_inline = true},
     {.method = "GET", .pattern = "/livez", .handler = fb_get_live, .is_inline = true},
     {.method = "GET", .pattern = "/readyz", .handler = fb_get_ready},
     {.method = "GET", .pattern = "/metrics", .handler = fb_get_metrics, .produces = "text/plain"},

@@ -8,7 +8,7 @@
 extern const fb_route fb_routes[];
 extern const size_t fb_route_count;
 
-fb_handler fb_get_index, fb_get_openapi;                                                             /* index.c */
+fb_handler fb_get_index, fb_get_openapi, fb_get_docs;                                                /* index.c */
 fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                                                /* health.c */
 fb_handler fb_get_passes, fb_get_pass;                                                               /* passes.c */
 fb_handler fb_post_graph, fb_get_graphs, fb_get_graph, fb_delete_graph, fb_get_code;                 /* graphs.c */

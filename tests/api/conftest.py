@@ -1,5 +1,6 @@
 """Starts the real binary on a free port and talks to it over real sockets. Standard library only."""
 
+import functools
 import http.client
 import json
 import os
@@ -13,6 +14,7 @@ import time
 import urllib.parse
 
 import pytest
+from described import Description
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 START_TIMEOUT = 30  # seconds; a sanitizer build on a busy machine is slow
@@ -21,6 +23,11 @@ STOP_TIMEOUT = 60
 
 def binary():
     return pathlib.Path(os.environ.get("FOLDBACK_BINARY", ROOT / "build" / "foldback")).resolve()
+
+
+@functools.cache
+def description():
+    return Description(binary().parent / "generated" / "openapi.json")
 
 
 class Answer:
@@ -132,9 +139,11 @@ class Service:
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            return Answer(response.status, response.getheaders(), response.read())
+            answer = Answer(response.status, response.getheaders(), response.read())
         finally:
             connection.close()
+        description().check(method, path, answer)
+        return answer
 
     def get(self, path, **options):
         return self.request("GET", path, **options)
@@ -158,7 +167,9 @@ class Service:
                     connection.shutdown(socket.SHUT_WR)
             except OSError:
                 pass  # refused in the middle: what it said counts
-            return receive_all(connection)
+            answer = receive_all(connection)
+        description().check_raw(answer)
+        return answer
 
 
 def receive_all(connection):

@@ -1,0 +1,241 @@
+"""Makes one self-contained OpenAPI description of openapi.yaml and the schemas beside it.
+
+    bundle.py openapi.yaml OUT_FOLDER    writes OUT_FOLDER/openapi.yaml and OUT_FOLDER/openapi.json
+
+Two things are done:
+
+- `$ref: schema/run.schema.json#/$defs/id` becomes `$ref: '#/components/schemas/Run.id'`, and so on inside the schemas: a file is
+  one component (Run), and each of its $defs another one.
+- `x-errors` of an operation becomes its problem responses. openapi.yaml says what each code means once, in `x-problems`, and which
+  codes go together, in `x-error-groups`.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+import yaml
+
+MEDIA = "application/problem+json"
+TITLES = {
+    400: "Not understood", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout", 409: "Conflict",
+    412: "Precondition failed", 413: "Too large", 414: "Target too long", 415: "Unsupported media type",
+    417: "Expectation failed", 422: "Invalid", 428: "Precondition required", 431: "Headers too large", 500: "Internal error",
+    503: "Overloaded or stopping; Retry-After says when to come back", 507: "The disk is full; nothing was stored",
+}  # fmt: skip
+METHODS = ("get", "put", "post", "delete", "patch")
+
+
+def fail(message):
+    sys.exit(f"openapi.yaml: {message}")
+
+
+# ---- schemas -------------------------------------------------------------------------------------------------------------------
+
+
+def component_name(file):
+    return "".join(word.capitalize() for word in file.removesuffix(".schema.json").split("-"))
+
+
+def moved(reference, file):
+    """Where a reference leads in the bundle. `file` is the schema that it stands in, None for openapi.yaml itself."""
+    target, _, fragment = reference.partition("#")
+    if not target and not file:
+        return reference
+    name = component_name(target.removeprefix("schema/") or file)
+    if not fragment:
+        return f"#/components/schemas/{name}"
+    if not fragment.startswith("/$defs/"):
+        fail(f"cannot follow the reference {reference}")
+    return f"#/components/schemas/{name}.{fragment.removeprefix('/$defs/')}"
+
+
+def with_references_moved(value, file):
+    if isinstance(value, list):
+        return [with_references_moved(item, file) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: moved(item, file) if key == "$ref" and isinstance(item, str) else with_references_moved(item, file)
+        for key, item in value.items()
+    }
+
+
+def components_of(path):
+    schema = with_references_moved(json.loads(path.read_text()), path.name)
+    name = component_name(path.name)
+    parts = schema.pop("$defs", {})
+    for member in ("$schema", "$id"):
+        schema.pop(member)
+    yield name, schema
+    for part, value in parts.items():
+        yield f"{name}.{part}", value
+
+
+def resolve(document, reference):
+    value = document
+    for token in reference.removeprefix("#/").split("/"):
+        value = value.get(token) if isinstance(value, dict) else None
+        if value is None:
+            fail(f"the reference {reference} leads nowhere")
+    return value
+
+
+def check_references(document, value=None):
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [document]:
+        if isinstance(item, dict) and isinstance(item.get("$ref"), str):
+            resolve(document, item["$ref"])
+        if isinstance(item, (dict, list)):
+            check_references(document, item)
+
+
+# ---- problems ------------------------------------------------------------------------------------------------------------------
+
+
+def codes_of(errors, groups):
+    """{status: [code, …]} of an x-errors or a group, with the groups that it uses."""
+    found = {}
+    for name in errors.get("use", []):
+        for status, codes in codes_of(groups[name], groups).items():
+            found.setdefault(status, []).extend(codes)
+    for status, codes in errors.items():
+        if status != "use":
+            found.setdefault(status, []).extend(codes)
+    return found
+
+
+def groups_of_operation(method, operation):
+    yield "every"
+    if not operation.get("x-any-query"):
+        yield "query"
+    yield "body" if "requestBody" in operation else "no-body"
+    if operation.get("requestBody", {}).get("required"):
+        yield "required-body"
+    if method != "get":
+        yield "write"
+
+
+def problem(code, status, meaning):
+    return {
+        "type": f"/problems/{code}",
+        "title": code.replace("-", " ").capitalize(),
+        "status": status,
+        "detail": meaning["detail"],
+        "code": code,
+        **meaning.get("members", {}),
+    }
+
+
+def problem_response(status, codes, problems):
+    codes = sorted(set(codes))
+    unknown = [code for code in codes if code not in problems]
+    if unknown:
+        fail(f"x-problems does not say what {', '.join(unknown)} means")
+    shown = codes if len(codes) <= 8 else codes[:1]
+    return {
+        "description": TITLES[status] + ": " + ", ".join(f"`{code}`" for code in codes),
+        **({"headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}} if status == 503 else {}),
+        "content": {
+            MEDIA: {
+                "schema": {
+                    "$ref": "#/components/schemas/Problem",
+                    "properties": {"status": {"const": status}, "code": {"enum": codes}},
+                },
+                "examples": {code: {"value": problem(code, status, problems[code])} for code in shown},
+            }
+        },
+    }
+
+
+def add_problems(document):
+    problems, groups = document["x-problems"], document.pop("x-error-groups")
+    for code, meaning in problems.items():
+        if isinstance(meaning, str):
+            problems[code] = {"detail": meaning}
+    used, by_text, shared = set(), {}, {}
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            operation = item.get(method)
+            if not operation:
+                continue
+            errors = operation.pop("x-errors", {})
+            errors["use"] = [*groups_of_operation(method, operation), *errors.get("use", [])]
+            for status, codes in sorted(codes_of(errors, groups).items()):
+                used.update(codes)
+                response = problem_response(status, codes, problems)
+                operation["responses"][str(status)] = response
+                by_text.setdefault(json.dumps(response), []).append((operation["responses"], str(status)))
+    if unused := set(problems) - used - set(document["x-unrouted"]):
+        fail(f"no operation has the problems {', '.join(sorted(unused))}")
+    # What several operations have in common stands once.
+    for places in by_text.values():
+        if len(places) == 1:
+            continue
+        responses, status = places[0]
+        count = sum(name.startswith(f"Problem{status}") for name in shared)
+        name = f"Problem{status}" + (f".{count + 1}" if count else "")
+        shared[name] = responses[status]
+        for responses, status in places:
+            responses[status] = {"$ref": f"#/components/responses/{name}"}
+    document["components"]["responses"] |= shared
+
+
+# ---- the whole -----------------------------------------------------------------------------------------------------------------
+
+
+def check_operations(document):
+    seen = set()
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method not in item:
+                continue
+            operation = item[method]
+            if operation["operationId"] in seen:
+                fail(f"two operations are named {operation['operationId']}")
+            seen.add(operation["operationId"])
+            for what in ("tags", "summary", "responses"):
+                if not operation.get(what):
+                    fail(f"{method} {path} has no {what}")
+
+
+def bundle(source):
+    document = with_references_moved(yaml.safe_load(source.read_text()), None)
+    schemas = document["components"]["schemas"]
+    for path in sorted(source.parent.glob("schema/*.schema.json")):
+        for name, schema in components_of(path):
+            if name in schemas:
+                fail(f"{name} is defined twice")
+            schemas[name] = schema
+    add_problems(document)
+    check_operations(document)
+    check_references(document)
+    return document
+
+
+class Dumper(yaml.SafeDumper):
+    """Long texts as blocks, and nothing by reference: a person may read this."""
+
+    def ignore_aliases(self, data):
+        return True
+
+
+def represent_text(dumper, text):
+    style = "|" if re.search(r"[^\n]\n+[^\n]", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+Dumper.add_representer(str, represent_text)
+
+
+def main():
+    source, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    document = bundle(source)
+    out.mkdir(parents=True, exist_ok=True)
+    text = yaml.dump(document, Dumper=Dumper, sort_keys=False, width=128, allow_unicode=True)
+    (out / "openapi.json").write_text(json.dumps(document, ensure_ascii=False))
+    (out / "openapi.yaml").write_text("# Made of openapi.yaml and schema/ by schema/tools/bundle.py.\n" + text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""schema/*.schema.json by themselves: they are schemas, they know every fixture, and they refuse what is none."""
+
+import copy
+import json
+import pathlib
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FILES = {path.name: json.loads(path.read_text()) for path in sorted((ROOT / "schema").glob("*.schema.json"))}
+DOCUMENTS = sorted(ROOT.glob("tests/fixtures/*/*.json")) + sorted(ROOT.glob("tests/golden/*/*/*.json"))
+
+
+def validator(name):
+    resolver = jsonschema.RefResolver(name, FILES[name], store=FILES)
+    return jsonschema.Draft202012Validator(FILES[name], resolver=resolver)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_schema(name):
+    jsonschema.Draft202012Validator.check_schema(FILES[name])
+    assert FILES[name]["$id"] == name and FILES[name]["title"] and FILES[name]["description"]
+    for example in FILES[name].get("examples", []):
+        validator(name).validate(example)
+
+
+def test_every_document_of_the_tests_is_a_graph():
+    graph, count = validator("graph.schema.json"), 0
+    for path in DOCUMENTS:
+        text = path.read_text()
+        if '"foldback.graph/1"' not in text:
+            continue
+        errors = list(graph.iter_errors(json.loads(text)))
+        assert not errors, (path, jsonschema.exceptions.best_match(iter(errors)))
+        count += 1
+    assert count > 300
+
+
+def changed(value, pointer, new):
+    value = copy.deepcopy(value)
+    at = value
+    *path, last = pointer.split("/")[1:]
+    for token in path:
+        at = at[int(token) if isinstance(at, list) else token]
+    at[int(last) if isinstance(at, list) else last] = new
+    return value
+
+
+@pytest.mark.parametrize(
+    ("name", "pointer", "new"),
+    [
+        ("graph.schema.json", "/format", "foldback.graph/2"),
+        ("graph.schema.json", "/nodes/1/args/0/$node", "1x"),
+        ("graph.schema.json", "/nodes/1/op", "call"),
+        ("graph.schema.json", "/nodes/2/target", "out"),
+        ("graph.schema.json", "/modules", []),
+        ("edits.schema.json", "/0/edit", "set_weight"),
+        ("edits.schema.json", "/0/was", {"args/1": 8}),
+        ("edits.schema.json", "/0/now", None),
+        ("run.schema.json", "/id", "run_1"),
+        ("run.schema.json", "/created", "yesterday"),
+        ("run.schema.json", "/passes/0/exactness", "exact"),
+        ("run.schema.json", "/passes/0/nodes", "truediv"),
+        ("run.schema.json", "/lint", "failed"),
+        ("problem.schema.json", "/status", 200),
+        ("problem.schema.json", "/type", "unknown-pass"),
+        ("alias.schema.json", "/etag", "17"),
+        ("alias-entry.schema.json", "/action", "move"),
+        ("version.schema.json", "/version", ".."),
+        ("model.schema.json", "/versions", -1),
+        ("pass.schema.json", "/version", 0),
+    ],
+)
+def test_what_is_none(name, pointer, new):
+    example = FILES[name]["examples"][0]
+    assert not validator(name).is_valid(changed(example, pointer, new))
+
+
+ROUTES = """
+const fb_route fb_routes[] = {
+    {.method = "GET", .pattern = "/a/{id}", .handler = get, .query = "x," "y", .is_inline = 1},
+    {.method = "PUT", .pattern = "/a/{id}", .handler = put, .body = FB_BODY_REQUIRED, .query = ""},
+};
+"""
+
+
+def described():
+    def parameter(name, where):
+        return {"name": name, "in": where, "schema": {}}
+
+    answers = {"200": {"description": "", "content": {"application/json": {}}}}
+    get = {"parameters": [parameter("x", "query"), parameter("y", "query")], "responses": answers}
+    put = {"requestBody": {"required": True}, "responses": answers}
+    return {"paths": {"/a/{id}": {"parameters": [parameter("id", "path")], "get": get, "put": put}}}
+
+
+@pytest.mark.parametrize(
+    ("pointer", "new", "complaint"),
+    [
+        (None, None, None),
+        ("/paths", {}, "PUT /a/{id} is a route, but openapi.yaml lacks it"),
+        ("/paths/~1b", {"get": {"responses": {}}}, "GET ~1b is in openapi.yaml, but is no route"),
+        ("/paths/A/parameters", [], "path parameters"),
+        ("/paths/A/get/parameters", [], "query parameters"),
+        ("/paths/A/get/x-any-query", True, "query parameters"),
+        ("/paths/A/put/requestBody", {}, "body"),
+        ("/paths/A/get/requestBody", {"required": True}, "body"),
+        ("/paths/A/get/responses", {"200": {"content": {"text/plain": {}}}}, "answers"),
+    ],
+)
+def test_routes_are_compared_at_build_time(tmp_path, pointer, new, complaint):
+    document = {"paths": {"A": described()["paths"]["/a/{id}"]}}
+    document = changed(document, pointer, new) if pointer else document
+    if "A" in document["paths"]:
+        document["paths"]["/a/{id}"] = document["paths"].pop("A")
+    (tmp_path / "openapi.json").write_text(json.dumps(document))
+    command = [sys.executable, str(ROOT / "schema" / "tools" / "check_routes.py"), str(tmp_path / "openapi.json")]
+    done = subprocess.run(command, input=ROUTES, capture_output=True, text=True)
+    assert bool(done.returncode) == bool(complaint), done.stderr
+    assert (complaint or "") in done.stderr
