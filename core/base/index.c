@@ -6,12 +6,8 @@
 
 #define MOST_BITS 30 /* of a capacity */
 
-static uint32_t room(uint32_t capacity) {
-    return capacity - capacity / 4;
-}
-
 void fb_index_add(fb_index *index, uint32_t hash, uint32_t id) {
-    assert(index->used < room(index->capacity));
+    assert(index->used < FB_INDEX_ROOM(index->capacity));
     uint32_t place = hash >> index->shift;
     while (index->slots[place].id) place = (place + 1) & (index->capacity - 1);
     index->slots[place] = (fb_index_slot){hash, id};
@@ -22,13 +18,12 @@ static bool is_live(fb_index_slot slot) {
     return slot.id && slot.id != FB_INDEX_REMOVED;
 }
 
-bool fb_index_reserve(fb_index *index, size_t count) {
-    if (index->used + count <= room(index->capacity)) return true;
+bool fb_index_grow(fb_index *index, size_t count) {
     size_t live = 0; /* removed entries are not taken along, so an index that changes much does not grow by that */
     for (uint32_t i = 0; i < index->capacity; i++) live += is_live(index->slots[i]);
     size_t needed = live + live / 4 + count;
     uint32_t bits = index->capacity ? 32 - index->shift : 4;
-    while (bits <= MOST_BITS && room(1U << bits) < needed) bits++;
+    while (bits <= MOST_BITS && FB_INDEX_ROOM(1U << bits) < needed) bits++;
     if (bits > MOST_BITS) return false;
     fb_index fresh = {.capacity = 1U << bits, .shift = 32 - bits, .slots = calloc(1U << bits, sizeof *fresh.slots)};
     if (!fresh.slots) return false;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define FB_INDEX_REMOVED UINT32_MAX
+#define FB_INDEX_ROOM(capacity) ((capacity) - (capacity) / 4)
 
 typedef struct fb_index_slot {
     uint32_t hash;
@@ -31,8 +32,11 @@ static inline uint32_t fb_index_next(const fb_index *index, uint32_t hash, uint3
     }
 }
 
+bool fb_index_grow(fb_index *index, size_t count);
 /* Room for `count` more entries without allocation; false when memory is out. Never shrinks. */
-bool fb_index_reserve(fb_index *index, size_t count);
+static inline bool fb_index_reserve(fb_index *index, size_t count) {
+    return index->used + count <= FB_INDEX_ROOM(index->capacity) || fb_index_grow(index, count);
+}
 /* Adds an entry; there must be room. */
 void fb_index_add(fb_index *index, uint32_t hash, uint32_t id);
 void fb_index_remove(fb_index *index, uint32_t hash, uint32_t id);

@@ -185,7 +185,7 @@ fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path) {
     return (fb_module){id};
 }
 
-static fb_tensor tensor_named(const fb_graph *graph, fb_symbol name) {
+fb_tensor fb_graph_tensor_named(const fb_graph *graph, fb_symbol name) {
     uint32_t hash = name_hash(graph, FB_MAIN_PROGRAM, name), step = 0, id;
     while ((id = fb_index_next(&graph->tensor_index, hash, &step))) {
         if (fb_tensor_at(graph, (fb_tensor){id})->name.id == name.id) break;
@@ -205,7 +205,7 @@ fb_module fb_module_find(const fb_graph *graph, const char *path) {
 
 fb_tensor fb_tensor_find(const fb_graph *graph, const char *name) {
     fb_symbol symbol = fb_symbol_find(graph, name, strlen(name));
-    return symbol.id ? tensor_named(graph, symbol) : (fb_tensor){0};
+    return symbol.id ? fb_graph_tensor_named(graph, symbol) : (fb_tensor){0};
 }
 
 uint32_t fb_user_first(const fb_graph *graph, fb_node node) {

@@ -47,8 +47,5 @@ static inline uint32_t name_hash(const fb_graph *graph, fb_program program, fb_s
 }
 /* FB_VALUE_NONE and so on, in a graph without values; false when memory is out. */
 bool fb_graph_make_first_values(fb_graph *graph);
-/* The row of that name, or none. */
-fb_node fb_graph_node_named(const fb_graph *graph, fb_program program, fb_symbol name);
-fb_module fb_graph_module_named(const fb_graph *graph, fb_symbol path);
 
 #endif

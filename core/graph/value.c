@@ -91,11 +91,21 @@ fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
     return (fb_value){0};
 }
 
+__extension__ typedef unsigned __int128 wide;
+
+/* Mixes two words as wyhash does, whose hash this is; rows are a word or three, so it must be short. */
+static uint64_t mix(uint64_t a, uint64_t b) {
+    wide product = (wide)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 static uint32_t row_hash(const fb_graph *graph, const fb_value_row *row) {
-    uint64_t kind = graph->seed ^ row->kind;
-    if (!row->count) return (uint32_t)(fb_hash(&row->integer, sizeof row->integer, kind) >> 32);
-    uint64_t scalar = (uint64_t)row->integer * 0x9e3779b97f4a7c15U; /* a symbol at most: containers have no other */
-    return (uint32_t)(fb_hash(row->items, row->count * sizeof *row->items, kind ^ scalar) >> 32);
+    uint64_t secret = graph->seed | 1, hash = mix(graph->seed ^ row->kind, (uint64_t)row->integer ^ 0x9e3779b97f4a7c15U);
+    for (uint32_t i = 0; i < row->count; i += 2) {
+        uint64_t next = i + 1 < row->count ? row->items[i + 1].id : 0;
+        hash = mix(hash ^ (next << 32 | row->items[i].id), secret);
+    }
+    return (uint32_t)(mix(hash ^ row->count, secret) >> 32);
 }
 
 static bool rows_equal(const fb_value_row *a, const fb_value_row *b) {

@@ -47,25 +47,28 @@ static void match(fb_matcher *m, fb_node n) {
     fb_buffer_free(&calls);
 }
 
+/* A function that gives a Python value, not a tensor, and so neither shape nor dtype. */
+static fb_value insert_plain(fb_rewrite *rw, fb_node n, const char *target, fb_value a, fb_value b) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value nothing = {0};
+    return fb_make_node(g, fb_insert_typed(rw, n, FB_CALL_FUNCTION, target, FB_ARGS(g, a, b), nothing, nothing, 0));
+}
+
 /* The node that is x with a column of ones, before `n`. */
 static fb_node insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value none = fb_make_none(g), no_kwargs = {0}, last_axis = fb_make_int(g, -1), one = fb_make_int(g, 1);
+    fb_value none = fb_make_none(g), last_axis = fb_make_int(g, -1), one = fb_make_int(g, 1);
     fb_value all_but_last = fb_make_slice(g, none, last_axis, none);
     const fb_node_row *input = fb_node_at(g, fb_value_node(g, x));
 
-    fb_node shape =
-        fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "shape")), no_kwargs);
-    fb_node batch = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETITEM,
-                                     FB_ARGS(g, fb_make_node(g, shape), all_but_last), no_kwargs);
-    fb_node size = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ADD,
-                                    FB_ARGS(g, fb_make_node(g, batch), fb_make_tuple(g, &one, 1)), no_kwargs);
-    fb_node device =
-        fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_GETATTR, FB_ARGS(g, x, fb_make_string(g, "device")), no_kwargs);
-    fb_value kwargs = fb_map_with(g, (fb_value){0}, "device", fb_make_node(g, device));
+    fb_value shape = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "shape"));
+    fb_value batch = insert_plain(rw, n, FB_TARGET_GETITEM, shape, all_but_last);
+    fb_value size = insert_plain(rw, n, FB_TARGET_ADD, batch, fb_make_tuple(g, &one, 1));
+    fb_value device = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "device"));
+    fb_value kwargs = fb_map_with(g, (fb_value){0}, "device", device);
     if (dtype != FB_FLOAT32) kwargs = fb_map_with(g, kwargs, "dtype", FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
     int rank = fb_shape_rank(g, input->shape);
-    fb_value sizes = FB_ARGS(g, fb_make_node(g, size));
+    fb_value sizes = FB_ARGS(g, size);
     fb_node ones = rank > 0 ? fb_insert_typed(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs,
                                               fb_list_with(g, input->shape, (size_t)rank - 1, one), dtype)
                             : fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs);

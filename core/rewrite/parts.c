@@ -13,26 +13,31 @@ static fb_module_row *change(fb_rewrite *rewrite, fb_module module) {
     return fb_module_row_at(rewrite->graph, module);
 }
 
-/* `base`, or base_1, base_2 … where that is taken. */
-static fb_symbol free_symbol(fb_rewrite *rewrite, const char *base, bool (*is_taken)(const fb_graph *, const char *)) {
-    fb_buffer name = {0};
-    fb_buffer_string(&name, base);
-    for (unsigned number = 1; fb_buffer_text(&name) && is_taken(rewrite->graph, name.data); number++) {
-        name.size = strlen(base);
-        fb_buffer_printf(&name, "_%u", number);
-    }
-    fb_symbol symbol = name.failed ? (fb_symbol){0} : fb_intern_bytes(rewrite->graph, name.data, name.size);
+/* The name as a symbol; none, and the failure recorded, when memory is out. */
+static fb_symbol intern(fb_rewrite *rewrite, const fb_buffer *name) {
+    fb_symbol symbol = name->failed ? (fb_symbol){0} : fb_intern_bytes(rewrite->graph, name->data, name->size);
     if (!symbol.id) fb_fail_memory(&rewrite->error);
-    fb_buffer_free(&name);
     return symbol;
 }
 
-static bool is_path_taken(const fb_graph *graph, const char *path) {
-    return fb_module_find(graph, path).id != 0;
+/* `name`, or name_1, name_2 … where that is taken. */
+static fb_symbol free_symbol(fb_rewrite *rewrite, fb_buffer *name, bool (*is_taken)(const fb_graph *, fb_symbol)) {
+    size_t length = name->size;
+    fb_symbol symbol = intern(rewrite, name);
+    for (unsigned number = 1; symbol.id && is_taken(rewrite->graph, symbol); number++) {
+        name->size = length;
+        fb_buffer_printf(name, "_%u", number);
+        symbol = intern(rewrite, name);
+    }
+    return symbol;
 }
 
-static bool is_name_taken(const fb_graph *graph, const char *name) {
-    return fb_tensor_find(graph, name).id != 0;
+static bool is_path_taken(const fb_graph *graph, fb_symbol path) {
+    return fb_graph_module_named(graph, path).id != 0;
+}
+
+static bool is_name_taken(const fb_graph *graph, fb_symbol name) {
+    return fb_graph_tensor_named(graph, name).id != 0;
 }
 
 fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, const char *type, fb_value config,
@@ -41,7 +46,10 @@ fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, 
     fb_graph *graph = rewrite->graph;
     if (!path) fb_fail_memory(&rewrite->error);
     if (fb_rewrite_is_failed(rewrite)) return none;
-    fb_symbol symbol = free_symbol(rewrite, path, is_path_taken), type_symbol = fb_intern(graph, type);
+    fb_buffer name = {0};
+    fb_buffer_string(&name, path);
+    fb_symbol symbol = free_symbol(rewrite, &name, is_path_taken), type_symbol = fb_intern(graph, type);
+    fb_buffer_free(&name);
     if (!symbol.id || !type_symbol.id || !config.id) return none;
     if (!fb_rewrite_save(rewrite, fb_journal_module(&rewrite->journal, after) &&
                                       fb_journal_module(&rewrite->journal, fb_module_at(graph, after)->next))) {
@@ -98,16 +106,16 @@ static void first_tensor(void *context, fb_tensor tensor) {
 /* "path.attribute", with @ and the signature's first 8 digits when that is taken. */
 static fb_symbol tensor_name(fb_rewrite *rewrite, fb_module module, const char *attribute) {
     fb_buffer name = {0};
-    fb_symbol symbol = {0}, path = fb_module_at(rewrite->graph, module)->path;
+    fb_symbol path = fb_module_at(rewrite->graph, module)->path;
     fb_buffer_append(&name, fb_text(rewrite->graph, path), fb_text_length(rewrite->graph, path));
     if (name.size) fb_buffer_char(&name, '.');
     fb_buffer_string(&name, attribute);
-    if (fb_buffer_text(&name) && is_name_taken(rewrite->graph, name.data)) {
+    fb_symbol symbol = intern(rewrite, &name);
+    if (symbol.id && is_name_taken(rewrite->graph, symbol)) {
         fb_buffer_char(&name, '@');
         fb_buffer_append(&name, rewrite->signature, 8);
+        symbol = free_symbol(rewrite, &name, is_name_taken);
     }
-    if (fb_buffer_text(&name)) symbol = free_symbol(rewrite, name.data, is_name_taken);
-    else fb_fail_memory(&rewrite->error);
     fb_buffer_free(&name);
     return symbol;
 }
