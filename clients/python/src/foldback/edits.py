@@ -16,7 +16,7 @@ from . import modules
 from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
 from .recipes import evaluate, inputs_of
 from .tensors import State, TensorTable, child_path
-from .values import annotation_of, resolve
+from .values import annotation_of, dtype_name, resolve
 
 Edit = Mapping[str, Any]
 
@@ -87,14 +87,24 @@ class _Replay:
             if now is None and name in self.state.made:
                 self.state.made.remove(name)
                 del self.tensors[name]
-            elif _is_row(now) and name not in self.table.tensors:
-                self._make_tensor(name, rows, parameters)
+            elif _is_row(now):
+                self._put_tensor(name, now, rows, parameters)
             elif now is not None and "/recipe" in now:
-                tensor = self._known(name)
-                self.values.append((tensor, self._evaluated(now["/recipe"], tensor.dtype, tensor.device, rows, parameters)))
+                self._set_values(self._known(name), now["/recipe"], rows, parameters)
+
+    def _put_tensor(self, name: str, row: Row, rows: Mapping[str, Row], parameters: set[str]) -> None:
+        """One that was kept when its last owner went is put back: as it was, or with the bytes that its recipe gives now."""
+        kept = self.table.tensors.get(name)
+        if kept is None or list(kept.shape) != row["shape"] or dtype_name(kept.dtype) != row["dtype"]:
+            self._make_tensor(name, rows, parameters)
+        elif "recipe" in row:
+            self._set_values(kept, row["recipe"], rows, parameters)
+
+    def _set_values(self, tensor: torch.Tensor, recipe: Any, rows: Mapping[str, Row], parameters: set[str]) -> None:
+        self.values.append((tensor, self._evaluated(recipe, tensor.dtype, tensor.device, rows, parameters)))
 
     def _make_tensor(self, name: str, rows: Mapping[str, Row], parameters: set[str]) -> torch.Tensor:
-        if name in self.tensors:
+        if name in self.tensors and name not in self.table.tensors:
             return self.tensors[name]
         if name not in rows or "recipe" not in rows[name]:
             raise EditError(f"there is no tensor {name} here, and the edits do not say how to compute it")

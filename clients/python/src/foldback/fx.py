@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 from typing import Any, Callable, Mapping
 
 import torch
@@ -11,7 +12,7 @@ import torch.fx
 import torch.utils._pytree as pytree
 
 from . import modules
-from .recipes import evaluate, inputs_of
+from .recipes import evaluate, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
 from .tensors import State, TensorTable, child_path, tensor_of
 from .values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
@@ -19,6 +20,7 @@ from .values import annotation_of, annotation_text, decode, encode, qualified_na
 Document = dict[str, Any]
 Row = dict[str, Any]
 FORMAT = "foldback.graph/1"
+_LIFTED = re.compile(r"(^|\.)_tensor_constant\d+$")  # how torch.fx calls a tensor that no module has
 
 
 # ---- to a document --------------------------------------------------------------------------------------------------------
@@ -29,7 +31,7 @@ def to_document(
 ) -> Document:
     """The document of a GraphModule. With `inputs`, an example of its arguments, shapes and dtypes are those of a call with them,
     which is traced without being computed; without, they are what the nodes say already. Tensors are named and described; their
-    bytes stay here unless `data` is set, and `digests` tells what they are."""
+    bytes stay here, but for constants of the program, unless `data` is set; `digests` tells what they are."""
     found = propagate(graph_module, inputs) if inputs else None
     return build(graph_module, name=name, found=found, data=data, digests=digests)
 
@@ -51,7 +53,7 @@ def build(
     listed = modules.rows(
         root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
     )
-    named = frozenset(name for name, owner in table.first_owners.items() if owner in constants)
+    named = frozenset(name for name, owner in table.first_owners.items() if owner in constants or _LIFTED.search(owner))
     return {
         "format": FORMAT,
         "name": root._get_name() if name is None else name,
@@ -176,6 +178,8 @@ class _Source:
             self.made[name] = found
         if is_parameter and not isinstance(self.made[name], torch.nn.Parameter):
             self.made[name] = torch.nn.Parameter(self.made[name].detach(), requires_grad_of(self.rows[name], True))
+        elif name not in self.parameters and not self.made[name].requires_grad and requires_grad_of(self.rows[name], False):
+            self.made[name].requires_grad_(True)
         return self.made[name]
 
     def _find(self, name: str) -> torch.Tensor:
@@ -185,7 +189,10 @@ class _Source:
             view = self._given([*self.owners[name]])
             if view is not None and any(_share_storage(view, item) for item in read):
                 return view
-            return evaluate(row["recipe"], self.tensor, dtype, read[0].device if read else torch.device("cpu"))
+            # Two owned tensors in one memory, as they were exported; else what is read is but an ingredient.
+            is_shared = is_view(row["recipe"]) and all(self.owners[item] for item in inputs_of(row["recipe"]))
+            device = read[0].device if read else torch.device("cpu")
+            return evaluate(row["recipe"], self.tensor, dtype, device, copy=not is_shared)
         keys = list(dict.fromkeys([name, *self.owners[name]]))
         given = self._given(keys)
         if given is None:

@@ -14,6 +14,7 @@ from .values import decode
 
 Expression = Union[str, dict[str, Any]]  # a tensor's name, or an operator over expressions
 _MOVEMENTS = {"concat", "slice", "reshape", "permute", "full"}
+_VIEWS = {"slice", "reshape", "permute"}
 _COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
@@ -37,13 +38,23 @@ def is_movement(expression: Expression) -> bool:
     return isinstance(expression, str) or (expression["op"] in _MOVEMENTS and all(map(is_movement, expression["args"])))
 
 
+def is_view(expression: Expression) -> bool:
+    """Whether what it gives can lie in the memory of the one tensor that it reads."""
+    return isinstance(expression, str) or (expression["op"] in _VIEWS and is_view(expression["args"][0]))
+
+
 def evaluate(
-    expression: Expression, tensor: Callable[[str], torch.Tensor], dtype: torch.dtype, device: torch.device
+    expression: Expression,
+    tensor: Callable[[str], torch.Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+    copy: bool = True,
 ) -> torch.Tensor:
-    """A new tensor; `tensor` gives those that the recipe reads, by name."""
+    """The tensor; `tensor` gives those that the recipe reads, by name. A new one, unless `copy` is false and it can be a view."""
     with torch.no_grad():
         if is_movement(expression):
-            return _value(expression, tensor, dtype, device).clone(memory_format=torch.contiguous_format)
+            value = _value(expression, tensor, dtype, device)
+            return value.clone(memory_format=torch.contiguous_format) if copy else value
         return round_once(_value(expression, tensor, torch.float64, device), dtype)
 
 
@@ -82,9 +93,8 @@ def round_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 # ---- views as recipes -----------------------------------------------------------------------------------------------------
 
 
-def view_of(base: torch.Tensor, name: str, view: torch.Tensor) -> Expression | None:
-    """The movement over `base`, a contiguous tensor called `name`, that gives `view`, which lies in the same storage within it.
-    None where strides run over each other."""
+def view_of(base: torch.Tensor, name: str, view: torch.Tensor) -> Expression:
+    """The movement over `base`, a contiguous tensor called `name`, that gives `view`, which lies in the same storage within it."""
     dims = sorted(range(view.dim()), key=lambda dim: (-view.stride(dim), dim))
     length, offset = base.numel(), view.storage_offset() - base.storage_offset()
     made = _columns(
@@ -93,8 +103,6 @@ def view_of(base: torch.Tensor, name: str, view: torch.Tensor) -> Expression | N
         offset,
         [(view.shape[dim], view.stride(dim)) for dim in dims if view.shape[dim] != 1],
     )
-    if made is None:
-        return None
     made = _reshape(made, list(base.shape) if made == name else None, [view.shape[dim] for dim in dims])
     back = sorted(range(len(dims)), key=dims.__getitem__)
     return made if back == list(range(len(dims))) else {"op": "permute", "args": [made], "dims": back}
@@ -118,7 +126,7 @@ def _concat(parts: list[Expression]) -> Expression:
     return parts[0] if len(parts) == 1 else {"op": "concat", "args": parts, "axis": 1}
 
 
-def _columns(matrix: Expression, shape: tuple[int, int], offset: int, dims: list[tuple[int, int]]) -> Expression | None:
+def _columns(matrix: Expression, shape: tuple[int, int], offset: int, dims: list[tuple[int, int]]) -> Expression:
     """Of each row of a matrix the elements that lie at `offset` plus sums of (size, stride), as a matrix of as many rows."""
     rows, length = shape
     count = math.prod(size for size, _ in dims)
@@ -126,17 +134,16 @@ def _columns(matrix: Expression, shape: tuple[int, int], offset: int, dims: list
         return _slice(matrix, offset, offset + count, length)
     (size, stride), inner = dims[0], dims[1:]
     if stride == 0:
-        part = _columns(matrix, shape, offset, inner)
-        return None if part is None else _concat([part] * size)
+        return _concat([_columns(matrix, shape, offset, inner)] * size)
     start, reach = offset % stride, 1 + sum((many - 1) * step for many, step in inner)
-    first = offset - start
     if start + reach > stride:
-        return None
-    if first + size * stride <= length:
+        start = 0
+    first = offset - start
+    if reach <= stride and first + size * stride <= length:
         cut = _slice(matrix, first, first + size * stride, length)
         part = _columns(_reshape(cut, [rows, length], [rows * size, stride]), (rows * size, stride), start, inner)
-        return None if part is None else _reshape(part, [rows, count] if size == 1 else None, [rows, count])
-    # The storage ends within the last of them, which is taken alone then.
+        return _reshape(part, [rows, count] if size == 1 else None, [rows, count])
+    # They run over each other, or the storage ends within the last of them: that one is taken alone.
     head = _columns(matrix, shape, offset, [(size - 1, stride), *inner])
     last = _columns(matrix, shape, offset + (size - 1) * stride, inner)
-    return None if head is None or last is None else _concat([head, last])
+    return _concat([head, last])

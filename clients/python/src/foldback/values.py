@@ -193,6 +193,9 @@ def annotation_of(text: str) -> Any:
     return _annotation_of(ast.parse(text, mode="eval").body)
 
 
+_STRANGER = {"__module__": "builtins", "__class_getitem__": classmethod(types.GenericAlias)}
+
+
 def _annotation_of(tree: ast.expr) -> Any:
     if isinstance(tree, ast.Subscript):
         args = tree.slice.elts if isinstance(tree.slice, ast.Tuple) else [tree.slice]
@@ -207,4 +210,4 @@ def _annotation_of(tree: ast.expr) -> Any:
     if name == "NoneType":
         return type(None)
     known = getattr(builtins, name, None)
-    return known if isinstance(known, type) else type(name, (), {"__module__": "builtins"})
+    return known if isinstance(known, type) else type(name, (), _STRANGER)

@@ -1,0 +1,331 @@
+"""What a document says of a program, and that a program made of it is the same."""
+
+import copy
+import typing
+
+import foldback
+import programs
+import pytest
+import torch
+from canonical import canonical_bytes, identity
+from foldback.recipes import evaluate, view_of
+from torch import nn
+
+FLOAT = {"dtype": "float32"}
+
+
+def traced(forward, *inputs, **members):
+    """A GraphModule of a function that is a module's forward()."""
+    module = type("Net", (nn.Module,), {"forward": forward})()
+    for name, member in members.items():
+        if isinstance(member, torch.Tensor) and not isinstance(member, nn.Parameter):
+            module.register_buffer(name, member)
+        else:
+            setattr(module, name, member)
+    return torch.fx.symbolic_trace(module.eval())
+
+
+def document_of(forward, *inputs, **members):
+    return foldback.fx.to_document(traced(forward, **members), *inputs)
+
+
+def node(document, name):
+    return next(row for row in document["nodes"] if row["name"] == name)
+
+
+def rows(document, table, key):
+    return {row[key]: row for row in document[table]}
+
+
+def assert_accepted(client, document):
+    """The service says the same id as the canonicaliser of the tests."""
+    assert client.put_graph(document) == identity(document)
+    return document
+
+
+def assert_round_trip(client, live, *inputs):
+    document = assert_accepted(client, foldback.fx.to_document(live, *inputs, data=True))
+    assert client.code(identity(document)) == live.code
+    back = foldback.fx.from_document(document)
+    assert back.code == live.code
+    assert canonical_bytes(foldback.fx.to_document(back, data=True)) == canonical_bytes(document)
+    return document
+
+
+# ---- nodes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_of_every_kind(client):
+    def forward(self, x, scale: float = 2.0, *rest, flag: typing.Optional[torch.Tensor] = None):
+        y = programs.wrapped(x, programs.Mode.SUM)
+        z = x[..., 1:3, None].to(torch.float64, memory_format=torch.contiguous_format)
+        return {"a": (y, [z]), "b": programs.Pair(y, x.shape), "c": x.view(torch.Size([-1])) / float("inf") + 1j + scale}
+
+    live = traced(forward)
+    document = foldback.fx.to_document(live, torch.randn(2, 4), 2.0, None)
+    assert_accepted(client, document)
+    assert client.code(identity(document)) == live.code
+    assert foldback.fx.from_document(document).code == live.code
+    assert node(document, "scale")["args"] == [{"$float": "2.0"}] and node(document, "scale")["type"] == "float"
+    assert node(document, "wrapped")["meta"]["is_wrapped"] is True
+    assert node(document, "wrapped")["args"][1] == {"$enum": ["programs.Mode", "SUM"]}
+    assert node(document, "flag")["type"] == "typing_Union[torch.Tensor,NoneType]"
+    assert node(document, "getitem")["args"][1]["$tuple"][0] == {"$ellipsis": True}
+    assert node(document, "pair")["target"] == "programs.Pair"
+
+
+def test_a_named_tuple_as_an_argument(client):
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(programs.Pair(x, [1]))
+    live = torch.fx.GraphModule(nn.Module(), graph)
+    document = assert_round_trip(client, live, torch.randn(2))
+    assert node(document, "output")["args"] == [{"$namedtuple": ["programs.Pair", [{"$node": "x"}, [1]]]}]
+
+
+def test_shapes_are_those_when_a_value_is_made():
+    def forward(self, x):
+        y = x.clone()
+        y.unsqueeze_(0)
+        return y, x.shape[0], x.max(1)
+
+    document = document_of(forward, torch.randn(2, 4))
+    assert node(document, "clone")["meta"] == {"shape": [2, 4], **FLOAT}
+    assert node(document, "unsqueeze_")["meta"] == {"shape": [1, 2, 4], **FLOAT}
+    assert node(document, "max_1")["meta"] == {} and node(document, "getattr_1")["meta"] == {}
+    assert node(document, "output")["meta"] == {}
+
+
+def test_nothing_is_computed_or_written():
+    live = traced(lambda self, x: self.norm(x.mul_(2)), norm=nn.BatchNorm1d(4))
+    live.train()
+    x, before = torch.ones(3, 4), copy.deepcopy(live.state_dict())
+    foldback.fx.to_document(live, x)
+    assert torch.equal(x, torch.ones(3, 4))
+    assert all(torch.equal(before[key], value) for key, value in live.state_dict().items())
+
+
+def test_without_an_example_there_are_no_shapes():
+    assert all(row["meta"] == {} for row in document_of(lambda self, x: x + 1)["nodes"])
+
+
+def test_sizes_that_depend_on_values(client):
+    def forward(self, x):
+        found = x.nonzero()
+        return found + 1, x.sum().item() + 1, x * 2
+
+    document = assert_accepted(client, document_of(forward, torch.randn(2, 4)))
+    assert node(document, "nonzero")["meta"]["shape"][1] == 2 and isinstance(node(document, "nonzero")["meta"]["shape"][0], str)
+    assert node(document, "mul")["meta"] == {"shape": [2, 4], **FLOAT}
+
+
+def test_a_wrong_example_is_an_error():
+    with pytest.raises(RuntimeError):
+        document_of(lambda self, x: self.fc(x), torch.randn(2, 5), fc=nn.Linear(4, 4))
+
+
+# ---- modules and tensors --------------------------------------------------------------------------------------------------
+
+
+def test_modules_that_are_listed(client):
+    model = programs.Small()
+    live = torch.fx.symbolic_trace(model)
+    live.add_submodule("unused", nn.ReLU())
+    live.add_submodule("kept", nn.Linear(2, 2))
+    document = assert_round_trip(client, live, torch.randn(2, 8))
+    assert list(rows(document, "modules", "path")) == ["", "query", "key", "out", "norm", "head", "kept"]
+    root = document["modules"][0]
+    assert root["type"] == "torch.nn.Module" and root["buffers"] == {"row": "row", "table": "table"}
+
+
+def test_configuration():
+    made = {
+        "conv": nn.Conv2d(2, 4, 3, padding="same", bias=False),
+        "norm": nn.BatchNorm2d(4, affine=False),
+        "scaled": programs.Scaled(4, 4),
+        "drop": nn.Dropout(0.25),
+    }
+    document = document_of(lambda self, x: self.drop(self.scaled.weight.sum() + self.norm(self.conv(x))), **made)
+    found = rows(document, "modules", "path")
+    assert found["conv"]["config"]["padding"] == "same" and found["conv"]["config"]["bias"] is False
+    assert found["conv"]["parameters"] == {"weight": "conv.weight", "bias": None}
+    assert found["norm"]["config"]["affine"] is False and found["norm"]["parameters"] == {"weight": None, "bias": None}
+    assert found["drop"]["config"] == {"p": 0.25, "inplace": False}
+
+
+def test_a_class_of_ones_own(client):
+    class Tracer(torch.fx.Tracer):
+        def is_leaf_module(self, module, path):
+            return True
+
+    model = nn.Sequential(programs.Scaled(4, 4), nn.MultiheadAttention(4, 2))
+    live = torch.fx.GraphModule(model, Tracer().trace(nn.Sequential(model[0])))
+    document = assert_round_trip(client, live, torch.randn(2, 4))
+    assert rows(document, "modules", "path")["0"]["type"] == "programs.Scaled"
+    x = torch.randn(2, 4)
+    assert torch.equal(foldback.fx.from_document(document)(x), model[0](x))
+
+
+def test_plain_attributes_travel(client):
+    graph = torch.fx.Graph()
+    x, factor = graph.placeholder("x"), graph.get_attr("factor")
+    graph.output(graph.call_function(torch.mul, (x, factor)))
+    root = nn.Module()
+    root.factor = 2.5
+    document = assert_round_trip(client, torch.fx.GraphModule(root, graph), torch.randn(2))
+    assert document["modules"][0]["attributes"] == {"factor": 2.5}
+    assert torch.equal(foldback.fx.from_document(document)(torch.ones(2)), torch.full((2,), 2.5))
+
+
+def test_ties(client):
+    model = programs.Small()
+    document = assert_round_trip(client, torch.fx.symbolic_trace(model), torch.randn(2, 8))
+    found = rows(document, "modules", "path")
+    assert found["head"]["parameters"]["weight"] == found["out"]["parameters"]["weight"] == "out.weight"
+    back = foldback.fx.from_document(document)
+    assert back.head.weight is back.out.weight
+
+
+def test_requires_grad(client):
+    model = programs.Small()
+    model.table.requires_grad_(True)
+    document = assert_round_trip(client, torch.fx.symbolic_trace(model), torch.randn(2, 8))
+    found = rows(document, "tensors", "name")
+    assert found["out.bias"]["requires_grad"] is False and found["table"]["requires_grad"] is True
+    assert "requires_grad" not in found["out.weight"] and "requires_grad" not in found["norm.running_mean"]
+    back = foldback.fx.from_document(document)
+    assert not back.out.bias.requires_grad and back.table.requires_grad and back.out.weight.requires_grad
+
+
+VIEWS = {
+    "rows": lambda base: base[1:3],
+    "columns": lambda base: base[:, 2:5],
+    "transposed": lambda base: base.t(),
+    "every-other": lambda base: base[::2, 1::3],
+    "one": lambda base: base[3, 4],
+    "flat": lambda base: base.view(-1)[5:],
+    "expanded": lambda base: base[0].expand(3, -1),
+    "strided": lambda base: base.view(-1)[7:].as_strided((3, 4), (11, 2), 7),
+    "the-whole": lambda base: base.view(6, 8),
+    "split": lambda base: base.view(6, 2, 4)[:, 1].permute(1, 0),
+    "last-column": lambda base: base[:, 7],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(client, name):
+    base = torch.randn(6, 8)
+    live = traced(lambda self, x: (x, self.base, self.view), view=VIEWS[name](base), base=base)
+    document = assert_accepted(client, foldback.fx.to_document(live, torch.randn(2), data=True))
+    found = rows(document, "tensors", "name")
+    assert "data" not in found["view"] and "recipe" not in found["base"]
+    made = evaluate(found["view"]["recipe"], lambda _: base, torch.float32, torch.device("cpu"))
+    assert torch.equal(made, live.view)
+    assert foldback.fx.from_document(document, live).view is live.view
+    back = foldback.fx.from_document(document)
+    assert torch.equal(back.view, live.view)
+    if name not in ("every-other", "expanded", "strided", "last-column"):  # no views of torch by reshape, slice and permute alone
+        back.base.fill_(3)
+        assert (back.view == 3).all()
+
+
+def test_parts_of_one_storage_are_no_views_of_each_other(client):
+    whole = torch.randn(8)
+    document = document_of(lambda self, x: x + self.one + self.two, one=whole[:4], two=whole[4:])
+    assert all("recipe" not in row for row in assert_accepted(client, document)["tensors"])
+
+
+def test_tensors_that_overlap_otherwise_are_refused():
+    whole = torch.randn(8)
+    with pytest.raises(ValueError, match="shares memory with"):
+        document_of(lambda self, x: x + self.one + self.two, one=whole[:5], two=whole[3:8])
+
+
+def test_random_views():
+    import random
+
+    for seed in range(300):
+        choose = random.Random(seed)
+        base = torch.arange(choose.choice([24, 60, 64])).float()
+        view = base.view(choose.choice([[-1], [4, -1], [2, 3, -1] if base.numel() != 64 else [2, 2, -1], [-1, 2, 2]]))
+        for _ in range(3):
+            dim = choose.randrange(view.dim()) if view.dim() else 0
+            kind = choose.random()
+            if kind < 0.4 and view.dim():
+                start = choose.randrange(view.shape[dim])
+                view = view.narrow(dim, start, choose.randint(1, view.shape[dim] - start))
+            elif kind < 0.6 and view.dim():
+                view = view[(slice(None),) * dim + (slice(None, None, choose.randint(1, 3)),)]
+            elif kind < 0.8:
+                view = view.permute(choose.sample(range(view.dim()), view.dim()))
+            elif view.dim():
+                view = view.select(dim, choose.randrange(view.shape[dim]))
+        recipe = view_of(base, "base", view)
+        assert recipe is not None, seed
+        assert torch.equal(evaluate(recipe, lambda _: base, base.dtype, base.device), view), seed
+
+
+def test_digests(client):
+    live = torch.fx.symbolic_trace(programs.Small())
+    document = assert_accepted(client, foldback.fx.to_document(live, torch.randn(2, 8), digests=True))
+    import hashlib
+
+    for name, row in rows(document, "tensors", "name").items():
+        tensor = live.get_parameter(name) if name in dict(live.named_parameters()) else live.get_buffer(name)
+        assert row["digest"] == "sha256:" + hashlib.sha256(tensor.detach().contiguous().numpy().tobytes()).hexdigest()
+
+
+def test_dtypes_travel(client):
+    kinds = [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int8, torch.uint8, torch.bool, torch.complex64]
+    members = {f"m{index}": (torch.randn(3) * 3).to(kind) for index, kind in enumerate(kinds)}
+    live = traced(lambda self, x: [getattr(self, name) for name in members], **members)
+    document = assert_round_trip(client, live, torch.randn(2))
+    back = foldback.fx.from_document(document)
+    for name, tensor in members.items():
+        assert torch.equal(getattr(back, name), tensor) and getattr(back, name).dtype == tensor.dtype
+
+
+# ---- from a document ------------------------------------------------------------------------------------------------------
+
+
+def test_on_the_weights_of_a_module():
+    model = programs.Small()
+    document = foldback.fx.to_document(torch.fx.symbolic_trace(model), torch.randn(2, 8))
+    live = foldback.fx.from_document(document, model)
+    x = torch.randn(2, 8)
+    assert all(torch.equal(one, other) for one, other in zip(live(x), model(x)))
+    assert live.query.weight is model.query.weight and live.norm.running_var is model.norm.running_var
+    assert live.query is not model.query
+
+
+def test_weights_from_a_file(tmp_path):
+    from safetensors.torch import save_file
+
+    model = programs.Small()
+    document = foldback.fx.to_document(torch.fx.symbolic_trace(model), torch.randn(2, 8))
+    state = {key: tensor.contiguous() for key, tensor in model.state_dict().items() if key != "head.weight"}
+    save_file(state, tmp_path / "model.safetensors")
+    live = foldback.fx.from_document(document, weights=tmp_path / "model.safetensors")
+    x = torch.randn(2, 8)
+    assert all(torch.equal(one, other) for one, other in zip(live(x), model(x)))
+    assert not live.out.bias.requires_grad and live.head.weight is live.out.weight
+    del state["key.bias"]
+    with pytest.raises(ValueError, match="no bytes for the tensor key.bias"):
+        foldback.fx.from_document(document, weights=state)
+    with pytest.raises(ValueError, match="not what the document says"):
+        foldback.fx.from_document(document, weights=state | {"key.bias": torch.zeros(3)})
+
+
+def test_an_optimised_document_runs(client):
+    model, x = programs.Small(), torch.randn(2, 8)
+    document = foldback.fx.to_document(torch.fx.symbolic_trace(model), x)
+    run = client.optimize(document, ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse"], include=["graph"])
+    assert [outcome["applied"] for outcome in run["passes"]] == [1, 1, 1]
+    live = foldback.fx.from_document(run["graph"], model)
+    assert live.code == client.code(run["result"])
+    for one, other in zip(live(x), model(x)):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    foldback.apply_edits(live, client.edits(client.reverse(run)))
+    assert live.query.weight is model.query.weight and live.out.bias is model.out.bias
+    assert list(live.state_dict()) == list(foldback.fx.from_document(document, model).state_dict())
+    assert all(torch.equal(one, other) for one, other in zip(live(x), model(x)))

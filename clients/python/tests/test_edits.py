@@ -1,0 +1,229 @@
+"""Edits on live modules: what is kept, what is refused, and what happens to weights that were trained in between."""
+
+import copy
+
+import foldback
+import programs
+import pytest
+import torch
+from foldback.edits import EditError
+from foldback.recipes import evaluate, round_once
+from live import Live
+from torch import nn
+
+PASSES = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse"]
+
+
+def make(client, dtype=torch.float32):
+    model = programs.Small(dtype)
+    live = torch.fx.symbolic_trace(model)
+    x = torch.randn(2, 8).to(dtype)
+    with torch.no_grad():
+        return model, Live(client, foldback.fx.to_document(live, x), live, {"x": x}, model(x))
+
+
+def edits_of(client, document, *passes):
+    return client.edits(client.optimize(document, passes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_dtypes_are_kept(client, dtype):
+    _, live = make(client, dtype)
+    live.prove(PASSES)
+    foldback.apply_edits(live.module, edits_of(client, live.id, *PASSES))
+    assert {tensor.dtype for tensor in live.module.parameters()} == {dtype}
+
+
+def test_the_traced_model_stays_as_it_is(client):
+    model, live = make(client)
+    before = {path: (child, dict(vars(child))) for path, child in model.named_modules()}
+    foldback.apply_edits(live.module, edits_of(client, live.id, *PASSES))
+    assert live.module.out.in_features == 5 or live.module.out.in_features == 9 or live.module.out is model.out
+    for path, child in model.named_modules():
+        assert child is before[path][0]
+        assert list(child._parameters) == list(before[path][1]["_parameters"])
+    x = live.inputs["x"]
+    assert all(torch.equal(one, other) for one, other in zip(model(x), live.expected))
+
+
+def test_frozen_weights_stay_frozen(client):
+    model = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)}).eval()
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    net = type("Net", (nn.Module,), {"forward": lambda self, x: (self.m["a"](x), self.m["b"](x))})()
+    net.m = model
+    live = torch.fx.symbolic_trace(net)
+    document = foldback.fx.to_document(live, torch.randn(2, 4))
+    foldback.apply_edits(live, edits_of(client, document, "MergeLinears"))
+    assert [parameter.requires_grad for parameter in live.parameters()] == [False, False]
+    assert list(live.state_dict()) == ["m.a-b-merged.weight", "m.a-b-merged.bias"]
+
+
+def test_devices_are_kept(client):
+    model = programs.Small()
+    live = torch.fx.symbolic_trace(model)
+    document = foldback.fx.to_document(live, torch.randn(2, 8))
+    live.to("meta")
+    foldback.apply_edits(live, edits_of(client, document, *PASSES))
+    assert {tensor.device.type for tensor in live.parameters()} == {"meta"}
+
+
+def test_a_copy_goes_its_own_way(client):
+    model, live = make(client)
+    run = client.optimize(live.id, PASSES)
+    foldback.apply_edits(live.module, client.edits(run))
+    other = copy.deepcopy(live.module)
+    back = client.edits(client.reverse(run))
+    foldback.apply_edits(other, back)
+    assert list(other.state_dict()) == list(live.state)
+    for key, tensor in other.state_dict(keep_vars=True).items():
+        assert tensor is not live.state[key][0] and torch.equal(tensor, live.state[key][1])
+    foldback.apply_edits(live.module, back)
+    live.assert_undone()
+
+
+def test_again_and_again(client):
+    _, live = make(client)
+    for _ in range(3):
+        live.prove(PASSES)
+        live.prove(["MergeLinears"])
+
+
+def test_run_after_run(client):
+    """Undone in the order in which they were done, and in another."""
+    _, live = make(client)
+    first = client.optimize(live.id, ["MergeLinears"])
+    second = client.optimize(first["result"], ["ChangeTrueDivToMulByInverse"])
+    for run in (first, second):
+        foldback.apply_edits(live.module, client.edits(run))
+    for run in (client.reverse(second), client.reverse(first)):
+        foldback.apply_edits(live.module, client.edits(run))
+    live.assert_undone()
+
+    both = client.optimize(live.id, ["MergeLinears", "ChangeTrueDivToMulByInverse"])
+    one = client.reverse(both, ["MergeLinears"])
+    other = client.reverse(second, graph=one["result"])
+    for run in (both, one, other):
+        foldback.apply_edits(live.module, client.edits(run))
+    live.assert_undone()
+
+
+def test_trained_weights_are_carried_back(client):
+    """A merged weight that was trained is cut into its parts when the merge is undone."""
+    model, live = make(client)
+    run = client.optimize(live.id, ["MergeLinears"], include=["graph"])
+    foldback.apply_edits(live.module, client.edits(run))
+    merged = live.module.get_parameter("query-key-merged.weight")
+    with torch.no_grad():
+        merged.add_(torch.randn_like(merged))
+    trained = merged.detach().clone()
+
+    document = foldback.fx.to_document(live.module, live.inputs["x"], digests=True)
+    undone = client.reverse(run, graph=document)
+    foldback.apply_edits(live.module, client.edits(undone))
+    assert torch.equal(live.module.query.weight, trained[:8]) and torch.equal(live.module.key.weight, trained[8:])
+    assert live.module.query.weight is model.query.weight
+    assert list(live.module.state_dict()) == list(live.state)
+
+
+def test_the_optimiser_sees_the_parameters_again(client):
+    _, live = make(client)
+    optimiser = torch.optim.SGD(live.module.parameters(), lr=0.1)
+    live.prove(PASSES)
+    held = {id(tensor) for group in optimiser.param_groups for tensor in group["params"]}
+    assert {id(tensor) for tensor in live.module.parameters()} == held
+
+
+def test_hooks_and_gradients_stay(client):
+    _, live = make(client)
+    calls = []
+    live.module.norm.register_forward_hook(lambda *_: calls.append(1))
+    foldback.apply_edits(live.module, edits_of(client, live.id, "FuseBiasInLinear"))
+    live.module.out.register_forward_hook(lambda *_: calls.append(2))
+    sum(result.sum() for result in live.module(live.inputs["x"])).backward()
+    assert calls == [2, 1]
+    assert live.module.query.weight.grad is not None
+
+
+# ---- what does not fit ----------------------------------------------------------------------------------------------------
+
+
+def spoiled(edits):
+    """Edits, each spoiled in one way, and what is said of it."""
+    node = next(index for index, edit in enumerate(edits) if edit["edit"] == "set_node")
+    insert = next(index for index, edit in enumerate(edits) if edit["edit"] == "insert_node")
+    tensor = next(index for index, edit in enumerate(edits) if edit["edit"] == "set_tensor" and edit["now"])
+    module = next(index for index, edit in enumerate(edits) if edit["edit"] == "set_module" and edit["now"] is None)
+
+    def change(index, *path, to):
+        made = copy.deepcopy(edits)
+        place = made[index]
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = to
+        return made
+
+    pointer = next(iter(edits[node]["was"]))
+    yield change(node, "was", pointer, to={"$node": "elsewhere"}), "is "
+    yield change(node, "name", to="nobody"), "no node nobody"
+    yield change(insert, "node", "name", to="x"), "already a node x"
+    yield change(insert, "node", "args", to=[{"$node": "nobody"}]), "reads nobody"
+    yield change(insert, "before", to="nobody"), "no node nobody"
+    yield change(tensor, "now", "recipe", to="nobody"), "no tensor nobody"
+    yield change(tensor, "now", "shape", to=[1]), "would have the shape"
+    yield change(module, "path", to="nobody"), "no module nobody"
+    yield [edit for index, edit in enumerate(edits) if index != node], "reads"
+
+
+def test_edits_that_do_not_fit_change_nothing(client):
+    model, live = make(client)
+    edits = edits_of(client, live.id, "MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse")
+    assert {edit["edit"] for edit in edits} >= {"set_node", "insert_node", "set_tensor", "set_module"}
+    ways = list(spoiled(edits))
+    assert len(ways) == 9
+    for spoiled_edits, said in ways:
+        with pytest.raises(EditError, match=said):
+            foldback.apply_edits(live.module, spoiled_edits)
+        live.assert_undone()
+    with pytest.raises(EditError):
+        foldback.apply_edits(torch.fx.symbolic_trace(nn.Linear(2, 2)), edits)
+    run = client.optimize(live.id, ["MergeLinears"])
+    back = client.edits(client.reverse(run))
+    with pytest.raises(EditError, match="no node query_key_merged"):
+        foldback.apply_edits(live.module, back)
+    live.assert_undone()
+    foldback.apply_edits(live.module, client.edits(run))
+    with pytest.raises(EditError, match="reads query_key_merged, which would not be there"):
+        foldback.apply_edits(live.module, [edit for edit in back if edit["edit"] != "set_node"])
+    foldback.apply_edits(live.module, back)
+    live.assert_undone()
+
+
+# ---- recipes --------------------------------------------------------------------------------------------------------------
+
+
+def test_movements_copy_bits():
+    values = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45, 5e-324]).to(torch.float32)
+    values.view(torch.int32)[0] = 0x7FA00001  # a signalling NaN with something in it
+    recipe = {"op": "concat", "axis": 0, "args": ["a", {"op": "full", "args": [], "shape": [1], "value": 0}, "a"]}
+    made = evaluate(recipe, lambda _: values, torch.float32, values.device)
+    assert torch.equal(made[:5].view(torch.int32), values.view(torch.int32))
+    assert torch.equal(made[6:].view(torch.int32), values.view(torch.int32))
+
+
+@pytest.mark.parametrize("dtype, bits", [(torch.float16, 11), (torch.bfloat16, 8), (torch.float32, 24)])
+def test_rounded_once_to_nearest_even(dtype, bits):
+    from fractions import Fraction
+
+    torch.manual_seed(0)
+    exact = torch.cat([torch.randn(2000).double(), 1 + torch.arange(512).double() * 2.0 ** -(bits + 1)])
+    halves = (1 + 2.0 ** (1 - bits) * torch.arange(64).double()) + 2.0**-bits  # just between two numbers
+    exact = torch.cat([exact, halves, halves + 2.0**-40, halves - 2.0**-40, torch.tensor([0.0, -0.0, 1e300, float("inf")]).double()])
+    given = round_once(exact, dtype)
+    for one, other in zip(exact.tolist(), given.double().tolist()):
+        if one in (0.0, 1e300, float("inf")):
+            assert other == (0.0 if one == 0 else float("inf"))
+            continue
+        exponent = Fraction(2) ** (torch.tensor(one).double().abs().log2().floor().int().item() - bits + 1)
+        assert Fraction(other) == round(Fraction(one) / exponent) * exponent, (one, other)
+    assert round_once(torch.tensor([float("nan")]).double(), dtype).isnan().all()

@@ -1,0 +1,175 @@
+"""Programs of torch.export as documents."""
+
+import foldback
+import programs
+import pytest
+import torch
+from canonical import canonical_bytes, identity
+from torch import nn
+from torch.export import Dim, export
+
+
+class Everything(nn.Module):
+    """A lifted constant, a buffer that a checkpoint lacks, a nested program, keyword arguments, a nested result."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc, self.norm, self.drop = nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.1)
+        self.register_buffer("scale", torch.ones(4), persistent=False)
+        self.fc.register_buffer("state", torch.zeros(4))
+
+    def forward(self, x, *, y):
+        z = self.norm(self.drop(self.fc(x) * self.scale + torch.tensor([1.0, 2.0, 3.0, 4.0]))) + self.fc.state
+        with torch.no_grad():
+            w = z * 2 + y
+        return {"a": z, "b": [w, x]}
+
+
+def exported(model, args, kwargs=None, **options):
+    return foldback.export.from_exported_program(export(model, args, kwargs, **options))
+
+
+def inputs(batch=3):
+    return (torch.randn(batch, 4),), {"y": torch.randn(4)}
+
+
+def rows(document, table, key):
+    return {row[key]: row for row in document[table]}
+
+
+def test_a_program_runs_again_on_the_model(client):
+    model, (args, kwargs) = Everything().eval(), inputs()
+    document = exported(model, args, kwargs)
+    assert client.put_graph(document) == identity(document)
+    live = foldback.fx.from_document(document, model)
+    given, expected = live(*args, **kwargs), model(*args, **kwargs)
+    assert given.keys() == expected.keys() and len(given["b"]) == 2
+    assert torch.equal(given["a"], expected["a"]) and torch.equal(given["b"][0], expected["b"][0])
+    assert live.fc.weight is model.fc.weight
+    again = foldback.fx.to_document(live, name=document["name"])
+    again["modules"] = [row | {"training": False} for row in again["modules"]]
+    assert canonical_bytes({**again, "tensors": []}) == canonical_bytes({**document, "tensors": []})
+
+
+def test_what_a_checkpoint_lacks():
+    args, kwargs = inputs()
+    document = exported(Everything().eval(), args, kwargs)
+    root = document["modules"][0]
+    assert set(root["non_persistent"]) == {"lifted_tensor_0", "scale"}
+    assert "non_persistent" not in rows(document, "modules", "path")["fc"]
+    found = rows(document, "tensors", "name")
+    assert "data" in found["lifted_tensor_0"] and "data" not in found["scale"] and "data" not in found["fc.weight"]
+
+
+def test_guards_are_left_out_and_nested_programs_kept():
+    args, kwargs = inputs()
+    document = exported(Everything().eval(), args, kwargs)
+    assert not any(row["op"] == "call_module" for row in document["nodes"])
+    assert all("_guards" not in row["path"] for row in document["modules"])
+    (nested,) = [row for row in document["modules"] if "graph" in row]
+    assert nested["type"] == "torch.fx.GraphModule" and len(nested["graph"]["nodes"]) > 2
+    assert all("shape" in row["meta"] for row in nested["graph"]["nodes"] if row["op"] == "placeholder")
+
+
+@pytest.mark.parametrize("is_training", [False, True])
+def test_the_training_flag_is_that_of_the_operators(is_training):
+    args, kwargs = inputs()
+    document = exported(Everything().train(is_training), args, kwargs)
+    assert {row["training"] for row in document["modules"]} == {is_training}
+    plain = exported(nn.Linear(4, 4).train(), (torch.randn(2, 4),))
+    assert {row["training"] for row in plain["modules"]} == {False}
+
+
+def test_symbolic_sizes(client):
+    args, kwargs = inputs()
+    document = exported(Everything().eval(), args, kwargs, dynamic_shapes={"x": {0: Dim("batch")}, "y": None})
+    assert client.put_graph(document) == identity(document)
+    shape = rows(document, "nodes", "name")["x"]["meta"]["shape"]
+    assert isinstance(shape[0], str) and shape[1] == 4
+    model = nn.Sequential(nn.Flatten(0, 1), nn.Linear(4, 4))
+    document = exported(model, (torch.randn(2, 3, 4),), dynamic_shapes=({0: Dim("a"), 1: Dim("b")},))
+    assert client.put_graph(document) == identity(document)
+    assert any("*" in str(size) for row in document["nodes"] for size in row["meta"].get("shape", []))
+
+
+def test_ties_and_views(client):
+    model = programs.Small()
+    document = exported(model, (torch.randn(2, 8),))
+    assert client.put_graph(document) == identity(document)
+    found = rows(document, "modules", "path")
+    assert found["head"]["parameters"]["weight"] == found["out"]["parameters"]["weight"]
+    assert "recipe" in rows(document, "tensors", "name")["row"]
+    assert rows(document, "tensors", "name")["out.bias"]["requires_grad"] is False
+
+
+def test_code_is_that_of_flat_arguments(client):
+    from live import flat_code
+
+    args, kwargs = inputs()
+    program = export(Everything().eval(), args, kwargs)
+    document = foldback.export.from_exported_program(program)
+    assert client.code(client.put_graph(document)) == flat_code(program.module())
+
+
+def test_an_exported_module_itself_can_be_edited(client):
+    """A multiplication is the one ATen operator that a pass finds now: a client's own change shows the way."""
+    model, (args, kwargs) = Everything().eval(), inputs()
+    program = export(model, args, kwargs)
+    live = program.module()
+    document = foldback.export.from_exported_program(program)
+    changed = {**document, "nodes": [dict(row) for row in document["nodes"]]}
+    (node,) = [row for row in changed["nodes"] if row["target"] == "torch.ops.aten.mul.Tensor"]
+    node["target"] = "torch.ops.aten.add.Tensor"
+    ids = client.put_graph(document), client.put_graph(changed)
+    diff = client._json("GET", f"/v1/graphs/{ids[1]}/diff?base={ids[0]}")["edits"]
+    before = live(*args, **kwargs)["a"]
+    foldback.apply_edits(live, diff)
+    assert torch.equal(live(*args, **kwargs)["a"], foldback.fx.from_document(changed, model)(*args, **kwargs)["a"])
+    foldback.apply_edits(live, client._json("GET", f"/v1/graphs/{ids[0]}/diff?base={ids[1]}")["edits"])
+    assert torch.equal(live(*args, **kwargs)["a"], before)
+
+
+# ---- from_module ----------------------------------------------------------------------------------------------------------
+
+
+class Branching(nn.Module):
+    """torch.export cannot tell which way it goes; torch.fx does not see that it could go another."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.register_buffer("offset", torch.ones(4), persistent=False)
+
+    def forward(self, x, scale=2.0):
+        x = self.fc(x) + self.offset + torch.tensor([1.0, 2.0, 3.0, 4.0])
+        return x.nonzero().tolist(), x * scale
+
+
+class Looping(nn.Module):
+    def forward(self, x):
+        return [y for y in x.nonzero().tolist() if y]
+
+
+def test_from_module_prefers_export():
+    document = foldback.export.from_module(programs.Small(), torch.randn(2, 8))
+    assert document["name"] == "Small"
+    assert any(row["target"].startswith("torch.ops.aten.") for row in document["nodes"])
+
+
+def test_from_module_falls_back_to_torch_fx(client):
+    model = Branching().eval()
+    document = foldback.export.from_module(model, torch.randn(2, 4), scale=3.0)
+    assert client.put_graph(document) == identity(document)
+    assert document["name"] == "Branching"
+    assert [row["op"] for row in document["nodes"] if row["name"] == "fc"] == ["call_module"]
+    assert document["nodes"][0]["meta"]["shape"] == [2, 4]
+    assert document["modules"][0]["non_persistent"] == ["offset", "_tensor_constant0"]
+    live = foldback.fx.from_document(document, model)
+    x = torch.randn(2, 4)
+    assert torch.equal(live(x)[1], model(x)[1])
+
+
+def test_from_module_says_why_neither_can():
+    with pytest.raises(ValueError, match="neither torch.export nor torch.fx can follow Looping"):
+        foldback.export.from_module(Looping(), torch.randn(2, 4))
