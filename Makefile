@@ -133,9 +133,9 @@ fuzz:
 $(BUILD)/fuzz_document: $(BUILD)/tests/fuzz/fuzz_document.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(CORE_LIBS)
 
-## make bench        speed, as ratios measured in one run
+## make bench        speed, as ratios measured in one run; needs 6 GB; UPDATE=1 puts the tables into docs/performance.md
 bench: all $(BUILD)/tests/bench/bench
-	@$(BUILD)/tests/bench/bench $(BUILD)/foldback
+	@tests/bench/run $(BUILD)
 
 $(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)

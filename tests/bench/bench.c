@@ -1,4 +1,5 @@
-/* make bench: what the engine and a durable request cost, beside what jansson takes to parse and print the same bytes. */
+/* make bench: what the engine and a durable request cost, beside what jansson takes to parse and print the same bytes. Prints
+ * Markdown; tests/bench/run puts it into docs/performance.md. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,14 +13,13 @@
 
 #define PASSES "[\"ChangeTrueDivToMulByInverse\",\"MergeLinears\",\"FuseBiasInLinear\"]"
 #define OPTIMIZE "/v1/optimize?pass=ChangeTrueDivToMulByInverse&pass=MergeLinears&pass=FuseBiasInLinear&include=graph"
+#define TMPFS "/dev/shm/foldback-bench"
+#define DISK "build/bench-data"
 
 typedef struct subject {
     fb_buffer document;
     fb_graph *graph;
     fb_composition composition;
-    fb_bench_service service;
-    fb_buffer body, answer;
-    const char *path;
 } subject;
 
 static void check(bool ok, const char *what) {
@@ -34,6 +34,24 @@ static fb_graph *read_document(const subject *s) {
     check(fb_document_read(s->document.data, s->document.size, NULL, "", &graph, &errors) == FB_OK, "reading the document");
     return graph;
 }
+
+/* Takes the document. */
+static subject subject_of(fb_buffer document) {
+    subject s = {.document = document};
+    json_t *list = json_loads(PASSES, 0, NULL);
+    check(list && fb_composition_read(list, "", &s.composition, NULL) == FB_OK, "the composition");
+    json_decref(list);
+    s.graph = read_document(&s);
+    return s;
+}
+
+static void subject_free(subject *s) {
+    fb_graph_free(s->graph);
+    fb_composition_free(&s->composition);
+    fb_buffer_free(&s->document);
+}
+
+/* ---- in memory ----------------------------------------------------------------------------------------------------------- */
 
 static void parse_and_dump(void *context) {
     const subject *s = context;
@@ -56,6 +74,13 @@ static void write_graph(void *context) {
     fb_buffer_free(&out);
 }
 
+static void copy_graph(void *context) {
+    const subject *s = context;
+    fb_graph *copy = fb_graph_copy(s->graph);
+    check(copy != NULL, "the copy");
+    fb_graph_free(copy);
+}
+
 static void run_passes(void *context) {
     const subject *s = context;
     fb_run run;
@@ -73,71 +98,166 @@ static void run_verify_and_code(void *context) {
     fb_run_free(&run);
 }
 
+/* ---- requests ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct request {
+    fb_bench_service *service;
+    const char *path;
+    fb_buffer body, answer;
+} request;
+
 static void post(void *context) {
-    subject *s = context;
-    fb_bench_request(&s->service, "POST", s->path, s->body.data, s->body.size, 201, &s->answer);
+    request *r = context;
+    fb_bench_request(r->service, "POST", r->path, r->body.data, r->body.size, 201, &r->answer);
 }
 
-static void measure_service(const char *binary, subject *s, const char *folder, const char *where, fb_timing reference,
-                            size_t repeats) {
-    char line[128];
-    s->service = fb_bench_start(binary, folder);
-    s->path = OPTIMIZE;
-    s->body.size = 0;
-    fb_buffer_append(&s->body, s->document.data, s->document.size);
-    snprintf(line, sizeof line, "POST /v1/optimize with the document, result included (%s)", where);
-    fb_print_timing(line, fb_measure(post, s, repeats), &reference);
+/* The three requests of a service: with the document, by id, and the rollback of one run. */
+typedef struct client {
+    fb_bench_service service;
+    request document, by_id, rollback;
+    char rollback_path[96];
+} client;
 
+static void client_start(client *c, const char *binary, const char *folder, const subject *s) {
+    *c = (client){0};
+    fb_bench_empty(folder);
+    c->service = fb_bench_start(binary, folder);
+    c->document = (request){.service = &c->service, .path = OPTIMIZE};
+    c->by_id = (request){.service = &c->service, .path = "/v1/optimize"};
+    c->rollback = (request){.service = &c->service, .path = c->rollback_path};
     char id[FB_ID_LENGTH + 1];
     check(fb_document_id(s->graph, id), "the id");
-    s->path = "/v1/optimize";
-    s->body.size = 0;
-    fb_buffer_printf(&s->body, "{\"graph\":\"%s\",\"passes\":" PASSES "}", id);
-    snprintf(line, sizeof line, "POST /v1/optimize by id (%s)", where);
-    fb_print_timing(line, fb_measure(post, s, repeats), &reference);
-
-    const char *run = strstr(fb_buffer_text(&s->answer), "\"id\":\"run_");
+    fb_buffer_append(&c->document.body, s->document.data, s->document.size);
+    fb_buffer_printf(&c->by_id.body, "{\"graph\":\"%s\",\"passes\":" PASSES "}", id);
+    post(&c->document);
+    post(&c->by_id);
+    const char *run = strstr(fb_buffer_text(&c->by_id.answer), "\"id\":\"run_");
     check(run != NULL, "finding the run's id");
-    char path[96];
-    snprintf(path, sizeof path, "/v1/runs/%.30s/rollback", run + strlen("\"id\":\""));
-    s->path = path;
-    s->body.size = 0;
-    snprintf(line, sizeof line, "POST /v1/runs/{run}/rollback (%s)", where);
-    fb_print_timing(line, fb_measure(post, s, repeats), &reference);
-    fb_bench_stop(&s->service);
+    snprintf(c->rollback_path, sizeof c->rollback_path, "/v1/runs/%.30s/rollback", run + strlen("\"id\":\""));
 }
 
-static void measure(const char *binary, const char *title, subject *s, size_t repeats) {
-    json_t *list = json_loads(PASSES, 0, NULL);
-    check(list && fb_composition_read(list, "", &s->composition, NULL) == FB_OK, "the composition");
-    json_decref(list);
-    s->graph = read_document(s);
-    printf("\n%s: %zu nodes, %zu bytes\n%-68s %10s %10s %9s\n", title, fb_node_count(s->graph), s->document.size, "", "min ms",
-           "median ms", "ratio");
-    fb_timing reference = fb_measure(parse_and_dump, s, repeats);
-    fb_print_timing("jansson: parse + dump of the document (the reference)", reference, NULL);
-    fb_print_timing("read and verify", fb_measure(read_graph, s, repeats), &reference);
-    fb_print_timing("write canonical bytes and id", fb_measure(write_graph, s, repeats), &reference);
-    fb_print_timing("three passes in memory, on a copy", fb_measure(run_passes, s, repeats), &reference);
-    fb_print_timing("three passes, verify, generate code", fb_measure(run_verify_and_code, s, repeats), &reference);
-    measure_service(binary, s, "/dev/shm/foldback-bench", "tmpfs", reference, repeats);
-    measure_service(binary, s, "build/bench-data", "disk", reference, repeats);
-    fb_graph_free(s->graph);
-    fb_composition_free(&s->composition);
-    fb_buffer_free(&s->document);
-    fb_buffer_free(&s->body);
-    fb_buffer_free(&s->answer);
-    *s = (subject){0};
+static void client_stop(client *c) {
+    fb_bench_stop(&c->service);
+    request *all[] = {&c->document, &c->by_id, &c->rollback};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        fb_buffer_free(&all[i]->body);
+        fb_buffer_free(&all[i]->answer);
+    }
+}
+
+/* ---- the tables ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct targets {
+    const char *passes, *passes_verify_code, *document, *by_id, *rollback;
+} targets;
+
+static void print_speed(const char *binary, const char *title, subject *s, size_t rounds, const targets *t) {
+    client tmpfs, disk;
+    client_start(&tmpfs, binary, TMPFS, s);
+    client_start(&disk, binary, DISK, s);
+    fb_row rows[] = {
+        {.what = "jansson: parse + dump of the document (the reference)", .work = parse_and_dump, .context = s},
+        {.what = "read and verify", .work = read_graph, .context = s},
+        {.what = "write canonical bytes and id", .work = write_graph, .context = s},
+        {.what = "copy", .work = copy_graph, .context = s},
+        {.what = "copy, three passes", .work = run_passes, .context = s, .target = t->passes},
+        {.what = "copy, three passes, verify, code",
+         .work = run_verify_and_code,
+         .context = s,
+         .target = t->passes_verify_code},
+        {.what = "POST /v1/optimize with the document, result included; tmpfs",
+         .work = post,
+         .context = &tmpfs.document,
+         .target = t->document},
+        {.what = "the same; disk, with fsync", .work = post, .context = &disk.document},
+        {.what = "POST /v1/optimize by id; tmpfs", .work = post, .context = &tmpfs.by_id, .target = t->by_id},
+        {.what = "the same; disk, with fsync", .work = post, .context = &disk.by_id},
+        {.what = "POST /v1/runs/{run}/rollback; tmpfs", .work = post, .context = &tmpfs.rollback, .target = t->rollback},
+        {.what = "the same; disk, with fsync", .work = post, .context = &disk.rollback},
+    };
+    size_t count = sizeof rows / sizeof *rows;
+    fb_measure(rows, count, rounds);
+    printf("\n%s: %zu nodes, %zu bytes; %zu rounds\n\n", title, fb_node_count(s->graph), s->document.size, rounds);
+    fb_print_rows(rows, count);
+    client_stop(&tmpfs);
+    client_stop(&disk);
+}
+
+/* What one request takes at most beyond the idle service, in documents. */
+static void print_memory(const char *binary, const subject *s) {
+    fb_buffer answer = {0};
+    fb_bench_empty(TMPFS);
+    fb_bench_service service = fb_bench_start(binary, TMPFS);
+    double idle = (double)fb_bench_memory(&service, "VmRSS:");
+    fb_bench_request(&service, "POST", OPTIMIZE, s->document.data, s->document.size, 201, &answer);
+    double peak = (double)fb_bench_memory(&service, "VmHWM:");
+    fb_bench_stop(&service);
+    fb_buffer_free(&answer);
+    printf("\nPeak memory of that request over the idle service: %.1f MiB, %.2f × the document (target: 4).\n",
+           (peak - idle) / 1024, (peak - idle) * 1024 / (double)s->document.size);
+}
+
+static size_t stored(const char *binary, const char *path, const char *body, size_t size) {
+    fb_buffer answer = {0};
+    fb_bench_service service = fb_bench_start(binary, TMPFS);
+    fb_bench_request(&service, "POST", path, body, size, 201, &answer);
+    fb_bench_stop(&service); /* and the database is one file */
+    fb_buffer_free(&answer);
+    return fb_bench_folder_size(TMPFS);
+}
+
+static void print_stored(const char *binary, const subject *s) {
+    fb_bench_empty(TMPFS);
+    size_t source = stored(binary, "/v1/graphs", s->document.data, s->document.size);
+    size_t first = stored(binary, OPTIMIZE, s->document.data, s->document.size), last = first;
+    enum { more = 20 };
+    for (int i = 0; i < more; i++) last = stored(binary, OPTIMIZE, s->document.data, s->document.size);
+    printf(
+        "\nStored by the first run of these passes beyond the source: %.1f KiB (target: 16), the result among them; by each\n"
+        "further run %.1f KiB.\n",
+        (double)(first - source) / 1024, (double)(last - first) / more / 1024);
+}
+
+/* The three passes on documents of two sizes, by node or by candidate. */
+static void print_growth(const char *what, void (*make)(fb_buffer *, size_t), size_t small_size, size_t large_size,
+                         size_t rounds, const char *target) {
+    fb_buffer small_document = {0}, large_document = {0};
+    make(&small_document, small_size);
+    make(&large_document, large_size);
+    subject small = subject_of(small_document), large = subject_of(large_document);
+    fb_row rows[] = {{.work = run_passes, .context = &small}, {.work = run_passes, .context = &large}};
+    fb_measure(rows, 2, rounds);
+    double scale = (double)large_size / (double)small_size;
+    printf("| %s | %zu | %.3f | %zu | %.3f | %.2f | %s |\n", what, small_size, rows[0].median * 1e3 / (double)small_size,
+           large_size, rows[1].median * 1e3 / (double)large_size, rows[1].ratio / scale, target);
+    fflush(stdout);
+    subject_free(&small);
+    subject_free(&large);
 }
 
 int main(int count, char **arguments) {
     const char *binary = count > 1 ? arguments[1] : "build/foldback";
-    subject s = {0};
-    puts(
-        "Medians of one warm-up and then 200 (BERT) or 10 repetitions in one process; ratios are to the reference above them.");
-    fb_bench_read_file("tests/fixtures/bert-base/graph.json", &s.document);
-    measure(binary, "BERT-base", &s, 200);
-    fb_bench_document(&s.document, 100000);
-    measure(binary, "blocks of three Linears, a division and additions", &s, 10);
+    const targets bert_targets = {"0.2 ms", "1 ms", "ratio 1.3", "2 ms", "1 ms"};
+    const targets large_targets = {"100 ms", NULL, "ratio 1.2", NULL, NULL};
+    fb_buffer document = {0};
+
+    fb_bench_read_file("tests/fixtures/bert-base/graph.json", &document);
+    subject bert = subject_of(document);
+    print_speed(binary, "BERT-base", &bert, 200, &bert_targets);
+    print_stored(binary, &bert);
+    subject_free(&bert);
+
+    document = (fb_buffer){0};
+    fb_bench_blocks(&document, 100000);
+    subject large = subject_of(document);
+    print_speed(binary, "Blocks of three Linears, a division and two additions", &large, 7, &large_targets);
+    print_memory(binary, &large);
+    subject_free(&large);
+
+    printf("\nGrowth of the three passes in memory, in µs for each of n:\n\n"
+           "| | n | µs | n | µs | ratio | target |\n| --- | ---: | ---: | ---: | ---: | ---: | --- |\n");
+    print_growth("nodes in such blocks", fb_bench_blocks, 10000, 1000000, 3, "1.3");
+    print_growth("Linears on one input", fb_bench_fan, 2000, 20000, 20, "linear");
+    print_growth("refused divisions", fb_bench_refusals, 2000, 20000, 20, "linear");
     return 0;
 }

@@ -1,4 +1,5 @@
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -6,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +18,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-static void remove_folder(const char *folder) {
+void fb_bench_empty(const char *folder) {
     pid_t pid = fork();
     if (pid == 0) {
         execlp("rm", "rm", "-rf", folder, (char *)NULL);
@@ -27,7 +29,6 @@ static void remove_folder(const char *folder) {
 
 fb_bench_service fb_bench_start(const char *binary, const char *folder) {
     int output[2];
-    remove_folder(folder);
     if (pipe(output)) fail("pipe");
     fb_bench_service service = {.pid = fork()};
     if (service.pid == 0) {
@@ -53,6 +54,32 @@ void fb_bench_stop(fb_bench_service *service) {
     close(service->socket);
     kill(service->pid, SIGTERM);
     waitpid(service->pid, NULL, 0);
+}
+
+size_t fb_bench_folder_size(const char *folder) {
+    size_t size = 0;
+    char path[4096];
+    struct stat facts;
+    DIR *entries = opendir(folder);
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (stat(path, &facts) == 0 && S_ISREG(facts.st_mode)) size += (size_t)facts.st_size;
+    }
+    if (entries) closedir(entries);
+    return size;
+}
+
+size_t fb_bench_memory(const fb_bench_service *service, const char *line) {
+    char path[64], text[256];
+    snprintf(path, sizeof path, "/proc/%d/status", service->pid);
+    FILE *status = fopen(path, "r");
+    if (!status) fail(path);
+    size_t found = 0;
+    while (fgets(text, sizeof text, status)) {
+        if (strncmp(text, line, strlen(line)) == 0) found = strtoul(text + strlen(line), NULL, 10);
+    }
+    fclose(status);
+    return found;
 }
 
 static void send_all(int socket, const char *bytes, size_t size) {
