@@ -39,6 +39,11 @@ static inline bool fb_index_reserve(fb_index *index, size_t count) {
 }
 /* Adds an entry; there must be room. */
 void fb_index_add(fb_index *index, uint32_t hash, uint32_t id);
+/* The same right after fb_index_next has given 0 for that hash, and left `step` where the entry belongs. */
+static inline void fb_index_add_here(fb_index *index, uint32_t hash, uint32_t id, uint32_t step) {
+    index->slots[((hash >> index->shift) + step - 1) & (index->capacity - 1)] = (fb_index_slot){hash, id};
+    index->used++;
+}
 void fb_index_remove(fb_index *index, uint32_t hash, uint32_t id);
 void fb_index_clear(fb_index *index); /* keeps the memory */
 bool fb_index_copy(fb_index *to, const fb_index *from);

@@ -20,7 +20,7 @@ typedef struct fb_table {
 static inline void *fb_table_row(const fb_table *table, uint32_t id, size_t row_size) {
     uint32_t shifted = id + 64;
     uint32_t top = 31U - (uint32_t)__builtin_clz(shifted);
-    return (char *)table->segments[top - 6] + (size_t)(shifted - (1U << top)) * row_size;
+    return (char *)table->segments[top - 6] + (size_t)(shifted ^ (1U << top)) * row_size;
 }
 
 static inline void *fb_table_at(const fb_table *table, uint32_t id) {

@@ -15,9 +15,10 @@
 #include "core/weights/invert.h"
 #include "core/weights/movement.h"
 
-/* A tensor that a module of base owns. */
+/* A tensor that a module of base owns, or that only stands between originals and such a one. */
 typedef struct owned {
     fb_tensor base, ours;
+    bool is_between; /* nobody owns it */
     bool is_lost;    /* it is not in theirs at its place, or is made otherwise there */
     bool is_carried; /* it changed, it is lost, and it had been made from others */
     fb_tensor stub;  /* stands in the base graph for what `ours` is now; none = it did not change */
@@ -68,6 +69,11 @@ static bool list_owned(carrying *c) {
         bool is_there = there.id && strcmp(name_of(theirs, there), name) == 0 && !c->sides->is_dirty[slot.tensor.id];
         if (!is_there) c->owned[listed[slot.tensor.id] - 1].is_lost = true;
     }
+    for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
+        fb_tensor now = fb_tensor_find(ours, name_of(base, t));
+        if (listed[t.id] || !now.id || !fb_tensor_at(base, t)->recipe.id) continue;
+        c->owned[c->count++] = (owned){.base = t, .ours = now, .is_between = true, .is_lost = c->sides->is_dirty[t.id]};
+    }
     fb_slot_index_free(&places);
     free(listed);
     return ok;
@@ -105,7 +111,7 @@ static bool check_kept(carrying *c, const owned *tensor) {
     const char *what = NULL;
     if (before->dtype != now->dtype) what = "dtype";
     else if (!fb_same_text(base, before->shape, ours, now->shape)) what = "shape";
-    else if (before->requires_grad != now->requires_grad) what = "requires_grad";
+    else if (!tensor->is_between && before->requires_grad != now->requires_grad) what = "requires_grad";
     if (what)
         fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name_of(ours, tensor->ours),
                          "%s of %s was changed, and the tensors that it was made from have their own", what,
@@ -190,6 +196,7 @@ static fb_status invert(carrying *c, const owned *tensor) {
 /* Adds the pieces of one tensor. One that changed and is not lost goes its own way, and says nothing about what it had been
  * made from; but an original that changed where it is owned must agree with what is carried back to it. */
 static fb_status add_pieces(carrying *c, owned *tensor) {
+    if (tensor->is_between && !tensor->is_carried) return FB_OK;
     if (!tensor->is_carried && tensor->ours.id) {
         bool is_changed = false;
         fb_status status = fb_tensor_changed(c->sides, tensor->base, tensor->ours, &is_changed, c->error);
@@ -445,10 +452,35 @@ static fb_status part_dependents(carrying *c) {
     return fb_inputs_end(&walk) && !fb_graph_out_of_memory(c->sides->ours) ? FB_OK : fb_fail_memory(c->error);
 }
 
+/* What is carried from a tensor between says what its inputs are: others that are made from it say nothing more. So it counts
+ * as an original meanwhile. */
+static void hide_recipes(carrying *c, fb_value *recipes) {
+    for (size_t i = 0; i < c->count; i++) {
+        if (!c->owned[i].is_between || !c->owned[i].is_carried) continue;
+        fb_tensor_row *row = fb_tensor_row_at(c->sides->base, c->owned[i].base);
+        recipes[i] = row->recipe;
+        row->recipe = (fb_value){0};
+    }
+}
+
+static void show_recipes(carrying *c, const fb_value *recipes) {
+    for (size_t i = 0; i < c->count; i++) {
+        if (recipes[i].id) fb_tensor_row_at(c->sides->base, c->owned[i].base)->recipe = recipes[i];
+    }
+}
+
 static fb_status carry_all(carrying *c) {
-    fb_status status = FB_OK;
+    fb_value *recipes = calloc(c->count + 1, sizeof *recipes);
+    fb_status status = recipes ? FB_OK : fb_fail_memory(c->error);
     fb_map stubs = {0};
-    for (size_t i = 0; i < c->count && !status; i++) status = add_pieces(c, &c->owned[i]);
+    for (size_t i = 0; i < c->count && !status; i++) {
+        if (c->owned[i].is_carried) status = add_pieces(c, &c->owned[i]);
+    }
+    if (!status) hide_recipes(c, recipes);
+    for (size_t i = 0; i < c->count && !status; i++) {
+        if (!c->owned[i].is_carried) status = add_pieces(c, &c->owned[i]);
+    }
+    if (recipes) show_recipes(c, recipes);
     if (!status) status = add_their_stubs(c, &stubs);
     find_uses(c);
     if (!status && c->piece_count) qsort(c->pieces, c->piece_count, sizeof *c->pieces, by_source);
@@ -463,6 +495,7 @@ static fb_status carry_all(carrying *c) {
         fb_graph_rename_tensors(c->sides->theirs, c->names_in_theirs);
     }
     fb_map_free(&stubs);
+    free(recipes);
     return status;
 }
 

@@ -54,9 +54,10 @@ static entry *entry_at(const fb_namespace *names, uint32_t id) {
 }
 
 /* The entry's id, or 0. */
-static uint32_t find(const fb_namespace *names, const char *text, size_t length, uint32_t hash) {
-    uint32_t step = 0, id;
-    while ((id = fb_index_next(&names->by_text, hash, &step)) != 0) {
+static uint32_t find(const fb_namespace *names, const char *text, size_t length, uint32_t hash, uint32_t *step) {
+    uint32_t id;
+    *step = 0;
+    while ((id = fb_index_next(&names->by_text, hash, step)) != 0) {
         const entry *found = entry_at(names, id);
         if (found->length == length && memcmp(found->text, text, length) == 0) break;
     }
@@ -66,12 +67,13 @@ static uint32_t find(const fb_namespace *names, const char *text, size_t length,
 /* 0 when memory is out. */
 static uint32_t find_or_add(fb_namespace *names, const char *text, size_t length) {
     if (length > UINT32_MAX) return 0;
-    uint32_t hash = hash_of(names, text, length), id = find(names, text, length, hash);
+    bool has_room = fb_index_reserve(&names->by_text, 1);
+    uint32_t hash = hash_of(names, text, length), step, id = find(names, text, length, hash, &step);
     if (id) return id;
-    const char *copy = fb_index_reserve(&names->by_text, 1) ? fb_arena_text(&names->texts, text, length) : NULL;
+    const char *copy = has_room ? fb_arena_text(&names->texts, text, length) : NULL;
     id = copy ? fb_table_add(&names->entries) : 0;
     if (!id) return 0;
-    fb_index_add(&names->by_text, hash, id);
+    fb_index_add_here(&names->by_text, hash, id, step);
     *entry_at(names, id) = (entry){.text = copy, .length = (uint32_t)length};
     return id;
 }
@@ -213,7 +215,7 @@ bool fb_namespace_reserve(fb_namespace *names, const char *name) {
 
 bool fb_namespace_is_used(const fb_namespace *names, const char *name) {
     size_t length = strlen(name);
-    uint32_t found = find(names, name, length, hash_of(names, name, length));
+    uint32_t step, found = find(names, name, length, hash_of(names, name, length), &step);
     return found && entry_at(names, found)->is_used;
 }
 

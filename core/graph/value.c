@@ -12,9 +12,10 @@ static uint32_t text_hash(const fb_graph *graph, const char *bytes, size_t lengt
     return (uint32_t)(fb_hash(bytes, length, graph->seed) >> 32);
 }
 
-static fb_symbol find_symbol(const fb_graph *graph, uint32_t hash, const char *bytes, size_t length) {
-    uint32_t step = 0, id;
-    while ((id = fb_index_next(&graph->symbol_index, hash, &step))) {
+static fb_symbol find_symbol(const fb_graph *graph, uint32_t hash, const char *bytes, size_t length, uint32_t *step) {
+    uint32_t id;
+    *step = 0;
+    while ((id = fb_index_next(&graph->symbol_index, hash, step))) {
         const fb_symbol_row *row = symbol_row(graph, (fb_symbol){id});
         if (row->length == length && memcmp(row->text, bytes, length) == 0) break;
     }
@@ -22,21 +23,23 @@ static fb_symbol find_symbol(const fb_graph *graph, uint32_t hash, const char *b
 }
 
 fb_symbol fb_symbol_find(const fb_graph *graph, const char *bytes, size_t length) {
-    return find_symbol(graph, text_hash(graph, bytes, length), bytes, length);
+    uint32_t step;
+    return find_symbol(graph, text_hash(graph, bytes, length), bytes, length, &step);
 }
 
 fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
-    uint32_t hash = text_hash(graph, bytes, length);
-    fb_symbol symbol = find_symbol(graph, hash, bytes, length);
+    uint32_t hash = text_hash(graph, bytes, length), step;
+    bool has_room = fb_index_reserve(&graph->symbol_index, 1);
+    fb_symbol symbol = find_symbol(graph, hash, bytes, length, &step);
     if (symbol.id) return symbol;
-    const char *text = length < UINT32_MAX ? fb_arena_text(&graph->arena, bytes, length) : NULL;
-    if (text && fb_index_reserve(&graph->symbol_index, 1)) symbol.id = fb_table_add(&graph->tables.symbols);
+    const char *text = has_room && length < UINT32_MAX ? fb_arena_text(&graph->arena, bytes, length) : NULL;
+    if (text) symbol.id = fb_table_add(&graph->tables.symbols);
     if (!symbol.id) {
         graph->out_of_memory = true;
         return symbol;
     }
     *symbol_row(graph, symbol) = (fb_symbol_row){.text = text, .length = (uint32_t)length};
-    fb_index_add(&graph->symbol_index, hash, symbol.id);
+    fb_index_add_here(&graph->symbol_index, hash, symbol.id, step);
     return symbol;
 }
 
@@ -113,7 +116,7 @@ static bool rows_equal(const fb_value_row *a, const fb_value_row *b) {
            (a->count == 0 || memcmp(a->items, b->items, a->count * sizeof *a->items) == 0);
 }
 
-/* Adds a row that is not there yet, with room in the index. False when memory is out. */
+/* Adds a row that is not there yet. False when memory is out. */
 static bool add_row(fb_graph *graph, fb_value_row *row, uint32_t *id) {
     if (row->count) {
         fb_value *items = fb_arena_alloc(&graph->arena, row->count * sizeof *items);
@@ -126,19 +129,20 @@ static bool add_row(fb_graph *graph, fb_value_row *row, uint32_t *id) {
             row->has_tensors |= item->has_tensors;
         }
     }
-    if (!fb_index_reserve(&graph->value_index, 1) || !(*id = fb_table_add(&graph->tables.values))) return false;
-    *(fb_value_row *)fb_table_at(&graph->tables.values, *id) = *row;
+    if (!(*id = fb_table_add(&graph->tables.values))) return false;
+    *(fb_value_row *)fb_table_row(&graph->tables.values, *id, sizeof *row) = *row;
     return true;
 }
 
 /* `row` has its scalar in the 64-bit union whole (unused bits zero), and items that need not stay. */
 static fb_value intern_value(fb_graph *graph, fb_value_row *row) {
     uint32_t hash = row_hash(graph, row), step = 0, id;
+    bool has_room = fb_index_reserve(&graph->value_index, 1);
     while ((id = fb_index_next(&graph->value_index, hash, &step))) {
         if (rows_equal(fb_value_at(graph, (fb_value){id}), row)) return (fb_value){id};
     }
-    if (!add_row(graph, row, &id)) return fb_graph_fail_memory(graph);
-    fb_index_add(&graph->value_index, hash, id);
+    if (!has_room || !add_row(graph, row, &id)) return fb_graph_fail_memory(graph);
+    fb_index_add_here(&graph->value_index, hash, id, step);
     return (fb_value){id};
 }
 

@@ -77,10 +77,14 @@ fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *p
     return value.id ? fb_value_node(graph, value) : (fb_node){0};
 }
 
-bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter) {
+fb_value fb_call_only_argument(const fb_graph *graph, fb_node node, const char *parameter) {
     const fb_node_row *row = fb_node_at(graph, node);
     uint32_t count = fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2;
-    return count == 1 && fb_call_argument(graph, node, parameter).id;
+    return count == 1 ? fb_call_argument(graph, node, parameter) : (fb_value){0};
+}
+
+bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter) {
+    return fb_call_only_argument(graph, node, parameter).id;
 }
 
 fb_value fb_first_argument(const fb_graph *graph, fb_node node) {

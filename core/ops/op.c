@@ -42,7 +42,7 @@ const fb_op_facts fb_op_table[FB_OP_COUNT] = {
 /* Is `word` one of the words of `list`, which are separated by single spaces? */
 static bool has_word(const char *list, const char *word, size_t length) {
     while (list) {
-        if (strncmp(list, word, length) == 0 && (list[length] == ' ' || !list[length])) return true;
+        if (*list == *word && strncmp(list, word, length) == 0 && (list[length] == ' ' || !list[length])) return true;
         list = strchr(list, ' ');
         if (list) list++;
     }

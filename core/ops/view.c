@@ -71,8 +71,8 @@ static bool is_vector_or_none(const fb_graph *graph, fb_tensor tensor, int64_t s
 
 /* The one argument of a call_module, which must be a node. */
 static bool sole_input(const fb_graph *graph, fb_node node, fb_node *input) {
-    if (fb_node_at(graph, node)->opcode != FB_CALL_MODULE || !fb_call_has_only(graph, node, "input")) return false;
-    *input = fb_call_argument_node(graph, node, "input");
+    if (fb_node_at(graph, node)->opcode != FB_CALL_MODULE) return false;
+    *input = fb_value_node(graph, fb_call_only_argument(graph, node, "input"));
     return input->id;
 }
 

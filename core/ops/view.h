@@ -38,7 +38,8 @@ fb_value fb_call_argument(const fb_graph *graph, fb_node node, const char *param
 bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *parameter, fb_argument_place *place);
 /* The node that the argument is, or none. */
 fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter);
-/* True when the node has exactly one argument in args and kwargs together, and it is the parameter. */
+/* The one argument in args and kwargs together when it is the parameter; otherwise none. */
+fb_value fb_call_only_argument(const fb_graph *graph, fb_node node, const char *parameter);
 bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter);
 
 /* ---- effects ------------------------------------------------------------------------------------------------------------ */
