@@ -333,6 +333,17 @@ static const undo_case cases[] = {
      {{WHOLE_TENSOR("q.bias", "[4]"),
        "{'name':'q-k-merged.bias','dtype':'float32','shape':[8],'requires_grad':true,'data':'"
        "AACAPwAAAEAAAEBAAACAQAAAAAAAAAAAAAAAAAAAAAA='}," CUT("q.bias", "[4]", "q-k-merged.bias", "0", "4")}}},
+    {"what stands between originals and a weight was trained: it is carried back, too",
+     PAIR,
+     .passes = "['MergeLinears','FuseBiasInLinear']",
+     .undone = "01",
+     {{"'recipe':{'op':'concat','args':['q.bias','k.bias'],'axis':0}", DIGEST_A},
+      {TENSOR_OUT("q.bias", "[4]"), ""},
+      {"," TENSOR_LAST("k.bias", "[4]"), ""}},
+     NULL,
+     {{WHOLE_TENSOR("q.bias", "[4]"), "{'name':'q-k-merged.bias','dtype':'float32','shape':[8],'requires_grad':true," DIGEST_A
+                                      "}," CUT("q.bias", "[4]", "q-k-merged.bias", "0", "4")},
+      {WHOLE_TENSOR("k.bias", "[4]"), CUT("k.bias", "[4]", "q-k-merged.bias", "4", "8")}}},
     {"two Linears of one weight: it cannot be seen whether they differ now",
      TWICE,
      MERGE_ALL,
