@@ -9,6 +9,7 @@ import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+sys.path.append(str(HERE.parent / "api"))
 
 specification = importlib.util.spec_from_file_location("api_conftest", HERE.parent / "api" / "conftest.py")
 api = importlib.util.module_from_spec(specification)

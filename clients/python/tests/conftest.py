@@ -4,8 +4,9 @@ import importlib.util
 import pathlib
 import sys
 
-import foldback
 import pytest
+
+import foldback
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]

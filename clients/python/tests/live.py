@@ -2,10 +2,11 @@
 
 import copy
 
-import foldback
 import torch
 from canonical import canonical_bytes, identity
 from proof import TOLERANCE, tensors_of
+
+import foldback
 
 PASSES = [
     "MergeLinears",
@@ -78,8 +79,8 @@ class Live:
         return run["passes"]
 
     def assert_is(self, document):
-        """What the live module is now, as a document, is the service's: but for tensors, which have no recipes here, and for shapes
-        that the service does not know."""
+        """What the live module is now, as a document, is the service's: but for tensors, which have no recipes here, and
+        for shapes that the service does not know."""
         exported = foldback.fx.to_document(self.module, *self.inputs.values())
         training = {row["path"]: row["training"] for row in document["modules"]}
         for row in exported["modules"]:  # the shells that torch.export makes have a flag of their own

@@ -3,15 +3,17 @@
 import copy
 import typing
 
-import foldback
 import programs
 import pytest
 import torch
 from canonical import canonical_bytes, identity
-from foldback.recipes import evaluate, view_of
 from torch import nn
 
+import foldback
+from foldback.recipes import evaluate, view_of
+
 FLOAT = {"dtype": "float32"}
+Maybe = typing.Optional[torch.Tensor]  # noqa: UP045
 
 
 def traced(forward, *inputs, **members):
@@ -56,7 +58,7 @@ def assert_round_trip(client, live, *inputs):
 
 
 def test_arguments_of_every_kind(client):
-    def forward(self, x, scale: float = 2.0, *rest, flag: typing.Optional[torch.Tensor] = None):
+    def forward(self, x, scale: float = 2.0, *rest, flag: Maybe = None):
         y = programs.wrapped(x, programs.Mode.SUM)
         z = x[..., 1:3, None].to(torch.float64, memory_format=torch.contiguous_format)
         return {"a": (y, [z]), "b": programs.Pair(y, x.shape), "c": x.view(torch.Size([-1])) / float("inf") + 1j + scale}
@@ -224,7 +226,12 @@ def test_views(client, name):
     assert foldback.fx.from_document(document, live).view is live.view
     back = foldback.fx.from_document(document)
     assert torch.equal(back.view, live.view)
-    if name not in ("every-other", "expanded", "strided", "last-column"):  # no views of torch by reshape, slice and permute alone
+    if name not in (
+        "every-other",
+        "expanded",
+        "strided",
+        "last-column",
+    ):  # no views of torch by reshape, slice and permute alone
         back.base.fill_(3)
         assert (back.view == 3).all()
 

@@ -2,14 +2,15 @@
 
 import copy
 
-import foldback
 import programs
 import pytest
 import torch
-from foldback.edits import EditError
-from foldback.recipes import evaluate, round_once
 from live import Live
 from torch import nn
+
+import foldback
+from foldback.edits import EditError
+from foldback.recipes import evaluate, round_once
 
 PASSES = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse"]
 
@@ -172,7 +173,7 @@ def spoiled(edits):
     yield change(tensor, "now", "recipe", to="nobody"), "no tensor nobody"
     yield change(tensor, "now", "shape", to=[1]), "would have the shape"
     yield change(module, "path", to="nobody"), "no module nobody"
-    yield [edit for index, edit in enumerate(edits) if index != node], "reads"
+    yield [edit for index, edit in enumerate(edits) if index != node], "needs the module query"
 
 
 def test_edits_that_do_not_fit_change_nothing(client):
@@ -218,7 +219,9 @@ def test_rounded_once_to_nearest_even(dtype, bits):
     torch.manual_seed(0)
     exact = torch.cat([torch.randn(2000).double(), 1 + torch.arange(512).double() * 2.0 ** -(bits + 1)])
     halves = (1 + 2.0 ** (1 - bits) * torch.arange(64).double()) + 2.0**-bits  # just between two numbers
-    exact = torch.cat([exact, halves, halves + 2.0**-40, halves - 2.0**-40, torch.tensor([0.0, -0.0, 1e300, float("inf")]).double()])
+    exact = torch.cat(
+        [exact, halves, halves + 2.0**-40, halves - 2.0**-40, torch.tensor([0.0, -0.0, 1e300, float("inf")]).double()]
+    )
     given = round_once(exact, dtype)
     for one, other in zip(exact.tolist(), given.double().tolist()):
         if one in (0.0, 1e300, float("inf")):

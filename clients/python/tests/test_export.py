@@ -1,12 +1,13 @@
 """Programs of torch.export as documents."""
 
-import foldback
 import programs
 import pytest
 import torch
 from canonical import canonical_bytes, identity
 from torch import nn
 from torch.export import Dim, export
+
+import foldback
 
 
 class Everything(nn.Module):

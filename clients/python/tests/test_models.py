@@ -6,12 +6,13 @@ import collections
 import os
 import pathlib
 
-import foldback
 import pytest
 import torch
 import transformers_models
 import vision_models
 from live import PASSES, Live
+
+import foldback
 
 TABLE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "models.md"
 IS_UPDATE = bool(os.environ.get("UPDATE"))

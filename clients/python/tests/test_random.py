@@ -1,5 +1,5 @@
-"""Edits on live modules, on random programs with ties, frozen weights, repeated calls and writes in place, and on the cases of the
-tests with PyTorch."""
+"""Edits on live modules, on random programs with ties, frozen weights, repeated calls and writes in place, and on the cases
+of the tests with PyTorch."""
 
 import copy
 import random
@@ -8,13 +8,14 @@ import cases_division  # noqa: F401
 import cases_layout  # noqa: F401
 import cases_linear  # noqa: F401
 import cases_norm  # noqa: F401
-import foldback
 import pytest
 import torch
 from case import COLLECTED
 from live import PASSES, Live
 from proof import Tracer
 from random_models import random_model
+
+import foldback
 
 MODELS = 100
 

@@ -6,6 +6,7 @@ import operator
 import programs
 import pytest
 import torch
+
 from foldback.values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
 
 PAIRS = [
@@ -103,7 +104,14 @@ def test_a_function_without_a_name_is_refused():
 
 @pytest.mark.parametrize(
     "text",
-    ["torch.Tensor", "int", "typing_Optional[torch.Tensor]", "typing_Dict[str,typing_List[int]]", "int|NoneType", "tuple[int,...]"]
+    [
+        "torch.Tensor",
+        "int",
+        "typing_Optional[torch.Tensor]",
+        "typing_Dict[str,typing_List[int]]",
+        "int|NoneType",
+        "tuple[int,...]",
+    ]
     + ["programs_Pair"],
 )
 def test_annotations_there_and_back(text):

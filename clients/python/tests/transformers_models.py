@@ -55,7 +55,11 @@ MODELS = {
     "deit": ("DeiTModel", IMAGE, "image"),
     "dinov2": ("Dinov2Model", IMAGE, "image"),
     "beit": ("BeitModel", IMAGE, "image"),
-    "swin": ("SwinModel", dict(image_size=32, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=4), "image"),
+    "swin": (
+        "SwinModel",
+        dict(image_size=32, patch_size=4, embed_dim=16, depths=[1, 1], num_heads=[2, 4], window_size=4),
+        "image",
+    ),
     "clip-vision": ("CLIPVisionModel", IMAGE, "image"),
     "convnext": ("ConvNextModel", dict(image_size=32, hidden_sizes=[8, 16], depths=[1, 1], num_stages=2), "image"),
     "resnet": (
@@ -71,7 +75,8 @@ MODELS = {
     ),
     "wav2vec2": (
         "Wav2Vec2Model",
-        SIZES | dict(conv_dim=[16, 16], conv_stride=[5, 2], conv_kernel=[10, 3], num_feat_extract_layers=2)
+        SIZES
+        | dict(conv_dim=[16, 16], conv_stride=[5, 2], conv_kernel=[10, 3], num_feat_extract_layers=2)
         | dict(num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2),
         "audio",
     ),

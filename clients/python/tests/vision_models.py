@@ -14,7 +14,11 @@ class AlexNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(3, 8, 5, 2, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(inplace=True)
+            nn.Conv2d(3, 8, 5, 2, 2),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2),
+            nn.Conv2d(8, 16, 3, padding=1),
+            nn.ReLU(inplace=True),
         )
         self.avgpool = nn.AdaptiveAvgPool2d((2, 2))
         self.classifier = nn.Sequential(nn.Dropout(), nn.Linear(64, 32), nn.ReLU(inplace=True), nn.Dropout(), nn.Linear(32, 10))
@@ -62,7 +66,9 @@ class Bottleneck(nn.Module):
     def __init__(self, before, after, groups=1):
         super().__init__()
         self.branch = nn.Sequential(
-            conv_norm(before, after // 2, 1), conv_norm(after // 2, after // 2, 3, groups=groups), conv_norm(after // 2, after, 1, act=None)
+            conv_norm(before, after // 2, 1),
+            conv_norm(after // 2, after // 2, 3, groups=groups),
+            conv_norm(after // 2, after, 1, act=None),
         )
         self.shortcut = conv_norm(before, after, 1, act=None) if before != after else nn.Identity()
 
@@ -142,7 +148,9 @@ class DenseNet(nn.Module):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True))
         self.layers = nn.ModuleList(DenseLayer(8 + 4 * index, 4) for index in range(3))
-        self.transition = nn.Sequential(nn.BatchNorm2d(20), nn.ReLU(inplace=True), nn.Conv2d(20, 10, 1, bias=False), nn.AvgPool2d(2, 2))
+        self.transition = nn.Sequential(
+            nn.BatchNorm2d(20), nn.ReLU(inplace=True), nn.Conv2d(20, 10, 1, bias=False), nn.AvgPool2d(2, 2)
+        )
         self.norm = nn.BatchNorm2d(10)
         self.classifier = nn.Linear(10, 10)
 
@@ -266,7 +274,9 @@ class Fire(nn.Module):
     def __init__(self, before, squeeze, expand):
         super().__init__()
         self.squeeze, self.expand1, self.expand3 = (
-            nn.Conv2d(before, squeeze, 1), nn.Conv2d(squeeze, expand, 1), nn.Conv2d(squeeze, expand, 3, padding=1)
+            nn.Conv2d(before, squeeze, 1),
+            nn.Conv2d(squeeze, expand, 1),
+            nn.Conv2d(squeeze, expand, 3, padding=1),
         )
 
     def forward(self, x):
@@ -277,7 +287,9 @@ class Fire(nn.Module):
 class SqueezeNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.features = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True), Fire(8, 4, 8), Fire(16, 4, 8))
+        self.features = nn.Sequential(
+            nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.MaxPool2d(3, 2, ceil_mode=True), Fire(8, 4, 8), Fire(16, 4, 8)
+        )
         self.classifier = nn.Sequential(nn.Dropout(), nn.Conv2d(16, 10, 1), nn.ReLU(), nn.AdaptiveAvgPool2d((1, 1)))
 
     def forward(self, x):
@@ -288,13 +300,17 @@ class ShuffleUnit(nn.Module):
     def __init__(self, width):
         super().__init__()
         half = width // 2
-        self.branch = nn.Sequential(conv_norm(half, half, 1), conv_norm(half, half, 3, groups=half, act=None), conv_norm(half, half, 1))
+        self.branch = nn.Sequential(
+            conv_norm(half, half, 1), conv_norm(half, half, 3, groups=half, act=None), conv_norm(half, half, 1)
+        )
 
     def forward(self, x):
         left, right = x.chunk(2, dim=1)
         out = torch.cat((left, self.branch(right)), dim=1)
         batch, channels, height, width = out.size()
-        return out.view(batch, 2, channels // 2, height, width).transpose(1, 2).contiguous().view(batch, channels, height, width)
+        return (
+            out.view(batch, 2, channels // 2, height, width).transpose(1, 2).contiguous().view(batch, channels, height, width)
+        )
 
 
 class ShuffleNet(nn.Module):

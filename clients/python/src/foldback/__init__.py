@@ -1,7 +1,7 @@
 """PyTorch models to foldback and back.
 
-`foldback.Client` talks to the service and needs no PyTorch. `foldback.fx`, `foldback.export` and `foldback.apply_edits` do, and
-are imported when they are first asked for.
+`foldback.Client` talks to the service and needs no PyTorch. `foldback.fx`, `foldback.export` and `foldback.apply_edits` do,
+and are imported when they are first asked for.
 """
 
 from __future__ import annotations

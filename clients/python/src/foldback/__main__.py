@@ -6,7 +6,8 @@ import argparse
 import importlib
 import json
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,9 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     export = verbs.add_parser(
         "export",
         help="write a model's document",
-        description="Writes the document of the model that a function of yours builds: it gives the model, or (model, args), or "
-        "(model, args, kwargs), where the arguments are an example of a call. Without them there are no shapes, and torch.fx "
-        "traces the model.",
+        description="Writes the document of the model that a function of yours builds: it gives the model, or (model, args), "
+        "or (model, args, kwargs), where the arguments are an example of a call. Without them there are no shapes, and "
+        "torch.fx traces the model.",
     )
     export.add_argument("build", metavar="my.module:build", help="the function, as module:function")
     export.add_argument("-o", "--output", metavar="FILE", help="instead of the standard output")

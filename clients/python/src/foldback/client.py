@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Iterable, Mapping, Sequence, Union
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import httpx
 
 Document = dict[str, Any]
 Run = dict[str, Any]
 Edits = list[dict[str, Any]]
-GraphOrId = Union[Mapping[str, Any], str]  # a document, or the id of one that the service has
-RunOrId = Union[Mapping[str, Any], str]
+GraphOrId = Mapping[str, Any] | str  # a document, or the id of one that the service has
+RunOrId = Mapping[str, Any] | str
 
 
 class Problem(Exception):
@@ -56,10 +57,16 @@ class Client:
     # ---- runs -----------------------------------------------------------------------------------------------------------
 
     def optimize(
-        self, graph: GraphOrId, passes: Sequence[Any], *, include: Iterable[str] = (), lint: str = "end", note: str | None = None
+        self,
+        graph: GraphOrId,
+        passes: Sequence[Any],
+        *,
+        include: Iterable[str] = (),
+        lint: str = "end",
+        note: str | None = None,
     ) -> Run:
-        """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the result's
-        "graph", "code" or "edits" into the run."""
+        """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
+        result's "graph", "code" or "edits" into the run."""
         body = {"graph": graph, "passes": list(passes), "options": {"lint": lint, "include": list(include)}}
         return dict(self._json("POST", "/v1/optimize", body if note is None else {**body, "note": note}))
 
@@ -71,10 +78,12 @@ class Client:
         return list(self._json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
 
     def reverse(self, run: RunOrId, passes: Sequence[Any] | None = None, *, graph: GraphOrId | None = None) -> Run:
-        """Undoes passes (all, if none are named) by the rules of the composition, on the run's result or on a graph that came of
-        it."""
+        """Undoes passes (all, if none are named) by the rules of the composition, on the run's result or on a graph that
+        came of it."""
         body = {"passes": passes, "graph": graph}
-        return dict(self._json("POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None}))
+        return dict(
+            self._json("POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None})
+        )
 
     def rollback(self, run: RunOrId, passes: Sequence[Any] | None = None) -> Run:
         """The run's source from the store, or the source with the other passes only; whatever the passes are."""

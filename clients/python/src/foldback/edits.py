@@ -1,13 +1,14 @@
 """Edits of a run, replayed on a live GraphModule.
 
 Everything is looked up, compared and computed before anything is changed: edits that do not fit leave the module as it was.
-Modules that belong to the traced model, too, are not changed but replaced by copies with the same tensors, and come back when an
-edit makes them again what they were.
+Modules that belong to the traced model, too, are not changed but replaced by copies with the same tensors, and come back
+when an edit makes them again what they were.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 import torch.fx
@@ -15,7 +16,7 @@ import torch.fx
 from . import modules
 from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
 from .recipes import evaluate, inputs_of
-from .tensors import State, TensorTable, child_path
+from .tensors import State, TensorTable
 from .values import annotation_of, dtype_name, resolve
 
 Edit = Mapping[str, Any]
@@ -28,9 +29,9 @@ class EditError(ValueError):
 def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit]) -> torch.fx.GraphModule:
     """Does to a live GraphModule, in place, what a run did to its document; gives the module.
 
-    `edits` are those of GET /v1/runs/{run}/edits. Recipes are evaluated here, over the tensors as they are now. What an edit does
-    not touch stays the same object: parameters and their ties, devices, dtypes and flags, and the order of modules. Tensors that
-    no module owns any more are kept, so that the edits of a reverse put back the very same ones."""
+    `edits` are those of GET /v1/runs/{run}/edits. Recipes are evaluated here, over the tensors as they are now. What an
+    edit does not touch stays the same object: parameters and their ties, devices, dtypes and flags, and the order of
+    modules. Tensors that no module owns any more are kept, so that the edits of a reverse put back the very same ones."""
     _Replay(module, list(edits)).run()
     return module
 
@@ -53,6 +54,9 @@ class _Replay:
         parameters = self._parameter_names(by_table["module"])
         self._plan_tensors(by_table["tensor"], parameters)
         planned = self._plan_modules(by_table["module"])
+        self._check_targets(
+            node_rows, planned, {edit["node"]["name"] for edit in by_table["node"] if edit["edit"] == "erase_node"}
+        )
         with torch.no_grad():
             for tensor, value in self.values:
                 tensor.copy_(value)
@@ -84,16 +88,18 @@ class _Replay:
             name, now = edit["name"], edit.get("now")
             if edit["edit"] != "set_tensor":
                 continue
-            if now is None and name in self.state.made:
-                self.state.made.remove(name)
-                del self.tensors[name]
+            if now is None:
+                if name in self.state.made:  # any other is kept: it may come back
+                    self.state.made.remove(name)
+                    del self.tensors[name]
             elif _is_row(now):
                 self._put_tensor(name, now, rows, parameters)
-            elif now is not None and "/recipe" in now:
+            elif "/recipe" in now:
                 self._set_values(self._known(name), now["/recipe"], rows, parameters)
 
     def _put_tensor(self, name: str, row: Row, rows: Mapping[str, Row], parameters: set[str]) -> None:
-        """One that was kept when its last owner went is put back: as it was, or with the bytes that its recipe gives now."""
+        """One that was kept when its last owner went is put back: as it was, or with the bytes that its recipe gives
+        now."""
         kept = self.table.tensors.get(name)
         if kept is None or list(kept.shape) != row["shape"] or dtype_name(kept.dtype) != row["dtype"]:
             self._make_tensor(name, rows, parameters)
@@ -115,7 +121,9 @@ class _Replay:
             raise EditError(f"tensor {name} would have the shape {list(made.shape)}, not {row['shape']}")
         requires_grad = requires_grad_of(row, name in parameters)
         self.state.made.add(name)
-        self.tensors[name] = torch.nn.Parameter(made, requires_grad) if name in parameters else made.requires_grad_(requires_grad)
+        self.tensors[name] = (
+            torch.nn.Parameter(made, requires_grad) if name in parameters else made.requires_grad_(requires_grad)
+        )
         return self.tensors[name]
 
     def _evaluated(
@@ -248,7 +256,9 @@ class _Replay:
                 del reads[name]
             elif kind != "move_node":
                 node = self.nodes.get(name)
-                rows[name] = edit["node"] if node is None else _changed(node_row(node), edit["was"], edit["now"], f"node {name}")
+                rows[name] = (
+                    edit["node"] if node is None else _changed(node_row(node), edit["was"], edit["now"], f"node {name}")
+                )
                 reads[name] = set(_nodes_in([rows[name]["args"], rows[name]["kwargs"]]))
         for name, given in reads.items():
             if not given <= reads.keys():
@@ -257,6 +267,16 @@ class _Replay:
             if row["op"] == "call_function":
                 resolve(row["target"])
         return rows
+
+    def _check_targets(self, rows: Mapping[str, Row], planned: Mapping[str, Any], erased: set[str]) -> None:
+        """No node may stay that needs a module which goes."""
+        gone = {path for path, made in planned.items() if made is None}
+        for name in [*self.nodes, *(name for name in rows if name not in self.nodes)]:
+            node = self.nodes.get(name)
+            op, target = (rows[name]["op"], rows[name]["target"]) if name in rows else (node.op, node.target)  # type: ignore[union-attr]
+            path = target if op == "call_module" else str(target).rpartition(".")[0] if op == "get_attr" else None
+            if path in gone and name not in erased:
+                raise EditError(f"node {name} needs the module {path}, which would not be there")
 
     def _put_nodes(self, edits: list[Edit], rows: Mapping[str, Row]) -> None:
         """First all nodes are there and in their places, then they get their arguments, then others are erased."""
@@ -337,15 +357,23 @@ def _is_same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 
 
 def _changed(row: Row, was: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Row:
-    """A copy of a row with members exchanged. Its arguments have to be what they were; the rest may be known here in other words."""
-    made = {key: dict(item) if isinstance(item, dict) else list(item) if isinstance(item, list) else item for key, item in row.items()}
+    """A copy of a row with members exchanged. Its arguments have to be what they were; the rest may be known here in other
+    words."""
+    made = {
+        key: dict(item) if isinstance(item, dict) else list(item) if isinstance(item, list) else item
+        for key, item in row.items()
+    }
     for pointer in [*was, *(key for key in now if key not in was)]:
         tokens = [token.replace("~1", "/").replace("~0", "~") for token in pointer[1:].split("/")]
         holder: Any = made
         for token in tokens[:-1]:
             holder = holder.setdefault(token, {}) if isinstance(holder, dict) else holder[int(token)]
         last: Any = tokens[-1] if isinstance(holder, dict) else int(tokens[-1])
-        if tokens[0] in ("args", "kwargs", "target", "parameters", "buffers") and pointer in was and holder[last] != was[pointer]:
+        if (
+            tokens[0] in ("op", "target", "args", "kwargs", "parameters", "buffers")
+            and pointer in was
+            and holder[last] != was[pointer]
+        ):
             raise EditError(f"{what}: {pointer} is {holder[last]!r}, not {was[pointer]!r}")
         if pointer in now:
             holder[last] = now[pointer]

@@ -18,8 +18,8 @@ _FLAGS = ("training", "train")  # how operators call their training flag
 def from_exported_program(
     program: torch.export.ExportedProgram, *, name: str | None = None, data: bool = False, digests: bool = False
 ) -> Document:
-    """The document of an exported program, in ATen operators. Parameters are read by get_attr; the checks of inputs are left out;
-    lifted constants are buffers that a checkpoint lacks, and their bytes travel with the document."""
+    """The document of an exported program, in ATen operators. Parameters are read by get_attr; the checks of inputs are
+    left out; lifted constants are buffers that a checkpoint lacks, and their bytes travel with the document."""
     root = program.module()
     constants = frozenset(program.graph_signature.inputs_to_lifted_tensor_constants.values())
     _drop_guards(root)
@@ -39,8 +39,8 @@ def from_exported_program(
 def from_module(
     model: torch.nn.Module, *args: Any, name: str | None = None, dynamic_shapes: Any = None, data: bool = False, **kwargs: Any
 ) -> Document:
-    """The document of a model, called with these arguments: by torch.export, or by torch.fx if that fails. A model whose weights
-    are wanted elsewhere has them in the document with `data`."""
+    """The document of a model, called with these arguments: by torch.export, or by torch.fx if that fails. A model whose
+    weights are wanted elsewhere has them in the document with `data`."""
     name = type(model).__name__ if name is None else name
     try:
         program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes)
@@ -53,9 +53,9 @@ def from_module(
 
 
 def traced(model: torch.nn.Module, *args: Any, name: str | None = None, data: bool = False, **kwargs: Any) -> Document:
-    """The document of a model as torch.fx traces it; without arguments it has no shapes. What torch.fx makes a buffer is one that
-    a checkpoint lacks, unless the model has it in its state; the bytes of what is not the model's at all travel with the
-    document."""
+    """The document of a model as torch.fx traces it; without arguments it has no shapes. What torch.fx makes a buffer is
+    one that a checkpoint lacks, unless the model has it in its state; the bytes of what is not the model's at all travel
+    with the document."""
     graph = torch.fx.Tracer().trace(model)
     live = torch.fx.GraphModule(model, graph, type(model).__name__)
     persistent, known = model.state_dict().keys(), dict(model.named_buffers(remove_duplicate=False))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import re
-from typing import Any, Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 import torch.fx
@@ -29,9 +30,10 @@ _LIFTED = re.compile(r"(^|\.)_tensor_constant\d+$")  # how torch.fx calls a tens
 def to_document(
     graph_module: torch.fx.GraphModule, *inputs: Any, name: str | None = None, data: bool = False, digests: bool = False
 ) -> Document:
-    """The document of a GraphModule. With `inputs`, an example of its arguments, shapes and dtypes are those of a call with them,
-    which is traced without being computed; without, they are what the nodes say already. Tensors are named and described; their
-    bytes stay here, but for constants of the program, unless `data` is set; `digests` tells what they are."""
+    """The document of a GraphModule. With `inputs`, an example of its arguments, shapes and dtypes are those of a call with
+    them, which is traced without being computed; without, they are what the nodes say already. Tensors are named and
+    described; their bytes stay here, but for constants of the program, unless `data` is set; `digests` tells what they
+    are."""
     found = propagate(graph_module, inputs) if inputs else None
     return build(graph_module, name=name, found=found, data=data, digests=digests)
 
@@ -46,8 +48,8 @@ def build(
     data: bool = False,
     digests: bool = False,
 ) -> Document:
-    """`found`: shapes and dtypes by node; `training`: the flag of all modules; `constants`: owners of tensors whose bytes belong to
-    the program."""
+    """`found`: shapes and dtypes by node; `training`: the flag of all modules; `constants`: owners of tensors whose bytes
+    belong to the program."""
     table = TensorTable(root)
     nodes = [node_row(node, None if found is None else found.get(node.name, {})) for node in root.graph.nodes]
     listed = modules.rows(
@@ -104,11 +106,13 @@ def from_document(
 ) -> torch.fx.GraphModule:
     """A GraphModule that runs what the document says.
 
-    Tensors come from `module` (the very objects: what is trained here is trained there; the modules around them are copies, so
-    that edits stay here), from `weights` (a safetensors file, or a mapping, by names or owners), or from the document itself.
-    Recipes are evaluated over these."""
+    Tensors come from `module` (the very objects: what is trained here is trained there; the modules around them are copies,
+    so that edits stay here), from `weights` (a safetensors file, or a mapping, by names or owners), or from the document
+    itself. Recipes are evaluated over these."""
     source = _Source(document, module, weights)
-    called = {child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"}
+    called = {
+        child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
+    }
     root = torch.nn.Module()
     for row in document["modules"]:
         path = row["path"]
@@ -221,7 +225,7 @@ class _Source:
 
 
 def _share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def requires_grad_of(row: Row, is_parameter: bool) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Any, Callable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.fx
@@ -18,10 +19,13 @@ Row = dict[str, Any]
 # ---- to rows --------------------------------------------------------------------------------------------------------------
 
 
-def rows(root: torch.fx.GraphModule, table: TensorTable, *, training: bool | None, nested: Callable[[Any], list[Row]]) -> list[Row]:
-    """The root, then what is called, owns a tensor or has something that get_attr reads. `training` is that of all modules, unless
-    it is None: then each has its own. `nested` gives the nodes of a nested program."""
-    called, read = set(), {}
+def rows(
+    root: torch.fx.GraphModule, table: TensorTable, *, training: bool | None, nested: Callable[[Any], list[Row]]
+) -> list[Row]:
+    """The root, then what is called, owns a tensor or has something that get_attr reads. `training` is that of all modules,
+    unless it is None: then each has its own. `nested` gives the nodes of a nested program."""
+    called: set[str] = set()
+    read: dict[str, dict[str, bool]] = {}  # by module the attributes, in the order of their reading
     for path, program in _programs(root):
         for node in program.graph.nodes:
             if node.op == "call_module":
@@ -135,8 +139,8 @@ def copy_of(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def fill(module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.Tensor]) -> None:
-    """Gives a module the configuration, tensors, flags and attributes of its row; `tensor` has them by name and whether it is a
-    parameter."""
+    """Gives a module the configuration, tensors, flags and attributes of its row; `tensor` has them by name and whether it
+    is a parameter."""
     known = config_of(module)
     for key, value in row.get("config", {}).items():
         if known.get(key) != value and key in vars(module):

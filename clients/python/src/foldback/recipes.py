@@ -1,18 +1,20 @@
 """Recipes: tensors as expressions over other tensors.
 
-A recipe of movements copies bits. Any other is computed in float64 and rounded once, to nearest even, to the tensor's dtype.
+A recipe of movements copies bits. Any other is computed in float64 and rounded once, to nearest even, to the tensor's
+dtype.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Union
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from .values import decode
 
-Expression = Union[str, dict[str, Any]]  # a tensor's name, or an operator over expressions
+Expression = str | dict[str, Any]  # a tensor's name, or an operator over expressions
 _MOVEMENTS = {"concat", "slice", "reshape", "permute", "full"}
 _VIEWS = {"slice", "reshape", "permute"}
 _COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
@@ -50,7 +52,8 @@ def evaluate(
     device: torch.device,
     copy: bool = True,
 ) -> torch.Tensor:
-    """The tensor; `tensor` gives those that the recipe reads, by name. A new one, unless `copy` is false and it can be a view."""
+    """The tensor; `tensor` gives those that the recipe reads, by name. A new one, unless `copy` is false and it can be a
+    view."""
     with torch.no_grad():
         if is_movement(expression):
             value = _value(expression, tensor, dtype, device)
@@ -78,8 +81,8 @@ def _value(
 
 
 def round_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """float64 to a narrower dtype, to nearest even. PyTorch goes by way of float32 to the 16-bit types; here that step rounds to
-    odd, which the next one cannot tell from the exact value (Boldo and Melquiond 2008)."""
+    """float64 to a narrower dtype, to nearest even. PyTorch goes by way of float32 to the 16-bit types; here that step
+    rounds to odd, which the next one cannot tell from the exact value (Boldo and Melquiond 2008)."""
     if dtype not in (torch.float16, torch.bfloat16):
         return exact.to(dtype)
     narrow = exact.to(torch.float32)
@@ -94,14 +97,16 @@ def round_once(exact: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def view_of(base: torch.Tensor, name: str, view: torch.Tensor) -> Expression:
-    """The movement over `base`, a contiguous tensor called `name`, that gives `view`, which lies in the same storage within it."""
-    dims = sorted(range(view.dim()), key=lambda dim: (-view.stride(dim), dim))
+    """The movement over `base`, a contiguous tensor called `name`, that gives `view`, which lies in the same storage within
+    it."""
+    strides = [int(stride) for stride in view.stride()]
+    dims = sorted(range(view.dim()), key=lambda dim: (-strides[dim], dim))
     length, offset = base.numel(), view.storage_offset() - base.storage_offset()
     made = _columns(
         _reshape(name, list(base.shape), [1, length]),
         (1, length),
-        offset,
-        [(view.shape[dim], view.stride(dim)) for dim in dims if view.shape[dim] != 1],
+        int(offset),
+        [(int(view.shape[dim]), strides[dim]) for dim in dims if view.shape[dim] != 1],
     )
     made = _reshape(made, list(base.shape) if made == name else None, [view.shape[dim] for dim in dims])
     back = sorted(range(len(dims)), key=dims.__getitem__)
@@ -127,7 +132,8 @@ def _concat(parts: list[Expression]) -> Expression:
 
 
 def _columns(matrix: Expression, shape: tuple[int, int], offset: int, dims: list[tuple[int, int]]) -> Expression:
-    """Of each row of a matrix the elements that lie at `offset` plus sums of (size, stride), as a matrix of as many rows."""
+    """Of each row of a matrix the elements that lie at `offset` plus sums of (size, stride), as a matrix of as many
+    rows."""
     rows, length = shape
     count = math.prod(size for size, _ in dims)
     if all(stride == math.prod(size for size, _ in dims[index + 1 :]) for index, (_, stride) in enumerate(dims)):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.fx
@@ -65,7 +66,8 @@ class _Recorder(torch.fx.Interpreter):
 
 
 def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
-    """By node, what a call with these inputs gives: on copies without storage, so that nothing is computed and nothing written."""
+    """By node, what a call with these inputs gives: on copies without storage, so that nothing is computed and nothing
+    written."""
     env = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Iterator
+from typing import Any
 
 import torch
 import torch.fx
@@ -87,8 +88,7 @@ class TensorTable:
         """`constants`: names of those that travel with the document, whatever `data` says."""
         views = _views(self.owned)
         return [
-            self._row(name, tensor, views.get(name), data or name in constants, digests)
-            for name, tensor in self.owned.items()
+            self._row(name, tensor, views.get(name), data or name in constants, digests) for name, tensor in self.owned.items()
         ]
 
     def _row(self, name: str, tensor: torch.Tensor, view: Expression | None, data: bool, digests: bool) -> Row:
@@ -135,8 +135,8 @@ def _views(tensors: dict[str, torch.Tensor]) -> dict[str, Expression]:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The bytes of the storage that it lies in."""
-    first = tensor.storage_offset()
-    last = first + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    first = int(tensor.storage_offset())
+    last = first + sum((int(size) - 1) * int(stride) for size, stride in zip(tensor.shape, tensor.stride()))
     return first * tensor.element_size(), (last + 1) * tensor.element_size()
 
 
@@ -157,9 +157,7 @@ def _views_of_one_storage(tensors: dict[str, torch.Tensor]) -> dict[str, Express
     return found
 
 
-def _view(
-    base: str, tensors: dict[str, torch.Tensor], extents: dict[str, tuple[int, int]], name: str
-) -> Expression | None:
+def _view(base: str, tensors: dict[str, torch.Tensor], extents: dict[str, tuple[int, int]], name: str) -> Expression | None:
     is_within = extents[base][0] <= extents[name][0] and extents[name][1] <= extents[base][1]
     if not is_within or tensors[base].dtype != tensors[name].dtype or not tensors[base].is_contiguous():
         return None

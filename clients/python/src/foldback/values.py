@@ -12,7 +12,8 @@ import operator
 import re
 import types
 import typing
-from typing import Any, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.fx
@@ -164,7 +165,8 @@ _OF_TEXTS: dict[str, Callable[[Any], Any]] = {
 
 
 def annotation_text(annotation: Any) -> str | None:
-    """An annotation as the code that torch.fx generates prints it; None where that is no annotation in a document's sense."""
+    """An annotation as the code that torch.fx generates prints it; None where that is no annotation in a document's
+    sense."""
     text = _annotation(annotation)
     return text if re.fullmatch(r"[\w.\[\]|, ]+", text) else None
 
@@ -189,7 +191,8 @@ def _global_name(annotation: Any, text: str) -> str:
 
 
 def annotation_of(text: str) -> Any:
-    """An annotation that prints as `text`. Classes of PyTorch and of Python are themselves; any other is known by its name only."""
+    """An annotation that prints as `text`. Classes of PyTorch and of Python are themselves; any other is known by its name
+    only."""
     return _annotation_of(ast.parse(text, mode="eval").body)
 
 

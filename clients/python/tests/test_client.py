@@ -1,0 +1,77 @@
+"""The calls of the client, and that none of it needs PyTorch."""
+
+import subprocess
+import sys
+
+import pytest
+
+import foldback
+
+
+def relu():
+    nodes = [
+        {"name": "x", "op": "placeholder", "target": "x", "args": [], "meta": {"shape": [2], "dtype": "float32"}},
+        {"name": "y", "op": "call_function", "target": "operator.truediv", "args": [{"$node": "x"}, 8]},
+        {"name": "output", "op": "output", "target": "output", "args": [{"$node": "y"}]},
+    ]
+    return {
+        "format": "foldback.graph/1",
+        "name": "é",
+        "nodes": nodes,
+        "modules": [{"path": "", "type": "torch.nn.Module"}],
+        "tensors": [],
+    }
+
+
+def test_every_call(client):
+    graph = client.put_graph(relu())
+    assert graph.startswith("sha256:") and client.put_graph(relu()) == graph
+    assert client.graph(graph)["name"] == "é"
+    assert "y = x / 8" in client.code(graph)
+    run = client.optimize(graph, ["ChangeTrueDivToMulByInverse", ["DeepCopy"]], include=["code"], lint="each", note="a try")
+    assert run["passes"][0]["applied"] == 1 and "y * 0.125" not in run["code"] and "x * 0.125" in run["code"]
+    assert client.run(run)["result"] == run["result"] and client.run(run["id"])["note"] == "a try"
+    assert {edit["edit"] for edit in client.edits(run)} <= {"insert_node", "erase_node", "set_node"}
+    undone = client.reverse(run, ["ChangeTrueDivToMulByInverse"])
+    assert undone["result"] == graph and undone["exact"] is True
+    assert client.rollback(run)["result"] == graph
+    assert client.rollback(run, ["DeepCopy"])["result"] == run["result"]
+    assert client.reverse(run, graph=client.graph(run["result"]))["result"] == graph
+
+
+def test_problems(client):
+    with pytest.raises(foldback.Problem) as caught:
+        client.optimize(relu(), ["NoSuchPass"])
+    assert caught.value.status == 422 and caught.value.code == "unknown-pass"
+    assert caught.value.body["pointer"] == "/passes/0" and "NoSuchPass" in str(caught.value)
+    with pytest.raises(foldback.Problem) as caught:
+        client.run("run_00000000000000000000000000")
+    assert caught.value.status == 404
+
+
+def test_numbers_that_are_none_are_not_sent(client):
+    with pytest.raises(ValueError):
+        client.put_graph({**relu(), "metadata": {"a": float("nan")}})
+
+
+def test_pytorch_is_imported_late(service):
+    program = f"""
+import sys, foldback
+with foldback.Client({service.url!r}) as client:
+    try:
+        client.graph("sha256:" + 64 * "0")
+    except foldback.Problem as problem:
+        assert problem.status == 404
+assert "torch" not in sys.modules
+import foldback.__main__
+assert "torch" not in sys.modules
+foldback.fx, foldback.apply_edits
+assert "torch" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_there_is_nothing_else():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        foldback.nothing  # noqa: B018
+    assert set(foldback.__all__) == {"Client", "Problem", "apply_edits", "export", "fx"}

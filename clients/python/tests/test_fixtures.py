@@ -1,0 +1,89 @@
+"""The fixtures were made by a real tracer: programs made of them give the same documents, with shapes, and the same code."""
+
+import json
+import pathlib
+
+import pytest
+import torch
+import transformers
+from canonical import canonical_bytes, identity
+from live import PASSES, Live
+from transformers.utils.fx import symbolic_trace
+
+import foldback
+
+FIXTURES = pathlib.Path(__file__).resolve().parents[3] / "tests" / "fixtures"
+NAMES = sorted(path.parent.name for path in FIXTURES.glob("*/graph.json"))
+
+
+def load(name):
+    """The document, a module on random weights, and arguments of the shapes that the document says."""
+    torch.manual_seed(0)
+    document = json.loads((FIXTURES / name / "graph.json").read_text())
+    weights = {row["name"]: random_tensor(row) for row in document["tensors"]}
+    live = foldback.fx.from_document(document, weights=weights)
+    return (
+        document,
+        live,
+        {row["target"]: random_tensor(row["meta"]) for row in document["nodes"] if row["op"] == "placeholder"},
+    )
+
+
+def random_tensor(row):
+    dtype = getattr(torch, row["dtype"])
+    if not dtype.is_floating_point:
+        return torch.zeros(row["shape"], dtype=dtype)
+    is_variance = row.get("name", "").endswith("running_var")
+    return (torch.rand(row["shape"]) + 0.5 if is_variance else torch.randn(row["shape"]) * 0.2).to(dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_and_back(name):
+    document, live, inputs = load(name)
+    assert live.code == (FIXTURES / name / "code.txt").read_text()
+    assert identity(document) in (FIXTURES / name / "id.txt").read_text()
+    assert canonical_bytes(foldback.fx.to_document(live)) == canonical_bytes(document)
+    for node in live.graph.nodes:
+        node.meta.clear()
+    assert canonical_bytes(foldback.fx.to_document(live, *inputs.values())) == canonical_bytes(document)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_edits(client, name):
+    document, live, inputs = load(name)
+    with torch.no_grad():
+        expected = live(**inputs)
+    proof = Live(client, document, live, inputs, expected)
+    for passes in (PASSES, ["MergeLinears"], ["FuseBiasInLinear"]):
+        proof.prove(passes)
+
+
+def rebuilt(name):
+    """Models whose making is known from their fixtures."""
+    if name == "bert-tiny":
+        config = transformers.BertConfig(
+            vocab_size=100,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=64,
+        )
+        config._attn_implementation = "eager"
+        model = transformers.BertModel(config).eval()
+        tokens = torch.zeros(2, 16, dtype=torch.int64)
+        return symbolic_trace(model, ["input_ids", "attention_mask", "token_type_ids"]), [tokens] * 3
+    config = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16, 16, 32], depths=[2, 2, 2, 2], layer_type="basic", num_labels=10
+    )
+    model = transformers.ResNetForImageClassification(config).eval()
+    return symbolic_trace(model, ["pixel_values"]), [torch.randn(2, 3, 32, 32)]
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "resnet-tiny"])
+def test_models_made_again(name):
+    document = json.loads((FIXTURES / name / "graph.json").read_text())
+    live, inputs = rebuilt(name)
+    made = foldback.fx.to_document(live, *inputs, name=name)
+    assert [row["name"] for row in made["nodes"]] == [row["name"] for row in document["nodes"]]
+    assert identity(made) == identity(document)
