@@ -66,11 +66,10 @@ static uint32_t find(const fb_namespace *names, const char *text, size_t length,
 
 /* 0 when memory is out. */
 static uint32_t find_or_add(fb_namespace *names, const char *text, size_t length) {
-    if (length > UINT32_MAX) return 0;
-    bool has_room = fb_index_reserve(&names->by_text, 1);
+    if (length > UINT32_MAX || !fb_index_reserve(&names->by_text, 1)) return 0;
     uint32_t hash = hash_of(names, text, length), step, id = find(names, text, length, hash, &step);
     if (id) return id;
-    const char *copy = has_room ? fb_arena_text(&names->texts, text, length) : NULL;
+    const char *copy = fb_arena_text(&names->texts, text, length);
     id = copy ? fb_table_add(&names->entries) : 0;
     if (!id) return 0;
     fb_index_add_here(&names->by_text, hash, id, step);

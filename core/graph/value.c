@@ -27,17 +27,18 @@ fb_symbol fb_symbol_find(const fb_graph *graph, const char *bytes, size_t length
     return find_symbol(graph, text_hash(graph, bytes, length), bytes, length, &step);
 }
 
+static fb_symbol fail_symbol(fb_graph *graph) {
+    graph->out_of_memory = true;
+    return (fb_symbol){0};
+}
+
 fb_symbol fb_intern_bytes(fb_graph *graph, const char *bytes, size_t length) {
     uint32_t hash = text_hash(graph, bytes, length), step;
-    bool has_room = fb_index_reserve(&graph->symbol_index, 1);
+    if (!fb_index_reserve(&graph->symbol_index, 1)) return fail_symbol(graph);
     fb_symbol symbol = find_symbol(graph, hash, bytes, length, &step);
     if (symbol.id) return symbol;
-    const char *text = has_room && length < UINT32_MAX ? fb_arena_text(&graph->arena, bytes, length) : NULL;
-    if (text) symbol.id = fb_table_add(&graph->tables.symbols);
-    if (!symbol.id) {
-        graph->out_of_memory = true;
-        return symbol;
-    }
+    const char *text = length < UINT32_MAX ? fb_arena_text(&graph->arena, bytes, length) : NULL;
+    if (!text || !(symbol.id = fb_table_add(&graph->tables.symbols))) return fail_symbol(graph);
     *symbol_row(graph, symbol) = (fb_symbol_row){.text = text, .length = (uint32_t)length};
     fb_index_add_here(&graph->symbol_index, hash, symbol.id, step);
     return symbol;
@@ -137,11 +138,11 @@ static bool add_row(fb_graph *graph, fb_value_row *row, uint32_t *id) {
 /* `row` has its scalar in the 64-bit union whole (unused bits zero), and items that need not stay. */
 static fb_value intern_value(fb_graph *graph, fb_value_row *row) {
     uint32_t hash = row_hash(graph, row), step = 0, id;
-    bool has_room = fb_index_reserve(&graph->value_index, 1);
+    if (!fb_index_reserve(&graph->value_index, 1)) return fb_graph_fail_memory(graph);
     while ((id = fb_index_next(&graph->value_index, hash, &step))) {
         if (rows_equal(fb_value_at(graph, (fb_value){id}), row)) return (fb_value){id};
     }
-    if (!has_room || !add_row(graph, row, &id)) return fb_graph_fail_memory(graph);
+    if (!add_row(graph, row, &id)) return fb_graph_fail_memory(graph);
     fb_index_add_here(&graph->value_index, hash, id, step);
     return (fb_value){id};
 }
