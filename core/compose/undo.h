@@ -25,8 +25,7 @@ typedef struct fb_undo_plan {
 /* A new graph. `is_exact`: it is the source replayed without the undone steps. FB_CONFLICT "conflict" fills `conflicts` (empty
  * before); otherwise the errors of fb_composition_run. `out` and `is_exact` are written on success only.
  *
- * For a merge the replay keeps away from the names that the undone steps had created, so that what later steps created is
- * called what it is called in `ours`. */
+ * For a merge, what passes created in the replay is called what it is called in `result` (align.h). */
 fb_status fb_undo(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error);
 
 #endif

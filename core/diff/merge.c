@@ -12,7 +12,7 @@ typedef struct table_facts {
     const char *noun, *changed, *taken;
 } table_facts;
 
-static const table_facts facts[FB_TABLES] = {
+static const table_facts conflict_names[FB_TABLES] = {
     [FB_GRAPH_TABLE] = {FB_CONFLICT_MODULE, "graph", "changed-module", "path-taken"},
     [FB_NODE_TABLE] = {FB_CONFLICT_NODE, "node", "changed-node", "name-taken"},
     [FB_MODULE_TABLE] = {FB_CONFLICT_MODULE, "module", "changed-module", "path-taken"},
@@ -102,7 +102,7 @@ fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char 
 /* ---- single edits ------------------------------------------------------------------------------------------------------- */
 
 static void report_changed(fb_merging *m, const fb_edit *edit, const char *what) {
-    const table_facts *f = &facts[edit->table];
+    const table_facts *f = &conflict_names[edit->table];
     fb_conflicts_add(m->conflicts, f->kind, f->changed, edit->name, "%s of %s %s was changed since", what, f->noun, edit->name);
 }
 
@@ -202,7 +202,7 @@ static fb_status find_row(fb_merging *m, const fb_edit *edit, fb_row_id *row) {
 }
 
 static void check_free(fb_merging *m, const fb_edit *edit, fb_row_id row) {
-    const table_facts *f = &facts[edit->table];
+    const table_facts *f = &conflict_names[edit->table];
     if (row.id && !fb_span_equal(text_of(m, edit->table, row), edit->row))
         fb_conflicts_add(m->conflicts, f->kind, f->taken, edit->name,
                          "a %s %s comes back, and there is another one of that name", f->noun, edit->name);
@@ -323,9 +323,9 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     return status;
 }
 
-fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_graph **out, fb_conflicts *conflicts,
-                   fb_error *error) {
-    fb_merging m = {.conflicts = conflicts, .error = error};
+fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
+                   fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
+    fb_merging m = {.facts = facts, .conflicts = conflicts, .error = error};
     fb_graph *merged = NULL;
     fb_status status = fb_sides_make(base, theirs, ours, &m.sides, error);
     if (!status) status = merge(&m, &merged);

@@ -45,9 +45,17 @@ void fb_conflicts_add(fb_conflicts *conflicts, fb_conflict_kind kind, const char
                       ...) __attribute__((format(printf, 5, 6)));
 void fb_conflicts_free(fb_conflicts *conflicts);
 
-/* Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts` (empty before) has any;
- * FB_NO_MEMORY. `out` is written on success only. */
-fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_graph **out, fb_conflicts *conflicts,
-                   fb_error *error);
+/* What is known besides the graphs when `base` and `theirs` come from one source by passes of ours. */
+typedef struct fb_merge_facts {
+    const fb_graph *source;
+    const char *const *parted; /* nodes of the source that stand for one value in base and for another in theirs */
+    size_t parted_count;
+} fb_merge_facts;
+
+/* `facts` may be NULL: then a node that computes otherwise, and that something reads which did not, counts as one that stands
+ * for something else. Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts` (empty before)
+ * has any; FB_NO_MEMORY. `out` is written on success only. */
+fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
+                   fb_graph **out, fb_conflicts *conflicts, fb_error *error);
 
 #endif

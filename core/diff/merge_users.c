@@ -183,12 +183,24 @@ static bool gives_another_value(const users *u, fb_node node) {
     return false;
 }
 
+/* Whether it is known what the node stands for. */
+static bool is_known(const users *u, fb_node node) {
+    const fb_merge_facts *facts = u->m->facts;
+    return facts && fb_node_find(facts->source, FB_MAIN_PROGRAM, fb_node_name(u->m->sides.base, node)).id;
+}
+
+static void mark_parted(users *u) {
+    const fb_merge_facts *facts = u->m->facts;
+    for (size_t i = 0; facts && i < facts->parted_count; i++)
+        u->is_parted[fb_node_find(u->m->sides.base, FB_MAIN_PROGRAM, facts->parted[i]).id] = true;
+}
+
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
         bool is_read = is_read_anew(u, fb_node_name(base, n));
         u->is_otherwise[n.id] = computes_otherwise(u, n);
-        u->is_parted[n.id] = u->is_otherwise[n.id] && is_read;
+        u->is_parted[n.id] = is_known(u, n) ? u->is_parted[n.id] : u->is_otherwise[n.id] && is_read;
         if (u->is_edited[n.id] || is_read) check_still_calls(u, n);
     }
     for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->previous) {
@@ -211,6 +223,7 @@ fb_status fb_merge_users(fb_merging *m) {
         u.is_edited && u.is_otherwise && u.is_parted && find_touched_modules(&u) && fb_merge_find_reordered(m, u.is_edited);
     if (ok) {
         mark_edited(&u);
+        mark_parted(&u);
         check_nodes(&u);
         check_calls(&u);
     }

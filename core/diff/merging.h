@@ -19,6 +19,7 @@ typedef struct fb_merging {
     fb_map edits;              /* hash of table and name -> 1 + edit; nodes and modules that are put in, taken out or moved */
     fb_map alike;              /* hash of a new node of ours without its name and meta -> its row (renamed nodes); lazy */
     bool knows_alike;
+    const fb_merge_facts *facts; /* or NULL */
     fb_conflicts *conflicts;
     fb_error *error;
 } fb_merging;

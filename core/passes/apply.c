@@ -50,6 +50,27 @@ static bool list_marked(const fb_graph *graph, fb_pass_report *report, const fb_
     return ok;
 }
 
+static const char *keep_name(const fb_graph *graph, fb_node node, fb_arena *arena) {
+    return fb_arena_text(arena, fb_node_name(graph, node), strlen(fb_node_name(graph, node)));
+}
+
+static bool list_taken_in(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, fb_arena *arena) {
+    const fb_buffer *pairs = fb_rewrite_taken_in(rewrite);
+    const fb_node *nodes = (const fb_node *)(const void *)pairs->data;
+    size_t count = pairs->size / (2 * sizeof *nodes);
+    fb_taken_in *list = fb_arena_alloc(arena, (count + 1) * sizeof *list);
+    bool ok = list != NULL;
+    for (size_t i = 0; i < count && ok; i++) {
+        list[i] = (fb_taken_in){.node = keep_name(graph, nodes[2 * i], arena), .by = keep_name(graph, nodes[2 * i + 1], arena)};
+        ok = list[i].node && list[i].by;
+    }
+    if (ok) {
+        report->taken_in = list;
+        report->taken_in_count = count;
+    }
+    return ok;
+}
+
 static bool collect_marked(const fb_graph *graph, const char *signature, fb_map *marked) {
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
         if (fb_node_is_marked(graph, n, signature) && !fb_map_put(marked, n.id, 1)) return false;
@@ -66,7 +87,7 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
     if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
         edit_all(rewrite, report->pass, found, &report->applied);
-        if (list_marked(graph, report, &marked_before, arena)) {
+        if (list_marked(graph, report, &marked_before, arena) && list_taken_in(graph, rewrite, report, arena)) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
         } else {
             fb_rewrite_abort(rewrite);

@@ -48,8 +48,13 @@ void fb_remove_norm(fb_rewrite *rw, const fb_match *match, const fb_batch_norm *
     size_t calls = match->count / 2;
     for (size_t i = 0; i < calls; i++) {
         fb_node host_call = match->nodes[i], norm_call = match->nodes[calls + i];
-        fb_replace_uses(rw, norm_call, fb_call_argument_node(fb_rewrite_graph(rw), norm_call, "input"));
-        fb_erase(rw, norm_call);
+        fb_node input = fb_call_argument_node(fb_rewrite_graph(rw), norm_call, "input");
+        if (input.id == host_call.id) {
+            fb_take_in(rw, norm_call, host_call);
+        } else { /* the host comes after it */
+            fb_replace_uses(rw, norm_call, input);
+            fb_erase(rw, norm_call);
+        }
         fb_mark(rw, host_call);
     }
     fb_drop_module(rw, norm->module);

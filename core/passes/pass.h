@@ -103,12 +103,19 @@ typedef struct fb_refusal {
 
 #define FB_REPORT_MAX ((size_t)128 << 20) /* bytes of all reports of one run */
 
+/* A node whose value another one gives now. */
+typedef struct fb_taken_in {
+    const char *node, *by;
+} fb_taken_in;
+
 /* What one pass did; strings and lists lie in the report's arena. */
 typedef struct fb_pass_report {
     const fb_pass *pass;
     const char *params; /* canonical JSON */
     char signature[FB_SIGNATURE_LENGTH + 1];
-    size_t applied;           /* matches */
+    size_t applied; /* matches */
+    const fb_taken_in *taken_in;
+    size_t taken_in_count;
     const char *const *nodes; /* names of the nodes that it marked, in document order */
     size_t node_count;
     fb_refusal *refused, *last_refused; /* in document order */

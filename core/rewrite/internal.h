@@ -19,6 +19,7 @@ struct fb_rewrite {
     fb_value mark;       /* the signature as a string */
     fb_map replaced;     /* node -> what its readers read instead */
     fb_buffer pending;   /* pending_node, in order */
+    fb_buffer taken_in;  /* pending_node */
     bool frees_tensors;  /* a tensor may have lost its last owner */
     fb_error error;
 };

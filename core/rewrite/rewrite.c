@@ -24,6 +24,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_map_free(&rewrite->wanted_names);
     fb_map_free(&rewrite->replaced);
     fb_buffer_free(&rewrite->pending);
+    fb_buffer_free(&rewrite->taken_in);
     free(rewrite);
 }
 
@@ -142,6 +143,17 @@ void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {
     if (fb_rewrite_is_failed(rewrite)) return;
     fb_buffer_append(&rewrite->pending, &(pending_node){old, now}, sizeof(pending_node));
     if (rewrite->pending.failed || !fb_map_put(&rewrite->replaced, old.id, now.id)) fb_fail_memory(&rewrite->error);
+}
+
+void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by) {
+    fb_replace_uses(rewrite, node, by);
+    fb_erase(rewrite, node);
+    fb_buffer_append(&rewrite->taken_in, &(pending_node){node, by}, sizeof(pending_node));
+    if (rewrite->taken_in.failed) fb_fail_memory(&rewrite->error);
+}
+
+const fb_buffer *fb_rewrite_taken_in(const fb_rewrite *rewrite) {
+    return &rewrite->taken_in;
 }
 
 void fb_erase(fb_rewrite *rewrite, fb_node node) {

@@ -10,6 +10,7 @@
 #ifndef FB_REWRITE_REWRITE_H
 #define FB_REWRITE_REWRITE_H
 
+#include "core/base/buffer.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
 #include "core/graph/namespace.h"
@@ -45,9 +46,13 @@ void fb_set_argument(fb_rewrite *rewrite, fb_node node, const char *parameter, f
 /* Takes an optional keyword argument away; nothing happens when it is not given. */
 void fb_remove_argument(fb_rewrite *rewrite, fb_node node, const char *keyword);
 void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now);
+/* `by` gives from now on what `node` gave: its readers read `by`, and `node` is erased. */
+void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by);
 void fb_erase(fb_rewrite *rewrite, fb_node node);
 /* Adds the pass's signature to the node's meta.transformations. */
 void fb_mark(fb_rewrite *rewrite, fb_node node);
+/* What took in what so far: pairs of fb_node, first the one that was taken in. */
+const fb_buffer *fb_rewrite_taken_in(const fb_rewrite *rewrite);
 /* Does the node carry this signature in meta.transformations? */
 bool fb_marks_have(const fb_graph *graph, fb_value marks, const char *signature);
 
