@@ -20,6 +20,7 @@ typedef struct owned {
     fb_tensor base, ours;
     bool is_between; /* nobody owns it */
     bool is_lost;    /* it is not in theirs at its place, or is made otherwise there */
+    bool is_shared;  /* what comes back in theirs is this tensor, or is made from it */
     bool is_carried; /* it changed, it is lost, and it had been made from others */
     fb_tensor stub;  /* stands in the base graph for what `ours` is now; none = it did not change */
 } owned;
@@ -77,6 +78,32 @@ static bool list_owned(carrying *c) {
     fb_slot_index_free(&places);
     free(listed);
     return ok;
+}
+
+static void mark_seen(void *marks, fb_tensor tensor) {
+    ((bool *)marks)[tensor.id] = true;
+}
+
+/* Finds what theirs owns at places where base has something else, and what that is made from. */
+static bool find_shared(carrying *c) {
+    const fb_graph *base = c->sides->base, *theirs = c->sides->theirs;
+    fb_slot_index places;
+    fb_inputs_walk walk = {0};
+    bool *comes_back = calloc(fb_tensor_limit(theirs), sizeof *comes_back);
+    bool ok = fb_slot_index_make(base, &places) && comes_back && fb_inputs_begin(&walk, theirs);
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(theirs, &cursor, &slot);) {
+        fb_tensor before = fb_slot_index_find(&places, theirs, &slot);
+        bool is_same = before.id && strcmp(name_of(base, before), name_of(theirs, slot.tensor)) == 0;
+        if (!is_same || c->sides->is_dirty[before.id]) fb_inputs_visit(&walk, slot.tensor, mark_seen, comes_back);
+    }
+    for (size_t i = 0; ok && i < c->count; i++) {
+        fb_tensor there = fb_tensor_find(theirs, name_of(base, c->owned[i].base));
+        c->owned[i].is_shared = there.id && !c->owned[i].is_lost && comes_back[there.id];
+    }
+    fb_slot_index_free(&places);
+    free(comes_back);
+    return fb_inputs_end(&walk) && ok;
 }
 
 /* ---- stand-ins ---------------------------------------------------------------------------------------------------------- */
@@ -201,7 +228,8 @@ static fb_status add_pieces(carrying *c, owned *tensor) {
         bool is_changed = false;
         fb_status status = fb_tensor_changed(c->sides, tensor->base, tensor->ours, &is_changed, c->error);
         if (status) return status;
-        if (is_changed && fb_tensor_at(c->sides->base, tensor->base)->recipe.id && !tensor->is_lost) return FB_OK;
+        bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
+        if (is_changed && is_made && !tensor->is_lost && !tensor->is_shared) return FB_OK;
         if (is_changed && !add_base_stub(c, tensor)) return fb_fail_memory(c->error);
     }
     return invert(c, tensor);
@@ -292,7 +320,7 @@ static fb_status agree_with_rest(carrying *c, const placed_piece *all, size_t co
             fb_status status =
                 is_same_box(&all[i].piece, kept[j]) ? compare_pieces(c, &all[i].piece, kept[j], &is_same) : FB_OK;
             if (status) return status;
-            if (!is_same && is_owner)
+            if (!is_same && (is_owner || all[i].of->is_shared))
                 *verdict = report(c, "tied", source, "%s is owned elsewhere too, where it did not change with it");
             else if (!is_same)
                 *verdict = report(c, "copies-diverged", source, "%s went to several places, and not all of them changed alike");
@@ -404,17 +432,14 @@ static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
     return FB_OK;
 }
 
-static void mark(void *marks, fb_tensor tensor) {
-    ((bool *)marks)[tensor.id] = true;
-}
-
 static void find_uses(carrying *c) {
     const fb_graph *ours = c->sides->ours;
     for (fb_tensor t = fb_first_tensor(ours); t.id; t = fb_tensor_at(ours, t)->next) {
-        if (fb_tensor_at(ours, t)->recipe.id) fb_value_visit_tensors(ours, fb_tensor_at(ours, t)->recipe, mark, c->is_read);
+        if (fb_tensor_at(ours, t)->recipe.id)
+            fb_value_visit_tensors(ours, fb_tensor_at(ours, t)->recipe, mark_seen, c->is_read);
     }
     fb_slot slot;
-    for (fb_slot_cursor cursor = {0}; fb_slot_next(ours, &cursor, &slot);) mark(c->is_owned, slot.tensor);
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(ours, &cursor, &slot);) mark_seen(c->is_owned, slot.tensor);
 }
 
 typedef struct search {
@@ -501,7 +526,7 @@ static fb_status carry_all(carrying *c) {
 
 fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error) {
     carrying c = {.sides = sides, .conflicts = conflicts, .error = error};
-    bool is_any = false, ok = fb_find_dirty(sides) && list_owned(&c);
+    bool is_any = false, ok = fb_find_dirty(sides) && list_owned(&c) && find_shared(&c);
     fb_status status = ok ? find_carried(&c, &is_any) : fb_fail_memory(error);
     if (!status && is_any) {
         c.is_computed_from = calloc(fb_tensor_limit(sides->base), sizeof *c.is_computed_from);
