@@ -334,6 +334,7 @@ fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph 
     for (size_t i = 0; i < FB_TABLES; i++) fb_rows_free(&m.tables[i]);
     fb_map_free(&m.edits);
     fb_map_free(&m.alike);
+    fb_buffer_free(&m.ingredients);
     fb_diff_free(&m.diff);
     fb_sides_free(&m.sides);
     return status;

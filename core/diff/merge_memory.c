@@ -14,11 +14,18 @@
 #include "core/ops/view.h"
 
 /* Nodes that edits put in, take out, move or make other ones, in groups: what goes or comes belongs to what reads it. A group
- * is undone by itself, and when another one reads the same is nothing to it. */
+ * is undone by itself, and when another one reads the same is nothing to it; but what a node of the group is made of reads for
+ * the group too, on the side where it is made of that:
+ *
+ *     base:    x   cat(x, ones)   merged(cat)   a = merged[…]   b = merged[…]
+ *     theirs:  x   a(x)   cat(x, ones)   b(cat)                                    cat reads x for b, and in base for a
+ */
 typedef struct memory {
     fb_merging *m;
-    fb_map touched;   /* hash of a node's name -> 1 + index into groups */
-    uint32_t *groups; /* another one of the group, or itself */
+    fb_map ingredients; /* hash of a node's name and side -> 1 + index into m->ingredients, of the last one */
+    uint32_t *earlier;  /* by ingredient: 1 + index of the one before it of that name and side */
+    fb_map touched;     /* hash of a node's name -> 1 + index into groups */
+    uint32_t *groups;   /* another one of the group, or itself */
     size_t count;
 } memory;
 
@@ -65,6 +72,27 @@ static void join_groups(const memory *y, const fb_graph *graph, const fb_graph *
     }
 }
 
+static const fb_ingredient *ingredient(const memory *y, size_t index) {
+    return (const fb_ingredient *)(const void *)y->m->ingredients.data + index;
+}
+
+static uint64_t ingredient_key(const char *name, bool is_of_theirs) {
+    return fb_hash(name, strlen(name), 1 + (uint64_t)is_of_theirs);
+}
+
+static bool index_ingredients(memory *y) {
+    size_t count = y->m->ingredients.size / sizeof(fb_ingredient);
+    y->earlier = calloc(count + 1, sizeof *y->earlier);
+    for (size_t i = 0; y->earlier && i < count; i++) {
+        const fb_ingredient *one = ingredient(y, i);
+        const fb_graph *graph = one->is_of_theirs ? y->m->sides.theirs : y->m->sides.base;
+        uint64_t key = ingredient_key(fb_node_name(graph, one->node), one->is_of_theirs);
+        y->earlier[i] = fb_map_get(&y->ingredients, key);
+        if (!fb_map_put(&y->ingredients, key, (uint32_t)i + 1)) return false;
+    }
+    return y->earlier != NULL;
+}
+
 static bool find_groups(memory *y) {
     const fb_merging *m = y->m;
     y->groups = calloc(m->diff.count + 1, sizeof *y->groups);
@@ -101,13 +129,20 @@ static bool add_read(transition *t, fb_node node, uint32_t group, uint32_t ordin
     return true;
 }
 
-static bool add_reads(const memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t ordinal) {
-    uint32_t group = group_of(y, graph, reader);
+static bool add_reads_for(transition *t, const fb_graph *graph, fb_node reader, uint32_t group, uint32_t ordinal) {
     bool ok = true;
     for (uint32_t e = group ? fb_input_first(graph, reader) : 0; e && ok; e = fb_input_next(graph, e)) {
         fb_node input = fb_node_find(t->after, FB_MAIN_PROGRAM, fb_node_name(graph, fb_edge_input(graph, e)));
         if (input.id) ok = add_read(t, input, group, ordinal);
     }
+    return ok;
+}
+
+static bool add_reads(const memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t ordinal) {
+    bool ok = add_reads_for(t, graph, reader, group_of(y, graph, reader), ordinal);
+    uint32_t at = fb_map_get(&y->ingredients, ingredient_key(fb_node_name(graph, reader), graph == t->after));
+    for (; at && ok; at = y->earlier[at - 1])
+        ok = add_reads_for(t, graph, reader, group_of(y, y->m->sides.base, ingredient(y, at - 1)->edited), ordinal);
     return ok;
 }
 
@@ -225,11 +260,13 @@ fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     transition before = {.before = m->sides.base, .after = m->sides.theirs}, since = {.before = m->sides.ours, .after = merged};
     fb_graph_number(m->sides.base);
     fb_graph_number(m->sides.theirs);
-    bool ok = find_groups(&y) && begin(&y, &before) && begin(&y, &since);
+    bool ok = find_groups(&y) && index_ingredients(&y) && begin(&y, &before) && begin(&y, &since);
     if (ok) report(&y, &before, &since);
     end(&before);
     end(&since);
     fb_map_free(&y.touched);
+    fb_map_free(&y.ingredients);
     free(y.groups);
+    free(y.earlier);
     return ok ? FB_OK : fb_fail_memory(m->error);
 }

@@ -15,6 +15,7 @@ enum { IN_BASE = 1, IN_THEIRS = 2 };
 
 typedef struct values {
     fb_merging *m;
+    fb_node edited;          /* of base: whose values are compared */
     unsigned char *sides;    /* by node of base: who the node under comparison depends on, in base and in theirs */
     unsigned char *expanded; /* by node of base: sides whose inputs were put in its place */
     fb_buffer seen;          /* fb_node: those with a mark in `sides` or `expanded` */
@@ -46,6 +47,7 @@ static void add_inputs(values *v, unsigned side, fb_node node) {
         fb_node top;
         v->stack.size -= sizeof top;
         memcpy(&top, v->stack.data + v->stack.size, sizeof top);
+        fb_buffer_append(&v->m->ingredients, &(fb_ingredient){v->edited, top, side == IN_THEIRS}, sizeof(fb_ingredient));
         for (uint32_t e = fb_input_first(graph, top); e; e = fb_input_next(graph, e)) {
             fb_node input = fb_edge_input(graph, e), there = other_node(graph, input, other);
             fb_node in_base = side == IN_BASE ? input : there;
@@ -74,6 +76,7 @@ static void check_unchanged(values *v, fb_node node, const char *reader) {
 static void compare(values *v, fb_node node, fb_node there) {
     const fb_graph *base = v->m->sides.base, *theirs = v->m->sides.theirs;
     v->at = (fb_node){0};
+    v->edited = node;
     add_inputs(v, IN_BASE, node);
     add_inputs(v, IN_THEIRS, there);
     while (v->differing && v->at.id && !v->stack.failed && !v->seen.failed) {
@@ -91,17 +94,84 @@ static void compare(values *v, fb_node node, fb_node there) {
     v->seen.size = v->differing = 0;
 }
 
+/* ---- what arguments mean ------------------------------------------------------------------------------------------------ */
+
+/* Whether one node stands for the other, as far as is known: one of them is made to give what the other gave. */
+static bool stands_for(const fb_merging *m, fb_node was, fb_node now) {
+    const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
+    const fb_node_row *x = fb_node_at(base, was), *y = fb_node_at(theirs, now);
+    bool is_described = x->shape.id && y->shape.id && x->dtype && y->dtype;
+    if (is_described) return x->dtype == y->dtype && fb_same_text(base, x->shape, theirs, y->shape);
+    return other_node(base, was, theirs).id || other_node(theirs, now, base).id;
+}
+
+static bool find_both(const fb_merging *m, fb_span was, fb_span now, fb_node *in_base, fb_node *in_theirs, bool *failed) {
+    char *of_base = fb_span_unquote(was), *of_theirs = fb_span_unquote(now);
+    if (of_base && of_theirs) {
+        *in_base = fb_node_find(m->sides.base, FB_MAIN_PROGRAM, of_base);
+        *in_theirs = fb_node_find(m->sides.theirs, FB_MAIN_PROGRAM, of_theirs);
+    } else *failed = true;
+    free(of_base);
+    free(of_theirs);
+    return !*failed;
+}
+
+/* Whether two arguments are the same, but for nodes that stand for each other. Documents are nested to a bounded depth. */
+static bool means_the_same(const fb_merging *m, fb_span was, fb_span now, bool *failed) {
+    if (fb_span_equal(was, now)) return true;
+    size_t at_was = 0, at_now = 0;
+    fb_span was_key, now_key, was_item, now_item;
+    bool is_same = was.text && now.text && *was.text == *now.text && (*was.text == '[' || *was.text == '{');
+    while (is_same && !*failed) {
+        bool is_any = fb_span_next(was, &at_was, &was_key, &was_item);
+        if (is_any != fb_span_next(now, &at_now, &now_key, &now_item)) return false;
+        if (!is_any) return true;
+        fb_node in_base, in_theirs;
+        is_same = fb_span_equal(was_key, now_key);
+        if (!is_same || !was_key.text || !fb_span_equal(was_key, fb_span_of("$node")))
+            is_same = is_same && means_the_same(m, was_item, now_item, failed);
+        else if (find_both(m, was_item, now_item, &in_base, &in_theirs, failed)) is_same = stands_for(m, in_base, in_theirs);
+    }
+    return is_same;
+}
+
+static bool calls_the_same(const fb_graph *a, fb_node x, const fb_graph *b, fb_node y) {
+    return fb_node_at(a, x)->opcode == fb_node_at(b, y)->opcode && strcmp(fb_node_target(a, x), fb_node_target(b, y)) == 0;
+}
+
+/* What is called with other arguments afterwards must still be what they are meant for. False when memory is out. */
+static bool check_target(fb_merging *m, const fb_edit *edit) {
+    const fb_graph *base = m->sides.base, *ours = m->sides.ours, *theirs = m->sides.theirs;
+    fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, edit->name), now = fb_node_find(ours, FB_MAIN_PROGRAM, edit->name);
+    fb_node there = fb_node_find(theirs, FB_MAIN_PROGRAM, edit->name);
+    if (!now.id || calls_the_same(base, before, ours, now) || calls_the_same(theirs, there, ours, now)) return true;
+    bool failed = false;
+    for (size_t i = 0; i < edit->member_count && !failed; i++) {
+        const fb_member_edit *member = &edit->members[i];
+        bool is_argument = !strncmp(member->pointer, "/args", 5) || !strncmp(member->pointer, "/kwargs", 7);
+        if (is_argument && !means_the_same(m, member->was, member->now, &failed) && !failed)
+            fb_conflicts_add(m->conflicts, FB_CONFLICT_NODE, "changed-node", edit->name,
+                             "%s gets other arguments afterwards, which are meant for %s, and it is %s now", edit->name,
+                             fb_node_target(base, before), fb_node_target(ours, now));
+    }
+    return !failed;
+}
+
+/* ---- all edited nodes --------------------------------------------------------------------------------------------------- */
+
 fb_status fb_merge_values(fb_merging *m) {
     const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
     size_t limit = fb_node_limit(base);
     values v = {.m = m, .sides = calloc(limit, 1), .expanded = calloc(limit, 1)};
     fb_graph_number(m->sides.base);
-    for (size_t i = 0; v.sides && v.expanded && i < m->diff.count; i++) {
+    bool ok = v.sides && v.expanded;
+    for (size_t i = 0; ok && i < m->diff.count; i++) {
         const fb_edit *edit = &m->diff.edits[i];
         if (edit->table != FB_NODE_TABLE || edit->kind != FB_EDIT_SET || !fb_merging_recomputes(edit)) continue;
         compare(&v, fb_node_find(base, FB_MAIN_PROGRAM, edit->name), fb_node_find(theirs, FB_MAIN_PROGRAM, edit->name));
+        ok = check_target(m, edit);
     }
-    bool ok = v.sides && v.expanded && !v.stack.failed && !v.seen.failed;
+    ok = ok && !v.stack.failed && !v.seen.failed && !m->ingredients.failed;
     free(v.sides);
     free(v.expanded);
     fb_buffer_free(&v.seen);

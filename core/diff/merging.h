@@ -12,6 +12,14 @@
 #include "core/diff/rows.h"
 #include "core/diff/sides.h"
 
+/* A node that takes part in making an edited node's value on one side (it itself, too): it reads what the other side reads
+ * elsewhere. It may be in both graphs, and no edit of its own. */
+typedef struct fb_ingredient {
+    fb_node edited;    /* of base */
+    fb_node node;      /* of base, or of theirs */
+    bool is_of_theirs; /* side and graph of `node` */
+} fb_ingredient;
+
 typedef struct fb_merging {
     fb_sides sides;
     fb_diff diff;              /* base -> theirs */
@@ -20,6 +28,7 @@ typedef struct fb_merging {
     fb_map alike;              /* hash of a new node of ours without its name and meta -> its row (renamed nodes); lazy */
     bool knows_alike;
     const fb_merge_facts *facts; /* or NULL */
+    fb_buffer ingredients;       /* fb_ingredient after fb_ingredient; of fb_merge_values */
     fb_conflicts *conflicts;
     fb_error *error;
 } fb_merging;

@@ -170,6 +170,7 @@ static void forget(prepared *p) {
 #define OUTPUT "{'name':'output','op':'output'"
 #define READER(name, input)                                                                                                    \
     "{'name':'" name "','op':'call_function','target':'torch.sin','args':[{'$node':'" input "'}]}," OUTPUT
+#define WRITE "{'name':'w','op':'call_method','target':'relu_','args':[{'$node':'x'}],'kwargs':{},'meta':{}},"
 #define DIGEST_A "'digest':'sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'"
 #define WEIGHT_RECIPE "'recipe':{'op':'concat','args':['q.weight','k.weight'],'axis':0}"
 #define TENSOR_OUT(name, shape) "{'name':'" name "','dtype':'float32','shape':" shape ",'requires_grad':true},"
@@ -189,6 +190,18 @@ static void forget(prepared *p) {
     .tensors = TENSOR("q.weight", "[4,4]") "," TENSOR("q.bias", "[4]") "," TENSOR("k.weight", "[4,4]")
 #define BIAS_RECIPE                                                                                                            \
     "'recipe':{'op':'concat','args':['q.bias',{'op':'full','args':[],'shape':[4],'value':{'$float':'0.0'}}],'axis':0}"
+
+/* The same, and a third one without a bias. */
+#define THREE                                                                                                                  \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
+             "{'name':'q','op':'call_module','target':'q','args':[{'$node':'x'}]},"                                            \
+             "{'name':'k','op':'call_module','target':'k','args':[{'$node':'x'}]},"                                            \
+             "{'name':'v','op':'call_module','target':'v','args':[{'$node':'x'}]},"                                            \
+             "{'name':'output','op':'output','target':'output','args':[[{'$node':'q'},{'$node':'k'},{'$node':'v'}]]}",         \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR("q", "q.weight", "true") "'q.bias'}}," LINEAR(                   \
+        "k", "k.weight", "false") "null}}," LINEAR("v", "v.weight", "false") "null}}",                                         \
+    .tensors = TENSOR("q.weight", "[4,4]") "," TENSOR("q.bias", "[4]") "," TENSOR("k.weight", "[4,4]") "," TENSOR("v.weight",  \
+                                                                                                                  "[4,4]")
 
 /* One weight, two Linears. */
 #define TWICE                                                                                                                  \
@@ -276,6 +289,26 @@ static const undo_case cases[] = {
      {{"'path':'q-k-merged','type':'torch.nn.Linear','config':{",
        "'path':'q-k-merged','type':'torch.nn.Linear','config':{'a':1,"}},
      "changed-module module q-k-merged\n"},
+    {"a slice is something else, whose arguments would be those of another slice",
+     THREE,
+     .passes = "['FuseBiasInLinear','MergeLinears']",
+     .undone = "0",
+     {{"{'name':'k','op':'call_function','target':'operator.getitem'",
+       "{'name':'k','op':'call_function','target':'torch.relu'"}},
+     "changed-node node k\n"},
+    {"a write between what a merged Linear read and what one of them reads again",
+     MIXED,
+     .passes = "['MergeLinears','FuseBiasInLinear']",
+     .undone = "0",
+     {{"{'name':'ones',", WRITE "{'name':'ones',"}},
+     "changed-node node x\n"},
+    {"a write before both",
+     MIXED,
+     .passes = "['MergeLinears','FuseBiasInLinear']",
+     .undone = "0",
+     {{"{'name':'getattr_1',", WRITE "{'name':'getattr_1',"}},
+     NULL,
+     {{"{'name':'getattr_1',", WRITE "{'name':'getattr_1',"}}},
     {"a convolution that took in its BatchNorm has a new reader",
      NORM,
      {{OUTPUT, READER("sin", "conv")}},
