@@ -16,10 +16,10 @@
 typedef struct entry {
     const char *text;
     uint32_t length;
-    uint32_t base; /* as a candidate: the entry of its base, itself when it has no number; 0 = not looked at */
-    bool is_used;
-    uint64_t count;     /* as a base: the number given last */
-    uint64_t next_free; /* as the used name base_n: all of n, n + 1 … next_free - 1 are used; 0 = nothing known */
+    uint32_t base;                  /* as a candidate: the entry of its base, itself when it has no number; 0 = not looked at */
+    bool is_used, is_reserved_word; /* the latter as a candidate */
+    uint64_t count;                 /* as a base: the number given last */
+    uint64_t next_free;             /* as the used name base_n: all of n, n + 1 … next_free - 1 are used; 0 = nothing known */
 } entry;
 
 struct fb_namespace {
@@ -168,7 +168,9 @@ fb_wanted_name fb_namespace_want(fb_namespace *names, const char *text) {
     text = entry_at(names, wanted.id)->text;
     if (has_number(text, length, &base_length, &number)) base = find_or_add(names, text, base_length);
     if (!base) return none;
-    entry_at(names, wanted.id)->base = base;
+    entry *name = entry_at(names, wanted.id);
+    name->base = base;
+    name->is_reserved_word = fb_python_word(name->text, name->length) != FB_WORD_FREE;
     return wanted;
 }
 
@@ -178,7 +180,7 @@ const char *fb_namespace_next(fb_namespace *names, fb_wanted_name wanted) {
     entry *name = entry_at(names, wanted.id), *base = entry_at(names, name->base);
     uint64_t number = base->count;
     if (name != base && !name->is_used) read_number(name->text + base->length + 1, name->length - base->length - 1, &number);
-    if (name->is_used || fb_python_word(name->text, name->length) != FB_WORD_FREE) {
+    if (name->is_used || name->is_reserved_word) {
         number++;
         name = next_free_name(names, base, &number);
         if (!name) return NULL;

@@ -27,9 +27,9 @@ static bool may_be_training(const fb_graph *graph, fb_node node, fb_op op) {
     return op != FB_OP_BATCH_NORM; /* torch.nn.functional: dropout's default is True, batch_norm's False */
 }
 
-/* inplace=True, which only operators can be given whose facts list it. */
+/* inplace=True, which only operators can be given that have a form in place and list the argument. */
 static bool is_asked_in_place(const fb_graph *graph, fb_node node, const fb_op_facts *facts) {
-    if (!strstr(facts->parameters, "inplace")) return false;
+    if (!(facts->flags & FB_FACT_HAS_IN_PLACE) || !strstr(facts->parameters, "inplace")) return false;
     const fb_node_row *row = fb_node_at(graph, node);
     fb_value inplace = row->opcode == FB_CALL_MODULE ? fb_module_config(graph, row->module, "inplace")
                                                      : fb_call_argument(graph, node, "inplace");
@@ -114,7 +114,8 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
         return linear_subclass;
-    if (op == FB_OP_UNKNOWN || is_given(graph, fb_node_kwarg(graph, node, "out"))) return everything;
+    bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
+    if (op == FB_OP_UNKNOWN || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out")))) return everything;
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;

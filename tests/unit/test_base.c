@@ -5,8 +5,10 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
+#include "core/base/index.h"
 #include "core/base/map.h"
 #include "core/base/table.h"
+#include "tests/unit/chaos.h"
 
 #define KEYS 2000
 
@@ -52,6 +54,50 @@ START_TEST(test_map_of_many_values) {
     while ((value = fb_map_next(&map, 1, &cursor))) sum += value;
     ck_assert_uint_eq(sum, 2500);
     fb_map_free(&map);
+}
+END_TEST
+
+/* Ids under a hash: all that were added and not removed, whatever other hashes share their places. */
+static size_t count_under(const fb_index *index, uint32_t hash, uint32_t wanted, size_t *found) {
+    size_t count = 0;
+    uint32_t step = 0, id;
+    for (*found = 0; (id = fb_index_next(index, hash, &step)); count++) *found += id == wanted;
+    return count;
+}
+
+START_TEST(test_index) {
+    enum { count = 20000 };
+    fb_index index = {0}, copy;
+    size_t found;
+    ck_assert_uint_eq(count_under(&index, 7, 1, &found), 0);
+    for (uint32_t id = 1; id <= count; id++) {
+        uint32_t hash = id % 5000 * 0x9e3779b9U, step = 0; /* four ids under each */
+        ck_assert(fb_index_reserve(&index, 1));
+        while (fb_index_next(&index, hash, &step)) continue;
+        if (id % 2) fb_index_add(&index, hash, id);
+        else fb_index_add_here(&index, hash, id, step);
+    }
+    for (uint32_t id = 1; id <= count; id += 2) fb_index_remove(&index, id % 5000 * 0x9e3779b9U, id);
+    ck_assert(fb_index_copy(&copy, &index));
+    ck_assert(fb_index_reserve(&index, count)); /* which puts everything elsewhere */
+    fb_index *both[] = {&index, &copy};
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t id = 1; id <= count; id++) {
+            uint32_t hash = id % 5000 * 0x9e3779b9U;
+            ck_assert_uint_eq(count_under(both[i], hash, id, &found), id % 2 ? 0 : 4);
+            ck_assert_uint_eq(found, id % 2 ? 0 : 1);
+        }
+    }
+    uint32_t capacity = index.capacity;
+    fb_index_clear(&index);
+    ck_assert_uint_eq(count_under(&index, 2 * 0x9e3779b9U, 2, &found), 0);
+    ck_assert_uint_eq(index.capacity, capacity);
+    ck_assert(!fb_index_reserve(&index, (size_t)1 << 31));
+    chaos_fail_after(0);
+    bool has_grown = fb_index_reserve(&index, capacity);
+    ck_assert(chaos_off() && !has_grown);
+    fb_index_free(&index);
+    fb_index_free(&copy);
 }
 END_TEST
 
@@ -127,6 +173,7 @@ int main(void) {
     TCase *all = tcase_create("all");
     tcase_add_loop_test(all, test_map_random, 0, 20);
     tcase_add_test(all, test_map_of_many_values);
+    tcase_add_test(all, test_index);
     tcase_add_test(all, test_table_rows_stay);
     tcase_add_test(all, test_json_string);
     tcase_add_test(all, test_first_error_wins);

@@ -88,6 +88,8 @@ START_TEST(test_rows) {
         check_words(facts->functions, op, 0, fb_op_of_function);
         check_words(facts->in_place, op, FB_OP_IN_PLACE, fb_op_of_function);
         ck_assert(!facts->in_place || facts->flags & (FB_FACT_HAS_IN_PLACE | FB_FACT_MUTATES));
+        ck_assert(!strstr(facts->parameters, "inplace") ||
+                  facts->flags & FB_FACT_HAS_IN_PLACE); /* effects.c looks no further */
         for (const char *type = facts->modules; type && *type;) {
             char full[64];
             size_t size = strcspn(type, " ");
