@@ -140,6 +140,10 @@ bench: all $(BUILD)/tests/bench/bench
 $(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
+## make bench-peers  the same beside Optimum and the optimisers of ONNX, in a venv of its own; writes docs/performance.md
+bench-peers: all
+	@tests/bench/peers/run $(BUILD) --write docs/performance.md
+
 ## make format       clang-format over everything
 SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
 format:
@@ -166,5 +170,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-python test-client asan soak fuzz bench format lint install clean
+.PHONY: all help deps demo test run-tests test-python test-client asan soak fuzz bench bench-peers format lint install clean
 .SECONDARY:

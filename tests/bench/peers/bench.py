@@ -18,7 +18,7 @@ import report
 from processes import START_LIMIT, Foldback, Service, Worker
 
 SLOW = 10_000.0  # milliseconds: what takes longer is done once
-LIMIT = 600.0  # seconds that a step may take
+LIMIT = 300.0  # seconds that a step may take
 
 STEPS = {
     "foldback": ["new", "by_id", "rollback", "reverse", "again"],

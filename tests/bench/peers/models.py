@@ -54,36 +54,14 @@ def module(model: Model) -> tuple[Any, tuple[Any, ...], list[str]]:
         made, inputs = ResNetForImageClassification(ResNetConfig(num_labels=1000)), (torch.ones(1, 3, 224, 224),)
         names = ["pixel_values"]
     else:
-        made, inputs, names = _blocks(model.size // 6), (torch.ones(2, WIDTH),), ["x"]
+        from blocks import Blocks
+
+        made, inputs, names = Blocks(model.size // 6, WIDTH), (torch.ones(2, WIDTH),), ["x"]
     with torch.no_grad():  # a bias that is zero would let a lost one go unseen
         for parameter in made.parameters():
             if parameter.ndim == 1:
                 parameter.uniform_(0.5, 1.5)
     return made.eval(), inputs, names
-
-
-def _blocks(count: int) -> Any:
-    import torch
-
-    class Block(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fc0, self.fc1, self.fc2 = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(3))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.fc0(x) / 8.0 + self.fc1(x) + self.fc2(x)
-
-    class Blocks(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.block = torch.nn.ModuleList(Block() for _ in range(count))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            for block in self.block:
-                x = block(x)
-            return x
-
-    return Blocks()
 
 
 def trace(model: Model) -> tuple[Any, tuple[Any, ...]]:

@@ -58,7 +58,7 @@ class Worker:
 
 
 class Service:
-    """A foldback of its own on a free port, and one connection to it that is kept."""
+    """A foldback of its own on a free port, and a connection to it."""
 
     def __init__(self, binary: pathlib.Path, data: pathlib.Path) -> None:
         self.binary, self.data = binary, data
@@ -72,6 +72,11 @@ class Service:
         line = self.process.stdout.readline().decode().strip()
         self.url = line.removeprefix("listening on ")
         self.connection = http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=600)
+
+    def connect(self) -> None:
+        """Anew, because the service closes a connection that was idle while a slow peer worked."""
+        self.connection.close()
+        self.connection.connect()
 
     def post(self, path: str, body: bytes = b"") -> bytes:
         return self._ask("POST", path, body)
@@ -115,6 +120,7 @@ class Foldback:
 
     def _put(self) -> bytes:
         """A request for a graph that was uploaded, but never optimised."""
+        self.service.connect()
         graph = json.loads(self.service.post("/v1/graphs", self._new()))["id"]
         self.by_id = json.dumps({"graph": graph, "passes": self.passes}).encode()
         return self.by_id
@@ -128,6 +134,7 @@ class Foldback:
             path, body = "/v1/optimize", self.by_id
         else:
             path, body = f"/v1/runs/{self.run}/{step}", b""
+        self.service.connect()
         start = time.perf_counter()
         content = self.service.post(path, body)
         taken = (time.perf_counter() - start) * 1e3
@@ -139,6 +146,7 @@ class Foldback:
 
     def checks(self) -> dict[str, str]:
         service = self.service
+        service.connect()
         run = json.loads(service.post("/v1/optimize", self._put()))
         source, before = run["source"], service.get(f"/v1/graphs/{run['source']}")
         changed = run["result"] != source
