@@ -7,6 +7,7 @@
 
 #include "core/base/base64.h"
 #include "core/base/map.h"
+#include "core/base/sha256.h"
 #include "core/ops/module.h"
 #include "core/weights/recipe.h"
 
@@ -244,6 +245,18 @@ static int64_t tensor_bytes(const fb_graph *graph, const fb_tensor_row *row) {
     return is_empty ? 0 : overflows ? -1 : bytes;
 }
 
+/* Inline data and a digest: the digest is of the data. */
+static void check_digest(checker *check, const fb_tensor_row *row, size_t position, size_t size) {
+    const fb_graph *graph = check->graph;
+    char digest[FB_ID_LENGTH + 1];
+    unsigned char *bytes = malloc(size + 1);
+    if (bytes) fb_base64_decode(fb_text(graph, row->data), 0, size, bytes);
+    if (!bytes || !fb_sha256_id(bytes, size, digest)) check->errors->out_of_memory = true;
+    else if (strcmp(digest, fb_text(graph, row->digest)) != 0)
+        row_error(check, "/tensors", position, "/digest", "bad-digest", "the data has another digest: %s", digest);
+    free(bytes);
+}
+
 static void check_tensor(checker *check, const fb_tensor_row *row, size_t position) {
     const fb_graph *graph = check->graph;
     if ((row->blob.id != 0) + (row->data.id != 0) + (row->recipe.id != 0) > 1) {
@@ -262,6 +275,8 @@ static void check_tensor(checker *check, const fb_tensor_row *row, size_t positi
     if (given != bytes) {
         row_error(check, "/tensors", position, "/data", "bad-data", "the data has %lld bytes, the tensor %lld",
                   (long long)given, (long long)bytes);
+    } else if (row->data.id && row->digest.id) {
+        check_digest(check, row, position, (size_t)bytes);
     }
 }
 

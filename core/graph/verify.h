@@ -11,8 +11,9 @@
  *   forward-reference, missing-output, duplicate-output, output-not-last, unknown-module, unknown-attribute, bad-wrap)
  * - modules: the root is there and first; every other is called, owns a tensor, has attributes or is a nested program; config
  *   agrees with the tensors (missing-root, root-not-first, unused-module, and the codes of core/ops/module.h)
- * - tensors: every one is owned or read by a recipe; at most one place of its bytes; data of the right length; a size that can
- *   be counted in bytes; recipes (unused-tensor, contradictory-source, bad-data, bad-shape, and those of core/weights/recipe.h)
+ * - tensors: every one is owned or read by a recipe; at most one place of its bytes; data of the right length, and of the
+ *   digest that is given; a size that can be counted in bytes; recipes (unused-tensor, contradictory-source, bad-data,
+ *   bad-digest, bad-shape, and those of core/weights/recipe.h)
  *
  * Pointers are into the document that the graph would be written as. Names, and that they are unique, are the concern of
  * whoever adds rows. Nodes must have been numbered (fb_graph_number). Running out of memory sets errors->out_of_memory. */

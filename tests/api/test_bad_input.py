@@ -203,6 +203,11 @@ BAD_DOCUMENTS = {
     "tensor shape too large": (("tensors", 0, "shape"), [2**62, 2**62], "/tensors/0/shape"),
     "tensor data": (("tensors", 0, "data"), "???", "/tensors/0"),
     "digest": (("tensors", 0, "digest"), "md5:1", "/tensors/0/digest"),
+    "digest of other data": (
+        ("tensors", 0),
+        {"name": "fc0.weight", "dtype": "float32", "shape": [4, 4], "data": "A" * 86 + "==", "digest": "sha256:" + "0" * 64},
+        "/tensors/0/digest",
+    ),
     # names and references
     "duplicate node": (("nodes", 2, "name"), "fc0", "/nodes/2"),
     "duplicate module": (("modules", 2, "path"), "fc0", "/modules/2"),

@@ -194,6 +194,7 @@ static const struct {
     {NULL, OWNS("w"), "{\"name\":\"w\",\"dtype\":\"int8\",\"shape\":[4294967296,2147483648]}", "bad-shape /tensors/0/shape\n"},
     {NULL, OWNS("w"), "{\"name\":\"w\",\"dtype\":\"int16\",\"shape\":[4611686018427387904]}", "bad-shape /tensors/0/shape\n"},
     {NULL, OWNS("w"), TENSOR(",\"digest\":\"sha256:00\""), "bad-digest /tensors/0/digest\n"},
+    {NULL, OWNS("w"), TENSOR(",\"digest\":" SHA ",\"data\":\"AAAAAAAAAAA=\""), "bad-digest /tensors/0/digest\n"},
     {NULL, OWNS("w"), TENSOR(",\"blob\":\"md5\""), "bad-digest /tensors/0/blob\n"},
     {NULL, OWNS("w"), TENSOR(",\"offset\":8"), "bad-offset /tensors/0/offset\n"},
     {NULL, OWNS("w"), TENSOR(",\"blob\":" SHA ",\"offset\":-8"), "bad-offset /tensors/0/offset\n"},
