@@ -12,6 +12,7 @@ typedef struct users {
     fb_map touched_modules; /* hash of the path -> 1 */
     bool *is_edited;        /* by node of base: an edit makes it compute otherwise, or it stands elsewhere */
     bool *is_otherwise;     /* it computes otherwise, by itself or because of what it reads in both graphs */
+    bool *is_checked;       /* its being unchanged has been looked at */
     bool *is_parted;        /* and it gives another value: what base has of it, another node of theirs has */
 } users;
 
@@ -189,6 +190,24 @@ static bool is_known(const users *u, fb_node node) {
     return facts && fb_node_find(facts->source, FB_MAIN_PROGRAM, fb_node_name(u->m->sides.base, node)).id;
 }
 
+/* What a pass made for a node that computes otherwise afterwards, is taken for granted there: a fused bias, for a row of ones.
+ */
+static void check_made_inputs(users *u, fb_node reader) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
+    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
+        fb_node input = fb_edge_input(base, e);
+        const char *name = fb_node_name(base, input);
+        fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
+        if (u->is_checked[input.id] || is_known(u, input)) continue;
+        u->is_checked[input.id] = true;
+        if (now.id && !fb_merging_is_same_call(base, input, ours, now))
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                             "%s computes otherwise afterwards, which is right only as long as %s is what a pass made",
+                             fb_node_name(base, reader), name);
+        check_made_inputs(u, input); /* no deeper than what passes made */
+    }
+}
+
 static void mark_parted(users *u) {
     const fb_merge_facts *facts = u->m->facts;
     for (size_t i = 0; facts && i < facts->parted_count; i++)
@@ -202,6 +221,7 @@ static void check_nodes(users *u) {
         u->is_otherwise[n.id] = computes_otherwise(u, n);
         u->is_parted[n.id] = is_known(u, n) ? u->is_parted[n.id] : u->is_otherwise[n.id] && is_read;
         if (u->is_edited[n.id] || is_read) check_still_calls(u, n);
+        if (u->m->facts && calls_touched_module(u, n)) check_made_inputs(u, n);
     }
     for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->previous) {
         if (u->is_otherwise[n.id] && gives_another_value(u, n)) u->is_parted[n.id] = true;
@@ -218,9 +238,10 @@ fb_status fb_merge_users(fb_merging *m) {
     users u = {.m = m,
                .is_edited = calloc(limit, sizeof *u.is_edited),
                .is_otherwise = calloc(limit, sizeof *u.is_otherwise),
+               .is_checked = calloc(limit, sizeof *u.is_checked),
                .is_parted = calloc(limit, sizeof *u.is_parted)};
-    bool ok =
-        u.is_edited && u.is_otherwise && u.is_parted && find_touched_modules(&u) && fb_merge_find_reordered(m, u.is_edited);
+    bool ok = u.is_edited && u.is_otherwise && u.is_checked && u.is_parted && find_touched_modules(&u) &&
+              fb_merge_find_reordered(m, u.is_edited);
     if (ok) {
         mark_edited(&u);
         mark_parted(&u);
@@ -230,6 +251,7 @@ fb_status fb_merge_users(fb_merging *m) {
     fb_map_free(&u.touched_modules);
     free(u.is_edited);
     free(u.is_otherwise);
+    free(u.is_checked);
     free(u.is_parted);
     return ok ? FB_OK : fb_fail_memory(m->error);
 }
