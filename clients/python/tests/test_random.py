@@ -2,6 +2,7 @@
 of the tests with PyTorch."""
 
 import copy
+import os
 import random
 
 import cases_division  # noqa: F401
@@ -17,7 +18,7 @@ from random_models import random_model
 
 import foldback
 
-MODELS = 100
+MODELS = int(os.environ.get("FOLDBACK_RANDOM_MODELS", "100"))
 
 
 def make(client, module, inputs):

@@ -44,6 +44,7 @@ class _Replay:
         self.tensors: dict[str, torch.Tensor] = dict(self.table.tensors)  # by name, as they will be
         self.nodes: dict[str, torch.fx.Node] = {node.name: node for node in module.graph.nodes}
         self.rows = self._module_rows()
+        self.parents = {parent for path in self.rows for parent in _parents(path)}
         self.values: list[tuple[torch.Tensor, torch.Tensor]] = []  # a tensor and what is to be copied into it
 
     def run(self) -> None:
@@ -187,22 +188,24 @@ class _Replay:
         return original if original is not None and _is_same(made, original) else made
 
     def _put_modules(self, edits: list[Edit], planned: Mapping[str, torch.nn.Module | None]) -> None:
+        orders: dict[str, _Order] = {}  # of the children of modules that get one, by path
         for edit in edits:
             path = edit["path"]
-            if edit["edit"] == "move_module":
-                self._place(path, self.module.get_submodule(path), edit["before"])
-            elif planned[path] is None:
+            made = self.module.get_submodule(path) if edit["edit"] == "move_module" else planned[path]
+            if made is None:
                 self._take_out(path)
-            elif _is_row(edit["now"]):
-                if path not in self.state.originals:
-                    self.state.added.add(path)
-                self._place(path, planned[path], edit["before"])  # type: ignore[arg-type]
+            elif edit["edit"] == "move_module" or _is_row(edit["now"]):
+                self._place(path, made, edit["before"], orders)
             elif path:
                 if path not in self.state.added:
                     self.state.originals.setdefault(path, self.module.get_submodule(path))
-                modules.put(self.module, path, planned[path])  # type: ignore[arg-type]
+                modules.put(self.module, path, made)
             else:
-                modules.take_over(self.module, planned[path])  # type: ignore[arg-type]
+                modules.take_over(self.module, made)
+        for parent, order in orders.items():
+            children = self.module.get_submodule(parent)._modules
+            for key in order:
+                children[key] = children.pop(key)
 
     def _take_out(self, path: str) -> None:
         parent, _, key = path.rpartition(".")
@@ -214,31 +217,29 @@ class _Replay:
             self.state.added.remove(path)
         else:
             self.state.originals.setdefault(path, module)
-        if any(other.startswith(f"{path}.") for other in self.rows):
-            below = torch.nn.Module()  # what is below stays
-            below._modules.update(module._modules)
-            children[key] = below
+        if path in self.parents:  # what is below stays
+            children[key] = torch.nn.Module()
+            children[key]._modules.update(module._modules)  # type: ignore[union-attr]
         else:
             del children[key]
 
-    def _place(self, path: str, module: torch.nn.Module, before: str | None) -> None:
+    def _place(self, path: str, module: torch.nn.Module, before: str | None, orders: dict[str, _Order]) -> None:
         """Puts a module at its path: where it was once, or else before the one that follows it in the document."""
+        if path not in self.state.originals:
+            self.state.added.add(path)
         parent, _, key = path.rpartition(".")
-        there = self.module.get_submodule(parent)._modules if _has(self.module, parent) else {}
-        if there.get(key) is not None and there[key] is not module:
-            module._modules.update({name: child for name, child in there[key]._modules.items()})  # type: ignore[union-attr]
+        there = self.module.get_submodule(path) if _has(self.module, path) else None
+        if there is not None and there is not module:
+            module._modules.update(there._modules)
         modules.put(self.module, path, module)
         children = self.module.get_submodule(parent)._modules
-        order = self.state.orders.get(parent, [])
-        following = order[order.index(key) + 1 :] if key in order else []
-        if not following and before is not None and (not parent or before.startswith(f"{parent}.")):
-            following = [before[len(parent) + 1 if parent else 0 :].split(".")[0]]
-        anchor = next((name for name in following if name in children and name != key), None)
-        if anchor is not None:
-            names = [name for name in children if name != key]
-            names.insert(names.index(anchor), key)
-            for name in names:
-                children[name] = children.pop(name)
+        if parent not in orders:
+            orders[parent] = _Order(children, self.state.orders.get(parent, []))
+        order = orders[parent]
+        anchor = order.follower(key, children)
+        if anchor is None and before is not None and (not parent or before.startswith(f"{parent}.")):
+            anchor = before[len(parent) + 1 if parent else 0 :].split(".")[0]
+        order.put(key, anchor if anchor in children else None)
 
     # ---- nodes ----------------------------------------------------------------------------------------------------------
 
@@ -324,6 +325,42 @@ class _Replay:
         self.module.meta["foldback"] = self.state
 
 
+class _Order:
+    """Keys in an order that is changed without a look at all of them."""
+
+    def __init__(self, keys: Iterable[str], remembered: list[str]) -> None:
+        self.next: dict[str | None, str | None] = {}  # None is before the first and behind the last
+        self.previous: dict[str | None, str | None] = {}
+        self.remembered = remembered
+        self.places = {key: index for index, key in enumerate(remembered)}
+        last: str | None = None
+        for key in keys:
+            self.next[last], self.previous[key] = key, last
+            last = key
+        self.next[last], self.previous[None] = None, last
+
+    def follower(self, key: str, present: Mapping[str, Any]) -> str | None:
+        """The first one present that came after the key in the order that is remembered."""
+        behind = range(self.places[key] + 1, len(self.remembered)) if key in self.places else ()
+        return next((self.remembered[index] for index in behind if self.remembered[index] in present), None)
+
+    def put(self, key: str, before: str | None) -> None:
+        """Puts a key before another one; at the end, if before none. A key that stands somewhere is taken from there."""
+        if key == before:
+            return
+        if key in self.next:
+            self.next[self.previous[key]], self.previous[self.next[key]] = self.next[key], self.previous[key]
+        first = self.previous[before]
+        self.next[first] = self.previous[before] = key
+        self.next[key], self.previous[key] = before, first
+
+    def __iter__(self) -> Iterator[str]:
+        key = self.next[None]
+        while key is not None:
+            yield key
+            key = self.next[key]
+
+
 def _nodes_in(value: Any) -> Iterator[str]:
     """The nodes that a value of a document names."""
     if isinstance(value, dict) and "$node" in value:
@@ -336,6 +373,12 @@ def _nodes_in(value: Any) -> Iterator[str]:
 def _is_row(now: Any) -> bool:
     """A row that is put in; otherwise members, by pointers."""
     return isinstance(now, Mapping) and not all(key.startswith("/") for key in now)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def _has(root: torch.nn.Module, path: str) -> bool:
