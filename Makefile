@@ -108,16 +108,22 @@ test-python: all
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
 
+## make test-contract   the service against its own description, with schemathesis, in a venv of its own
+test-contract: all
+	@tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-60}
+
 ## make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan: deps
 	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} $(MAKE) --no-print-directory run-tests BUILD=build-asan \
 	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
-## make soak         a million random graphs, optimised and undone
+## make soak         a million random graphs, optimised and undone; then the service against its description, at length
 soak: deps
 	@$(MAKE) --no-print-directory $(BUILD)/tests/unit/test_random $(BUILD)/tests/unit/test_undo_random
 	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_random
 	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_undo_random
+	@$(MAKE) --no-print-directory all
+	FOLDBACK_CONTRACT=long tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-600}
 
 ## make fuzz         libFuzzer on the document reader, FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60
@@ -170,5 +176,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-python test-client asan soak fuzz bench bench-peers format lint install clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-peers format lint install clean
 .SECONDARY:

@@ -6,8 +6,7 @@
 #include "server/routes/body_members.h"
 
 #define LABELS_MAX 64
-#define LABEL_KEY_MAX 256    /* bytes */
-#define LABEL_VALUE_MAX 1024 /* bytes */
+#define LABEL_VALUE_MAX 1024 /* characters */
 
 /* ---- includes ----------------------------------------------------------------------------------------------------------- */
 
@@ -211,9 +210,10 @@ static fb_status read_labels(const json_t *labels, bool is_query, fb_run_request
         const char *text = fb_buffer_text(&at);
         fb_status status = text ? FB_OK : fb_fail_memory(error);
         if (!status && !json_is_string(value)) status = wrong_type(text, "a label is a string", error);
-        else if (!status && (!*key || strlen(key) > LABEL_KEY_MAX || json_string_length(value) > LABEL_VALUE_MAX))
-            status = fb_fail(error, FB_INVALID, "bad-label", text, "a label's name has 1 to %d bytes, its text up to %d",
-                             LABEL_KEY_MAX, LABEL_VALUE_MAX);
+        else if (!status && (!*key || fb_count_characters(key) > FB_LABEL_KEY_MAX ||
+                             fb_count_characters(json_string_value(value)) > LABEL_VALUE_MAX))
+            status = fb_fail(error, FB_INVALID, "bad-label", text, "a label's name has 1 to %d characters, its text up to %d",
+                             FB_LABEL_KEY_MAX, LABEL_VALUE_MAX);
         fb_buffer_free(&at);
         if (status) return status;
         out->labels[out->label_count++] = (fb_store_label){.key = key, .value = json_string_value(value)};

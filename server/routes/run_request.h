@@ -13,6 +13,8 @@
 #define FB_RUN_QUERY "pass," FB_RECORD_QUERY
 #define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint"
 
+#define FB_LABEL_KEY_MAX 256 /* characters */
+
 /* What an answer has besides the run. */
 typedef enum fb_include {
     FB_INCLUDE_GRAPH = 1, /* the result's document */

@@ -2,13 +2,13 @@
 #include <string.h>
 
 #include "server/app.h"
+#include "server/routes/body_members.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 #include "server/routes/run_answer.h"
 
 #define LABEL_FILTERS_MAX 16
-#define LABEL_KEY_MAX 256
 
 void fb_get_run(const fb_request *request, fb_response *response) {
     unsigned includes = 0;
@@ -38,7 +38,7 @@ static void write_runs(const fb_store_runs *runs, fb_buffer *out) {
 
 typedef struct label_filter {
     fb_store_label labels[LABEL_FILTERS_MAX];
-    char keys[LABEL_FILTERS_MAX][LABEL_KEY_MAX + 1];
+    char keys[LABEL_FILTERS_MAX][4 * FB_LABEL_KEY_MAX + 1]; /* in UTF-8 */
     size_t count;
 } label_filter;
 
@@ -50,11 +50,11 @@ static bool read_labels(const fb_request *request, fb_response *response, label_
         size_t length = strcspn(text, "=");
         if (filter->count == LABEL_FILTERS_MAX)
             return fb_refuse_parameter(response, "label", "too-many-labels", "a list is filtered by 16 labels at most");
-        if (!length || length > LABEL_KEY_MAX)
-            return fb_refuse_parameter(response, "label", "bad-label", "a label is written label=key=value or label=key");
         char *key = filter->keys[filter->count];
-        memcpy(key, text, length);
-        key[length] = '\0';
+        fb_copy_text(key, sizeof filter->keys[0], text);
+        key[length < sizeof filter->keys[0] ? length : 0] = '\0';
+        if (!*key || fb_count_characters(key) > FB_LABEL_KEY_MAX)
+            return fb_refuse_parameter(response, "label", "bad-label", "a label is written label=key=value or label=key");
         filter->labels[filter->count++] = (fb_store_label){.key = key, .value = text[length] ? text + length + 1 : NULL};
     }
     return true;

@@ -255,3 +255,17 @@ def test_a_run_that_changed_nothing_made_nothing(service):
     service.post("/v1/optimize", {"graph": source, "passes": ["DeepCopy"]})
     answer = service.post("/v1/reverse", {"graph": source})
     assert (answer.status, answer.json()["code"]) == (409, "unrelated-graph")
+
+
+def test_length_of_labels_is_in_characters(service):
+    """As the description says: schemas count characters."""
+    key, text = "é" * 256, "€" * 1024
+    run = optimize(service, branches(2), ["MergeLinears"], labels={key: text})
+    assert run["labels"] == {key: text}
+    assert [item["id"] for item in service.get("/v1/runs", raw_query={"label": key}).json()["items"]] == [run["id"]]
+    for labels in ({key + "e": "x"}, {"x": text + "e"}, {"": "x"}):
+        answer = service.post("/v1/optimize", {"graph": run["source"], "passes": ["MergeLinears"], "labels": labels})
+        assert (answer.status, answer.json()["code"]) == (422, "bad-label")
+    for label in (key + "e", "é" * 1000, "e" * 2000, "=x"):
+        answer = service.get("/v1/runs", raw_query={"label": label})
+        assert (answer.status, answer.json()["code"]) == (422, "bad-label")
