@@ -22,6 +22,11 @@ static uint64_t key_of(fb_document_table table, const char *name) {
     return fb_hash(name, strlen(name), (uint64_t)table);
 }
 
+/* An exporter may give the members of an object in another order. */
+static bool is_same(const fb_merging *m, fb_span a, fb_span b) {
+    return fb_span_alike(a, b, &m->conflicts->failed);
+}
+
 static fb_span text_of(const fb_merging *m, fb_document_table table, fb_row_id row) {
     return m->tables[table].items[row.id].text;
 }
@@ -56,9 +61,9 @@ static uint64_t likeness(fb_span node) {
     return hash;
 }
 
-static bool is_alike(fb_span a, fb_span b) {
+static bool is_alike(const fb_merging *m, fb_span a, fb_span b) {
     for (size_t i = 0; i < COMPUTING_COUNT; i++) {
-        if (!fb_span_equal(fb_span_at(a, computing_members[i]), fb_span_at(b, computing_members[i]))) return false;
+        if (!is_same(m, fb_span_at(a, computing_members[i]), fb_span_at(b, computing_members[i]))) return false;
     }
     return true;
 }
@@ -73,7 +78,7 @@ static fb_row_id find_alike(fb_merging *m, fb_span node, fb_status *status) {
     m->knows_alike = true;
     uint32_t cursor = 0, found;
     while ((found = fb_map_next(&m->alike, likeness(node), &cursor))) {
-        if (is_alike(rows->items[found].text, node)) return (fb_row_id){found};
+        if (is_alike(m, rows->items[found].text, node)) return (fb_row_id){found};
     }
     return (fb_row_id){0};
 }
@@ -122,10 +127,10 @@ static void erase_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     if (edit->table == FB_NODE_TABLE) {
         for (size_t i = 0; i < COMPUTING_COUNT; i++) {
             const char *member = computing_members[i];
-            if (!fb_span_equal(fb_span_at(now, member), fb_span_at(edit->row, member))) report_changed(m, edit, member);
+            if (!is_same(m, fb_span_at(now, member), fb_span_at(edit->row, member))) report_changed(m, edit, member);
         }
         if (is_redescribed(now, edit->row)) report_changed(m, edit, "the shape or dtype");
-    } else if (!fb_span_equal(now, edit->row)) {
+    } else if (!is_same(m, now, edit->row)) {
         report_changed(m, edit, "a member");
     }
     fb_rows_take_out(&m->tables[edit->table], row);
@@ -173,12 +178,12 @@ static fb_status set_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     for (size_t i = 0; i < edit->member_count; i++) {
         const fb_member_edit *member = &edit->members[i];
         fb_span is = fb_span_at(now, member->pointer);
-        if (fb_span_equal(is, member->was)) {
+        if (is_same(m, is, member->was)) {
             changes[count++] = (fb_change){member->pointer, member->now};
         } else if (edit->table == FB_NODE_TABLE && strcmp(member->pointer, "/meta/transformations") == 0) {
             merge_marks(is, member->was, member->now, &marks);
             changes[count++] = (fb_change){member->pointer, {marks.data, marks.size}};
-        } else if (!fb_span_equal(is, member->now)) {
+        } else if (!is_same(m, is, member->now)) {
             report_changed(m, edit, member->pointer);
         }
     }
@@ -203,7 +208,7 @@ static fb_status find_row(fb_merging *m, const fb_edit *edit, fb_row_id *row) {
 
 static void check_free(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     const table_facts *f = &conflict_names[edit->table];
-    if (row.id && !fb_span_equal(text_of(m, edit->table, row), edit->row))
+    if (row.id && !is_same(m, text_of(m, edit->table, row), edit->row))
         fb_conflicts_add(m->conflicts, f->kind, f->taken, edit->name,
                          "a %s %s comes back, and there is another one of that name", f->noun, edit->name);
 }

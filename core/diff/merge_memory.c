@@ -10,6 +10,7 @@
 
 #include "core/diff/merging.h"
 #include "core/graph/build.h"
+#include "core/graph/document.h"
 #include "core/ops/alias.h"
 #include "core/ops/view.h"
 
@@ -194,14 +195,27 @@ bool fb_merging_may_write(const fb_graph *graph, fb_node node) {
     return effects.mutates_input || effects.mutates_module || effects.has_effect;
 }
 
-bool fb_merging_is_same_call(const fb_graph *base, fb_node before, const fb_graph *ours, fb_node now) {
+static bool is_alike(const fb_merging *m, fb_value in_base, fb_value in_ours) {
+    fb_buffer was = {0}, is = {0};
+    if (in_base.id) fb_value_write(m->sides.base, in_base, &was);
+    if (in_ours.id) fb_value_write(m->sides.ours, in_ours, &is);
+    m->conflicts->failed |= was.failed || is.failed;
+    bool alike = fb_span_alike((fb_span){was.data, was.size}, (fb_span){is.data, is.size}, &m->conflicts->failed);
+    fb_buffer_free(&was);
+    fb_buffer_free(&is);
+    return alike;
+}
+
+bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now) {
+    const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     const fb_node_row *x = fb_node_at(base, before), *y = fb_node_at(ours, now);
     return x->opcode == y->opcode && strcmp(fb_node_target(base, before), fb_node_target(ours, now)) == 0 &&
-           fb_same_text(base, x->args, ours, y->args) && fb_same_text(base, x->kwargs, ours, y->kwargs);
+           is_alike(m, x->args, y->args) && is_alike(m, x->kwargs, y->kwargs);
 }
 
 /* Whether nodes stand in another order since, or there are others that write. */
-static bool is_rearranged(const fb_graph *base, const fb_graph *ours) {
+static bool is_rearranged(const fb_merging *m) {
+    const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     uint32_t last = 0;
     size_t writes = 0, writes_since = 0;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next)
@@ -210,7 +224,7 @@ static bool is_rearranged(const fb_graph *base, const fb_graph *ours) {
         fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n));
         bool writes_now = fb_merging_may_write(ours, n);
         writes_since += writes_now;
-        if (writes_now && (!before.id || !fb_merging_is_same_call(base, before, ours, n))) return true;
+        if (writes_now && (!before.id || !fb_merging_is_same_call(m, before, n))) return true;
         if (!before.id) continue;
         if (fb_node_at(base, before)->ordinal < last) return true;
         last = fb_node_at(base, before)->ordinal;
@@ -242,7 +256,7 @@ bool fb_merge_find_reordered(const fb_merging *m, bool *marks) {
 }
 
 static void report(const memory *y, const transition *before, const transition *since) {
-    bool is_new_order = is_rearranged(y->m->sides.base, y->m->sides.ours);
+    bool is_new_order = is_rearranged(y->m);
     size_t count = since->spans.size / sizeof(span);
     for (size_t i = 0; i < count; i++) {
         const span *read = (const span *)(const void *)since->spans.data + i;

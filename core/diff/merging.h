@@ -44,8 +44,8 @@ fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char 
 bool fb_merging_recomputes(const fb_edit *edit);
 /* Whether a node may write into its inputs, or has any other effect. */
 bool fb_merging_may_write(const fb_graph *graph, fb_node node);
-/* Whether two nodes make the same call of nodes of the same names. */
-bool fb_merging_is_same_call(const fb_graph *base, fb_node before, const fb_graph *ours, fb_node now);
+/* Whether a node of base and one of ours make the same call of nodes of the same names. */
+bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now);
 
 /* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
  * of theirs (by name) are to be put in or moved; the text of a new row comes along. */

@@ -71,6 +71,53 @@ bool fb_span_next(fb_span container, size_t *cursor, fb_span *key, fb_span *valu
     return true;
 }
 
+/* ---- in any order ------------------------------------------------------------------------------------------------------ */
+
+typedef struct member {
+    fb_span key, value;
+} member;
+
+static int by_key(const void *one, const void *other) {
+    fb_span a = ((const member *)one)->key, b = ((const member *)other)->key;
+    int order = memcmp(a.text, b.text, a.size < b.size ? a.size : b.size);
+    return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+/* The members from the cursor on, sorted. */
+static bool list_members(fb_span object, size_t cursor, fb_buffer *out) {
+    member next;
+    while (fb_span_next(object, &cursor, &next.key, &next.value)) fb_buffer_append(out, &next, sizeof next);
+    if (out->size && !out->failed) qsort(out->data, out->size / sizeof next, sizeof next, by_key);
+    return !out->failed;
+}
+
+static bool have_same_members(fb_span a, size_t at_a, fb_span b, size_t at_b, bool *failed) {
+    fb_buffer of_a = {0}, of_b = {0};
+    if (!list_members(a, at_a, &of_a) || !list_members(b, at_b, &of_b)) *failed = true;
+    bool is_same = !*failed && of_a.size == of_b.size;
+    const member *x = (const member *)(void *)of_a.data, *y = (const member *)(void *)of_b.data;
+    for (size_t i = 0; is_same && i < of_a.size / sizeof *x; i++)
+        is_same = fb_span_equal(x[i].key, y[i].key) && fb_span_alike(x[i].value, y[i].value, failed);
+    fb_buffer_free(&of_a);
+    fb_buffer_free(&of_b);
+    return is_same;
+}
+
+bool fb_span_alike(fb_span a, fb_span b, bool *failed) {
+    if (fb_span_equal(a, b)) return true;
+    if (a.size != b.size || !a.size || *a.text != *b.text || (!is_array(a) && !is_object(a))) return false;
+    size_t at_a = 0, at_b = 0;
+    for (;;) {
+        size_t before_a = at_a, before_b = at_b;
+        fb_span key_of_a, key_of_b, of_a, of_b;
+        bool is_any = fb_span_next(a, &at_a, &key_of_a, &of_a);
+        if (is_any != fb_span_next(b, &at_b, &key_of_b, &of_b)) return false;
+        if (!is_any) return true;
+        if (!fb_span_equal(key_of_a, key_of_b)) return have_same_members(a, before_a, b, before_b, failed);
+        if (!fb_span_alike(of_a, of_b, failed)) return false;
+    }
+}
+
 /* ---- pointers ---------------------------------------------------------------------------------------------------------- */
 
 static bool token_is(const char *token, size_t size, fb_span key) {
@@ -92,7 +139,7 @@ static bool is_index(const char *token, size_t size, size_t index) {
     return size && number == index;
 }
 
-static fb_span member(fb_span container, const char *token, size_t size) {
+static fb_span member_of(fb_span container, const char *token, size_t size) {
     size_t cursor = 0, index = 0;
     fb_span key, value;
     while (fb_span_next(container, &cursor, &key, &value)) {
@@ -105,7 +152,7 @@ fb_span fb_span_at(fb_span row, const char *pointer) {
     while (row.text && *pointer == '/') {
         const char *token = pointer + 1;
         size_t size = strcspn(token, "/");
-        row = member(row, token, size);
+        row = member_of(row, token, size);
         pointer = token + size;
     }
     return row;
@@ -175,7 +222,7 @@ static void write_added(changes *c, fb_span container, bool *is_first) {
         if ((depth && strncmp(pointer, c->path.data, depth)) || pointer[depth] != '/') continue;
         const char *token = pointer + depth + 1;
         size_t size = strcspn(token, "/");
-        if (token[size] && member(container, token, size).text) continue; /* an array, which has no such item */
+        if (token[size] && member_of(container, token, size).text) continue; /* an array, which has no such item */
         begin_member(c, is_first);
         write_key(c, token, size);
         if (token[size]) {

@@ -17,6 +17,9 @@ typedef struct fb_span {
 
 bool fb_span_equal(fb_span a, fb_span b); /* both absent, or the same bytes */
 fb_span fb_span_of(const char *text);
+/* The same value, whatever order the members of its objects have (those of kwargs, parameters and buffers have one of their
+ * own). In time n log n, and linear where the order is the same. Sets *failed, which must be false, when memory is out. */
+bool fb_span_alike(fb_span a, fb_span b, bool *failed);
 
 /* Walks over an object's members or an array's items: start with *cursor = 0 and call until false comes back. `key` is the
  * member's name as it is spelled between its quotes, absent for an array's item. `key` may be NULL. */

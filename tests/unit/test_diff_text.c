@@ -55,6 +55,51 @@ START_TEST(test_exchanged_values) {
 }
 END_TEST
 
+START_TEST(test_any_order) {
+    static const struct {
+        const char *one, *other;
+        bool is_alike;
+    } cases[] = {
+        {NULL, NULL, true},
+        {NULL, "{}", false},
+        {"{}", "[]", false},
+        {"12", "21", false},
+        {"[1,2]", "[2,1]", false},
+        {"{\"a\":1,\"b\":2}", "{\"b\":2,\"a\":1}", true},
+        {"{\"a\":1,\"b\":2}", "{\"b\":1,\"a\":2}", false},
+        {"{\"a\":1,\"b\":2}", "{\"c\":2,\"a\":1}", false},
+        {"{\"a\":1,\"b\":22}", "{\"b\":2,\"aa\":1}", false},
+        {"{\"x\":0,\"a\":1,\"ab\":2}", "{\"x\":0,\"ab\":2,\"a\":1}", true},
+        {"{\"a\":{\"c\":[{\"d\":1,\"e\":2}],\"f\":3},\"b\":4}", "{\"b\":4,\"a\":{\"f\":3,\"c\":[{\"e\":2,\"d\":1}]}}", true},
+        {"{\"a\":{\"c\":1,\"f\":3},\"b\":4}", "{\"b\":4,\"a\":{\"f\":1,\"c\":3}}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool failed = false;
+        ck_assert_msg(fb_span_alike(fb_span_of(cases[i].one), fb_span_of(cases[i].other), &failed) == cases[i].is_alike,
+                      "%s and %s", cases[i].one, cases[i].other);
+        ck_assert(!failed);
+    }
+}
+END_TEST
+
+/* As many members as an attacker likes. */
+START_TEST(test_any_order_of_many) {
+    enum { MEMBERS = 200000 };
+    fb_buffer upwards = {0}, downwards = {0};
+    for (int i = 0; i < MEMBERS; i++) {
+        fb_buffer_printf(&upwards, "%c\"%d\":%d", i ? ',' : '{', i, i);
+        fb_buffer_printf(&downwards, "%c\"%d\":%d", i ? ',' : '{', MEMBERS - 1 - i, MEMBERS - 1 - i);
+    }
+    fb_buffer_char(&upwards, '}');
+    fb_buffer_char(&downwards, '}');
+    bool failed = false;
+    ck_assert(fb_span_alike((fb_span){upwards.data, upwards.size}, (fb_span){downwards.data, downwards.size}, &failed));
+    ck_assert(!failed);
+    fb_buffer_free(&upwards);
+    fb_buffer_free(&downwards);
+}
+END_TEST
+
 START_TEST(test_unquoted) {
     char *text = fb_span_unquote(fb_span_of("\"a\\\\\\\"\\u001f\\n\\t/\xc3\xa9\""));
     ck_assert_str_eq(text, "a\\\"\x1f\n\t/\xc3\xa9");
@@ -67,6 +112,8 @@ int main(void) {
     TCase *tests = tcase_create("canonical text");
     tcase_add_test(tests, test_members_by_pointer);
     tcase_add_test(tests, test_exchanged_values);
+    tcase_add_test(tests, test_any_order);
+    tcase_add_test(tests, test_any_order_of_many);
     tcase_add_test(tests, test_unquoted);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
