@@ -7,7 +7,7 @@
 /* The names that exist when a run starts; those that it makes are added as it goes. */
 fb_namespace *fb_run_names(const fb_graph *graph) {
     fb_namespace *names = fb_namespace_new();
-    bool ok = names != NULL;
+    bool ok = names && fb_namespace_expect(names, fb_node_count(graph));
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(graph, n)->next) {
         ok = fb_namespace_adopt(names, fb_node_name(graph, n));
     }

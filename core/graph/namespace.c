@@ -44,6 +44,10 @@ void fb_namespace_free(fb_namespace *names) {
     free(names);
 }
 
+bool fb_namespace_expect(fb_namespace *names, size_t count) {
+    return fb_index_reserve(&names->by_text, 2 * count); /* each, and its base */
+}
+
 /* Seeded by an address, so that nobody can prepare names that collide; no answer depends on it. */
 static uint32_t hash_of(const fb_namespace *names, const char *text, size_t length) {
     return (uint32_t)(fb_hash(text, length, (uint64_t)(uintptr_t)names) >> 32);

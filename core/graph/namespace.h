@@ -18,6 +18,8 @@ typedef struct fb_namespace fb_namespace;
 
 fb_namespace *fb_namespace_new(void); /* NULL when memory is out */
 void fb_namespace_free(fb_namespace *names);
+/* Makes room for `count` names with numbers at once, so that the namespace need not grow in steps. False when memory is out. */
+bool fb_namespace_expect(fb_namespace *names, size_t count);
 
 /* A fresh name like `candidate` (any text), marked as used: an ASCII identifier, or one that ends in `_` and the decimal digits
  * of another script; never a Python keyword, a builtin, nor one of torch.fx's own globals. Owned by the namespace; NULL when
