@@ -72,21 +72,25 @@ static bool has_half(const fb_graph *result, const fb_graph *graph) {
     return 2 * found >= fb_node_count(result);
 }
 
-/* A node that the run made is there; or, when it made none, or its marks are elsewhere, half of all are. */
-static bool has_made_node(const fb_diff *diff, const fb_graph *result, const fb_graph *graph, bool is_marked) {
+/* A node that the run put in or changed is there as the run left it. When the run put none in, or its marks are elsewhere, it
+ * is enough that half of all nodes are there, and that not all that it changed is as it was before. */
+static bool has_made_node(const fb_diff *diff, const fb_graph *source, const fb_graph *result, const fb_graph *graph,
+                          bool is_marked) {
     fb_buffer scratch = {0};
-    size_t made = 0;
+    size_t inserted = 0, changed = 0, as_before = 0;
     bool is_found = false;
     for (size_t i = 0; i < diff->count && !is_found; i++) {
         const fb_edit *edit = &diff->edits[i];
-        bool is_of_node = edit->table == FB_NODE_TABLE && (edit->kind == FB_EDIT_INSERT || edit->kind == FB_EDIT_SET);
-        fb_node node = is_of_node ? fb_node_find(result, FB_MAIN_PROGRAM, edit->name) : (fb_node){0};
-        if (!node.id) continue;
-        made++;
-        is_found = has_node(result, node, graph, &scratch);
+        if (edit->table != FB_NODE_TABLE || (edit->kind != FB_EDIT_INSERT && edit->kind != FB_EDIT_SET)) continue;
+        is_found = has_node(result, fb_node_find(result, FB_MAIN_PROGRAM, edit->name), graph, &scratch);
+        inserted += edit->kind == FB_EDIT_INSERT;
+        changed += edit->kind == FB_EDIT_SET;
+        if (edit->kind == FB_EDIT_SET)
+            as_before += has_node(source, fb_node_find(source, FB_MAIN_PROGRAM, edit->name), graph, &scratch);
     }
     fb_buffer_free(&scratch);
-    return is_found || ((!made || is_marked) && has_half(result, graph));
+    bool is_undone = changed && as_before == changed;
+    return is_found || (((!inserted && !is_undone) || is_marked) && has_half(result, graph));
 }
 
 fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb_store_run *run, bool *is_related,
@@ -101,7 +105,7 @@ fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb
     if (!status) status = fb_load_graph(app, run->result, &result, error);
     if (!status) status = fb_diff_make(source->graph, result->graph, &diff, error);
     if (!status) {
-        *is_related = has_made_node(&diff, result->graph, graph, is_marked);
+        *is_related = has_made_node(&diff, source->graph, result->graph, graph, is_marked);
         fb_diff_free(&diff);
     }
     fb_share_release(source);

@@ -99,6 +99,21 @@ def test_on_a_changed_graph(service):
     is_problem(reverse(service, run, batch_norm_fold()), 409, "unrelated-graph")
 
 
+def test_on_a_graph_whose_changed_node_was_changed_again(service):
+    """The run put nothing in, and what it changed is no longer as it left it: a conflict names it."""
+    changed = model()
+    find(changed, "truediv")["target"] = "operator.mul"
+    run = record(service, model(), changed)
+    find(changed, "truediv")["target"] = "operator.sub"
+    assert conflicts(reverse(service, run, changed)) == [("changed-node", "node", "truediv")]
+    divided = find(changed, "truediv")["args"][0]
+    changed["nodes"] = [one for one in changed["nodes"] if one["name"] != "truediv"]
+    gone = json.loads(json.dumps(changed).replace(json.dumps(ref("truediv")), json.dumps(divided)))
+    assert conflicts(reverse(service, run, gone)) == [("missing-node", "node", "truediv")]
+    is_problem(reverse(service, run, model()), 409, "unrelated-graph")
+
+
+
 def test_irreversible(service):
     run = record(service, model(), gelu(model()), reversible=False, preserves_computation=False)
     assert (run["reversible"], run["preserves_computation"]) == (False, False)
