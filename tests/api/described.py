@@ -20,7 +20,8 @@ def closed(schema):
     if not isinstance(schema, dict):
         return schema
     schema = {key: value if key in ("enum", "const", "examples") else closed(value) for key, value in schema.items()}
-    if schema.get("type") == "object" and "properties" in schema and "additionalProperties" not in schema:
+    names_members = "properties" in schema or "$ref" in schema
+    if schema.get("type") == "object" and names_members and "additionalProperties" not in schema:
         schema["unevaluatedProperties"] = False
     return schema
 

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from conftest import description
 from documents import every_item
 from test_aliases import ANY, CREATE, history, make_versions, put_alias, roll_back, versions  # noqa: F401 (a fixture)
 from test_http import is_problem
@@ -62,6 +63,8 @@ class Stream:
                 assert fields["event"] == "alias" and len(lines) == 3
                 data = json.loads(fields["data"])
                 assert data["id"] == self.last_id
+                event = {"$ref": "#/components/schemas/AliasEntry.event"}
+                description().check_value(event, fields["data"].encode(), "an event")
                 return data
 
     def take(self, count):

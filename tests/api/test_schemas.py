@@ -8,6 +8,7 @@ import sys
 
 import jsonschema
 import pytest
+from conftest import Answer, description
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = {path.name: json.loads(path.read_text()) for path in sorted((ROOT / "schema").glob("*.schema.json"))}
@@ -121,3 +122,44 @@ def test_routes_are_compared_at_build_time(tmp_path, pointer, new, complaint):
     done = subprocess.run(command, input=ROUTES, capture_output=True, text=True)
     assert bool(done.returncode) == bool(complaint), done.stderr
     assert (complaint or "") in done.stderr
+
+
+@pytest.mark.parametrize("name", ["Run", "Version", "Alias", "AliasEntry", "Model", "Problem", "Pass", "StoredGraph", "Index"])
+def test_answers_may_have_no_other_members(name):
+    """Clients must expect more members some day; the tests of this version must not."""
+    reference = {"$ref": f"#/components/schemas/{name}"}
+    schema = description().document["components"]["schemas"][name]
+    example = schema.get("examples", [None])[0]
+    if example is not None:
+        description().check_value(reference, json.dumps(example).encode(), name)
+    with pytest.raises(AssertionError, match="surprise"):
+        description().check_value(reference, json.dumps({**(example or {}), "surprise": 1}).encode(), name)
+
+
+def test_answers_that_are_not_described():
+    good = json.dumps(FILES["alias.schema.json"]["examples"][0]).encode()
+    path = "/v1/models/bert/aliases/production"
+    kind = {"content-type": "application/json"}
+
+    def answer(status, headers, body):
+        return Answer(status, headers.items(), body)
+
+    description().check("GET", path, answer(200, kind, good))
+    for method, target, made in [
+        ("GET", path, answer(202, kind, good)),
+        ("GET", path, answer(200, {"content-type": "text/plain"}, good)),
+        ("GET", path, answer(200, kind, b"{}")),
+        ("GET", path, answer(304, kind, good)),
+        ("HEAD", path, answer(200, kind, good)),
+        ("GET", "/v1/strange", answer(200, kind, good)),
+        ("GET", path, answer(404, {"content-type": "application/problem+json"}, problem("unknown-graph", 404))),
+        ("GET", "/v1/strange", answer(418, {"content-type": "application/problem+json"}, problem("teapot", 418))),
+    ]:
+        with pytest.raises(AssertionError):
+            description().check(method, target, made)
+    description().check_raw(b"HTTP/1.1 200 OK\r\n\r\n")
+
+
+def problem(code, status):
+    value = {"type": f"/problems/{code}", "title": code, "status": status, "detail": "", "code": code}
+    return json.dumps(value).encode()
