@@ -127,6 +127,22 @@ def test_trained_weights_are_carried_back(client):
     assert list(live.module.state_dict()) == list(live.state)
 
 
+def test_modules_that_no_document_lists_keep_their_places(client):
+    root, graph = nn.Module(), torch.fx.Graph()
+    x = graph.placeholder("x")
+    for name in ("first", "second"):
+        root.add_module(name, nn.Linear(4, 4))
+    graph.output([graph.call_module(name, (x,)) for name in ("first", "second")])
+    live = torch.fx.GraphModule(root, graph)
+    live.add_submodule("unused", nn.ReLU())
+    before = list(live.named_modules())
+    run = client.optimize(foldback.fx.to_document(live, torch.randn(2, 4)), ["MergeLinears"])
+    foldback.apply_edits(live, client.edits(run))
+    assert live.unused is before[-1][1]
+    foldback.apply_edits(live, client.edits(client.reverse(run)))
+    assert list(live.named_modules()) == before
+
+
 def test_the_optimiser_sees_the_parameters_again(client):
     _, live = make(client)
     optimiser = torch.optim.SGD(live.module.parameters(), lr=0.1)

@@ -1,7 +1,8 @@
 """Many modules below one: nothing may take a time that grows with their square (which here would be minutes)."""
 
-import foldback
 import torch
+
+import foldback
 
 COUNT = 5000
 
