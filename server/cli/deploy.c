@@ -27,6 +27,17 @@ static int read_alias(fb_cli *cli, fb_reference *out) {
     return fb_complain(FB_EXIT_USAGE, "%s: %s is no MODEL@ALIAS", cli->verb->name, out->text);
 }
 
+/* The version's own name, which may have been given with its model. NULL stays NULL. */
+static int read_version(fb_cli *cli, const fb_reference *alias, const char *given, fb_reference *out, const char **version) {
+    *version = given;
+    if (!given) return FB_EXIT_DONE;
+    *out = fb_reference_read_stored(given);
+    if (out->kind != FB_REFERS_TO_VERSION) return FB_EXIT_DONE;
+    *version = out->part;
+    if (strcmp(out->model, alias->model) == 0) return FB_EXIT_DONE;
+    return fb_complain(FB_EXIT_USAGE, "%s: %s is no version of %s", cli->verb->name, given, alias->model);
+}
+
 /* Who does it: --who, or the user of this machine. */
 static int put_who_and_why(const fb_cli_values *values, fb_buffer *out) {
     const char *user = getenv("USER");
@@ -56,8 +67,7 @@ static int change_alias(fb_cli *cli, fb_call *call) {
 /* ---- deploy ------------------------------------------------------------------------------------------------------------- */
 
 /* The header that makes the change conditional on what the alias is now: nobody's change in between is lost. */
-static int find_condition(fb_cli *cli, const fb_reference *alias, char *header, size_t space) {
-    const char *from = cli->values.from;
+static int find_condition(fb_cli *cli, const fb_reference *alias, const char *from, char *header, size_t space) {
     fb_call call = {.method = "GET"};
     fb_answer answer;
     fb_reference_address(alias, &call.address);
@@ -77,15 +87,18 @@ static int find_condition(fb_cli *cli, const fb_reference *alias, char *header, 
 }
 
 int fb_cli_deploy(fb_cli *cli) {
-    fb_reference alias;
+    fb_reference alias, old, new;
+    const char *from, *version;
     char condition[190];
     fb_call call = {.method = "PUT", .header = condition};
     int result = read_alias(cli, &alias);
-    if (!result) result = find_condition(cli, &alias, condition, sizeof condition);
+    if (!result) result = read_version(cli, &alias, cli->arguments.items[1], &new, &version);
+    if (!result) result = read_version(cli, &alias, cli->values.from, &old, &from);
+    if (!result) result = find_condition(cli, &alias, from, condition, sizeof condition);
     if (result) return result;
     fb_request_begin(&call.body);
     fb_reference_address(&alias, &call.address);
-    result = fb_request_text(&call.body, "version", cli->arguments.items[1]);
+    result = fb_request_text(&call.body, "version", version);
     if (!result) return change_alias(cli, &call);
     fb_call_free(&call);
     return result;
@@ -105,11 +118,15 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias) {
     const fb_cli_values *values = &cli->values;
     if (values->note || values->labels.count || values->dry_run)
         return fb_complain(FB_EXIT_USAGE, "rollback: --note, --label and --dry-run are for a run; say --why");
+    fb_reference to;
+    const char *version;
+    int result = read_version(cli, alias, values->to, &to, &version);
+    if (result) return result;
     fb_call call = {.method = "POST"};
     fb_request_begin(&call.body);
     fb_reference_address(alias, &call.address);
     fb_address_path(&call.address, "/rollback");
-    int result = fb_request_text(&call.body, "version", values->to);
+    result = fb_request_text(&call.body, "version", version);
     if (!result) result = fb_request_passes(&call.body, &values->passes, true);
     if (!result) result = fb_request_text(&call.body, "as", values->as);
     if (!result) result = change_alias(cli, &call);

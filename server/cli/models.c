@@ -90,9 +90,10 @@ void fb_print_version(fb_cli *cli, const json_t *version) {
 }
 
 int fb_cli_register(fb_cli *cli) {
-    fb_reference version = fb_reference_read(cli->arguments.items[0]), graph = fb_reference_read(cli->arguments.items[1]);
+    fb_reference version = fb_reference_read_stored(cli->arguments.items[0]);
+    fb_reference graph = fb_reference_read(cli->arguments.items[1]);
     if (version.kind != FB_REFERS_TO_VERSION)
-        return fb_complain(FB_EXIT_USAGE, "register: %s is no MODEL:VERSION", version.text);
+        return fb_complain(FB_EXIT_USAGE, "register: %s is no MODEL:VERSION; it takes %s", version.text, cli->verb->arguments);
     fb_call call = {.method = "PUT"};
     json_t *made;
     fb_request_begin(&call.body);
@@ -116,7 +117,7 @@ int fb_cli_register(fb_cli *cli) {
 /* ---- delete ------------------------------------------------------------------------------------------------------------- */
 
 int fb_cli_delete(fb_cli *cli) {
-    fb_reference what = fb_reference_read(cli->arguments.items[0]);
+    fb_reference what = fb_reference_read_stored(cli->arguments.items[0]);
     fb_call call = {.method = "DELETE"};
     char etag[170], condition[190];
     fb_answer answer;

@@ -25,12 +25,23 @@ static bool read_pair(const char *text, char separator, fb_reference *out) {
     return true;
 }
 
+/* An id of which something is missing is no version of a model that is called sha256. */
+static bool is_part_of_id(const char *text) {
+    return strncmp(text, "sha256:", 7) == 0 && text[7 + strspn(text + 7, "0123456789abcdef")] == '\0';
+}
+
 fb_reference fb_reference_read(const char *text) {
     fb_reference reference = {.text = text};
     if (is_id(text, "sha256:", 64)) reference.kind = FB_REFERS_TO_GRAPH;
     else if (is_id(text, "run_", 26)) reference.kind = FB_REFERS_TO_RUN;
     else if (read_pair(text, '@', &reference)) reference.kind = FB_REFERS_TO_ALIAS;
-    else if (read_pair(text, ':', &reference)) reference.kind = FB_REFERS_TO_VERSION;
+    else if (!is_part_of_id(text) && read_pair(text, ':', &reference)) reference.kind = FB_REFERS_TO_VERSION;
+    return reference;
+}
+
+fb_reference fb_reference_read_stored(const char *text) {
+    fb_reference reference = fb_reference_read(text);
+    if (reference.kind == FB_REFERS_TO_FILE && read_pair(text, '/', &reference)) reference.kind = FB_REFERS_TO_VERSION;
     return reference;
 }
 

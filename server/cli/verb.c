@@ -49,7 +49,8 @@ bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_a
     }
     if (is_read && arguments->count < verb->minimum) snprintf(message, sizeof message, "it needs %s", verb->arguments);
     else if (is_read && arguments->count > verb->maximum)
-        snprintf(message, sizeof message, "%s: too many arguments", arguments->items[verb->maximum]);
+        snprintf(message, sizeof message, "%s: too many arguments%s%s", arguments->items[verb->maximum],
+                 *verb->arguments ? "; it takes " : "", verb->arguments);
     if (!*message) return true;
     *result = fb_complain(FB_EXIT_USAGE, "%s: %s; foldback %s --help lists what it takes", verb->name, message, verb->name);
     return false;

@@ -76,10 +76,19 @@ def test_refused(deployed):
     ):
         refused = deployed(*words)
         assert refused.status == 1 and refused.out == "" and said in refused.err, (words, refused)
-    for words in (["rollback", "toy@prod", "--note", "x"], ["rollback", "toy@prod", "--dry-run"]):
-        assert deployed(*words).status == 2
+    for words, said in (
+        (["rollback", "toy@prod", "--note", "x"], "--why"),
+        (["rollback", "toy@prod", "--dry-run"], "--why"),
+        (["rollback", "toy@prod", "--to", "other:v1"], "other:v1 is no version of toy"),
+        (["deploy", "toy@prod", "other/v1"], "other/v1 is no version of toy"),
+        (["register", TOY, "toy:v3"], "it takes MODEL:VERSION GRAPH"),
+        (["register", "toy", "v3", TOY], "it takes MODEL:VERSION GRAPH"),
+        (["delete", "sha256:abc"], "not sha256:abc"),
+    ):
+        refused = deployed(*words)
+        assert refused.status == 2 and said in refused.err, (words, refused)
     assert deployed("show", "toy@prod").json()["version"] == "v2"
-    assert deployed("deploy", "toy@prod", "v1", "--from", "v2").json()["version"] == "v1"
+    assert deployed("deploy", "toy@prod", "toy:v1", "--from", "toy:v2").json()["version"] == "v1"
 
 
 def test_delete(deployed):
@@ -88,10 +97,10 @@ def test_delete(deployed):
     made = deployed("register", "toy:spare", "graph.json").json()
     in_use = deployed("delete", made["graph"])
     assert in_use.status == 1 and "  versions: toy/spare\n" in in_use.err
-    for thing in ("toy:spare", made["graph"]):
+    for thing in ("toy/spare", made["graph"]):  # as the refusal spells it
         gone = deployed("delete", thing)
         assert (gone.status, gone.out, gone.err) == (0, "", "")
-        assert deployed("show", thing).status == 1
+        assert deployed("show", thing.replace("/", ":")).status == 1
     assert deployed("delete", "toy@prod").status == 0 and deployed("show", "toy@prod").status == 1
     last = deployed("history", "toy@prod").json()["items"][0]
     assert (last["action"], last["from"], last["to"]) == ("delete", "v2", None)
