@@ -80,14 +80,15 @@ def measure(model: models.Model, build: pathlib.Path, not_installed: dict[str, s
         foldback = Foldback(service, document, model.passes)
         workers = {name: Worker(name, model.name, folder, service.url, log) for name in STEPS if name != "foldback"}
         found = _rounds(model, foldback, workers, not_installed)
-        nodes = {name: workers[name].step("nodes", 60) for name in workers if name.startswith("onnx") and not found[name]["optimize"].get("error")}
+        optimised = [name for name in workers if "error" not in found[name].get("optimize", {"error": ""})]
+        nodes = {name: workers[name].step("nodes", 60) for name in optimised}
         checks = {"foldback": foldback.checks()}
         if not model.name.startswith("blocks"):
             for name, worker in workers.items():
                 said = worker.step("checks", LIMIT)
                 checks |= said.get("checks", {name: {"error": said.get("error", "")}})
-        sizes = {"nodes": len(document["nodes"]), "bytes": (folder / "graph.json").stat().st_size}
-        return {**sizes, "rounds": model.rounds, "steps": found, "onnx": nodes, "checks": checks, "export": prepared.get("error", "")}
+        sizes = {"nodes": len(document["nodes"]), "bytes": (folder / "graph.json").stat().st_size, "rounds": model.rounds}
+        return {**sizes, "steps": found, "onnx": nodes, "checks": checks, "export": prepared.get("error", "")}
     finally:
         for worker in workers.values():
             worker.end()
@@ -99,12 +100,12 @@ def _rounds(model: models.Model, foldback: Foldback, workers: dict[str, Worker],
     steps = {name: [step for step in listed if model.is_reversible or step != "reverse"] for name, listed in STEPS.items()}
     series = {name: {step: Series() for step in listed} for name, listed in steps.items()}
     for number in range(model.rounds + 1):
-        print(f"{model.name}: round {number} of {model.rounds}", file=sys.stderr, flush=True)
         for name, listed in steps.items():
             for step in listed:
                 one = series[name][step]
                 if one.is_done():
                     continue
+                print(f"{model.name}: round {number} of {model.rounds}: {name} {step}", file=sys.stderr, flush=True)
                 if name in not_installed:
                     one.add({"error": f"not installed: {not_installed[name]}"}, False)
                 elif name == "foldback":

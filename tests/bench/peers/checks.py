@@ -91,7 +91,8 @@ def _elsewhere(subject: Optimum, result: Any, original: Any, inplace: bool) -> s
 
 def _in_new_process(code: str) -> Any:
     here = str(pathlib.Path(__file__).resolve().parent)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", f"import sys; sys.path.insert(0, {here!r})\n{code}"], capture_output=True)
+    program = f"import sys; sys.path.insert(0, {here!r})\n{code}"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True)
     if done.returncode:
         raise RuntimeError(done.stderr.decode(errors="replace").strip().splitlines()[-1])
     return ast.literal_eval(done.stdout.decode().strip().splitlines()[-1])
@@ -113,7 +114,12 @@ def _one_pass(subject: Optimum) -> str:
 def _of_copy(subject: Optimum, original: Any) -> dict[str, str]:
     kept = copy.deepcopy(subject.module)
     subject.composition()(copy.deepcopy(subject.module))
-    return {"here": same(print_of(kept), original), "elsewhere": "no: it writes nothing", "one": _whole(subject), "input": _input(subject, original)}
+    return {
+        "here": same(print_of(kept), original),
+        "elsewhere": "no: it writes nothing",
+        "one": _whole(subject),
+        "input": _input(subject, original),
+    }
 
 
 def _of_file(subject: Optimum, original: Any) -> dict[str, str]:

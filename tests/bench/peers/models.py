@@ -25,11 +25,11 @@ class Model:
 MODELS = {
     model.name: model
     for model in (
-        Model("bert-base", "BERT-base (12 layers, hidden size 768)", BERT_PASSES, rounds=15, size=768),
-        Model("bert-tiny", "BERT-base's graph with tiny weights (hidden size 48)", BERT_PASSES, rounds=15, size=48),
-        Model("resnet-50", "ResNet-50", ("FuseBatchNorm2dInConv2d",), rounds=15),
-        Model("blocks-10000", "10,000 nodes: blocks of three Linears, a division, two additions", BERT_PASSES, rounds=5, size=10_000),
-        Model("blocks-100000", "100,000 nodes of the same", BERT_PASSES, rounds=3, size=100_000),
+        Model("bert-base", "BERT-base (12 layers, hidden size 768)", BERT_PASSES, 15, 768),
+        Model("bert-tiny", "BERT-base's graph with tiny weights (hidden size 48)", BERT_PASSES, 15, 48),
+        Model("resnet-50", "ResNet-50", ("FuseBatchNorm2dInConv2d",), 15),
+        Model("blocks-10000", "10,000 nodes: three Linears, a division, two additions, again and again", BERT_PASSES, 5, 10_000),
+        Model("blocks-100000", "100,000 nodes of the same", BERT_PASSES, 3, 100_000),
     )
 }
 WIDTH = 8  # of the blocks' Linears

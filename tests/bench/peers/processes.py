@@ -169,7 +169,8 @@ class Foldback:
             return ""
         for name in self.passes:
             others = [other for other in self.passes if other != name]
-            expected = json.loads(self.service.post("/v1/optimize", json.dumps({"graph": run["source"], "passes": others}).encode()))
+            without = json.dumps({"graph": run["source"], "passes": others}).encode()
+            expected = json.loads(self.service.post("/v1/optimize", without))
             body = json.dumps({"passes": [name]}).encode()
             answer = json.loads(self.service.post(f"/v1/runs/{run['id']}/rollback", body))
             if answer["result"] != expected["result"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import pathlib
 from typing import Any
 
@@ -46,23 +47,24 @@ INTRODUCTION = """## Beside other tools
 `make bench-peers` installs the peers from PyPI in a venv of its own, makes the models from configurations with random weights, and
 writes this section. {versions}.
 
-- One run: a round asks each tool for each of its steps in turn, so that whatever else the machine did met all of them. The machine
-  was shared while this was measured: **the ratios count**, to foldback's first row; the milliseconds show the order of magnitude.
+- One run: a round asks each tool for each of its steps in turn, so that whatever else the machine did met all of them. When this
+  was written the load average of 15 minutes was {load:.1f} on {cores} cores; above one, others were at work on the machine. **The
+  ratios count**, to foldback's first row; the milliseconds show the order of magnitude.
 - One round to warm up, then as many as each table says; median and floor (the fastest). What took more than 10 s was done once,
   and is marked †; what took more than 300 s was ended, and says so.
 - Each tool is in a process of its own and has its model ready in the form that it takes: a GraphModule, an ONNX model in memory,
-  the bytes of a document. What it may spoil is copied before the clock starts. foldback is asked over HTTP, stores source and result
-  on disk (fsync included) before it answers, and in the first row gets a graph that it has never seen, every time.
+  the bytes of a document. What it may spoil is copied before the clock starts. foldback is asked over HTTP, stores source and
+  result on disk (fsync included) before it answers, and in the first row gets a graph that it has never seen, every time.
 - The passes are `ChangeTrueDivToMulByInverse`, `MergeLinears` and `FuseBiasInLinear`; for ResNet-50 `FuseBatchNorm2dInConv2d`. The
   three tools for ONNX do their own default passes instead, on an export of the same model: their rows say what their job costs,
   not who does the same one faster. ONNX Runtime cannot optimise without making a session.
-- foldback's service never touches weights, and that is most of what it saves. Who has a live GraphModule and wants one back pays for
+- foldback's service never touches weights: its new tensors are recipes. Who has a live GraphModule and wants one back pays for
   three rows: `to_document` (once a model), a POST, and `apply_edits`, which computes the new weights.
 """
 
 
 def text(results: dict[str, Any]) -> str:
-    parts = [INTRODUCTION.format(versions=_versions())]
+    parts = [INTRODUCTION.format(versions=_versions(), load=os.getloadavg()[2], cores=os.cpu_count())]
     for name, found in results.items():
         parts.append(_times(name, found))
     parts.append(_able(results))
@@ -87,7 +89,8 @@ def _versions() -> str:
 def _times(name: str, found: dict[str, Any]) -> str:
     steps = {(subject, step): taken for subject, listed in found["steps"].items() for step, taken in listed.items()}
     reference = steps[REFERENCE]
-    title = f"### {MODELS[name].title}\n\n{found['nodes']:,} nodes, a document of {found['bytes'] / 1000:,.0f} kB; {found['rounds']} rounds."
+    title = f"### {MODELS[name].title}\n\n{found['nodes']:,} nodes, a document of {found['bytes'] / 1000:,.0f} kB; "
+    title += f"{found['rounds']} rounds."
     if found["export"]:
         title += f" Export to ONNX failed: {_cell(found['export'])}"
     lines = [title, "", "| | median ms | floor ms | medians, to foldback's | floors |", "|---|---:|---:|---:|---:|"]
@@ -127,17 +130,17 @@ def _able(results: dict[str, Any]) -> str:
         "### What they can do",
         "",
         "Found by doing it in this run, on BERT-base and, for the BatchNorm fold, on ResNet-50. *Comes back* means: the same graph",
-        "(names of nodes aside), the same names of tensors in the same order, the same bytes; for foldback, the same id. *In another process*",
-        "means: from the files that the tool wrote (for Optimum, `torch.save` of the transformed module); foldback's service was killed",
-        "with SIGKILL and started again. For the tools for ONNX, their modules were searched for a function that undoes.",
+        "(names of nodes aside), the same names of tensors in the same order, the same bytes; for foldback, the same id. *In another",
+        "process* means: from the files that the tool wrote (for Optimum, `torch.save` of the transformed module); foldback's service",
+        "was killed with SIGKILL and started again. For the tools for ONNX, their modules were searched for a function that undoes.",
         "",
-        "| | comes back in the same process | in another process | one pass of several undone | BatchNorm fold undone | modifies its input |",
+        "| | comes back in the same process | in another process | one pass undone | BatchNorm fold undone | modifies its input |",
         "|---|---|---|---|---|---|",
     ]
     for name, label in ABLE.items():
         found, fold = bert.get(name), resnet.get(name, {})
         if found is None:
-            found = {"error": "not checked"} if name not in ("compose", "compose_copy", "deepcopy", "save") else bert.get("optimum", {})
+            found = bert.get("optimum", {"error": "not checked"})  # the worker of these did not answer
         if "error" in found:
             lines.append(f"| {label} | {_cell(found['error'])} | | | | |")
             continue
