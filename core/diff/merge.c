@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/diff/members.h"
 #include "core/diff/merging.h"
 #include "core/graph/document.h"
 
@@ -106,9 +107,36 @@ fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char 
 
 /* ---- single edits ------------------------------------------------------------------------------------------------------- */
 
+/* What reads another node than it did may do so because that one was renamed: then this is said, too. */
+static void report_missing_inputs(fb_merging *m, const char *reader) {
+    const fb_graph *base = m->sides.base;
+    fb_node node = fb_node_find(base, FB_MAIN_PROGRAM, reader);
+    for (uint32_t e = node.id ? fb_input_first(base, node) : 0; e; e = fb_input_next(base, e)) {
+        const char *input = fb_node_name(base, fb_edge_input(base, e));
+        if (fb_node_find(m->sides.ours, FB_MAIN_PROGRAM, input).id) continue;
+        if (fb_merging_report_missing(m, input, reader)) m->conflicts->failed = true;
+    }
+}
+
 static void report_changed(fb_merging *m, const fb_edit *edit, const char *what) {
     const table_facts *f = &conflict_names[edit->table];
     fb_conflicts_add(m->conflicts, f->kind, f->changed, edit->name, "%s of %s %s was changed since", what, f->noun, edit->name);
+    if (edit->table == FB_NODE_TABLE) report_missing_inputs(m, edit->name);
+}
+
+/* A row that goes, and is not what it was: in which members. */
+static void report_members(fb_merging *m, const fb_edit *edit, fb_span now) {
+    fb_member_edit *members;
+    size_t count = 0;
+    fb_buffer what = {0};
+    if (!fb_members_compare(edit->table, edit->row, now, &m->diff.arena, &members, &count)) m->conflicts->failed = true;
+    for (size_t i = 0; i < count; i++) {
+        if (is_same(m, members[i].was, members[i].now)) continue;
+        fb_buffer_printf(&what, "%s%s", what.size ? ", " : "", members[i].pointer);
+    }
+    if (what.failed) m->conflicts->failed = true;
+    else report_changed(m, edit, fb_buffer_text(&what));
+    fb_buffer_free(&what);
 }
 
 /* Whether a description differs that both graphs give. */
@@ -131,7 +159,7 @@ static void erase_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
         }
         if (is_redescribed(now, edit->row)) report_changed(m, edit, "the shape or dtype");
     } else if (!is_same(m, now, edit->row)) {
-        report_changed(m, edit, "a member");
+        report_members(m, edit, now);
     }
     fb_rows_take_out(&m->tables[edit->table], row);
 }

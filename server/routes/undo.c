@@ -261,8 +261,9 @@ bool fb_undo_work_out(const fb_request *request, fb_response *response, fb_undo_
 
 /* ---- what is deployed --------------------------------------------------------------------------------------------------- */
 
-/* The newest run that made the graph. */
-static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id[FB_RUN_ID_LENGTH + 1], fb_error *error) {
+/* The newest run that made the graph by steps that are known, and whether an undo merged it. */
+static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id[FB_RUN_ID_LENGTH + 1], bool *is_merged,
+                            fb_error *error) {
     fb_store_runs runs;
     fb_store_run_filter filter = {.result = graph_id};
     fb_status status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = FB_PAGE_MAX}, false, &runs, error);
@@ -271,14 +272,16 @@ static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id
     for (size_t i = 0; i < runs.count && !*run_id; i++) {
         json_t *request = NULL;
         if (fb_run_origin(&runs.items[i], &request)) memcpy(run_id, runs.items[i].id, sizeof runs.items[i].id);
+        *is_merged |= !fb_run_is_undoable(&runs.items[i]) && !runs.items[i].is_exact;
         json_decref(request);
     }
     fb_store_runs_free(&runs);
     return FB_OK;
 }
 
-/* What the graph is made of, and the run whose passes positions mean; no steps when that is not known. */
-static fb_status find_history(const fb_app *app, const char *graph_id, const char *run_id, fb_undo_task *task,
+/* What the graph is made of, and the run whose passes positions mean; no steps when that is not known: because an undo merged
+ * it, or because no run made it. */
+static fb_status find_history(const fb_app *app, const char *graph_id, const char *run_id, fb_undo_task *task, bool *is_merged,
                               fb_error *error) {
     fb_store_run run = {0};
     char maker[FB_RUN_ID_LENGTH + 1] = "";
@@ -288,7 +291,7 @@ static fb_status find_history(const fb_app *app, const char *graph_id, const cha
     json_decref(request);
     if (!status && !is_known) { /* an undo that merged, or that changed nothing: perhaps the graph is known otherwise */
         fb_store_run_free(&run);
-        status = find_maker(app, graph_id, maker, error);
+        status = find_maker(app, graph_id, maker, is_merged, error);
         if (status || !*maker) return status;
         status = fb_store_get_run(app->store, maker, &run, error);
     }
@@ -303,6 +306,7 @@ bool fb_undo_deployed(const fb_request *request, fb_response *response, const ch
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_summary summary = {0};
+    bool is_merged = false;
     fb_undo_task task = {.kind = FB_UNDO_ROLLBACK,
                          .reaches_back = true,
                          .passes = passes,
@@ -310,13 +314,14 @@ bool fb_undo_deployed(const fb_request *request, fb_response *response, const ch
                          .graph_id = graph_id};
     fb_status status = fb_store_get_graph(app->store, graph_id, &summary, &error);
     fb_store_summary_free(&summary);
-    if (!status) status = find_history(app, graph_id, run_id, &task, &error);
+    if (!status) status = find_history(app, graph_id, run_id, &task, &is_merged, &error);
     if (!status && task.history.step_count) return fb_undo_work_out(request, response, &task, out);
     if (status) fb_respond_error(response, &error);
-    else
+    else if (is_merged)
         fb_respond_problem(response, 409, "nothing-to-undo",
                            "no run made this graph by passes that are known: it was changed since. POST to the reverse link of "
                            "a run, with the graph");
+    else fb_respond_problem(response, 409, "nothing-to-undo", "no run made this graph: it has no passes to take out");
     fb_history_free(&task.history);
     return false;
 }

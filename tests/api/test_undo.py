@@ -318,6 +318,13 @@ def module_changed(graph):
     one["training"] = True
 
 
+def test_a_conflict_says_what_changed(service):
+    run, graph = optimised(service, branches(2), ["MergeLinears"])
+    module_changed(graph)
+    problem = reverse(service, run, graph).json()
+    assert [one["detail"] for one in problem["conflicts"]] == ["/training of module fc0-fc1-merged was changed since"]
+
+
 def node_changed(graph):
     merged = next(one for one in graph["nodes"] if one["name"].endswith("merged"))
     graph["nodes"].insert(1, node("softer", "call_function", "torch.tanh", [ref("x")], meta=META))
@@ -617,7 +624,14 @@ def test_deployed_after_it_was_changed(service):
     added(graph)
     back = reversed_to(service, run, graph, ["MergeLinears"])
     deploy(service, {"run": back["id"]})
-    is_problem(roll_back(service, "FuseBiasInLinear"), 409, "nothing-to-undo")
+    problem = is_problem(roll_back(service, "FuseBiasInLinear"), 409, "nothing-to-undo")
+    assert "it was changed since" in problem["detail"]
+
+
+def test_deployed_and_made_by_no_run(service):
+    run = optimize(service, model(), COMPOSED)
+    deploy(service, {"graph": run["source"]})
+    assert "no run made this graph" in is_problem(roll_back(service, "MergeLinears"), 409, "nothing-to-undo")["detail"]
 
 
 def test_deployed_and_irreversible(service):
