@@ -42,7 +42,7 @@ static fb_status compare_pieces(fb_carrying *c, const fb_piece *a, const fb_piec
 }
 
 fb_agreement fb_carry_report(fb_carrying *c, const char *code, fb_tensor source, const char *detail) {
-    const char *name = name_of(c->sides->base, source);
+    const char *name = name_of(c->sides->given_base, source);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, code, name, detail, name);
     return FB_CONFLICTS;
 }

@@ -179,7 +179,8 @@ static bool align_names(fb_sides *sides) {
 }
 
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error) {
-    fb_sides sides = {.base = fb_graph_copy(base), .theirs = fb_graph_copy(theirs), .ours = fb_graph_copy(ours)};
+    fb_sides sides = {
+        .given_base = base, .base = fb_graph_copy(base), .theirs = fb_graph_copy(theirs), .ours = fb_graph_copy(ours)};
     if (sides.base && sides.theirs && sides.ours && align_names(&sides)) {
         *out = sides;
         return FB_OK;

@@ -12,9 +12,10 @@
 
 typedef struct fb_sides {
     fb_graph *base, *theirs, *ours;
-    bool *is_dirty;         /* by tensor of base: theirs has it not, or makes it otherwise (fb_carry_back) */
-    fb_map stands_for_ours; /* tensors of `theirs` that only stand for one of `ours` of that name (fb_carry_back) */
-    unsigned serial;        /* makes fresh names */
+    const fb_graph *given_base; /* with the names that it came with; the ids are those of `base` */
+    bool *is_dirty;             /* by tensor of base: theirs has it not, or makes it otherwise (fb_carry_back) */
+    fb_map stands_for_ours;     /* tensors of `theirs` that only stand for one of `ours` of that name (fb_carry_back) */
+    unsigned serial;            /* makes fresh names */
 } fb_sides;
 
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error);
