@@ -123,7 +123,7 @@ soak: deps
 	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_random
 	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_undo_random
 	@$(MAKE) --no-print-directory all
-	FOLDBACK_CONTRACT=long tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-600}
+	FOLDBACK_CONTRACT=long tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-100}
 
 ## make fuzz         libFuzzer on the document reader, FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60
