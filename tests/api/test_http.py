@@ -399,11 +399,16 @@ def test_access_log(service):
 def test_metrics(service):
     service.get("/livez")
     service.get("/nothing")
-    text = service.get("/metrics").body.decode()
+    # A request is counted when its answer has gone out, and that may be after the client has read it.
+    expected = 'foldback_http_requests_total{route="",method="",status="404"} 1\n'
+    for _ in range(1000):
+        text = service.get("/metrics").body.decode()
+        if expected in text:
+            break
+    assert expected in text
     assert 'foldback_http_requests_total{route="/livez",method="GET",status="200"} 1\n' in text
-    assert 'foldback_http_requests_total{route="",method="",status="404"} 1\n' in text
     assert 'foldback_http_request_duration_seconds_bucket{route="/livez",method="GET",le="+Inf"} 1\n' in text
-    assert "\nfoldback_http_in_flight 1\n" in text
+    assert re.search(r"\nfoldback_http_in_flight [12]\n", text)
     assert "\nfoldback_http_queue_depth 0\n" in text
 
 
