@@ -7,6 +7,7 @@ import concurrent.futures
 import gzip
 import http.client
 import json
+import re
 import socket
 import time
 
