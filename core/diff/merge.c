@@ -185,20 +185,28 @@ static void merge_marks(fb_span now, fb_span was, fb_span to, fb_buffer *out) {
 }
 
 /* A module of another type uses what it owns in another way. */
-static fb_status check_type(fb_merging *m, const fb_edit *edit, fb_span now) {
-    fb_module before = fb_module_find(m->sides.base, edit->name);
-    if (edit->table != FB_MODULE_TABLE || !before.id) return FB_OK;
-    char *type = fb_span_unquote(fb_span_at(now, "/type"));
-    if (!type) return fb_fail_memory(m->error);
-    if (strcmp(type, fb_text(m->sides.base, fb_module_at(m->sides.base, before)->type)) != 0) report_changed(m, edit, "/type");
-    free(type);
-    return FB_OK;
+static void check_type(fb_merging *m, const char *path) {
+    const fb_graph *base = m->sides.base, *ours = m->sides.ours;
+    fb_module before = fb_module_find(base, path), now = fb_module_find(ours, path);
+    if (!before.id || !now.id) return;
+    const char *was = fb_text(base, fb_module_at(base, before)->type), *is = fb_text(ours, fb_module_at(ours, now)->type);
+    if (strcmp(was, is) != 0)
+        fb_conflicts_add(m->conflicts, FB_CONFLICT_MODULE, "changed-module", path, "/type of module %s was changed since",
+                         path);
+}
+
+/* Also where the module stays as it is, and a tensor of it does not. */
+static void check_types(fb_merging *m) {
+    const fb_graph *base = m->sides.base;
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(base, &cursor, &slot);) {
+        if (m->sides.is_dirty[slot.tensor.id]) check_type(m, fb_text(base, fb_module_at(base, slot.module)->path));
+    }
 }
 
 static fb_status set_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
     fb_span now = text_of(m, edit->table, row);
-    fb_status status = check_type(m, edit, now);
-    if (status) return status;
+    if (edit->table == FB_MODULE_TABLE) check_type(m, edit->name);
     fb_change *changes = calloc(edit->member_count, sizeof *changes);
     fb_buffer marks = {0}, text = {0};
     size_t count = 0;
@@ -303,6 +311,7 @@ static fb_status merge_rows(fb_merging *m) {
     }
     fb_status status = FB_OK;
     for (size_t i = 0; i < m->diff.count && !status; i++) status = take_edit(m, i);
+    check_types(m);
     if (!status) status = place_rows(m, FB_NODE_TABLE);
     if (!status) status = place_rows(m, FB_MODULE_TABLE);
     return status;

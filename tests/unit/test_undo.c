@@ -167,6 +167,21 @@ static void forget(prepared *p) {
         "bn.bias", "[2]") "," TENSOR("bn.running_mean", "[2]") "," TENSOR("bn.running_var", "[2]"),                            \
     .passes = "['FuseBatchNorm2dInConv2d']", .undone = "0"
 
+/* A Linear, its BatchNorm, and a reader. */
+#define LINEAR_NORM                                                                                                            \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
+             "{'name':'l','op':'call_module','target':'l','args':[{'$node':'x'}],'meta':{'shape':[2,4],'dtype':'float32'}},"   \
+             "{'name':'bn','op':'call_module','target':'bn','args':[{'$node':'l'}]},"                                          \
+             "{'name':'output','op':'output','target':'output','args':[{'$node':'bn'}]}",                                      \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR(                                                                 \
+        "l", "l.weight",                                                                                                       \
+        "true") "'l.bias'}},"                                                                                                  \
+                "{'path':'bn','type':'torch.nn.BatchNorm1d','config':{'num_features':4},'parameters':{'weight':'bn.weight',"   \
+                "'bias':'bn.bias'},'buffers':{'running_mean':'bn.running_mean','running_var':'bn.running_var'}}",              \
+    .tensors = TENSOR("l.weight", "[4,4]") "," TENSOR("l.bias", "[4]") "," TENSOR("bn.weight", "[4]") "," TENSOR(              \
+        "bn.bias", "[4]") "," TENSOR("bn.running_mean", "[4]") "," TENSOR("bn.running_var", "[4]"),                            \
+    .passes = "['FuseBatchNorm1dInLinear','FuseBiasInLinear']", .undone = "0"
+
 #define OUTPUT "{'name':'output','op':'output'"
 #define READER(name, input)                                                                                                    \
     "{'name':'" name "','op':'call_function','target':'torch.sin','args':[{'$node':'" input "'}]}," OUTPUT
@@ -315,6 +330,10 @@ static const undo_case cases[] = {
      {{"'weight':'q-k-merged.weight','bias':'q-k-merged.bias'", "'bias':'q-k-merged.bias','weight':'q-k-merged.weight'"}},
      NULL,
      {{NULL, NULL}}},
+    {"a module is of another type, and stays as it is, but for what makes its weight",
+     LINEAR_NORM,
+     {{"'path':'l','type':'torch.nn.Linear'", "'path':'l','type':'my.Block'"}},
+     "changed-module module l\n"},
     {"what the merged node reads was renamed",
      PAIR,
      MERGE_ALL,
