@@ -50,8 +50,8 @@ writes this section. {versions}.
 - One run: a round asks each tool for each of its steps in turn, so that whatever else the machine did met all of them. When this
   was written the load average of 15 minutes was {load:.1f} on {cores} cores; above one, others were at work on the machine. **The
   ratios count**, to foldback's first row; the milliseconds show the order of magnitude.
-- One round to warm up, then as many as each table says; median and floor (the fastest). What took more than 10 s was done once,
-  and is marked †; what took more than 300 s was ended, and says so.
+- One round to warm up, then as many as each table says; median and floor (the fastest). What took more than 10 s in the round that
+  warms up was not repeated: that one figure is marked †. What took more than 300 s was ended, and says so.
 - Each tool is in a process of its own and has its model ready in the form that it takes: a GraphModule, an ONNX model in memory,
   the bytes of a document. What it may spoil is copied before the clock starts. foldback is asked over HTTP, stores source and
   result on disk (fsync included) before it answers, and in the first row gets a graph that it has never seen, every time.
