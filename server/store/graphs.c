@@ -185,6 +185,14 @@ static fb_status find_versions(fb_connection *connection, int64_t key, fb_store_
     return fb_query_end(&query);
 }
 
+/* A request that stored the graph is done anew when it is repeated: the answer that was kept says that the graph is there. */
+static fb_status forget_answers(fb_connection *connection, const char *id, fb_error *error) {
+    fb_query query = fb_query_begin(
+        connection, "DELETE FROM answers WHERE scope = 'POST /v1/graphs' AND location = '/v1/graphs/' || ?", error);
+    fb_bind_text(&query, id);
+    return fb_query_run(&query);
+}
+
 static fb_status write_delete(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     delete_graph *delete = argument;
     int64_t key = 0;
@@ -197,6 +205,8 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
     if (delete->users.total || delete->users.version_total)
         return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu run(s) and %llu version(s) of models need graph %s",
                        (unsigned long long)delete->users.total, (unsigned long long)delete->users.version_total, delete->id);
+    status = forget_answers(connection, delete->id, error);
+    if (status) return status;
     fb_query query = fb_query_begin(connection, "DELETE FROM graphs WHERE key = ?", error);
     fb_bind_int(&query, key);
     status = fb_query_run(&query);

@@ -171,3 +171,16 @@ def test_document_spelling_does_not_matter(shared):
     assert shared.post("/v1/graphs", json.dumps(graph, indent=3)).json()["id"] == plain
     backwards = {name: graph[name] for name in reversed(graph)}
     assert shared.post("/v1/graphs", backwards).json()["id"] == plain
+
+
+def test_a_repeated_request_stores_a_deleted_graph_again(service):
+    headers = {"Idempotency-Key": "k"}
+    first = service.post("/v1/graphs", branches(2), headers=headers)
+    assert first.status == 201
+    again = service.post("/v1/graphs", branches(2), headers=headers)
+    assert again.status == 201 and again.headers["idempotency-replayed"] == "true"
+    path = first.headers["location"]
+    assert service.delete(path).status == 204
+    anew = service.post("/v1/graphs", branches(2), headers=headers)
+    assert anew.status == 201 and "idempotency-replayed" not in anew.headers
+    assert anew.body == first.body and service.get(path).status == 200
