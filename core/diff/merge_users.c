@@ -200,7 +200,7 @@ static void check_made_inputs(users *u, fb_node reader) {
         fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
         if (u->is_checked[input.id] || is_known(u, input)) continue;
         u->is_checked[input.id] = true;
-        if (now.id && !fb_merging_is_same_call(u->m, input, now))
+        if (now.id && !fb_merging_is_unchanged(u->m, input))
             fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
                              "%s computes otherwise afterwards, which is right only as long as %s is what a pass made",
                              fb_node_name(base, reader), name);

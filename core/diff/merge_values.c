@@ -57,16 +57,20 @@ static void add_inputs(values *v, unsigned side, fb_node node) {
     }
 }
 
-static void check_unchanged(values *v, fb_node node, const char *reader) {
-    const fb_graph *base = v->m->sides.base, *ours = v->m->sides.ours;
-    const char *name = fb_node_name(base, node);
+bool fb_merging_is_unchanged(const fb_merging *m, fb_node node) {
+    const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     fb_node now = other_node(base, node, ours);
-    bool is_same = now.id && fb_merging_is_same_call(v->m, node, now);
+    bool is_same = now.id && fb_merging_is_same_call(m, node, now);
     for (uint32_t e = is_same ? fb_user_first(ours, now) : 0; e && is_same; e = fb_user_next(ours, e)) {
         fb_node user = fb_edge_user(ours, e), before = other_node(ours, user, base);
-        is_same = !fb_merging_may_write(ours, user) || (before.id && fb_merging_is_same_call(v->m, before, user));
+        is_same = !fb_merging_may_write(ours, user) || (before.id && fb_merging_is_same_call(m, before, user));
     }
-    if (!is_same)
+    return is_same;
+}
+
+static void check_unchanged(values *v, fb_node node, const char *reader) {
+    const char *name = fb_node_name(v->m->sides.base, node);
+    if (!fb_merging_is_unchanged(v->m, node))
         fb_conflicts_add(v->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
                          "%s reads something else afterwards, which is the same only as long as %s is what it was", reader,
                          name);

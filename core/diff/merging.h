@@ -46,6 +46,8 @@ bool fb_merging_recomputes(const fb_edit *edit);
 bool fb_merging_may_write(const fb_graph *graph, fb_node node);
 /* Whether a node of base and one of ours make the same call of nodes of the same names. */
 bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now);
+/* Whether ours has a node of base as it was, and nothing new that reads it writes into it. */
+bool fb_merging_is_unchanged(const fb_merging *m, fb_node node);
 
 /* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
  * of theirs (by name) are to be put in or moved; the text of a new row comes along. */
