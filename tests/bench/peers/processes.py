@@ -26,6 +26,8 @@ class Worker:
         self.process: subprocess.Popen[bytes] | None = None
 
     def step(self, step: str, limit: float) -> dict[str, Any]:
+        if self.process is not None and self.process.poll() is not None:
+            self.end()  # it crashed after its last answer
         if self.process is None:
             self.process = subprocess.Popen(self.arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log)
             if step != "prepare":

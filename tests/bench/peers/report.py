@@ -47,14 +47,15 @@ INTRODUCTION = """## Beside other tools
 `make bench-peers` installs the peers from PyPI in a venv of its own, makes the models from configurations with random weights, and
 writes this section. {versions}.
 
-- One run: a round asks each tool for each of its steps in turn, so that whatever else the machine did met all of them. When this
-  was written the load average of 15 minutes was {load:.1f} on {cores} cores; above one, others were at work on the machine. **The
-  ratios count**, to foldback's first row; the milliseconds show the order of magnitude.
+- Each table is one run, not all of the same hour. A round asks each tool for each of its steps in turn, so that whatever else the
+  machine did met all of them. When this was written the load average of 15 minutes was {load:.1f} on {cores} cores; above one,
+  others were at work on the machine. **The ratios count**, to foldback's first row; the milliseconds show the order of magnitude.
 - One round to warm up, then as many as each table says; median and floor (the fastest). What took more than 10 s in the round that
   warms up was not repeated: that one figure is marked †. What took more than 300 s was ended, and says so.
 - Each tool is in a process of its own and has its model ready in the form that it takes: a GraphModule, an ONNX model in memory,
   the bytes of a document. What it may spoil is copied before the clock starts. foldback is asked over HTTP, stores source and
-  result on disk (fsync included) before it answers, and in the first row gets a graph that it has never seen, every time.
+  result on disk (fsync included) before it answers, and in the first row gets a graph that it has never seen, every time, just
+  after the others have had the caches; a document that is sent again and again costs less.
 - The passes are `ChangeTrueDivToMulByInverse`, `MergeLinears` and `FuseBiasInLinear`; for ResNet-50 `FuseBatchNorm2dInConv2d`. The
   three tools for ONNX do their own default passes instead, on an export of the same model: their rows say what their job costs,
   not who does the same one faster. ONNX Runtime cannot optimise without making a session.
@@ -113,7 +114,8 @@ def _row(label: str, taken: dict[str, Any], reference: dict[str, Any]) -> str:
 
 
 def _figure(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+    digits = 0 if number >= 100 else 1 if number >= 10 else 2 if number >= 0.1 else 3
+    return f"{number:,.{digits}f}"
 
 
 def _cell(words: str) -> str:
@@ -129,7 +131,7 @@ def _able(results: dict[str, Any]) -> str:
     lines = [
         "### What they can do",
         "",
-        "Found by doing it in this run, on BERT-base and, for the BatchNorm fold, on ResNet-50. *Comes back* means: the same graph",
+        "Found by doing it in these runs, on BERT-base and, for the BatchNorm fold, on ResNet-50. *Comes back* means: the same graph",
         "(names of nodes aside), the same names of tensors in the same order, the same bytes; for foldback, the same id. *In another",
         "process* means: from the files that the tool wrote (for Optimum, `torch.save` of the transformed module); foldback's service",
         "was killed with SIGKILL and started again. For the tools for ONNX, their modules were searched for a function that undoes.",
