@@ -214,6 +214,15 @@ static void mark_parted(users *u) {
         u->is_parted[fb_node_find(u->m->sides.base, FB_MAIN_PROGRAM, facts->parted[i]).id] = true;
 }
 
+/* What a node of ours makes of its inputs since, was made for what it stood for. */
+static void check_still_same(const users *u, fb_node before) {
+    const char *name = fb_node_name(u->m->sides.base, before);
+    fb_node now = fb_node_find(u->m->sides.ours, FB_MAIN_PROGRAM, name);
+    if (now.id && !fb_merging_is_same_call(u->m, before, now))
+        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                         "%s was changed since, and stands for something else afterwards", name);
+}
+
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
@@ -225,7 +234,10 @@ static void check_nodes(users *u) {
     }
     for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->previous) {
         if (u->is_otherwise[n.id] && gives_another_value(u, n)) u->is_parted[n.id] = true;
-        if (u->is_parted[n.id]) report_new_users(u, fb_node_name(base, n));
+        if (u->is_parted[n.id]) {
+            report_new_users(u, fb_node_name(base, n));
+            check_still_same(u, n);
+        }
     }
     for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_node_at(theirs, n)->next) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
