@@ -116,11 +116,25 @@ static bool is_near_touched(const undo_case *u, const fb_graph *g, const char *n
     return result;
 }
 
+/* Whether passes made a tensor of the module: undoing may make it otherwise. */
+static bool owns_made(const undo_case *u, const char *path) {
+    const json_t *name, *module = find_row(u->changed_from, "modules", path, NULL);
+    const char *attribute;
+    bool is_made = false;
+    json_object_foreach(json_object_get(module, "parameters"), attribute, name) {
+        if (!json_is_string(name)) continue;
+        const json_t *tensor = find_row(u->changed_from, "tensors", json_string_value(name), NULL);
+        is_made |= json_object_get(tensor, "recipe") != NULL;
+    }
+    return is_made;
+}
+
 /* A conflict may be about what lies between the client's change and what is undone. It is right to be careful there; but where
  * the two have nothing to do with each other there must be none. */
 static bool is_conflict_due(const undo_case *u, const fb_conflict *conflict) {
     if (is_touched(u, tables[conflict->kind], conflict->name)) return true;
     if (strcmp(conflict->code, "not-topological") == 0 && is_reordered(u->changed_from, u->merge_replay)) return true;
+    if (conflict->kind == FB_CONFLICT_MODULE && owns_made(u, conflict->name)) return true;
     return conflict->kind == FB_CONFLICT_NODE &&
            (is_near_touched(u, u->result, conflict->name) || is_near_touched(u, u->replay, conflict->name));
 }
