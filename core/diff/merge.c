@@ -6,6 +6,7 @@
 #include "core/diff/members.h"
 #include "core/diff/merging.h"
 #include "core/graph/document.h"
+#include "core/weights/inputs.h"
 
 /* What the conflicts of a table are called. */
 typedef struct table_facts {
@@ -195,13 +196,27 @@ static void check_type(fb_merging *m, const char *path) {
                          path);
 }
 
-/* Also where the module stays as it is, and a tensor of it does not. */
-static void check_types(fb_merging *m) {
+static void mark_input(void *marks, fb_tensor tensor) {
+    ((bool *)marks)[tensor.id] = true;
+}
+
+/* Also where the module stays as it is, and a tensor of it does not; or where what comes back has that tensor, too, and the
+ * module may write to it. */
+static fb_status check_types(fb_merging *m) {
     const fb_graph *base = m->sides.base;
-    fb_slot slot;
-    for (fb_slot_cursor cursor = {0}; fb_slot_next(base, &cursor, &slot);) {
-        if (m->sides.is_dirty[slot.tensor.id]) check_type(m, fb_text(base, fb_module_at(base, slot.module)->path));
+    bool *is_shared = calloc(fb_tensor_limit(base), sizeof *is_shared);
+    fb_inputs_walk walk;
+    bool ok = fb_inputs_begin(&walk, base) && is_shared;
+    for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
+        if (m->sides.is_dirty[t.id]) fb_inputs_visit(&walk, t, mark_input, is_shared);
     }
+    ok = fb_inputs_end(&walk) && ok;
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(base, &cursor, &slot);) {
+        if (is_shared[slot.tensor.id]) check_type(m, fb_text(base, fb_module_at(base, slot.module)->path));
+    }
+    free(is_shared);
+    return ok ? FB_OK : fb_fail_memory(m->error);
 }
 
 static fb_status set_row(fb_merging *m, const fb_edit *edit, fb_row_id row) {
@@ -311,7 +326,7 @@ static fb_status merge_rows(fb_merging *m) {
     }
     fb_status status = FB_OK;
     for (size_t i = 0; i < m->diff.count && !status; i++) status = take_edit(m, i);
-    check_types(m);
+    if (!status) status = check_types(m);
     if (!status) status = place_rows(m, FB_NODE_TABLE);
     if (!status) status = place_rows(m, FB_MODULE_TABLE);
     return status;

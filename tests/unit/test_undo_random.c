@@ -116,15 +116,21 @@ static bool is_near_touched(const undo_case *u, const fb_graph *g, const char *n
     return result;
 }
 
-/* Whether passes made a tensor of the module: undoing may make it otherwise. */
+/* Whether passes made a tensor of the module, or made something from one: undoing may make it otherwise, or give it to another
+ * module, too. */
 static bool owns_made(const undo_case *u, const char *path) {
-    const json_t *name, *module = find_row(u->changed_from, "modules", path, NULL);
+    const json_t *name, *module = find_row(u->changed_from, "modules", path, NULL), *tensor;
     const char *attribute;
     bool is_made = false;
+    size_t i;
     json_object_foreach(json_object_get(module, "parameters"), attribute, name) {
         if (!json_is_string(name)) continue;
-        const json_t *tensor = find_row(u->changed_from, "tensors", json_string_value(name), NULL);
-        is_made |= json_object_get(tensor, "recipe") != NULL;
+        is_made |= json_object_get(find_row(u->changed_from, "tensors", json_string_value(name), NULL), "recipe") != NULL;
+        json_array_foreach(json_object_get(u->changed_from, "tensors"), i, tensor) {
+            char *recipe = json_dumps(json_object_get(tensor, "recipe"), JSON_ENCODE_ANY);
+            is_made |= recipe && strstr(recipe, json_string_value(name)) != NULL;
+            free(recipe);
+        }
     }
     return is_made;
 }
