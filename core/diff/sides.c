@@ -98,6 +98,25 @@ typedef struct naming {
     bool changes;
 } naming;
 
+typedef struct name_search {
+    const fb_graph *graph;
+    const char *name;
+    bool is_found;
+} name_search;
+
+static void look_for_name(void *context, fb_tensor tensor) {
+    name_search *search = context;
+    search->is_found |= strcmp(name_of(search->graph, tensor), search->name) == 0;
+}
+
+/* Whether a module has something now that is computed from the original that it had: then that is still the one of its name. */
+static bool is_made_from(const fb_graph *base, fb_tensor original, const fb_graph *ours, fb_tensor now) {
+    name_search search = {.graph = ours, .name = name_of(base, original)};
+    fb_value recipe = fb_tensor_at(ours, now)->recipe;
+    if (recipe.id && !fb_tensor_at(base, original)->recipe.id) fb_value_visit_tensors(ours, recipe, look_for_name, &search);
+    return search.is_found;
+}
+
 /* By owners first; what nobody owns in base, by its name. */
 static void identify(naming *n) {
     const fb_graph *base = n->sides->base, *ours = n->sides->ours;
@@ -105,6 +124,7 @@ static void identify(naming *n) {
     for (fb_slot_cursor cursor = {0}; fb_slot_next(base, &cursor, &slot);) {
         fb_tensor same = fb_slot_index_find(&n->places, base, &slot);
         if (!same.id || n->ours_of[slot.tensor.id].id || n->is_taken[same.id]) continue;
+        if (is_made_from(base, slot.tensor, ours, same)) continue;
         n->ours_of[slot.tensor.id] = same;
         n->is_taken[same.id] = true;
     }
