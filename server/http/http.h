@@ -49,6 +49,7 @@ typedef struct fb_request {
     const char *content_type; /* as sent, "" when there was none */
     const char *body;         /* decompressed, followed by a NUL (not counted); never NULL */
     size_t body_size;
+    void *body_state;          /* that of the route's sink, which got body_size bytes; NULL without one */
     void *context;             /* what fb_http_start was given: the application */
     struct fb_exchange *inner; /* the layer's own */
 } fb_request;
@@ -143,6 +144,25 @@ void fb_response_identity(fb_response *response);
 /* The status set so far, 0 when none. */
 int fb_response_status(const fb_response *response);
 
+/* ---------------------------------------------------------------------------------------------------- body on demand */
+
+/* A body of known size that is made a part at a time while it is sent, however large: files, weights. Parts are made ahead by
+ * workers, a few at once; a slow client holds none of them. */
+typedef struct fb_pull_source {
+    /* Writes bytes offset … offset + size of the body to `to`. On a worker, never twice at once, in order from where the body
+     * or the range begins. On failure the connection is cut, so that the client sees it; the error goes to the log. */
+    fb_status (*read)(void *state, uint64_t offset, void *to, size_t size, fb_error *error);
+    /* Called exactly once, from any thread, when nothing more is needed. */
+    void (*release)(void *state);
+} fb_pull_source;
+
+/* Answers 200 with it, or to a GET with one satisfiable Range (and an If-Range that is the ETag, when there is one) 206 with
+ * that part; 416 with Content-Range when none is. Several ranges are answered with the whole. Sends Accept-Ranges and
+ * Content-Length; never compressed. Steals `state`. For HEAD, 304 and 416 `read` is never called. ETag: fb_response_etag,
+ * before or after. */
+void fb_respond_pulled(const fb_request *request, fb_response *response, const char *content_type, uint64_t size,
+                       const fb_pull_source *source, void *state);
+
 /* -------------------------------------------------------------------------------------------------------------- stream */
 
 /* A body that is made while it is sent and whose end is not known: server-sent events. It holds no worker and has no deadline
@@ -177,6 +197,21 @@ typedef enum fb_body {
     FB_BODY_REQUIRED, /* an empty body is 400 missing-body */
 } fb_body;
 
+/* Where the body of a request goes as it comes, when it is not to be held in memory: a file. All functions run on workers, one
+ * at a time for a request, in order; the I/O thread reads on meanwhile, a few parts ahead at most. */
+typedef struct fb_sink {
+    /* Before the first byte: the request has everything but its body. `size` is the Content-Length, or FB_SIZE_UNKNOWN. False:
+     * it has responded, and the body is refused. */
+    bool (*begin)(const fb_request *request, fb_response *response, uint64_t size, void **state);
+    /* The next bytes. False: it has responded, the rest is refused, and `abandon` is called. */
+    bool (*write)(void *state, const char *bytes, size_t size, fb_response *response);
+    /* The handler will not be called: the client left, sent less than it said, or write failed. Exactly once after a `begin`
+     * that returned true, unless the handler is called, whose request->body_state is then its to end. */
+    void (*abandon)(void *state);
+} fb_sink;
+
+#define FB_SIZE_UNKNOWN UINT64_MAX
+
 /* One row of a const table. */
 typedef struct fb_route {
     const char *method;  /* "GET" (HEAD comes with it), "POST", "PUT", "PATCH", "DELETE" */
@@ -190,7 +225,9 @@ typedef struct fb_route {
                            * it (406). Problems are always sent as application/problem+json */
     const char *query;   /* names of the query parameters it takes, comma-separated: others are 422 unknown-parameter. NULL: not
                           * checked here; "": takes none */
-    uint64_t body_limit; /* decompressed bytes; 0 = the server's */
+    uint64_t body_limit; /* decompressed bytes; 0 = the server's; with a sink: 0 = none */
+    const fb_sink *sink; /* takes the body, in identity coding only (415); request->body is "" then. With FB_BODY_OPTIONAL it
+                          * also gets a request without a body: `begin` with size 0 */
     bool is_inline;      /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
                           * neither block nor compute (livez) */
 } fb_route;

@@ -24,5 +24,9 @@ fb_handler fb_get_aliases, fb_put_alias, fb_get_alias, fb_delete_alias;         
 fb_handler fb_get_alias_graph, fb_get_alias_history;                                                 /* aliases.c */
 fb_handler fb_get_events;                                                                            /* events.c */
 fb_handler fb_post_alias_rollback;                                                                   /* alias_rollback.c */
+fb_handler fb_get_blobs, fb_put_blob, fb_get_blob, fb_post_missing_blobs;                            /* blobs.c */
+fb_handler fb_post_upload, fb_get_upload, fb_patch_upload, fb_put_upload, fb_delete_upload;          /* uploads.c */
+fb_handler fb_post_gc;                                                                               /* gc.c */
+fb_handler fb_get_weights, fb_get_tensor, fb_post_materialize;                                       /* weights.c */
 
 #endif

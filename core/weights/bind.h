@@ -1,0 +1,30 @@
+/* Giving a graph's tensors the bytes of safetensors files. */
+#ifndef FB_WEIGHTS_BIND_H
+#define FB_WEIGHTS_BIND_H
+
+#include "core/weights/blobs.h"
+#include "core/weights/safetensors.h"
+
+/* What does not fit; as JSON for answers. */
+typedef struct fb_binding {
+    size_t bound;        /* tensors of the graph that have their bytes in the files now */
+    json_t *missing;     /* names of tensors that a module owns or a recipe reads, and whose bytes are not known */
+    json_t *extra;       /* names in the files that no tensor of the graph has */
+    json_t *mismatching; /* [{"name", "detail", "file": {"dtype", "shape"}, "graph": {…}}, …] */
+} fb_binding;
+void fb_binding_free(fb_binding *binding);
+
+/* Binds each tensor of the graph to the tensor of the same name in the files `blobs[0…count)`, or else of the path of one of
+ * its owners ("encoder.0.query.weight"): sets `blob` and `offset`, and takes away data, recipe and a digest that is not that of
+ * the new bytes. A file's tensor goes before what the graph had: so a fine-tuned file of an optimised graph can be bound to it.
+ * Where the bytes are what the tensor's recipe makes, it keeps its recipe.
+ *
+ * One of the files may be a model.safetensors.index.json: then its weight_map must be what the others hold; a shard that is not
+ * among them is told in `mismatching`.
+ *
+ * The graph is changed only when nothing mismatches. FB_NOT_FOUND "blob-missing", FB_INVALID "bad-safetensors" with a pointer
+ * "/weights/1…", FB_NO_MEMORY, FB_IO. `binding` is set also when something mismatches (status FB_OK). */
+fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const fb_blobs *blobs, fb_binding *binding,
+                  fb_error *error);
+
+#endif

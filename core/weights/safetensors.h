@@ -1,0 +1,54 @@
+/* The safetensors file format: eight bytes of little-endian header size, a JSON header, the tensors' bytes one after another.
+ * Source: the format's description in the safetensors project, "Format". */
+#ifndef FB_WEIGHTS_SAFETENSORS_H
+#define FB_WEIGHTS_SAFETENSORS_H
+
+#include <jansson.h>
+
+#include "core/base/buffer.h"
+#include "core/base/map.h"
+#include "core/graph/graph.h"
+
+#define FB_SAFETENSORS_MAX_HEADER ((uint64_t)100000000) /* bytes, as in the reference implementation */
+#define FB_SAFETENSORS_MAX_RANK 32
+
+/* "F32" and the like; NULL for a dtype that the format lacks. */
+const char *fb_safetensors_dtype_name(fb_dtype dtype);
+/* FB_DTYPE_UNKNOWN for a name that is none of ours. */
+fb_dtype fb_safetensors_dtype_find(const char *name);
+
+typedef struct fb_safetensors_entry {
+    const char *name;
+    fb_dtype dtype; /* FB_DTYPE_UNKNOWN: the format has it, graphs do not (F4, F6_E2M3 …) */
+    int rank;
+    const int64_t *shape;
+    uint64_t offset; /* from the begin of the file */
+    uint64_t size;   /* bytes */
+} fb_safetensors_entry;
+
+/* A parsed header. */
+typedef struct fb_safetensors {
+    fb_safetensors_entry *entries; /* in the order of their offsets, as the header has them where that is the same */
+    size_t count;
+    json_t *metadata; /* "__metadata__": an object of strings in the order given; NULL = none */
+    uint64_t size;    /* of the file that the header describes */
+    void *memory;     /* names and shapes */
+} fb_safetensors;
+
+/* Parses the header of a file of `size` bytes whose first bytes are `bytes` (mapped, usually all of it). FB_INVALID
+ * "bad-safetensors", with a pointer into the header ("/encoder.weight/data_offsets") where there is one, for everything that
+ * the reference implementation refuses: a header beyond the file or FB_SAFETENSORS_MAX_HEADER, that does not begin with '{', is
+ * no UTF-8 or JSON, a repeated name, an unknown dtype or member, offsets that do not agree with dtype and shape, overlap, leave
+ * a hole or do not end with the file; overflow of any product. */
+fb_status fb_safetensors_read(const unsigned char *bytes, uint64_t size, fb_safetensors *out, fb_error *error);
+void fb_safetensors_free(fb_safetensors *file);
+
+/* Lays out a file of these tensors as the reference implementation does: sorted by the size of their dtype's elements, largest
+ * first (so that all are aligned; its order of dtypes decides between equals), then by name; the header padded with spaces to a
+ * multiple of eight bytes. Sorts `entries` and sets their offsets; `header` gets the eight bytes and the header. `metadata` may
+ * be NULL. The bytes are those that `safetensors.torch.save_file` writes. FB_INVALID for a repeated name or a dtype that the
+ * format lacks, FB_TOO_LARGE, FB_NO_MEMORY. */
+fb_status fb_safetensors_lay_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
+                                 uint64_t *size, fb_error *error);
+
+#endif

@@ -1,0 +1,30 @@
+/* The safetensors file of a graph's weights, made while it is read.
+ *
+ * It has every tensor that a module owns, once, under the path of its first owner (a tensor that is tied to another module's is
+ * left out there, as `state_dict` files do that safetensors' save_model writes). Recipes are evaluated on the way. Its
+ * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed. */
+#ifndef FB_WEIGHTS_WEIGHTS_FILE_H
+#define FB_WEIGHTS_WEIGHTS_FILE_H
+
+#include "core/weights/evaluate.h"
+#include "core/weights/safetensors.h"
+
+typedef struct fb_weights_file fb_weights_file;
+
+typedef struct fb_weights_choice {
+    const char *const *names; /* owner paths or names of tensors, the keys to be; NULL = all that modules own */
+    size_t count;
+    bool with_tied;                      /* every owner's path has its own copy */
+    bool without_buffers_not_persistent; /* leave out what a checkpoint lacks (module `non_persistent`) */
+} fb_weights_choice;
+
+/* What is missing, for the answer: [{"name", "code": "blob-missing" | "bytes-unknown", "blob"?}, …], or NULL. */
+fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
+                              fb_weights_file **out, json_t **missing, fb_error *error);
+void fb_weights_file_free(fb_weights_file *file);
+uint64_t fb_weights_file_size(const fb_weights_file *file);
+size_t fb_weights_file_count(const fb_weights_file *file); /* tensors */
+/* Bytes offset … offset + size of the file; as fb_evaluation_read. One evaluation is open at a time. */
+fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to, size_t size, fb_error *error);
+
+#endif

@@ -1,0 +1,94 @@
+/* Blobs: immutable bytes named by their digest, and uploads that are to become blobs.
+ *
+ * Up to FB_BLOB_INLINE bytes are in the database; larger ones are files blobs/ab/cd/<sha256> in the data folder. A file is
+ * written and fsynced under uploads/, and renamed on the writer's thread in the transaction that adds its row; removed there
+ * too, after the transaction that took its row. So a row always has its file, and a file without a row (a crash in between) is
+ * rubbish that gc takes away.
+ *
+ * Errors as in store.h; also FB_NO_SPACE "disk-full" for files. */
+#ifndef FB_STORE_BLOBS_H
+#define FB_STORE_BLOBS_H
+
+#include "server/store/store.h"
+
+#define FB_BLOB_INLINE ((size_t)64 << 10)
+#define FB_UPLOAD_ID_LENGTH 36 /* "upload_…" and a ULID at most */
+
+/* ---- reading ---- */
+
+typedef struct fb_blob fb_blob; /* open; stays readable when gc removes it meanwhile */
+
+/* FB_NOT_FOUND "unknown-blob". */
+fb_status fb_blob_open(fb_store *store, const char *digest, fb_blob **out, fb_error *error);
+void fb_blob_close(fb_blob *blob);
+uint64_t fb_blob_size(const fb_blob *blob);
+int64_t fb_blob_created(const fb_blob *blob);
+/* The whole blob mapped into memory; the same pointer each time; FB_IO when it cannot be. */
+fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error);
+/* Gives the mapping's pages back to the page cache. */
+void fb_blob_forget(const fb_blob *blob);
+fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error);
+
+/* Which of these are not here: sets is_missing[i]. */
+fb_status fb_blobs_missing(fb_store *store, const char *const *digests, size_t count, bool *is_missing, fb_error *error);
+
+typedef struct fb_blob_row {
+    char digest[FB_ID_LENGTH + 1];
+    uint64_t size;
+    int64_t created;
+    int64_t used;    /* last put again, or last needed by nothing: the grace period counts from here */
+    uint64_t graphs; /* that refer to it */
+} fb_blob_row;
+typedef struct fb_blob_rows {
+    fb_blob_row *items;
+    size_t count;
+    char next_token[FB_PAGE_TOKEN_LENGTH + 1];
+} fb_blob_rows;
+/* Newest first; free(items). */
+fb_status fb_blobs_list(fb_store *store, const fb_store_page *page, fb_blob_rows *out, fb_error *error);
+
+/* ---- uploads ---- */
+
+/* An upload being written: by one request at a time. Kept over a restart, when it has an id. */
+typedef struct fb_upload fb_upload;
+
+/* A new one. `is_kept` = it has an id, and can be gone on with; otherwise it goes when it is closed. */
+fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error *error);
+/* FB_NOT_FOUND "unknown-upload"; FB_CONFLICT "upload-busy" while another request has it open. */
+fb_status fb_upload_open(fb_store *store, const char *id, fb_upload **out, fb_error *error);
+const char *fb_upload_id(const fb_upload *upload); /* "" when it is not kept */
+uint64_t fb_upload_size(const fb_upload *upload);  /* bytes so far */
+/* Appends, and hashes on the way. FB_NO_SPACE; then what was there before is still there. */
+fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error);
+/* Makes it a blob: durable when this returns. FB_INVALID "digest-mismatch" when `digest` is not that of the bytes (the message
+ * has both); NULL = whatever it is. `is_new` false: it was here already (idempotent; its grace period begins anew). The upload
+ * is to be closed afterwards; its id is gone when this succeeded. */
+fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_ID_LENGTH + 1], bool *is_new, fb_error *error);
+/* Closes. A kept one keeps its bytes (fsynced), unless `is_cancelled`. NULL does nothing. */
+void fb_upload_close(fb_upload *upload, bool is_cancelled);
+
+/* ---- garbage ---- */
+
+typedef struct fb_garbage {
+    uint64_t blobs, bytes; /* removed, or (dry run) to be removed */
+    uint64_t uploads;      /* that nobody went on with */
+    uint64_t files;        /* without a row */
+    uint64_t kept, kept_bytes;
+} fb_garbage;
+
+/* Removes blobs that no stored graph refers to and that were last used over `grace_ms` ago, old uploads, and files without
+ * rows. In small transactions: other writes go on. `is_dry` only counts. Digests remembered for a removed blob go, too. */
+fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, fb_garbage *out, fb_error *error);
+
+/* ---- digests of tensors within blobs ---- */
+
+/* FB_NOT_FOUND when it is not remembered. `shape` is "[2,3]". */
+fb_status fb_store_recall_digest(fb_store *store, const char *blob, uint64_t offset, const char *dtype, const char *shape,
+                                 char digest[FB_ID_LENGTH + 1], fb_error *error);
+fb_status fb_store_remember_digest(fb_store *store, const char *blob, uint64_t offset, const char *dtype, const char *shape,
+                                   const char *digest, fb_error *error);
+
+/* An unnamed file in the data folder. */
+fb_status fb_store_scratch(fb_store *store, int *file, fb_error *error);
+
+#endif
