@@ -1,0 +1,59 @@
+/* The reference interpreter: what a graph computes. */
+#ifndef FB_EVAL_EVALUATE_GRAPH_H
+#define FB_EVAL_EVALUATE_GRAPH_H
+
+#include <stdatomic.h>
+
+#include "core/eval/object.h"
+#include "core/weights/blobs.h"
+
+typedef struct fb_evaluation_options {
+    fb_precision precision;
+    size_t memory_limit;       /* bytes of all arrays at once; 0 = 1 GiB */
+    int64_t deadline;          /* CLOCK_MONOTONIC nanoseconds as `now` gives them; 0 = none */
+    int64_t (*now)(void);      /* needed with a deadline: core has no clock */
+    const atomic_bool *cancel; /* NULL = never; true stops it: FB_BUSY "cancelled" */
+    const fb_blobs *blobs;     /* where weights are; NULL = inline only */
+    bool random_weights; /* tensors whose bytes are not known are drawn from `seed`: otherwise FB_NOT_FOUND "bytes-unknown" */
+    uint64_t seed;
+} fb_evaluation_options;
+
+/* A named array: an input ("x", a placeholder's name) or an output. */
+typedef struct fb_named_array {
+    const char *name;
+    fb_array *array;
+} fb_named_array;
+
+/* Where values come from that are not computed, and where they go. */
+typedef struct fb_evaluation_hooks {
+    void *context;
+    /* The value of a node, instead of computing it (placeholders, boundaries of a region). FB_NOT_FOUND: it is computed; for a
+     * placeholder its default, or else FB_INVALID "missing-input". NULL = none. */
+    fb_status (*given)(void *context, fb_node node, fb_object *out, fb_error *error);
+    /* Is called for each node of the main program after it was computed, in order. A failure ends the evaluation. NULL = none.
+     */
+    fb_status (*computed)(void *context, fb_node node, const fb_object *object, fb_error *error);
+    /* Which nodes are wanted; those that nothing wanted needs are not computed. NULL = the output node, and every node with an
+     * effect. */
+    bool (*wanted)(void *context, fb_node node);
+} fb_evaluation_hooks;
+
+/* Evaluates the main program, frees each value after its last use, and gives the value of the output node (a tensor, or nested
+ * lists, tuples and dicts of them). `memory` is set up here; what is returned lives on it, so it must outlive it.
+ *
+ * FB_INVALID "unsupported-operator" names the first node that no kernel computes, "missing-input", "evaluation-failed";
+ * FB_TOO_LARGE "evaluation-too-large"; FB_BUSY "deadline" or "cancelled"; FB_NOT_FOUND "bytes-unknown"; FB_NO_MEMORY. Errors
+ * have the node's name (error->node) where one is to blame. */
+fb_status fb_evaluate_graph(const fb_graph *graph, const fb_evaluation_options *options, const fb_evaluation_hooks *hooks,
+                            fb_array_memory *memory, fb_object *output, fb_error *error);
+
+/* The tensors in an object, flattened in order, named "output.0", "output.1" … as torch's pytree flattens them. *items is
+ * malloc'ed, its arrays are kept (drop each). */
+fb_status fb_flatten_output(const fb_object *output, fb_array ***items, size_t *count, fb_error *error);
+
+/* An array of random numbers, the same for the same seed and name everywhere: floating ones normal with standard deviation 1,
+ * integers from 0 … high - 1, bools either. */
+fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t seed,
+                          const char *name, int64_t high, fb_array **out, fb_error *error);
+
+#endif
