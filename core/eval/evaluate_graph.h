@@ -7,7 +7,7 @@
 #include "core/eval/object.h"
 #include "core/weights/blobs.h"
 
-typedef struct fb_evaluation_options {
+typedef struct fb_eval_options {
     fb_precision precision;
     size_t memory_limit;       /* bytes of all arrays at once; 0 = 1 GiB */
     int64_t deadline;          /* CLOCK_MONOTONIC nanoseconds as `now` gives them; 0 = none */
@@ -16,7 +16,7 @@ typedef struct fb_evaluation_options {
     const fb_blobs *blobs;     /* where weights are; NULL = inline only */
     bool random_weights; /* tensors whose bytes are not known are drawn from `seed`: otherwise FB_NOT_FOUND "bytes-unknown" */
     uint64_t seed;
-} fb_evaluation_options;
+} fb_eval_options;
 
 /* A named array: an input ("x", a placeholder's name) or an output. */
 typedef struct fb_named_array {
@@ -25,7 +25,7 @@ typedef struct fb_named_array {
 } fb_named_array;
 
 /* Where values come from that are not computed, and where they go. */
-typedef struct fb_evaluation_hooks {
+typedef struct fb_eval_hooks {
     void *context;
     /* The value of a node, instead of computing it (placeholders, boundaries of a region). FB_NOT_FOUND: it is computed; for a
      * placeholder its default, or else FB_INVALID "missing-input". NULL = none. */
@@ -36,7 +36,7 @@ typedef struct fb_evaluation_hooks {
     /* Which nodes are wanted; those that nothing wanted needs are not computed. NULL = the output node, and every node with an
      * effect. */
     bool (*wanted)(void *context, fb_node node);
-} fb_evaluation_hooks;
+} fb_eval_hooks;
 
 /* Evaluates the main program, frees each value after its last use, and gives the value of the output node (a tensor, or nested
  * lists, tuples and dicts of them). `memory` is set up here; what is returned lives on it, so it must outlive it.
@@ -44,7 +44,7 @@ typedef struct fb_evaluation_hooks {
  * FB_INVALID "unsupported-operator" names the first node that no kernel computes, "missing-input", "evaluation-failed";
  * FB_TOO_LARGE "evaluation-too-large"; FB_BUSY "deadline" or "cancelled"; FB_NOT_FOUND "bytes-unknown"; FB_NO_MEMORY. Errors
  * have the node's name (error->node) where one is to blame. */
-fb_status fb_evaluate_graph(const fb_graph *graph, const fb_evaluation_options *options, const fb_evaluation_hooks *hooks,
+fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *options, const fb_eval_hooks *hooks,
                             fb_array_memory *memory, fb_object *output, fb_error *error);
 
 /* The tensors in an object, flattened in order, named "output.0", "output.1" … as torch's pytree flattens them. *items is
