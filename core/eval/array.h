@@ -75,6 +75,9 @@ fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *er
 /* Rounds the elements to the dtype: float16 and bfloat16 held as floats, small integers wrapped. Kernels need not call it for
  * what they return: the interpreter does. */
 void fb_array_round(const fb_array *array);
+/* The same for floating elements that are held as doubles for the sake of precision: weights and inputs have the values of
+ * their dtype in every precision. */
+void fb_array_round_values(const fb_array *array);
 /* A view broadcast to those sizes (strides 0); FB_INVALID "shape-mismatch". */
 fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *sizes, fb_array **out, fb_error *error);
 

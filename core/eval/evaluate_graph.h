@@ -11,7 +11,7 @@ typedef struct fb_eval_options {
     fb_precision precision;
     size_t memory_limit;       /* bytes of all arrays at once; 0 = 1 GiB */
     int64_t deadline;          /* CLOCK_MONOTONIC nanoseconds as `now` gives them; 0 = none */
-    int64_t (*now)(void);      /* needed with a deadline: core has no clock */
+    int64_t (*now)(void);      /* needed with a deadline: core asks no clock itself */
     const atomic_bool *cancel; /* NULL = never; true stops it: FB_BUSY "cancelled" */
     const fb_blobs *blobs;     /* where weights are; NULL = inline only */
     bool random_weights; /* tensors whose bytes are not known are drawn from `seed`: otherwise FB_NOT_FOUND "bytes-unknown" */
@@ -24,22 +24,21 @@ typedef struct fb_named_array {
     fb_array *array;
 } fb_named_array;
 
-/* Where values come from that are not computed, and where they go. */
+/* Where values come from that are not computed, and where they go. Any of the functions may be NULL. */
 typedef struct fb_eval_hooks {
     void *context;
-    /* The value of a node, instead of computing it (placeholders, boundaries of a region). FB_NOT_FOUND: it is computed; for a
-     * placeholder its default, or else FB_INVALID "missing-input". NULL = none. */
-    fb_status (*given)(void *context, fb_node node, fb_object *out, fb_error *error);
-    /* Is called for each node of the main program after it was computed, in order. A failure ends the evaluation. NULL = none.
-     */
-    fb_status (*computed)(void *context, fb_node node, const fb_object *object, fb_error *error);
-    /* Which nodes are wanted; those that nothing wanted needs are not computed. NULL = the output node, and every node with an
-     * effect. */
+    /* Is this node of the main program to be computed? NULL: all are. */
     bool (*wanted)(void *context, fb_node node);
+    /* The value of a placeholder, or of a node that is not wanted and that one reads which is: called once for each.
+     * FB_NOT_FOUND: a placeholder has its default, or it is FB_INVALID "missing-input". */
+    fb_status (*given)(void *context, fb_node node, fb_object *out, fb_error *error);
+    /* Called for each node of the main program after it was computed, in order. A failure ends the evaluation. */
+    fb_status (*computed)(void *context, fb_node node, const fb_object *object, fb_error *error);
 } fb_eval_hooks;
 
 /* Evaluates the main program, frees each value after its last use, and gives the value of the output node (a tensor, or nested
- * lists, tuples and dicts of them). `memory` is set up here; what is returned lives on it, so it must outlive it.
+ * lists, tuples and dicts of them; None when it is not wanted). `hooks` may be NULL. `memory` is set up here; what is returned
+ * lives on it, so it must outlive it.
  *
  * FB_INVALID "unsupported-operator" names the first node that no kernel computes, "missing-input", "evaluation-failed";
  * FB_TOO_LARGE "evaluation-too-large"; FB_BUSY "deadline" or "cancelled"; FB_NOT_FOUND "bytes-unknown"; FB_NO_MEMORY. Errors

@@ -1,0 +1,40 @@
+/* The state of one evaluation. For the interpreter's own files and the kernels that call programs. */
+#ifndef FB_EVAL_EVALUATOR_H
+#define FB_EVAL_EVALUATOR_H
+
+#include "core/eval/evaluate_graph.h"
+#include "core/eval/kernel.h"
+
+#define FB_EVAL_MEMORY ((size_t)1 << 30)
+#define FB_CALL_ARGUMENTS 24 /* distinct arguments that one kernel may ask for */
+
+struct fb_evaluator {
+    const fb_graph *graph;
+    const fb_eval_options *options;
+    const fb_eval_hooks *hooks;
+    fb_array_memory *memory;
+    fb_error *error;
+    fb_object *values;       /* by node */
+    unsigned char *is_known; /* by node: it has a value */
+    uint32_t *uses;          /* by node: nodes that will still read it */
+    fb_array **tensors;      /* by tensor: loaded, and shared by all that read it */
+    uint32_t *tensor_uses;   /* by tensor: nodes that will still read it */
+
+    /* Of the call at hand; what kernels have asked for is kept until they return. */
+    fb_object arguments[FB_CALL_ARGUMENTS];
+    size_t argument_count;
+};
+
+/* The value of an argument, nodes in it replaced by their values. */
+fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
+/* A tensor's array: kept for the caller. */
+fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
+/* A weight whose bytes are not known: drawn from the seed, by what its owner is (variances are positive). */
+fb_status fb_random_weight(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
+/* A nested program over these inputs (borrowed). */
+fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
+                              fb_object *output);
+/* One node: kernels/ or the kinds that need none. */
+fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
+
+#endif

@@ -1,0 +1,106 @@
+/* Random numbers that are the same everywhere: integers alone, no libm. */
+#include <string.h>
+
+#include "core/eval/evaluator.h"
+
+/* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
+static uint64_t draw(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15U;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebU;
+    return z ^ z >> 31;
+}
+
+static uint64_t state_of(uint64_t seed, const char *name) {
+    uint64_t hash = 0xcbf29ce484222325U ^ seed; /* FNV-1a */
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001b3U;
+    return hash;
+}
+
+/* Nearly normal, standard deviation 1: the sum of four uniform numbers (variance 4/12), within ±2√3. */
+static double draw_normal(uint64_t *state) {
+    uint64_t bits = draw(state);
+    int64_t sum =
+        (int64_t)(bits & 0xffff) + (int64_t)(bits >> 16 & 0xffff) + (int64_t)(bits >> 32 & 0xffff) + (int64_t)(bits >> 48);
+    return (double)(sum - 2 * 65535) / 65536 * 1.7320508075688772;
+}
+
+/* mean + deviation × normal numbers, in a new array. */
+static fb_status draw_floats(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t state,
+                             double mean, double deviation, fb_array **out, fb_error *error) {
+    fb_status status = fb_array_new(memory, dtype, rank, sizes, out, error);
+    if (status) return status;
+    int64_t count = fb_array_count(*out);
+    for (int64_t i = 0; i < count; i++) {
+        /* Rounded to float32 in both precisions, so that evaluations in either see the same numbers. */
+        float number = (float)(mean + deviation * draw_normal(&state));
+        if ((*out)->held == FB_HELD_DOUBLE) ((double *)fb_array_data(*out))[i] = (double)number;
+        else ((float *)fb_array_data(*out))[i] = number;
+    }
+    return FB_OK;
+}
+
+/* What is held as doubles because of the precision has the values of its own dtype all the same. */
+static void round_to_dtype(fb_array *array) {
+    if (array->held == FB_HELD_DOUBLE && array->dtype != FB_FLOAT64) fb_array_round_values(array);
+    else fb_array_round(array);
+}
+
+fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t seed,
+                          const char *name, int64_t high, fb_array **out, fb_error *error) {
+    uint64_t state = state_of(seed, name);
+    fb_status status;
+    if (fb_dtype_is_floating(dtype)) {
+        status = draw_floats(memory, dtype, rank, sizes, state, 0, 1, out, error);
+        if (!status) round_to_dtype(*out);
+        return status;
+    }
+    status = fb_array_new(memory, dtype, rank, sizes, out, error);
+    if (status) return status;
+    int64_t count = fb_array_count(*out);
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t number = draw(&state) >> 1;
+        if ((*out)->held == FB_HELD_BOOL) ((unsigned char *)fb_array_data(*out))[i] = number & 1;
+        else ((int64_t *)fb_array_data(*out))[i] = (int64_t)(number % (uint64_t)(high > 0 ? high : 1));
+    }
+    fb_array_round(*out);
+    return FB_OK;
+}
+
+/* The attribute's name decides, as PyTorch's modules call theirs: the last part of the tensor's name without "@…". */
+static bool is_called(const char *name, const char *attribute) {
+    size_t length = strcspn(name, "@"), wanted = strlen(attribute);
+    return length >= wanted && strncmp(name + length - wanted, attribute, wanted) == 0;
+}
+
+fb_status fb_random_weight(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
+    const fb_graph *graph = evaluator->graph;
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    const char *name = fb_text(graph, row->name);
+    int64_t sizes[FB_MAX_RANK];
+    int rank = fb_shape_rank(graph, row->shape);
+    if (rank < 0 || rank > FB_MAX_RANK)
+        return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s has too many dimensions", name);
+    double inputs = 1; /* of one output: weights are scaled so that values neither grow nor vanish from layer to layer */
+    for (int i = 0; i < rank; i++) {
+        sizes[i] = fb_shape_size(graph, row->shape, i);
+        if (i) inputs *= (double)sizes[i];
+    }
+    fb_dtype dtype = (fb_dtype)row->dtype;
+    uint64_t seed = evaluator->options->seed;
+    if (!fb_dtype_is_floating(dtype))
+        return fb_random_array(evaluator->memory, dtype, rank, sizes, seed, name, 2, out, evaluator->error);
+    double mean = 0, deviation = 0.25;
+    if (is_called(name, "running_var")) {
+        mean = 1; /* within 1 ± 0.87: positive */
+    } else if (rank > 1) {
+        deviation = 1;
+        for (double scale = 1; scale * scale < inputs; scale *= 2) deviation /= 2;
+    } else if (is_called(name, "weight")) {
+        mean = 1;
+    }
+    fb_status status =
+        draw_floats(evaluator->memory, dtype, rank, sizes, state_of(seed, name), mean, deviation, out, evaluator->error);
+    if (!status) round_to_dtype(*out);
+    return status;
+}
