@@ -14,6 +14,25 @@ fb_kernel *fb_kernel_of(fb_op op) {
     return row < FB_OP_COUNT ? kernels[row] : NULL;
 }
 
+const char *fb_call_spelling(const fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    const char *text = fb_node_target(call->graph, call->node);
+    if (row->opcode == FB_CALL_MODULE) text = fb_text(call->graph, fb_module_at(call->graph, row->module)->type);
+    if (row->opcode == FB_CALL_METHOD) return text;
+    static const char aten[] = "torch.ops.aten.";
+    if (strncmp(text, aten, sizeof aten - 1) == 0) return text + sizeof aten - 1;
+    const char *last = strrchr(text, '.');
+    return last ? last + 1 : text;
+}
+
+bool fb_call_is_spelled(const fb_kernel_call *call, const char *name) {
+    const char *spelling = fb_call_spelling(call);
+    size_t length = strlen(name);
+    if (strncmp(spelling, name, length) != 0) return false;
+    if (spelling[length] == '_' && (!spelling[length + 1] || spelling[length + 1] == '.')) length++; /* in place */
+    return !spelling[length] || spelling[length] == '.';
+}
+
 fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) {
     if (call->status) return call->status;
     char why[300];
@@ -125,7 +144,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
                            .op = op & (fb_op)~FB_OP_IN_PLACE,
                            .memory = evaluator->memory,
                            .error = evaluator->error};
-    fb_kernel *kernel = fb_kernel_of(op);
+    fb_kernel *kernel = op ? fb_kernel_of(op) : fb_kernel_of_program_call(graph, node);
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
     if (!kernel) refuse(&call);
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");

@@ -34,7 +34,9 @@ fb_status fb_random_weight(fb_evaluator *evaluator, fb_tensor tensor, fb_array *
 /* A nested program over these inputs (borrowed). */
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);
-/* One node: kernels/ or the kinds that need none. */
+/* A call of a nested program by one of torch's higher-order operators; NULL: it is none that we know. */
+fb_kernel *fb_kernel_of_program_call(const fb_graph *graph, fb_node node);
+/* A call: its kernel, and what its spelling adds. */
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
 
 #endif

@@ -71,6 +71,11 @@ bool fb_argument_each(fb_kernel_call *call, const char *name, int count, int64_t
 /* A sequence of tensors, or variadic ones. *items is the kernel's to free(), the arrays are borrowed. */
 bool fb_argument_arrays(fb_kernel_call *call, const char *name, fb_array ***items, size_t *count);
 
+/* How the operator was spelled: the last part of the target without overload and underscores of in-place ("fmax" of torch.fmax,
+ * "sym_size" of aten.sym_size.int), the method's name, or the module's class. Where one row of ops.def has several meanings. */
+const char *fb_call_spelling(const fb_kernel_call *call);
+bool fb_call_is_spelled(const fb_kernel_call *call, const char *name);
+
 /* ---- failing and returning ---------------------------------------------------------------------------------------------- */
 
 /* FB_INVALID "unsupported-operator": this call cannot be evaluated; names node and target, and why. */
@@ -94,6 +99,16 @@ fb_dtype fb_promote_objects(const fb_object *const *objects, size_t count);
 /* The operands `names` (NULL-terminated; tensors or numbers), promoted and broadcast to one dtype and common sizes, as arrays
  * to be dropped by the caller. `dtype` FB_DTYPE_UNKNOWN: that of promotion; it is written back. */
 bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype, fb_array **out);
+
+/* When none of these arguments is a tensor: Python's own arithmetic on numbers, sequences and strings. False: one is, or the call
+ * failed; *result is written on true. For the kernels of FB_FACT_MAYBE_NUMBER operators. */
+bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result);
+
+/* x[index] with Python's index: ints, slices, None, `...`, bools, tensors, lists of ints, tuples of these. Basic indices give a view.
+ * With `indices` of ATen's index.Tensor: one tensor or None a dimension. */
+fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object *index, fb_array **out);
+/* x[index] = value (added where `accumulates`, as index_put does). */
+fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value, bool accumulates);
 
 /* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in the held type float or double.
  * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. */
