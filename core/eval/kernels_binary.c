@@ -1,0 +1,337 @@
+/* Arithmetic, comparison and logic of two operands, element by element. */
+#include <math.h>
+
+#include "core/eval/evaluator.h"
+#include "core/eval/loops.h"
+#include "core/ops/promote.h"
+
+typedef void loop(const fb_array *out, const fb_array *a, const fb_array *b);
+
+/* An operator's loops by held type; NULL = PyTorch has none. */
+typedef struct binary {
+    loop *of_double, *of_float, *of_int, *of_bool;
+} binary;
+
+static bool run_loop(fb_kernel_call *call, const binary *loops, const fb_array *out, const fb_array *a, const fb_array *b) {
+    loop *const by_held[] = {[FB_HELD_DOUBLE] = loops->of_double,
+                             [FB_HELD_FLOAT] = loops->of_float,
+                             [FB_HELD_INT] = loops->of_int,
+                             [FB_HELD_BOOL] = loops->of_bool};
+    loop *chosen = by_held[a->held];
+    if (!chosen) return fb_kernel_unsupported(call, "it is not defined for %s", fb_dtype_name(a->dtype)) == FB_OK;
+    chosen(out, a, b);
+    return true;
+}
+
+/* The operands in `dtype` (or what promotion gives), the result in `out_dtype` (or the same). */
+static fb_status calculate(fb_kernel_call *call, const binary *loops, const char *second, fb_dtype dtype, fb_dtype out_dtype,
+                           fb_object *result) {
+    const char *const names[] = {"input", second, NULL};
+    fb_array *operands[2];
+    if (!fb_operands(call, names, &dtype, operands)) return call->status;
+    fb_array *out = fb_make_array(call, out_dtype ? out_dtype : dtype, operands[0]->rank, operands[0]->sizes);
+    if (out) run_loop(call, loops, out, operands[0], operands[1]);
+    fb_array_drop(operands[0]);
+    fb_array_drop(operands[1]);
+    return fb_return_array(call, out, result);
+}
+
+#define FLOATING(name, expression)                                                                                             \
+    FB_LOOP_2(name##_double, double, double, expression)                                                                       \
+    FB_LOOP_2(name##_float, float, float, expression)
+#define COMPARING(name, expression)                                                                                            \
+    FB_LOOP_2(name##_double, unsigned char, double, expression)                                                                \
+    FB_LOOP_2(name##_float, unsigned char, float, expression)                                                                  \
+    FB_LOOP_2(name##_int, unsigned char, int64_t, expression)                                                                  \
+    FB_LOOP_2(name##_bool, unsigned char, unsigned char, expression)
+
+/* ---- addition and multiplication --------------------------------------------------------------------------------------- */
+
+/* Integers wrap, as the hardware's do. */
+#define WRAP(x, operator, y) (int64_t)((uint64_t)(x) operator(uint64_t)(y))
+FLOATING(add, x + y)
+FB_LOOP_2(add_int, int64_t, int64_t, WRAP(x, +, y))
+FB_LOOP_2(add_bool, unsigned char, unsigned char, x | y)
+FLOATING(sub, x - y)
+FB_LOOP_2(sub_int, int64_t, int64_t, WRAP(x, -, y))
+FLOATING(mul, x *y)
+FB_LOOP_2(mul_int, int64_t, int64_t, WRAP(x, *, y))
+FB_LOOP_2(mul_bool, unsigned char, unsigned char, x &y)
+
+static const binary add_loops = {add_double, add_float, add_int, add_bool}, sub_loops = {sub_double, sub_float, sub_int, NULL},
+                    mul_loops = {mul_double, mul_float, mul_int, mul_bool};
+
+/* other × alpha in the result's dtype. */
+static fb_array *scale_other(fb_kernel_call *call, const fb_array *other, double alpha) {
+    fb_array *factor = fb_make_array(call, other->dtype, 0, NULL), *wide = NULL, *out = NULL;
+    if (!factor) return NULL;
+    if (factor->held == FB_HELD_DOUBLE) *(double *)fb_array_data(factor) = alpha;
+    else if (factor->held == FB_HELD_FLOAT) *(float *)fb_array_data(factor) = (float)alpha;
+    else if (factor->held == FB_HELD_INT) *(int64_t *)fb_array_data(factor) = (int64_t)alpha;
+    else *(unsigned char *)fb_array_data(factor) = alpha != 0;
+    call->status = fb_array_broadcast(factor, other->rank, other->sizes, &wide, call->error);
+    if (!call->status) out = fb_make_array(call, other->dtype, other->rank, other->sizes);
+    if (out) run_loop(call, &mul_loops, out, other, wide);
+    fb_array_drop(factor);
+    fb_array_drop(wide);
+    return out;
+}
+
+static fb_status add_scaled(fb_kernel_call *call, const binary *loops, bool is_reversed, fb_object *result) {
+    double alpha;
+    const char *const names[] = {"input", "other", NULL};
+    fb_array *operands[2];
+    fb_dtype dtype = FB_DTYPE_UNKNOWN;
+    if (!fb_argument_number(call, "alpha", 1, &alpha) || !fb_operands(call, names, &dtype, operands)) return call->status;
+    int scaled = is_reversed ? 0 : 1; /* rsub(input, other, alpha) is other - alpha × input */
+    if (alpha != 1) {
+        fb_array *product = scale_other(call, operands[scaled], alpha);
+        fb_array_drop(operands[scaled]);
+        operands[scaled] = product;
+    }
+    fb_array *out = call->status ? NULL : fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes);
+    if (out) run_loop(call, loops, out, operands[1 - scaled], operands[scaled]);
+    fb_array_drop(operands[0]);
+    fb_array_drop(operands[1]);
+    return fb_return_array(call, out, result);
+}
+
+fb_status fb_kernel_add(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return add_scaled(call, &add_loops, false, result);
+}
+
+fb_status fb_kernel_sub(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return add_scaled(call, &sub_loops, false, result);
+}
+
+fb_status fb_kernel_rsub(fb_kernel_call *call, fb_object *result) {
+    return add_scaled(call, &sub_loops, true, result);
+}
+
+fb_status fb_kernel_mul(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, &mul_loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* ---- division ------------------------------------------------------------------------------------------------------------ */
+
+FLOATING(div, x / y)
+static const binary div_loops = {div_double, div_float, NULL, NULL};
+
+/* What promotion gives, integers as float32. */
+static fb_dtype floating_dtype(fb_kernel_call *call, const char *second) {
+    const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, second)};
+    if (!objects[0] || !objects[1]) return FB_DTYPE_UNKNOWN;
+    return fb_to_floating(fb_promote_objects(objects, 2));
+}
+
+fb_status fb_kernel_true_divide(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, &div_loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+}
+
+/* PyTorch's div_floor: the remainder decides, so that 1 // 0.1 is 9. c10/util/generic_math.h. */
+#define FLOOR_QUOTIENT(T, fmod, floor, copysign)                                                                               \
+    static T floor_quotient_##T(T a, T b) {                                                                                    \
+        if (b == 0) return a / b;                                                                                              \
+        T modulus = fmod(a, b), quotient = (a - modulus) / b;                                                                  \
+        if (modulus != 0 && (b < 0) != (modulus < 0)) quotient -= 1;                                                           \
+        if (quotient == 0) return copysign(0, a / b);                                                                          \
+        T whole = floor(quotient);                                                                                             \
+        return quotient - whole > (T)0.5 ? whole + 1 : whole;                                                                  \
+    }
+FLOOR_QUOTIENT(double, fmod, floor, copysign)
+FLOOR_QUOTIENT(float, fmodf, floorf, copysignf)
+
+static int64_t floor_quotient_int(int64_t a, int64_t b) {
+    if (b == -1) return WRAP(0, -, a);
+    int64_t quotient = a / b;
+    return a % b && (a % b < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+FB_LOOP_2(floor_divide_double, double, double, floor_quotient_double(x, y))
+FB_LOOP_2(floor_divide_float, float, float, floor_quotient_float(x, y))
+FB_LOOP_2(floor_divide_int, int64_t, int64_t, floor_quotient_int(x, y))
+static const binary floor_divide_loops = {floor_divide_double, floor_divide_float, floor_divide_int, NULL};
+FB_LOOP_2(trunc_divide_double, double, double, trunc(x / y))
+FB_LOOP_2(trunc_divide_float, float, float, truncf(x / y))
+FB_LOOP_2(trunc_divide_int, int64_t, int64_t, y == -1 ? WRAP(0, -, x) : x / y)
+static const binary trunc_divide_loops = {trunc_divide_double, trunc_divide_float, trunc_divide_int, NULL};
+
+/* Division of integers by zero raises in PyTorch. */
+static bool has_integer_zero(fb_kernel_call *call, const char *name) {
+    const fb_object *object = fb_argument(call, name);
+    int64_t integer;
+    if (!object) return false;
+    if (object->kind != FB_OBJECT_ARRAY) return fb_object_int(object, &integer) && integer == 0;
+    const fb_array *array = object->array;
+    if (fb_dtype_is_floating(array->dtype)) return false;
+    for (int64_t i = 0, count = fb_array_count(array); i < count; i++)
+        if (fb_array_int(array, i) == 0) return true;
+    return false;
+}
+
+static fb_status divide_whole(fb_kernel_call *call, const binary *loops, fb_object *result) {
+    const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, "other")};
+    if (!objects[0] || !objects[1]) return fb_kernel_unsupported(call, "it needs two operands");
+    fb_dtype dtype = fb_promote_objects(objects, 2);
+    if (dtype == FB_BOOL) return fb_kernel_unsupported(call, "bools are not divided");
+    if (fb_dtype_is_integer(dtype) && has_integer_zero(call, "other"))
+        return fb_kernel_fail(call, "an integer is divided by zero");
+    return calculate(call, loops, "other", dtype, FB_DTYPE_UNKNOWN, result);
+}
+
+fb_status fb_kernel_floor_divide(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return divide_whole(call, &floor_divide_loops, result);
+}
+
+fb_status fb_kernel_div(fb_kernel_call *call, fb_object *result) {
+    const char *mode;
+    if (!fb_argument_text(call, "rounding_mode", &mode)) return call->status;
+    if (!*mode) return calculate(call, &div_loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+    return divide_whole(call, mode[0] == 'f' ? &floor_divide_loops : &trunc_divide_loops, result);
+}
+
+static double remainder_double(double a, double b) {
+    double modulus = fmod(a, b);
+    return modulus != 0 && (b < 0) != (modulus < 0) ? modulus + b : modulus;
+}
+static float remainder_float(float a, float b) {
+    float modulus = fmodf(a, b);
+    return modulus != 0 && (b < 0) != (modulus < 0) ? modulus + b : modulus;
+}
+static int64_t remainder_int(int64_t a, int64_t b) {
+    int64_t modulus = b == -1 ? 0 : a % b;
+    return modulus && (b < 0) != (modulus < 0) ? modulus + b : modulus;
+}
+FB_LOOP_2(remainder_doubles, double, double, remainder_double(x, y))
+FB_LOOP_2(remainder_floats, float, float, remainder_float(x, y))
+FB_LOOP_2(remainder_ints, int64_t, int64_t, remainder_int(x, y))
+static const binary remainder_loops = {remainder_doubles, remainder_floats, remainder_ints, NULL};
+FB_LOOP_2(fmod_double, double, double, fmod(x, y))
+FB_LOOP_2(fmod_float, float, float, fmodf(x, y))
+FB_LOOP_2(fmod_int, int64_t, int64_t, y == -1 ? 0 : x % y)
+static const binary fmod_loops = {fmod_double, fmod_float, fmod_int, NULL};
+
+fb_status fb_kernel_remainder(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return divide_whole(call, &remainder_loops, result);
+}
+
+fb_status fb_kernel_fmod(fb_kernel_call *call, fb_object *result) {
+    return divide_whole(call, &fmod_loops, result);
+}
+
+/* ---- powers and other functions of two ----------------------------------------------------------------------------------- */
+
+static int64_t power_int(int64_t base, int64_t exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
+    uint64_t all = 1, factor = (uint64_t)base;
+    for (; exponent; exponent >>= 1, factor *= factor)
+        if (exponent & 1) all *= factor;
+    return (int64_t)all;
+}
+
+/* Squares are multiplications, as in PyTorch: pow() of libm may differ in the last place. */
+FB_LOOP_2(pow_double, double, double, y == 2 ? x * x : pow(x, y))
+FB_LOOP_2(pow_float, float, float, y == 2 ? x * x : powf(x, y))
+FB_LOOP_2(pow_int, int64_t, int64_t, power_int(x, y))
+static const binary pow_loops = {pow_double, pow_float, pow_int, NULL};
+
+fb_status fb_kernel_pow(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, &pow_loops, "exponent", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+FB_LOOP_2(atan2_double, double, double, atan2(x, y))
+FB_LOOP_2(atan2_float, float, float, atan2f(x, y))
+FB_LOOP_2(hypot_double, double, double, hypot(x, y))
+FB_LOOP_2(hypot_float, float, float, hypotf(x, y))
+FB_LOOP_2(copysign_double, double, double, copysign(x, y))
+FB_LOOP_2(copysign_float, float, float, copysignf(x, y))
+
+fb_status fb_kernel_atan2(fb_kernel_call *call, fb_object *result) {
+    static const binary loops = {atan2_double, atan2_float, NULL, NULL};
+    return calculate(call, &loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+}
+fb_status fb_kernel_hypot(fb_kernel_call *call, fb_object *result) {
+    static const binary loops = {hypot_double, hypot_float, NULL, NULL};
+    return calculate(call, &loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+fb_status fb_kernel_copysign(fb_kernel_call *call, fb_object *result) {
+    static const binary loops = {copysign_double, copysign_float, NULL, NULL};
+    return calculate(call, &loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+}
+
+/* maximum and minimum pass nan on; fmax and fmin the other operand. */
+FLOATING(maximum, x != x ? x : y != y ? y : x > y ? x : y)
+FLOATING(minimum, x != x ? x : y != y ? y : x < y ? x : y)
+FLOATING(fmax_of, x != x ? y : y != y ? x : x > y ? x : y)
+FLOATING(fmin_of, x != x ? y : y != y ? x : x < y ? x : y)
+FB_LOOP_2(maximum_int, int64_t, int64_t, x > y ? x : y)
+FB_LOOP_2(minimum_int, int64_t, int64_t, x < y ? x : y)
+FB_LOOP_2(maximum_bool, unsigned char, unsigned char, x | y)
+FB_LOOP_2(minimum_bool, unsigned char, unsigned char, x &y)
+
+fb_status fb_kernel_maximum(fb_kernel_call *call, fb_object *result) {
+    static const binary maximum = {maximum_double, maximum_float, maximum_int, maximum_bool},
+                        fmax_loops = {fmax_of_double, fmax_of_float, maximum_int, maximum_bool};
+    const binary *loops = fb_call_is_spelled(call, "fmax") ? &fmax_loops : &maximum;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+fb_status fb_kernel_minimum(fb_kernel_call *call, fb_object *result) {
+    static const binary minimum = {minimum_double, minimum_float, minimum_int, minimum_bool},
+                        fmin_loops = {fmin_of_double, fmin_of_float, minimum_int, minimum_bool};
+    const binary *loops = fb_call_is_spelled(call, "fmin") ? &fmin_loops : &minimum;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* ---- comparison and logic ------------------------------------------------------------------------------------------------ */
+
+COMPARING(eq, x == y)
+COMPARING(ne, x != y)
+COMPARING(lt, x < y)
+COMPARING(le, x <= y)
+COMPARING(gt, x > y)
+COMPARING(ge, x >= y)
+COMPARING(logical_and, x != 0 && y != 0)
+COMPARING(logical_or, x != 0 || y != 0)
+COMPARING(logical_xor, (x != 0) != (y != 0))
+
+fb_status fb_kernel_compare(fb_kernel_call *call, fb_object *result) {
+    static const binary loops[] = {
+        {eq_double, eq_float, eq_int, eq_bool}, {ne_double, ne_float, ne_int, ne_bool}, {lt_double, lt_float, lt_int, lt_bool},
+        {le_double, le_float, le_int, le_bool}, {gt_double, gt_float, gt_int, gt_bool}, {ge_double, ge_float, ge_int, ge_bool},
+    };
+    static const fb_op operators[] = {FB_OP_EQ, FB_OP_NE, FB_OP_LT, FB_OP_LE, FB_OP_GT, FB_OP_GE};
+    size_t i = 0;
+    while (operators[i] != call->op) i++;
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, &loops[i], "other", FB_DTYPE_UNKNOWN, FB_BOOL, result);
+}
+
+fb_status fb_kernel_logic(fb_kernel_call *call, fb_object *result) {
+    static const binary and_loops = {logical_and_double, logical_and_float, logical_and_int, logical_and_bool},
+                        or_loops = {logical_or_double, logical_or_float, logical_or_int, logical_or_bool},
+                        xor_loops = {logical_xor_double, logical_xor_float, logical_xor_int, logical_xor_bool};
+    const binary *loops = call->op == FB_OP_LOGICAL_AND ? &and_loops : call->op == FB_OP_LOGICAL_OR ? &or_loops : &xor_loops;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_BOOL, result);
+}
+
+FB_LOOP_2(and_int, int64_t, int64_t, x &y)
+FB_LOOP_2(and_bool, unsigned char, unsigned char, x &y)
+FB_LOOP_2(or_int, int64_t, int64_t, x | y)
+FB_LOOP_2(or_bool, unsigned char, unsigned char, x | y)
+FB_LOOP_2(xor_int, int64_t, int64_t, x ^ y)
+FB_LOOP_2(xor_bool, unsigned char, unsigned char, x ^ y)
+
+fb_status fb_kernel_bitwise(fb_kernel_call *call, fb_object *result) {
+    static const binary and_loops = {NULL, NULL, and_int, and_bool}, or_loops = {NULL, NULL, or_int, or_bool},
+                        xor_loops = {NULL, NULL, xor_int, xor_bool};
+    const binary *loops = call->op == FB_OP_BITWISE_AND ? &and_loops : call->op == FB_OP_BITWISE_OR ? &or_loops : &xor_loops;
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
