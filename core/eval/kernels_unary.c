@@ -1,0 +1,302 @@
+/* Functions of one operand, element by element: arithmetic, elementary functions, activations without parameters. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/eval/evaluator.h"
+#include "core/eval/loops.h"
+#include "core/ops/promote.h"
+
+typedef void loop(const fb_array *out, const fb_array *a);
+
+/* An operator and its loops by held type; NULL = integers (or bools) go another way: see run. */
+typedef struct unary {
+    fb_op op;
+    loop *of_double, *of_float, *of_int;
+} unary;
+
+#define BOTH(name, expression, expression_f)                                                                                   \
+    FB_LOOP_1(name##_double, double, double, expression)                                                                       \
+    FB_LOOP_1(name##_float, float, float, expression_f)
+
+static double gelu(double x) {
+    return x * 0.5 * (1 + erf(x * 0.70710678118654752440));
+}
+static double sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+static double softplus(double x) {
+    return x > 20 ? x : log1p(exp(x));
+}
+static double selu(double x) {
+    const double alpha = 1.6732632423543772848170429916717, scale = 1.0507009873554804934193349852946;
+    return scale * (x > 0 ? x : alpha * expm1(x));
+}
+
+BOTH(neg, -x, -x)
+BOTH(abs, fabs(x), fabsf(x))
+BOTH(sign, (x > 0) - (x < 0), (x > 0) - (x < 0))
+BOTH(reciprocal, 1 / x, 1 / x)
+BOTH(sqrt, sqrt(x), sqrtf(x))
+BOTH(rsqrt, 1 / sqrt(x), 1 / sqrtf(x))
+BOTH(square, x *x, x *x)
+BOTH(exp, exp(x), expf(x))
+BOTH(exp2, exp2(x), exp2f(x))
+BOTH(expm1, expm1(x), expm1f(x))
+BOTH(log, log(x), logf(x))
+BOTH(log2, log2(x), log2f(x))
+BOTH(log10, log10(x), log10f(x))
+BOTH(log1p, log1p(x), log1pf(x))
+BOTH(sin, sin(x), sinf(x))
+BOTH(cos, cos(x), cosf(x))
+BOTH(tan, tan(x), tanf(x))
+BOTH(asin, asin(x), asinf(x))
+BOTH(acos, acos(x), acosf(x))
+BOTH(atan, atan(x), atanf(x))
+BOTH(sinh, sinh(x), sinhf(x))
+BOTH(cosh, cosh(x), coshf(x))
+BOTH(tanh, tanh(x), tanhf(x))
+BOTH(erf, erf(x), erff(x))
+BOTH(erfc, erfc(x), erfcf(x))
+BOTH(lgamma, lgamma(x), lgammaf(x))
+BOTH(floor, floor(x), floorf(x))
+BOTH(ceil, ceil(x), ceilf(x))
+BOTH(round, nearbyint(x), nearbyintf(x))
+BOTH(trunc, trunc(x), truncf(x))
+BOTH(frac, x - trunc(x), x - truncf(x))
+BOTH(relu, x <= 0 ? 0 : x, x <= 0 ? 0 : x) /* nan stays */
+BOTH(relu6, x <= 0 ? 0 : x > 6 ? 6 : x, x <= 0 ? 0 : x > 6 ? 6 : x)
+BOTH(silu, x / (1 + exp(-x)), (double)x / (1 + exp(-(double)x)))
+BOTH(mish, x *tanh(softplus(x)), (double)x *tanh(softplus((double)x)))
+BOTH(sigmoid_of, sigmoid(x), sigmoid((double)x))
+BOTH(log_sigmoid, x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x)),
+     x < 0 ? (double)x - log1p(exp((double)x)) : -log1p(exp(-(double)x)))
+BOTH(hard_sigmoid, x != x ? x : fmin(fmax(x + 3, 0), 6) / 6, x != x ? x : fminf(fmaxf(x + 3, 0), 6) / 6)
+BOTH(hard_swish, x *(x != x ? x : fmin(fmax(x + 3, 0), 6)) / 6, x *(x != x ? x : fminf(fmaxf(x + 3, 0), 6)) / 6)
+BOTH(selu_of, selu(x), selu((double)x))
+BOTH(softsign, x / (1 + fabs(x)), x / (1 + fabsf(x)))
+BOTH(tanh_shrink, x - tanh(x), (double)x - tanh((double)x))
+BOTH(gelu_of, gelu(x), gelu((double)x))
+FB_LOOP_1(neg_int, int64_t, int64_t, (int64_t)(0 - (uint64_t)x))
+FB_LOOP_1(abs_int, int64_t, int64_t, x < 0 ? (int64_t)(0 - (uint64_t)x) : x)
+FB_LOOP_1(sign_int, int64_t, int64_t, (x > 0) - (x < 0))
+FB_LOOP_1(square_int, int64_t, int64_t, (int64_t)((uint64_t)x *(uint64_t)x))
+FB_LOOP_1(same_int, int64_t, int64_t, x)
+FB_LOOP_1(relu_int, int64_t, int64_t, x < 0 ? 0 : x)
+FB_LOOP_1(relu6_int, int64_t, int64_t, x<0 ? 0 : x> 6 ? 6 : x)
+
+#define ROW(id, name)                                                                                                          \
+    { FB_OP_##id, name##_double, name##_float, NULL }
+#define ROW_INT(id, name, of_int)                                                                                              \
+    { FB_OP_##id, name##_double, name##_float, of_int }
+static const unary table[] = {
+    ROW_INT(NEG, neg, neg_int),
+    ROW_INT(ABS, abs, abs_int),
+    ROW_INT(SIGN, sign, sign_int),
+    ROW_INT(SQUARE, square, square_int),
+    ROW_INT(FLOOR, floor, same_int),
+    ROW_INT(CEIL, ceil, same_int),
+    ROW_INT(ROUND, round, same_int),
+    ROW_INT(TRUNC, trunc, same_int),
+    ROW_INT(RELU, relu, relu_int),
+    ROW_INT(RELU6, relu6, relu6_int),
+    ROW(RECIPROCAL, reciprocal),
+    ROW(SQRT, sqrt),
+    ROW(RSQRT, rsqrt),
+    ROW(EXP, exp),
+    ROW(EXP2, exp2),
+    ROW(EXPM1, expm1),
+    ROW(LOG, log),
+    ROW(LOG2, log2),
+    ROW(LOG10, log10),
+    ROW(LOG1P, log1p),
+    ROW(SIN, sin),
+    ROW(COS, cos),
+    ROW(TAN, tan),
+    ROW(ASIN, asin),
+    ROW(ACOS, acos),
+    ROW(ATAN, atan),
+    ROW(SINH, sinh),
+    ROW(COSH, cosh),
+    ROW(TANH, tanh),
+    ROW(ERF, erf),
+    ROW(ERFC, erfc),
+    ROW(LGAMMA, lgamma),
+    ROW(FRAC, frac),
+    ROW(SILU, silu),
+    ROW(MISH, mish),
+    ROW(SIGMOID, sigmoid_of),
+    ROW(LOG_SIGMOID, log_sigmoid),
+    ROW(HARD_SIGMOID, hard_sigmoid),
+    ROW(HARD_SWISH, hard_swish),
+    ROW(SELU, selu_of),
+    ROW(SOFTSIGN, softsign),
+    ROW(TANH_SHRINK, tanh_shrink),
+    ROW(GELU, gelu_of),
+};
+
+/* Integers: their own loop; as float32 where PyTorch makes floats of them; otherwise refused. */
+static fb_status run(fb_kernel_call *call, const unary *row, fb_object *result) {
+    fb_array *input;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    bool is_integer = input->held == FB_HELD_INT, becomes_float = fb_op_facts_of(call->op)->dtype == FB_DTYPE_RULE_FLOAT;
+    bool is_bool = input->held == FB_HELD_BOOL;
+    fb_array *floats = NULL;
+    if ((is_integer || is_bool) && becomes_float) {
+        floats = fb_make_cast(call, input, fb_to_floating(input->dtype));
+        if (!floats) return call->status;
+        input = floats;
+    } else if (is_bool || (is_integer && !row->of_int)) {
+        return fb_kernel_unsupported(call, "it is not defined for %s", fb_dtype_name(input->dtype));
+    }
+    fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
+    if (out)
+        (input->held == FB_HELD_DOUBLE  ? row->of_double
+         : input->held == FB_HELD_FLOAT ? row->of_float
+                                        : row->of_int)(out, input);
+    fb_array_drop(floats);
+    return fb_return_array(call, out, result);
+}
+
+fb_status fb_kernel_unary(fb_kernel_call *call, fb_object *result) {
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].op == call->op) return run(call, &table[i], result);
+    return fb_kernel_unsupported(call, "there is no kernel for it");
+}
+
+/* Those that Python's numbers have, too. */
+fb_status fb_kernel_unary_number(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return fb_kernel_unary(call, result);
+}
+
+fb_status fb_kernel_round(fb_kernel_call *call, fb_object *result) {
+    if (fb_argument_is_given(call, "decimals")) return fb_kernel_unsupported(call, "it rounds to decimals");
+    return call->status ? call->status : fb_kernel_unary_number(call, result);
+}
+
+static double gelu_tanh(double x) {
+    /* M_SQRT2 × M_2_SQRTPI × 0.5 and 0.044715: aten/src/ATen/native/cpu/Gelu.h */
+    return 0.5 * x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+}
+BOTH(gelu_tanh_of, gelu_tanh(x), gelu_tanh((double)x))
+
+fb_status fb_kernel_gelu(fb_kernel_call *call, fb_object *result) {
+    static const unary with_tanh = {FB_OP_GELU, gelu_tanh_of_double, gelu_tanh_of_float, NULL};
+    const char *approximate;
+    if (!fb_argument_text(call, "approximate", &approximate)) return call->status;
+    return *approximate == 't' ? run(call, &with_tanh, result) : fb_kernel_unary(call, result);
+}
+
+FB_LOOP_1(not_int, int64_t, int64_t, ~x)
+FB_LOOP_1(not_bool, unsigned char, unsigned char, !x)
+
+fb_status fb_kernel_bitwise_not(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    if (fb_python_arithmetic(call, result) || call->status || !fb_argument_array(call, "input", &input)) return call->status;
+    if (fb_dtype_is_floating(input->dtype)) return fb_kernel_unsupported(call, "floats have no bits to invert");
+    fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
+    if (out) (input->held == FB_HELD_BOOL ? not_bool : not_int)(out, input);
+    return fb_return_array(call, out, result);
+}
+
+/* ---- questions: bool for each element ------------------------------------------------------------------------------------ */
+
+FB_LOOP_1(is_zero_double, unsigned char, double, x == 0)
+FB_LOOP_1(is_nan_double, unsigned char, double, x != x)
+FB_LOOP_1(is_inf_double, unsigned char, double, isinf(x))
+FB_LOOP_1(is_finite_double, unsigned char, double, isfinite(x))
+
+fb_status fb_kernel_classify(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    fb_array *wide = fb_make_cast(call, input, FB_FLOAT64); /* exact where it matters: zero stays zero, nan nan */
+    fb_array *out = wide ? fb_make_array(call, FB_BOOL, input->rank, input->sizes) : NULL;
+    if (out) {
+        switch (call->op) {
+        case FB_OP_LOGICAL_NOT: is_zero_double(out, wide); break;
+        case FB_OP_ISNAN: is_nan_double(out, wide); break;
+        case FB_OP_ISINF: is_inf_double(out, wide); break;
+        default: is_finite_double(out, wide); break;
+        }
+    }
+    fb_array_drop(wide);
+    return fb_return_array(call, out, result);
+}
+
+/* ---- activations with parameters ----------------------------------------------------------------------------------------- */
+
+/* y = f(x, a, b) in double: the parameters are Python floats. */
+typedef double activation(double x, double a, double b);
+
+static fb_status activate(fb_kernel_call *call, activation *function, double a, double b, fb_object *result) {
+    fb_array *input;
+    if (call->status || !fb_argument_array(call, "input", &input)) return call->status;
+    if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
+    if (!out) return call->status;
+    fb_walk walk;
+    for (fb_walk_begin(&walk, out, input, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+        for (int64_t i = 0; i < walk.count; i++) {
+            int64_t to = i * walk.strides[0], from = i * walk.strides[1];
+            if (out->held == FB_HELD_DOUBLE) ((double *)walk.data[0])[to] = function(((double *)walk.data[1])[from], a, b);
+            else ((float *)walk.data[0])[to] = (float)function((double)((float *)walk.data[1])[from], a, b);
+        }
+    }
+    return fb_return_array(call, out, result);
+}
+
+static double leaky_relu(double x, double slope, double unused) {
+    (void)unused;
+    return x > 0 ? x : x * slope;
+}
+static double elu(double x, double alpha, double unused) {
+    (void)unused;
+    return x > 0 ? x : alpha * expm1(x);
+}
+static double celu(double x, double alpha, double unused) {
+    (void)unused;
+    return x > 0 ? x : alpha * expm1(x / alpha);
+}
+static double hard_tanh(double x, double low, double high) {
+    return x < low ? low : x > high ? high : x;
+}
+static double hard_shrink(double x, double lambda, double unused) {
+    (void)unused;
+    return x >= -lambda && x <= lambda ? 0 : x;
+}
+static double soft_shrink(double x, double lambda, double unused) {
+    (void)unused;
+    return x > lambda ? x - lambda : x < -lambda ? x + lambda : x * 0;
+}
+static double softplus_of(double x, double beta, double threshold) {
+    return x * beta > threshold ? x : log1p(exp(x * beta)) / beta;
+}
+static double threshold_of(double x, double threshold, double value) {
+    return x <= threshold ? value : x;
+}
+
+fb_status fb_kernel_activation(fb_kernel_call *call, fb_object *result) {
+    static const struct {
+        fb_op op;
+        activation *function;
+        const char *a, *b;
+        double default_a, default_b;
+    } rows[] = {
+        {FB_OP_LEAKY_RELU, leaky_relu, "negative_slope", NULL, 0.01, 0},
+        {FB_OP_ELU, elu, "alpha", NULL, 1, 0},
+        {FB_OP_CELU, celu, "alpha", NULL, 1, 0},
+        {FB_OP_HARD_TANH, hard_tanh, "min_val", "max_val", -1, 1},
+        {FB_OP_HARD_SHRINK, hard_shrink, "lambd", NULL, 0.5, 0},
+        {FB_OP_SOFT_SHRINK, soft_shrink, "lambd", NULL, 0.5, 0},
+        {FB_OP_SOFTPLUS, softplus_of, "beta", "threshold", 1, 20},
+        {FB_OP_THRESHOLD, threshold_of, "threshold", "value", 0, 0},
+    };
+    size_t i = 0;
+    while (rows[i].op != call->op) i++;
+    double a, b = 0, scale;
+    if (!fb_argument_number(call, rows[i].a, rows[i].default_a, &a)) return call->status;
+    if (rows[i].b && !fb_argument_number(call, rows[i].b, rows[i].default_b, &b)) return call->status;
+    if (call->op == FB_OP_ELU && (!fb_argument_number(call, "scale", 1, &scale) || scale != 1))
+        return fb_kernel_unsupported(call, "it has a scale");
+    return activate(call, rows[i].function, a, b, result);
+}
