@@ -1,0 +1,345 @@
+/* Copies, casts and joins: what moves elements and computes nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/eval/evaluator.h"
+
+/* ---- the input itself ------------------------------------------------------------------------------------------------------
+ */
+
+/* contiguous, detach, alias, cpu …: values are the same, and so is the storage where PyTorch may share it. */
+fb_status fb_kernel_same(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    return fb_return_array(call, fb_array_keep(input), result);
+}
+
+fb_status fb_kernel_detach(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    return fb_return_array(call, fb_make_view(call, input, input->rank), result);
+}
+
+fb_status fb_kernel_contiguous(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    return fb_return_array(call, fb_make_contiguous(call, input), result);
+}
+
+fb_status fb_kernel_clone(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    return fb_return_array(call, fb_make_cast(call, input, input->dtype), result);
+}
+
+/* Dropout that is off. A functional dropout is on unless it is told otherwise, a module's as its flag says. */
+fb_status fb_kernel_dropout(fb_kernel_call *call, fb_object *result) {
+    bool training, train;
+    double p;
+    bool is_native = strstr(fb_op_facts_of(call->op)->parameters, "training") == NULL;
+    if (!fb_argument_bool(call, "training", !is_native, &training) || !fb_argument_bool(call, "train", training, &train) ||
+        !fb_argument_number(call, "p", 0.5, &p))
+        return call->status;
+    if (train && p != 0) return fb_kernel_unsupported(call, "dropout is on: it draws random numbers");
+    if (call->op == FB_OP_NATIVE_DROPOUT) return fb_kernel_unsupported(call, "its mask is not evaluated");
+    return fb_kernel_same(call, result);
+}
+
+/* ---- casts
+ * ------------------------------------------------------------------------------------------------------------------- */
+
+static fb_status cast(fb_kernel_call *call, fb_array *input, fb_dtype dtype, bool copies, fb_object *result) {
+    if (dtype == input->dtype && !copies) return fb_return_array(call, fb_array_keep(input), result);
+    return fb_return_array(call, fb_make_cast(call, input, dtype), result);
+}
+
+/* to(dtype), to(device, dtype), to(other) and the ATen overloads: whichever argument is a dtype or a tensor. */
+fb_status fb_kernel_to(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    bool copies;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_bool(call, "copy", call->op == FB_OP_TO_COPY, &copies))
+        return call->status;
+    fb_dtype dtype = input->dtype;
+    const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
+    const fb_value_row *kwargs = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->kwargs);
+    for (uint32_t i = 1; i < args->count + kwargs->count / 2; i++) {
+        fb_object object;
+        bool is_keyword = i >= args->count;
+        const char *keyword = is_keyword ? fb_value_text(call->graph, kwargs->items[2 * (i - args->count)]) : "";
+        if (is_keyword && strcmp(keyword, "dtype") != 0 && strcmp(keyword, "other") != 0) continue;
+        call->status =
+            fb_evaluate_value(call->evaluator, is_keyword ? kwargs->items[2 * (i - args->count) + 1] : args->items[i], &object);
+        if (call->status) return call->status;
+        if (object.kind == FB_OBJECT_DTYPE) dtype = object.dtype;
+        if (object.kind == FB_OBJECT_ARRAY && i == 1) dtype = object.array->dtype;
+        bool is_unknown = object.kind == FB_OBJECT_DTYPE && !object.dtype;
+        fb_object_drop(&object);
+        if (is_unknown) return fb_kernel_unsupported(call, "its dtype is not evaluated");
+    }
+    return cast(call, input, dtype, copies, result);
+}
+
+fb_status fb_kernel_type(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    const fb_object *dtype = fb_argument(call, "dtype");
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    if (!dtype || dtype->kind != FB_OBJECT_DTYPE || !dtype->dtype)
+        return fb_kernel_unsupported(call, "it is not given a dtype");
+    return cast(call, input, dtype->dtype, false, result);
+}
+
+fb_status fb_kernel_type_as(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *other;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "other", &other)) return call->status;
+    return cast(call, input, other->dtype, false, result);
+}
+
+fb_status fb_kernel_cast(fb_kernel_call *call, fb_object *result) {
+    static const struct {
+        fb_op op;
+        fb_dtype dtype;
+    } casts[] = {{FB_OP_CAST_FLOAT, FB_FLOAT32},     {FB_OP_CAST_DOUBLE, FB_FLOAT64}, {FB_OP_CAST_HALF, FB_FLOAT16},
+                 {FB_OP_CAST_BFLOAT16, FB_BFLOAT16}, {FB_OP_CAST_LONG, FB_INT64},     {FB_OP_CAST_INT, FB_INT32},
+                 {FB_OP_CAST_BOOL, FB_BOOL}};
+    size_t i = 0;
+    while (casts[i].op != call->op) i++;
+    fb_array *input;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    return cast(call, input, casts[i].dtype, false, result);
+}
+
+/* ---- joins
+ * ------------------------------------------------------------------------------------------------------------------- */
+
+static fb_dtype common_dtype(fb_array *const *arrays, size_t count) {
+    fb_dtype dtype = FB_DTYPE_UNKNOWN;
+    for (size_t i = 0; i < count; i++) {
+        fb_object both[2] = {{.kind = FB_OBJECT_ARRAY, .array = arrays[i]}, {.kind = FB_OBJECT_NONE}};
+        const fb_object *objects[2] = {&both[0], &both[0]};
+        if (dtype && dtype != arrays[i]->dtype) return FB_DTYPE_UNKNOWN; /* mixed: rare; refused */
+        dtype = fb_promote_objects(objects, 1);
+    }
+    return dtype;
+}
+
+/* PyTorch leaves out empty tensors of one dimension. */
+static bool is_legacy_empty(const fb_array *array) {
+    return array->rank == 1 && array->sizes[0] == 0;
+}
+
+static fb_array *join(fb_kernel_call *call, fb_array *const *arrays, size_t count, int64_t dim) {
+    const fb_array *first = arrays[0];
+    for (size_t i = 0; i < count && is_legacy_empty(first); i++) first = arrays[i];
+    int64_t sizes[FB_MAX_RANK], limit = first->rank;
+    if (dim < -limit || dim >= limit) {
+        fb_kernel_fail(call, "%lld is no dimension", (long long)dim);
+        return NULL;
+    }
+    if (dim < 0) dim += limit;
+    memcpy(sizes, first->sizes, sizeof sizes);
+    sizes[dim] = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (is_legacy_empty(arrays[i])) continue;
+        bool fits = arrays[i]->rank == first->rank;
+        for (int d = 0; d < first->rank && fits; d++) fits = d == dim || arrays[i]->sizes[d] == sizes[d];
+        if (!fits) {
+            fb_kernel_fail(call, "the tensors that it joins have other sizes");
+            return NULL;
+        }
+        sizes[dim] += arrays[i]->sizes[dim];
+    }
+    fb_dtype dtype = common_dtype(arrays, count);
+    if (!dtype) {
+        fb_kernel_unsupported(call, "the tensors that it joins have several dtypes");
+        return NULL;
+    }
+    fb_array *out = fb_make_array(call, dtype, first->rank, sizes);
+    fb_array *part = out ? fb_make_view(call, out, out->rank) : NULL;
+    for (size_t i = 0; i < count && part && !call->status; i++) {
+        if (is_legacy_empty(arrays[i])) continue;
+        part->sizes[dim] = arrays[i]->sizes[dim];
+        call->status = fb_array_assign(part, arrays[i], call->error);
+        part->offset += arrays[i]->sizes[dim] * part->strides[dim];
+    }
+    fb_array_drop(part);
+    return out;
+}
+
+fb_status fb_kernel_cat(fb_kernel_call *call, fb_object *result) {
+    fb_array **arrays;
+    size_t count;
+    int64_t dim;
+    if (!fb_argument_int(call, "dim", 0, &dim) || !fb_argument_arrays(call, "tensors", &arrays, &count)) return call->status;
+    fb_array *out = count ? join(call, arrays, count, dim) : NULL;
+    if (!count) fb_kernel_fail(call, "it joins nothing");
+    free(arrays);
+    return fb_return_array(call, out, result);
+}
+
+fb_status fb_kernel_stack(fb_kernel_call *call, fb_object *result) {
+    fb_array **arrays;
+    size_t count, made = 0;
+    int64_t dim;
+    if (!fb_argument_int(call, "dim", 0, &dim) || !fb_argument_arrays(call, "tensors", &arrays, &count)) return call->status;
+    if (count && dim < 0) dim += arrays[0]->rank + 1;
+    if (!count || dim < 0 || dim > arrays[0]->rank)
+        fb_kernel_fail(call, "%lld is no dimension of what it stacks", (long long)dim);
+    for (; made < count && !call->status; made++) {
+        const fb_array *array = arrays[made];
+        fb_array *view = fb_make_view(call, array, array->rank + 1);
+        if (!view) break;
+        for (int i = array->rank; i > dim; i--) {
+            view->sizes[i] = array->sizes[i - 1];
+            view->strides[i] = array->strides[i - 1];
+        }
+        if (dim <= array->rank) view->sizes[dim] = 1;
+        if (dim <= array->rank) view->strides[dim] = 0;
+        arrays[made] = view;
+    }
+    fb_array *out = call->status ? NULL : join(call, arrays, count, dim);
+    for (size_t i = 0; i < made; i++) fb_array_drop(arrays[i]);
+    free(arrays);
+    return fb_return_array(call, out, result);
+}
+
+/* repeat(times …): dimensions may be added in front. */
+fb_status fb_kernel_repeat(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t times[FB_MAX_RANK], sizes[FB_MAX_RANK], doubled[FB_MAX_RANK];
+    int count;
+    bool is_tile = call->op == FB_OP_TILE;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, is_tile ? "dims" : "repeats", times, &count))
+        return call->status;
+    for (; is_tile && count >= 0 && count < input->rank; count++) {
+        memmove(times + 1, times, (size_t)count * sizeof *times);
+        times[0] = 1;
+    }
+    if (count < input->rank || 2 * count > FB_MAX_RANK)
+        return fb_kernel_unsupported(call, "it repeats %d of %d dimensions", count, input->rank);
+    for (int i = 0; i < count; i++) {
+        int at = i - (count - input->rank);
+        if (times[i] < 0) return fb_kernel_fail(call, "%lld is no number of times", (long long)times[i]);
+        doubled[2 * i] = times[i];
+        doubled[2 * i + 1] = at >= 0 ? input->sizes[at] : 1;
+        sizes[i] = doubled[2 * i] * doubled[2 * i + 1];
+    }
+    /* As (times, size, times, size …), of which the input is one part everywhere. */
+    fb_array *out = fb_make_array(call, input->dtype, 2 * count, doubled),
+             *from = out ? fb_make_view(call, input, 2 * count) : NULL;
+    for (int i = 0; i < count && from; i++) {
+        int at = i - (count - input->rank);
+        from->sizes[2 * i] = 1;
+        from->strides[2 * i] = 0;
+        from->sizes[2 * i + 1] = at >= 0 ? input->sizes[at] : 1;
+        from->strides[2 * i + 1] = at >= 0 ? input->strides[at] : 0;
+    }
+    if (from) call->status = fb_array_assign(out, from, call->error);
+    fb_array_drop(from);
+    if (out) {
+        int64_t stride = 1;
+        out->rank = count;
+        for (int i = count - 1; i >= 0; i--) {
+            out->sizes[i] = sizes[i];
+            out->strides[i] = stride;
+            if (sizes[i] > 1) stride *= sizes[i];
+        }
+    }
+    return fb_return_array(call, out, result);
+}
+
+/* Elements of `input` along `dim` in the order that `index` (of `count` positions) gives. */
+static fb_array *take_along(fb_kernel_call *call, const fb_array *input, int64_t dim, const int64_t *index, int64_t count) {
+    int64_t sizes[FB_MAX_RANK];
+    memcpy(sizes, input->sizes, sizeof sizes);
+    sizes[dim] = count;
+    fb_array *out = fb_make_array(call, input->dtype, input->rank, sizes);
+    fb_array *from = out ? fb_make_view(call, input, input->rank) : NULL,
+             *to = from ? fb_make_view(call, out, out->rank) : NULL;
+    for (int64_t i = 0; i < count && to && !call->status; i++) {
+        from->sizes[dim] = to->sizes[dim] = 1;
+        from->offset = input->offset + index[i] * input->strides[dim];
+        to->offset = out->offset + i * out->strides[dim];
+        call->status = fb_array_assign(to, from, call->error);
+    }
+    fb_array_drop(from);
+    fb_array_drop(to);
+    return out;
+}
+
+fb_status fb_kernel_repeat_interleave(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *flat = NULL;
+    int64_t times, dim = 0;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    const fb_object *repeats = fb_argument(call, "repeats");
+    if (!repeats || !fb_object_int(repeats, &times) || times < 0) return fb_kernel_unsupported(call, "its repeats are no int");
+    if (!fb_argument_is_given(call, "dim")) {
+        int64_t count = fb_array_count(input);
+        flat = fb_make_contiguous(call, input);
+        fb_array *line = flat ? fb_make_view(call, flat, 1) : NULL;
+        fb_array_drop(flat);
+        if (!line) return call->status;
+        line->sizes[0] = count;
+        line->strides[0] = 1;
+        input = flat = line;
+    } else if (!input->rank || !fb_argument_axis(call, "dim", input->rank, &dim)) {
+        return fb_kernel_unsupported(call, "it repeats no dimension");
+    }
+    int64_t size = input->sizes[dim], *index = calloc((size_t)(size * times + 1), sizeof *index);
+    fb_array *out = NULL;
+    if (!index && !call->status) call->status = fb_fail_memory(call->error);
+    for (int64_t i = 0; i < size * times && index; i++) index[i] = i / times;
+    if (index && !call->status) out = take_along(call, input, dim, index, size * times);
+    free(index);
+    fb_array_drop(flat);
+    return fb_return_array(call, out, result);
+}
+
+/* flip(dims) and roll(shifts, dims), one dimension after another. */
+fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK];
+    int count, count_shifts = 0;
+    bool rolls = call->op == FB_OP_ROLL;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, "dims", dims, &count)) return call->status;
+    if (rolls && !fb_argument_ints(call, "shifts", shifts, &count_shifts)) return call->status;
+    if (count < 0 || (rolls && count != count_shifts))
+        return fb_kernel_unsupported(call, "it is not given as many dimensions as shifts");
+    fb_array *now = fb_make_cast(call, input, input->dtype);
+    for (int i = 0; i < count && now && !call->status; i++) {
+        int64_t dim = dims[i] < 0 ? dims[i] + input->rank : dims[i], size;
+        if (dim < 0 || dim >= input->rank) fb_kernel_fail(call, "%lld is no dimension", (long long)dims[i]);
+        if (call->status) break;
+        size = input->sizes[dim];
+        int64_t *index = calloc((size_t)size + 1, sizeof *index);
+        if (!index) call->status = fb_fail_memory(call->error);
+        for (int64_t k = 0; k < size && index; k++) index[k] = rolls ? ((k - shifts[i]) % size + size) % size : size - 1 - k;
+        fb_array *next = index ? take_along(call, now, dim, index, size) : NULL;
+        free(index);
+        fb_array_drop(now);
+        now = next;
+    }
+    return fb_return_array(call, now, result);
+}
+
+/* index_select(dim, index) and embedding's rows; gather is in kernels_gather.c. */
+fb_status fb_kernel_index_select(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *index, *flat;
+    int64_t dim;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "index", &index) ||
+        !fb_argument_axis(call, "dim", input->rank, &dim))
+        return call->status;
+    if (index->held != FB_HELD_INT || index->rank > 1 || !input->rank)
+        return fb_kernel_fail(call, "its index is no vector of ints");
+    flat = fb_make_contiguous(call, index);
+    int64_t count = fb_array_count(index);
+    for (int64_t i = 0; i < count && flat; i++) {
+        int64_t at = ((int64_t *)fb_array_data(flat))[i];
+        if (at < 0 || at >= input->sizes[dim]) {
+            fb_kernel_fail(call, "index %lld is out of a size of %lld", (long long)at, (long long)input->sizes[dim]);
+            break;
+        }
+    }
+    fb_array *out = flat && !call->status ? take_along(call, input, dim, fb_array_data(flat), count) : NULL;
+    fb_array_drop(flat);
+    return fb_return_array(call, out, result);
+}
