@@ -1,0 +1,450 @@
+/* Reductions: one number for all elements along some dimensions. Floats are summed in double. */
+#include <math.h>
+#include <string.h>
+
+#include "core/eval/evaluator.h"
+#include "core/ops/promote.h"
+
+/* What a reduction says of the elements of one part. */
+typedef struct outcome {
+    double number;
+    int64_t integer; /* of integer inputs, exactly */
+    int64_t index;   /* row-major, of the element that was chosen */
+} outcome;
+
+typedef struct settings {
+    double a; /* the order of a norm, the correction of a variance */
+} settings;
+
+/* `part` has the reduced dimensions alone. */
+typedef void reduction(const fb_array *part, const settings *settings, outcome *out);
+
+/* For each element: `value` as a double, `whole` as an int64_t. */
+#define FOR_EACH(part, statement)                                                                                              \
+    fb_walk walk;                                                                                                              \
+    for (fb_walk_begin(&walk, part, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {                                         \
+        for (int64_t i = 0; i < walk.count; i++) {                                                                             \
+            int64_t at = i * walk.strides[0], whole = 0;                                                                       \
+            double value;                                                                                                      \
+            if ((part)->held == FB_HELD_FLOAT) value = (double)((float *)walk.data[0])[at];                                    \
+            else if ((part)->held == FB_HELD_DOUBLE) value = ((double *)walk.data[0])[at];                                     \
+            else                                                                                                               \
+                value = (double)(whole = (part)->held == FB_HELD_INT ? ((int64_t *)walk.data[0])[at]                           \
+                                                                     : ((unsigned char *)walk.data[0])[at]);                   \
+            (void)whole;                                                                                                       \
+            statement;                                                                                                         \
+        }                                                                                                                      \
+    }
+
+static void sum(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    double number = 0;
+    uint64_t integer = 0;
+    FOR_EACH(part, (number += value, integer += (uint64_t)whole))
+    out->number = number;
+    out->integer = (int64_t)integer;
+}
+
+static void product(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    double number = 1;
+    uint64_t integer = 1;
+    FOR_EACH(part, (number *= value, integer *= (uint64_t)whole))
+    out->number = number;
+    out->integer = (int64_t)integer;
+}
+
+static void mean(const fb_array *part, const settings *unused, outcome *out) {
+    sum(part, unused, out);
+    out->number /= (double)fb_array_count(part);
+}
+
+/* The largest (or smallest), nan before all; the first of equal ones. */
+static void choose(const fb_array *part, bool largest, outcome *out) {
+    int64_t index = 0;
+    bool has_any = false;
+    FOR_EACH(part, {
+        bool is_integer = part->held == FB_HELD_INT || part->held == FB_HELD_BOOL;
+        bool better = !has_any;
+        if (has_any && is_integer) better = largest ? whole > out->integer : whole < out->integer;
+        else if (has_any && out->number == out->number)
+            better = value != value || (largest ? value > out->number : value < out->number);
+        if (better) *out = (outcome){value, whole, index};
+        has_any = true;
+        index++;
+    })
+}
+static void largest(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    choose(part, true, out);
+}
+static void smallest(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    choose(part, false, out);
+}
+
+static void all_true(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    out->integer = 1;
+    FOR_EACH(part, if (value == 0) out->integer = 0)
+}
+static void any_true(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    out->integer = 0;
+    FOR_EACH(part, if (value != 0) out->integer = 1)
+}
+static void count_true(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    out->integer = 0;
+    FOR_EACH(part, out->integer += value != 0)
+}
+
+/* Two passes: the mean, then the squares of what is left. */
+static void variance(const fb_array *part, const settings *settings, outcome *out) {
+    mean(part, settings, out);
+    double middle = out->number, squares = 0;
+    FOR_EACH(part, squares += (value - middle) * (value - middle))
+    double degrees = (double)fb_array_count(part) - settings->a;
+    out->number = squares / (degrees > 0 ? degrees : 0);
+}
+static void deviation(const fb_array *part, const settings *settings, outcome *out) {
+    variance(part, settings, out);
+    out->number = sqrt(out->number);
+}
+
+static void norm(const fb_array *part, const settings *settings, outcome *out) {
+    double p = settings->a, total = p == -INFINITY ? INFINITY : 0;
+    if (p == INFINITY) {
+        FOR_EACH(part, total = value != value || fabs(value) > total ? fabs(value) : total)
+    } else if (p == -INFINITY) {
+        FOR_EACH(part, total = value != value || fabs(value) < total ? fabs(value) : total)
+    } else if (p == 0) {
+        FOR_EACH(part, total += value != 0)
+    } else if (p == 2) {
+        FOR_EACH(part, total += value * value)
+        total = sqrt(total);
+    } else {
+        FOR_EACH(part, total += pow(fabs(value), p))
+        total = pow(total, 1 / p);
+    }
+    out->number = total;
+}
+
+static void log_sum_exp(const fb_array *part, const settings *unused, outcome *out) {
+    outcome top = {.number = -INFINITY};
+    if (fb_array_count(part)) largest(part, unused, &top);
+    double total = 0, high = isinf(top.number) ? 0 : top.number;
+    FOR_EACH(part, total += exp(value - high))
+    out->number = high + log(total);
+}
+
+/* ---- over dimensions -------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct reduced {
+    fb_array *part; /* a view of the reduced dimensions; its offset is moved */
+    int64_t offset; /* of the input */
+    int rank;       /* of what is kept */
+    int64_t sizes[FB_MAX_RANK], strides[FB_MAX_RANK];
+    int out_rank; /* with the reduced dimensions as 1 when keepdim */
+    int64_t out_sizes[FB_MAX_RANK];
+} reduced;
+
+/* dim: absent or an empty sequence = all. */
+static bool open_reduction(fb_kernel_call *call, const fb_array *input, const char *name, reduced *r) {
+    int64_t dims[FB_MAX_RANK];
+    int count;
+    bool keeps;
+    uint64_t chosen = 0;
+    *r = (reduced){.offset = input->offset};
+    if (!fb_argument_ints(call, name, dims, &count) || !fb_argument_bool(call, "keepdim", false, &keeps)) return false;
+    for (int i = 0; i < count; i++) {
+        int64_t limit = input->rank ? input->rank : 1, dim = dims[i] < 0 ? dims[i] + limit : dims[i];
+        if (dim < 0 || dim >= limit) return fb_kernel_fail(call, "%lld is no dimension", (long long)dims[i]) == FB_OK;
+        chosen |= (uint64_t)1 << dim;
+    }
+    r->part = fb_make_view(call, input, input->rank);
+    if (!r->part) return false;
+    r->part->rank = 0;
+    for (int i = 0; i < input->rank; i++) {
+        bool is_reduced = count <= 0 || (chosen >> i & 1);
+        if (is_reduced) {
+            r->part->sizes[r->part->rank] = input->sizes[i];
+            r->part->strides[r->part->rank++] = input->strides[i];
+        } else {
+            r->sizes[r->rank] = input->sizes[i];
+            r->strides[r->rank++] = input->strides[i];
+        }
+        if (!is_reduced || keeps) r->out_sizes[r->out_rank++] = is_reduced ? 1 : input->sizes[i];
+    }
+    return true;
+}
+
+static void store(const fb_array *out, int64_t at, const outcome *found, bool wants_index) {
+    void *data = fb_array_data(out);
+    if (out->held == FB_HELD_DOUBLE) ((double *)data)[at] = found->number;
+    else if (out->held == FB_HELD_FLOAT) ((float *)data)[at] = (float)found->number;
+    else if (out->held == FB_HELD_INT) ((int64_t *)data)[at] = wants_index ? found->index : found->integer;
+    else ((unsigned char *)data)[at] = found->integer != 0;
+}
+
+/* Fills `out` (contiguous, of r's out_sizes), and `indices` when there are. */
+static bool reduce_all(fb_kernel_call *call, reduced *r, reduction *function, const settings *settings, const fb_array *out,
+                       const fb_array *indices, bool wants_index) {
+    int64_t index[FB_MAX_RANK] = {0}, count = fb_array_count(out), at = r->offset;
+    for (int64_t k = 0; k < count && fb_kernel_may_go_on(call); k++) {
+        outcome found = {0};
+        r->part->offset = at;
+        function(r->part, settings, &found);
+        store(out, k, &found, wants_index);
+        if (indices) store(indices, k, &found, true);
+        for (int i = r->rank - 1; i >= 0; i--) {
+            at += r->strides[i];
+            if (++index[i] < r->sizes[i]) break;
+            at -= r->strides[i] * r->sizes[i];
+            index[i] = 0;
+        }
+    }
+    return !call->status;
+}
+
+static fb_status reduce_as(fb_kernel_call *call, fb_array *input, const char *dim, reduction *function,
+                           const settings *settings, fb_dtype dtype, bool wants_index, fb_object *result) {
+    reduced r;
+    fb_array *out = NULL;
+    if (open_reduction(call, input, dim, &r)) {
+        bool is_choice = function == largest || function == smallest;
+        if (is_choice && fb_array_count(r.part) == 0) fb_kernel_fail(call, "nothing has no largest or smallest element");
+        else out = fb_make_array(call, dtype, r.out_rank, r.out_sizes);
+        if (out) reduce_all(call, &r, function, settings, out, NULL, wants_index);
+    }
+    fb_array_drop(r.part);
+    return fb_return_array(call, out, result);
+}
+
+fb_status fb_kernel_reduce(fb_kernel_call *call, fb_object *result) {
+    static const struct {
+        fb_op op;
+        reduction *function;
+        enum { SAME, SUM, FLOATING, TRUTH, COUNT, INDEX } dtype;
+    } rows[] = {
+        {FB_OP_SUM, sum, SUM},
+        {FB_OP_PROD, product, SUM},
+        {FB_OP_MEAN, mean, FLOATING},
+        {FB_OP_AMAX, largest, SAME},
+        {FB_OP_AMIN, smallest, SAME},
+        {FB_OP_ARGMAX, largest, INDEX},
+        {FB_OP_ARGMIN, smallest, INDEX},
+        {FB_OP_ALL, all_true, TRUTH},
+        {FB_OP_ANY, any_true, TRUTH},
+        {FB_OP_COUNT_NONZERO, count_true, COUNT},
+        {FB_OP_LOGSUMEXP, log_sum_exp, FLOATING},
+    };
+    size_t i = 0;
+    while (rows[i].op != call->op) i++;
+    fb_array *input, *converted = NULL;
+    fb_dtype given;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", FB_DTYPE_UNKNOWN, &given))
+        return call->status;
+    bool is_floating = fb_dtype_is_floating(input->dtype);
+    fb_dtype dtype = given ? given : input->dtype;
+    if (rows[i].dtype == SUM && !given && !is_floating) dtype = FB_INT64;
+    if (rows[i].dtype == FLOATING && !fb_dtype_is_floating(dtype)) {
+        if (call->op == FB_OP_MEAN) return fb_kernel_fail(call, "integers have no mean of their dtype");
+        dtype = FB_FLOAT32;
+    }
+    if (rows[i].dtype == TRUTH) {
+        if (input->dtype == FB_UINT8) return fb_kernel_unsupported(call, "of uint8 it gives uint8");
+        dtype = FB_BOOL;
+    }
+    if (rows[i].dtype == COUNT || rows[i].dtype == INDEX) dtype = FB_INT64;
+    if (given && given != input->dtype) {
+        converted = fb_make_cast(call, input, given);
+        if (!converted) return call->status;
+        input = converted;
+    }
+    reduce_as(call, input, "dim", rows[i].function, &(settings){0}, dtype, rows[i].dtype == INDEX, result);
+    fb_array_drop(converted);
+    return call->status;
+}
+
+/* max and min: of all elements; along one dimension with indices; of two tensors. */
+fb_status fb_kernel_max(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    const fb_object *second = fb_argument(call, "dim");
+    reduction *function = call->op == FB_OP_MAX ? largest : smallest;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    if ((second && second->kind == FB_OBJECT_ARRAY) || fb_argument_is_given(call, "other"))
+        return fb_kernel_unsupported(call, "it compares two tensors: maximum and minimum do that");
+    if (!second || second->kind == FB_OBJECT_NONE)
+        return reduce_as(call, input, "dim", function, &(settings){0}, input->dtype, false, result);
+    reduced r;
+    fb_array *out = NULL, *indices = NULL;
+    if (open_reduction(call, input, "dim", &r)) {
+        if (fb_array_count(r.part) == 0) fb_kernel_fail(call, "nothing has no largest or smallest element");
+        out = call->status ? NULL : fb_make_array(call, input->dtype, r.out_rank, r.out_sizes);
+        indices = out ? fb_make_array(call, FB_INT64, r.out_rank, r.out_sizes) : NULL;
+        if (indices) reduce_all(call, &r, function, &(settings){0}, out, indices, false);
+    }
+    fb_array_drop(r.part);
+    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, 2, result, call->error);
+    if (call->status) {
+        fb_array_drop(out);
+        fb_array_drop(indices);
+        return call->status;
+    }
+    result->items->objects[0] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = out};
+    result->items->objects[1] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = indices};
+    return FB_OK;
+}
+
+/* var, std: correction, or unbiased (true = 1), which may stand where dim does. */
+fb_status fb_kernel_variance(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    settings s = {1};
+    bool unbiased;
+    const fb_object *dim = fb_argument(call, "dim");
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    if (dim && dim->kind == FB_OBJECT_BOOL) return fb_kernel_unsupported(call, "its only argument is unbiased");
+    if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_fail(call, "integers have no variance of their dtype");
+    if (!fb_argument_bool(call, "unbiased", true, &unbiased) || !fb_argument_number(call, "correction", unbiased, &s.a))
+        return call->status;
+    return reduce_as(call, input, "dim", call->op == FB_OP_VAR ? variance : deviation, &s, input->dtype, false, result);
+}
+
+fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    settings s;
+    const char *name = call->op == FB_OP_NORM ? "p" : "ord";
+    const fb_object *order = fb_argument(call, name);
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    if (order && order->kind == FB_OBJECT_STRING && strcmp(order->text, "fro") != 0)
+        return fb_kernel_unsupported(call, "it is a norm of matrices");
+    if (order && order->kind == FB_OBJECT_STRING) s.a = 2;
+    else if (!fb_argument_number(call, name, 2, &s.a)) return call->status;
+    if (fb_argument_is_given(call, "dtype") || !fb_dtype_is_floating(input->dtype))
+        return fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    if (fb_call_is_spelled(call, "norm") && call->op == FB_OP_VECTOR_NORM)
+        return fb_kernel_unsupported(call, "it may be a norm of matrices");
+    return reduce_as(call, input, "dim", norm, &s, input->dtype, false, result);
+}
+
+/* ---- along one dimension, element by element -------------------------------------------------------------------------------
+ */
+
+/* Elements of one line along a dimension, as doubles, there and back. */
+static double get(const fb_array *array, int64_t at) {
+    const void *data = array->storage->bytes;
+    if (array->held == FB_HELD_FLOAT) return (double)((const float *)data)[at];
+    if (array->held == FB_HELD_DOUBLE) return ((const double *)data)[at];
+    return array->held == FB_HELD_INT ? (double)((const int64_t *)data)[at] : ((const unsigned char *)data)[at];
+}
+static void put(const fb_array *array, int64_t at, double number) {
+    void *data = array->storage->bytes;
+    if (array->held == FB_HELD_FLOAT) ((float *)data)[at] = (float)number;
+    else ((double *)data)[at] = number;
+}
+
+typedef void line_function(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at, int64_t out_step,
+                           int64_t count);
+
+static void softmax_line(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at, int64_t out_step,
+                         int64_t count) {
+    double top = -INFINITY, total = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double value = get(from, at + i * step);
+        if (value > top || value != value) top = value;
+    }
+    for (int64_t i = 0; i < count; i++) total += exp(get(from, at + i * step) - top);
+    for (int64_t i = 0; i < count; i++) put(to, out_at + i * out_step, exp(get(from, at + i * step) - top) / total);
+}
+
+static void log_softmax_line(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at,
+                             int64_t out_step, int64_t count) {
+    double top = -INFINITY, total = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double value = get(from, at + i * step);
+        if (value > top || value != value) top = value;
+    }
+    for (int64_t i = 0; i < count; i++) total += exp(get(from, at + i * step) - top);
+    for (int64_t i = 0; i < count; i++) put(to, out_at + i * out_step, get(from, at + i * step) - top - log(total));
+}
+
+static void cumulative_sum(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at, int64_t out_step,
+                           int64_t count) {
+    double total = 0;
+    uint64_t whole = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (to->held == FB_HELD_INT) {
+            whole += (uint64_t)(from->held == FB_HELD_INT ? ((int64_t *)from->storage->bytes)[at + i * step]
+                                                          : ((unsigned char *)from->storage->bytes)[at + i * step]);
+            ((int64_t *)to->storage->bytes)[out_at + i * out_step] = (int64_t)whole;
+        } else {
+            put(to, out_at + i * out_step, total += get(from, at + i * step));
+        }
+    }
+}
+
+static fb_status along(fb_kernel_call *call, fb_array *input, int64_t dim, fb_dtype dtype, line_function *function,
+                       fb_object *result) {
+    fb_array *out = fb_make_array(call, dtype, input->rank, input->sizes);
+    if (!out) return call->status;
+    int64_t index[FB_MAX_RANK] = {0}, count = input->rank ? input->sizes[dim] : 1, step = input->rank ? input->strides[dim] : 1;
+    int64_t out_step = input->rank ? out->strides[dim] : 1, at = input->offset, out_at = 0;
+    for (bool more = fb_array_count(input) > 0; more && fb_kernel_may_go_on(call);) {
+        function(input, at, step, out, out_at, out_step, count);
+        more = false;
+        for (int i = input->rank - 1; i >= 0 && !more; i--) {
+            if (i == dim) continue;
+            at += input->strides[i];
+            out_at += out->strides[i];
+            if (++index[i] < input->sizes[i]) more = true;
+            else {
+                at -= input->strides[i] * input->sizes[i];
+                out_at -= out->strides[i] * input->sizes[i];
+                index[i] = 0;
+            }
+        }
+    }
+    return fb_return_array(call, out, result);
+}
+
+/* softmax, log_softmax, softmin: without dim (old code) dimension 0 or 1 is taken, as torch does. */
+fb_status fb_kernel_softmax(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *converted = NULL;
+    int64_t dim;
+    fb_dtype dtype;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", input->dtype, &dtype))
+        return call->status;
+    bool is_given = fb_argument_is_given(call, "dim");
+    if (fb_call_is_spelled(call, "Softmax2d")) {
+        dim = input->rank - 3;
+        is_given = false;
+    } else {
+        dim = input->rank == 0 || input->rank == 1 || input->rank == 3 ? 0 : 1;
+    }
+    if (is_given && !fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
+    if (call->op == FB_OP_SOFTMIN) return fb_kernel_unsupported(call, "softmin is not evaluated");
+    if (!fb_dtype_is_floating(dtype)) return fb_kernel_fail(call, "it is not defined for %s", fb_dtype_name(dtype));
+    if (dtype != input->dtype) {
+        converted = fb_make_cast(call, input, dtype);
+        if (!converted) return call->status;
+        input = converted;
+    }
+    bool is_log = call->op == FB_OP_LOG_SOFTMAX || call->op == FB_OP_NATIVE_LOG_SOFTMAX;
+    along(call, input, dim, dtype, is_log ? log_softmax_line : softmax_line, result);
+    fb_array_drop(converted);
+    return call->status;
+}
+
+fb_status fb_kernel_cumsum(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dim;
+    fb_dtype dtype;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
+    bool is_floating = fb_dtype_is_floating(input->dtype);
+    if (!fb_argument_dtype(call, "dtype", is_floating ? input->dtype : FB_INT64, &dtype)) return call->status;
+    if (is_floating != fb_dtype_is_floating(dtype))
+        return fb_kernel_unsupported(call, "its dtype is of another kind than its input's");
+    return along(call, input, dim, dtype, cumulative_sum, result);
+}
