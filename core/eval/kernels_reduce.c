@@ -59,20 +59,19 @@ static void mean(const fb_array *part, const settings *unused, outcome *out) {
     out->number /= (double)fb_array_count(part);
 }
 
-/* The largest (or smallest), nan before all; the first of equal ones. */
-static void choose(const fb_array *part, bool largest, outcome *out) {
+/* The largest (or smallest), nan before all; the first of equal ones. `out->index` is -1 before the first element. */
+static void consider(const fb_array *part, bool wants_largest, double value, int64_t whole, int64_t index, outcome *out) {
+    bool is_better = out->index < 0;
+    if (!is_better && (part->held == FB_HELD_INT || part->held == FB_HELD_BOOL))
+        is_better = wants_largest ? whole > out->integer : whole < out->integer;
+    else if (!is_better && out->number == out->number)
+        is_better = value != value || (wants_largest ? value > out->number : value < out->number);
+    if (is_better) *out = (outcome){value, whole, index};
+}
+static void choose(const fb_array *part, bool wants_largest, outcome *out) {
     int64_t index = 0;
-    bool has_any = false;
-    FOR_EACH(part, {
-        bool is_integer = part->held == FB_HELD_INT || part->held == FB_HELD_BOOL;
-        bool better = !has_any;
-        if (has_any && is_integer) better = largest ? whole > out->integer : whole < out->integer;
-        else if (has_any && out->number == out->number)
-            better = value != value || (largest ? value > out->number : value < out->number);
-        if (better) *out = (outcome){value, whole, index};
-        has_any = true;
-        index++;
-    })
+    out->index = -1;
+    FOR_EACH(part, consider(part, wants_largest, value, whole, index++, out))
 }
 static void largest(const fb_array *part, const settings *unused, outcome *out) {
     (void)unused;
