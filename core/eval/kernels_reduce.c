@@ -17,7 +17,7 @@ typedef struct settings {
 } settings;
 
 /* `part` has the reduced dimensions alone. */
-typedef void reduction(const fb_array *part, const settings *settings, outcome *out);
+typedef void reduction(const fb_array *part, const settings *with, outcome *out);
 
 /* For each element: `value` as a double, `whole` as an int64_t. */
 #define FOR_EACH(part, statement)                                                                                              \
@@ -99,20 +99,20 @@ static void count_true(const fb_array *part, const settings *unused, outcome *ou
 }
 
 /* Two passes: the mean, then the squares of what is left. */
-static void variance(const fb_array *part, const settings *settings, outcome *out) {
-    mean(part, settings, out);
+static void variance(const fb_array *part, const settings *with, outcome *out) {
+    mean(part, with, out);
     double middle = out->number, squares = 0;
     FOR_EACH(part, squares += (value - middle) * (value - middle))
-    double degrees = (double)fb_array_count(part) - settings->a;
+    double degrees = (double)fb_array_count(part) - with->a;
     out->number = squares / (degrees > 0 ? degrees : 0);
 }
-static void deviation(const fb_array *part, const settings *settings, outcome *out) {
-    variance(part, settings, out);
+static void deviation(const fb_array *part, const settings *with, outcome *out) {
+    variance(part, with, out);
     out->number = sqrt(out->number);
 }
 
-static void norm(const fb_array *part, const settings *settings, outcome *out) {
-    double p = settings->a, total = p == -INFINITY ? INFINITY : 0;
+static void norm(const fb_array *part, const settings *with, outcome *out) {
+    double p = with->a, total = p == -INFINITY ? INFINITY : 0;
     if (p == INFINITY) {
         FOR_EACH(part, total = value != value || fabs(value) > total ? fabs(value) : total)
     } else if (p == -INFINITY) {
@@ -188,13 +188,13 @@ static void store(const fb_array *out, int64_t at, const outcome *found, bool wa
 }
 
 /* Fills `out` (contiguous, of r's out_sizes), and `indices` when there are. */
-static bool reduce_all(fb_kernel_call *call, reduced *r, reduction *function, const settings *settings, const fb_array *out,
+static bool reduce_all(fb_kernel_call *call, reduced *r, reduction *function, const settings *with, const fb_array *out,
                        const fb_array *indices, bool wants_index) {
     int64_t index[FB_MAX_RANK] = {0}, count = fb_array_count(out), at = r->offset;
     for (int64_t k = 0; k < count && fb_kernel_may_go_on(call); k++) {
         outcome found = {0};
         r->part->offset = at;
-        function(r->part, settings, &found);
+        function(r->part, with, &found);
         store(out, k, &found, wants_index);
         if (indices) store(indices, k, &found, true);
         for (int i = r->rank - 1; i >= 0; i--) {
@@ -207,15 +207,15 @@ static bool reduce_all(fb_kernel_call *call, reduced *r, reduction *function, co
     return !call->status;
 }
 
-static fb_status reduce_as(fb_kernel_call *call, fb_array *input, const char *dim, reduction *function,
-                           const settings *settings, fb_dtype dtype, bool wants_index, fb_object *result) {
+static fb_status reduce_as(fb_kernel_call *call, fb_array *input, const char *dim, reduction *function, const settings *with,
+                           fb_dtype dtype, bool wants_index, fb_object *result) {
     reduced r;
     fb_array *out = NULL;
     if (open_reduction(call, input, dim, &r)) {
         bool is_choice = function == largest || function == smallest;
         if (is_choice && fb_array_count(r.part) == 0) fb_kernel_fail(call, "nothing has no largest or smallest element");
         else out = fb_make_array(call, dtype, r.out_rank, r.out_sizes);
-        if (out) reduce_all(call, &r, function, settings, out, NULL, wants_index);
+        if (out) reduce_all(call, &r, function, with, out, NULL, wants_index);
     }
     fb_array_drop(r.part);
     return fb_return_array(call, out, result);
