@@ -213,7 +213,7 @@ static fb_array *make_result(fb_kernel_call *call, convolution *c, bool is_singl
 
 static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result) {
     convolution c;
-    bool is_single;
+    bool is_single = false;
     int64_t after[MAX_SPATIAL], extra[MAX_SPATIAL];
     bool is_open = open_convolution(call, is_transposed, &c, &is_single) && read_padding(call, &c, after) &&
                    fb_argument_each(call, "output_padding", c.spatial, 0, extra);

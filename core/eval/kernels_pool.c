@@ -202,6 +202,9 @@ fb_status fb_kernel_adaptive_avg_pool(fb_kernel_call *call, fb_object *result) {
 }
 
 fb_status fb_kernel_adaptive_max_pool(fb_kernel_call *call, fb_object *result) {
-    int spatial = call->op == FB_OP_ADAPTIVE_MAX_POOL1D ? 1 : call->op == FB_OP_ADAPTIVE_MAX_POOL2D ? 2 : 3;
+    const char *spelling = fb_call_spelling(call); /* adaptive_max_pool2d, AdaptiveMaxPool2d */
+    const char *digit = strpbrk(spelling, "123");
+    int spatial = digit ? *digit - '0' : 0;
+    if (!spatial) return fb_kernel_unsupported(call, "its dimensions are not known");
     return run_adaptive(call, spatial, max_of, result);
 }
