@@ -11,32 +11,6 @@ static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
 
 /* ---- slots -------------------------------------------------------------------------------------------------------------- */
 
-bool fb_slot_next(const fb_graph *graph, fb_slot_cursor *cursor, fb_slot *slot) {
-    if (!cursor->is_started) {
-        cursor->is_started = true;
-        cursor->module = fb_first_module(graph);
-    }
-    while (cursor->module.id) {
-        const fb_module_row *module = fb_module_at(graph, cursor->module);
-        const fb_value_row *map = fb_value_at(graph, cursor->is_buffer ? module->buffers : module->parameters);
-        while (cursor->index + 1 < map->count) {
-            uint32_t i = cursor->index;
-            cursor->index += 2;
-            const fb_value_row *value = fb_value_at(graph, map->items[i + 1]);
-            if (value->kind != FB_TENSOR) continue;
-            *slot = (fb_slot){.module = cursor->module,
-                              .is_buffer = cursor->is_buffer,
-                              .attribute = fb_value_text(graph, map->items[i]),
-                              .tensor = value->tensor};
-            return true;
-        }
-        cursor->index = 0;
-        if (cursor->is_buffer) cursor->module = module->next;
-        cursor->is_buffer = !cursor->is_buffer;
-    }
-    return false;
-}
-
 static const char *path_of(const fb_graph *graph, const fb_slot *slot) {
     return fb_text(graph, fb_module_at(graph, slot->module)->path);
 }

@@ -9,6 +9,7 @@
 #include "core/base/buffer.h"
 #include "core/base/map.h"
 #include "core/diff/merge.h"
+#include "core/graph/slot.h"
 
 typedef struct fb_sides {
     fb_graph *base, *theirs, *ours;
@@ -23,22 +24,6 @@ void fb_sides_free(fb_sides *sides);
 
 /* Interns in `graph` a tensor's name like `name` that no side has; none when memory is out. */
 fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name);
-
-/* Where a tensor is owned: every slot of a graph's modules that has one. */
-typedef struct fb_slot {
-    fb_module module;
-    bool is_buffer; /* else a parameter */
-    const char *attribute;
-    fb_tensor tensor;
-} fb_slot;
-
-/* Start with a zeroed cursor and call until false comes back. */
-typedef struct fb_slot_cursor {
-    bool is_started, is_buffer;
-    fb_module module;
-    uint32_t index;
-} fb_slot_cursor;
-bool fb_slot_next(const fb_graph *graph, fb_slot_cursor *cursor, fb_slot *slot);
 
 /* The slots of a graph, to be found by the place of another graph's slot. */
 typedef struct fb_slot_index {
