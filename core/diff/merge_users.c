@@ -190,8 +190,8 @@ static bool is_known(const users *u, fb_node node) {
     return facts && fb_node_find(facts->source, FB_MAIN_PROGRAM, fb_node_name(u->m->sides.base, node)).id;
 }
 
-/* What a pass made for a node that computes otherwise afterwards, is taken for granted there: a fused bias, for a row of ones.
- */
+/* What a pass made for a node that computes otherwise afterwards, is taken for granted there: a fused bias, for a row of ones;
+ * and that the node reads it still. */
 static void check_made_inputs(users *u, fb_node reader) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
     for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
@@ -206,6 +206,22 @@ static void check_made_inputs(users *u, fb_node reader) {
                              fb_node_name(base, reader), name);
         check_made_inputs(u, input); /* no deeper than what passes made */
     }
+}
+
+static void check_made(users *u, fb_node node) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
+    const char *name = fb_node_name(base, node);
+    fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
+    bool reads_made = false;
+    for (uint32_t e = fb_input_first(base, node); e; e = fb_input_next(base, e))
+        reads_made |= !is_known(u, fb_edge_input(base, e));
+    if (reads_made && now.id && !fb_merging_is_same_call(u->m, node, now))
+        fb_conflicts_add(
+            u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+            "%s was changed since, and computes otherwise afterwards, which is right only as long as it reads what "
+            "a pass made for it",
+            name);
+    check_made_inputs(u, node);
 }
 
 static void mark_parted(users *u) {
@@ -223,6 +239,25 @@ static void check_still_same(const users *u, fb_node before) {
                          "%s was changed since, and stands for something else afterwards", name);
 }
 
+/* Who reads on both sides a node that stands for something else, makes the same of both: a slice takes what is the same. It
+ * must be what it was. */
+static void check_reader(const users *u, fb_node reader) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours, *theirs = u->m->sides.theirs;
+    const char *name = fb_node_name(base, reader);
+    fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
+    bool reads_parted = false;
+    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e))
+        reads_parted |= u->is_parted[fb_edge_input(base, e).id];
+    if (!reads_parted || u->is_parted[reader.id] || !now.id || fb_merging_is_same_call(u->m, reader, now)) return;
+    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
+        fb_node input = fb_edge_input(base, e);
+        if (!u->is_parted[input.id] || !fb_merging_reads(theirs, name, fb_node_name(base, input))) continue;
+        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                         "%s was changed since, and reads %s, which computes something else afterwards", name,
+                         fb_node_name(base, input));
+    }
+}
+
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
@@ -230,7 +265,7 @@ static void check_nodes(users *u) {
         u->is_otherwise[n.id] = computes_otherwise(u, n);
         u->is_parted[n.id] = is_known(u, n) ? u->is_parted[n.id] : u->is_otherwise[n.id] && is_read;
         if (u->is_edited[n.id] || is_read) check_still_calls(u, n);
-        if (u->m->facts && calls_touched_module(u, n)) check_made_inputs(u, n);
+        if (u->m->facts && calls_touched_module(u, n)) check_made(u, n);
     }
     for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->previous) {
         if (u->is_otherwise[n.id] && gives_another_value(u, n)) u->is_parted[n.id] = true;
@@ -239,6 +274,7 @@ static void check_nodes(users *u) {
             check_still_same(u, n);
         }
     }
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) check_reader(u, n);
     for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_node_at(theirs, n)->next) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
         if (edit && edit->kind == FB_EDIT_INSERT) check_inputs(u, n);

@@ -96,6 +96,37 @@ static bool is_touched(const undo_case *u, const char *table, const char *name) 
     return !is_same_row(u->changed_from, u->merge_replay, table, name);
 }
 
+/* Whether undoing makes the tensor from something else. */
+static bool is_tensor_touched(const undo_case *u, const char *name);
+
+static bool is_recipe_touched(const undo_case *u, const json_t *expression) {
+    size_t i;
+    const json_t *item;
+    if (json_is_string(expression)) return is_tensor_touched(u, json_string_value(expression));
+    bool result = false;
+    json_array_foreach(json_object_get(expression, "args"), i, item) result |= is_recipe_touched(u, item);
+    return result;
+}
+
+static bool is_tensor_touched(const undo_case *u, const char *name) {
+    return is_touched(u, "tensors", name) ||
+           is_recipe_touched(u, json_object_get(find_row(u->changed_from, "tensors", name, NULL), "recipe"));
+}
+
+/* Whether undoing makes another one of it, or of what it owns. */
+static bool is_module_touched(const undo_case *u, const char *path) {
+    static const char *const maps[] = {"parameters", "buffers"};
+    const json_t *module = find_row(u->changed_from, "modules", path, NULL), *name;
+    const char *attribute;
+    bool result = is_touched(u, "modules", path);
+    for (int m = 0; m < 2; m++) {
+        json_object_foreach(json_object_get(module, maps[m]), attribute, name) {
+            result |= json_is_string(name) && is_tensor_touched(u, json_string_value(name));
+        }
+    }
+    return result;
+}
+
 /* Whether a node depends on something that is touched, or something that is touched depends on it. */
 static bool is_near_touched(const undo_case *u, const fb_graph *g, const char *name) {
     fb_node meant = fb_node_find(g, FB_MAIN_PROGRAM, name);
@@ -103,7 +134,7 @@ static bool is_near_touched(const undo_case *u, const fb_graph *g, const char *n
     bool result = false;
     is_above[meant.id] = true;
     for (fb_node n = meant.id ? fb_first_node(g, FB_MAIN_PROGRAM) : meant; n.id; n = fb_node_at(g, n)->next) {
-        bool is_touched_itself = is_touched(u, "nodes", fb_node_name(g, n)) || is_touched(u, "modules", fb_node_target(g, n));
+        bool is_touched_itself = is_touched(u, "nodes", fb_node_name(g, n)) || is_module_touched(u, fb_node_target(g, n));
         depends[n.id] = is_touched_itself;
         for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
             depends[n.id] |= depends[fb_edge_input(g, e).id];
