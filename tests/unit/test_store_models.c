@@ -311,7 +311,8 @@ START_TEST(a_store_from_before_models_gets_them) {
     fb_store_run run = make_run(store, &graphs[0], &graphs[1]);
     put_run(store, &run, &graphs[0], &graphs[1]);
     fb_store_close(store);
-    run_sql("DROP TABLE alias_entries; DROP TABLE aliases; DROP TABLE versions; DROP TABLE models; PRAGMA user_version = 1");
+    run_sql("DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP TABLE graph_blobs; DROP TABLE blobs; "
+            "DROP TABLE alias_entries; DROP TABLE aliases; DROP TABLE versions; DROP TABLE models; PRAGMA user_version = 1");
     store = open_store(folder, &config);
     check_ok(put("v1", 1), &error);
     ck_assert_int_ne(set("v1", FB_ALIAS_IS_FREE, 0), 0);
