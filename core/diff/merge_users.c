@@ -13,6 +13,7 @@ typedef struct users {
     bool *is_edited;        /* by node of base: an edit makes it compute otherwise, or it stands elsewhere */
     bool *is_otherwise;     /* it computes otherwise, by itself or because of what it reads in both graphs */
     bool *is_checked;       /* its being unchanged has been looked at */
+    int32_t *references;    /* by node of base: of one reader; [0] is for all nodes that base has not */
     bool *is_parted;        /* and it gives another value: what base has of it, another node of theirs has */
 } users;
 
@@ -239,23 +240,54 @@ static void check_still_same(const users *u, fb_node before) {
                          "%s was changed since, and stands for something else afterwards", name);
 }
 
+/* How often a reader reads each node, since and before. */
+typedef struct references {
+    const users *u;
+    const fb_graph *graph;
+    int32_t sign;
+} references;
+
+static void count_reference(void *context, fb_node node) {
+    const references *r = context;
+    r->u->references[fb_node_find(r->u->m->sides.base, FB_MAIN_PROGRAM, fb_node_name(r->graph, node)).id] += r->sign;
+}
+
+static void count_references(const users *u, const fb_graph *graph, fb_node reader, int32_t sign) {
+    references r = {u, graph, sign};
+    fb_value_visit_nodes(graph, fb_node_at(graph, reader)->args, count_reference, &r);
+    fb_value_visit_nodes(graph, fb_node_at(graph, reader)->kwargs, count_reference, &r);
+}
+
 /* Who reads on both sides a node that stands for something else, makes the same of both: a slice takes what is the same. It
- * must be what it was. */
-static void check_reader(const users *u, fb_node reader) {
+ * must be what it was. Who reads something instead of it afterwards, must not read it in another place since. */
+static void check_changed_reader(const users *u, fb_node reader, fb_node now) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours, *theirs = u->m->sides.theirs;
     const char *name = fb_node_name(base, reader);
-    fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
+    count_references(u, ours, now, 1);
+    count_references(u, base, reader, -1);
+    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
+        fb_node input = fb_edge_input(base, e);
+        const char *input_name = fb_node_name(base, input);
+        if (!u->is_parted[input.id]) continue;
+        if (fb_merging_reads(theirs, name, input_name))
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                             "%s was changed since, and reads %s, which computes something else afterwards", name, input_name);
+        else if (u->references[input.id] > 0)
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", input_name,
+                             "%s reads %s once more since, which computes something else afterwards", name, input_name);
+    }
+    count_references(u, ours, now, -1);
+    count_references(u, base, reader, 1);
+}
+
+static void check_reader(const users *u, fb_node reader) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
+    fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, fb_node_name(base, reader));
     bool reads_parted = false;
     for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e))
         reads_parted |= u->is_parted[fb_edge_input(base, e).id];
-    if (!reads_parted || u->is_parted[reader.id] || !now.id || fb_merging_is_same_call(u->m, reader, now)) return;
-    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
-        fb_node input = fb_edge_input(base, e);
-        if (!u->is_parted[input.id] || !fb_merging_reads(theirs, name, fb_node_name(base, input))) continue;
-        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
-                         "%s was changed since, and reads %s, which computes something else afterwards", name,
-                         fb_node_name(base, input));
-    }
+    if (reads_parted && !u->is_parted[reader.id] && now.id && !fb_merging_is_same_call(u->m, reader, now))
+        check_changed_reader(u, reader, now);
 }
 
 static void check_nodes(users *u) {
@@ -287,8 +319,9 @@ fb_status fb_merge_users(fb_merging *m) {
                .is_edited = calloc(limit, sizeof *u.is_edited),
                .is_otherwise = calloc(limit, sizeof *u.is_otherwise),
                .is_checked = calloc(limit, sizeof *u.is_checked),
+               .references = calloc(limit, sizeof *u.references),
                .is_parted = calloc(limit, sizeof *u.is_parted)};
-    bool ok = u.is_edited && u.is_otherwise && u.is_checked && u.is_parted && find_touched_modules(&u) &&
+    bool ok = u.is_edited && u.references && u.is_otherwise && u.is_checked && u.is_parted && find_touched_modules(&u) &&
               fb_merge_find_reordered(m, u.is_edited);
     if (ok) {
         mark_edited(&u);
@@ -300,6 +333,7 @@ fb_status fb_merge_users(fb_merging *m) {
     free(u.is_edited);
     free(u.is_otherwise);
     free(u.is_checked);
+    free(u.references);
     free(u.is_parted);
     return ok ? FB_OK : fb_fail_memory(m->error);
 }

@@ -48,7 +48,7 @@
 /* What FuseBiasInLinear makes of k(x) there. */
 #define FUNCTION(name, target, args, kwargs, meta)                                                                             \
     "{'name':'" name "','op':'call_function','target':'" target "','args':[" args "],'kwargs':{" kwargs "},'meta':{" meta "}}" \
-                                                                                                                          ","
+    ","
 #define FUSED_K(shape, sizes, more, device, ones, cat)                                                                         \
     FUNCTION(shape, "builtins.getattr", "{'$node':'x'},'shape'", "", "")                                                       \
     FUNCTION(sizes, "operator.getitem", "{'$node':'" shape "'},{'$slice':[null,-1,null]}", "", "")                             \
@@ -196,6 +196,15 @@ static const undo_example cases[] = {
      NORM,
      {{OUTPUT, READER("sin", "conv")}},
      "new-users node conv\n"},
+    {"who reads such a convolution reads it twice since",
+     NORM_READ_BY("'target':'operator.add','args':[{'$node':'bn'},2]"),
+     {{"[{'$node':'conv'},2]", "[{'$node':'conv'},{'$node':'conv'}]"}},
+     "new-users node conv\n"},
+    {"who reads such a convolution reads something else beside it since",
+     NORM_READ_BY("'target':'operator.add','args':[{'$node':'bn'},2]"),
+     {{"[{'$node':'conv'},2]", "[{'$node':'conv'},{'$node':'x'}]"}},
+     NULL,
+     {{"[{'$node':'bn'},2]", "[{'$node':'bn'},{'$node':'x'}]"}}},
     {"what the BatchNorm's reader computes was changed",
      NORM,
      {{"torch.relu", "torch.tanh"}},

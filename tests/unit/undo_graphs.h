@@ -24,11 +24,12 @@
 #define MERGE_ALL .passes = "['MergeLinears']", .undone = "0"
 
 /* A convolution, its BatchNorm, and a reader. */
-#define NORM                                                                                                                   \
+#define NORM NORM_READ_BY("'target':'torch.relu','args':[{'$node':'bn'}]")
+#define NORM_READ_BY(call)                                                                                                     \
     .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[1,2,4,4],'dtype':'float32'}},"                      \
              "{'name':'conv','op':'call_module','target':'conv','args':[{'$node':'x'}]},"                                      \
              "{'name':'bn','op':'call_module','target':'bn','args':[{'$node':'conv'}]},"                                       \
-             "{'name':'relu','op':'call_function','target':'torch.relu','args':[{'$node':'bn'}]},"                             \
+             "{'name':'relu','op':'call_function'," call "},"                                                                  \
              "{'name':'output','op':'output','target':'output','args':[{'$node':'relu'}]}",                                    \
     .modules = "{'path':'','type':'torch.nn.Module'},"                                                                         \
                "{'path':'conv','type':'torch.nn.Conv2d','config':{'in_channels':2,'out_channels':2,'kernel_size':1,"           \
