@@ -42,11 +42,7 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
         break;
     }
     case FB_WAITING_IDLE: connection->deadline = now + (int64_t)config->idle_timeout_ms * MILLISECOND; break;
-    case FB_WAITING_BODY:
-        connection->since = now;
-        connection->received = 0;
-        connection->deadline = now + time_for(config, 0);
-        break;
+    case FB_WAITING_BODY: connection->deadline = now + time_for(config, 0); break;
     case FB_WAITING_WORK: connection->deadline = INT64_MAX; break;
     case FB_WAITING_SEND: connection->deadline = now + time_for(config, size); break;
     case FB_WAITING_END: connection->deadline = now + END_TIME; break;
@@ -59,12 +55,16 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
     return is_alive;
 }
 
-bool fb_connection_received(fb_http_server *server, fb_http_connection *connection, uint64_t size) {
+bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size) {
+    const fb_http_config *config = &server->config;
+    int64_t now = fb_http_now(), latest = now + time_for(config, 0);
+    uint64_t rate = config->minimum_rate ? config->minimum_rate : 1;
     pthread_mutex_lock(&server->reaper.lock);
-    connection->received += size;
-    connection->touched = fb_http_now();
+    if (connection->deadline > latest) connection->deadline = latest;
+    connection->deadline += (int64_t)(size * 1000000000 / rate);
+    connection->waiting = waiting;
+    connection->touched = now;
     connection->is_checked = false;
-    connection->deadline = connection->since + time_for(&server->config, connection->received);
     bool is_alive = !connection->is_expired;
     pthread_mutex_unlock(&server->reaper.lock);
     return is_alive;
