@@ -50,8 +50,8 @@ static uint64_t kind_of_value(kinship *k, fb_value value, uint64_t seed) {
 static uint64_t kind_of_node(kinship *k, fb_node node) {
     const fb_node_row *row = fb_node_at(k->graph, node);
     const char *name = fb_node_name(k->graph, node), *target = fb_node_target(k->graph, node);
-    if (!is_created(k->plan, name)) return fb_hash(name, strlen(name), 1);
-    uint64_t kind = fb_hash(target, strlen(target), 2 + (uint64_t)row->opcode);
+    if (!is_created(k->plan, name)) return fb_hash_text(name, 1);
+    uint64_t kind = fb_hash_text(target, 2 + (uint64_t)row->opcode);
     if (row->opcode == FB_CALL_MODULE) return kind;
     return kind_of_value(k, row->kwargs, kind_of_value(k, row->args, kind));
 }
@@ -62,8 +62,8 @@ static uint64_t use_of_node(const kinship *k, fb_node node) {
     for (uint32_t e = fb_user_first(k->graph, node); e; e = fb_user_next(k->graph, e)) {
         fb_node user = fb_edge_user(k->graph, e);
         const char *name = fb_node_name(k->graph, user), *target = fb_node_target(k->graph, user);
-        if (is_created(k->plan, name)) use += fb_hash(target, strlen(target), k->uses[user.id] + 1);
-        else use += fb_hash(name, strlen(name), 0);
+        if (is_created(k->plan, name)) use += fb_hash_text(target, k->uses[user.id] + 1);
+        else use += fb_hash_text(name, 0);
     }
     return use;
 }

@@ -5,9 +5,6 @@
 #include "core/diff/carrying.h"
 #include "core/weights/movement.h"
 
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
 /* ---- one original ------------------------------------------------------------------------------------------------------- */
 
 static bool is_same_box(const fb_piece *a, const fb_piece *b) {
@@ -42,7 +39,7 @@ static fb_status compare_pieces(fb_carrying *c, const fb_piece *a, const fb_piec
 }
 
 fb_agreement fb_carry_report(fb_carrying *c, const char *code, fb_tensor source, const char *detail) {
-    const char *name = name_of(c->sides->given_base, source);
+    const char *name = fb_tensor_name(c->sides->given_base, source);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, code, name, detail, name);
     return FB_CONFLICTS;
 }

@@ -8,10 +8,6 @@
 #include "core/weights/inputs.h"
 #include "core/weights/movement.h"
 
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
-
 /* ---- what changed ------------------------------------------------------------------------------------------------------- */
 
 bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y) {
@@ -88,7 +84,7 @@ static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, 
 static void judge(void *context, fb_tensor tensor) {
     const fb_sides *sides = context;
     const fb_graph *base = sides->base, *theirs = sides->theirs;
-    fb_tensor same = fb_tensor_find(theirs, name_of(base, tensor));
+    fb_tensor same = fb_tensor_find(theirs, fb_tensor_name(base, tensor));
     dirt d = {.is_dirty = sides->is_dirty};
     fb_value recipe = fb_tensor_at(base, tensor)->recipe;
     if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_dirt, &d);

@@ -17,10 +17,6 @@ typedef struct users {
     bool *is_parted;        /* and it gives another value: what base has of it, another node of theirs has */
 } users;
 
-static uint64_t hash_text(const char *text) {
-    return fb_hash(text, strlen(text), 0);
-}
-
 static bool is_training_alone(const fb_edit *edit) {
     return edit->kind == FB_EDIT_SET && edit->member_count == 1 && strcmp(edit->members[0].pointer, "/training") == 0;
 }
@@ -30,12 +26,12 @@ static bool find_touched_modules(users *u) {
     for (size_t i = 0; i < m->diff.count; i++) {
         const fb_edit *edit = &m->diff.edits[i];
         if (edit->table != FB_MODULE_TABLE || edit->kind == FB_EDIT_MOVE || is_training_alone(edit)) continue;
-        if (!fb_map_put(&u->touched_modules, hash_text(edit->name), 1)) return false;
+        if (!fb_map_put(&u->touched_modules, fb_hash_text(edit->name, 0), 1)) return false;
     }
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; fb_slot_next(m->sides.base, &cursor, &slot);) {
         const char *path = fb_text(m->sides.base, fb_module_at(m->sides.base, slot.module)->path);
-        if (m->sides.is_dirty[slot.tensor.id] && !fb_map_put(&u->touched_modules, hash_text(path), 1)) return false;
+        if (m->sides.is_dirty[slot.tensor.id] && !fb_map_put(&u->touched_modules, fb_hash_text(path, 0), 1)) return false;
     }
     return true;
 }
@@ -67,7 +63,7 @@ bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *inp
 static bool calls_touched_module(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base;
     fb_module module = fb_node_at(base, node)->module;
-    return module.id && fb_map_get(&u->touched_modules, hash_text(fb_text(base, fb_module_at(base, module)->path)));
+    return module.id && fb_map_get(&u->touched_modules, fb_hash_text(fb_text(base, fb_module_at(base, module)->path), 0));
 }
 
 static bool computes_otherwise(const users *u, fb_node node) {
@@ -150,7 +146,7 @@ static void check_call(const users *u, fb_program program, fb_node node) {
     if (!*path || strcmp(path, module_of(u->m->sides.base, same_in_base(u, program, node))) == 0) return;
     const fb_edit *edit = fb_merging_edit(u->m, FB_MODULE_TABLE, path);
     bool goes = edit && edit->kind == FB_EDIT_ERASE;
-    if (goes || fb_map_get(&u->touched_modules, hash_text(path)))
+    if (goes || fb_map_get(&u->touched_modules, fb_hash_text(path, 0)))
         fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which %s",
                          fb_node_name(ours, node), path, goes ? "goes away" : "computes something else afterwards");
 }
@@ -167,7 +163,7 @@ static void check_still_calls(const users *u, fb_node before) {
     const fb_graph *ours = u->m->sides.ours, *base = u->m->sides.base;
     const char *name = fb_node_name(base, before), *path = module_of(base, before);
     fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
-    if (!*path || !now.id || !fb_map_get(&u->touched_modules, hash_text(path)) || strcmp(path, module_of(ours, now)) == 0)
+    if (!*path || !now.id || !fb_map_get(&u->touched_modules, fb_hash_text(path, 0)) || strcmp(path, module_of(ours, now)) == 0)
         return;
     fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
                      "%s called module %s, which computes something else afterwards, and does not now", name, path);
