@@ -47,11 +47,15 @@ fb_dtype fb_safetensors_dtype_find(const char *name) {
     return found->dtype;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const fb_safetensors_entry *)a)->name, ((const fb_safetensors_entry *)b)->name);
+}
+
 static int by_place(const void *a, const void *b) {
     const fb_safetensors_entry *x = a, *y = b;
     const fb_safetensors_dtype *of_x = find_dtype(x->dtype), *of_y = find_dtype(y->dtype);
     if (of_x != of_y) return of_x < of_y ? -1 : 1;
-    return strcmp(x->name, y->name);
+    return by_name(x, y);
 }
 
 static fb_status check_entry(fb_safetensors_entry *entry, fb_error *error) {
@@ -68,16 +72,18 @@ static fb_status check_entry(fb_safetensors_entry *entry, fb_error *error) {
     return FB_OK;
 }
 
-/* Their offsets count from the first tensor's byte, for the moment. */
+/* Their offsets count from the first tensor's byte, for the moment; their sizes are added to *size. */
 static fb_status place_entries(fb_safetensors_entry *entries, size_t count, uint64_t *size, fb_error *error) {
     fb_status status = FB_OK;
     for (size_t i = 0; i < count && !status; i++) status = check_entry(&entries[i], error);
     if (status) return status;
-    if (count) qsort(entries, count, sizeof *entries, by_place);
-    *size = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (i && by_place(&entries[i - 1], &entries[i]) == 0)
+    if (count) qsort(entries, count, sizeof *entries, by_name);
+    for (size_t i = 1; i < count; i++) {
+        if (by_name(&entries[i - 1], &entries[i]) == 0)
             return fb_fail(error, FB_INVALID, "not-in-safetensors", "", "two tensors are called %s", entries[i].name);
+    }
+    if (count) qsort(entries, count, sizeof *entries, by_place);
+    for (size_t i = 0; i < count; i++) {
         entries[i].offset = *size;
         if (__builtin_add_overflow(*size, entries[i].size, size) || *size > INT64_MAX - FB_SAFETENSORS_MAX_HEADER - 16)
             return fb_fail(error, FB_TOO_LARGE, "file-too-large", "", "the file would have 2^63 bytes or more");
@@ -114,7 +120,7 @@ static void write_entry(fb_buffer *header, const fb_safetensors_entry *entry) {
 
 fb_status fb_safetensors_lay_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
                                  uint64_t *size, fb_error *error) {
-    uint64_t data_size;
+    uint64_t data_size = 0;
     fb_status status = place_entries(entries, count, &data_size, error);
     if (status) return status;
     fb_buffer text = {0};
