@@ -29,4 +29,6 @@ fb_handler fb_post_upload, fb_get_upload, fb_patch_upload, fb_put_upload, fb_del
 fb_handler fb_post_gc;                                                                               /* gc.c */
 fb_handler fb_get_weights, fb_get_tensor, fb_post_materialize;                                       /* weights.c */
 
+extern const fb_sink fb_blob_sink, fb_new_upload_sink, fb_part_sink, fb_last_part_sink; /* blobs.c, uploads.c */
+
 #endif
