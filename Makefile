@@ -12,7 +12,9 @@ ifdef CI
 WARNINGS += -Werror
 endif
 ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
-CORE_LIBS   := -ljansson -lcrypto -lm
+# The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
+OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
+CORE_LIBS   := -ljansson -lcrypto $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
 SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lzstd -lz $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
@@ -36,6 +38,9 @@ $(BUILD)/foldback: $(SERVER_OBJECTS) $(BUILD)/libfoldback.a
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo '  CC  $<'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+# Loops over numbers: made vector instructions of, which sqrt is only when it need not set errno.
+$(BUILD)/core/weights/convert.o: ALL_CFLAGS += -O3 -fno-math-errno
 
 # A file's bytes as the items of a C array (of unsigned char, unless it is all ASCII); $(call as_bytes,FILE).
 as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "core/graph/verify.h"
-#include "core/weights/movement.h"
+#include "tests/unit/movements.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/fine_tuning.h"
 #include "tests/unit/numbers.h"
@@ -202,7 +202,7 @@ static void check_bytes(const undo_case *u, const fb_graph *merged) {
         size_t size, count;
         fb_error error = {0};
         if (!row->recipe.id || !has_numbers((fb_dtype)row->dtype)) continue;
-        fb_status status = fb_movement_evaluate(merged, row->recipe, (fb_dtype)row->dtype, &bytes, &size, &error);
+        fb_status status = evaluate_whole(merged, row->recipe, (fb_dtype)row->dtype, NULL, &bytes, &size, &error);
         if (status == FB_NOT_FOUND) continue;
         CK(c, !status, "%s does not evaluate: %s", fb_text(merged, row->name), error.message);
         double *numbers = evaluate_tensor(merged, c->seed, t, &count);
