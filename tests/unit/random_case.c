@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/unit/composition_part.h"
+
 /* Where the loop over the cases goes on, when it does. */
 static jmp_buf next_case;
 static bool goes_on;
@@ -67,14 +69,12 @@ fb_run run_passes(const random_case *c, const fb_composition *composition, const
 }
 
 fb_graph *run_without(const random_case *c, const bool *selected) {
-    fb_composition rest;
-    fb_error error = {0};
-    CK(c, fb_composition_without(&c->composition, selected, &rest, &error) == FB_OK, "%s", error.message);
+    fb_composition rest = composition_without(&c->composition, selected);
     fb_run run = run_passes(c, &rest, c->source);
     fb_graph *result = run.result;
     run.result = NULL;
     fb_run_free(&run);
-    fb_composition_free(&rest);
+    composition_part_free(&rest);
     return result;
 }
 

@@ -9,6 +9,7 @@
 #include "core/compose/undo.h"
 #include "core/graph/document.h"
 #include "tests/unit/chaos.h"
+#include "tests/unit/composition_part.h"
 #include "tests/unit/documents.h"
 
 /* Texts are written with ' for ". */
@@ -87,7 +88,7 @@ static prepared prepare(const undo_example *c) {
     p.source = graph_of(document, strlen(document));
     bool selected[8] = {false};
     for (const char *at = c->undone; *at; at++) selected[*at - '0'] = true;
-    ck_assert(!fb_composition_without(&p.composition, selected, &p.rest, &error));
+    p.rest = composition_without(&p.composition, selected);
     ck_assert_msg(!fb_composition_run(&p.composition, p.source, FB_LINT_EACH, &p.whole, &error), "%s", error.message);
     ck_assert_msg(!fb_composition_run(&p.rest, p.source, FB_LINT_EACH, &p.replay, &error), "%s", error.message);
     for (size_t i = 0; i < p.composition.count; i++)
@@ -109,7 +110,7 @@ static void forget(prepared *p) {
     fb_graph_free(p->source);
     fb_graph_free(p->ours);
     fb_composition_free(&p->composition);
-    fb_composition_free(&p->rest);
+    composition_part_free(&p->rest);
     fb_run_free(&p->whole);
     fb_run_free(&p->replay);
 }
