@@ -113,10 +113,6 @@ static void append(void *context, fb_tensor tensor) {
     fb_buffer_append(&((change *)context)->order, &tensor, sizeof tensor);
 }
 
-static void mark_needed(void *context, fb_tensor tensor) {
-    ((change *)context)->is_needed[tensor.id] = true;
-}
-
 static bool find_order(change *c) {
     const fb_graph *graph = c->b->graph;
     fb_inputs_walk walk;
@@ -133,7 +129,7 @@ static bool find_needed(change *c) {
     fb_slot slot;
     if (fb_inputs_begin(&walk, graph)) {
         for (fb_slot_cursor cursor = {0}; fb_slot_next(graph, &cursor, &slot);)
-            fb_inputs_visit(&walk, slot.tensor, mark_needed, c);
+            fb_inputs_visit(&walk, slot.tensor, fb_mark_tensor, c->is_needed);
     }
     return fb_inputs_end(&walk);
 }
@@ -145,7 +141,7 @@ static fb_status report(change *c) {
         bool is_told = row->blob.id || row->data.id || row->recipe.id || b->is_mismatching[t.id];
         b->binding->bound += b->of_tensor[t.id] && c->is_needed[t.id];
         if (!c->is_needed[t.id] || is_told) continue;
-        if (json_array_append_new(b->binding->missing, json_string(fb_text(b->graph, row->name))))
+        if (json_array_append_new(b->binding->missing, json_string(fb_tensor_name(b->graph, t))))
             return fb_fail_memory(b->error);
     }
     return FB_OK;

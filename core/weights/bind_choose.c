@@ -108,7 +108,7 @@ static fb_status bind_given(fb_binder *b, size_t index) {
     if (!same_bytes(b, given, other))
         return fb_bind_mismatch(b, name, given, tensor, "it is tied to %s, of which the files have other bytes",
                                 other->entry->name);
-    if (strcmp(name, fb_text(b->graph, fb_tensor_at(b->graph, tensor)->name)) == 0) *bound = index + 1;
+    if (strcmp(name, fb_tensor_name(b->graph, tensor)) == 0) *bound = index + 1;
     return FB_OK;
 }
 

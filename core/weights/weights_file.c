@@ -110,8 +110,7 @@ typedef struct missing_list {
 
 static void report_missing(void *context, fb_tensor tensor, const char *code, const char *blob) {
     missing_list *list = context;
-    const char *name = fb_text(list->graph, fb_tensor_at(list->graph, tensor)->name);
-    json_t *item = json_pack("{s:s, s:s, s:s*}", "name", name, "code", code, "blob", blob);
+    json_t *item = json_pack("{s:s, s:s, s:s*}", "name", fb_tensor_name(list->graph, tensor), "code", code, "blob", blob);
     if (!item || json_array_append_new(list->items, item)) list->failed = true;
 }
 
