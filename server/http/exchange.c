@@ -249,9 +249,9 @@ static bool discard(fb_exchange *exchange, size_t size) {
     exchange->discarded += size;
     if (exchange->discarded <= DISCARD_REST) return true;
     fb_response *response = &exchange->response;
-    const char *code = json_string_value(json_object_get(response->problem, "code"));
-    const char *detail = json_string_value(json_object_get(response->problem, "detail"));
-    if (code && detail) fb_connection_send_problem(exchange->connection->socket, response->status, code, detail);
+    char *problem = response->problem ? json_dumps(response->problem, JSON_COMPACT) : NULL;
+    if (problem) fb_connection_send_problem(exchange->connection->socket, response->status, problem);
+    free(problem);
     exchange->phase = FB_PHASE_SENDING;
     exchange->connection->lingers = true;
     return false;

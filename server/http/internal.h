@@ -283,7 +283,7 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
  * is not saved up: one that stops is noticed after that time, however large the body. Otherwise as above. */
 bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size);
 /* Writes a whole small problem answer past MHD and shuts the sending side down: for where MHD can no longer answer. */
-void fb_connection_send_problem(int socket, int status, const char *code, const char *detail);
+void fb_connection_send_problem(int socket, int status, const char *body);
 
 /* --------------------------------------------------------------------------------------------------- stream.c */
 
