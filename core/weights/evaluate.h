@@ -45,7 +45,8 @@ fb_status fb_evaluation_digest(const fb_graph *graph, fb_tensor tensor, const fb
                                fb_error *error);
 
 /* Which tensors' bytes cannot be known here, among all that `tensor` is made from (itself included); calls `report` for each
- * with the code "blob-missing" or "bytes-unknown" and, for the first, the blob. FB_OK also when there are some. */
+ * with the code "blob-missing", "blob-too-small" (it ends before the tensor does) or "bytes-unknown" and, but for the last, the
+ * blob. FB_OK also when there are some. */
 fb_status fb_evaluation_missing(const fb_graph *graph, const fb_tensor *tensors, size_t count, const fb_blobs *blobs,
                                 void (*report)(void *context, fb_tensor tensor, const char *code, const char *blob),
                                 void *context, fb_error *error);

@@ -161,32 +161,45 @@ typedef struct missing_search {
     const fb_blobs *blobs;
     void (*report)(void *context, fb_tensor tensor, const char *code, const char *blob);
     void *context;
-    fb_map seen; /* blob -> 1 it is here, 2 it is not */
+    fb_map seen;     /* blob -> 1 + its place in `sizes` */
+    fb_buffer sizes; /* uint64_t; NOT_HERE for a blob that is not */
     fb_status status;
     fb_error *error;
 } missing_search;
 
-static bool has_blob(missing_search *m, fb_symbol blob) {
+#define NOT_HERE UINT64_MAX
+
+static uint64_t size_of_blob(missing_search *m, fb_symbol blob) {
     uint32_t seen = fb_map_get(&m->seen, blob.id);
-    if (!seen) {
-        fb_blob_bytes bytes;
-        fb_error ignored = {0};
-        fb_status status =
-            m->blobs ? m->blobs->open(m->blobs->context, fb_text(m->graph, blob), &bytes, &ignored) : FB_NOT_FOUND;
-        if (!status) m->blobs->close(m->blobs->context, &bytes);
-        else if (status != FB_NOT_FOUND) m->status = fb_fail(m->error, status, ignored.code, "", "%s", ignored.message);
-        seen = status ? 2 : 1;
-        if (!fb_map_put(&m->seen, blob.id, seen)) m->status = fb_fail_memory(m->error);
-    }
-    return seen == 1;
+    if (seen) return ((const uint64_t *)(const void *)m->sizes.data)[seen - 1];
+    fb_blob_bytes bytes;
+    fb_error ignored = {0};
+    uint64_t size = NOT_HERE;
+    fb_status status = m->blobs ? m->blobs->open(m->blobs->context, fb_text(m->graph, blob), &bytes, &ignored) : FB_NOT_FOUND;
+    if (!status) size = bytes.size;
+    if (!status) m->blobs->close(m->blobs->context, &bytes);
+    else if (status != FB_NOT_FOUND) m->status = fb_fail(m->error, status, ignored.code, "", "%s", ignored.message);
+    fb_buffer_append(&m->sizes, &size, sizeof size);
+    if (m->sizes.failed || !fb_map_put(&m->seen, blob.id, (uint32_t)(m->sizes.size / sizeof size)))
+        m->status = fb_fail_memory(m->error);
+    return size;
 }
 
 static void look_at(void *context, fb_tensor tensor) {
     missing_search *m = context;
     const fb_tensor_row *row = fb_tensor_at(m->graph, tensor);
-    if (m->status || row->recipe.id || row->data.id || size_of(m->graph, tensor) == 0) return;
-    if (!row->blob.id) m->report(m->context, tensor, "bytes-unknown", NULL);
-    else if (!has_blob(m, row->blob) && !m->status) m->report(m->context, tensor, "blob-missing", fb_text(m->graph, row->blob));
+    uint64_t size = size_of(m->graph, tensor);
+    if (m->status || row->recipe.id || row->data.id || size == 0) return;
+    if (!row->blob.id) {
+        m->report(m->context, tensor, "bytes-unknown", NULL);
+        return;
+    }
+    uint64_t blob_size = size_of_blob(m, row->blob);
+    if (m->status) return;
+    const char *blob = fb_text(m->graph, row->blob);
+    if (blob_size == NOT_HERE) m->report(m->context, tensor, "blob-missing", blob);
+    else if ((uint64_t)row->offset > blob_size || size > blob_size - (uint64_t)row->offset)
+        m->report(m->context, tensor, "blob-too-small", blob);
 }
 
 fb_status fb_evaluation_missing(const fb_graph *graph, const fb_tensor *tensors, size_t count, const fb_blobs *blobs,
@@ -198,5 +211,6 @@ fb_status fb_evaluation_missing(const fb_graph *graph, const fb_tensor *tensors,
     for (size_t i = 0; is_begun && i < count; i++) fb_inputs_visit(&walk, tensors[i], look_at, &m);
     if (!fb_inputs_end(&walk) && !m.status) m.status = fb_fail_memory(error);
     fb_map_free(&m.seen);
+    fb_buffer_free(&m.sizes);
     return m.status;
 }

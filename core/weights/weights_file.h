@@ -20,7 +20,8 @@ typedef struct fb_weights_choice {
 
 /* `choice` may be NULL: all. FB_INVALID "unknown-tensor" for names that the graph lacks, "not-in-safetensors" for tensors that
  * the format cannot hold; FB_CONFLICT "bytes-missing" when bytes are not here: then `missing` is, for the answer, [{"name",
- * "code": "blob-missing" | "bytes-unknown", "blob"?}, …], and the caller's; otherwise NULL. FB_TOO_LARGE, FB_NO_MEMORY, FB_IO.
+ * "code": "blob-missing" | "blob-too-small" | "bytes-unknown", "blob"?}, …], and the caller's; otherwise NULL. FB_TOO_LARGE,
+ * FB_NO_MEMORY, FB_IO.
  */
 fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
                               fb_weights_file **out, json_t **missing, fb_error *error);

@@ -193,10 +193,11 @@ static void list_missing(void *context, fb_tensor tensor, const char *code, cons
 }
 
 static void respond_unreadable(fb_response *response, open_tensor *open, fb_tensor tensor, const fb_error *error) {
-    missing_list missing = {open->shared->graph, NULL};
-    if (error->status == FB_NOT_FOUND) {
-        missing.items = json_array();
-        fb_evaluation_missing(missing.graph, &tensor, 1, &open->blobs, list_missing, &missing, NULL);
+    missing_list missing = {open->shared->graph, json_array()};
+    fb_evaluation_missing(missing.graph, &tensor, 1, &open->blobs, list_missing, &missing, NULL);
+    if (!json_array_size(missing.items)) { /* that was not why */
+        json_decref(missing.items);
+        missing.items = NULL;
     }
     fb_respond_unreadable(response, error, missing.items);
 }
