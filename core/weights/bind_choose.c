@@ -60,7 +60,7 @@ static fb_status names_leave_gaps(const fb_binder *b, bool *out) {
 
 /* Sets *by_path, which is false. */
 static fb_status choose_reading(const fb_binder *b, const bool *is_owned, bool *by_path) {
-    size_t contested = 0, misfits_by_name = 0, misfits_by_path = 0, known = 0;
+    size_t contested = 0, misfits_by_name = 0, misfits_by_path = 0, owned = 0, known = 0;
     bool has_source = false; /* a file has what no module owns: it is the original's */
     for (size_t i = 0; i < b->given_count; i++) {
         const fb_given *given = &b->given[i];
@@ -69,11 +69,12 @@ static fb_status choose_reading(const fb_binder *b, const bool *is_owned, bool *
         contested++;
         misfits_by_name += !fits(b->graph, given->entry, given->by_name);
         misfits_by_path += !fits(b->graph, given->entry, given->by_path);
+        owned += is_owned[given->by_name.id];
         known += has_bytes(b->graph, given->by_name);
     }
     if (!contested) return FB_OK;
     if (misfits_by_name != misfits_by_path) *by_path = misfits_by_path < misfits_by_name;
-    else if (!has_source && known) *by_path = true; /* the originals are here: what comes is what became of them */
+    else if (!has_source && (known || owned == contested)) *by_path = true; /* no originals, or they are here already */
     else if (!has_source) return names_leave_gaps(b, by_path);
     return FB_OK;
 }
