@@ -4,7 +4,6 @@
 
 #include "core/diff/carrying.h"
 #include "core/graph/build.h"
-#include "core/weights/movement.h"
 
 /* ---- what is owned ---------------------------------------------------------------------------------------------------- */
 
@@ -124,22 +123,15 @@ static fb_status check_filler(fb_carrying *c, const fb_owned *tensor, const fb_p
     fb_dtype dtype = (fb_dtype)fb_tensor_at(base, tensor->base)->dtype;
     int64_t sizes[FB_RECIPE_MAX_RANK];
     for (int i = 0; i < piece->rank; i++) sizes[i] = piece->stop[i] - piece->start[i];
-    unsigned char *is = NULL, *was = NULL;
-    size_t size = 0, size_before = 0;
-    fb_error ignored = {0};
-    fb_status status = fb_movement_evaluate(base, piece->from, dtype, &is, &size, &ignored);
-    if (!status)
-        status = fb_movement_evaluate(base, fb_recipe_full(base, sizes, (size_t)piece->rank, piece->number), dtype, &was,
-                                      &size_before, &ignored);
-    bool is_same = !status && size == size_before && (!size || memcmp(is, was, size) == 0);
-    free(is);
-    free(was);
-    if (status == FB_NO_MEMORY || fb_graph_out_of_memory(base)) return fb_fail_memory(c->error);
-    if (is_same) return FB_OK;
+    bool is_known, is_same;
+    fb_value was = fb_recipe_full(base, sizes, (size_t)piece->rank, piece->number);
+    if (!was.id) return fb_fail_memory(c->error);
+    fb_status status = fb_compare_bytes(c->sides, piece->from, was, dtype, &is_known, &is_same, c->error);
+    if (status || is_same) return status;
     const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "constant-changed", name,
-                     status ? "%s changed, and without its bytes it cannot be shown that the constant part of it did not"
-                            : "the constant part of %s, which belongs to none of the originals, changed",
+                     is_known ? "the constant part of %s, which belongs to none of the originals, changed"
+                              : "%s changed, and without its bytes it cannot be shown that the constant part of it did not",
                      name);
     return FB_OK;
 }

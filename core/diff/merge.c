@@ -378,9 +378,10 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
 
 fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
                    fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
-    fb_merging m = {.facts = facts, .conflicts = conflicts, .error = error};
+    fb_merging m = {.facts = facts && facts->source ? facts : NULL, .conflicts = conflicts, .error = error};
     fb_graph *merged = NULL;
     fb_status status = fb_sides_make(base, theirs, ours, &m.sides, error);
+    m.sides.blobs = facts ? facts->blobs : NULL;
     if (!status) status = merge(&m, &merged);
     if (status) fb_graph_free(merged);
     else *out = merged;

@@ -16,6 +16,7 @@ typedef struct fb_sides {
     const fb_graph *given_base; /* with the names that it came with; the ids are those of `base` */
     bool *is_dirty;             /* by tensor of base: theirs has it not, or makes it otherwise (fb_carry_back) */
     fb_map stands_for_ours;     /* tensors of `theirs` that only stand for one of `ours` of that name (fb_carry_back) */
+    const fb_blobs *blobs;      /* where bytes are; NULL: only inline data is known */
     unsigned serial;            /* makes fresh names */
 } fb_sides;
 
@@ -43,9 +44,13 @@ bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
 /* Whether anything is said about the tensor's bytes. */
 bool fb_tensor_is_told(const fb_graph *graph, fb_tensor tensor);
 
-/* Whether a tensor's bytes changed since base. Bytes first: by a digest, inline data, or movements over inline data; where they
- * are not known, a tensor has changed when what is said about them has. */
+/* Whether a tensor's bytes changed since base. Bytes first: by a digest, or by what is in blobs and inline, and recipes over
+ * that; where they are not known, a tensor has changed when what is said about them has. */
 fb_status fb_tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor in_ours, bool *is_changed, fb_error *error);
+
+/* Whether two expressions over tensors of base give the same bytes; false when that is not known. */
+fb_status fb_compare_bytes(const fb_sides *sides, fb_value a, fb_value b, fb_dtype dtype, bool *is_known, bool *is_same,
+                           fb_error *error);
 
 /* Fills sides->is_dirty; false when memory is out. */
 bool fb_find_dirty(fb_sides *sides);

@@ -19,6 +19,7 @@ typedef struct machine {
     value *inputs; /* of the program that runs now */
     size_t input_count;
     size_t unusable;
+    bool is_rounded; /* recipes, to what their tensors can hold */
     fb_buffer *out;
 } machine;
 
@@ -128,6 +129,17 @@ static value inline_tensor(machine *m, const fb_tensor_row *row) {
     return result;
 }
 
+static value rounded(machine *m, fb_dtype dtype, const value *made) {
+    fb_buffer bytes = {0};
+    if (made->kind != V_TENSOR || !has_numbers(dtype)) return *made;
+    value result = copy_of(&m->arena, made);
+    size_t count = (size_t)element_count(&result);
+    encode_numbers(dtype, result.data, count, &bytes);
+    decode_numbers(dtype, (const unsigned char *)bytes.data, count, result.data);
+    fb_buffer_free(&bytes);
+    return result;
+}
+
 static value tensor_of(machine *m, fb_tensor tensor) {
     if (!tensor.id) return (value){.kind = V_NONE};
     if (m->is_made[tensor.id]) return m->tensors[tensor.id];
@@ -140,6 +152,7 @@ static value tensor_of(machine *m, fb_tensor tensor) {
         fb_symbol content = row->digest.id ? row->digest : row->name;
         made = random_tensor(m, fb_text(m->graph, content), ints_of(m, row->shape, sizes), sizes, 0);
     }
+    if (row->recipe.id && m->is_rounded) made = rounded(m, (fb_dtype)row->dtype, &made);
     m->is_made[tensor.id] = true;
     return m->tensors[tensor.id] = made;
 }
@@ -454,6 +467,7 @@ static machine machine_for(const fb_graph *graph, uint64_t seed) {
 
 double *evaluate_tensor(const fb_graph *graph, uint64_t seed, fb_tensor tensor, size_t *count) {
     machine m = machine_for(graph, seed);
+    m.is_rounded = true;
     value made = tensor_of(&m, tensor);
     double *numbers = NULL;
     *count = 0;

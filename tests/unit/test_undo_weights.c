@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
-#include "tests/unit/movements.h"
 #include "tests/unit/document_rows.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/fine_tuning.h"
+#include "tests/unit/movements.h"
 #include "tests/unit/numbers.h"
 
 enum { LINEARS = 4, MAX_ROWS = 4 * LINEARS };
