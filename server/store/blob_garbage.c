@@ -27,6 +27,8 @@ typedef struct removal {
     candidate items[BATCH];
     size_t count;
     uint64_t blobs, bytes, files; /* that went */
+    int opened[BATCH];            /* files that have no name any more */
+    size_t opened_count;
 } removal;
 
 /* ---- on the writer ---- */
@@ -55,15 +57,22 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
     return fb_query_end(&delete);
 }
 
+/* To give back the room of a large file takes seconds: so that writes need not wait for it, the file stays open until they go
+ * on. */
+static void remove_file(removal *batch, const candidate *item) {
+    char path[FB_FILE_PATH_MAX];
+    fb_blob_path(item->digest, path);
+    int file = openat(batch->store->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file >= 0) batch->opened[batch->opened_count++] = file;
+    if (unlinkat(batch->store->folder, path, 0) == 0 && !item->key) batch->files++;
+}
+
 static void end_removal(fb_connection *connection, void *argument, bool is_durable) {
     removal *batch = argument;
     for (size_t i = 0; i < batch->count && is_durable; i++) {
         int64_t key = 0;
-        char path[FB_FILE_PATH_MAX];
-        if (fb_find_blob(connection, batch->items[i].digest, &key, NULL) || key) continue;
-        fb_blob_path(batch->items[i].digest, path);
-        bool is_gone = unlinkat(batch->store->folder, path, 0) == 0;
-        if (is_gone && !batch->items[i].key) batch->files++;
+        fb_status status = fb_find_blob(connection, batch->items[i].digest, &key, NULL);
+        if (!status && !key) remove_file(batch, &batch->items[i]);
     }
 }
 
@@ -80,6 +89,7 @@ static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, 
     } else {
         status = fb_writer_run_to_end(&batch->store->writer, write_removal, end_removal, batch, error);
     }
+    while (batch->opened_count) close(batch->opened[--batch->opened_count]);
     batch->count = 0;
     if (status) return status;
     garbage->blobs += batch->blobs;

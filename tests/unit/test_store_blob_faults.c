@@ -1,8 +1,10 @@
 /* Blobs under threads and faults: puts and gc at once, groups that cannot be committed, a full disk, calls that fail, kills. */
 #include <check.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +23,12 @@
 /* ---- system calls that fail, or at which the process dies ----
  * These stand before libc's for the whole program, SQLite included. */
 
-enum { NO_CALL = 0, PWRITE = 1, FSYNC = 2, RENAME = 4, UNLINK = 8, MKDIR = 16, ALL_CALLS = 31 };
+enum { NO_CALL = 0, PWRITE = 1, FSYNC = 2, RENAME = 4, UNLINK = 8, MKDIR = 16, TRUNCATE = 32, ALL_CALLS = 63 };
 
-static unsigned faulty;         /* which calls */
-static bool are_files_only;     /* not those of SQLite */
-static int reason;              /* errno, or 0: the process dies, before the call or (every second one) after it */
+static unsigned faulty; /* which calls */
+static enum { OF_ALL, NOT_OF_SQLITE, OF_SQLITE } whose;
+static int reason;              /* errno, or 0: the process dies */
 static _Atomic long calls_left; /* that still go well */
-static _Atomic long calls_made;
 
 static bool is_of_sqlite(int file) {
     char link[64], path[600];
@@ -38,8 +39,7 @@ static bool is_of_sqlite(int file) {
 }
 
 static bool must_fail(unsigned call, int file) {
-    if (!(faulty & call) || (are_files_only && file >= 0 && is_of_sqlite(file))) return false;
-    atomic_fetch_add(&calls_made, 1);
+    if (!(faulty & call) || (whose && is_of_sqlite(file) != (whose == OF_SQLITE))) return false;
     if (atomic_fetch_sub(&calls_left, 1) > 0) return false;
     if (!reason) _exit(7);
     errno = reason;
@@ -52,6 +52,9 @@ ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) {
 int fsync(int file) {
     return must_fail(FSYNC, file) ? -1 : (int)syscall(SYS_fsync, file);
 }
+int fdatasync(int file) {
+    return must_fail(FSYNC, file) ? -1 : (int)syscall(SYS_fdatasync, file);
+}
 int renameat(int from_folder, const char *from, int to_folder, const char *to) {
     return must_fail(RENAME, -1) ? -1 : (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, 0);
 }
@@ -60,6 +63,25 @@ int unlinkat(int folder, const char *path, int flags) {
 }
 int mkdirat(int folder, const char *path, mode_t mode) {
     return must_fail(MKDIR, -1) ? -1 : (int)syscall(SYS_mkdirat, folder, path, mode);
+}
+
+int ftruncate(int file, off_t size) {
+    return must_fail(TRUNCATE, file) ? -1 : (int)syscall(SYS_ftruncate, file, size);
+}
+
+static void (*before_open)(void); /* called once, when a blob's file is about to be opened */
+
+int openat(int folder, const char *path, int flags, ...) {
+    void (*hook)(void) = before_open;
+    if (hook && strncmp(path, "blobs/", 6) == 0 && !(flags & O_DIRECTORY)) {
+        before_open = NULL;
+        hook();
+    }
+    va_list rest;
+    va_start(rest, flags);
+    int mode = flags & O_CREAT ? va_arg(rest, int) : 0;
+    va_end(rest);
+    return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
 
 static void fail_after(unsigned calls, long count, int error_number) {
@@ -81,7 +103,7 @@ static fb_store *store;
 
 static void setup(void) {
     snprintf(folder, sizeof folder, "%s", new_folder());
-    are_files_only = true;
+    whose = NOT_OF_SQLITE;
     store = open_store(folder, NULL);
 }
 
@@ -195,6 +217,25 @@ START_TEST(gc_and_puts_of_one_digest_race) {
 }
 END_TEST
 
+static void collect_now(void) {
+    ck_assert_uint_eq(collect(store, 0, false).blobs, 1);
+}
+
+static void collect_and_put_now(void) {
+    collect_now();
+    put_new_blob(store, &same);
+}
+
+START_TEST(a_blob_goes_while_it_is_opened) {
+    make_blob(&same, 1, 100000);
+    put_new_blob(store, &same);
+    before_open = _i ? collect_and_put_now : collect_now;
+    ck_assert_int_eq(has_blob(store, &same), _i);
+    ck_assert(!before_open);
+    free_blob(&same);
+}
+END_TEST
+
 /* ---- groups ---- */
 
 static void *put_one(void *argument) {
@@ -220,12 +261,12 @@ static void *put_large_graph(void *argument) {
     return (void *)(uintptr_t)status;
 }
 
-/* gc takes the old blob, it and another one are put, and (every second time) something makes the group fail, so that each runs
- * again alone: all in one group, in every order. */
+/* gc takes the old blob, it and another one are put: all in one group, in every order. The group is committed; or something
+ * makes it fail, so that each runs again alone; or nothing can be committed at all. */
 START_TEST(a_group_of_gc_and_puts) {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    const int *order = orders[_i / 2];
-    bool group_fails = _i % 2;
+    const int *order = orders[_i / 3];
+    bool group_fails = _i % 3 == 1, all_fails = _i % 3 == 2;
     made_blob old, other;
     make_blob(&old, 1, 100000);
     make_blob(&other, 2, 100000);
@@ -248,12 +289,17 @@ START_TEST(a_group_of_gc_and_puts) {
         pthread_create(&threads[3], NULL, put_large_graph, NULL);
         wait_for_queue(store, 4);
     }
+    if (all_fails) {
+        whose = OF_SQLITE;
+        fail_after(FSYNC, 0, EIO); /* the gate wrote nothing */
+    }
     open_gate(&gate);
     for (size_t i = 0; i < 3; i++) {
         void *status = NULL;
         pthread_join(threads[i], &status);
-        ck_assert_uint_eq((uintptr_t)status, FB_OK);
+        ck_assert_uint_eq((uintptr_t)status, all_fails ? FB_IO : FB_OK);
     }
+    if (all_fails) ck_assert(faults_off());
     if (group_fails) {
         void *status = NULL;
         pthread_join(threads[3], &status);
@@ -261,10 +307,10 @@ START_TEST(a_group_of_gc_and_puts) {
     }
     ck_assert_double_ge(metric(store, "largest_group"), 3 + group_fails);
     ck_assert_int_eq(has_blob(store, &old), 1);
-    ck_assert_int_eq(has_blob(store, &other), 1);
+    ck_assert_int_eq(has_blob(store, &other), !all_fails);
     ck_assert_uint_eq(count_files(folder, "uploads"), 0);
-    ck_assert_uint_eq(count_files(folder, "blobs"), 2);
-    ck_assert_uint_eq(check_blobs(), 2);
+    ck_assert_uint_eq(count_files(folder, "blobs"), all_fails ? 1 : 2);
+    ck_assert_uint_eq(check_blobs(), all_fails ? 1 : 2);
     free_blob(&old);
     free_blob(&other);
 }
@@ -353,6 +399,32 @@ START_TEST(a_write_that_fails_keeps_what_was_there) {
         ck_assert_uint_eq(fb_upload_size(upload), 200000);
     }
     ck_assert_int_eq(fb_upload_write(upload, made.bytes + 200000, 300000, NULL), FB_OK);
+    check_ok(fb_upload_finish(upload, made.digest, found, &is_new, &error), &error);
+    fb_upload_close(upload, false);
+    ck_assert_int_eq(has_blob(store, &made), 1);
+    free_blob(&made);
+}
+END_TEST
+
+START_TEST(what_was_half_written_does_not_get_into_the_blob) {
+    made_blob made;
+    fb_upload *upload = NULL;
+    fb_error error = {0};
+    bool is_new;
+    char found[FB_ID_LENGTH + 1];
+    struct rlimit before;
+    make_blob(&made, 1, 200000);
+    ck_assert_int_eq(fb_upload_new(store, true, &upload, NULL), FB_OK);
+    ck_assert_int_eq(fb_upload_write(upload, made.bytes, 100000, NULL), FB_OK);
+    getrlimit(RLIMIT_FSIZE, &before);
+    signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 250000, .rlim_max = before.rlim_max});
+    char rubbish[200000] = "";
+    fail_after(TRUNCATE, 0, EIO);
+    ck_assert_int_eq(fb_upload_write(upload, rubbish, sizeof rubbish, NULL), FB_NO_SPACE);
+    ck_assert(faults_off());
+    setrlimit(RLIMIT_FSIZE, &before);
+    ck_assert_int_eq(fb_upload_write(upload, made.bytes + 100000, 100000, NULL), FB_OK);
     check_ok(fb_upload_finish(upload, made.digest, found, &is_new, &error), &error);
     fb_upload_close(upload, false);
     ck_assert_int_eq(has_blob(store, &made), 1);
@@ -493,7 +565,7 @@ START_TEST(a_death_at_any_call_leaves_no_half_blob) {
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
-            are_files_only = false;
+            whose = OF_ALL;
             fail_after(ALL_CALLS, k, 0);
             store = open_store(folder, NULL);
             work_until_killed(progress);
@@ -553,10 +625,12 @@ int main(void) {
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, one_digest_is_put_by_many_at_once, 0, 2);
     tcase_add_loop_test(tests, gc_and_puts_of_one_digest_race, 0, 2);
-    tcase_add_loop_test(tests, a_group_of_gc_and_puts, 0, 12);
+    tcase_add_loop_test(tests, a_blob_goes_while_it_is_opened, 0, 2);
+    tcase_add_loop_test(tests, a_group_of_gc_and_puts, 0, 18);
     tcase_add_loop_test(tests, a_row_that_cannot_be_written_leaves_the_upload, 0, 2);
     tcase_add_loop_test(tests, a_full_disk_is_told_and_recovered_from, 0, 5);
     tcase_add_loop_test(tests, a_write_that_fails_keeps_what_was_there, 0, 2);
+    tcase_add_test(tests, what_was_half_written_does_not_get_into_the_blob);
     tcase_add_test(tests, an_upload_that_could_not_be_synced_begins_anew);
     tcase_add_test(tests, files_that_cannot_be_removed_go_the_next_time);
     tcase_add_loop_test(tests, memory_runs_out, 0, 2);

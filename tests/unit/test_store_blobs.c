@@ -1,6 +1,7 @@
 /* Blobs and uploads in the store: put, read, listed, resumed, and taken away when nothing needs them. */
 #include <check.h>
 #include <fcntl.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -502,6 +503,72 @@ START_TEST(core_sees_the_blobs) {
 }
 END_TEST
 
+/* ---- stores of earlier versions ---- */
+
+static void run_sql(const char *sql) {
+    sqlite3 *database;
+    char path[600];
+    snprintf(path, sizeof path, "%s/foldback.sqlite", folder);
+    ck_assert_int_eq(sqlite3_open(path, &database), SQLITE_OK);
+    ck_assert_msg(sqlite3_exec(database, sql, NULL, NULL, NULL) == SQLITE_OK, "%s", sqlite3_errmsg(database));
+    sqlite3_close(database);
+}
+
+/* A graph whose tensors are in these blobs, one after the other. */
+static void put_document(unsigned number, const char *const *digests, size_t count) {
+    fb_buffer text = {0};
+    char id[FB_ID_LENGTH + 1];
+    fb_buffer_printf(&text,
+                     "{\"format\": \"foldback.graph/1\", \"name\": \"graph %u\", "
+                     "\"nodes\": [{\"name\": \"output\", \"op\": \"output\", \"target\": \"output\", \"args\": [null]}], "
+                     "\"modules\": [{\"path\": \"\", \"type\": \"M\", \"parameters\": {",
+                     number);
+    for (size_t i = 0; i < count; i++) fb_buffer_printf(&text, "%s\"t%zu\": \"t%zu\"", i ? ", " : "", i, i);
+    fb_buffer_string(&text, "}}], \"tensors\": [");
+    for (size_t i = 0; i < count; i++)
+        fb_buffer_printf(&text,
+                         "%s{\"name\": \"t%zu\", \"dtype\": \"float32\", \"shape\": [1], \"blob\": \"%s\", \"offset\": 4}",
+                         i ? ", " : "", i, digests[i]);
+    fb_buffer_string(&text, "]}");
+    ck_assert(fb_sha256_id(text.data, text.size, id));
+    fb_store_graph graph = {.id = id, .structure = id, .name = "", .document = text.data, .size = text.size};
+    ck_assert_int_eq(fb_store_put_graph(store, &graph, NULL, NULL, NULL), FB_OK);
+    fb_buffer_free(&text);
+}
+
+START_TEST(graphs_stored_before_blobs_refer_to_them) {
+    made_blob made[3];
+    made_graph damaged;
+    for (unsigned i = 0; i < 3; i++) make_blob(&made[i], i, 1000);
+    put_document(0, NULL, 0);
+    for (unsigned i = 1; i < 250; i++)
+        put_document(i, (const char *[]){made[0].digest, made[1].digest, made[0].digest}, i == 1 ? 1 : 3);
+    make_graph(&damaged, 1, 100);
+    ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK); /* no document at all */
+    free_graph(&damaged);
+    make_graph(&damaged, 2, 100);
+    ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
+    fb_store_close(store);
+    run_sql("DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP TABLE graph_blobs; DROP TABLE blobs;"
+            "PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name = 'model 2'");
+    store = NULL;
+    reopen();
+    for (unsigned i = 0; i < 3; i++) put_new_blob(store, &made[i]);
+    for (int again = 0; again < 2; again++) { /* it is done once */
+        fb_blob_rows rows;
+        ck_assert_int_eq(fb_blobs_list(store, NULL, &rows, NULL), FB_OK);
+        ck_assert_uint_eq(rows.items[0].graphs, 0);
+        ck_assert_uint_eq(rows.items[1].graphs, 248);
+        ck_assert_uint_eq(rows.items[2].graphs, 249);
+        free(rows.items);
+        reopen();
+    }
+    ck_assert_uint_eq(collect(store, 0, false).blobs, 1);
+    free_graph(&damaged);
+    for (unsigned i = 0; i < 3; i++) free_blob(&made[i]);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("blobs");
     tcase_add_checked_fixture(tests, setup, teardown);
@@ -524,5 +591,6 @@ int main(void) {
     tcase_add_test(tests, old_uploads_go);
     tcase_add_test(tests, digests_of_tensors_are_remembered_with_their_blob);
     tcase_add_loop_test(tests, core_sees_the_blobs, 0, SIZES);
+    tcase_add_test(tests, graphs_stored_before_blobs_refer_to_them);
     return run_tests("store_blobs", tests);
 }
