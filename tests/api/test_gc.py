@@ -178,6 +178,7 @@ def test_never_by_itself(new_service):
         ({"grace_seconds": 1e18}, 422, "wrong-type", "/grace_seconds"),
         ({"grace": 1}, 422, "unknown-member", "/grace"),
         ([], 422, "wrong-type", None),
+        (b" ", 400, "invalid-json", ""),
     ],
 )
 def test_wrongly_asked(shared, body, status, code, pointer):
