@@ -8,11 +8,22 @@
 
 #include "core/weights/evaluate_internal.h"
 
-#define MOVED_AT_ONCE ((int64_t)8 << 20)      /* bytes, when nothing computes */
-#define COMPUTED_AT_ONCE ((int64_t)32 << 10)  /* elements: what they are computed from stays in the second cache */
-#define MULTIPLIED_AT_ONCE ((int64_t)2 << 20) /* elements: as many as pay for the arguments being read again for each block */
-#define BLOCK_MEMORY ((int64_t)80 << 20)      /* bytes of all that one block takes */
-#define STACK_CHUNK ((size_t)1 << 20)         /* bytes */
+#define STACK_CHUNK ((size_t)1 << 20) /* bytes */
+
+const fb_evaluation_limits fb_evaluation_usual = {
+    .moved = (int64_t)8 << 20,
+    .computed = (int64_t)32 << 10,
+    .multiplied = (int64_t)2 << 20,
+    .rows = 1024,
+    .columns = 4096,
+    .inner = 512,
+    .block = (int64_t)80 << 20,
+    .touched = (uint64_t)48 << 20,
+    .kept = (uint64_t)32 << 20,
+    .depth = 128,
+    .cost = 1024,
+    .repeated = 32,
+};
 
 fb_status fb_evaluation_fail(fb_evaluation *e, fb_status status, const char *code, const char *format, ...) {
     va_list arguments;
@@ -92,11 +103,12 @@ void fb_evaluation_free(fb_evaluation *e) {
     free(e);
 }
 
-fb_status fb_evaluation_of(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
-                           fb_evaluation **out, fb_error *error) {
+fb_status fb_evaluation_within(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
+                               const fb_evaluation_limits *limits, fb_evaluation **out, fb_error *error) {
     fb_evaluation *e = malloc(sizeof *e);
     if (!e) return fb_fail_memory(error);
-    *e = (fb_evaluation){.graph = graph, .blobs = blobs, .dtype = dtype, .error = error, .scratch = -1, .cached = -1};
+    *e = (fb_evaluation){
+        .graph = graph, .limits = limits, .blobs = blobs, .dtype = dtype, .error = error, .scratch = -1, .cached = -1};
     fb_evaluation_plan(e, expression);
     fb_status status = e->status;
     if (status) {
@@ -104,9 +116,14 @@ fb_status fb_evaluation_of(const fb_graph *graph, fb_value expression, fb_dtype 
         return status;
     }
     e->element = (int64_t)fb_dtype_size(e->dtype);
-    e->block = fb_evaluation_block(e->root);
+    e->block = fb_evaluation_block(e, e->root);
     *out = e;
     return FB_OK;
+}
+
+fb_status fb_evaluation_of(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
+                           fb_evaluation **out, fb_error *error) {
+    return fb_evaluation_within(graph, expression, dtype, blobs, &fb_evaluation_usual, out, error);
 }
 
 fb_status fb_evaluation_new(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs, fb_evaluation **out,
@@ -121,9 +138,10 @@ uint64_t fb_evaluation_size(const fb_evaluation *e) {
 
 /* ---- blocks -------------------------------------------------------------------------------------------------------------- */
 
-int64_t fb_evaluation_block(const fb_term *term) {
-    int64_t most = term->multiplies ? MULTIPLIED_AT_ONCE : term->computes ? COMPUTED_AT_ONCE : MOVED_AT_ONCE / 16;
-    int64_t fits = BLOCK_MEMORY / (int64_t)sizeof(double) / (term->live + 3), row = 1;
+int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term) {
+    const fb_evaluation_limits *limits = e->limits;
+    int64_t most = term->multiplies ? limits->multiplied : term->computes ? limits->computed : limits->moved / 16;
+    int64_t fits = limits->block / (int64_t)sizeof(double) / (term->live + 3), row = 1;
     if (most > fits) most = fits;
     for (int i = term->rank - 1; i >= 0 && term->elements && row <= most / term->sizes[i]; i--) row *= term->sizes[i];
     return most / row * row;
@@ -173,7 +191,7 @@ static bool read_element(fb_evaluation *e, uint64_t offset, unsigned char *to, s
 }
 
 static bool read_moved(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
-    const size_t element = (size_t)e->element, most = (size_t)MOVED_AT_ONCE;
+    const size_t element = (size_t)e->element, most = (size_t)e->limits->moved;
     while (size) {
         size_t skipped = (size_t)(offset % element), some = element - skipped < size ? element - skipped : size;
         if (skipped || size < element) {

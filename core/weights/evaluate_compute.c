@@ -6,11 +6,6 @@
 #include "core/weights/evaluate_internal.h"
 #include "core/weights/strided.h"
 
-/* A tile of the arguments of matmul: 4 MiB of the left one, 16 MiB of the right one. */
-#define TILE_ROWS 1024
-#define TILE_COLUMNS 4096
-#define TILE_INNER 512
-
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
@@ -137,14 +132,14 @@ static void put_tile(const fb_term *term, bool is_left, fb_range outer, fb_range
 /* Adds tile after tile of the arguments' product to columns of the result. */
 static bool multiply_columns(fb_evaluation *e, multiplying *m, fb_range columns, double *to) {
     fb_stack_mark mark = fb_stack_top(e);
-    for (int64_t k = 0; k < m->inner; k += TILE_INNER) {
-        fb_range inner = {k, smaller(TILE_INNER, m->inner - k)};
+    for (int64_t k = 0; k < m->inner; k += e->limits->inner) {
+        fb_range inner = {k, smaller(e->limits->inner, m->inner - k)};
         put_tile(m->b, false, columns, inner, m->box_b);
         const double *right = fill_beside(e, m->b, m->box_b);
         if (!right) return false;
         fb_stack_mark above = fb_stack_top(e);
-        for (int64_t row = 0; row < m->rows.size; row += TILE_ROWS) {
-            fb_range rows = {m->rows.start + row, smaller(TILE_ROWS, m->rows.size - row)};
+        for (int64_t row = 0; row < m->rows.size; row += e->limits->rows) {
+            fb_range rows = {m->rows.start + row, smaller(e->limits->rows, m->rows.size - row)};
             put_tile(m->a, true, rows, inner, m->box_a);
             const double *left = fill_beside(e, m->a, m->box_a);
             if (!left) return false;
@@ -160,8 +155,8 @@ static bool multiply_columns(fb_evaluation *e, multiplying *m, fb_range columns,
 
 static bool multiply(fb_evaluation *e, multiplying *m, double *to) {
     if (m->inner == 0) memset(to, 0, (size_t)(m->rows.size * m->columns.size) * sizeof *to);
-    for (int64_t column = 0; column < m->columns.size; column += TILE_COLUMNS) {
-        fb_range columns = {m->columns.start + column, smaller(TILE_COLUMNS, m->columns.size - column)};
+    for (int64_t column = 0; column < m->columns.size; column += e->limits->columns) {
+        fb_range columns = {m->columns.start + column, smaller(e->limits->columns, m->columns.size - column)};
         if (!multiply_columns(e, m, columns, to + column)) return false;
     }
     return true;

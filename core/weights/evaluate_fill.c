@@ -7,7 +7,6 @@
 #include "core/weights/strided.h"
 
 #define PAGE 4096
-#define TOUCH_AT_ONCE ((uint64_t)32 << 20) /* bytes */
 
 int64_t fb_box_elements(int rank, const fb_range *box) {
     int64_t count = 1;
@@ -90,7 +89,7 @@ static void fill_bytes(fb_evaluation *e, const fb_term *term, const fb_range *bo
     int64_t strides[FB_RECIPE_MAX_RANK];
     uint64_t touched = term->base64 ? 0 : touched_by(term, box, (uint64_t)r.element);
     fb_strided s = {0};
-    if (touched > TOUCH_AT_ONCE && fb_box_elements(term->rank, box) > 1) { /* in two halves */
+    if (touched > e->limits->touched && fb_box_elements(term->rank, box) > 1) { /* in two halves */
         fb_range half[FB_RECIPE_MAX_RANK];
         int i = 0;
         memcpy(half, box, (size_t)term->rank * sizeof *half);

@@ -84,8 +84,24 @@ typedef struct fb_stack_mark {
     size_t chunk, used;
 } fb_stack_mark;
 
+/* How much of what is done at once; tests make it little. */
+typedef struct fb_evaluation_limits {
+    int64_t moved;                /* bytes, when nothing computes */
+    int64_t computed;             /* elements, when something does: what they are made of stays in the second cache */
+    int64_t multiplied;           /* elements of matmul: as many as pay for reading its arguments again for each block */
+    int64_t rows, columns, inner; /* elements: a tile of the left argument is rows × inner, of the right one inner × columns */
+    int64_t block;                /* bytes of all numbers that one block takes */
+    uint64_t touched;             /* bytes of sources that are read before they are forgotten */
+    uint64_t kept;                /* bytes that are kept in memory when there is a file for more */
+    int depth;                    /* of a tensor that is looked through; a recipe itself may add FB_RECIPE_MAX_DEPTH */
+    int64_t cost;                 /* of a movement that several recipes look through */
+    int64_t repeated;             /* cost of what one recipe makes again and again */
+} fb_evaluation_limits;
+extern const fb_evaluation_limits fb_evaluation_usual;
+
 struct fb_evaluation {
     const fb_graph *graph;
+    const fb_evaluation_limits *limits;
     const fb_blobs *blobs;
     fb_arena arena;        /* terms */
     fb_buffer opened;      /* fb_blob_bytes */
@@ -130,14 +146,15 @@ bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t
 /* Operations that compute, and rounding; a box without gaps. */
 bool fb_fill_computed(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
 bool fb_fill_rounded(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
-/* Writes a box of it to the stack, as numbers without gaps. */
-double *fb_fill_numbers(fb_evaluation *e, const fb_term *term, const fb_range *box);
-
 int64_t fb_box_elements(int rank, const fb_range *box);
+
+/* fb_evaluation_of with other limits, which outlive the evaluation. */
+fb_status fb_evaluation_within(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
+                               const fb_evaluation_limits *limits, fb_evaluation **out, fb_error *error);
 
 /* How many elements of a term are made at once: as many rows as fit, and no more than fit into memory with all that it takes to
  * make them. */
-int64_t fb_evaluation_block(const fb_term *term);
+int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term);
 /* Makes block `number`; gives how many elements it has. */
 bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t number, unsigned char *to, int64_t element);
 

@@ -6,8 +6,7 @@
 
 #include "core/weights/evaluate_internal.h"
 
-#define KEPT_IN_MEMORY ((uint64_t)32 << 20) /* bytes, of all together when there is a file */
-#define KEPT_FREELY ((uint64_t)1 << 30)     /* recipes may make much of little; beyond this they must read much, too */
+#define KEPT_FREELY ((uint64_t)1 << 30) /* recipes may make much of little; beyond this they must read much, too */
 #define KEPT_FACTOR 16
 #define ALIGNMENT 65536 /* of parts of the file: a page, whatever its size */
 
@@ -104,10 +103,10 @@ bool fb_evaluation_make_kept(fb_evaluation *e) {
     uint64_t in_memory = 0;
     for (size_t i = 0; i < kept_count(e); i++) {
         fb_kept *kept = kept_at(e, i);
-        int64_t element = (int64_t)fb_dtype_size(kept->stands->dtype), block = fb_evaluation_block(kept->made);
+        int64_t element = (int64_t)fb_dtype_size(kept->stands->dtype), block = fb_evaluation_block(e, kept->made);
         bool has_file = e->blobs && e->blobs->scratch;
         if (kept->stands->bytes || kept->size == 0) continue; /* made before a later one failed */
-        bool is_small = in_memory + kept->size <= KEPT_IN_MEMORY;
+        bool is_small = in_memory + kept->size <= e->limits->kept;
         if (is_small) in_memory += kept->size;
         if (!(is_small || !has_file ? make_in_memory : make_in_file)(e, kept, block, element)) return false;
     }

@@ -12,9 +12,6 @@
 #include "core/weights/inputs.h"
 #include "core/weights/recipe_internal.h"
 
-#define LOOK_THROUGH_DEPTH 128 /* deeper tensors are kept; a recipe itself may add FB_RECIPE_MAX_DEPTH */
-#define LOOK_THROUGH_COST 1024 /* of movements that several recipes read */
-#define REPEATED_COST 32       /* of what one recipe reads again and again */
 #define COST_MAX ((int64_t)1 << 40)
 
 typedef struct known_tensor {
@@ -161,7 +158,7 @@ static fb_term *plan_full(planner *p, fb_value expression) {
 
 /* What is read again and again is kept when it is much work. */
 static const fb_term *repeated(planner *p, const fb_term *arg) {
-    if (!arg->computes || (!arg->multiplies && arg->cost <= REPEATED_COST)) return arg;
+    if (!arg->computes || (!arg->multiplies && arg->cost <= p->e->limits->repeated)) return arg;
     if (arg->kind != FB_TERM_ROUNDED) arg = new_rounded(p, FB_FLOAT64, arg);
     return arg ? fb_evaluation_keep(p->e, arg, arg->dtype) : NULL;
 }
@@ -226,10 +223,10 @@ static fb_term *plan_operation(planner *p, fb_value expression, fb_recipe_op op,
 
 /* ---- expressions --------------------------------------------------------------------------------------------------------- */
 
-static bool is_to_be_kept(const known_tensor *known) {
+static bool is_to_be_kept(const planner *p, const known_tensor *known) {
     const fb_term *term = known->term;
-    if (term->depth > LOOK_THROUGH_DEPTH) return true;
-    return known->readers > 1 && (term->kind == FB_TERM_ROUNDED || term->computes || term->cost > LOOK_THROUGH_COST);
+    if (term->depth > p->e->limits->depth) return true;
+    return known->readers > 1 && (term->computes || term->cost > p->e->limits->cost);
 }
 
 static fb_term *plan_tensor(planner *p, fb_tensor tensor) {
@@ -238,7 +235,7 @@ static fb_term *plan_tensor(planner *p, fb_tensor tensor) {
         fb_evaluation_fail(p->e, FB_INVALID, "bad-recipe", "%s is computed from itself", fb_tensor_name(p->e->graph, tensor));
         return NULL;
     }
-    if (!known->stands && is_to_be_kept(known))
+    if (!known->stands && is_to_be_kept(p, known))
         known->stands = fb_evaluation_keep(p->e, known->term, (fb_dtype)fb_tensor_at(p->e->graph, tensor)->dtype);
     else if (!known->stands) return known->term;
     return known->stands;

@@ -4,8 +4,6 @@
 #include "core/base/base64.h"
 #include "core/weights/evaluate_internal.h"
 
-#define FORGET_AFTER ((uint64_t)48 << 20) /* bytes */
-
 /* A blob that is open; opens it the first time. */
 static const fb_blob_bytes *open_blob(fb_evaluation *e, fb_symbol name) {
     uint32_t number = fb_map_get(&e->opened_by_name, name.id);
@@ -66,7 +64,7 @@ bool fb_evaluation_source(fb_evaluation *e, fb_tensor tensor, fb_term *term) {
 }
 
 void fb_evaluation_touch(fb_evaluation *e, uint64_t bytes) {
-    if (e->touched + bytes > FORGET_AFTER) {
+    if (e->touched + bytes > e->limits->touched) {
         const fb_blob_bytes *opened = (const fb_blob_bytes *)(const void *)e->opened.data;
         for (size_t i = 0; i < e->opened.size / sizeof *opened; i++) e->blobs->forget(e->blobs->context, &opened[i]);
         fb_evaluation_forget_kept(e);
