@@ -109,8 +109,9 @@ static bool add_header(struct curl_slist **headers, const char *line) {
 static CURLcode set_body(CURL *curl, const fb_call *call) {
     bool has_body = call->body.size > 0;
     CURLcode code = curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L); /* whatever the call before was */
-    if (strcmp(call->method, "HEAD") == 0) return code ? code : curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
-    if (!code && call->file) {
+    if (!code && strcmp(call->method, "HEAD") == 0) {
+        code = curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    } else if (!code && call->file) {
         code = curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
         if (!code) code = curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->file->size);
     } else if (!code && (has_body || strcmp(call->method, "POST") == 0)) {
