@@ -72,6 +72,8 @@ fb_tensor fb_carry_add_stub(fb_graph *graph, fb_symbol name, const fb_graph *our
     row->requires_grad = from.requires_grad;
     if (from.digest.id) row->digest = fb_intern(graph, fb_text(ours, from.digest));
     if (from.data.id) row->data = fb_intern(graph, fb_text(ours, from.data));
+    if (from.blob.id) row->blob = fb_intern(graph, fb_text(ours, from.blob));
+    row->offset = from.offset;
     return stub;
 }
 

@@ -23,8 +23,8 @@ typedef struct change {
 
 /* ---- one tensor --------------------------------------------------------------------------------------------------------- */
 
-/* Whether the file has the bytes that the tensor's recipe makes; not when those cannot be known. */
-static fb_status is_made(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
+/* Whether the file has the bytes that the tensor has, or that its recipe makes; not when those cannot be known. */
+static fb_status has_already(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
     fb_evaluation *evaluation = NULL;
     fb_error error = {0};
     unsigned char *block = malloc(BLOCK);
@@ -64,12 +64,16 @@ static fb_status restore_digest(change *c, fb_tensor tensor, fb_symbol was) {
     return FB_OK;
 }
 
+static bool is_of_file(const fb_binder *b, const fb_tensor_row *row, const fb_given *given) {
+    return row->blob.id && row->offset == (int64_t)given->entry->offset &&
+           strcmp(fb_text(b->graph, row->blob), b->files[given->file].blob) == 0;
+}
+
 static fb_status take_bytes(change *c, fb_tensor tensor, const fb_given *given) {
     fb_binder *b = c->b;
     const fb_tensor_row *old = fb_tensor_at(b->graph, tensor);
     fb_symbol digest = old->digest, blob = fb_intern(b->graph, b->files[given->file].blob);
     bool had_bytes = old->blob.id || old->data.id || old->recipe.id;
-    if (old->blob.id && old->blob.id == blob.id && old->offset == (int64_t)given->entry->offset) return FB_OK;
     fb_tensor_row *row = blob.id ? empty_row(c, tensor) : NULL;
     if (!row) return fb_fail_memory(b->error);
     row->blob = blob;
@@ -92,11 +96,12 @@ static fb_status change_tensor(change *c, fb_tensor tensor) {
     fb_binder *b = c->b;
     const fb_tensor_row *row = fb_tensor_at(b->graph, tensor);
     const fb_given *given = b->of_tensor[tensor.id] ? &b->given[b->of_tensor[tensor.id] - 1] : NULL;
-    if (!row->recipe.id) return given ? take_bytes(c, tensor, given) : FB_OK;
-    bool same = true;
-    fb_status status = given ? is_made(b, tensor, given, &same) : FB_OK;
+    bool same = !given, has_bytes = row->blob.id || row->recipe.id; /* inline data gives way */
+    if (given ? is_of_file(b, row, given) : !row->recipe.id) return FB_OK;
+    fb_status status = given && has_bytes ? has_already(b, tensor, given, &same) : FB_OK;
     if (status) return status;
     if (!same) return take_bytes(c, tensor, given);
+    if (!row->recipe.id) return FB_OK;
     c->reads_changed = false;
     fb_value_visit_tensors(b->graph, row->recipe, look_for_changed, c);
     c->is_changed[tensor.id] = c->reads_changed;
