@@ -113,11 +113,16 @@ static void judge(void *context, fb_tensor tensor) {
 bool fb_find_dirty(fb_sides *sides) {
     const fb_graph *base = sides->base;
     fb_inputs_walk walk;
-    sides->is_dirty = calloc(fb_tensor_limit(base), sizeof *sides->is_dirty);
+    sides->dirty_limit = fb_tensor_limit(base);
+    sides->is_dirty = calloc(sides->dirty_limit, sizeof *sides->is_dirty);
     if (!sides->is_dirty) return false;
     if (fb_inputs_begin(&walk, base)) {
         for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next)
             fb_inputs_visit(&walk, t, judge, sides);
     }
     return fb_inputs_end(&walk);
+}
+
+bool fb_is_dirty(const fb_sides *sides, fb_tensor tensor) {
+    return tensor.id < sides->dirty_limit && sides->is_dirty[tensor.id];
 }

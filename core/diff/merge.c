@@ -204,7 +204,7 @@ static fb_status check_types(fb_merging *m) {
     fb_inputs_walk walk;
     bool ok = fb_inputs_begin(&walk, base) && is_shared;
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
-        if (m->sides.is_dirty[t.id]) fb_inputs_visit(&walk, t, fb_mark_tensor, is_shared);
+        if (fb_is_dirty(&m->sides, t)) fb_inputs_visit(&walk, t, fb_mark_tensor, is_shared);
     }
     ok = fb_inputs_end(&walk) && ok;
     fb_slot slot;

@@ -31,7 +31,7 @@ static bool find_touched_modules(users *u) {
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; fb_slot_next(m->sides.base, &cursor, &slot);) {
         const char *path = fb_text(m->sides.base, fb_module_at(m->sides.base, slot.module)->path);
-        if (m->sides.is_dirty[slot.tensor.id] && !fb_map_put(&u->touched_modules, fb_hash_text(path, 0), 1)) return false;
+        if (fb_is_dirty(&m->sides, slot.tensor) && !fb_map_put(&u->touched_modules, fb_hash_text(path, 0), 1)) return false;
     }
     return true;
 }

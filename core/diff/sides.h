@@ -15,6 +15,7 @@ typedef struct fb_sides {
     fb_graph *base, *theirs, *ours;
     const fb_graph *given_base; /* with the names that it came with; the ids are those of `base` */
     bool *is_dirty;             /* by tensor of base: theirs has it not, or makes it otherwise (fb_carry_back) */
+    uint32_t dirty_limit;       /* of is_dirty: what carrying adds to base has no entry */
     fb_map stands_for_ours;     /* tensors of `theirs` that only stand for one of `ours` of that name (fb_carry_back) */
     const fb_blobs *blobs;      /* where bytes are; NULL: only inline data is known */
     unsigned serial;            /* makes fresh names */
@@ -54,6 +55,8 @@ fb_status fb_compare_bytes(const fb_sides *sides, fb_value a, fb_value b, fb_dty
 
 /* Fills sides->is_dirty; false when memory is out. */
 bool fb_find_dirty(fb_sides *sides);
+/* Of any tensor of base, those that carrying added included: they stand for what ours has, and nothing of it is lost. */
+bool fb_is_dirty(const fb_sides *sides, fb_tensor tensor);
 
 /* The tensors of `ours` whose bytes changed since `base`, and from which the originals that `theirs` has again were moved:
  * their recipes are turned round, so that the originals of `theirs` are computed from what `ours` has. What cannot be carried
