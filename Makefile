@@ -12,7 +12,9 @@ ifdef CI
 WARNINGS += -Werror
 endif
 ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
-CORE_LIBS   := -ljansson -lcrypto -lm
+# The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
+OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
+CORE_LIBS   := -ljansson -lcrypto $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
 SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lzstd -lz $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
@@ -36,6 +38,9 @@ $(BUILD)/foldback: $(SERVER_OBJECTS) $(BUILD)/libfoldback.a
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo '  CC  $<'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+
+# Loops over numbers: made vector instructions of, which sqrt is only when it need not set errno.
+$(BUILD)/core/weights/convert.o: ALL_CFLAGS += -O3 -fno-math-errno
 
 # A file's bytes as the items of a C array (of unsigned char, unless it is all ASCII); $(call as_bytes,FILE).
 as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'
@@ -125,18 +130,21 @@ soak: deps
 	@$(MAKE) --no-print-directory all
 	FOLDBACK_CONTRACT=long tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-100}
 
-## make fuzz         libFuzzer on the document reader, FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
+## make fuzz         libFuzzer on every reader in tests/fuzz, each FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60
-FUZZ_BUILD := build-fuzz
+FUZZ_BUILD   := build-fuzz
+FUZZERS      := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz:
 	@deploy/install-deps.sh build lint
 	@$(MAKE) --no-print-directory CC=clang BUILD=$(FUZZ_BUILD) OPTIMISE='-O1 -g' \
-	    SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' $(FUZZ_BUILD)/fuzz_document
-	@mkdir -p $(FUZZ_BUILD)/corpus
-	$(FUZZ_BUILD)/fuzz_document -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 $(FUZZ_BUILD)/corpus \
-	    tests/fixtures/toy tests/fixtures/aten-toy
+	    SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' $(FUZZERS:%=$(FUZZ_BUILD)/%)
+	@for fuzzer in $(FUZZERS); do \
+	    mkdir -p $(FUZZ_BUILD)/corpus/$$fuzzer; \
+	    $(FUZZ_BUILD)/$$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 $(FUZZ_BUILD)/corpus/$$fuzzer \
+	        tests/fixtures/toy tests/fixtures/aten-toy tests/unit/data/safetensors || exit 1; \
+	done
 
-$(BUILD)/fuzz_document: $(BUILD)/tests/fuzz/fuzz_document.o $(BUILD)/libfoldback.a
+$(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(CORE_LIBS)
 
 ## make bench        speed, as ratios measured in one run; needs 6 GB; UPDATE=1 puts the tables into docs/performance.md

@@ -14,6 +14,7 @@ typedef struct fb_app {
     fb_pass_counts *counts;
     fb_event_hub *events;
     fb_document_limits limits;
+    int64_t gc_grace_ms; /* unless a request for gc says otherwise */
 } fb_app;
 
 #endif

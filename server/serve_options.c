@@ -39,10 +39,16 @@ const fb_option fb_serve_options[] = {
      1 << 30},
     {"stop-timeout", 0, "SECONDS", "for running requests when the service is stopped (30)", FB_OPTION_SECONDS,
      AT(stop_timeout_ms), 0, 86400},
+    {"gc-interval", 0, "SECONDS", "between collections of garbage; 0 is never (3600)", FB_OPTION_SECONDS,
+     AT(service.gc_interval_ms), 0, 315360000},
+    {"gc-grace", 0, "SECONDS", "how long blobs stay that no graph refers to, and uploads that nobody goes on with (86400)",
+     FB_OPTION_SECONDS, AT(service.gc_grace_ms), 0, 315360000},
     {"help", 'h', NULL, "this text", FB_OPTION_FLAG, AT(wants_help), 0, 0},
     {0},
 };
 
 fb_serve_values fb_serve_values_default(void) {
-    return (fb_serve_values){.service = fb_service_config_default(), .access_log = "-", .stop_timeout_ms = 30000};
+    fb_serve_values values = {.service = fb_service_config_default(), .access_log = "-", .stop_timeout_ms = 30000};
+    values.service.gc_interval_ms = 3600000;
+    return values;
 }

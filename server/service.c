@@ -4,12 +4,16 @@
 #include "server/routes/routes.h"
 
 fb_service_config fb_service_config_default(void) {
-    return (fb_service_config){
-        .http = fb_http_config_default(), .data = "./.foldback", .cache_bytes = (size_t)512 << 20, .heartbeat_ms = 15000};
+    return (fb_service_config){.http = fb_http_config_default(),
+                               .data = "./.foldback",
+                               .cache_bytes = (size_t)512 << 20,
+                               .heartbeat_ms = 15000,
+                               .gc_grace_ms = 86400000};
 }
 
 static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error *error) {
     *app = (fb_app){.limits = config->limits,
+                    .gc_grace_ms = config->gc_grace_ms,
                     .cache = fb_cache_new(config->cache_bytes),
                     .counts = fb_pass_counts_new(),
                     .events = fb_event_hub_new(config->heartbeat_ms)};
@@ -23,7 +27,9 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     return status ? status : fb_event_hub_start(app->events, app->store, error);
 }
 
-static void close_app(fb_app *app) {
+static void close_service(fb_service *service) {
+    fb_app *app = &service->app;
+    fb_collector_stop(service->collector);
     fb_event_hub_free(app->events);
     fb_store_close(app->store); /* checkpoints */
     fb_cache_free(app->cache);
@@ -35,13 +41,16 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     fb_status status = open_app(config, &service->app, error);
     char unused[FB_ID_LENGTH + 1]; /* libcrypto 3.0 crashes when memory runs out while it sets itself up: so now, not later */
     if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(error);
+    if (!status && config->gc_interval_ms)
+        status =
+            fb_collector_start(service->app.store, config->gc_interval_ms, config->gc_grace_ms, &service->collector, error);
     if (!status) status = fb_http_start(&config->http, fb_routes, fb_route_count, &service->app, &service->http, error);
-    if (status) close_app(&service->app);
+    if (status) close_service(service);
     return status;
 }
 
 bool fb_service_stop(fb_service *service, unsigned timeout_ms) {
     bool is_clean = fb_http_stop(service->http, timeout_ms);
-    close_app(&service->app);
+    close_service(service);
     return is_clean;
 }

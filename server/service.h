@@ -4,6 +4,7 @@
 #define FB_SERVER_SERVICE_H
 
 #include "server/app.h"
+#include "server/collector.h"
 #include "server/http/http.h"
 
 typedef struct fb_service_config {
@@ -12,12 +13,15 @@ typedef struct fb_service_config {
     const char *data;          /* the data folder; NULL: no store, for routes that need none */
     size_t cache_bytes;        /* for decoded graphs */
     unsigned heartbeat_ms;     /* of event streams */
+    uint64_t gc_interval_ms;   /* between collections of garbage; 0 = only when asked */
+    int64_t gc_grace_ms;       /* how long what nothing refers to stays */
 } fb_service_config;
 
 fb_service_config fb_service_config_default(void);
 
 typedef struct fb_service {
     fb_app app;
+    fb_collector *collector;
     fb_http_server *http;
 } fb_service;
 

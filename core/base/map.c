@@ -12,6 +12,10 @@ uint64_t fb_hash(const void *bytes, size_t size, uint64_t seed) {
     return XXH3_64bits_withSeed(bytes, size, seed);
 }
 
+uint64_t fb_hash_text(const char *text, uint64_t seed) {
+    return fb_hash(text, strlen(text), seed);
+}
+
 /* Keys are often small consecutive ids: spread them (the finaliser of MurmurHash3). */
 static uint32_t first_slot(const fb_map *map, uint64_t key) {
     key ^= map->seed;

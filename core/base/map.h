@@ -39,5 +39,6 @@ bool fb_map_add(fb_map *map, uint64_t key, uint32_t value);
 
 /* XXH3 of the bytes. */
 uint64_t fb_hash(const void *bytes, size_t size, uint64_t seed);
+uint64_t fb_hash_text(const char *text, uint64_t seed);
 
 #endif

@@ -13,4 +13,13 @@ bool fb_sha256_id(const void *bytes, size_t size, char out[FB_ID_LENGTH + 1]);
 /* True if `text` is "sha256:" and 64 lower-case hex digits. */
 bool fb_is_sha256_id(const char *text);
 
+/* The same for bytes that come piece by piece. */
+typedef struct fb_sha256 fb_sha256;
+fb_sha256 *fb_sha256_new(void); /* NULL when memory is out */
+void fb_sha256_free(fb_sha256 *hash);
+/* False when libcrypto cannot allocate; then the hash is of no more use. */
+bool fb_sha256_add(fb_sha256 *hash, const void *bytes, size_t size);
+/* The id of what was added so far; more may be added afterwards. */
+bool fb_sha256_id_so_far(const fb_sha256 *hash, char out[FB_ID_LENGTH + 1]);
+
 #endif

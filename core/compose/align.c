@@ -8,12 +8,13 @@
 #include "core/graph/build.h"
 #include "core/graph/document.h"
 
-/* ---- what a node is made of --------------------------------------------------------------------------------------------- */
+/* ---- what a node is made of, and for whom ------------------------------------------------------------------------------- */
 
 typedef struct kinship {
     const fb_undo_plan *plan;
     const fb_graph *graph;
     uint64_t *kinds; /* by node: what it is made of, down to nodes of the source */
+    uint64_t *uses;  /* by node: what reads it, up to nodes of the source */
     fb_buffer text;  /* of one value */
 } kinship;
 
@@ -49,22 +50,38 @@ static uint64_t kind_of_value(kinship *k, fb_value value, uint64_t seed) {
 static uint64_t kind_of_node(kinship *k, fb_node node) {
     const fb_node_row *row = fb_node_at(k->graph, node);
     const char *name = fb_node_name(k->graph, node), *target = fb_node_target(k->graph, node);
-    if (!is_created(k->plan, name)) return fb_hash(name, strlen(name), 1);
-    uint64_t kind = fb_hash(target, strlen(target), 2 + (uint64_t)row->opcode);
+    if (!is_created(k->plan, name)) return fb_hash_text(name, 1);
+    uint64_t kind = fb_hash_text(target, 2 + (uint64_t)row->opcode);
     if (row->opcode == FB_CALL_MODULE) return kind;
     return kind_of_value(k, row->kwargs, kind_of_value(k, row->args, kind));
 }
 
-static bool find_kinds(kinship *k) {
+/* The same, in whatever order the readers stand. */
+static uint64_t use_of_node(const kinship *k, fb_node node) {
+    uint64_t use = 0;
+    for (uint32_t e = fb_user_first(k->graph, node); e; e = fb_user_next(k->graph, e)) {
+        fb_node user = fb_edge_user(k->graph, e);
+        const char *name = fb_node_name(k->graph, user), *target = fb_node_target(k->graph, user);
+        if (is_created(k->plan, name)) use += fb_hash_text(target, k->uses[user.id] + 1);
+        else use += fb_hash_text(name, 0);
+    }
+    return use;
+}
+
+static bool find_kin(kinship *k) {
     k->kinds = calloc(fb_node_limit(k->graph), sizeof *k->kinds);
-    if (!k->kinds) return false;
+    k->uses = calloc(fb_node_limit(k->graph), sizeof *k->uses);
+    if (!k->kinds || !k->uses) return false;
     for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(k->graph, n)->next)
         k->kinds[n.id] = kind_of_node(k, n);
+    for (fb_node n = fb_last_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(k->graph, n)->previous)
+        k->uses[n.id] = use_of_node(k, n);
     return !k->text.failed;
 }
 
 static void kinship_free(kinship *k) {
     free(k->kinds);
+    free(k->uses);
     fb_buffer_free(&k->text);
 }
 
@@ -72,46 +89,75 @@ static void kinship_free(kinship *k) {
 
 typedef struct renaming {
     fb_graph *graph;
+    fb_node *same;    /* by node: the one of the result that it is, or none */
     fb_symbol *names; /* by node: the name that it gets, none = it keeps its own */
     fb_node *now;     /* by node: what stands for it, none = itself */
-    uint32_t limit;   /* of both */
+    uint32_t limit;   /* of the three */
     bool is_any;
 } renaming;
 
-/* The first node of `result` of that kind that is not taken, or none. */
-static fb_node take_kin(fb_map *kin, bool *is_taken, uint64_t kind) {
-    uint32_t cursor = 0, found, first = 0;
-    while ((found = fb_map_next(kin, kind, &cursor))) {
-        if (!is_taken[found] && (!first || found < first)) first = found;
+/* Nodes of the result that no node of the replay is yet: the first one of a key, and behind each the next. */
+typedef struct candidates {
+    fb_map first;
+    uint32_t *next;
+    bool *is_taken;
+} candidates;
+
+static uint64_t key_of(const kinship *k, fb_node node, bool for_the_same) {
+    return for_the_same ? fb_hash(&k->uses[node.id], sizeof *k->uses, k->kinds[node.id]) : k->kinds[node.id];
+}
+
+/* Pairs nodes that are made of the same, in their order; first those that are made for the same. */
+static bool pair_nodes(renaming *r, candidates *c, const kinship *theirs, const kinship *base, bool for_the_same) {
+    const fb_graph *result = base->graph;
+    bool ok = true;
+    fb_map_clear(&c->first);
+    for (fb_node n = fb_last_node(result, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(result, n)->previous) {
+        if (c->is_taken[n.id] || !is_created(base->plan, fb_node_name(result, n))) continue;
+        uint64_t key = key_of(base, n, for_the_same);
+        c->next[n.id] = fb_map_get(&c->first, key);
+        ok = fb_map_put(&c->first, key, n.id);
     }
-    if (first) is_taken[first] = true;
-    return (fb_node){first};
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next) {
+        if (r->same[n.id].id || !is_created(theirs->plan, fb_node_name(r->graph, n))) continue;
+        uint64_t key = key_of(theirs, n, for_the_same);
+        uint32_t found = fb_map_get(&c->first, key);
+        if (!found) continue;
+        r->same[n.id] = (fb_node){found};
+        c->is_taken[found] = true;
+        if (c->next[found]) fb_map_put(&c->first, key, c->next[found]);
+        else fb_map_remove(&c->first, key);
+    }
+    return ok;
+}
+
+static bool pair_all(renaming *r, const kinship *theirs, const kinship *base) {
+    candidates c = {.next = calloc(fb_node_limit(base->graph), sizeof *c.next),
+                    .is_taken = calloc(fb_node_limit(base->graph), sizeof *c.is_taken)};
+    bool ok = c.next && c.is_taken && pair_nodes(r, &c, theirs, base, true) && pair_nodes(r, &c, theirs, base, false);
+    fb_map_free(&c.first);
+    free(c.next);
+    free(c.is_taken);
+    return ok;
 }
 
 static bool choose_names(renaming *r, const kinship *theirs, const kinship *base) {
     const fb_graph *result = base->graph;
-    fb_map kin = {0};
     fb_namespace *names = fb_run_names(result);
-    bool *is_taken = calloc(fb_node_limit(result), sizeof *is_taken), ok = names && is_taken;
-    for (fb_node n = fb_first_node(result, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(result, n)->next) {
-        if (is_created(base->plan, fb_node_name(result, n))) ok = fb_map_add(&kin, base->kinds[n.id], n.id);
-    }
+    bool ok = names != NULL;
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next)
         ok = fb_namespace_reserve(names, fb_node_name(r->graph, n));
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next) {
         const char *name = fb_node_name(r->graph, n), *to = name;
         if (!is_created(theirs->plan, name)) continue;
-        fb_node same = take_kin(&kin, is_taken, theirs->kinds[n.id]);
-        if (same.id) to = fb_node_name(result, same);
+        if (r->same[n.id].id) to = fb_node_name(result, r->same[n.id]);
         else if (has_node(result, name)) to = fb_namespace_create(names, name);
         if (to && strcmp(to, name) == 0) continue;
         r->names[n.id] = to ? fb_intern(r->graph, to) : (fb_symbol){0};
         r->is_any = true;
         ok = r->names[n.id].id != 0;
     }
-    fb_map_free(&kin);
     fb_namespace_free(names);
-    free(is_taken);
     return ok;
 }
 
@@ -161,12 +207,17 @@ static bool rename_nodes(renaming *r) {
 fb_status fb_align_names(const fb_undo_plan *plan, fb_graph *replay, fb_error *error) {
     uint32_t limit = fb_node_limit(replay);
     kinship theirs = {.plan = plan, .graph = replay}, base = {.plan = plan, .graph = plan->result};
-    renaming r = {
-        .graph = replay, .names = calloc(limit, sizeof *r.names), .now = calloc(limit, sizeof *r.now), .limit = limit};
-    bool ok = r.names && r.now && find_kinds(&theirs) && find_kinds(&base) && choose_names(&r, &theirs, &base);
+    renaming r = {.graph = replay,
+                  .same = calloc(limit, sizeof *r.same),
+                  .names = calloc(limit, sizeof *r.names),
+                  .now = calloc(limit, sizeof *r.now),
+                  .limit = limit};
+    bool ok = r.same && r.names && r.now && find_kin(&theirs) && find_kin(&base) && pair_all(&r, &theirs, &base) &&
+              choose_names(&r, &theirs, &base);
     if (ok && r.is_any) ok = rename_nodes(&r);
     kinship_free(&theirs);
     kinship_free(&base);
+    free(r.same);
     free(r.names);
     free(r.now);
     return ok ? FB_OK : fb_fail_memory(error);

@@ -225,19 +225,3 @@ void fb_composition_write(const fb_composition *composition, fb_buffer *out) {
     }
     fb_buffer_char(out, ']');
 }
-
-/* ---- parts ------------------------------------------------------------------------------------------------------------- */
-
-fb_status fb_composition_without(const fb_composition *composition, const bool *selected, fb_composition *out,
-                                 fb_error *error) {
-    fb_composition rest = {0};
-    fb_status status = FB_OK;
-    for (size_t i = 0; i < composition->count && !status; i++) {
-        const fb_pass_call *call = &composition->calls[i];
-        if (!selected[i]) status = add_call(&rest, call->pass, strdup(call->params), "", error);
-    }
-    if (!status) status = finish(&rest, error);
-    if (status) fb_composition_free(&rest);
-    else *out = rest;
-    return status;
-}

@@ -32,7 +32,4 @@ void fb_composition_free(fb_composition *composition);
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */
 void fb_composition_write(const fb_composition *composition, fb_buffer *out);
 
-/* The composition without the selected calls; perhaps an empty one. */
-fb_status fb_composition_without(const fb_composition *composition, const bool *selected, fb_composition *out, fb_error *error);
-
 #endif

@@ -17,7 +17,7 @@ static uint32_t find(const fb_meanings *meanings, const char *node) {
     size_t count;
     const item *items = items_of(meanings, &count);
     uint32_t cursor = 0, found;
-    while ((found = fb_map_next(&meanings->index, fb_hash(node, strlen(node), 0), &cursor))) {
+    while ((found = fb_map_next(&meanings->index, fb_hash_text(node, 0), &cursor))) {
         if (strcmp(items[found - 1].node, node) == 0) return found;
     }
     return 0;
@@ -41,7 +41,7 @@ static bool take_in(fb_meanings *meanings, const char *node, const char *other) 
     }
     fb_buffer_append(&meanings->items, &new, sizeof new);
     uint32_t count = (uint32_t)(meanings->items.size / sizeof new);
-    return !meanings->items.failed && fb_map_add(&meanings->index, fb_hash(node, strlen(node), 0), count);
+    return !meanings->items.failed && fb_map_add(&meanings->index, fb_hash_text(node, 0), count);
 }
 
 bool fb_meanings_note(fb_meanings *meanings, const fb_pass_report *report) {

@@ -13,6 +13,7 @@ typedef struct replay {
     fb_graph *graph;
     fb_namespace *names;
     fb_meanings meanings;
+    const fb_blobs *blobs;
     fb_conflicts *conflicts;
     fb_error *error;
 } replay;
@@ -47,7 +48,8 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
     fb_graph *next = NULL;
     status = is_same_graph(r->graph, step->before, &is_same, r->error);
     if (!status && is_same && !(next = fb_graph_copy(step->after))) status = fb_fail_memory(r->error);
-    if (!status && !is_same) status = fb_merge(step->before, step->after, r->graph, NULL, &next, r->conflicts, r->error);
+    const fb_merge_facts facts = {.blobs = r->blobs};
+    if (!status && !is_same) status = fb_merge(step->before, step->after, r->graph, &facts, &next, r->conflicts, r->error);
     if (status) return status;
     fb_graph_free(r->graph);
     r->graph = next;
@@ -100,20 +102,21 @@ static fb_status merge_replay(const fb_undo_plan *plan, const replay *whole, con
                               fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
     fb_buffer parted = {0};
     fb_meanings_compare(&whole->meanings, &rest->meanings, &parted);
-    fb_merge_facts facts = {.source = plan->source,
-                            .parted = (const char *const *)(const void *)parted.data,
-                            .parted_count = parted.size / sizeof(const char *)};
     bool is_known = true;
     for (size_t i = 0; i < plan->step_count; i++) is_known &= plan->steps[i].call != NULL;
+    fb_merge_facts facts = {.source = is_known ? plan->source : NULL,
+                            .blobs = plan->blobs,
+                            .parted = (const char *const *)(const void *)parted.data,
+                            .parted_count = parted.size / sizeof(const char *)};
     fb_status status = parted.failed ? fb_fail_memory(error) : FB_OK;
-    if (!status) status = fb_merge(plan->result, theirs, plan->ours, is_known ? &facts : NULL, out, conflicts, error);
+    if (!status) status = fb_merge(plan->result, theirs, plan->ours, &facts, out, conflicts, error);
     fb_buffer_free(&parted);
     return status;
 }
 
 static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_conflicts *conflicts,
                             fb_error *error) {
-    replay whole = {.conflicts = conflicts, .error = error}, rest = whole;
+    replay whole = {.blobs = plan->blobs, .conflicts = conflicts, .error = error}, rest = whole;
     fb_graph *plain = NULL, *theirs = NULL, *merged = NULL;
     fb_status status = run_steps(plan, true, &whole);
     if (!status) status = replay_rest(plan, &rest, &plain);
@@ -135,7 +138,7 @@ fb_status fb_undo(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_c
     fb_status status = is_same ? FB_OK : is_same_graph(plan->ours, plan->result, &is_same, error);
     if (status) return status;
     if (!is_same) return merge_rest(plan, out, is_exact, conflicts, error);
-    replay rest = {.conflicts = conflicts, .error = error};
+    replay rest = {.blobs = plan->blobs, .conflicts = conflicts, .error = error};
     status = replay_rest(plan, &rest, out);
     end(&rest);
     if (!status) *is_exact = true;

@@ -20,6 +20,7 @@ typedef struct fb_undo_plan {
     size_t step_count;
     const fb_graph *result; /* what all steps made of the source; may be NULL when `ours` is */
     const fb_graph *ours;   /* what became of the result since; NULL: nothing, the answer is the plain replay */
+    const fb_blobs *blobs;  /* where tensors' bytes are, to know which changed; NULL: only inline data is known */
 } fb_undo_plan;
 
 /* A new graph. `is_exact`: it is the source replayed without the undone steps. FB_CONFLICT "conflict" fills `conflicts` (empty

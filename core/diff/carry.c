@@ -6,15 +6,10 @@
  *
  * An original that several tensors were moved from must come back the same from each. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/diff/carrying.h"
 #include "core/graph/build.h"
 #include "core/graph/document.h"
-
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
 
 static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value value, const fb_map *tensors);
 
@@ -46,14 +41,14 @@ static fb_status part_names(fb_carrying *c, fb_tensor old, fb_tensor original) {
     bool keeps_name = (c->is_read[old.id] || c->is_owned[old.id]) && !fb_tensor_is_told(ours, old);
     fb_graph *graph = keeps_name ? theirs : ours;
     fb_symbol *name = keeps_name ? &c->names_in_theirs[original.id] : &c->names_in_ours[old.id];
-    *name = fb_sides_fresh_name(c->sides, graph, name_of(ours, old));
+    *name = fb_sides_fresh_name(c->sides, graph, fb_tensor_name(ours, old));
     return name->id ? FB_OK : fb_fail_memory(c->error);
 }
 
 static fb_status carry_source(fb_carrying *c, const fb_placed_piece *all, size_t count, const fb_map *stubs) {
     fb_graph *base = c->sides->base, *theirs = c->sides->theirs;
     fb_tensor source = all[0].piece.source;
-    fb_tensor original = fb_tensor_find(theirs, name_of(base, source));
+    fb_tensor original = fb_tensor_find(theirs, fb_tensor_name(base, source));
     const fb_piece **kept = calloc(count, sizeof *kept);
     size_t kept_count = 0;
     fb_agreement verdict = FB_STAYS;
@@ -76,7 +71,7 @@ static fb_status carry_source(fb_carrying *c, const fb_placed_piece *all, size_t
         row->offset = 0;
         c->is_made_anew[original.id] = true;
         if (fb_graph_out_of_memory(theirs)) status = fb_fail_memory(c->error);
-        fb_tensor old = fb_tensor_find(c->sides->ours, name_of(base, source));
+        fb_tensor old = fb_tensor_find(c->sides->ours, fb_tensor_name(base, source));
         if (!status && old.id && !c->names_in_ours[old.id].id) status = part_names(c, old, original);
     }
     free(kept);
@@ -92,7 +87,7 @@ static fb_status add_their_stubs(fb_carrying *c, fb_map *stubs) {
     for (size_t i = 0; i < c->count; i++) {
         const fb_owned *tensor = &c->owned[i];
         if (!tensor->is_carried) continue;
-        const char *name = name_of(ours, tensor->ours);
+        const char *name = fb_tensor_name(ours, tensor->ours);
         fb_tensor taken = fb_tensor_find(theirs, name); /* made otherwise there: what ours has stays as a source */
         fb_symbol fresh = taken.id ? fb_sides_fresh_name(c->sides, theirs, name) : fb_intern(theirs, name);
         fb_tensor stub = fb_carry_add_stub(theirs, fresh, ours, tensor->ours);
@@ -114,17 +109,14 @@ static fb_status add_their_stubs(fb_carrying *c, fb_map *stubs) {
     return FB_OK;
 }
 
-static void mark(void *marks, fb_tensor tensor) {
-    ((bool *)marks)[tensor.id] = true;
-}
-
 static void find_uses(fb_carrying *c) {
     const fb_graph *ours = c->sides->ours;
     for (fb_tensor t = fb_first_tensor(ours); t.id; t = fb_tensor_at(ours, t)->next) {
-        if (fb_tensor_at(ours, t)->recipe.id) fb_value_visit_tensors(ours, fb_tensor_at(ours, t)->recipe, mark, c->is_read);
+        if (fb_tensor_at(ours, t)->recipe.id)
+            fb_value_visit_tensors(ours, fb_tensor_at(ours, t)->recipe, fb_mark_tensor, c->is_read);
     }
     fb_slot slot;
-    for (fb_slot_cursor cursor = {0}; fb_slot_next(ours, &cursor, &slot);) mark(c->is_owned, slot.tensor);
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(ours, &cursor, &slot);) fb_mark_tensor(c->is_owned, slot.tensor);
 }
 
 typedef struct search {
@@ -147,9 +139,9 @@ static void part_from_ours(void *context, fb_tensor tensor) {
     fb_value_visit_tensors(theirs, recipe, look_for_mark, &s);
     if (!s.is_found) return;
     c->is_made_anew[tensor.id] = true;
-    fb_tensor old = fb_tensor_find(ours, name_of(theirs, tensor));
+    fb_tensor old = fb_tensor_find(ours, fb_tensor_name(theirs, tensor));
     if (old.id && c->is_read[old.id] && !c->is_owned[old.id] && !c->names_in_ours[old.id].id)
-        c->names_in_ours[old.id] = fb_sides_fresh_name(c->sides, ours, name_of(ours, old));
+        c->names_in_ours[old.id] = fb_sides_fresh_name(c->sides, ours, fb_tensor_name(ours, old));
 }
 
 static fb_status part_dependents(fb_carrying *c) {

@@ -1,13 +1,6 @@
 /* Whether all that is known of one original says the same. */
-#include <stdlib.h>
-#include <string.h>
-
 #include "core/diff/carrying.h"
-#include "core/weights/movement.h"
 
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
 /* ---- one original ------------------------------------------------------------------------------------------------------- */
 
 static bool is_same_box(const fb_piece *a, const fb_piece *b) {
@@ -26,23 +19,15 @@ static bool is_apart(const fb_piece *a, const fb_piece *b) {
 
 /* Whether two pieces of one box are shown to hold the same bytes. */
 static fb_status compare_pieces(fb_carrying *c, const fb_piece *a, const fb_piece *b, bool *is_same) {
-    const fb_graph *base = c->sides->base;
-    unsigned char *of_a = NULL, *of_b = NULL;
-    size_t size = 0, size_b = 0;
-    fb_error ignored = {0};
+    bool is_known;
     *is_same = a->from.id == b->from.id;
     if (*is_same) return FB_OK;
-    fb_dtype dtype = (fb_dtype)fb_tensor_at(base, a->source)->dtype;
-    fb_status status = fb_movement_evaluate(base, a->from, dtype, &of_a, &size, &ignored);
-    if (!status) status = fb_movement_evaluate(base, b->from, dtype, &of_b, &size_b, &ignored);
-    *is_same = !status && size == size_b && (!size || memcmp(of_a, of_b, size) == 0);
-    free(of_a);
-    free(of_b);
-    return status == FB_NO_MEMORY ? fb_fail_memory(c->error) : FB_OK;
+    fb_dtype dtype = (fb_dtype)fb_tensor_at(c->sides->base, a->source)->dtype;
+    return fb_compare_bytes(c->sides, a->from, b->from, dtype, &is_known, is_same, c->error);
 }
 
 fb_agreement fb_carry_report(fb_carrying *c, const char *code, fb_tensor source, const char *detail) {
-    const char *name = name_of(c->sides->given_base, source);
+    const char *name = fb_tensor_name(c->sides->given_base, source);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, code, name, detail, name);
     return FB_CONFLICTS;
 }

@@ -4,11 +4,7 @@
 
 #include "core/diff/carrying.h"
 #include "core/graph/build.h"
-#include "core/weights/movement.h"
 
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
 /* ---- what is owned ---------------------------------------------------------------------------------------------------- */
 
 /* Lists what is owned in base, and says of each tensor whether theirs has it at each of its places still. */
@@ -20,27 +16,23 @@ static bool list_owned(fb_carrying *c) {
     bool ok = fb_slot_index_make(theirs, &places) && listed && c->owned;
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(base, &cursor, &slot);) {
-        const char *name = name_of(base, slot.tensor);
+        const char *name = fb_tensor_name(base, slot.tensor);
         if (!listed[slot.tensor.id]) {
             c->owned[c->count] = (fb_owned){.base = slot.tensor, .ours = fb_tensor_find(ours, name)};
             listed[slot.tensor.id] = (uint32_t)++c->count;
         }
         fb_tensor there = fb_slot_index_find(&places, base, &slot);
-        bool is_there = there.id && strcmp(name_of(theirs, there), name) == 0 && !c->sides->is_dirty[slot.tensor.id];
+        bool is_there = there.id && strcmp(fb_tensor_name(theirs, there), name) == 0 && !c->sides->is_dirty[slot.tensor.id];
         if (!is_there) c->owned[listed[slot.tensor.id] - 1].is_lost = true;
     }
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
-        fb_tensor now = fb_tensor_find(ours, name_of(base, t));
+        fb_tensor now = fb_tensor_find(ours, fb_tensor_name(base, t));
         if (listed[t.id] || !now.id || !fb_tensor_at(base, t)->recipe.id) continue;
         c->owned[c->count++] = (fb_owned){.base = t, .ours = now, .is_between = true, .is_lost = c->sides->is_dirty[t.id]};
     }
     fb_slot_index_free(&places);
     free(listed);
     return ok;
-}
-
-static void mark_seen(void *marks, fb_tensor tensor) {
-    ((bool *)marks)[tensor.id] = true;
 }
 
 /* Finds what theirs owns at places where base has something else, and what that is made from. */
@@ -53,11 +45,11 @@ static bool find_shared(fb_carrying *c) {
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(theirs, &cursor, &slot);) {
         fb_tensor before = fb_slot_index_find(&places, theirs, &slot);
-        bool is_same = before.id && strcmp(name_of(base, before), name_of(theirs, slot.tensor)) == 0;
-        if (!is_same || c->sides->is_dirty[before.id]) fb_inputs_visit(&walk, slot.tensor, mark_seen, comes_back);
+        bool is_same = before.id && strcmp(fb_tensor_name(base, before), fb_tensor_name(theirs, slot.tensor)) == 0;
+        if (!is_same || c->sides->is_dirty[before.id]) fb_inputs_visit(&walk, slot.tensor, fb_mark_tensor, comes_back);
     }
     for (size_t i = 0; ok && i < c->count; i++) {
-        fb_tensor there = fb_tensor_find(theirs, name_of(base, c->owned[i].base));
+        fb_tensor there = fb_tensor_find(theirs, fb_tensor_name(base, c->owned[i].base));
         c->owned[i].is_shared = there.id && !c->owned[i].is_lost && comes_back[there.id];
     }
     fb_slot_index_free(&places);
@@ -80,11 +72,13 @@ fb_tensor fb_carry_add_stub(fb_graph *graph, fb_symbol name, const fb_graph *our
     row->requires_grad = from.requires_grad;
     if (from.digest.id) row->digest = fb_intern(graph, fb_text(ours, from.digest));
     if (from.data.id) row->data = fb_intern(graph, fb_text(ours, from.data));
+    if (from.blob.id) row->blob = fb_intern(graph, fb_text(ours, from.blob));
+    row->offset = from.offset;
     return stub;
 }
 
 static bool add_base_stub(fb_carrying *c, fb_owned *tensor) {
-    fb_symbol name = fb_sides_fresh_name(c->sides, c->sides->base, name_of(c->sides->base, tensor->base));
+    fb_symbol name = fb_sides_fresh_name(c->sides, c->sides->base, fb_tensor_name(c->sides->base, tensor->base));
     tensor->stub = fb_carry_add_stub(c->sides->base, name, c->sides->ours, tensor->ours);
     return tensor->stub.id && !fb_graph_out_of_memory(c->sides->base);
 }
@@ -98,9 +92,9 @@ static bool check_kept(fb_carrying *c, const fb_owned *tensor) {
     else if (!fb_same_text(base, before->shape, ours, now->shape)) what = "shape";
     else if (!tensor->is_between && before->requires_grad != now->requires_grad) what = "requires_grad";
     if (what)
-        fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name_of(ours, tensor->ours),
+        fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", fb_tensor_name(ours, tensor->ours),
                          "%s of %s was changed, and the tensors that it was made from have their own", what,
-                         name_of(ours, tensor->ours));
+                         fb_tensor_name(ours, tensor->ours));
     return !what;
 }
 
@@ -131,28 +125,21 @@ static fb_status check_filler(fb_carrying *c, const fb_owned *tensor, const fb_p
     fb_dtype dtype = (fb_dtype)fb_tensor_at(base, tensor->base)->dtype;
     int64_t sizes[FB_RECIPE_MAX_RANK];
     for (int i = 0; i < piece->rank; i++) sizes[i] = piece->stop[i] - piece->start[i];
-    unsigned char *is = NULL, *was = NULL;
-    size_t size = 0, size_before = 0;
-    fb_error ignored = {0};
-    fb_status status = fb_movement_evaluate(base, piece->from, dtype, &is, &size, &ignored);
-    if (!status)
-        status = fb_movement_evaluate(base, fb_recipe_full(base, sizes, (size_t)piece->rank, piece->number), dtype, &was,
-                                      &size_before, &ignored);
-    bool is_same = !status && size == size_before && (!size || memcmp(is, was, size) == 0);
-    free(is);
-    free(was);
-    if (status == FB_NO_MEMORY || fb_graph_out_of_memory(base)) return fb_fail_memory(c->error);
-    if (is_same) return FB_OK;
-    const char *name = name_of(c->sides->ours, tensor->ours);
+    bool is_known, is_same;
+    fb_value was = fb_recipe_full(base, sizes, (size_t)piece->rank, piece->number);
+    if (!was.id) return fb_fail_memory(c->error);
+    fb_status status = fb_compare_bytes(c->sides, piece->from, was, dtype, &is_known, &is_same, c->error);
+    if (status || is_same) return status;
+    const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "constant-changed", name,
-                     status ? "%s changed, and without its bytes it cannot be shown that the constant part of it did not"
-                            : "the constant part of %s, which belongs to none of the originals, changed",
+                     is_known ? "the constant part of %s, which belongs to none of the originals, changed"
+                              : "%s changed, and without its bytes it cannot be shown that the constant part of it did not",
                      name);
     return FB_OK;
 }
 
 static void report_computed(fb_carrying *c, const fb_owned *tensor) {
-    const char *name = name_of(c->sides->ours, tensor->ours);
+    const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "computed", name,
                      "%s changed, and it was computed: what its originals would be now cannot be known", name);
 }

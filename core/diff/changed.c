@@ -5,12 +5,8 @@
 #include "core/base/sha256.h"
 #include "core/diff/sides.h"
 #include "core/graph/document.h"
+#include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"
-#include "core/weights/movement.h"
-
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
 
 /* ---- what changed ------------------------------------------------------------------------------------------------------- */
 
@@ -42,13 +38,32 @@ static bool is_described_alike(const fb_graph *base, const fb_tensor_row *before
            fb_same_text(base, before->recipe, ours, now->recipe);
 }
 
+/* Bytes that are not here are no failure. */
+static fb_status unless_unknown(const fb_error *found, fb_error *error) {
+    fb_status status = found->status;
+    bool is_failure = status == FB_NO_MEMORY || status == FB_IO || status == FB_NO_SPACE;
+    return is_failure ? fb_fail(error, status, found->code, "", "%s", found->message) : FB_OK;
+}
+
 /* FB_OK also when it cannot be known: then `digest` is "". */
-static fb_status digest_of(const fb_graph *graph, fb_tensor tensor, char *digest, fb_error *error) {
-    fb_error ignored = {0};
-    fb_status status = fb_tensor_digest(graph, tensor, digest, &ignored);
-    if (status == FB_NO_MEMORY) return fb_fail_memory(error);
-    if (status) *digest = '\0';
-    return FB_OK;
+static fb_status digest_of(const fb_sides *sides, const fb_graph *graph, fb_tensor tensor, char *digest, fb_error *error) {
+    fb_error found = {0};
+    if (fb_evaluation_digest(graph, tensor, sides->blobs, digest, &found)) *digest = '\0';
+    return unless_unknown(&found, error);
+}
+
+fb_status fb_compare_bytes(const fb_sides *sides, fb_value a, fb_value b, fb_dtype dtype, bool *is_known, bool *is_same,
+                           fb_error *error) {
+    fb_evaluation *of_a = NULL, *of_b = NULL;
+    fb_error found = {0};
+    *is_same = false;
+    fb_status status = fb_evaluation_of(sides->base, a, dtype, sides->blobs, &of_a, &found);
+    if (!status) status = fb_evaluation_of(sides->base, b, dtype, sides->blobs, &of_b, &found);
+    if (!status) status = fb_evaluation_equal(of_a, of_b, is_same, &found);
+    *is_known = status == FB_OK;
+    fb_evaluation_free(of_a);
+    fb_evaluation_free(of_b);
+    return unless_unknown(&found, error);
 }
 
 fb_status fb_tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor in_ours, bool *is_changed, fb_error *error) {
@@ -60,8 +75,8 @@ fb_status fb_tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor 
         return FB_OK;
     }
     char was[FB_ID_LENGTH + 1], is[FB_ID_LENGTH + 1];
-    fb_status status = digest_of(base, in_base, was, error);
-    if (!status) status = digest_of(ours, in_ours, is, error);
+    fb_status status = digest_of(sides, base, in_base, was, error);
+    if (!status) status = digest_of(sides, ours, in_ours, is, error);
     if (status) return status;
     bool is_same_blob = before->blob.id && same_symbol(base, before->blob, ours, now->blob) && before->offset == now->offset;
     *is_changed = *was && *is ? strcmp(was, is) != 0 : !is_same_blob;
@@ -88,7 +103,7 @@ static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, 
 static void judge(void *context, fb_tensor tensor) {
     const fb_sides *sides = context;
     const fb_graph *base = sides->base, *theirs = sides->theirs;
-    fb_tensor same = fb_tensor_find(theirs, name_of(base, tensor));
+    fb_tensor same = fb_tensor_find(theirs, fb_tensor_name(base, tensor));
     dirt d = {.is_dirty = sides->is_dirty};
     fb_value recipe = fb_tensor_at(base, tensor)->recipe;
     if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_dirt, &d);
@@ -98,11 +113,16 @@ static void judge(void *context, fb_tensor tensor) {
 bool fb_find_dirty(fb_sides *sides) {
     const fb_graph *base = sides->base;
     fb_inputs_walk walk;
-    sides->is_dirty = calloc(fb_tensor_limit(base), sizeof *sides->is_dirty);
+    sides->dirty_limit = fb_tensor_limit(base);
+    sides->is_dirty = calloc(sides->dirty_limit, sizeof *sides->is_dirty);
     if (!sides->is_dirty) return false;
     if (fb_inputs_begin(&walk, base)) {
         for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next)
             fb_inputs_visit(&walk, t, judge, sides);
     }
     return fb_inputs_end(&walk);
+}
+
+bool fb_is_dirty(const fb_sides *sides, fb_tensor tensor) {
+    return tensor.id < sides->dirty_limit && sides->is_dirty[tensor.id];
 }

@@ -21,7 +21,7 @@ static bool grow(fb_conflicts *conflicts) {
 }
 
 static uint64_t key_of(fb_conflict_kind kind, const char *code, const char *name) {
-    return fb_hash(name, strlen(name), fb_hash(code, strlen(code), (uint64_t)kind));
+    return fb_hash_text(name, fb_hash_text(code, (uint64_t)kind));
 }
 
 static bool is_known(const fb_conflicts *conflicts, fb_conflict_kind kind, const char *code, const char *name) {

@@ -21,7 +21,7 @@ static const table_facts conflict_names[FB_TABLES] = {
 };
 
 static uint64_t key_of(fb_document_table table, const char *name) {
-    return fb_hash(name, strlen(name), (uint64_t)table);
+    return fb_hash_text(name, (uint64_t)table);
 }
 
 /* An exporter may give the members of an object in another order. */
@@ -196,10 +196,6 @@ static void check_type(fb_merging *m, const char *path) {
                          path);
 }
 
-static void mark_input(void *marks, fb_tensor tensor) {
-    ((bool *)marks)[tensor.id] = true;
-}
-
 /* Also where the module stays as it is, and a tensor of it does not; or where what comes back has that tensor, too, and the
  * module may write to it. */
 static fb_status check_types(fb_merging *m) {
@@ -208,7 +204,7 @@ static fb_status check_types(fb_merging *m) {
     fb_inputs_walk walk;
     bool ok = fb_inputs_begin(&walk, base) && is_shared;
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
-        if (m->sides.is_dirty[t.id]) fb_inputs_visit(&walk, t, mark_input, is_shared);
+        if (fb_is_dirty(&m->sides, t)) fb_inputs_visit(&walk, t, fb_mark_tensor, is_shared);
     }
     ok = fb_inputs_end(&walk) && ok;
     fb_slot slot;
@@ -382,9 +378,10 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
 
 fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
                    fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
-    fb_merging m = {.facts = facts, .conflicts = conflicts, .error = error};
+    fb_merging m = {.facts = facts && facts->source ? facts : NULL, .conflicts = conflicts, .error = error};
     fb_graph *merged = NULL;
     fb_status status = fb_sides_make(base, theirs, ours, &m.sides, error);
+    m.sides.blobs = facts ? facts->blobs : NULL;
     if (!status) status = merge(&m, &merged);
     if (status) fb_graph_free(merged);
     else *out = merged;

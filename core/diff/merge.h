@@ -6,6 +6,7 @@
 #include "core/base/arena.h"
 #include "core/base/map.h"
 #include "core/graph/graph.h"
+#include "core/weights/blobs.h"
 
 typedef enum fb_conflict_kind { FB_CONFLICT_NODE, FB_CONFLICT_MODULE, FB_CONFLICT_TENSOR } fb_conflict_kind;
 const char *fb_conflict_kind_name(fb_conflict_kind kind); /* "node", "module", "tensor" */
@@ -45,16 +46,17 @@ void fb_conflicts_add(fb_conflicts *conflicts, fb_conflict_kind kind, const char
                       ...) __attribute__((format(printf, 5, 6)));
 void fb_conflicts_free(fb_conflicts *conflicts);
 
-/* What is known besides the graphs when `base` and `theirs` come from one source by passes of ours. */
+/* What is known besides the graphs. */
 typedef struct fb_merge_facts {
-    const fb_graph *source;
+    const fb_graph *source;    /* `base` and `theirs` come from it by passes of ours; NULL: they do not */
     const char *const *parted; /* nodes of the source that stand for one value in base and for another in theirs */
     size_t parted_count;
+    const fb_blobs *blobs; /* where tensors' bytes are; NULL: only inline data is known */
 } fb_merge_facts;
 
-/* `facts` may be NULL: then a node that computes otherwise, and that something reads which did not, counts as one that stands
- * for something else. Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts` (empty before)
- * has any; FB_NO_MEMORY. `out` is written on success only. */
+/* `facts` may be NULL. Without a source a node that computes otherwise, and that something reads which did not, counts as one
+ * that stands for something else. Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts`
+ * (empty before) has any; FB_NO_MEMORY. `out` is written on success only. */
 fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
                    fb_graph **out, fb_conflicts *conflicts, fb_error *error);
 

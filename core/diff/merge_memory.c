@@ -45,15 +45,11 @@ typedef struct transition {
     fb_alias *alias;
 } transition;
 
-static uint64_t hash_text(const char *text) {
-    return fb_hash(text, strlen(text), 0);
-}
-
 /* ---- groups ------------------------------------------------------------------------------------------------------------- */
 
 /* 0 for a node that no edit touches. */
 static uint32_t group_of(const memory *y, const fb_graph *graph, fb_node node) {
-    uint32_t at = fb_map_get(&y->touched, hash_text(fb_node_name(graph, node)));
+    uint32_t at = fb_map_get(&y->touched, fb_hash_text(fb_node_name(graph, node), 0));
     while (at && y->groups[at - 1] != at) {
         y->groups[at - 1] = y->groups[y->groups[at - 1] - 1];
         at = y->groups[at - 1];
@@ -78,7 +74,7 @@ static const fb_ingredient *ingredient(const memory *y, size_t index) {
 }
 
 static uint64_t ingredient_key(const char *name, bool is_of_theirs) {
-    return fb_hash(name, strlen(name), 1 + (uint64_t)is_of_theirs);
+    return fb_hash_text(name, 1 + (uint64_t)is_of_theirs);
 }
 
 static bool index_ingredients(memory *y) {
@@ -100,7 +96,7 @@ static bool find_groups(memory *y) {
     if (!y->groups) return false;
     for (size_t i = 0; i < m->diff.count; i++) {
         const fb_edit *edit = &m->diff.edits[i];
-        uint64_t name = hash_text(edit->name);
+        uint64_t name = fb_hash_text(edit->name, 0);
         if (edit->table != FB_NODE_TABLE || !fb_merging_recomputes(edit) || fb_map_get(&y->touched, name)) continue;
         uint32_t group = (uint32_t)++y->count;
         y->groups[group - 1] = group;
@@ -235,7 +231,7 @@ static bool is_rearranged(const fb_merging *m) {
 /* What stands before a node is known by the sum of hashes. */
 static uint64_t added_write(const fb_graph *graph, fb_node node, const fb_graph *other) {
     const char *name = fb_node_name(graph, node);
-    return fb_merging_may_write(graph, node) && fb_node_find(other, FB_MAIN_PROGRAM, name).id ? hash_text(name) : 0;
+    return fb_merging_may_write(graph, node) && fb_node_find(other, FB_MAIN_PROGRAM, name).id ? fb_hash_text(name, 0) : 0;
 }
 
 bool fb_merge_find_reordered(const fb_merging *m, bool *marks) {

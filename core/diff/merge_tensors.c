@@ -62,7 +62,7 @@ typedef struct reader {
 
 static void need_input(void *context, fb_tensor tensor) {
     const reader *r = context;
-    need(r->g, fb_text(r->graph, fb_tensor_at(r->graph, tensor)->name));
+    need(r->g, fb_tensor_name(r->graph, tensor));
 }
 
 static void need_inputs(gathering *g) {

@@ -13,12 +13,9 @@ typedef struct users {
     bool *is_edited;        /* by node of base: an edit makes it compute otherwise, or it stands elsewhere */
     bool *is_otherwise;     /* it computes otherwise, by itself or because of what it reads in both graphs */
     bool *is_checked;       /* its being unchanged has been looked at */
+    int32_t *references;    /* by node of base: of one reader; [0] is for all nodes that base has not */
     bool *is_parted;        /* and it gives another value: what base has of it, another node of theirs has */
 } users;
-
-static uint64_t hash_text(const char *text) {
-    return fb_hash(text, strlen(text), 0);
-}
 
 static bool is_training_alone(const fb_edit *edit) {
     return edit->kind == FB_EDIT_SET && edit->member_count == 1 && strcmp(edit->members[0].pointer, "/training") == 0;
@@ -29,12 +26,12 @@ static bool find_touched_modules(users *u) {
     for (size_t i = 0; i < m->diff.count; i++) {
         const fb_edit *edit = &m->diff.edits[i];
         if (edit->table != FB_MODULE_TABLE || edit->kind == FB_EDIT_MOVE || is_training_alone(edit)) continue;
-        if (!fb_map_put(&u->touched_modules, hash_text(edit->name), 1)) return false;
+        if (!fb_map_put(&u->touched_modules, fb_hash_text(edit->name, 0), 1)) return false;
     }
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; fb_slot_next(m->sides.base, &cursor, &slot);) {
         const char *path = fb_text(m->sides.base, fb_module_at(m->sides.base, slot.module)->path);
-        if (m->sides.is_dirty[slot.tensor.id] && !fb_map_put(&u->touched_modules, hash_text(path), 1)) return false;
+        if (fb_is_dirty(&m->sides, slot.tensor) && !fb_map_put(&u->touched_modules, fb_hash_text(path, 0), 1)) return false;
     }
     return true;
 }
@@ -66,7 +63,7 @@ bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *inp
 static bool calls_touched_module(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base;
     fb_module module = fb_node_at(base, node)->module;
-    return module.id && fb_map_get(&u->touched_modules, hash_text(fb_text(base, fb_module_at(base, module)->path)));
+    return module.id && fb_map_get(&u->touched_modules, fb_hash_text(fb_text(base, fb_module_at(base, module)->path), 0));
 }
 
 static bool computes_otherwise(const users *u, fb_node node) {
@@ -149,7 +146,7 @@ static void check_call(const users *u, fb_program program, fb_node node) {
     if (!*path || strcmp(path, module_of(u->m->sides.base, same_in_base(u, program, node))) == 0) return;
     const fb_edit *edit = fb_merging_edit(u->m, FB_MODULE_TABLE, path);
     bool goes = edit && edit->kind == FB_EDIT_ERASE;
-    if (goes || fb_map_get(&u->touched_modules, hash_text(path)))
+    if (goes || fb_map_get(&u->touched_modules, fb_hash_text(path, 0)))
         fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which %s",
                          fb_node_name(ours, node), path, goes ? "goes away" : "computes something else afterwards");
 }
@@ -166,7 +163,7 @@ static void check_still_calls(const users *u, fb_node before) {
     const fb_graph *ours = u->m->sides.ours, *base = u->m->sides.base;
     const char *name = fb_node_name(base, before), *path = module_of(base, before);
     fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
-    if (!*path || !now.id || !fb_map_get(&u->touched_modules, hash_text(path)) || strcmp(path, module_of(ours, now)) == 0)
+    if (!*path || !now.id || !fb_map_get(&u->touched_modules, fb_hash_text(path, 0)) || strcmp(path, module_of(ours, now)) == 0)
         return;
     fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
                      "%s called module %s, which computes something else afterwards, and does not now", name, path);
@@ -190,8 +187,8 @@ static bool is_known(const users *u, fb_node node) {
     return facts && fb_node_find(facts->source, FB_MAIN_PROGRAM, fb_node_name(u->m->sides.base, node)).id;
 }
 
-/* What a pass made for a node that computes otherwise afterwards, is taken for granted there: a fused bias, for a row of ones.
- */
+/* What a pass made for a node that computes otherwise afterwards, is taken for granted there: a fused bias, for a row of ones;
+ * and that the node reads it still. */
 static void check_made_inputs(users *u, fb_node reader) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
     for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
@@ -206,6 +203,22 @@ static void check_made_inputs(users *u, fb_node reader) {
                              fb_node_name(base, reader), name);
         check_made_inputs(u, input); /* no deeper than what passes made */
     }
+}
+
+static void check_made(users *u, fb_node node) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
+    const char *name = fb_node_name(base, node);
+    fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
+    bool reads_made = false;
+    for (uint32_t e = fb_input_first(base, node); e; e = fb_input_next(base, e))
+        reads_made |= !is_known(u, fb_edge_input(base, e));
+    if (reads_made && now.id && !fb_merging_is_same_call(u->m, node, now))
+        fb_conflicts_add(
+            u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+            "%s was changed since, and computes otherwise afterwards, which is right only as long as it reads what "
+            "a pass made for it",
+            name);
+    check_made_inputs(u, node);
 }
 
 static void mark_parted(users *u) {
@@ -223,6 +236,56 @@ static void check_still_same(const users *u, fb_node before) {
                          "%s was changed since, and stands for something else afterwards", name);
 }
 
+/* How often a reader reads each node, since and before. */
+typedef struct references {
+    const users *u;
+    const fb_graph *graph;
+    int32_t sign;
+} references;
+
+static void count_reference(void *context, fb_node node) {
+    const references *r = context;
+    r->u->references[fb_node_find(r->u->m->sides.base, FB_MAIN_PROGRAM, fb_node_name(r->graph, node)).id] += r->sign;
+}
+
+static void count_references(const users *u, const fb_graph *graph, fb_node reader, int32_t sign) {
+    references r = {u, graph, sign};
+    fb_value_visit_nodes(graph, fb_node_at(graph, reader)->args, count_reference, &r);
+    fb_value_visit_nodes(graph, fb_node_at(graph, reader)->kwargs, count_reference, &r);
+}
+
+/* Who reads on both sides a node that stands for something else, makes the same of both: a slice takes what is the same. It
+ * must be what it was. Who reads something instead of it afterwards, must not read it in another place since. */
+static void check_changed_reader(const users *u, fb_node reader, fb_node now) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours, *theirs = u->m->sides.theirs;
+    const char *name = fb_node_name(base, reader);
+    count_references(u, ours, now, 1);
+    count_references(u, base, reader, -1);
+    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
+        fb_node input = fb_edge_input(base, e);
+        const char *input_name = fb_node_name(base, input);
+        if (!u->is_parted[input.id]) continue;
+        if (fb_merging_reads(theirs, name, input_name))
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                             "%s was changed since, and reads %s, which computes something else afterwards", name, input_name);
+        else if (u->references[input.id] > 0)
+            fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", input_name,
+                             "%s reads %s once more since, which computes something else afterwards", name, input_name);
+    }
+    count_references(u, ours, now, -1);
+    count_references(u, base, reader, 1);
+}
+
+static void check_reader(const users *u, fb_node reader) {
+    const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
+    fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, fb_node_name(base, reader));
+    bool reads_parted = false;
+    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e))
+        reads_parted |= u->is_parted[fb_edge_input(base, e).id];
+    if (reads_parted && !u->is_parted[reader.id] && now.id && !fb_merging_is_same_call(u->m, reader, now))
+        check_changed_reader(u, reader, now);
+}
+
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
@@ -230,7 +293,7 @@ static void check_nodes(users *u) {
         u->is_otherwise[n.id] = computes_otherwise(u, n);
         u->is_parted[n.id] = is_known(u, n) ? u->is_parted[n.id] : u->is_otherwise[n.id] && is_read;
         if (u->is_edited[n.id] || is_read) check_still_calls(u, n);
-        if (u->m->facts && calls_touched_module(u, n)) check_made_inputs(u, n);
+        if (u->m->facts && calls_touched_module(u, n)) check_made(u, n);
     }
     for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->previous) {
         if (u->is_otherwise[n.id] && gives_another_value(u, n)) u->is_parted[n.id] = true;
@@ -239,6 +302,7 @@ static void check_nodes(users *u) {
             check_still_same(u, n);
         }
     }
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) check_reader(u, n);
     for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_node_at(theirs, n)->next) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
         if (edit && edit->kind == FB_EDIT_INSERT) check_inputs(u, n);
@@ -251,8 +315,9 @@ fb_status fb_merge_users(fb_merging *m) {
                .is_edited = calloc(limit, sizeof *u.is_edited),
                .is_otherwise = calloc(limit, sizeof *u.is_otherwise),
                .is_checked = calloc(limit, sizeof *u.is_checked),
+               .references = calloc(limit, sizeof *u.references),
                .is_parted = calloc(limit, sizeof *u.is_parted)};
-    bool ok = u.is_edited && u.is_otherwise && u.is_checked && u.is_parted && find_touched_modules(&u) &&
+    bool ok = u.is_edited && u.references && u.is_otherwise && u.is_checked && u.is_parted && find_touched_modules(&u) &&
               fb_merge_find_reordered(m, u.is_edited);
     if (ok) {
         mark_edited(&u);
@@ -264,6 +329,7 @@ fb_status fb_merge_users(fb_merging *m) {
     free(u.is_edited);
     free(u.is_otherwise);
     free(u.is_checked);
+    free(u.references);
     free(u.is_parted);
     return ok ? FB_OK : fb_fail_memory(m->error);
 }

@@ -16,7 +16,7 @@ static bool grow(fb_rows *rows) {
 }
 
 static uint64_t key_of(const char *name) {
-    return fb_hash(name, strlen(name), 0);
+    return fb_hash_text(name, 0);
 }
 
 static void link_before(fb_rows *rows, fb_row_id row, fb_row_id before) {
@@ -82,7 +82,7 @@ bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_document_table table)
     } else if (table == FB_TENSOR_TABLE) {
         for (fb_tensor t = fb_first_tensor(graph); ok && t.id; t = fb_tensor_at(graph, t)->next) {
             fb_tensor_write(graph, t, &text);
-            ok = add_written(rows, fb_text(graph, fb_tensor_at(graph, t)->name), &text);
+            ok = add_written(rows, fb_tensor_name(graph, t), &text);
         }
     } else {
         write_graph_row(graph, &text);

@@ -5,37 +5,7 @@
 
 #include "core/graph/build.h"
 
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
-
 /* ---- slots -------------------------------------------------------------------------------------------------------------- */
-
-bool fb_slot_next(const fb_graph *graph, fb_slot_cursor *cursor, fb_slot *slot) {
-    if (!cursor->is_started) {
-        cursor->is_started = true;
-        cursor->module = fb_first_module(graph);
-    }
-    while (cursor->module.id) {
-        const fb_module_row *module = fb_module_at(graph, cursor->module);
-        const fb_value_row *map = fb_value_at(graph, cursor->is_buffer ? module->buffers : module->parameters);
-        while (cursor->index + 1 < map->count) {
-            uint32_t i = cursor->index;
-            cursor->index += 2;
-            const fb_value_row *value = fb_value_at(graph, map->items[i + 1]);
-            if (value->kind != FB_TENSOR) continue;
-            *slot = (fb_slot){.module = cursor->module,
-                              .is_buffer = cursor->is_buffer,
-                              .attribute = fb_value_text(graph, map->items[i]),
-                              .tensor = value->tensor};
-            return true;
-        }
-        cursor->index = 0;
-        if (cursor->is_buffer) cursor->module = module->next;
-        cursor->is_buffer = !cursor->is_buffer;
-    }
-    return false;
-}
 
 static const char *path_of(const fb_graph *graph, const fb_slot *slot) {
     return fb_text(graph, fb_module_at(graph, slot->module)->path);
@@ -43,7 +13,7 @@ static const char *path_of(const fb_graph *graph, const fb_slot *slot) {
 
 static uint64_t place_of(const fb_graph *graph, const fb_slot *slot) {
     const char *path = path_of(graph, slot);
-    return fb_hash(slot->attribute, strlen(slot->attribute), fb_hash(path, strlen(path), 0));
+    return fb_hash_text(slot->attribute, fb_hash_text(path, 0));
 }
 
 bool fb_slot_index_make(const fb_graph *graph, fb_slot_index *out) {
@@ -106,12 +76,12 @@ typedef struct name_search {
 
 static void look_for_name(void *context, fb_tensor tensor) {
     name_search *search = context;
-    search->is_found |= strcmp(name_of(search->graph, tensor), search->name) == 0;
+    search->is_found |= strcmp(fb_tensor_name(search->graph, tensor), search->name) == 0;
 }
 
 /* Whether a module has something now that is computed from the original that it had: then that is still the one of its name. */
 static bool is_made_from(const fb_graph *base, fb_tensor original, const fb_graph *ours, fb_tensor now) {
-    name_search search = {.graph = ours, .name = name_of(base, original)};
+    name_search search = {.graph = ours, .name = fb_tensor_name(base, original)};
     fb_value recipe = fb_tensor_at(ours, now)->recipe;
     if (recipe.id && !fb_tensor_at(base, original)->recipe.id) fb_value_visit_tensors(ours, recipe, look_for_name, &search);
     return search.is_found;
@@ -129,7 +99,7 @@ static void identify(naming *n) {
         n->is_taken[same.id] = true;
     }
     for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next) {
-        fb_tensor same = fb_tensor_find(ours, name_of(base, t));
+        fb_tensor same = fb_tensor_find(ours, fb_tensor_name(base, t));
         if (!same.id || n->ours_of[t.id].id || n->is_taken[same.id]) continue;
         n->ours_of[t.id] = same;
         n->is_taken[same.id] = true;
@@ -139,7 +109,7 @@ static void identify(naming *n) {
 /* What a tensor of `graph` is called from now on, when ours has its name for another one. */
 static bool set_fresh(naming *n, fb_graph *graph, fb_tensor tensor, fb_symbol *names) {
     n->changes = true;
-    names[tensor.id] = fb_sides_fresh_name(n->sides, graph, name_of(graph, tensor));
+    names[tensor.id] = fb_sides_fresh_name(n->sides, graph, fb_tensor_name(graph, tensor));
     return names[tensor.id].id != 0;
 }
 
@@ -150,10 +120,10 @@ static bool choose_base_names(naming *n) {
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
         fb_tensor same = n->ours_of[t.id];
         if (!same.id) {
-            if (fb_tensor_find(ours, name_of(base, t)).id) ok = set_fresh(n, base, t, n->base);
-        } else if (strcmp(name_of(base, t), name_of(ours, same)) != 0) {
+            if (fb_tensor_find(ours, fb_tensor_name(base, t)).id) ok = set_fresh(n, base, t, n->base);
+        } else if (strcmp(fb_tensor_name(base, t), fb_tensor_name(ours, same)) != 0) {
             n->changes = true;
-            n->base[t.id] = fb_intern(base, name_of(ours, same));
+            n->base[t.id] = fb_intern(base, fb_tensor_name(ours, same));
             ok = n->base[t.id].id != 0;
         }
     }
@@ -166,11 +136,11 @@ static bool choose_their_names(naming *n) {
     const fb_graph *base = n->sides->base, *ours = n->sides->ours;
     bool ok = true;
     for (fb_tensor t = fb_first_tensor(theirs); ok && t.id; t = fb_tensor_at(theirs, t)->next) {
-        fb_tensor same = fb_tensor_find(base, name_of(theirs, t));
+        fb_tensor same = fb_tensor_find(base, fb_tensor_name(theirs, t));
         if (same.id && n->base[same.id].id) {
             n->theirs[t.id] = fb_intern(theirs, fb_text(base, n->base[same.id]));
             ok = n->theirs[t.id].id != 0;
-        } else if (!same.id && fb_tensor_find(ours, name_of(theirs, t)).id) {
+        } else if (!same.id && fb_tensor_find(ours, fb_tensor_name(theirs, t)).id) {
             ok = set_fresh(n, theirs, t, n->theirs);
         }
     }

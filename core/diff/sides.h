@@ -9,12 +9,15 @@
 #include "core/base/buffer.h"
 #include "core/base/map.h"
 #include "core/diff/merge.h"
+#include "core/graph/slot.h"
 
 typedef struct fb_sides {
     fb_graph *base, *theirs, *ours;
     const fb_graph *given_base; /* with the names that it came with; the ids are those of `base` */
     bool *is_dirty;             /* by tensor of base: theirs has it not, or makes it otherwise (fb_carry_back) */
+    uint32_t dirty_limit;       /* of is_dirty: what carrying adds to base has no entry */
     fb_map stands_for_ours;     /* tensors of `theirs` that only stand for one of `ours` of that name (fb_carry_back) */
+    const fb_blobs *blobs;      /* where bytes are; NULL: only inline data is known */
     unsigned serial;            /* makes fresh names */
 } fb_sides;
 
@@ -23,22 +26,6 @@ void fb_sides_free(fb_sides *sides);
 
 /* Interns in `graph` a tensor's name like `name` that no side has; none when memory is out. */
 fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name);
-
-/* Where a tensor is owned: every slot of a graph's modules that has one. */
-typedef struct fb_slot {
-    fb_module module;
-    bool is_buffer; /* else a parameter */
-    const char *attribute;
-    fb_tensor tensor;
-} fb_slot;
-
-/* Start with a zeroed cursor and call until false comes back. */
-typedef struct fb_slot_cursor {
-    bool is_started, is_buffer;
-    fb_module module;
-    uint32_t index;
-} fb_slot_cursor;
-bool fb_slot_next(const fb_graph *graph, fb_slot_cursor *cursor, fb_slot *slot);
 
 /* The slots of a graph, to be found by the place of another graph's slot. */
 typedef struct fb_slot_index {
@@ -58,12 +45,18 @@ bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
 /* Whether anything is said about the tensor's bytes. */
 bool fb_tensor_is_told(const fb_graph *graph, fb_tensor tensor);
 
-/* Whether a tensor's bytes changed since base. Bytes first: by a digest, inline data, or movements over inline data; where they
- * are not known, a tensor has changed when what is said about them has. */
+/* Whether a tensor's bytes changed since base. Bytes first: by a digest, or by what is in blobs and inline, and recipes over
+ * that; where they are not known, a tensor has changed when what is said about them has. */
 fb_status fb_tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor in_ours, bool *is_changed, fb_error *error);
+
+/* Whether two expressions over tensors of base give the same bytes; false when that is not known. */
+fb_status fb_compare_bytes(const fb_sides *sides, fb_value a, fb_value b, fb_dtype dtype, bool *is_known, bool *is_same,
+                           fb_error *error);
 
 /* Fills sides->is_dirty; false when memory is out. */
 bool fb_find_dirty(fb_sides *sides);
+/* Of any tensor of base, those that carrying added included: they stand for what ours has, and nothing of it is lost. */
+bool fb_is_dirty(const fb_sides *sides, fb_tensor tensor);
 
 /* The tensors of `ours` whose bytes changed since `base`, and from which the originals that `theirs` has again were moved:
  * their recipes are turned round, so that the originals of `theirs` are computed from what `ours` has. What cannot be carried

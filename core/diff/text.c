@@ -189,7 +189,7 @@ static bool index_changes(changes *c) {
         const char *pointer = c->items[i].pointer, *last = strrchr(pointer, '/');
         size_t size = (size_t)(last - pointer);
         bool is_below;
-        fb_map_add(&c->places, fb_hash(pointer, strlen(pointer), 0), (uint32_t)i + 1); /* there is room */
+        fb_map_add(&c->places, fb_hash_text(pointer, 0), (uint32_t)i + 1); /* there is room */
         if (size && !find_change(c, pointer, size, &is_below))
             fb_map_add(&c->places, fb_hash(pointer, size, 0), (uint32_t)i + 1);
     }

@@ -354,6 +354,7 @@ fb_node fb_edge_input(const fb_graph *graph, uint32_t edge);
 
 const char *fb_node_name(const fb_graph *graph, fb_node node);
 const char *fb_node_target(const fb_graph *graph, fb_node node);
+const char *fb_tensor_name(const fb_graph *graph, fb_tensor tensor);
 /* The node that an argument is, or none. */
 fb_node fb_value_node(const fb_graph *graph, fb_value value);
 fb_value fb_node_arg(const fb_graph *graph, fb_node node, size_t index);       /* none when there are fewer */

@@ -1,6 +1,21 @@
 #include "core/passes/group.h"
 
+#include <string.h>
+
 #include "core/base/map.h"
+
+#define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
+
+void fb_number_epochs(fb_matcher *m, fb_node shared, fb_candidate *candidates, size_t count, size_t written, size_t switched) {
+    const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
+    for (size_t i = 1; alias && i < count; i++) {
+        uint32_t before = fb_node_at(m->graph, candidates[i - 1].node)->ordinal;
+        uint32_t now = fb_node_at(m->graph, candidates[i].node)->ordinal;
+        const int64_t *last = candidates[i - 1].key;
+        candidates[i].key[written] = last[written] + fb_mutated_between(alias, shared, before, now);
+        candidates[i].key[switched] = last[switched] + fb_mode_switched_between(alias, before, now);
+    }
+}
 
 /* A member of the largest group. */
 static const fb_candidate *in_largest(fb_matcher *m, const fb_candidate *candidates, size_t count) {
@@ -34,4 +49,23 @@ void fb_match_largest_group(fb_matcher *m, const fb_candidate *candidates, size_
     m->failed |= group.failed;
     if (size >= 2) fb_match_found(m, (const fb_node *)(const void *)group.data, size);
     fb_buffer_free(&group);
+}
+
+static const char *last_part(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+void fb_group_path(const fb_graph *g, const fb_match *match, fb_buffer *out) {
+    const char *first = fb_node_target(g, match->nodes[0]), *last = fb_node_target(g, match->nodes[match->count - 1]);
+    fb_buffer_append(out, first, (size_t)(last_part(first) - first));
+    size_t start = out->size;
+    for (size_t i = 0; i < match->count && out->size - start <= MAX_NAME; i++) {
+        fb_buffer_string(out, last_part(fb_node_target(g, match->nodes[i])));
+        fb_buffer_char(out, '-');
+    }
+    fb_buffer_string(out, "merged");
+    if (out->size - start <= MAX_NAME) return;
+    out->size = start;
+    fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), match->count - 2, last_part(last));
 }

@@ -16,9 +16,18 @@ typedef struct fb_group_key {
     const char *reason, *detail;
 } fb_group_key;
 
+/* Gives candidates between which `shared`, which they all read, is written in place different numbers in key[written]; and
+ * those between which a mode is switched, in key[switched]. The candidates are in their order. */
+void fb_number_epochs(fb_matcher *matcher, fb_node shared, fb_candidate *candidates, size_t count, size_t written,
+                      size_t switched);
+
 /* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
  * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. */
 void fb_match_largest_group(fb_matcher *matcher, const fb_candidate *candidates, size_t count,
                             const fb_group_key meanings[FB_GROUP_KEYS]);
+
+/* Appends a path for what the modules that a match's nodes call become: the parent of the first, and the last parts of all:
+ * "encoder.0.query-key-value-merged"; long ones are shortened. */
+void fb_group_path(const fb_graph *graph, const fb_match *match, fb_buffer *out);
 
 #endif

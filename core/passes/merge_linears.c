@@ -15,7 +15,6 @@
 #include "core/passes/group.h"
 #include "core/weights/recipe.h"
 
-#define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
 enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH, MODE };
 
 static const fb_group_key meanings[FB_GROUP_KEYS] = {
@@ -78,17 +77,6 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidat
     return true;
 }
 
-/* Calls between which the shared value is written in place belong to different epochs; and so with modes. */
-static void number_epochs(fb_matcher *m, fb_node shared, fb_candidate *candidates, size_t count) {
-    const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
-    for (size_t i = 1; alias && i < count; i++) {
-        uint32_t before = fb_node_at(m->graph, candidates[i - 1].node)->ordinal;
-        uint32_t now = fb_node_at(m->graph, candidates[i].node)->ordinal;
-        candidates[i].key[EPOCH] = candidates[i - 1].key[EPOCH] + fb_mutated_between(alias, shared, before, now);
-        candidates[i].key[MODE] = candidates[i - 1].key[MODE] + fb_mode_switched_between(alias, before, now);
-    }
-}
-
 static void match(fb_matcher *m, fb_node shared) {
     const fb_graph *g = m->graph;
     size_t user_count, linear_calls = 0, count = 0;
@@ -103,33 +91,13 @@ static void match(fb_matcher *m, fb_node shared) {
     for (size_t i = 0; users && candidates && i < user_count; i++) {
         count += read_candidate(m, users[i], shared, &candidates[count]);
     }
-    number_epochs(m, shared, candidates, count);
+    fb_number_epochs(m, shared, candidates, count, EPOCH, MODE);
     fb_match_largest_group(m, candidates, count, meanings);
     free(users);
     free(candidates);
 }
 
 /* ---- edit -------------------------------------------------------------------------------------------------------------- */
-
-static const char *last_part(const char *path) {
-    const char *dot = strrchr(path, '.');
-    return dot ? dot + 1 : path;
-}
-
-/* Parent of the first Linear's path, and the last parts of all paths: "encoder.0.query-key-value-merged". */
-static void merged_path(const fb_graph *g, const fb_match *match, fb_buffer *out) {
-    const char *first = fb_node_target(g, match->nodes[0]), *last = fb_node_target(g, match->nodes[match->count - 1]);
-    fb_buffer_append(out, first, (size_t)(last_part(first) - first));
-    size_t start = out->size;
-    for (size_t i = 0; i < match->count && out->size - start <= MAX_NAME; i++) {
-        fb_buffer_string(out, last_part(fb_node_target(g, match->nodes[i])));
-        fb_buffer_char(out, '-');
-    }
-    fb_buffer_string(out, "merged");
-    if (out->size - start <= MAX_NAME) return;
-    out->size = start;
-    fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), match->count - 2, last_part(last));
-}
 
 /* The concatenated weights (or biases, zeros where there is none) as a recipe. */
 static fb_value concatenated(fb_graph *g, const fb_linear *linears, size_t count, bool is_bias) {
@@ -158,7 +126,7 @@ static fb_module put_merged(fb_rewrite *rw, const fb_match *match, const fb_line
     config = fb_sorted_map_with(g, config, "out_features", fb_make_int(g, out_features));
     config = fb_sorted_map_with(g, config, "bias", fb_make_bool(g, bias.id != 0));
     fb_buffer path = {0};
-    merged_path(g, match, &path);
+    fb_group_path(g, match, &path);
     fb_module merged = fb_put_module(rw, first->module, fb_buffer_text(&path), FB_TYPE_LINEAR, config, first->training);
     fb_buffer_free(&path);
     bool weight_grad = fb_tensor_at(g, first->weight)->requires_grad,

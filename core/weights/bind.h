@@ -17,7 +17,8 @@ void fb_binding_free(fb_binding *binding);
 /* Binds each tensor of the graph to the tensor of the same name in the files `blobs[0…count)`, or else of the path of one of
  * its owners ("encoder.0.query.weight"): sets `blob` and `offset`, and takes away data, recipe and a digest that is not that of
  * the new bytes. A file's tensor goes before what the graph had: so a fine-tuned file of an optimised graph can be bound to it.
- * Where the bytes are what the tensor's recipe makes, it keeps its recipe.
+ * Where the bytes are what the tensor has in another blob, or what its recipe makes, it stays as it is: so nothing has changed
+ * when a file is sent back as it was given out.
  *
  * One of the files may be a model.safetensors.index.json: then its weight_map must be what the others hold; a shard that is not
  * among them is told in `mismatching`.

@@ -33,12 +33,20 @@ uint64_t fb_evaluation_size(const fb_evaluation *evaluation);
  * parts is fastest. One thread at a time. */
 fb_status fb_evaluation_read(fb_evaluation *evaluation, uint64_t offset, void *to, size_t size, fb_error *error);
 
+/* All of it, malloc'ed, when it is small enough to be held in memory: FB_TOO_LARGE "tensor-too-large" otherwise. `*bytes` and
+ * `*size` are written on success only. */
+#define FB_EVALUATION_BYTES_MAX ((uint64_t)1 << 30)
+fb_status fb_evaluation_bytes(fb_evaluation *evaluation, unsigned char **bytes, size_t *size, fb_error *error);
+/* Whether two of them give the same bytes. */
+fb_status fb_evaluation_equal(fb_evaluation *a, fb_evaluation *b, bool *is_equal, fb_error *error);
+
 /* "sha256:…" of the tensor's bytes: its `digest` when it has one, or a remembered one, or that of its bytes. */
 fb_status fb_evaluation_digest(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs, char digest[FB_ID_LENGTH + 1],
                                fb_error *error);
 
 /* Which tensors' bytes cannot be known here, among all that `tensor` is made from (itself included); calls `report` for each
- * with the code "blob-missing" or "bytes-unknown" and, for the first, the blob. FB_OK also when there are some. */
+ * with the code "blob-missing", "blob-too-small" (it ends before the tensor does) or "bytes-unknown" and, but for the last, the
+ * blob. FB_OK also when there are some. */
 fb_status fb_evaluation_missing(const fb_graph *graph, const fb_tensor *tensors, size_t count, const fb_blobs *blobs,
                                 void (*report)(void *context, fb_tensor tensor, const char *code, const char *blob),
                                 void *context, fb_error *error);

@@ -32,6 +32,10 @@ void fb_inputs_visit(fb_inputs_walk *walk, fb_tensor from, void (*visit)(void *,
     }
 }
 
+void fb_mark_tensor(void *marks, fb_tensor tensor) {
+    ((bool *)marks)[tensor.id] = true;
+}
+
 bool fb_inputs_end(fb_inputs_walk *walk) {
     bool ok = walk->states && !walk->stack.failed;
     free(walk->states);

@@ -16,6 +16,8 @@ bool fb_inputs_begin(fb_inputs_walk *walk, const fb_graph *graph);
 /* Calls `visit` for every tensor that `from` is made from, and for `from` at last: inputs before what reads them, and each once
  * in the whole walk. Recipes have no cycles. */
 void fb_inputs_visit(fb_inputs_walk *walk, fb_tensor from, void (*visit)(void *, fb_tensor), void *context);
+/* A visitor whose context is a bool for each tensor of the graph: sets the tensor's. */
+void fb_mark_tensor(void *marks, fb_tensor tensor);
 /* False when memory was out, and tensors may have been left out. */
 bool fb_inputs_end(fb_inputs_walk *walk);
 

@@ -335,7 +335,7 @@ fb_status fb_recipe_invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_pi
     if (failed) return fb_fail_memory(error);
     if (!in.is_too_large) return FB_OK;
     return fb_fail(error, FB_TOO_LARGE, "recipe-too-large", "", "the recipe of %s is made of too many pieces",
-                   fb_text(graph, fb_tensor_at(graph, made)->name));
+                   fb_tensor_name(graph, made));
 }
 
 void fb_pieces_free(fb_pieces *pieces) {

@@ -5,10 +5,6 @@
 #include "core/weights/recipe.h"
 #include "core/weights/recipe_internal.h"
 
-static const char *name_of(const fb_graph *graph, fb_tensor tensor) {
-    return fb_text(graph, fb_tensor_at(graph, tensor)->name);
-}
-
 static void check_agreement(const fb_graph *graph, fb_tensor tensor, const fb_recipe_type *type, fb_errors *errors,
                             const char *prefix) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
@@ -16,16 +12,16 @@ static void check_agreement(const fb_graph *graph, fb_tensor tensor, const fb_re
     bool is_computable = fb_dtype_is_computed(dtype);
     if (type->is_movement && type->dtype && type->dtype != dtype) {
         fb_errors_add(errors, "recipe-contradicts-tensor", prefix, "The recipe of %s gives %s, but the tensor is %s.",
-                      name_of(graph, tensor), fb_dtype_name(type->dtype), fb_dtype_name(dtype));
+                      fb_tensor_name(graph, tensor), fb_dtype_name(type->dtype), fb_dtype_name(dtype));
     } else if (!type->is_movement && !is_computable) {
         fb_errors_add(errors, "recipe-contradicts-tensor", prefix, "The recipe of %s computes, but the tensor is %s.",
-                      name_of(graph, tensor), fb_dtype_name(dtype));
+                      fb_tensor_name(graph, tensor), fb_dtype_name(dtype));
     }
     bool same = fb_shape_rank(graph, row->shape) == type->rank;
     for (int i = 0; same && i < type->rank; i++) same = fb_shape_size(graph, row->shape, i) == type->sizes[i];
     if (same) return;
     fb_errors_add(errors, "recipe-contradicts-tensor", prefix, "The recipe of %s gives another shape than the tensor has.",
-                  name_of(graph, tensor));
+                  fb_tensor_name(graph, tensor));
 }
 
 static void check_type(const fb_graph *graph, fb_tensor tensor, size_t position, fb_errors *errors) {
@@ -84,8 +80,8 @@ typedef enum mark { UNSEEN, OPEN, DONE } mark;
 static void report_cycle(const fb_graph *graph, const dependencies *d, fb_tensor reader, fb_tensor source, fb_errors *errors) {
     char pointer[48];
     snprintf(pointer, sizeof pointer, "/tensors/%zu/recipe", d->position[reader.id]);
-    fb_errors_add(errors, "recipe-cycle", pointer, "%s is computed from %s, which is computed from it.", name_of(graph, reader),
-                  name_of(graph, source));
+    fb_errors_add(errors, "recipe-cycle", pointer, "%s is computed from %s, which is computed from it.",
+                  fb_tensor_name(graph, reader), fb_tensor_name(graph, source));
 }
 
 /* Depth-first from one tensor, on a stack of its own: chains may be as long as the table. */

@@ -19,7 +19,8 @@ fb_dtype fb_safetensors_dtype_find(const char *name);
 
 typedef struct fb_safetensors_entry {
     const char *name;
-    fb_dtype dtype; /* FB_DTYPE_UNKNOWN: the format has it, graphs do not (F4, F6_E2M3 …) */
+    fb_dtype dtype;         /* FB_DTYPE_UNKNOWN: the format has it, graphs do not (F4, F6_E2M3 …) */
+    const char *dtype_name; /* as the format spells it */
     int rank;
     const int64_t *shape;
     uint64_t offset; /* from the begin of the file */
@@ -35,19 +36,22 @@ typedef struct fb_safetensors {
     void *memory;     /* names and shapes */
 } fb_safetensors;
 
-/* Parses the header of a file of `size` bytes whose first bytes are `bytes` (mapped, usually all of it). FB_INVALID
- * "bad-safetensors", with a pointer into the header ("/encoder.weight/data_offsets") where there is one, for everything that
- * the reference implementation refuses: a header beyond the file or FB_SAFETENSORS_MAX_HEADER, that does not begin with '{', is
- * no UTF-8 or JSON, a repeated name, an unknown dtype or member, offsets that do not agree with dtype and shape, overlap, leave
- * a hole or do not end with the file; overflow of any product. */
+/* Parses the header of a file of `size` bytes, of which `bytes` are at least those of the header (mapped, usually all).
+ * FB_INVALID "bad-safetensors", with a pointer into the header ("/encoder.weight/data_offsets") where there is one, for
+ * everything that the reference implementation refuses: a header beyond the file or FB_SAFETENSORS_MAX_HEADER, that does not
+ * begin with '{', is no UTF-8 or JSON, an unknown dtype, offsets that do not agree with dtype and shape, overlap, leave a hole
+ * or do not end with the file; overflow of any product. And for what the format's description forbids though that
+ * implementation takes it: a repeated name, an unknown member; for U+0000 in a name, more than FB_SAFETENSORS_MAX_RANK
+ * dimensions, sizes from 2^63 on. */
 fb_status fb_safetensors_read(const unsigned char *bytes, uint64_t size, fb_safetensors *out, fb_error *error);
 void fb_safetensors_free(fb_safetensors *file);
 
-/* Lays out a file of these tensors as the reference implementation does: sorted by the size of their dtype's elements, largest
- * first (so that all are aligned; its order of dtypes decides between equals), then by name; the header padded with spaces to a
- * multiple of eight bytes. Sorts `entries` and sets their offsets; `header` gets the eight bytes and the header. `metadata` may
- * be NULL. The bytes are those that `safetensors.torch.save_file` writes. FB_INVALID for a repeated name or a dtype that the
- * format lacks, FB_TOO_LARGE, FB_NO_MEMORY. */
+/* Lays out a file of these tensors as the reference implementation does: sorted by dtype in its order, the largest elements
+ * first (so that all are aligned), then by name; the header padded with spaces to a multiple of eight bytes. Sorts `entries`
+ * and sets their offsets; `header` gets the eight bytes and the header. `metadata` may be NULL; its members stay in their
+ * order. Needs name, dtype and shape of the entries, and sets the rest. The bytes are those that `safetensors.torch.save_file`
+ * writes. FB_INVALID "not-in-safetensors" for a repeated name, one that is "__metadata__" or a dtype that the format lacks
+ * (complex128); FB_TOO_LARGE, FB_NO_MEMORY. `header` is written on success only. */
 fb_status fb_safetensors_lay_out(fb_safetensors_entry *entries, size_t count, const json_t *metadata, fb_buffer *header,
                                  uint64_t *size, fb_error *error);
 

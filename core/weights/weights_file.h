@@ -18,13 +18,17 @@ typedef struct fb_weights_choice {
     bool without_buffers_not_persistent; /* leave out what a checkpoint lacks (module `non_persistent`) */
 } fb_weights_choice;
 
-/* What is missing, for the answer: [{"name", "code": "blob-missing" | "bytes-unknown", "blob"?}, …], or NULL. */
+/* `choice` may be NULL: all. FB_INVALID "unknown-tensor" for names that the graph lacks, "not-in-safetensors" for tensors that
+ * the format cannot hold; FB_CONFLICT "bytes-missing" when bytes are not here: then `missing` is, for the answer, [{"name",
+ * "code": "blob-missing" | "blob-too-small" | "bytes-unknown", "blob"?}, …], and the caller's; otherwise NULL. FB_TOO_LARGE,
+ * FB_NO_MEMORY, FB_IO.
+ */
 fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
                               fb_weights_file **out, json_t **missing, fb_error *error);
 void fb_weights_file_free(fb_weights_file *file);
 uint64_t fb_weights_file_size(const fb_weights_file *file);
 size_t fb_weights_file_count(const fb_weights_file *file); /* tensors */
-/* Bytes offset … offset + size of the file; as fb_evaluation_read. One evaluation is open at a time. */
+/* Bytes offset … offset + size of the file, which must lie within; as fb_evaluation_read. One evaluation is open at a time. */
 fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to, size_t size, fb_error *error);
 
 #endif

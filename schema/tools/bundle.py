@@ -21,7 +21,8 @@ MEDIA = "application/problem+json"
 TITLES = {
     400: "Not understood", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout", 409: "Conflict",
     412: "Precondition failed", 413: "Too large", 414: "Target too long", 415: "Unsupported media type",
-    417: "Expectation failed", 422: "Invalid", 428: "Precondition required", 431: "Headers too large", 500: "Internal error",
+    416: "Range not satisfiable", 417: "Expectation failed", 422: "Invalid", 428: "Precondition required", 431: "Headers too large",
+    500: "Internal error",
     503: "Overloaded or stopping; Retry-After says when to come back", 507: "The disk is full; nothing was stored",
 }  # fmt: skip
 METHODS = ("get", "put", "post", "delete", "patch")
@@ -109,8 +110,9 @@ def groups_of_operation(method, operation):
     yield "every"
     if not operation.get("x-any-query"):
         yield "query"
-    yield "body" if "requestBody" in operation else "no-body"
-    if operation.get("requestBody", {}).get("required"):
+    body = operation.get("requestBody")
+    yield "no-body" if body is None else "json-body" if "application/json" in body["content"] else "byte-body"
+    if body and body.get("required"):
         yield "required-body"
     if method != "get":
         yield "write"

@@ -13,7 +13,11 @@ int fb_cli_record(fb_cli *cli);                                                 
 int fb_cli_passes(fb_cli *cli), fb_cli_graphs(fb_cli *cli), fb_cli_runs(fb_cli *cli); /* lists.c */
 int fb_cli_nodes(fb_cli *cli), fb_cli_show(fb_cli *cli);
 
-int fb_cli_models(fb_cli *cli), fb_cli_register(fb_cli *cli), fb_cli_deploy(fb_cli *cli); /* models.c */
+int fb_cli_models(fb_cli *cli), fb_cli_register(fb_cli *cli), fb_cli_deploy(fb_cli *cli);  /* models.c */
+int fb_cli_weights(fb_cli *cli), fb_cli_bind(fb_cli *cli);                                 /* weights.c */
+int fb_cli_upload(fb_cli *cli), fb_cli_download(fb_cli *cli), fb_cli_missing(fb_cli *cli); /* blobs.c */
+int fb_cli_blobs(fb_cli *cli), fb_cli_gc(fb_cli *cli);
+
 int fb_cli_history(fb_cli *cli), fb_cli_delete(fb_cli *cli);
 
 #endif

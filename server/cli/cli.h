@@ -11,6 +11,8 @@
 #include "server/cli/screen.h"
 #include "server/cli/verb.h"
 
+#define FB_GRACE_UNSET UINT32_MAX /* the service's own */
+
 /* What the options set, those of all verbs. */
 typedef struct fb_cli_values {
     const char *data, *server;
@@ -26,6 +28,10 @@ typedef struct fb_cli_values {
     const char *params;
     unsigned version;
     bool is_irreversible, changes_computation;
+    fb_text_list weights, names; /* files to bind; tensors to download */
+    const char *tied;
+    bool is_strict;
+    unsigned grace; /* seconds */
 } fb_cli_values;
 
 struct fb_cli {

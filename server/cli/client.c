@@ -71,6 +71,20 @@ static void keep_value(const char *line, size_t size, const char *name, char *ou
 void fb_answer_header(fb_answer *answer, const char *line, size_t size) {
     keep_value(line, size, "ETag:", answer->etag, sizeof answer->etag);
     keep_value(line, size, "Content-Type:", answer->media_type, sizeof answer->media_type);
+    char length[24] = "", *end;
+    keep_value(line, size, "Content-Length:", length, sizeof length);
+    if (!*length) return;
+    answer->length = strtoull(length, &end, 10);
+    answer->has_length = !*end;
+}
+
+bool fb_answer_body(const fb_call *call, fb_answer *answer, const char *bytes, size_t size) {
+    if (call->receiver && answer->status / 100 == 2) {
+        fb_progress_add(call->progress, size);
+        return call->receiver->take(call->receiver->context, answer, bytes, size);
+    }
+    fb_buffer_append(&answer->body, bytes, size);
+    return !answer->body.failed;
 }
 
 fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb_error *error) {
@@ -81,6 +95,7 @@ fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb
     else if (client->remote) status = fb_remote_call(client->remote, call, target, answer, error);
     else status = fb_local_call(client->service.http, call, target, answer, error);
     if (!status && !fb_buffer_text(&answer->body)) status = fb_fail_memory(error);
+    if (call->progress) fb_progress_end(call->progress);
     fb_call_free(call);
     return status;
 }

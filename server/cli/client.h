@@ -5,6 +5,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
+#include "server/cli/progress.h"
 
 typedef struct fb_client fb_client;
 
@@ -27,24 +28,42 @@ void fb_address_segment(fb_address *address, const char *segment);
 /* Nothing when `value` is NULL. */
 void fb_address_query(fb_address *address, const char *name, const char *value);
 
+typedef struct fb_answer {
+    int status;
+    fb_buffer body; /* terminated; empty when a receiver took it */
+    char etag[170]; /* as sent, with its quotes; "" when there is none */
+    char media_type[100];
+    bool has_length;
+    uint64_t length; /* Content-Length */
+} fb_answer;
+
+/* A body that is not held in memory: all of a file. */
+typedef struct fb_sent_file {
+    int file;
+    uint64_t size;
+} fb_sent_file;
+
+/* Takes the body of a 2xx answer as it comes; all others go to fb_answer.body. `answer` has all but a body. False: it cannot,
+ * and knows why. */
+typedef struct fb_receiver {
+    bool (*take)(void *context, const fb_answer *answer, const char *bytes, size_t size);
+    void *context;
+} fb_receiver;
+
 typedef struct fb_call {
     const char *method;
     fb_address address;
-    fb_buffer body;     /* JSON; empty: none */
-    const char *header; /* one more, "If-Match: …", or NULL */
+    fb_buffer body;           /* JSON; empty: none */
+    const fb_sent_file *file; /* instead of a body, or NULL */
+    const char *header;       /* one more, "If-Match: …", or NULL */
+    fb_receiver *receiver;    /* NULL: all goes to the answer */
+    fb_progress *progress;    /* of the file, or of what the receiver takes; NULL: not shown. It ends with the call */
 } fb_call;
 
 void fb_call_free(fb_call *call);
 
-typedef struct fb_answer {
-    int status;
-    fb_buffer body; /* terminated */
-    char etag[170]; /* as sent, with its quotes; "" when there is none */
-    char media_type[100];
-} fb_answer;
-
-/* One request. FB_OK whatever its status; FB_IO "unreachable" or "not-answered"; FB_NO_MEMORY. Frees what is in the call; free
- * the answer in either case. */
+/* One request. FB_OK whatever its status; FB_IO "unreachable", "not-answered", "cut-off" (within the body) or "not-taken";
+ * FB_NO_MEMORY. Frees what is in the call; free the answer in either case. */
 fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb_error *error);
 void fb_answer_free(fb_answer *answer);
 

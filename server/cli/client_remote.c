@@ -4,8 +4,10 @@
 #include <curl/curl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define CONNECT_SECONDS 10L
+#define BUFFER (1L << 18)
 
 struct fb_remote {
     CURL *curl;
@@ -13,10 +15,44 @@ struct fb_remote {
     char failure[CURL_ERROR_SIZE];
 };
 
+/* A call under way. */
+typedef struct transfer {
+    CURL *curl;
+    const fb_call *call;
+    fb_answer *answer;
+    uint64_t sent; /* of the file */
+    bool is_refused, is_begun;
+} transfer;
+
 static size_t keep_body(char *bytes, size_t unit, size_t count, void *context) {
-    fb_answer *answer = context;
-    fb_buffer_append(&answer->body, bytes, unit * count);
-    return answer->body.failed ? 0 : unit * count;
+    transfer *t = context;
+    long status = 0;
+    curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
+    t->answer->status = (int)status;
+    t->is_begun = true;
+    t->is_refused = !fb_answer_body(t->call, t->answer, bytes, unit * count);
+    return t->is_refused ? 0 : unit * count;
+}
+
+static size_t read_file(char *to, size_t unit, size_t count, void *context) {
+    transfer *t = context;
+    const fb_sent_file *file = t->call->file;
+    uint64_t left = file->size - t->sent;
+    size_t wanted = unit * count < left ? unit * count : (size_t)left;
+    ssize_t got = pread(file->file, to, wanted, (off_t)t->sent);
+    if (got < 0) return CURL_READFUNC_ABORT;
+    fb_progress_add(t->call->progress, (uint64_t)got);
+    t->sent += (uint64_t)got;
+    return (size_t)got;
+}
+
+/* libcurl begins anew when a connection that it had kept turns out to be closed. */
+static int seek_file(void *context, curl_off_t offset, int origin) {
+    transfer *t = context;
+    if (origin != SEEK_SET) return CURL_SEEKFUNC_CANTSEEK;
+    t->sent = (uint64_t)offset;
+    if (t->call->progress) t->call->progress->done = t->sent;
+    return CURL_SEEKFUNC_OK;
 }
 
 static size_t keep_header(char *line, size_t unit, size_t count, void *answer) {
@@ -29,9 +65,11 @@ static bool set_options(fb_remote *remote) {
     return !curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, remote->failure) && !curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) &&
            !curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") && !curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L) &&
            !curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS) &&
-           !curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, "") && /* all that it can */
            !curl_easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION) &&
            !curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep_body) &&
+           !curl_easy_setopt(curl, CURLOPT_READFUNCTION, read_file) &&
+           !curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, seek_file) && !curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, BUFFER) &&
+           !curl_easy_setopt(curl, CURLOPT_UPLOAD_BUFFERSIZE, BUFFER) &&
            !curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, keep_header);
 }
 
@@ -71,7 +109,12 @@ static bool add_header(struct curl_slist **headers, const char *line) {
 static CURLcode set_body(CURL *curl, const fb_call *call) {
     bool has_body = call->body.size > 0;
     CURLcode code = curl_easy_setopt(curl, CURLOPT_HTTPGET, 1L); /* whatever the call before was */
-    if (!code && (has_body || strcmp(call->method, "POST") == 0)) {
+    if (!code && strcmp(call->method, "HEAD") == 0) {
+        code = curl_easy_setopt(curl, CURLOPT_NOBODY, 1L);
+    } else if (!code && call->file) {
+        code = curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+        if (!code) code = curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->file->size);
+    } else if (!code && (has_body || strcmp(call->method, "POST") == 0)) {
         code = curl_easy_setopt(curl, CURLOPT_POST, 1L);
         if (!code) code = curl_easy_setopt(curl, CURLOPT_POSTFIELDS, has_body ? call->body.data : "");
         if (!code) code = curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)call->body.size);
@@ -79,41 +122,50 @@ static CURLcode set_body(CURL *curl, const fb_call *call) {
     return code ? code : curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, call->method);
 }
 
-static CURLcode perform(fb_remote *remote, const fb_call *call, const char *url, fb_answer *answer) {
+static const char *type_of(const fb_call *call) {
+    if (call->file) return "Content-Type: application/octet-stream";
+    return call->body.size ? "Content-Type: application/json" : NULL;
+}
+
+static CURLcode perform(fb_remote *remote, transfer *t, const char *url) {
     CURL *curl = remote->curl;
     struct curl_slist *headers = NULL;
-    bool ok =
-        add_header(&headers, call->header) && add_header(&headers, call->body.size ? "Content-Type: application/json" : NULL);
-    CURLcode code = ok ? set_body(curl, call) : CURLE_OUT_OF_MEMORY;
+    bool ok = add_header(&headers, t->call->header) && add_header(&headers, type_of(t->call));
+    CURLcode code = ok ? set_body(curl, t->call) : CURLE_OUT_OF_MEMORY;
     if (!code) code = curl_easy_setopt(curl, CURLOPT_URL, url);
+    if (!code) code = curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, t->call->receiver ? NULL : ""); /* "": all it can */
     if (!code) code = curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
-    if (!code) code = curl_easy_setopt(curl, CURLOPT_HEADERDATA, answer);
+    if (!code) code = curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
+    if (!code) code = curl_easy_setopt(curl, CURLOPT_READDATA, t);
+    if (!code) code = curl_easy_setopt(curl, CURLOPT_SEEKDATA, t);
+    if (!code) code = curl_easy_setopt(curl, CURLOPT_HEADERDATA, t->answer);
     if (!code) code = curl_easy_perform(curl);
     long status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    answer->status = (int)status;
+    t->answer->status = (int)status;
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, NULL);
     curl_slist_free_all(headers);
     return code;
 }
 
-static fb_status report(const fb_remote *remote, CURLcode code, fb_error *error) {
+static fb_status report(const fb_remote *remote, const transfer *t, CURLcode code, fb_error *error) {
     const char *reason = *remote->failure ? remote->failure : curl_easy_strerror(code);
-    if (code == CURLE_OUT_OF_MEMORY) return fb_fail_memory(error);
+    if (code == CURLE_OUT_OF_MEMORY || t->answer->body.failed) return fb_fail_memory(error);
+    if (t->is_refused) return fb_fail(error, FB_IO, "not-taken", "", "the answer could not be taken");
     if (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY)
         return fb_fail(error, FB_IO, "unreachable", "", "cannot reach %s: %s", remote->url, reason);
+    if (t->is_begun) return fb_fail(error, FB_IO, "cut-off", "", "%s ended its answer early: %s", remote->url, reason);
     return fb_fail(error, FB_IO, "not-answered", "", "%s did not answer: %s", remote->url, reason);
 }
 
 fb_status fb_remote_call(fb_remote *remote, const fb_call *call, const char *target, fb_answer *answer, fb_error *error) {
     fb_buffer url = {0};
+    transfer t = {.curl = remote->curl, .call = call, .answer = answer};
     *remote->failure = '\0';
     fb_buffer_string(&url, remote->url);
     fb_buffer_string(&url, target);
     const char *text = fb_buffer_text(&url);
-    CURLcode code = text ? perform(remote, call, text, answer) : CURLE_OUT_OF_MEMORY;
+    CURLcode code = text ? perform(remote, &t, text) : CURLE_OUT_OF_MEMORY;
     fb_buffer_free(&url);
-    if (answer->body.failed) code = CURLE_OUT_OF_MEMORY;
-    return code ? report(remote, code, error) : FB_OK;
+    return code ? report(remote, &t, code, error) : FB_OK;
 }

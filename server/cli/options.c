@@ -110,19 +110,13 @@ static const fb_option *find_option(const fb_option *table, const char *word, co
     return find_name(table, name, equals ? (size_t)(equals - name) : strlen(name));
 }
 
-static bool add_argument(fb_arguments *arguments, const char *word, char *message, size_t message_size) {
-    bool fits = arguments->count < sizeof arguments->items / sizeof *arguments->items;
-    if (fits) arguments->items[arguments->count++] = word;
-    else snprintf(message, message_size, "%s: too many arguments", word);
-    return fits;
-}
-
 bool fb_options_read(const fb_option *table, int argc, char **argv, void *values, fb_arguments *arguments, char *message,
                      size_t message_size) {
     bool is_ended = false;
+    *arguments = (fb_arguments){.items = argv};
     for (int i = 0; i < argc; i++) {
         if (is_ended || argv[i][0] != '-' || !argv[i][1]) {
-            if (!add_argument(arguments, argv[i], message, message_size)) return false;
+            argv[arguments->count++] = argv[i];
             continue;
         }
         if (strcmp(argv[i], "--") == 0) {

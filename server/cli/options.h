@@ -36,12 +36,12 @@ typedef struct fb_text_list {
 
 /* What is no option, in order. "--" ends the options, "-" is no option. */
 typedef struct fb_arguments {
-    const char *items[3];
+    char **items;
     size_t count;
 } fb_arguments;
 
-/* Reads a command line into `values`, whose members hold the defaults. Texts are borrowed from argv. On failure writes one
- * sentence to `message` and returns false. In either case fb_options_free is due. */
+/* Reads a command line into `values`, whose members hold the defaults. Texts are borrowed from argv, in which the arguments are
+ * moved to the front. On failure writes one sentence to `message` and returns false. In either case fb_options_free is due. */
 bool fb_options_read(const fb_option *table, int argc, char **argv, void *values, fb_arguments *arguments, char *message,
                      size_t message_size);
 void fb_options_free(const fb_option *table, void *values);

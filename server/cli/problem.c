@@ -37,6 +37,16 @@ static void print_conflicts(const json_t *problem) {
     }
 }
 
+/* Tensors whose bytes are not here, or are not what the graph says. */
+static void print_tensors(const json_t *tensors) {
+    const json_t *one;
+    size_t i;
+    json_array_foreach(tensors, i, one) {
+        const char *detail = fb_text_of(one, "detail");
+        print_line(fb_text_of(one, "name"), fb_text_of(one, "code"), *detail ? detail : fb_text_of(one, "blob"));
+    }
+}
+
 static void print_place(const json_t *problem) {
     const char *pointer = fb_text_of(problem, "pointer"), *parameter = fb_text_of(problem, "parameter");
     if (*pointer) print_line("at", pointer, "");
@@ -76,14 +86,17 @@ static void suggest_rollback(const char *link) {
 }
 
 void fb_problem_print(const json_t *problem) {
-    static const char *const lists[] = {"nodes", "passes", "runs", "versions"};
+    static const char *const lists[] = {"nodes", "passes", "runs", "versions", "blobs", "missing", "extra"};
     const char *code = fb_text_of(problem, "code"), *detail = fb_text_of(problem, "detail");
     fb_complain(0, "%s", detail);
     if (json_object_get(problem, "errors")) print_errors(problem);
     else print_place(problem);
     print_conflicts(problem);
+    print_tensors(json_object_get(problem, "mismatching"));
+    print_tensors(json_object_get(problem, "tensors"));
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) print_names(problem, lists[i]);
     if (strcmp(code, "unknown-pass") == 0) suggest_pass(detail);
     else if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
+    else if (strcmp(code, "bytes-missing") == 0) fputs("  foldback bind GRAPH FILE gives tensors their bytes\n", stderr);
     else if (strcmp(code, "ambiguous-run") == 0) fputs("  say which one with --run\n", stderr);
 }

@@ -15,6 +15,8 @@ int fb_request_passes(fb_buffer *out, const fb_text_list *passes, bool undone);
 int fb_request_labels(fb_buffer *out, const fb_text_list *labels);
 /* A member that holds a graph, or its id. */
 int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_reference *graph);
+/* "weights" from --weights, if there are any: files are sent first, so this comes after all that is checked here. */
+int fb_request_weights(fb_cli *cli, fb_buffer *out);
 int fb_request_end(fb_buffer *out);
 
 #endif

@@ -32,6 +32,7 @@ static int make_request(fb_cli *cli, bool undoes, const fb_reference *graph, fb_
     if (!result) result = fb_request_text(out, "note", values->note);
     if (!result) result = fb_request_labels(out, &values->labels);
     if (!result && graph) result = fb_request_graph(cli, out, "graph", graph);
+    if (!result) result = fb_request_weights(cli, out);
     return result ? result : fb_request_end(out);
 }
 
@@ -111,7 +112,7 @@ int fb_cli_optimize(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     if (!cli->values.passes.count)
         return fb_complain(FB_EXIT_USAGE, "optimize: by which passes? --pass NAME; foldback passes lists them");
-    bool needs_store = !cli->values.dry_run || graph.kind != FB_REFERS_TO_FILE;
+    bool needs_store = !cli->values.dry_run || graph.kind != FB_REFERS_TO_FILE || cli->values.weights.count;
     if (!needs_store) cli->folder = FB_FOLDER_UNUSED;
     fb_address_path(&call.address, "/v1/optimize");
     return do_run(cli, &call, false, &graph);

@@ -11,6 +11,8 @@ typedef struct fb_fact {
 void fb_print_facts(fb_cli *cli, const fb_fact *facts);
 
 void fb_print_run(fb_cli *cli, const json_t *run);
+/* What was bound to a graph, when something was. */
+void fb_print_binding(fb_cli *cli, const json_t *weights);
 
 /* A request whose answer is a run: writes its result to --output, and prints the run unless that is standard output. */
 int fb_run_call(fb_cli *cli, fb_call *call);

@@ -85,6 +85,7 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
                                           {"note", fb_text_of(run, "note")},
                                           {"labels", labels},
                                           {0}});
+    fb_print_binding(cli, json_object_get(run, "weights"));
     putchar('\n');
     print_passes(cli, passes);
     print_refusals(cli, passes);

@@ -5,9 +5,14 @@
 #include <string.h>
 #include <unistd.h>
 
+bool fb_screen_can_move(FILE *out) {
+    const char *terminal = getenv("TERM");
+    return isatty(fileno(out)) && !(terminal && strcmp(terminal, "dumb") == 0);
+}
+
 bool fb_screen_has_colour(FILE *out) {
-    const char *off = getenv("NO_COLOR"), *terminal = getenv("TERM");
-    return isatty(fileno(out)) && !(off && *off) && !(terminal && strcmp(terminal, "dumb") == 0);
+    const char *off = getenv("NO_COLOR");
+    return fb_screen_can_move(out) && !(off && *off);
 }
 
 /* ---- text --------------------------------------------------------------------------------------------------------------- */

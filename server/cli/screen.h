@@ -12,7 +12,9 @@ void fb_screen_text(FILE *out, const char *text);
 
 typedef enum fb_colour { FB_PLAIN = 0, FB_BOLD = 1, FB_RED = 31, FB_GREEN = 32, FB_YELLOW = 33, FB_CYAN = 36 } fb_colour;
 
-/* On a terminal, unless NO_COLOR is set or TERM is dumb. */
+/* On a terminal, unless TERM is dumb: a line can be written over. */
+bool fb_screen_can_move(FILE *out);
+/* The same, unless NO_COLOR is set. */
 bool fb_screen_has_colour(FILE *out);
 
 /* A table under construction: cells are given row by row, their texts are copied. */

@@ -7,6 +7,8 @@
 
 /* Keeps what is wanted of one header line. */
 void fb_answer_header(fb_answer *answer, const char *line, size_t size);
+/* The next bytes of the body, for the receiver or the answer. False: out of memory, or the receiver cannot. */
+bool fb_answer_body(const fb_call *call, fb_answer *answer, const char *bytes, size_t size);
 
 typedef struct fb_remote fb_remote;
 /* NULL when memory is out. */

@@ -26,6 +26,8 @@
 #define LABEL LIST("label", 0, "KEY=VALUE", "a label to keep with it; may be repeated", labels)
 #define DRY_RUN FLAG("dry-run", 'n', "store nothing", dry_run)
 #define LIMIT COUNT("limit", "N", "how many to list; 0 is all (50)", limit)
+#define WEIGHTS LIST("weights", 0, "FILE", "bind these weights: a safetensors file or sha256:…; may be repeated", weights)
+#define GOES_TO TEXT("output", 'o', "FILE", "write it there; an interrupted download is gone on with", output)
 #define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
@@ -35,6 +37,7 @@
 
 static const fb_option optimize_options[] = {
     LIST("pass", 'p', "PASS", "a pass to apply, by name; repeat it for several, in order", passes),
+    WEIGHTS,
     OUTPUT,
     TEXT("lint", 0, "WHEN", "when to verify: end, each (after each pass) or none (end)", lint),
     NOTE,
@@ -129,6 +132,26 @@ static const fb_option deploy_options[] = {
     TEXT("from", 0, "VERSION", "only if the alias is at this version now", from), WHO, WHY, STORE, JSON, END,
 };
 static const fb_option delete_options[] = {STORE, END};
+static const fb_option weights_options[] = {
+    GOES_TO,
+    LIST("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
+    TEXT("tied", 0, "each", "a tensor that several modules own is written for each of them, not for the first", tied),
+    STORE,
+    END,
+};
+static const fb_option bind_options[] = {
+    FLAG("strict", 0, "refuse when tensors are missing or extra, too", is_strict), OUTPUT, STORE, JSON, END,
+};
+static const fb_option upload_options[] = {STORE, JSON, END};
+static const fb_option download_options[] = {GOES_TO, STORE, END};
+static const fb_option blobs_options[] = {LIMIT, STORE, JSON, END};
+static const fb_option gc_options[] = {
+    FLAG("dry-run", 'n', "only count", dry_run),
+    {"grace", 0, "SECONDS", "how long what nothing needs is kept (86400)", FB_OPTION_COUNT, AT(grace), 0, UINT32_MAX - 1},
+    STORE,
+    JSON,
+    END,
+};
 
 const fb_verb fb_verbs[] = {
     {.name = "optimize",
@@ -289,6 +312,66 @@ const fb_verb fb_verbs[] = {
      .options = delete_options,
      .start = fb_cli_start,
      .run = fb_cli_delete},
+    {.name = "weights",
+     .arguments = "GRAPH",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "writes a graph's weights as one safetensors file; recipes are evaluated on the way",
+     .description = GRAPH_NAMES "The store must have it, and the bytes that its tensors are made from: see foldback bind.\n",
+     .options = weights_options,
+     .start = fb_cli_start,
+     .run = fb_cli_weights},
+    {.name = "bind",
+     .arguments = "GRAPH FILE...",
+     .minimum = 2,
+     .maximum = SIZE_MAX,
+     .summary = "gives a graph's tensors the bytes of safetensors files; the graph that this makes is stored",
+     .description =
+         GRAPH_NAMES "A file is uploaded unless the store has it; one that it has can be named by its digest, sha256:…. A\n"
+                     "model.safetensors.index.json brings its shards with it.\n",
+     .options = bind_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .start = fb_cli_start,
+     .run = fb_cli_bind},
+    {.name = "upload",
+     .arguments = "FILE...",
+     .minimum = 1,
+     .maximum = SIZE_MAX,
+     .summary = "makes files blobs of the store, those that it lacks",
+     .description = "What no graph needs is removed after a day: see foldback gc.\n",
+     .options = upload_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .start = fb_cli_start,
+     .run = fb_cli_upload},
+    {.name = "download",
+     .arguments = "DIGEST",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "writes a blob to a file, and checks its digest",
+     .options = download_options,
+     .start = fb_cli_start,
+     .run = fb_cli_download},
+    {.name = "missing",
+     .arguments = "FILE|DIGEST...",
+     .minimum = 1,
+     .maximum = SIZE_MAX,
+     .summary = "says which of these the store lacks",
+     .options = upload_options,
+     .start = fb_cli_start,
+     .run = fb_cli_missing},
+    {.name = "blobs",
+     .arguments = "",
+     .summary = "lists the blobs of the store",
+     .options = blobs_options,
+     .start = fb_cli_start,
+     .run = fb_cli_blobs},
+    {.name = "gc",
+     .arguments = "",
+     .summary = "removes blobs that no stored graph needs, and uploads that nobody finished",
+     .description = "A service does so by itself, once an hour.\n",
+     .options = gc_options,
+     .start = fb_cli_start,
+     .run = fb_cli_gc},
     {.name = "serve",
      .arguments = "",
      .summary = "runs the HTTP service",

@@ -42,11 +42,7 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
         break;
     }
     case FB_WAITING_IDLE: connection->deadline = now + (int64_t)config->idle_timeout_ms * MILLISECOND; break;
-    case FB_WAITING_BODY:
-        connection->since = now;
-        connection->received = 0;
-        connection->deadline = now + time_for(config, 0);
-        break;
+    case FB_WAITING_BODY: connection->deadline = now + time_for(config, 0); break;
     case FB_WAITING_WORK: connection->deadline = INT64_MAX; break;
     case FB_WAITING_SEND: connection->deadline = now + time_for(config, size); break;
     case FB_WAITING_END: connection->deadline = now + END_TIME; break;
@@ -59,12 +55,16 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
     return is_alive;
 }
 
-bool fb_connection_received(fb_http_server *server, fb_http_connection *connection, uint64_t size) {
+bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size) {
+    const fb_http_config *config = &server->config;
+    int64_t now = fb_http_now(), latest = now + time_for(config, 0);
+    uint64_t rate = config->minimum_rate ? config->minimum_rate : 1;
     pthread_mutex_lock(&server->reaper.lock);
-    connection->received += size;
-    connection->touched = fb_http_now();
+    if (connection->deadline > latest) connection->deadline = latest;
+    connection->deadline += (int64_t)(size * 1000000000 / rate);
+    connection->waiting = waiting;
+    connection->touched = now;
     connection->is_checked = false;
-    connection->deadline = connection->since + time_for(&server->config, connection->received);
     bool is_alive = !connection->is_expired;
     pthread_mutex_unlock(&server->reaper.lock);
     return is_alive;
@@ -136,20 +136,13 @@ void fb_connection_notify(void *server, struct MHD_Connection *mhd, void **conne
     else close_connection(server, connection);
 }
 
-static const char *reason_phrase(int status) {
-    return status == 408 ? "Request Timeout" : status == 413 ? "Content Too Large" : status == 400 ? "Bad Request" : "Error";
-}
-
-void fb_connection_send_problem(int socket, int status, const char *code, const char *detail) {
-    char body[1400], answer[1800];
-    int size = snprintf(body, sizeof body, "{\"type\":\"/problems/%s\",\"status\":%d,\"detail\":\"%s\",\"code\":\"%s\"}", code,
-                        status, detail, code);
-    if (size < 0 || (size_t)size >= sizeof body) return;
-    size =
+void fb_connection_send_problem(int socket, int status, const char *body) {
+    char answer[2500];
+    int size =
         snprintf(answer, sizeof answer,
                  "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n"
-                 "X-Content-Type-Options: nosniff\r\nContent-Length: %d\r\n\r\n%s",
-                 status, reason_phrase(status), size, body);
+                 "X-Content-Type-Options: nosniff\r\nContent-Length: %zu\r\n\r\n%s",
+                 status, MHD_get_reason_phrase_for((unsigned)status), strlen(body), body);
     /* Nothing was sent on this connection since the last answer, so the buffer has room: one call takes all of it. */
     if (size > 0 && (size_t)size < sizeof answer && send(socket, answer, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL) == size)
         shutdown(socket, SHUT_WR);
@@ -159,7 +152,9 @@ static void expire(fb_http_server *server, fb_http_connection *connection) {
     connection->is_expired = true;
     if (connection->waiting != FB_WAITING_IDLE) fb_metrics_reject(server, FB_REJECTED_DEADLINE);
     if (connection->waiting == FB_WAITING_HEADERS || connection->waiting == FB_WAITING_BODY)
-        fb_connection_send_problem(connection->socket, 408, "request-timeout", "the request did not come in time");
+        fb_connection_send_problem(connection->socket, 408,
+                                   "{\"type\":\"/problems/request-timeout\",\"title\":\"Request timeout\",\"status\":408,"
+                                   "\"detail\":\"the request did not come in time\",\"code\":\"request-timeout\"}");
     shutdown(connection->socket, SHUT_RDWR);
 }
 

@@ -4,6 +4,8 @@
  *        │           │                                                 ▲
  *        └───────────┴──► DISCARDING (the answer is an error) ─────────┘
  *
+ * Before READING a route with a sink has BEGINNING (suspended, with a worker).
+ *
  * libmicrohttpd takes an answer only at the first call (then it closes the connection) or after the whole body. So an error
  * found in the middle waits for the end of the body, within limits.
  */
@@ -51,6 +53,64 @@ static void choose_id(fb_exchange *exchange) {
     }
 }
 
+static void release_body(fb_exchange *exchange) {
+    fb_body_free(&exchange->reader);
+    atomic_fetch_sub(&exchange->server->body_memory, exchange->body_memory);
+    exchange->body_memory = 0;
+    exchange->request.body = "";
+    exchange->request.body_size = 0;
+}
+
+static void respond_overload(fb_exchange *exchange, fb_rejection reason, const char *code, const char *detail) {
+    fb_respond_problem(&exchange->response, 503, code, "%s", detail);
+    fb_response_header(&exchange->response, "Retry-After", RETRY_AFTER);
+    fb_metrics_reject(exchange->server, reason);
+}
+
+void fb_respond_stopping(fb_exchange *exchange) {
+    respond_overload(exchange, FB_REJECTED_STOPPING, "stopping", "the server is stopping");
+    exchange->must_close = true;
+}
+
+void fb_respond_body_memory(fb_exchange *exchange) {
+    respond_overload(exchange, FB_REJECTED_BODY_MEMORY, "overloaded", "the server holds too many large bodies at the moment");
+}
+
+static bool is_answered(const fb_exchange *exchange) {
+    return exchange->response.status || exchange->response.failed;
+}
+
+bool fb_exchange_is_due(fb_exchange *exchange) {
+    if (is_answered(exchange)) return false;
+    if (atomic_load(&exchange->server->is_out_of_time)) fb_respond_stopping(exchange);
+    return !is_answered(exchange);
+}
+
+void fb_exchange_work(fb_exchange *exchange) {
+    if (fb_exchange_is_due(exchange)) exchange->route->handler(&exchange->request, &exchange->response);
+    release_body(exchange);
+    if (atomic_load(&exchange->server->is_stopping)) exchange->must_close = true;
+    exchange->answer = fb_response_finish(exchange);
+}
+
+/* The job of an exchange without a sink. */
+static void handle(void *argument) {
+    fb_exchange *exchange = argument;
+    struct MHD_Connection *mhd = exchange->mhd;
+    fb_exchange_work(exchange);
+    MHD_resume_connection(mhd); /* from here on the exchange is its I/O thread's again */
+}
+
+/* Suspends the connection, so that the exchange is a worker's. False when the connection must not be used any more. */
+static bool push(fb_exchange *exchange) {
+    if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return false;
+    MHD_suspend_connection(exchange->mhd);
+    if (fb_queue_push(&exchange->server->queue, &exchange->job)) return true;
+    respond_overload(exchange, FB_REJECTED_QUEUE_FULL, "overloaded", "too many requests are waiting");
+    MHD_resume_connection(exchange->mhd);
+    return true;
+}
+
 void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection *mhd) {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     fb_http_connection *connection = info ? info->socket_context : NULL;
@@ -73,23 +133,9 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
         .context = exchange->server->context,
         .inner = exchange,
     };
+    exchange->job = (fb_job){.run = handle, .argument = exchange, .is_request = true};
     fb_connection_wait(server, connection, FB_WAITING_HEADERS, 0);
     return exchange;
-}
-
-static void release_body(fb_exchange *exchange) {
-    fb_body_free(&exchange->reader);
-    atomic_fetch_sub(&exchange->server->body_memory, exchange->body_memory);
-    exchange->body_memory = 0;
-    exchange->request.body = "";
-    exchange->request.body_size = 0;
-}
-
-void fb_exchange_work(fb_exchange *exchange) {
-    exchange->route->handler(&exchange->request, &exchange->response);
-    release_body(exchange);
-    if (atomic_load(&exchange->server->is_stopping)) exchange->must_close = true;
-    exchange->answer = fb_response_finish(exchange);
 }
 
 static enum MHD_Result send_answer(fb_exchange *exchange) {
@@ -99,12 +145,6 @@ static enum MHD_Result send_answer(fb_exchange *exchange) {
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_SEND, exchange->response.size)) return MHD_NO;
     if (exchange->stream) fb_stream_begin(exchange);
     return MHD_queue_response(exchange->mhd, (unsigned)exchange->response.status, exchange->answer);
-}
-
-static void respond_overload(fb_exchange *exchange, fb_rejection reason, const char *code, const char *detail) {
-    fb_respond_problem(&exchange->response, 503, code, "%s", detail);
-    fb_response_header(&exchange->response, "Retry-After", RETRY_AFTER);
-    fb_metrics_reject(exchange->server, reason);
 }
 
 /* An error is known, the body (if any) not read yet. */
@@ -126,6 +166,18 @@ static bool check_target_size(fb_exchange *exchange) {
     if (strlen(exchange->target) <= limit) return true;
     fb_respond_problem(&exchange->response, 414, "target-too-long", "path and query are longer than %zu bytes", limit);
     return false;
+}
+
+static enum MHD_Result begin_reading(fb_exchange *exchange) {
+    exchange->phase = FB_PHASE_READING;
+    return fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_BODY, 0) ? MHD_YES : MHD_NO;
+}
+
+/* libmicrohttpd asks for the first call again when the sink has answered; only then does it send 100-continue. */
+static enum MHD_Result begin_sink(fb_exchange *exchange) {
+    exchange->phase = FB_PHASE_BEGINNING;
+    if (!fb_intake_begin(exchange)) return refuse(exchange);
+    return push(exchange) ? MHD_YES : MHD_NO;
 }
 
 /* The headers are complete. */
@@ -150,12 +202,11 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
     if (!check_target_size(exchange) || !fb_target_parse(exchange) || !fb_route_find(exchange) || !fb_guard_request(exchange))
         return refuse(exchange);
     if (atomic_load(&server->is_stopping) && !exchange->route->is_inline) {
-        respond_overload(exchange, FB_REJECTED_STOPPING, "stopping", "the server is stopping");
-        exchange->must_close = true;
+        fb_respond_stopping(exchange);
         return refuse(exchange);
     }
-    exchange->phase = FB_PHASE_READING;
-    return fb_connection_wait(server, exchange->connection, FB_WAITING_BODY, 0) ? MHD_YES : MHD_NO;
+    if (exchange->route->sink) return begin_sink(exchange);
+    return begin_reading(exchange);
 }
 
 /* Keeps count of what all bodies hold together. */
@@ -172,25 +223,42 @@ static void read_body(fb_exchange *exchange, const char *data, size_t size) {
     bool is_bad = fb_body_feed(&exchange->reader, data, size, &error) != FB_OK;
     bool fits = account_body(exchange);
     if (is_bad) fb_respond_error(&exchange->response, &error);
-    else if (!fits)
-        respond_overload(exchange, FB_REJECTED_BODY_MEMORY, "overloaded",
-                         "the server holds too many large bodies at the moment");
+    else if (!fits) fb_respond_body_memory(exchange);
     else return;
     release_body(exchange);
     exchange->phase = FB_PHASE_DISCARDING;
 }
 
+/* A piece of a body for the sink. Returns how much of it is left for later. */
+static size_t pass_to_sink(fb_exchange *exchange, const char *data, size_t size) {
+    uint64_t limit = fb_exchange_body_limit(exchange);
+    if (size > limit - exchange->received) {
+        fb_respond_problem(&exchange->response, 413, "body-too-large", "the body is larger than %llu bytes",
+                           (unsigned long long)limit);
+        fb_intake_refuse(exchange);
+    } else {
+        size = fb_intake_take(exchange, data, size);
+    }
+    if (!is_answered(exchange)) return size;
+    exchange->phase = FB_PHASE_DISCARDING;
+    return 0;
+}
+
 /* Drops a piece of the body; when there is too much of it the answer goes out past libmicrohttpd, and the connection ends. */
-static enum MHD_Result discard(fb_exchange *exchange, size_t size) {
+static bool discard(fb_exchange *exchange, size_t size) {
     exchange->discarded += size;
-    if (exchange->discarded <= DISCARD_REST) return MHD_YES;
+    if (exchange->discarded <= DISCARD_REST) return true;
     fb_response *response = &exchange->response;
-    const char *code = json_string_value(json_object_get(response->problem, "code"));
-    const char *detail = json_string_value(json_object_get(response->problem, "detail"));
-    if (code && detail) fb_connection_send_problem(exchange->connection->socket, response->status, code, detail);
+    char *problem = response->problem ? json_dumps(response->problem, JSON_COMPACT) : NULL;
+    if (problem) fb_connection_send_problem(exchange->connection->socket, response->status, problem);
+    free(problem);
     exchange->phase = FB_PHASE_SENDING;
     exchange->connection->lingers = true;
-    return MHD_NO;
+    return false;
+}
+
+static void respond_missing_body(fb_exchange *exchange) {
+    fb_respond_problem(&exchange->response, 400, "missing-body", "this request needs a body");
 }
 
 /* The whole request is there. */
@@ -206,18 +274,31 @@ static enum MHD_Result dispatch(fb_exchange *exchange) {
         exchange->request.body_size = exchange->reader.bytes.size;
     }
     if (exchange->route->body == FB_BODY_REQUIRED && !exchange->request.body_size) {
-        fb_respond_problem(&exchange->response, 400, "missing-body", "this request needs a body");
+        respond_missing_body(exchange);
         return send_answer(exchange);
     }
     if (exchange->route->is_inline) {
         fb_exchange_work(exchange);
         return send_answer(exchange);
     }
+    exchange->phase = FB_PHASE_WORKING;
+    return push(exchange) ? MHD_YES : MHD_NO;
+}
+
+/* The whole request is there, and has a sink. Also after an error: the sink has let go before its answer is sent. */
+static enum MHD_Result finish_sink(fb_exchange *exchange) {
+    if (exchange->route->body == FB_BODY_REQUIRED && !exchange->received && !is_answered(exchange))
+        respond_missing_body(exchange);
+    exchange->request.body_size = exchange->received;
+    exchange->phase = FB_PHASE_WORKING;
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return MHD_NO;
-    exchange->phase = FB_PHASE_WORKING; /* before the push: afterwards the exchange is the worker's */
-    if (fb_queue_push(&exchange->server->queue, exchange)) return MHD_YES;
-    respond_overload(exchange, FB_REJECTED_QUEUE_FULL, "overloaded", "too many requests are waiting");
-    return send_answer(exchange);
+    fb_intake_finish(exchange);
+    return MHD_YES;
+}
+
+static enum MHD_Result end_of_body(fb_exchange *exchange) {
+    if (exchange->intake) return finish_sink(exchange);
+    return exchange->phase == FB_PHASE_READING ? dispatch(exchange) : send_answer(exchange);
 }
 
 enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
@@ -226,20 +307,25 @@ enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const
     fb_exchange *exchange = *context;
     if (!exchange) return MHD_NO;
     if (exchange->phase == FB_PHASE_HEADERS) return begin(exchange, method, version);
+    if (exchange->phase == FB_PHASE_BEGINNING)
+        return fb_intake_has_begun(exchange) ? begin_reading(exchange) : refuse(exchange);
     if (exchange->phase == FB_PHASE_WORKING) return send_answer(exchange);
     if (exchange->phase == FB_PHASE_SENDING) return MHD_YES;
-    if (!*size) return exchange->phase == FB_PHASE_READING ? dispatch(exchange) : send_answer(exchange);
+    if (!*size) return end_of_body(exchange);
 
     size_t given = *size;
     *size = 0;
-    exchange->received += given;
-    if (!fb_connection_received(exchange->server, exchange->connection, given)) return MHD_NO;
-    if (exchange->phase == FB_PHASE_DISCARDING) return discard(exchange, given);
-    read_body(exchange, data, given);
+    if (!fb_connection_moved(exchange->server, exchange->connection, FB_WAITING_BODY, given)) return MHD_NO;
+    if (exchange->phase == FB_PHASE_READING && exchange->intake) *size = pass_to_sink(exchange, data, given);
+    else if (exchange->phase == FB_PHASE_READING) read_body(exchange, data, given);
+    else if (!discard(exchange, given)) return MHD_NO;
+    exchange->received += given - *size;
     return MHD_YES;
 }
 
-static void free_exchange(fb_exchange *exchange) {
+void fb_exchange_free(fb_exchange *exchange) {
+    fb_http_server *server = exchange->server;
+    bool is_counted = exchange->is_counted;
     if (exchange->answer) MHD_destroy_response(exchange->answer);
     release_body(exchange);
     fb_response_free(&exchange->response);
@@ -249,6 +335,10 @@ static void free_exchange(fb_exchange *exchange) {
     free(exchange->decoded);
     free(exchange->path);
     free(exchange);
+    if (!is_counted) return;
+    pthread_mutex_lock(&server->flight_lock);
+    if (--server->in_flight == 0) pthread_cond_broadcast(&server->landed);
+    pthread_mutex_unlock(&server->flight_lock);
 }
 
 void fb_exchange_end(void *context, struct MHD_Connection *mhd, void **exchange_context, enum MHD_RequestTerminationCode code) {
@@ -266,11 +356,7 @@ void fb_exchange_end(void *context, struct MHD_Connection *mhd, void **exchange_
         uint64_t size = exchange->stream ? fb_stream_end(exchange) : has_body ? exchange->response.size : 0;
         fb_log_request(exchange, status, size, taken);
     }
-    bool is_counted = exchange->is_counted;
     fb_connection_wait(server, exchange->connection, FB_WAITING_IDLE, 0);
-    free_exchange(exchange);
-    if (!is_counted) return;
-    pthread_mutex_lock(&server->flight_lock);
-    if (--server->in_flight == 0) pthread_cond_broadcast(&server->landed);
-    pthread_mutex_unlock(&server->flight_lock);
+    if (exchange->intake) fb_intake_leave(exchange);
+    else fb_exchange_free(exchange);
 }

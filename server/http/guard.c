@@ -117,8 +117,25 @@ static bool check_query(fb_exchange *exchange) {
     return true;
 }
 
-static uint64_t body_limit(const fb_exchange *exchange) {
-    return exchange->route->body_limit ? exchange->route->body_limit : exchange->server->config.body_limit;
+uint64_t fb_exchange_body_limit(const fb_exchange *exchange) {
+    const fb_route *route = exchange->route;
+    return route->body_limit ? route->body_limit : route->sink ? UINT64_MAX : exchange->server->config.body_limit;
+}
+
+/* False: the body is in a coding that is not taken here. */
+static bool check_coding(fb_exchange *exchange, fb_coding *coding) {
+    size_t cursor = 0;
+    const char *name = fb_exchange_header(exchange, "Content-Encoding", &cursor);
+    bool has_several = name && fb_exchange_header(exchange, "Content-Encoding", &cursor), has_sink = exchange->route->sink;
+    *coding = FB_CODING_IDENTITY;
+    if (!name) return true;
+    bool is_known = !has_several && fb_coding_parse(name, coding);
+    if (is_known && (!has_sink || *coding == FB_CODING_IDENTITY)) return true;
+    fb_respond_problem(&exchange->response, 415, "unsupported-encoding",
+                       has_sink ? "the body is taken as it is, without Content-Encoding"
+                                : "the body's Content-Encoding must be gzip or zstd");
+    fb_response_header(&exchange->response, "Accept-Encoding", has_sink ? "identity" : "gzip, zstd");
+    return false;
 }
 
 static bool check_body(fb_exchange *exchange) {
@@ -140,22 +157,16 @@ static bool check_body(fb_exchange *exchange) {
         fb_response_header(response, "Accept", route->consumes ? route->consumes : "application/json");
         return false;
     }
-    if (exchange->content_length > body_limit(exchange)) {
-        fb_respond_problem(response, 413, "body-too-large", "the body is larger than %llu bytes",
-                           (unsigned long long)body_limit(exchange));
+    uint64_t limit = fb_exchange_body_limit(exchange);
+    if (exchange->content_length > limit) {
+        fb_respond_problem(response, 413, "body-too-large", "the body is larger than %llu bytes", (unsigned long long)limit);
         return false;
     }
-    size_t cursor = 0;
-    const char *coding_name = fb_exchange_header(exchange, "Content-Encoding", &cursor);
-    fb_coding coding = FB_CODING_IDENTITY;
-    bool has_several = coding_name && fb_exchange_header(exchange, "Content-Encoding", &cursor);
-    if (coding_name && (has_several || !fb_coding_parse(coding_name, &coding))) {
-        fb_respond_problem(response, 415, "unsupported-encoding", "the body's Content-Encoding must be gzip or zstd");
-        fb_response_header(response, "Accept-Encoding", "gzip, zstd");
-        return false;
-    }
+    fb_coding coding;
+    if (!check_coding(exchange, &coding)) return false;
+    if (route->sink) return true;
     fb_error error = {0};
-    if (fb_body_begin(&exchange->reader, coding, body_limit(exchange), &error)) {
+    if (fb_body_begin(&exchange->reader, coding, limit, &error)) {
         fb_respond_error(response, &error);
         return false;
     }

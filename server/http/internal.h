@@ -1,7 +1,9 @@
 /* What the files of the HTTP layer share. Routes include http.h only.
  *
  * One fb_http_connection per socket (its deadlines), one fb_exchange per request on it. An exchange belongs to its I/O thread,
- * except between fb_queue_push and MHD_resume_connection, when it belongs to a worker.
+ * except between fb_queue_push and MHD_resume_connection, when it belongs to a worker. What lives longer or is used by both at
+ * once has a lock of its own: intake.c (a body on its way to a sink), pull.c and stream.c (bodies that are made while they are
+ * sent).
  */
 #ifndef FB_HTTP_INTERNAL_H
 #define FB_HTTP_INTERNAL_H
@@ -14,6 +16,8 @@
 
 typedef struct fb_exchange fb_exchange;
 typedef struct fb_http_connection fb_http_connection;
+typedef struct fb_intake fb_intake;
+typedef struct fb_pull fb_pull;
 
 typedef struct fb_pair {
     const char *name, *value;
@@ -43,6 +47,16 @@ bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route);
 /* Whether Content-Type is one that the route takes. */
 bool fb_consumes(const fb_route *route, const char *content_type);
 bool fb_has_etag(const fb_exchange *exchange, const char *tag);
+
+typedef enum fb_range {
+    FB_RANGE_NONE, /* the whole is asked for, or what is asked for is answered with the whole */
+    FB_RANGE_PART,
+    FB_RANGE_OUTSIDE,
+} fb_range;
+
+/* What Range, with If-Range when there is one, asks for of a body of `size` bytes whose entity tag is `tag` ("" = it has none):
+ * bytes *from … *to (exclusive). */
+fb_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to);
 
 /* ------------------------------------------------------------------------------------------------------- body.c */
 
@@ -83,6 +97,7 @@ struct fb_response {
     char etag[160];
     char coding[8];
     fb_stream *stream; /* when the body is one */
+    fb_pull *pull;     /* what the stream reads from, when its size is known */
     bool is_identity;
     bool failed; /* memory ran out on the way */
 };
@@ -90,6 +105,8 @@ struct fb_response {
 /* Drops body, problem and status; keeps the headers. */
 void fb_response_clear(fb_response *response);
 void fb_response_free(fb_response *response);
+/* One that has no answer yet is a 500. */
+void fb_response_require(fb_response *response);
 /* Renders a problem into bytes and turns failure into 503. After it the response has a status and a body. */
 void fb_response_settle(fb_response *response);
 /* Makes the MHD response: 304, compression, standard headers. NULL when memory is out. */
@@ -117,11 +134,49 @@ bool fb_guard_framing(fb_exchange *exchange, const char *version);
 /* Checks of a routed request: Accept, Origin, query names, media type, coding, size. False: responded. */
 bool fb_guard_request(fb_exchange *exchange);
 
-/* --------------------------------------------------------------------------------------------------- exchange.c */
+/* --------------------------------------------------------------------------------------------------- workers.c */
+
+/* Something for a worker to do. Lives in what it works on. */
+typedef struct fb_job {
+    void (*run)(void *argument);
+    void *argument;
+    bool is_request; /* it starts on a request: counts against the limit. Parts of running transfers do not */
+    struct fb_job *next;
+} fb_job;
+
+/* First in, first out: a transfer has one job in it at most, so that no number of transfers starves requests. */
+typedef struct fb_queue {
+    pthread_mutex_t lock;
+    pthread_cond_t ready;
+    fb_job *head, **tail;
+    unsigned depth, limit; /* requests */
+    bool is_closed;
+    pthread_t *threads;
+    unsigned thread_count;
+} fb_queue;
+
+fb_status fb_queue_start(fb_queue *queue, unsigned threads, unsigned limit, fb_error *error);
+/* False when the queue is closed, or for a request when too many wait. */
+bool fb_queue_push(fb_queue *queue, fb_job *job);
+/* Takes no more; does what waits, and waits for what runs. */
+void fb_queue_stop(fb_queue *queue);
+
+/* -------------------------------------------------------------------------------------------------- exchange.c */
+
+typedef enum fb_rejection {
+    FB_REJECTED_QUEUE_FULL,
+    FB_REJECTED_STOPPING,
+    FB_REJECTED_BODY_MEMORY,
+    FB_REJECTED_FRAMING,
+    FB_REJECTED_DEADLINE,
+    FB_REJECTED_STREAMS,
+    FB_REJECTION_COUNT,
+} fb_rejection;
 
 typedef enum fb_phase {
     FB_PHASE_HEADERS,    /* the request line is there */
-    FB_PHASE_READING,    /* the body goes into the reader */
+    FB_PHASE_BEGINNING,  /* the sink's `begin` is with a worker, or has returned */
+    FB_PHASE_READING,    /* the body goes into the reader, or to the sink */
     FB_PHASE_DISCARDING, /* the answer is known already; the body is dropped */
     FB_PHASE_WORKING,    /* with a worker, or ready and waiting for its I/O thread */
     FB_PHASE_SENDING,
@@ -135,8 +190,10 @@ struct fb_exchange {
     struct MHD_Connection *mhd;
     struct MHD_Response *answer; /* made by the worker, queued by the I/O thread */
     fb_stream *stream;           /* the answer's, or NULL */
+    fb_pull *pull;               /* the stream's, or NULL */
+    fb_intake *intake;           /* when the route has a sink */
     const fb_route *route;       /* NULL until found */
-    fb_exchange *next;           /* in the queue */
+    fb_job job;                  /* the handler's, or those of the sink */
     fb_phase phase;
     bool is_head, is_counted, is_chunked, expects_continue, must_close;
     uint64_t content_length; /* 0 when chunked or absent */
@@ -162,29 +219,19 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
 enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
                                  const char *version, const char *data, size_t *size, void **exchange);
 void fb_exchange_end(void *server, struct MHD_Connection *mhd, void **exchange, enum MHD_RequestTerminationCode code);
-/* Runs the handler and makes the answer. */
+/* False when there is an answer already, or the time to stop is up (then there is one now): nothing of the route is to be run.
+ */
+bool fb_exchange_is_due(fb_exchange *exchange);
+/* Runs the handler when it is due, and makes the answer. */
 void fb_exchange_work(fb_exchange *exchange);
+/* After fb_exchange_end: the last thing that is done with it. */
+void fb_exchange_free(fb_exchange *exchange);
+/* Most bytes that its body may have; UINT64_MAX = any number. */
+uint64_t fb_exchange_body_limit(const fb_exchange *exchange);
+/* 503 with Retry-After, counted. */
+void fb_respond_stopping(fb_exchange *exchange);
+void fb_respond_body_memory(fb_exchange *exchange);
 const char *fb_exchange_header(const fb_exchange *exchange, const char *name, size_t *cursor);
-
-/* --------------------------------------------------------------------------------------------------- workers.c */
-
-typedef struct fb_queue {
-    pthread_mutex_t lock;
-    pthread_cond_t ready;
-    fb_exchange *head, **tail;
-    unsigned depth, limit;
-    bool is_closed;
-    pthread_t *threads;
-    unsigned thread_count;
-} fb_queue;
-
-fb_status fb_queue_start(fb_queue *queue, unsigned threads, unsigned limit, fb_error *error);
-/* Suspends the exchange's connection and queues it; false when the queue is full or closed (then it is not suspended). */
-bool fb_queue_push(fb_queue *queue, fb_exchange *exchange);
-/* Answers what still waits with 503. */
-void fb_queue_refuse_waiting(fb_queue *queue);
-/* Takes no more, waits for the running handlers. */
-void fb_queue_stop(fb_queue *queue);
 
 /* ------------------------------------------------------------------------------------------------ connection.c */
 
@@ -204,10 +251,8 @@ struct fb_http_connection {
     bool is_expired; /* its deadline passed: the socket is shut down, nothing more is done on it */
     bool lingers;    /* we close while the client still sends: read on for a moment, or it never sees the answer */
     int64_t deadline;
-    int64_t since;     /* when the body began */
-    int64_t touched;   /* when the client was last heard of */
-    bool is_checked;   /* for having left, since then */
-    uint64_t received; /* of the body */
+    int64_t touched; /* when the client was last heard of */
+    bool is_checked; /* for having left, since then */
     char remote[64];
 };
 
@@ -233,30 +278,70 @@ void fb_connection_notify(void *server, struct MHD_Connection *mhd, void **conne
 /* Starts the deadline that goes with `waiting`; `size` = bytes to send for FB_WAITING_SEND. False when the connection has
  * expired in the meantime: nothing may be done on it. */
 bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size);
-bool fb_connection_received(fb_http_server *server, fb_http_connection *connection, uint64_t size);
+/* So many bytes of a body have come (FB_WAITING_BODY), or are to be sent next (FB_WAITING_SEND): the deadline moves on by the
+ * time that they may take. So a client may lag behind the minimum rate by body_timeout_ms in all, and what it was faster before
+ * is not saved up: one that stops is noticed after that time, however large the body. Otherwise as above. */
+bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size);
 /* Writes a whole small problem answer past MHD and shuts the sending side down: for where MHD can no longer answer. */
-void fb_connection_send_problem(int socket, int status, const char *code, const char *detail);
+void fb_connection_send_problem(int socket, int status, const char *body);
 
 /* --------------------------------------------------------------------------------------------------- stream.c */
 
 typedef struct fb_streams {
     pthread_mutex_t lock;
     fb_stream *first; /* those whose answers are being sent */
-    unsigned count;   /* and those whose will be */
+    unsigned count;   /* endless ones, and those whose answers will be sent */
     bool is_ending;
     int64_t next_look; /* the reaper thread's own */
 } fb_streams;
 
+/* Steals `state`. `size` is what it will give, or FB_SIZE_UNKNOWN; when it says FB_STREAM_END before that, the connection is
+ * cut. NULL, and `state` is released, when memory is out. */
+fb_stream *fb_stream_new(fb_http_server *server, const fb_stream_source *source, void *state, uint64_t size);
+/* Before its answer is made: less of it. */
+void fb_stream_resize(fb_stream *stream, uint64_t size);
+bool fb_stream_is_endless(const fb_stream *stream);
 void fb_stream_free(void *stream);
 /* The libmicrohttpd response over it, which then owns it; NULL when memory is out. */
 struct MHD_Response *fb_stream_answer(fb_stream *stream, bool is_head);
 /* Around the sending of exchange->stream. End tells the bytes sent; it also takes a stream that never began. */
 void fb_stream_begin(fb_exchange *exchange);
 uint64_t fb_stream_end(fb_exchange *exchange);
-/* Ends all of them, and those that begin later. */
+/* Ends all endless ones, and those that begin later. */
 void fb_streams_end(fb_http_server *server);
 /* Notices clients that left; for the reaper thread. */
 void fb_streams_look_after(fb_http_server *server, int64_t now);
+
+/* ----------------------------------------------------------------------------------------------- intake.c, pull.c */
+
+/* What is handed between an I/O thread and a worker at a time: large enough that waking the other costs little beside it. A
+ * transfer holds two. */
+#define FB_PART_SIZE ((size_t)1 << 20)
+
+typedef struct fb_part {
+    char *bytes;
+    size_t size;
+} fb_part;
+
+/* For a route with a sink: makes exchange->intake and a job that calls the sink's `begin`. False when memory is out; then there
+ * is an answer. */
+bool fb_intake_begin(fb_exchange *exchange);
+/* After that job: what `begin` said. When it refused there is an answer, and no intake any more. */
+bool fb_intake_has_begun(fb_exchange *exchange);
+/* Takes a piece of the body and returns how much of it is left: when any is, the connection is suspended until there is room,
+ * or there is an answer now. */
+size_t fb_intake_take(fb_exchange *exchange, const char *bytes, size_t size);
+/* There is an answer, an error: the sink is abandoned. */
+void fb_intake_refuse(fb_exchange *exchange);
+/* The body has come to its end: suspends; afterwards the answer is made. */
+void fb_intake_finish(fb_exchange *exchange);
+/* The exchange has ended: frees it, now or when the sink has let go of it. */
+void fb_intake_leave(fb_exchange *exchange);
+
+/* Makes the response what Range and its entity tag ask for. */
+void fb_pull_select(fb_exchange *exchange);
+/* Why it was cut short; false when it was not. */
+bool fb_pull_error(fb_pull *pull, fb_error *error);
 
 /* ------------------------------------------------------------------------------------------------- listener.c */
 
@@ -282,16 +367,6 @@ typedef struct fb_route_metrics {
     atomic_ullong nanoseconds;
 } fb_route_metrics;
 
-typedef enum fb_rejection {
-    FB_REJECTED_QUEUE_FULL,
-    FB_REJECTED_STOPPING,
-    FB_REJECTED_BODY_MEMORY,
-    FB_REJECTED_FRAMING,
-    FB_REJECTED_DEADLINE,
-    FB_REJECTED_STREAMS,
-    FB_REJECTION_COUNT,
-} fb_rejection;
-
 void fb_metrics_record(fb_exchange *exchange, int status, int64_t nanoseconds);
 void fb_metrics_reject(fb_http_server *server, fb_rejection reason);
 void fb_log_request(const fb_exchange *exchange, int status, uint64_t bytes_out, int64_t nanoseconds);
@@ -309,6 +384,7 @@ struct fb_http_server {
     fb_reaper reaper;
     fb_streams streams;
     atomic_bool is_stopping;
+    atomic_bool is_out_of_time; /* to stop: what waits for a worker is refused */
     atomic_ullong body_memory;
     pthread_mutex_t flight_lock;
     pthread_cond_t landed;

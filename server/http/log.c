@@ -35,6 +35,9 @@ void fb_log_request(const fb_exchange *exchange, int status, uint64_t bytes_out,
     fb_buffer_printf(&line, ",\"status\":%d,\"bytes_in\":%llu,\"bytes_out\":%llu,\"ms\":%.3f", status,
                      (unsigned long long)exchange->received, (unsigned long long)bytes_out, (double)nanoseconds / 1e6);
     append_text(&line, "remote", exchange->connection->remote, strlen(exchange->connection->remote));
+    fb_error error = {0};
+    if (exchange->pull && fb_pull_error(exchange->pull, &error))
+        append_text(&line, "error", error.message, strlen(error.message));
     fb_buffer_string(&line, "}\n");
     if (!line.failed) fwrite(line.data, 1, line.size, log); /* one call: lines of several threads do not mix */
     fb_buffer_free(&line);

@@ -18,6 +18,7 @@ void fb_response_clear(fb_response *response) {
     response->problem = NULL;
     if (response->stream) fb_stream_free(response->stream);
     response->stream = NULL;
+    response->pull = NULL; /* was the stream's */
     response->status = 0;
     response->content_type[0] = '\0';
     response->coding[0] = '\0';
@@ -136,9 +137,13 @@ int fb_response_status(const fb_response *response) {
     return response->status;
 }
 
+void fb_response_require(fb_response *response) {
+    if (response->status || response->failed) return;
+    fb_respond_problem(response, 500, "no-response", "the server made no answer to this request");
+}
+
 void fb_response_settle(fb_response *response) {
-    if (!response->status && !response->failed)
-        fb_respond_problem(response, 500, "no-response", "the server made no answer to this request");
+    fb_response_require(response);
     if (response->problem) {
         char *text = json_dumps(response->problem, JSON_COMPACT);
         if (text) {
@@ -199,7 +204,8 @@ static bool add_headers(fb_exchange *exchange, struct MHD_Response *answer, bool
     if (response->content_type[0]) ok &= MHD_add_response_header(answer, "Content-Type", response->content_type) == MHD_YES;
     if (response->coding[0]) ok &= MHD_add_response_header(answer, "Content-Encoding", response->coding) == MHD_YES;
     if (varies) ok &= MHD_add_response_header(answer, "Vary", "Accept-Encoding") == MHD_YES;
-    bool is_tagged = response->etag[0] && (response->status == 200 || response->status == 201 || response->status == 304);
+    int status = response->status;
+    bool is_tagged = response->etag[0] && (status == 200 || status == 201 || status == 206 || status == 304);
     if (is_tagged) {
         /* The tag names the plain bytes; a compressed form is only equivalent to them. */
         char tag[sizeof response->etag + 8];
@@ -222,6 +228,10 @@ struct MHD_Response *fb_response_finish(fb_exchange *exchange) {
     bool is_get = exchange->route && !strcmp(exchange->route->method, "GET");
     if (is_get && response->status == 200 && response->etag[0] && fb_has_etag(exchange, response->etag))
         response->status = 304; /* libmicrohttpd sends the headers of the 200, its length included, and no body */
+    else if (is_get && response->status == 200 && response->pull) {
+        fb_pull_select(exchange);
+        fb_response_settle(response);
+    }
     bool varies = negotiate_coding(exchange);
     fb_stream *stream = response->stream;
     struct MHD_Response *answer;
@@ -235,10 +245,13 @@ struct MHD_Response *fb_response_finish(fb_exchange *exchange) {
     if (!answer) return NULL;
     response->release = NULL; /* the answer's now */
     response->stream = NULL;
-    exchange->must_close |= stream != NULL;
+    exchange->must_close |= stream && fb_stream_is_endless(stream);
     exchange->stream = stream;
+    exchange->pull = response->pull;
+    response->pull = NULL;
     if (add_headers(exchange, answer, varies)) return answer;
     exchange->stream = NULL;
+    exchange->pull = NULL;
     MHD_destroy_response(answer); /* and what it owns */
     fb_response_clear(response);
     response->failed = true;

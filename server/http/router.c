@@ -12,6 +12,7 @@ bool fb_route_check(const fb_route *route, fb_error *error) {
         const char *end = strchr(p, '}');
         is_whole &= p[-1] == '/' && end && end > p + 1 && (end[1] == '/' || !end[1]);
     }
+    if (route->sink) is_whole &= route->body != FB_BODY_NONE && !route->is_inline;
     if (is_whole && parameters <= FB_ROUTE_PARAMS) return true;
     fb_fail(error, FB_INVALID, "bad-route", NULL, "the route %s %s is not valid", route->method ? route->method : "?",
             route->pattern ? route->pattern : "?");

@@ -157,7 +157,7 @@ bool fb_http_stop(fb_http_server *server, unsigned timeout_ms) {
     fb_streams_end(server);
     fb_listener_stop(&server->listener, server->config.listen != NULL);
     bool is_clean = wait_until_landed(server, timeout_ms);
-    if (!is_clean) fb_queue_refuse_waiting(&server->queue);
+    if (!is_clean) atomic_store(&server->is_out_of_time, true);
     stop_threads(server);
     free_server(server);
     return is_clean;

@@ -15,8 +15,9 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#define BLOCK ((size_t)16 << 10) /* bytes at a time for HTTP/1.0, which has no chunks */
-#define SEND_BUFFER (64 << 10)   /* the kernel's, so that a client that stops reading does not fill megabytes of it */
+#define BLOCK ((size_t)16 << 10)        /* bytes at a time for HTTP/1.0, which has no chunks */
+#define KNOWN_BLOCK ((size_t)256 << 10) /* bytes at a time when the size is known */
+#define SEND_BUFFER (64 << 10)          /* the kernel's, so that a client that stops reading does not fill megabytes of it */
 #define LOOK_INTERVAL ((int64_t)1000000000)
 #define RETRY_AFTER "10"
 
@@ -24,6 +25,7 @@ struct fb_stream {
     fb_http_server *server;
     const fb_stream_source *source;
     void *state;
+    uint64_t size;                  /* FB_SIZE_UNKNOWN: it is endless, holds a place, and ends with the server */
     uint64_t sent;                  /* the I/O thread's own */
     fb_http_connection *connection; /* this and mhd: NULL until the answer goes out and after it ended */
     struct MHD_Connection *mhd;
@@ -47,26 +49,44 @@ static bool take_place(fb_http_server *server) {
     return is_free;
 }
 
+static void leave_place(fb_http_server *server) {
+    pthread_mutex_lock(&server->streams.lock);
+    server->streams.count--;
+    pthread_mutex_unlock(&server->streams.lock);
+}
+
+fb_stream *fb_stream_new(fb_http_server *server, const fb_stream_source *source, void *state, uint64_t size) {
+    fb_stream *stream = calloc(1, sizeof *stream);
+    if (stream) *stream = (fb_stream){.server = server, .source = source, .state = state, .size = size};
+    else source->release(state);
+    return stream;
+}
+
+bool fb_stream_is_endless(const fb_stream *stream) {
+    return stream->size == FB_SIZE_UNKNOWN;
+}
+
+void fb_stream_resize(fb_stream *stream, uint64_t size) {
+    stream->size = size;
+}
+
 void fb_respond_stream(const fb_request *request, fb_response *response, const char *content_type,
                        const fb_stream_source *source, void *state) {
     fb_http_server *server = request->inner->server;
-    fb_stream *stream = NULL;
     if (!take_place(server)) {
+        source->release(state);
         fb_respond_problem(response, 503, "too-many-streams", "%u streams are open, more are not allowed",
                            limit_of(&server->config));
         fb_response_header(response, "Retry-After", RETRY_AFTER);
         fb_metrics_reject(server, FB_REJECTED_STREAMS);
-    } else if (!(stream = calloc(1, sizeof *stream))) {
-        pthread_mutex_lock(&server->streams.lock);
-        server->streams.count--;
-        pthread_mutex_unlock(&server->streams.lock);
-        response->failed = true;
-    }
-    if (!stream) {
-        source->release(state);
         return;
     }
-    *stream = (fb_stream){.server = server, .source = source, .state = state};
+    fb_stream *stream = fb_stream_new(server, source, state, FB_SIZE_UNKNOWN);
+    if (!stream) {
+        leave_place(server);
+        response->failed = true;
+        return;
+    }
     fb_respond_bytes(response, 200, content_type, "", 0, NULL, NULL);
     fb_response_identity(response);
     response->stream = stream;
@@ -74,9 +94,7 @@ void fb_respond_stream(const fb_request *request, fb_response *response, const c
 
 void fb_stream_free(void *argument) {
     fb_stream *stream = argument;
-    pthread_mutex_lock(&stream->server->streams.lock);
-    stream->server->streams.count--;
-    pthread_mutex_unlock(&stream->server->streams.lock);
+    if (fb_stream_is_endless(stream)) leave_place(stream->server);
     stream->source->release(stream->state);
     free(stream);
 }
@@ -99,13 +117,20 @@ void fb_stream_wake(fb_stream *stream) {
 
 typedef enum outcome { AGAIN, WAIT, SEND, END, ABORT } outcome;
 
+/* Tells the reaper what is waited for now; false when the client is gone. */
+static bool wait_for(const fb_stream *stream, bool is_end, size_t given) {
+    if (!is_end && given && !fb_stream_is_endless(stream))
+        return fb_connection_moved(stream->server, stream->connection, FB_WAITING_SEND, given);
+    fb_waiting waiting = is_end ? FB_WAITING_END : given ? FB_WAITING_SEND : FB_WAITING_WORK;
+    return fb_connection_wait(stream->server, stream->connection, waiting, given);
+}
+
 /* What comes after the source gave `given` bytes. A wake between its answer and the suspension must not be lost. */
 static outcome settle(fb_stream *stream, size_t given) {
     fb_streams *streams = &stream->server->streams;
     pthread_mutex_lock(&streams->lock);
-    bool is_end = streams->is_ending || given == FB_STREAM_END;
-    fb_waiting waiting = is_end ? FB_WAITING_END : given ? FB_WAITING_SEND : FB_WAITING_WORK;
-    bool is_alive = fb_connection_wait(stream->server, stream->connection, waiting, given) && !stream->has_left;
+    bool is_end = given == FB_STREAM_END || (streams->is_ending && fb_stream_is_endless(stream));
+    bool is_alive = wait_for(stream, is_end, given) && !stream->has_left;
     outcome next = !is_alive ? ABORT : is_end ? END : given ? SEND : stream->is_woken ? AGAIN : WAIT;
     stream->is_woken = false;
     if (next == WAIT) {
@@ -126,17 +151,21 @@ static ssize_t read_stream(void *argument, uint64_t position, char *to, size_t s
         case AGAIN: continue;
         case WAIT: return 0;
         case SEND: stream->sent += given; return (ssize_t)given;
-        case END: return MHD_CONTENT_READER_END_OF_STREAM;
+        case END:
+            if (fb_stream_is_endless(stream)) return MHD_CONTENT_READER_END_OF_STREAM;
+            return MHD_CONTENT_READER_END_WITH_ERROR; /* too early */
         case ABORT: return MHD_CONTENT_READER_END_WITH_ERROR;
         }
     }
 }
 
 struct MHD_Response *fb_stream_answer(fb_stream *stream, bool is_head) {
-    struct MHD_Response *answer =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, stream, fb_stream_free);
+    bool is_endless = fb_stream_is_endless(stream);
+    size_t block = is_endless ? BLOCK : stream->size < KNOWN_BLOCK ? (size_t)stream->size : KNOWN_BLOCK;
+    struct MHD_Response *answer = MHD_create_response_from_callback(is_endless ? MHD_SIZE_UNKNOWN : stream->size,
+                                                                    block ? block : 1, read_stream, stream, fb_stream_free);
     /* Otherwise 0.9.75 says that the answer to HEAD is chunked, and sends the last chunk. */
-    if (answer && is_head) MHD_set_response_options(answer, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
+    if (answer && is_head && is_endless) MHD_set_response_options(answer, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     return answer;
 }
 
@@ -145,10 +174,12 @@ struct MHD_Response *fb_stream_answer(fb_stream *stream, bool is_head) {
 void fb_stream_begin(fb_exchange *exchange) {
     fb_stream *stream = exchange->stream;
     fb_streams *streams = &exchange->server->streams;
-    int socket = exchange->connection->socket, size = SEND_BUFFER;
-    unsigned patience = exchange->server->config.body_timeout_ms; /* for a client whose machine is gone without a word */
-    setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
-    setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
+    if (fb_stream_is_endless(stream)) {
+        int socket = exchange->connection->socket, size = SEND_BUFFER;
+        unsigned patience = exchange->server->config.body_timeout_ms; /* for a client whose machine is gone without a word */
+        setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+        setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof patience);
+    }
     pthread_mutex_lock(&streams->lock);
     stream->mhd = exchange->mhd;
     stream->connection = exchange->connection;
@@ -178,6 +209,7 @@ void fb_streams_end(fb_http_server *server) {
     pthread_mutex_lock(&streams->lock);
     streams->is_ending = true;
     for (fb_stream *stream = streams->first; stream; stream = stream->next) {
+        if (!fb_stream_is_endless(stream)) continue;
         fb_connection_wait(server, stream->connection, FB_WAITING_END, 0); /* for those whose clients do not read */
         resume(stream);
     }

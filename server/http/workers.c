@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fb_exchange *pop(fb_queue *queue) {
-    fb_exchange *exchange = queue->head;
-    if (!exchange) return NULL;
-    queue->head = exchange->next;
+static fb_job *pop(fb_queue *queue) {
+    fb_job *job = queue->head;
+    if (!job) return NULL;
+    queue->head = job->next;
     if (!queue->head) queue->tail = &queue->head;
-    queue->depth--;
-    return exchange;
+    queue->depth -= job->is_request;
+    return job;
 }
 
 static void *work(void *context) {
@@ -19,12 +19,10 @@ static void *work(void *context) {
     for (;;) {
         pthread_mutex_lock(&queue->lock);
         while (!queue->head && !queue->is_closed) pthread_cond_wait(&queue->ready, &queue->lock);
-        fb_exchange *exchange = pop(queue);
+        fb_job *job = pop(queue);
         pthread_mutex_unlock(&queue->lock);
-        if (!exchange) return NULL; /* closed and empty */
-        struct MHD_Connection *mhd = exchange->mhd;
-        fb_exchange_work(exchange);
-        MHD_resume_connection(mhd); /* from here on the exchange is its I/O thread's again */
+        if (!job) return NULL; /* closed and empty */
+        job->run(job->argument);
     }
 }
 
@@ -40,33 +38,18 @@ fb_status fb_queue_start(fb_queue *queue, unsigned threads, unsigned limit, fb_e
     return FB_OK;
 }
 
-bool fb_queue_push(fb_queue *queue, fb_exchange *exchange) {
+bool fb_queue_push(fb_queue *queue, fb_job *job) {
     pthread_mutex_lock(&queue->lock);
-    bool is_taken = !queue->is_closed && queue->depth < queue->limit;
+    bool is_taken = !queue->is_closed && (!job->is_request || queue->depth < queue->limit);
     if (is_taken) {
-        /* Under the lock: no worker may resume the connection before it is suspended. */
-        MHD_suspend_connection(exchange->mhd);
-        exchange->next = NULL;
-        *queue->tail = exchange;
-        queue->tail = &exchange->next;
-        queue->depth++;
+        job->next = NULL;
+        *queue->tail = job;
+        queue->tail = &job->next;
+        queue->depth += job->is_request;
         pthread_cond_signal(&queue->ready);
     }
     pthread_mutex_unlock(&queue->lock);
     return is_taken;
-}
-
-void fb_queue_refuse_waiting(fb_queue *queue) {
-    for (;;) {
-        pthread_mutex_lock(&queue->lock);
-        fb_exchange *exchange = pop(queue);
-        pthread_mutex_unlock(&queue->lock);
-        if (!exchange) return;
-        fb_respond_problem(&exchange->response, 503, "stopping", "the server is stopping");
-        fb_response_header(&exchange->response, "Retry-After", "1");
-        exchange->must_close = true;
-        MHD_resume_connection(exchange->mhd);
-    }
 }
 
 void fb_queue_stop(fb_queue *queue) {
@@ -74,6 +57,7 @@ void fb_queue_stop(fb_queue *queue) {
     queue->is_closed = true;
     pthread_cond_broadcast(&queue->ready);
     pthread_mutex_unlock(&queue->lock);
+    work(queue); /* here too: what waits must not wait for a worker that is held up */
     for (unsigned i = 0; i < queue->thread_count; i++) pthread_join(queue->threads[i], NULL);
     free(queue->threads);
     queue->threads = NULL;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/graph/document.h"
+#include "server/store/blob_references.h"
 
 static void respond_bad_document(fb_response *response, fb_status status, const fb_errors *errors) {
     if (status == FB_INVALID) {
@@ -138,10 +139,15 @@ fb_status fb_graph_row_make(const fb_graph_input *input, fb_graph_row *out, fb_e
                                     .document = input->document.data,
                                     .size = input->document.size}};
     if (!fb_document_structure(graph, out->structure)) return fb_fail_memory(error);
-    return list_marks(graph, out, error);
+    fb_status status = list_marks(graph, out, error);
+    if (!status) status = fb_list_blobs(graph, &out->blobs, &out->graph.blob_count, error);
+    out->graph.blobs = out->blobs;
+    return status;
 }
 
 void fb_graph_row_free(fb_graph_row *row) {
     free(row->marks);
+    free(row->blobs);
     row->marks = NULL;
+    row->blobs = NULL;
 }

@@ -32,6 +32,7 @@ typedef struct fb_graph_row {
     fb_store_graph graph;
     char structure[FB_ID_LENGTH + 1];
     fb_store_mark *marks;
+    const char **blobs;
 } fb_graph_row;
 
 /* `out` stays where it is while it is in use; free it with fb_graph_row_free. */

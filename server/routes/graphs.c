@@ -10,10 +10,11 @@
 #include "server/routes/page.h"
 #include "server/routes/repeated_request.h"
 #include "server/routes/routes.h"
+#include "server/routes/weights_input.h"
 
 /* ---- POST /v1/graphs ---------------------------------------------------------------------------------------------------- */
 
-static void write_posted(const fb_graph_input *input, const fb_graph_row *row, fb_buffer *out) {
+static void write_posted(const fb_graph_input *input, const fb_graph_row *row, const json_t *weights, fb_buffer *out) {
     const fb_graph *graph = input->shared->graph;
     fb_buffer_char(out, '{');
     fb_put_text(out, "id", row->graph.id);
@@ -23,6 +24,7 @@ static void write_posted(const fb_graph_input *input, const fb_graph_row *row, f
     fb_put_int(out, "modules", (int64_t)fb_module_count(graph));
     fb_put_int(out, "tensors", (int64_t)fb_tensor_count(graph));
     fb_put_int(out, "bytes", (int64_t)row->graph.size);
+    if (weights) fb_put_json(out, "weights", weights);
     fb_buffer_char(out, '}');
 }
 
@@ -34,14 +36,15 @@ static int expect_status(fb_app *app, const char *id) {
     return 200;
 }
 
-static void store_graph(const fb_request *request, fb_response *response, const fb_graph_input *input, fb_repeat *repeat) {
+static void store_graph(const fb_request *request, fb_response *response, const fb_graph_input *input, const json_t *weights,
+                        fb_repeat *repeat) {
     fb_app *app = request->context;
     fb_error error = {0};
     fb_graph_row row;
     fb_buffer answer = {0}, location = {0};
     bool is_new = false;
     fb_status status = fb_graph_row_make(input, &row, &error);
-    if (!status) write_posted(input, &row, &answer);
+    if (!status) write_posted(input, &row, weights, &answer);
     fb_buffer_printf(&location, "/v1/graphs/%s", input->shared->id);
     if (!status && (!fb_buffer_text(&answer) || !fb_buffer_text(&location))) status = fb_fail_memory(&error);
     uint64_t ticket = fb_cache_ticket(app->cache);
@@ -62,13 +65,39 @@ static void store_graph(const fb_request *request, fb_response *response, const 
     fb_graph_row_free(&row);
 }
 
+/* ?weights=…&weights=…&strict */
+static bool read_weights(const fb_request *request, fb_response *response, fb_weights_asked *out) {
+    static const char pointer[] = "?weights=";
+    fb_error error = {0};
+    json_t *files = NULL;
+    size_t cursor = 0;
+    fb_status status = FB_OK;
+    *out = (fb_weights_asked){.pointer = pointer};
+    if (!fb_request_query_bool(request, response, "strict", false, &out->is_strict)) return false;
+    for (const char *file; !status && (file = fb_request_query_next(request, "weights", &cursor));) {
+        if (!files) files = json_array();
+        if (json_array_append_new(files, json_string(file))) status = fb_fail_memory(&error);
+    }
+    if (!status && files) status = fb_weights_check(files, pointer, &error);
+    out->files = files;
+    if (status) fb_respond_request_error(response, &error);
+    if (status) json_decref(files);
+    return !status;
+}
+
 void fb_post_graph(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
+    fb_weights_asked weights;
     if (!fb_repeat_begin(request, response, &repeat)) return;
-    fb_graph_input input;
-    if (fb_graph_input_read(request, response, request->body, request->body_size, "", &input)) {
-        store_graph(request, response, &input, &repeat);
+    if (read_weights(request, response, &weights)) {
+        fb_graph_input input = {0};
+        json_t *told = NULL;
+        if (fb_graph_input_read(request, response, request->body, request->body_size, "", &input) &&
+            fb_bind_weights(request, response, &weights, &input, &told))
+            store_graph(request, response, &input, told, &repeat);
         fb_graph_input_free(&input);
+        json_decref(told);
+        json_decref((json_t *)(uintptr_t)weights.files);
     }
     fb_repeat_end(&repeat);
 }

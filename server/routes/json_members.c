@@ -36,6 +36,20 @@ void fb_put_bool(fb_buffer *out, const char *name, bool value) {
     fb_buffer_string(out, value ? "true" : "false");
 }
 
+static int append(const char *bytes, size_t size, void *out) {
+    fb_buffer_append(out, bytes, size);
+    return 0;
+}
+
+void fb_write_json(fb_buffer *out, const json_t *value) {
+    if (json_dump_callback(value, append, out, JSON_COMPACT | JSON_ENCODE_ANY)) out->failed = true;
+}
+
+void fb_put_json(fb_buffer *out, const char *name, const json_t *value) {
+    fb_put_name(out, name);
+    fb_write_json(out, value);
+}
+
 void fb_put_time(fb_buffer *out, const char *name, int64_t milliseconds) {
     time_t seconds = (time_t)(milliseconds / 1000);
     struct tm utc;

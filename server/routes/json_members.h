@@ -2,6 +2,8 @@
 #ifndef FB_ROUTES_JSON_MEMBERS_H
 #define FB_ROUTES_JSON_MEMBERS_H
 
+#include <jansson.h>
+
 #include "core/base/buffer.h"
 
 /* The comma before an array's next item (or an object's next member), if one is needed. */
@@ -13,6 +15,9 @@ void fb_put_text(fb_buffer *out, const char *name, const char *text);
 void fb_put_text_or_null(fb_buffer *out, const char *name, const char *text);
 void fb_put_int(fb_buffer *out, const char *name, int64_t value);
 void fb_put_bool(fb_buffer *out, const char *name, bool value);
+/* A tree of jansson's, and one as a member. */
+void fb_write_json(fb_buffer *out, const json_t *value);
+void fb_put_json(fb_buffer *out, const char *name, const json_t *value);
 /* Milliseconds since 1970 as "2026-01-31T23:59:59.123Z". */
 void fb_put_time(fb_buffer *out, const char *name, int64_t milliseconds);
 

@@ -4,6 +4,7 @@
 
 #include "server/routes/routes.h"
 #include "server/routes/run_answer.h"
+#include "server/routes/weights_input.h"
 
 typedef struct optimization {
     fb_run_request asked;
@@ -12,6 +13,7 @@ typedef struct optimization {
     fb_run run;
     fb_buffer request, report;
     fb_store_pass *passes;
+    json_t *told; /* of weights that were bound */
 } optimization;
 
 static fb_status check_members(const fb_run_request *asked, fb_error *error) {
@@ -57,7 +59,7 @@ static fb_status run_passes(fb_app *app, optimization *work, fb_error *error) {
 
 static void answer(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
     const fb_composition *composition = &work->composition;
-    fb_new_run made = {.source = &work->source, .result = &work->result};
+    fb_new_run made = {.source = &work->source, .result = &work->result, .weights = work->told};
     made.run = (fb_store_run){.kind = "optimize",
                               .source = work->source.shared->id,
                               .result = work->result.shared->id,
@@ -77,7 +79,7 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
 
 static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
     fb_error error = {0};
-    fb_status status = fb_run_request_read(request, FB_TAKES_GRAPH | FB_TAKES_LINT, &work->asked, &error);
+    fb_status status = fb_run_request_read(request, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS, &work->asked, &error);
     if (!status) status = check_members(&work->asked, &error);
     if (!status) status = fb_composition_read(work->asked.passes, work->asked.passes_pointer, &work->composition, &error);
     if (status) {
@@ -85,6 +87,9 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
         return;
     }
     if (!fb_graph_input_find(request, response, &work->asked, &work->source)) return;
+    const fb_run_request *asked = &work->asked;
+    fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict};
+    if (!fb_bind_weights(request, response, &weights, &work->source, &work->told)) return;
     status = run_passes(request->context, work, &error);
     if (status) fb_respond_error(response, &error);
     else answer(request, response, work, repeat);
@@ -97,6 +102,7 @@ void fb_post_optimize(const fb_request *request, fb_response *response) {
     optimize(request, response, &work, &repeat);
     fb_repeat_end(&repeat);
     free(work.passes);
+    json_decref(work.told);
     fb_buffer_free(&work.report);
     fb_buffer_free(&work.request);
     fb_run_free(&work.run);

@@ -34,8 +34,7 @@ static bool digest_request(const fb_request *request, char digest[FB_ID_LENGTH +
 static void answer_again(const fb_request *request, fb_response *response, const fb_store_answer *answer) {
     static const char runs[] = "/v1/runs/", models[] = "/v1/models/";
     if (answer->location && strncmp(answer->location, runs, strlen(runs)) == 0) {
-        fb_respond_stored_run(request, response, answer->status, answer->location + strlen(runs),
-                              fb_includes_read(answer->body));
+        fb_respond_run_again(request, response, answer->status, answer->location + strlen(runs), answer->body);
     } else if (answer->location && strncmp(answer->location, models, strlen(models)) == 0) {
         fb_respond_stored_alias(request, response, answer->status, answer->body);
     } else {

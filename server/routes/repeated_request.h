@@ -18,7 +18,8 @@ bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat
 void fb_repeat_end(fb_repeat *repeat);
 
 /* What is to be stored with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run:
- * its `body` says what was included in it ("graph code"). So is that of an alias: its body is the number of an entry. */
+ * its `body` says what was included in it ("graph code"), and on a second line what the run does not know. So is that of an
+ * alias: its body is the number of an entry. */
 const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size);
 
 #endif

@@ -153,8 +153,8 @@ static fb_status read_member(body_reader *reader, fb_error *error) {
 
 static fb_status read_members(body_reader *reader, fb_error *error) {
     fb_scan *scan = &reader->scan;
-    skip_space(scan);
     if (scan->at == scan->end) return FB_OK;
+    skip_space(scan);
     if (!fb_scan_enter(scan, '{')) {
         if (!fb_scan_value(scan) || !fb_scan_end(scan)) return scan_failure(scan, "", error);
         return fb_fail(error, FB_INVALID, "wrong-type", "", "the body must be an object");

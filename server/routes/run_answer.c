@@ -55,6 +55,7 @@ static void write_extras(const fb_run_extras *extras, fb_buffer *out) {
             fb_diff_free(&diff);
         }
     }
+    if (extras->weights) fb_put_json(out, "weights", extras->weights);
 }
 
 void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffer *out) {
@@ -163,6 +164,10 @@ static fb_status store_run(fb_app *app, const fb_run_request *asked, fb_new_run 
     fb_new_graphs new;
     fb_buffer names = {0};
     fb_includes_write(asked->includes, &names);
+    if (made->weights) { /* what the run itself does not know: on a line of its own */
+        fb_buffer_char(&names, '\n');
+        fb_write_json(&names, made->weights);
+    }
     const char *text = fb_buffer_text(&names);
     const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
     fb_status status = fb_new_graphs_make(app, made, &new, error);
@@ -181,7 +186,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     char location[64];
     snprintf(location, sizeof location, "/v1/runs/%s", made->run.id);
 
-    included what = {0};
+    included what = {.extras.weights = made->weights};
     if (!status) status = include(app, asked->includes, &made->run, made->source, made->result, &what, &error);
     fb_buffer answer = {0};
     if (!status) fb_run_write(&made->run, &what.extras, &answer); /* before it is stored: what is stored must be answered */
@@ -197,8 +202,8 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     free_included(&what);
 }
 
-void fb_respond_stored_run(const fb_request *request, fb_response *response, int status_code, const char *id,
-                           unsigned includes) {
+static void respond_stored(const fb_request *request, fb_response *response, int status_code, const char *id, unsigned includes,
+                           const json_t *weights) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_run run;
@@ -207,7 +212,7 @@ void fb_respond_stored_run(const fb_request *request, fb_response *response, int
         fb_respond_error(response, &error);
         return;
     }
-    included what = {0};
+    included what = {.extras.weights = weights};
     status = include(app, includes, &run, NULL, NULL, &what, &error);
     if (status) {
         fb_respond_error(response, &error);
@@ -219,4 +224,21 @@ void fb_respond_stored_run(const fb_request *request, fb_response *response, int
     }
     free_included(&what);
     fb_store_run_free(&run);
+}
+
+void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes) {
+    respond_stored(request, response, status, id, includes, NULL);
+}
+
+void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body) {
+    size_t line = strcspn(body, "\n");
+    json_t *weights = body[line] ? json_loads(body + line + 1, 0, NULL) : NULL;
+    if (body[line] && !weights) {
+        fb_error error = {0};
+        fb_fail_memory(&error);
+        fb_respond_error(response, &error);
+        return;
+    }
+    respond_stored(request, response, status, id, fb_includes_read(body, line), weights);
+    json_decref(weights);
 }

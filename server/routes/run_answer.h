@@ -12,6 +12,7 @@ typedef struct fb_run_extras {
     size_t size;
     const fb_graph *code_of;               /* the result, or NULL */
     const fb_graph *edits_from, *edits_to; /* source and result, or NULL */
+    const json_t *weights;                 /* how the source was bound to them, or NULL */
 } fb_run_extras;
 
 /* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.
@@ -22,6 +23,7 @@ void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffe
 typedef struct fb_new_run {
     fb_store_run run;
     const fb_graph_input *source, *result; /* those with a document are stored, too */
+    const json_t *weights;                 /* how the source was bound to them (weights_input.h), or NULL */
 } fb_new_run;
 
 /* What the store takes with a run: those of its graphs that may be new. */
@@ -43,5 +45,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
 
 /* Responds with a stored run; `includes` (fb_include) says what else goes along. */
 void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes);
+/* The same once more: `body` is what was kept of the answer (fb_repeat_answer). */
+void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body);
 
 #endif

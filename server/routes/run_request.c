@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/routes/body_members.h"
+#include "server/routes/weights_input.h"
 
 #define LABELS_MAX 64
 #define LABEL_VALUE_MAX 1024 /* characters */
@@ -31,10 +32,10 @@ void fb_includes_write(unsigned wanted, fb_buffer *out) {
     }
 }
 
-unsigned fb_includes_read(const char *text) {
+unsigned fb_includes_read(const char *text, size_t size) {
     unsigned found = 0;
     for (size_t i = 0; i < INCLUDE_COUNT; i++) {
-        if (strstr(text, includes[i].name)) found |= includes[i].bit;
+        if (memmem(text, size, includes[i].name, strlen(includes[i].name))) found |= includes[i].bit;
     }
     return found;
 }
@@ -90,17 +91,20 @@ static fb_status read_label(json_t *query, const char *text, fb_error *error) {
     return ok ? FB_OK : fb_fail_memory(error);
 }
 
-static fb_status read_flag(json_t *options, const char *text, fb_error *error) {
+static fb_status read_flag(json_t *options, const char *name, const char *text, fb_error *error) {
     bool is_true = !*text || !strcmp(text, "true") || !strcmp(text, "1");
-    if (!is_true && strcmp(text, "false") && strcmp(text, "0"))
-        return fb_fail(error, FB_INVALID, "wrong-type", "?dry_run=", "dry_run is true or false, not \"%.80s\"", text);
-    return json_object_set_new(options, "dry_run", json_boolean(is_true)) ? fb_fail_memory(error) : FB_OK;
+    if (!is_true && strcmp(text, "false") && strcmp(text, "0")) {
+        char pointer[32];
+        snprintf(pointer, sizeof pointer, "?%s=", name);
+        return fb_fail(error, FB_INVALID, "wrong-type", pointer, "%s is true or false, not \"%.80s\"", name, text);
+    }
+    return json_object_set_new(options, name, json_boolean(is_true)) ? fb_fail_memory(error) : FB_OK;
 }
 
 /* Whether the query has said this before; note and the options are said once. */
 static bool is_repeated(const json_t *query, const char *name) {
-    return json_object_get(query, name) ||
-           (strcmp(name, "include") && json_object_get(json_object_get(query, "options"), name));
+    if (!strcmp(name, "weights") || !strcmp(name, "include")) return false;
+    return json_object_get(query, name) || json_object_get(json_object_get(query, "options"), name);
 }
 
 static fb_status read_parameter(json_t *query, const char *name, const char *value, fb_error *error) {
@@ -114,7 +118,9 @@ static fb_status read_parameter(json_t *query, const char *name, const char *val
         ok = append_text(query, "passes", is_position(value) ? json_integer(atoll(value)) : json_string(value));
     else if (!strcmp(name, "label")) return read_label(query, value, error);
     else if (!strcmp(name, "note")) ok = !json_object_set_new(query, "note", json_string(value));
-    else if (!strcmp(name, "dry_run")) return read_flag(query_object(query, "options"), value, error);
+    else if (!strcmp(name, "weights")) ok = append_text(query, "weights", json_string(value));
+    else if (!strcmp(name, "dry_run") || !strcmp(name, "strict"))
+        return read_flag(query_object(query, "options"), name, value, error);
     else if (!strcmp(name, "lint")) ok = !json_object_set_new(query_object(query, "options"), "lint", json_string(value));
     else if (!strcmp(name, "include")) ok = append_text(query_object(query, "options"), "include", json_string(value));
     return ok ? FB_OK : fb_fail_memory(error);
@@ -166,6 +172,12 @@ static fb_status read_lint(const json_t *value, const char *pointer, fb_run_requ
     return unknown_value(pointer, value, "end, each, none", error);
 }
 
+static fb_status take_flag(const json_t *value, const char *name, const char *pointer, bool *out, fb_error *error) {
+    if (!json_is_boolean(value)) return fb_fail(error, FB_INVALID, "wrong-type", pointer, "%s is true or false", name);
+    *out = json_is_true(value);
+    return FB_OK;
+}
+
 static fb_status read_options(const json_t *options, bool is_query, unsigned takes, fb_run_request *out, fb_error *error) {
     if (!json_is_object(options)) return wrong_type("/options", "options is an object", error);
     const char *name;
@@ -176,11 +188,12 @@ static fb_status read_options(const json_t *options, bool is_query, unsigned tak
         fb_status status = FB_OK;
         if (!strcmp(name, "include")) status = read_include(value, pointer, is_query, out, error);
         else if (!strcmp(name, "lint") && takes & FB_TAKES_LINT) status = read_lint(value, pointer, out, error);
-        else if (!strcmp(name, "dry_run") && json_is_boolean(value)) out->dry_run = json_is_true(value);
-        else if (!strcmp(name, "dry_run")) status = wrong_type(pointer, "dry_run is true or false", error);
+        else if (!strcmp(name, "dry_run")) status = take_flag(value, name, pointer, &out->dry_run, error);
+        else if (!strcmp(name, "strict") && takes & FB_TAKES_WEIGHTS)
+            status = take_flag(value, name, pointer, &out->is_strict, error);
         else
-            status = fb_fail(error, FB_INVALID, "unknown-option", pointer, "the options here are include, dry_run%s",
-                             takes & FB_TAKES_LINT ? ", lint" : "");
+            status = fb_fail(error, FB_INVALID, "unknown-option", pointer, "the options here are include, dry_run%s%s",
+                             takes & FB_TAKES_LINT ? ", lint" : "", takes & FB_TAKES_WEIGHTS ? ", strict" : "");
         if (status) return status;
     }
     return FB_OK;
@@ -224,12 +237,18 @@ static fb_status read_labels(const json_t *labels, bool is_query, fb_run_request
 static fb_status read_members(const json_t *members, bool is_query, unsigned takes, fb_run_request *out, fb_error *error) {
     const json_t *passes = json_object_get(members, "passes"), *options = json_object_get(members, "options");
     const json_t *note = json_object_get(members, "note"), *labels = json_object_get(members, "labels");
+    const json_t *weights = json_object_get(members, "weights");
     fb_status status = FB_OK;
     if (passes) {
         out->passes = passes;
         out->passes_pointer = is_query ? "?pass=" : "/passes";
     }
-    if (options) status = read_options(options, is_query, takes, out, error);
+    if (weights) {
+        out->weights = weights;
+        out->weights_pointer = is_query ? "?weights=" : "/weights";
+        status = fb_weights_check(weights, out->weights_pointer, error);
+    }
+    if (!status && options) status = read_options(options, is_query, takes, out, error);
     if (!status && note) status = read_note(note, is_query, out, error);
     if (!status && labels) status = read_labels(labels, is_query, out, error);
     return status;
@@ -258,11 +277,12 @@ static fb_status find_graph(fb_run_request *out, fb_error *error) {
 }
 
 fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error) {
-    static const char *const with_graph[] = {"graph", "passes", "options", "note", "labels", NULL};
+    static const char *const with_weights[] = {"weights", "graph", "passes", "options", "note", "labels", NULL};
     static const char *const of_record[] = {
         "source",  "result", "name",   "params", "version", "reversible", "preserves_computation",
         "options", "note",   "labels", NULL};
-    const char *const *known = takes & FB_TAKES_RECORD ? of_record : with_graph + !(takes & FB_TAKES_GRAPH);
+    const char *const *known = with_weights + !(takes & FB_TAKES_WEIGHTS) + !(takes & FB_TAKES_GRAPH);
+    if (takes & FB_TAKES_RECORD) known = of_record;
     fb_run_request read = {.passes_pointer = "/passes"};
     fb_status status = fb_request_body_read(request, known, &read.body, error);
     if (!status) status = find_graph(&read, error);

@@ -11,7 +11,7 @@
 /* The query parameters: `query` of the routes. */
 #define FB_RECORD_QUERY "include,dry_run,note,label"
 #define FB_RUN_QUERY "pass," FB_RECORD_QUERY
-#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint"
+#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict"
 
 #define FB_LABEL_KEY_MAX 256 /* characters */
 
@@ -27,20 +27,24 @@ typedef enum fb_include {
 unsigned fb_include_find(const char *name);
 /* The names, separated by spaces, and back. */
 void fb_includes_write(unsigned includes, fb_buffer *out);
-unsigned fb_includes_read(const char *text);
+unsigned fb_includes_read(const char *text, size_t size);
 
 typedef enum fb_run_members {
     FB_TAKES_GRAPH = 1, /* a member "graph", or a bare document */
     FB_TAKES_LINT = 2,
     FB_TAKES_RECORD = 4, /* no passes, but what an external pass did: external.c reads it from body.members */
+    FB_TAKES_WEIGHTS = 8,
 } fb_run_members;
 
 typedef struct fb_run_request {
     fb_request_body body;
-    const char *graph_id;       /* when "graph" is one; else see body.graph */
-    const char *graph_pointer;  /* "" for a bare document, else "/graph" */
-    const json_t *passes;       /* not checked yet; NULL when there are none */
-    const char *passes_pointer; /* "/passes", or "?pass=" for the query: see fb_respond_request_error */
+    const char *graph_id;        /* when "graph" is one; else see body.graph */
+    const char *graph_pointer;   /* "" for a bare document, else "/graph" */
+    const json_t *passes;        /* not checked yet; NULL when there are none */
+    const char *passes_pointer;  /* "/passes", or "?pass=" for the query: see fb_respond_request_error */
+    const json_t *weights;       /* digests of files to bind the graph to (weights_input.h); NULL when there are none */
+    const char *weights_pointer; /* "/weights" or "?weights=" */
+    bool is_strict;
     fb_lint lint;
     bool dry_run;
     unsigned includes; /* fb_include */
@@ -51,7 +55,7 @@ typedef struct fb_run_request {
 } fb_run_request;
 
 /* Errors: those of fb_request_body_read, and FB_INVALID wrong-type, unknown-option, unknown-option-value, given-twice,
- * note-too-long, too-many-labels, bad-label. `out` is written on success only; free it with fb_run_request_free. */
+ * note-too-long, too-many-labels, bad-label, bad-digest. `out` is written on success only; free it with fb_run_request_free. */
 fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error);
 void fb_run_request_free(fb_run_request *run_request);
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
+#include "server/blob_source.h"
 #include "server/routes/json_members.h"
 
 /* An undoing under way, and then what a worked out run refers to. */
@@ -120,11 +121,13 @@ static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *o
         if (!steps[i].call) steps[i].after = step->of->after->graph;
     }
     if (!status) {
+        fb_blobs blobs = fb_blob_source(app->store);
         fb_undo_plan plan = {.source = source->graph,
                              .steps = steps,
                              .step_count = history->step_count,
                              .result = result ? result->graph : NULL,
-                             .ours = ours};
+                             .ours = ours,
+                             .blobs = &blobs};
         status = fb_undo(&plan, &made, &work->is_exact, conflicts, error);
     }
     if (!status) status = fb_graph_input_take(made, &work->result, error);

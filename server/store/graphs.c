@@ -116,7 +116,9 @@ fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_
     fb_bind_int(&insert, packed->created);
     fb_bind_bytes(&insert, packed->frame, packed->frame_size);
     status = fb_query_run(&insert);
-    if (!status) status = write_marks(connection, graph, sqlite3_last_insert_rowid(connection->handle), error);
+    key = sqlite3_last_insert_rowid(connection->handle);
+    if (!status) status = write_marks(connection, graph, key, error);
+    if (!status) status = fb_write_graph_blobs(connection, key, graph->blobs, graph->blob_count, error);
     if (!status) added->graphs++;
     return status;
 }
@@ -148,6 +150,7 @@ fb_status fb_store_put_graph(fb_store *store, const fb_store_graph *graph, const
 
 typedef struct delete_graph {
     const char *id;
+    int64_t now;
     fb_store_users users;
 } delete_graph;
 
@@ -206,6 +209,7 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
         return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu run(s) and %llu version(s) of models need graph %s",
                        (unsigned long long)delete->users.total, (unsigned long long)delete->users.version_total, delete->id);
     status = forget_answers(connection, delete->id, error);
+    if (!status) status = fb_release_graph_blobs(connection, key, delete->now, error);
     if (status) return status;
     fb_query query = fb_query_begin(connection, "DELETE FROM graphs WHERE key = ?", error);
     fb_bind_int(&query, key);
@@ -215,7 +219,7 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
 }
 
 fb_status fb_store_delete_graph(fb_store *store, const char *id, fb_store_users *users, fb_error *error) {
-    delete_graph delete = {.id = id};
+    delete_graph delete = {.id = id, .now = store->config.now_ms()};
     fb_status status = fb_writer_run(&store->writer, write_delete, &delete, error);
     if (users) *users = delete.users;
     return status;

@@ -2,6 +2,8 @@
 #ifndef FB_STORE_INTERNAL_H
 #define FB_STORE_INTERNAL_H
 
+#include "server/store/blob_files.h"
+#include "server/store/blobs.h"
 #include "server/store/frame.h"
 #include "server/store/memory.h"
 #include "server/store/models.h"
@@ -19,15 +21,26 @@ typedef struct fb_requests {
     struct fb_request *buckets[FB_REQUEST_BUCKETS];
 } fb_requests;
 
+#define FB_UPLOAD_BUCKETS 256
+
+/* The uploads that are not finished, open or not. */
+typedef struct fb_uploads {
+    pthread_mutex_t mutex;
+    fb_upload *buckets[FB_UPLOAD_BUCKETS];
+    size_t count;
+} fb_uploads;
+
 struct fb_store {
     fb_store_config config; /* with the defaults filled in */
     char *path;             /* of the database file */
     char *log_path;         /* of its write-ahead log */
     int lock;
+    int folder; /* the data folder, for paths within it */
     fb_writer writer;
     fb_readers readers;
     fb_ulid_source ulids;
     fb_requests requests;
+    fb_uploads uploads;
 };
 
 /* ---- graphs ---- */
@@ -90,6 +103,28 @@ fb_status fb_read_version(fb_connection *connection, int64_t key, fb_store_memor
                           fb_error *error);
 fb_status fb_read_alias_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, fb_store_alias_entry *out,
                               fb_error *error);
+
+/* ---- blobs ---- */
+
+/* On the writer: notes what a graph refers to. */
+fb_status fb_write_graph_blobs(fb_connection *connection, int64_t graph, const char *const *blobs, size_t count,
+                               fb_error *error);
+/* On the writer: what a graph that is about to be deleted refers to was needed until now. */
+fb_status fb_release_graph_blobs(fb_connection *connection, int64_t graph, int64_t now, fb_error *error);
+/* While the store is opened: does the same for the graphs that were stored before schema 3. */
+fb_status fb_read_unread_graphs(fb_connection *connection, fb_error *error);
+
+/* The key of a blob, 0 = unknown. */
+fb_status fb_find_blob(fb_connection *connection, const char *digest, int64_t *key, fb_error *error);
+
+/* A new file in uploads/, open for reading and writing. */
+fb_status fb_upload_file_make(fb_store *store, char id[FB_UPLOAD_ID_LENGTH + 1], int *file, fb_error *error);
+/* Of an opened store: finds the uploads that are there. */
+fb_status fb_uploads_load(fb_store *store, fb_error *error);
+void fb_uploads_free(fb_uploads *uploads);
+size_t fb_uploads_count(fb_uploads *uploads);
+/* Removes (or, `is_dry`, counts) those that nobody has open or went on with since `before`; returns how many. */
+uint64_t fb_uploads_collect(fb_store *store, int64_t before, bool is_dry);
 
 /* ---- answers ---- */
 

@@ -11,7 +11,7 @@ fb_status fb_fail_corrupt(fb_error *error, const char *what) {
     return fb_fail(error, FB_IO, "store-corrupt", NULL, "the store is damaged: %s", what);
 }
 
-static fb_status fail_full(fb_error *error) {
+fb_status fb_fail_full(fb_error *error) {
     return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "there is no space left for the store");
 }
 
@@ -41,7 +41,7 @@ fb_status fb_sql_status(fb_connection *connection, int result, fb_error *error) 
     case SQLITE_ROW:
     case SQLITE_DONE: return FB_OK;
     case SQLITE_NOMEM: return fb_fail_memory(error);
-    case SQLITE_FULL: return fail_full(error);
+    case SQLITE_FULL: return fb_fail_full(error);
     case SQLITE_TOOBIG:
         return fb_fail(error, FB_TOO_LARGE, "too-large-to-store", NULL, "the store cannot hold a value this large");
     case SQLITE_CORRUPT:
@@ -49,11 +49,11 @@ fb_status fb_sql_status(fb_connection *connection, int result, fb_error *error) 
     case SQLITE_READONLY:
     case SQLITE_PERM:
     case SQLITE_CANTOPEN:
-        if (is_out_of_space(connection)) return fail_full(error);
+        if (is_out_of_space(connection)) return fb_fail_full(error);
         return fb_fail(error, FB_IO, "store-not-writable", NULL, "the store cannot be opened or written: %s", message);
     case SQLITE_IOERR:
         if (result == SQLITE_IOERR_NOMEM) return fb_fail_memory(error);
-        if (is_out_of_space(connection)) return fail_full(error);
+        if (is_out_of_space(connection)) return fb_fail_full(error);
         break;
     default: break;
     }

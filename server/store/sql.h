@@ -74,5 +74,7 @@ fb_status fb_query_run(fb_query *query);
 
 /* Reports that what was read cannot be. */
 fb_status fb_fail_corrupt(fb_error *error, const char *what);
+/* Reports FB_NO_SPACE "disk-full". */
+fb_status fb_fail_full(fb_error *error);
 
 #endif

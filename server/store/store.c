@@ -36,8 +36,7 @@ static fb_store_config with_defaults(const fb_store_config *given) {
 /* ---- the folder ---- */
 
 static fb_status fail_folder(fb_error *error, const char *what, const char *path, int reason) {
-    if (reason == ENOSPC || reason == EDQUOT)
-        return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "there is no space left for the store");
+    if (reason == ENOSPC || reason == EDQUOT) return fb_fail_full(error);
     return fb_fail(error, FB_IO, "store-not-writable", NULL, "cannot %s %s: %s", what, path, strerror(reason));
 }
 
@@ -90,7 +89,8 @@ static fb_status make_files(fb_store *store, const char *folder, fb_error *error
     int descriptor = open(store->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (descriptor < 0) return fail_folder(error, "open", store->path, errno);
     close(descriptor);
-    return FB_OK;
+    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return store->folder < 0 ? fail_folder(error, "open", folder, errno) : FB_OK;
 }
 
 /* ---- open and close ---- */
@@ -102,6 +102,11 @@ fb_status fb_read_key(fb_query *query, int64_t *key) {
     return status;
 }
 
+static fb_status count(fb_connection *connection, const char *sql, int64_t *number, fb_error *error) {
+    fb_query query = fb_query_begin(connection, sql, error);
+    return fb_read_key(&query, number);
+}
+
 static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *error) {
     fb_connection *connection = &store->writer.connection;
     fb_status status = fb_connection_open(connection, store->path, false, error);
@@ -111,20 +116,23 @@ static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *err
         snprintf(limit, sizeof limit, "PRAGMA max_page_count = %" PRIu64, store->config.max_bytes / 4096 + 1);
         status = fb_sql_script(connection, limit, error);
     }
-    if (status) return status;
-    fb_query graphs = fb_query_begin(connection, "SELECT count(*) FROM graphs", error);
-    status = fb_read_key(&graphs, &totals->graphs);
-    if (status) return status;
-    fb_query runs = fb_query_begin(connection, "SELECT count(*) FROM runs", error);
-    return fb_read_key(&runs, &totals->runs);
+    if (!status) status = fb_read_unread_graphs(connection, error);
+    if (!status) status = count(connection, "SELECT count(*) FROM graphs", &totals->graphs, error);
+    if (!status) status = count(connection, "SELECT count(*) FROM runs", &totals->runs, error);
+    if (!status) status = count(connection, "SELECT count(*) FROM blobs", &totals->blobs, error);
+    if (!status) status = count(connection, "SELECT sum(size) FROM blobs", &totals->blob_bytes, error);
+    return status;
 }
 
 /* What is there in a store whose threads do not run. */
 static void free_store(fb_store *store) {
     fb_connection_close(&store->writer.connection);
     if (store->lock >= 0) close(store->lock);
+    if (store->folder >= 0) close(store->folder);
+    fb_uploads_free(&store->uploads);
     fb_requests_free(&store->requests);
     pthread_mutex_destroy(&store->requests.mutex);
+    pthread_mutex_destroy(&store->uploads.mutex);
     pthread_mutex_destroy(&store->ulids.mutex);
     free(store->log_path);
     free(store->path);
@@ -136,6 +144,8 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     fb_status status = hold_folder(store, folder, error);
     if (!status) status = make_files(store, folder, error);
     if (!status) status = open_database(store, &totals, error);
+    if (!status) status = fb_blob_folders_make(store, error);
+    if (!status) status = fb_uploads_load(store, error);
     if (!status) status = fb_readers_open(&store->readers, store->path, store->config.readers, error);
     if (status) return status;
     store->writer.readers = &store->readers;
@@ -150,7 +160,9 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
     fb_store *store = calloc(1, sizeof *store);
     if (!store) return fb_fail_memory(error);
     store->lock = -1;
+    store->folder = -1;
     store->config = with_defaults(config);
+    pthread_mutex_init(&store->uploads.mutex, NULL);
     pthread_mutex_init(&store->requests.mutex, NULL);
     pthread_mutex_init(&store->ulids.mutex, NULL);
     fb_status status = start(store, folder, error);
@@ -227,5 +239,11 @@ fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error) {
     print_metric(out, "database_bytes", "gauge", "Size of the database.", file_size(store->path));
     print_metric(out, "graphs", "gauge", "Graphs stored.", (uint64_t)figures.totals.graphs);
     print_metric(out, "runs", "gauge", "Runs stored.", (uint64_t)figures.totals.runs);
+    print_metric(out, "blobs", "gauge", "Blobs stored.", (uint64_t)figures.totals.blobs);
+    print_metric(out, "blob_bytes", "gauge", "Size of the blobs together.", (uint64_t)figures.totals.blob_bytes);
+    print_metric(out, "uploads", "gauge", "Uploads that are not finished.", fb_uploads_count(&store->uploads));
+    print_metric(out, "collected_blobs_total", "counter", "Blobs that gc removed.", (uint64_t)figures.totals.collected_blobs);
+    print_metric(out, "collected_bytes_total", "counter", "Size of the blobs that gc removed.",
+                 (uint64_t)figures.totals.collected_bytes);
     return out->failed ? fb_fail_memory(error) : FB_OK;
 }

@@ -96,6 +96,8 @@ typedef struct fb_store_graph {
     size_t size;
     const fb_store_mark *marks;
     size_t mark_count;
+    const char *const *blobs; /* digests of the blobs that its tensors refer to, each once; they need not be here */
+    size_t blob_count;
 } fb_store_graph;
 
 /* A stored graph, without its document. */

@@ -11,7 +11,9 @@
 
 struct fb_write {
     fb_write_function *function;
+    fb_write_end_function *end; /* or NULL */
     void *argument;
+    bool is_unended; /* it ran, and `end` is still to be called */
     fb_write *next;
     fb_status status;
     fb_error error;
@@ -70,18 +72,36 @@ static void checkpoint_when_large(fb_writer *writer) {
 
 /* ---- groups ---- */
 
+static void end_write(fb_writer *writer, fb_write *write, bool is_durable) {
+    if (write->is_unended && write->end) write->end(&writer->connection, write->argument, is_durable);
+    write->is_unended = false;
+}
+
 /* One write in its savepoint. Not FB_OK only when the whole transaction is lost: some failures (a full disk, no memory) make
  * SQLite roll back everything. */
 static fb_status perform(fb_writer *writer, fb_write *write) {
     write->error = (fb_error){0};
     write->added = (fb_totals){0};
     write->status = run_sql(writer, "SAVEPOINT one_write", &write->error);
-    if (!write->status) write->status = write->function(&writer->connection, write->argument, &write->added, &write->error);
+    if (!write->status) {
+        write->is_unended = true;
+        write->status = write->function(&writer->connection, write->argument, &write->added, &write->error);
+    }
     if (sqlite3_get_autocommit(writer->connection.handle)) return write->status ? write->status : FB_IO;
     fb_status undone = write->status ? run_sql(writer, "ROLLBACK TO one_write", &write->error) : FB_OK;
     fb_status released = run_sql(writer, "RELEASE one_write", &write->error);
     if (!write->status) write->status = released;
+    if (write->status) end_write(writer, write, false);
     return undone ? undone : released;
+}
+
+static void add_totals(fb_totals *sum, const fb_totals *added) {
+    sum->graphs += added->graphs;
+    sum->runs += added->runs;
+    sum->blobs += added->blobs;
+    sum->blob_bytes += added->blob_bytes;
+    sum->collected_blobs += added->collected_blobs;
+    sum->collected_bytes += added->collected_bytes;
 }
 
 /* Performs and commits the writes from `first` to before `end`. When that fails as a whole, *error says why, and nothing of it
@@ -99,12 +119,13 @@ static fb_status commit_group(fb_writer *writer, fb_write *first, const fb_write
         fb_fail(error, status, "store-failed", NULL, "the store failed: a transaction was rolled back");
 
     fb_totals added = {0};
-    for (fb_write *write = first; write != end && !status; write = write->next)
-        if (!write->status) added.graphs += write->added.graphs, added.runs += write->added.runs;
+    for (fb_write *write = first; write != end; write = write->next) {
+        end_write(writer, write, !status);
+        if (!status && !write->status) add_totals(&added, &write->added);
+    }
     pthread_mutex_lock(&writer->mutex);
     writer->figures.last_failure = *error;
-    writer->figures.totals.graphs += added.graphs;
-    writer->figures.totals.runs += added.runs;
+    add_totals(&writer->figures.totals, &added);
     if (!status) writer->figures.commits++;
     pthread_mutex_unlock(&writer->mutex);
     return status;
@@ -242,7 +263,12 @@ void fb_writer_close(fb_writer *writer) {
 }
 
 fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error) {
-    fb_write write = {.function = function, .argument = argument};
+    return fb_writer_run_to_end(writer, function, NULL, argument, error);
+}
+
+fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
+                               fb_error *error) {
+    fb_write write = {.function = function, .end = end, .argument = argument};
     pthread_cond_init(&write.done, NULL);
     pthread_mutex_lock(&writer->mutex);
     if (writer->is_stopping) {

@@ -14,12 +14,18 @@
 /* Changes of what the store counts. */
 typedef struct fb_totals {
     int64_t graphs, runs;
+    int64_t blobs, blob_bytes;
+    int64_t collected_blobs, collected_bytes; /* by gc, since the start */
 } fb_totals;
 
 /* A change of the database. Runs on the writer's thread, inside its savepoint; may run again when the group that it was in
  * could not be committed, so it begins by forgetting what it said before. It reports to `error` alone; when it fails, what it
  * wrote is undone. */
 typedef fb_status fb_write_function(fb_connection *connection, void *argument, fb_totals *added, fb_error *error);
+
+/* For a write that changes files, too. Runs on the writer's thread each time that the write ran: with true when it is durable;
+ * with false when it was undone, before another write runs (or itself runs again). */
+typedef void fb_write_end_function(fb_connection *connection, void *argument, bool is_durable);
 
 typedef struct fb_write fb_write;
 
@@ -59,6 +65,9 @@ void fb_writer_close(fb_writer *writer);
 
 /* Queues the write and waits until it is durable or has failed. */
 fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error);
+/* The same with something to be done afterwards. */
+fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
+                               fb_error *error);
 
 fb_writer_figures fb_writer_read_figures(fb_writer *writer);
 

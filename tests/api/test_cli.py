@@ -213,7 +213,7 @@ def test_a_pipeline_on_one_folder(local):
 def test_closed_streams(local):
     """Nothing of what is printed lands in the store's files or sockets."""
     run = optimize(local, TOY, "MergeLinears")
-    store = {path: path.read_bytes() for path in local.path("store").iterdir()}
+    store = {path: path.read_bytes() for path in local.path("store").rglob("*") if path.is_file()}
     for closed, status in ((">&-", 1), ("<&-", 0), ("2>&-", 0), ("<&- >&- 2>&-", 1)):
         done = subprocess.run(["bash", "-c", f"{binary()} show {run['id']} --data store {closed}"], cwd=local.folder,
                               capture_output=True, env=environment())  # fmt: skip

@@ -1,8 +1,10 @@
 """What schemathesis has to be told about this service."""
 
+import hashlib
 import json
 import os
 import pathlib
+import re
 
 import requests
 import schemathesis
@@ -11,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = ("MergeLinears/two-branches", "FuseBiasInLinear/chain", "ChangeTrueDivToMulByInverse/operator")
 PASSES = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "DeepCopy"]
 GRAPH = "#/components/schemas/Graph"
+DIGEST = re.compile("sha256:[0-9a-f]{64}")
 
 
 def with_documents(value):
@@ -44,6 +47,16 @@ def before_load_schema(context, raw_schema):
         for operation in item.values():
             if path != "/v1/graphs" and isinstance(operation, dict) and "requestBody" in operation:
                 operation["requestBody"] = with_documents(operation["requestBody"])
+
+
+@schemathesis.hook
+def before_call(context, case, kwargs):
+    """A digest is seldom that of the bytes by chance: where it is one, it is made to be, every other time."""
+    places = {"putBlob": case.path_parameters, "startUpload": case.query, "finishUpload": case.query}
+    place = places.get(case.operation.definition.raw.get("operationId"))
+    said = (place or {}).get("digest")
+    if isinstance(case.body, bytes) and isinstance(said, str) and DIGEST.fullmatch(said) and int(said[-1], 16) % 2:
+        place["digest"] = "sha256:" + hashlib.sha256(case.body).hexdigest()
 
 
 class FirstBlock:

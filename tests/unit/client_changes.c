@@ -151,11 +151,14 @@ static bool add_call(const client_change *change, json_t *graph) {
     return change->choice % 3 != 2 || add_program(change, graph, path, node);
 }
 
-static bool change_number(json_t *list) {
+/* The first number becomes another one, or `reads` is read instead. */
+static bool change_number(json_t *list, const char *reads) {
     size_t i;
     json_t *item;
     json_array_foreach(list, i, item) {
         json_t *real = json_object_get(item, "$float");
+        bool is_number = json_is_number(item) || real;
+        if (is_number && reads) return json_array_set_new(list, i, parsed("{\"$node\":\"%s\"}", reads)) == 0;
         if (json_is_integer(item)) return json_array_set_new(list, i, json_integer(json_integer_value(item) * 2 + 1)) == 0;
         if (json_is_real(item)) return json_array_set_new(list, i, json_real(json_real_value(item) * 0.5)) == 0;
         if (real) return json_array_set_new(list, i, json_real(3.25)) == 0;
@@ -175,7 +178,7 @@ static bool change_arguments(const client_change *change, json_t *graph) {
     if (!node || is_op(node, "placeholder")) return false;
     const char *input = input_of(node);
     switch (change->choice % 4) {
-    case 0: return change_number(json_object_get(node, "args"));
+    case 0: return change_number(json_object_get(node, "args"), change->choice / 4 % 2 ? input : NULL);
     case 1:
         if (is_op(node, "get_attr")) return false;
         return json_object_set_new(json_object_get(node, "kwargs"), "dim", json_integer(-1)) == 0;

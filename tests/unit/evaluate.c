@@ -6,24 +6,10 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "tests/unit/evaluate_ops.h"
+#include "tests/unit/evaluate_machine.h"
 #include "tests/unit/numbers.h"
 
-typedef struct machine {
-    const fb_graph *graph;
-    fb_arena arena;
-    uint64_t seed;
-    value *nodes;   /* by id */
-    value *tensors; /* by id; made when first read */
-    bool *is_made;
-    value *inputs; /* of the program that runs now */
-    size_t input_count;
-    size_t unusable;
-    fb_buffer *out;
-} machine;
-
-/* A number from 0.1 to 1.1 that follows from a name and a place. */
-static double number_of(uint64_t seed, const char *name, int64_t index) {
+double machine_number(uint64_t seed, const char *name, int64_t index) {
     uint64_t hash = fb_hash(name, strlen(name), seed + (uint64_t)index * 0x9e3779b97f4a7c15u);
     hash ^= hash >> 29;
     hash *= 0xbf58476d1ce4e5b9u;
@@ -33,7 +19,7 @@ static double number_of(uint64_t seed, const char *name, int64_t index) {
 static value random_tensor(machine *m, const char *name, int rank, const int64_t *sizes, double low) {
     value result = tensor_value(&m->arena, rank, sizes);
     int64_t count = result.kind == V_TENSOR ? element_count(&result) : 0;
-    for (int64_t i = 0; i < count; i++) result.data[i] = number_of(m->seed, name, i) + low;
+    for (int64_t i = 0; i < count; i++) result.data[i] = machine_number(m->seed, name, i) + low;
     return result;
 }
 
@@ -58,9 +44,7 @@ static double inverse_root(double a) {
     return 1 / sqrt(a);
 }
 
-static value tensor_of(machine *m, fb_tensor tensor);
-
-static int ints_of(const machine *m, fb_value list, int64_t *out) {
+int machine_ints(const machine *m, fb_value list, int64_t *out) {
     int count = 0;
     while (count < MAX_DIMS && fb_value_is_int(m->graph, fb_value_item(m->graph, list, (size_t)count), &out[count])) count++;
     return count;
@@ -75,7 +59,7 @@ static int64_t int_of(const machine *m, fb_value members, const char *key) {
 static value recipe_of(machine *m, fb_value expression) {
     const fb_graph *g = m->graph;
     const fb_value_row *row = fb_value_at(g, expression);
-    if (row->kind == FB_TENSOR) return tensor_of(m, row->tensor);
+    if (row->kind == FB_TENSOR) return machine_tensor(m, row->tensor);
     const char *op = fb_text(g, row->symbol);
     fb_value list = row->items[0], members = row->items[1];
     size_t count = fb_value_at(g, list)->count;
@@ -88,15 +72,15 @@ static value recipe_of(machine *m, fb_value expression) {
     if (strcmp(op, "slice") == 0)
         return slice_of(a, (int)int_of(m, members, "axis"), int_of(m, members, "start"), int_of(m, members, "stop"), 1);
     if (strcmp(op, "reshape") == 0) {
-        int rank = ints_of(m, fb_map_value(g, members, "shape"), ints);
+        int rank = machine_ints(m, fb_map_value(g, members, "shape"), ints);
         return reshaped(&m->arena, a, rank, ints);
     }
     if (strcmp(op, "permute") == 0) {
-        ints_of(m, fb_map_value(g, members, "dims"), ints);
+        machine_ints(m, fb_map_value(g, members, "dims"), ints);
         return permuted(a, ints);
     }
     if (strcmp(op, "full") == 0) {
-        int rank = ints_of(m, fb_map_value(g, members, "shape"), ints);
+        int rank = machine_ints(m, fb_map_value(g, members, "shape"), ints);
         value result = tensor_value(&m->arena, rank, ints), item;
         fb_value_is_number(g, fb_map_value(g, members, "value"), &number);
         item = number_value(number, false);
@@ -118,7 +102,7 @@ static value recipe_of(machine *m, fb_value expression) {
 static value inline_tensor(machine *m, const fb_tensor_row *row) {
     fb_buffer bytes = {0};
     int64_t sizes[MAX_DIMS];
-    int rank = ints_of(m, row->shape, sizes);
+    int rank = machine_ints(m, row->shape, sizes);
     value result = tensor_value(&m->arena, rank, sizes);
     decode_base64(fb_text(m->graph, row->data), &bytes);
     size_t count = bytes.size / fb_dtype_size((fb_dtype)row->dtype);
@@ -128,7 +112,18 @@ static value inline_tensor(machine *m, const fb_tensor_row *row) {
     return result;
 }
 
-static value tensor_of(machine *m, fb_tensor tensor) {
+static value rounded(machine *m, fb_dtype dtype, const value *made) {
+    fb_buffer bytes = {0};
+    if (made->kind != V_TENSOR || !has_numbers(dtype)) return *made;
+    value result = copy_of(&m->arena, made);
+    size_t count = (size_t)element_count(&result);
+    encode_numbers(dtype, result.data, count, &bytes);
+    decode_numbers(dtype, (const unsigned char *)bytes.data, count, result.data);
+    fb_buffer_free(&bytes);
+    return result;
+}
+
+value machine_tensor(machine *m, fb_tensor tensor) {
     if (!tensor.id) return (value){.kind = V_NONE};
     if (m->is_made[tensor.id]) return m->tensors[tensor.id];
     const fb_tensor_row *row = fb_tensor_at(m->graph, tensor);
@@ -138,189 +133,11 @@ static value tensor_of(machine *m, fb_tensor tensor) {
     else if (row->data.id) made = inline_tensor(m, row);
     else {
         fb_symbol content = row->digest.id ? row->digest : row->name;
-        made = random_tensor(m, fb_text(m->graph, content), ints_of(m, row->shape, sizes), sizes, 0);
+        made = random_tensor(m, fb_text(m->graph, content), machine_ints(m, row->shape, sizes), sizes, 0);
     }
+    if (row->recipe.id && m->is_rounded) made = rounded(m, (fb_dtype)row->dtype, &made);
     m->is_made[tensor.id] = true;
     return m->tensors[tensor.id] = made;
-}
-
-/* ---- modules ------------------------------------------------------------------------------------------------------------- */
-
-static void run_program(machine *m, fb_program program, value *inputs, size_t count, value *out);
-
-static value parameter(machine *m, fb_module module, const char *name) {
-    return tensor_of(m, fb_module_tensor(m->graph, module, name));
-}
-
-static bool flag(const machine *m, fb_module module, const char *key, bool fallback) {
-    fb_value given = fb_module_config(m->graph, module, key);
-    return given.id ? fb_value_kind(m->graph, given) == FB_TRUE : fallback;
-}
-
-/* An int of the config, or one for each dimension. */
-static void pair_of(const machine *m, fb_module module, const char *key, int64_t fallback, int64_t out[2]) {
-    fb_value given = fb_module_config(m->graph, module, key);
-    out[0] = out[1] = fallback;
-    if (!given.id) return;
-    if (fb_value_is_int(m->graph, given, &out[0])) out[1] = out[0];
-    else ints_of(m, given, out);
-}
-
-static value call_conv(machine *m, fb_module module, const value *x) {
-    convolution options;
-    int64_t groups[2];
-    pair_of(m, module, "stride", 1, options.stride);
-    pair_of(m, module, "padding", 0, options.padding);
-    pair_of(m, module, "dilation", 1, options.dilation);
-    pair_of(m, module, "groups", 1, groups);
-    options.groups = groups[0];
-    value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias");
-    return convolve(&m->arena, x, &weight, &bias, &options);
-}
-
-static void batch_statistics(const value *x, int64_t channel, double *mean, double *var) {
-    int64_t channels = x->sizes[1], inner = 1, count = element_count(x), used = 0;
-    for (int i = 2; i < x->rank; i++) inner *= x->sizes[i];
-    for (int pass = 0; pass < 2; pass++) {
-        double sum = 0;
-        used = 0;
-        for (int64_t i = 0; i < count; i++) {
-            if (i / inner % channels != channel) continue;
-            double number = *element(x, i);
-            sum += pass ? (number - *mean) * (number - *mean) : number;
-            used++;
-        }
-        *(pass ? var : mean) = used ? sum / (double)used : 0;
-    }
-}
-
-static value call_norm(machine *m, fb_module module, const value *x, int rank, int other_rank) {
-    value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias"), unusable = {0};
-    value mean = parameter(m, module, "running_mean"), var = parameter(m, module, "running_var");
-    double eps = 1e-5;
-    fb_value given = fb_module_config(m->graph, module, "eps");
-    if (given.id) fb_value_is_number(m->graph, given, &eps);
-    if (x->kind != V_TENSOR || (x->rank != rank && x->rank != other_rank)) return unusable;
-    const value *vectors[] = {&weight, &bias, &mean, &var};
-    for (int i = 0; i < 4; i++) {
-        if (vectors[i]->kind == V_TENSOR && element_count(vectors[i]) != x->sizes[1]) return unusable;
-    }
-    bool training = fb_module_at(m->graph, module)->training, has_running = mean.kind == V_TENSOR && var.kind == V_TENSOR;
-    value result = copy_of(&m->arena, x);
-    int64_t inner = 1, count = element_count(x);
-    for (int i = 2; i < x->rank; i++) inner *= x->sizes[i];
-    for (int64_t c = 0; c < x->sizes[1]; c++) {
-        double center = 0, spread = 1;
-        if (training || !has_running) batch_statistics(x, c, &center, &spread);
-        else {
-            center = *element(&mean, c);
-            spread = *element(&var, c);
-        }
-        if (training && has_running) {
-            *element(&mean, c) = *element(&mean, c) * 0.9 + 0.1 * center;
-            *element(&var, c) = *element(&var, c) * 0.9 + 0.1 * spread;
-        }
-        double scale = (weight.kind == V_TENSOR ? *element(&weight, c) : 1) / sqrt(spread + eps);
-        double shift = bias.kind == V_TENSOR ? *element(&bias, c) : 0;
-        for (int64_t i = 0; i < count; i++) {
-            if (i / inner % x->sizes[1] == c) result.data[i] = (result.data[i] - center) * scale + shift;
-        }
-    }
-    return result;
-}
-
-static value call_embedding(machine *m, fb_module module, const value *x) {
-    value weight = parameter(m, module, "weight");
-    if (x->kind != V_TENSOR || weight.kind != V_TENSOR || weight.rank != 2 || x->rank + 1 > MAX_DIMS) return (value){0};
-    int64_t sizes[MAX_DIMS], width = weight.sizes[1], count = element_count(x);
-    memcpy(sizes, x->sizes, sizeof sizes);
-    sizes[x->rank] = width;
-    value result = tensor_value(&m->arena, x->rank + 1, sizes);
-    for (int64_t i = 0; i < count * width; i++) {
-        int64_t row = (int64_t)(fabs(*element(x, i / width)) * 7) % weight.sizes[0];
-        result.data[i] = *element(&weight, row * width + i % width);
-    }
-    return result;
-}
-
-/* Numbers of a module's own parameters, each by its place; and written a little when asked. */
-static double sum_of_parameters(machine *m, const fb_module_row *row, bool is_written) {
-    const fb_value_row *parameters = fb_value_at(m->graph, row->parameters);
-    double sum = 0;
-    for (uint32_t i = 0; i + 1 < parameters->count; i += 2) {
-        const fb_value_row *entry = fb_value_at(m->graph, parameters->items[i + 1]);
-        value tensor = entry->kind == FB_TENSOR ? tensor_of(m, entry->tensor) : (value){0};
-        int64_t count = tensor.kind == V_TENSOR ? element_count(&tensor) : 0;
-        for (int64_t k = 0; k < count; k++) {
-            sum += *element(&tensor, k) * (double)(k + 1);
-            if (is_written) *element(&tensor, k) *= 0.9;
-        }
-    }
-    return sum;
-}
-
-/* A module of an unknown type may use everything that it owns, and everything below it, and write into what it is given. */
-static value call_unknown(machine *m, fb_module module, const call *c) {
-    const fb_graph *g = m->graph;
-    const char *path = fb_text(g, fb_module_at(g, module)->path);
-    size_t length = strlen(path);
-    double sum = 0;
-    for (fb_module at = fb_first_module(g); at.id; at = fb_module_at(g, at)->next) {
-        const fb_module_row *row = fb_module_at(g, at);
-        const char *other = fb_text(g, row->path);
-        bool is_below = strncmp(other, path, length) == 0 && (other[length] == '.' || other[length] == '\0');
-        if (is_below) sum += sum_of_parameters(m, row, true);
-    }
-    return do_anything(c, sum);
-}
-
-static bool is_named_like_linear(const char *type) {
-    const char *dot = strrchr(type, '.'), *last = dot ? dot + 1 : type;
-    size_t length = strlen(last);
-    return strncmp(last, "Linear", 6) == 0 || (length >= 6 && strcmp(last + length - 6, "Linear") == 0);
-}
-
-/* A subclass of Linear may write into what it owns and give its input back, but does not write into that. */
-static value call_linear_like(machine *m, fb_module module, const value *x) {
-    const fb_module_row *row = fb_module_at(m->graph, module);
-    double sum = sum_of_parameters(m, row, true);
-    if (x->kind != V_TENSOR || number_of(m->seed, fb_text(m->graph, row->path), 0) < 0.6) return *x;
-    value number = number_value(0.01 * sum, false);
-    return map_binary(&m->arena, x, &number, add);
-}
-
-static value call_module(machine *m, fb_module module, const call *c) {
-    if (!module.id) return (value){0};
-    const fb_module_row *row = fb_module_at(m->graph, module);
-    const char *type = fb_text(m->graph, row->type);
-    value x = argument(c, 0, "input"), result = {0};
-    if (row->program.id) {
-        run_program(m, row->program, c->args, c->count, &result);
-    } else if (strcmp(type, "torch.nn.Linear") == 0) {
-        value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias");
-        result = linear(&m->arena, &x, &weight, &bias);
-    } else if (strcmp(type, "torch.nn.Conv2d") == 0) {
-        result = call_conv(m, module, &x);
-    } else if (strcmp(type, "torch.nn.BatchNorm2d") == 0) {
-        result = call_norm(m, module, &x, 4, 4);
-    } else if (strcmp(type, "torch.nn.BatchNorm1d") == 0) {
-        result = call_norm(m, module, &x, 2, 3);
-    } else if (strcmp(type, "torch.nn.ReLU") == 0) {
-        result = map_unary(&m->arena, &x, relu_of);
-        if (x.kind == V_TENSOR && flag(m, module, "inplace", false)) {
-            write_into(&x, &result);
-            result = x;
-        }
-    } else if (strcmp(type, "torch.nn.Identity") == 0) {
-        result = x;
-    } else if (strcmp(type, "torch.nn.Embedding") == 0) {
-        result = call_embedding(m, module, &x);
-    } else if (is_named_like_linear(type)) {
-        result = call_linear_like(m, module, &x);
-    } else {
-        result = call_unknown(m, module, c);
-    }
-    return result;
 }
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
@@ -376,7 +193,7 @@ static value read_attribute(machine *m, const fb_node_row *row) {
     if (!row->module.id || !row->attribute.id) return (value){.kind = V_TEXT, .text = "program"};
     const char *name = fb_text(m->graph, row->attribute);
     fb_tensor tensor = fb_module_tensor(m->graph, row->module, name);
-    if (tensor.id) return tensor_of(m, tensor);
+    if (tensor.id) return machine_tensor(m, tensor);
     fb_value plain = fb_map_value(m->graph, fb_module_at(m->graph, row->module)->attributes, name);
     return plain.id ? value_of(m, plain) : (value){.kind = V_NONE};
 }
@@ -394,7 +211,7 @@ static value run_call(machine *m, fb_node node) {
         c.keywords[i] = fb_value_text(g, kwargs->items[2 * i]);
         c.named[i] = value_of(m, kwargs->items[2 * i + 1]);
     }
-    if (row->opcode == FB_CALL_MODULE) return call_module(m, row->module, &c);
+    if (row->opcode == FB_CALL_MODULE) return evaluate_module(m, row->module, &c);
     const char *target = fb_text(g, row->target);
     char *spelled = take(&m->arena, strlen(target) + 2);
     snprintf(spelled, strlen(target) + 2, "%s%s", row->opcode == FB_CALL_METHOD ? "." : "", target);
@@ -403,7 +220,7 @@ static value run_call(machine *m, fb_node node) {
     return evaluate_call(&c, &result) ? result : do_anything(&c, 1);
 }
 
-static void run_program(machine *m, fb_program program, value *inputs, size_t count, value *out) {
+void machine_run(machine *m, fb_program program, value *inputs, size_t count, value *out) {
     size_t used = 0;
     for (fb_node n = fb_first_node(m->graph, program); n.id; n = fb_node_at(m->graph, n)->next) {
         const fb_node_row *row = fb_node_at(m->graph, n);
@@ -454,7 +271,8 @@ static machine machine_for(const fb_graph *graph, uint64_t seed) {
 
 double *evaluate_tensor(const fb_graph *graph, uint64_t seed, fb_tensor tensor, size_t *count) {
     machine m = machine_for(graph, seed);
-    value made = tensor_of(&m, tensor);
+    m.is_rounded = true;
+    value made = machine_tensor(&m, tensor);
     double *numbers = NULL;
     *count = 0;
     if (made.kind == V_TENSOR) {
@@ -476,8 +294,8 @@ void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out) {
         if (fb_node_at(graph, n)->opcode == FB_PLACEHOLDER) inputs.items[count++] = make_input(&m, fb_node_at(graph, n));
     }
     inputs.count = count;
-    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) tensor_of(&m, t);
-    run_program(&m, FB_MAIN_PROGRAM, inputs.items, count, &result);
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) machine_tensor(&m, t);
+    machine_run(&m, FB_MAIN_PROGRAM, inputs.items, count, &result);
     write_value(&out->numbers, &result);
     write_value(&out->numbers, &inputs);
     out->unusable = m.unusable;

@@ -23,7 +23,8 @@ typedef struct evaluation {
 /* Inputs and tensors without recipe and inline data get numbers that follow from `seed` and their digests or names. A
  * placeholder's shape is meta.actual, or else meta.shape with 2 for every symbolic size. */
 void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out);
-/* What a tensor holds before anything runs, to be freed; NULL when that could not be computed. */
+/* What a tensor holds before anything runs, to be freed; NULL when that could not be computed. Recipes of tensors that it is
+ * made from are rounded to their dtypes, which `evaluate` does not do: so it can tell a wrong fold from a rounded one. */
 double *evaluate_tensor(const fb_graph *graph, uint64_t seed, fb_tensor tensor, size_t *count);
 void evaluation_free(evaluation *done);
 /* Equal up to rounding. On a difference says where. */

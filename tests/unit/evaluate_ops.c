@@ -25,6 +25,9 @@ static double second(double a, double b) {
     (void)a;
     return b;
 }
+static double negate(double a) {
+    return -a;
+}
 double relu_of(double x) {
     return x > 0 ? x : 0;
 }
@@ -53,6 +56,7 @@ static const struct {
     {" torch.relu torch.nn.functional.relu .relu ", relu_of, false},
     {" torch.tanh .tanh ", tanh, false},
     {" torch.abs .abs ", fabs, false},
+    {" torch.neg .neg ", negate, false},
     {" torch.relu_ .relu_ ", relu_of, true},
     {" .tanh_ ", tanh, true},
 };

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/graph/build.h"
-#include "core/weights/movement.h"
 #include "tests/unit/numbers.h"
 
 #define MAX_RANK 5
@@ -210,11 +209,20 @@ void movements_free(movements *m) {
     fb_arena_free(&m->arena);
 }
 
+fb_status evaluate_whole(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
+                         unsigned char **bytes, size_t *size, fb_error *error) {
+    fb_evaluation *evaluation = NULL;
+    fb_status status = fb_evaluation_of(graph, expression, dtype, blobs, &evaluation, error);
+    if (!status) status = fb_evaluation_bytes(evaluation, bytes, size, error);
+    fb_evaluation_free(evaluation);
+    return status;
+}
+
 int64_t *moved_numbers(const fb_graph *graph, fb_value expression, size_t expected) {
     unsigned char *bytes = NULL;
     size_t size = 0;
     fb_error error = {0};
-    fb_status status = fb_movement_evaluate(graph, expression, FB_INT64, &bytes, &size, &error);
+    fb_status status = evaluate_whole(graph, expression, FB_INT64, NULL, &bytes, &size, &error);
     ck_assert_msg(status == FB_OK, "%s: %s", error.code, error.message);
     ck_assert_uint_eq(size, expected * sizeof(int64_t));
     return (int64_t *)(void *)bytes;

@@ -3,6 +3,7 @@
 #ifndef FB_TESTS_MOVEMENTS_H
 #define FB_TESTS_MOVEMENTS_H
 
+#include "core/weights/evaluate.h"
 #include "core/weights/invert.h"
 #include "tests/unit/evaluate_tensor.h"
 #include "tests/unit/generator.h"
@@ -38,6 +39,9 @@ fb_tensor put_tensor(fb_graph *graph, const char *name, fb_dtype dtype, const in
 /* A tensor with a recipe, of the type that the recipe has (`dtype` for one of fillers alone). */
 fb_tensor put_recipe(fb_graph *graph, const char *name, fb_dtype dtype, fb_value recipe);
 
+/* All bytes of an expression, to be freed; of inline data when `blobs` is NULL. */
+fb_status evaluate_whole(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
+                         unsigned char **bytes, size_t *size, fb_error *error);
 /* The int64 elements of an expression, to be freed; fails the test when they are not `expected` many. */
 int64_t *moved_numbers(const fb_graph *graph, fb_value expression, size_t expected);
 /* All pieces joined, whatever their source. */

@@ -1,8 +1,32 @@
 #include "tests/unit/random_case.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "tests/unit/composition_part.h"
+
+/* Where the loop over the cases goes on, when it does. */
+static jmp_buf next_case;
+static bool goes_on;
+
+void fail_case(const random_case *c, const char *file, int line, const char *format, ...) {
+    char said[2000];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(said, sizeof said, format, args);
+    va_end(args);
+    fb_buffer text = {0};
+    fb_buffer_printf(&text, "%s:%d: seed %" PRIu64 ", passes %.*s: %s", file, line, c->seed, (int)c->passes.size,
+                     c->passes.data, said);
+    if (!goes_on) ck_abort_msg("%s", fb_buffer_text(&text));
+    printf("%s\n", fb_buffer_text(&text));
+    fflush(stdout);
+    fb_buffer_free(&text);
+    longjmp(next_case, 1);
+}
 
 fb_graph *read_graph(const random_case *c, const fb_buffer *document, const char *what) {
     fb_errors errors = {0};
@@ -45,14 +69,12 @@ fb_run run_passes(const random_case *c, const fb_composition *composition, const
 }
 
 fb_graph *run_without(const random_case *c, const bool *selected) {
-    fb_composition rest;
-    fb_error error = {0};
-    CK(c, fb_composition_without(&c->composition, selected, &rest, &error) == FB_OK, "%s", error.message);
+    fb_composition rest = composition_without(&c->composition, selected);
     fb_run run = run_passes(c, &rest, c->source);
     fb_graph *result = run.result;
     run.result = NULL;
     fb_run_free(&run);
-    fb_composition_free(&rest);
+    composition_part_free(&rest);
     return result;
 }
 
@@ -96,15 +118,24 @@ uint64_t random_setting(const char *name, uint64_t fallback) {
     return given && *given ? strtoull(given, NULL, 10) : fallback;
 }
 
+static bool passes_case(void (*run_case)(uint64_t seed), uint64_t seed) {
+    if (setjmp(next_case)) return false;
+    run_case(seed);
+    return true;
+}
+
 uint64_t run_random_cases(void (*run_case)(uint64_t seed)) {
     uint64_t cases = random_setting("FOLDBACK_RANDOM_CASES", 10000), first = random_setting("FOLDBACK_RANDOM_SEED", 1);
+    uint64_t failed = 0;
+    goes_on = getenv("FOLDBACK_RANDOM_ALL") != NULL;
     for (uint64_t i = 0; i < cases; i++) {
-        run_case(first + i);
+        failed += !passes_case(run_case, first + i);
         if (i > 0 && i % 100000 == 0) {
             printf("%" PRIu64 " done\n", i);
             fflush(stdout);
         }
     }
+    ck_assert_msg(failed == 0, "%" PRIu64 " of %" PRIu64 " cases failed", failed, cases);
     return cases;
 }
 

@@ -1,7 +1,8 @@
 /* What tests on random graphs share: a case with its seed, reading, running, comparing; and the loop over the cases.
  *
  * FOLDBACK_RANDOM_CASES (default 10000) and FOLDBACK_RANDOM_SEED (default 1) choose the cases; a failure names the seed of its
- * case, and FOLDBACK_RANDOM_CASES=1 FOLDBACK_RANDOM_SEED=<it> runs that one alone. */
+ * case, and FOLDBACK_RANDOM_CASES=1 FOLDBACK_RANDOM_SEED=<it> runs that one alone. With FOLDBACK_RANDOM_ALL set the cases go on
+ * behind one that failed; every failure is printed, and the test fails at its end. */
 #ifndef FB_TESTS_RANDOM_CASE_H
 #define FB_TESTS_RANDOM_CASE_H
 
@@ -21,14 +22,13 @@ typedef struct random_case {
     fb_composition composition;
 } random_case;
 
+/* Ends the case: the test fails now, or at its end. */
+_Noreturn void fail_case(const random_case *c, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
 #define CK(c, condition, ...)                                                                                                  \
     do {                                                                                                                       \
-        if (!(condition)) {                                                                                                    \
-            fb_buffer said = {0};                                                                                              \
-            fb_buffer_printf(&said, __VA_ARGS__);                                                                              \
-            ck_abort_msg("seed %" PRIu64 ", passes %.*s: %s", (c)->seed, (int)(c)->passes.size, (c)->passes.data,              \
-                         fb_buffer_text(&said));                                                                               \
-        }                                                                                                                      \
+        if (!(condition)) fail_case((c), __FILE__, __LINE__, __VA_ARGS__);                                                     \
     } while (0)
 
 /* Reads document and passes, which are there. */
@@ -51,7 +51,7 @@ fb_graph *graph_of_json(const json_t *document);
 
 /* A setting from the environment. */
 uint64_t random_setting(const char *name, uint64_t fallback);
-/* Calls run_case with every seed; gives how many there were. */
+/* Calls run_case with every seed; gives how many there were. What a failed case had allocated is lost. */
 uint64_t run_random_cases(void (*run_case)(uint64_t seed));
 /* main() of a program with this one test. With FOLDBACK_RANDOM_PRINT set it prints the document of the first case instead. */
 int random_main(const char *name, const TTest *test);

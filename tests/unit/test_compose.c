@@ -205,24 +205,6 @@ START_TEST(test_written_and_read_again) {
 }
 END_TEST
 
-/* ---- parts --------------------------------------------------------------------------------------------------------------- */
-
-START_TEST(test_without) {
-    fb_composition composition = composition_of("[\"MergeLinears\", [\"DeepCopy\", \"MergeLinears\"], \"FuseBiasInLinear\"]");
-    fb_composition rest, expected = composition_of("[\"DeepCopy\", \"FuseBiasInLinear\"]");
-    fb_error error = {0};
-    ck_assert_int_eq(fb_composition_without(&composition, (bool[]){true, false, true, false}, &rest, &error), FB_OK);
-    ck_assert_str_eq(rest.signature, expected.signature);
-    fb_composition_free(&rest);
-    ck_assert_int_eq(fb_composition_without(&composition, (bool[]){true, true, true, true}, &rest, &error), FB_OK);
-    ck_assert_uint_eq(rest.count, 0);
-    ck_assert(rest.reversible);
-    fb_composition_free(&rest);
-    fb_composition_free(&expected);
-    fb_composition_free(&composition);
-}
-END_TEST
-
 /* ---- runs ---------------------------------------------------------------------------------------------------------------- */
 
 static fb_graph *two_linears(void) {
@@ -310,7 +292,6 @@ int main(void) {
     tcase_add_test(rules, test_lists_that_are_refused);
     tcase_add_test(rules, test_too_many_and_too_deep);
     tcase_add_test(rules, test_written_and_read_again);
-    tcase_add_test(rules, test_without);
     tcase_add_test(rules, test_second_run_refuses_what_the_first_made);
     tcase_add_test(rules, test_unchanged_graph_keeps_its_id);
     tcase_add_test(rules, test_report_as_json);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "core/graph/code.h"
+#include "tests/unit/composition_part.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/random_case.h"
 
@@ -81,7 +82,6 @@ static void ck_tallies(uint64_t cases) {
 /* The same passes again, and a random part of them against a run that never had the others. */
 static void check_replay(random_case *c, const char *result_id) {
     char id[FB_ID_LENGTH + 1], fresh_id[FB_ID_LENGTH + 1];
-    fb_error error = {0};
     fb_run again = run_passes(c, &c->composition, c->source);
     id_of(c, again.result, id);
     CK(c, strcmp(id, result_id) == 0, "a second run gives another graph");
@@ -90,23 +90,21 @@ static void check_replay(random_case *c, const char *result_id) {
     bool *selected = calloc(c->composition.count, sizeof *selected);
     random_source random = {c->seed ^ 0x1234567u};
     for (size_t i = 0; i < c->composition.count; i++) selected[i] = random_once_in(&random, 2);
-    fb_composition rest, fresh;
-    CK(c, fb_composition_without(&c->composition, selected, &rest, &error) == FB_OK, "%s", error.message);
+    fb_composition rest = composition_without(&c->composition, selected);
     if (rest.count) {
         fb_buffer list = {0};
         fb_composition_write(&rest, &list);
-        fresh = read_passes(c, &list);
+        fb_composition fresh = read_passes(c, &list);
         fb_run part = run_passes(c, &rest, c->source), alone = run_passes(c, &fresh, c->source);
         id_of(c, part.result, id);
         id_of(c, alone.result, fresh_id);
         CK(c, strcmp(id, fresh_id) == 0, "without some passes it is not the run of the others");
-        CK(c, strcmp(rest.signature, fresh.signature) == 0, "the rest has another signature than the same list read");
         fb_run_free(&part);
         fb_run_free(&alone);
         fb_composition_free(&fresh);
         fb_buffer_free(&list);
     }
-    fb_composition_free(&rest);
+    composition_part_free(&rest);
     free(selected);
 }
 

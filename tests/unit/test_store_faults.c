@@ -14,6 +14,7 @@
 
 #include "server/store/internal.h"
 #include "tests/unit/store_fixture.h"
+#include "tests/unit/store_gate.h"
 
 static char folder[512];
 
@@ -117,7 +118,7 @@ START_TEST(commits_are_synced_in_the_newest_schema) {
     fb_store *store = open_store(folder, NULL);
     int64_t settings[4] = {0};
     ck_assert_int_eq(fb_writer_run(&store->writer, read_settings, settings, NULL), FB_OK);
-    ck_assert_int_eq(settings[0], 2); /* the newest of schema/sql */
+    ck_assert_int_eq(settings[0], 3); /* the newest of schema/sql */
     ck_assert_int_eq(settings[1], 2); /* FULL */
     ck_assert_int_eq(settings[2], 1);
     ck_assert_int_eq(settings[3], 0);
@@ -130,7 +131,7 @@ START_TEST(a_newer_schema_is_refused_and_left_alone) {
     change_database("PRAGMA user_version = 99");
     check_refused(FB_CONFLICT, "newer-schema");
     check_refused(FB_CONFLICT, "newer-schema");
-    change_database("PRAGMA user_version = 2");
+    change_database("PRAGMA user_version = 3");
     fb_store_close(open_store(folder, NULL));
 }
 END_TEST
@@ -237,47 +238,6 @@ START_TEST(many_threads_write_at_once) {
 }
 END_TEST
 
-/* A write that keeps the writer busy until it is let go, so that what comes meanwhile forms one group. */
-typedef struct gate {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    bool is_entered, is_open;
-} gate;
-
-static fb_status wait_at_gate(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
-    (void)connection, (void)added, (void)error;
-    gate *at = argument;
-    pthread_mutex_lock(&at->mutex);
-    at->is_entered = true;
-    pthread_cond_broadcast(&at->changed);
-    while (!at->is_open) pthread_cond_wait(&at->changed, &at->mutex);
-    pthread_mutex_unlock(&at->mutex);
-    return FB_OK;
-}
-
-static void *enter_gate(void *argument) {
-    fb_writer_run(&shared->writer, wait_at_gate, argument, NULL);
-    return NULL;
-}
-
-static pthread_t close_gate(gate *at) {
-    pthread_t thread;
-    pthread_mutex_init(&at->mutex, NULL);
-    pthread_cond_init(&at->changed, NULL);
-    ck_assert_int_eq(pthread_create(&thread, NULL, enter_gate, at), 0);
-    pthread_mutex_lock(&at->mutex);
-    while (!at->is_entered) pthread_cond_wait(&at->changed, &at->mutex);
-    pthread_mutex_unlock(&at->mutex);
-    return thread;
-}
-
-static void open_gate(gate *at) {
-    pthread_mutex_lock(&at->mutex);
-    at->is_open = true;
-    pthread_cond_broadcast(&at->changed);
-    pthread_mutex_unlock(&at->mutex);
-}
-
 typedef struct put_thread {
     pthread_t thread;
     unsigned number;
@@ -295,18 +255,17 @@ static void *put_one(void *argument) {
 /* Starts the puts while the gate is closed, and waits until all of them are in the queue. */
 static void queue_puts(put_thread *puts, size_t count) {
     for (size_t i = 0; i < count; i++) ck_assert_int_eq(pthread_create(&puts[i].thread, NULL, put_one, &puts[i]), 0);
-    while (metric(shared, "queue_depth") < (double)count) usleep(1000);
+    wait_for_queue(shared, count);
 }
 
 START_TEST(what_fails_in_a_group_fails_alone) {
     shared = open_store(folder, &(fb_store_config){.max_bytes = 400 * 1024});
-    gate at = {0};
-    pthread_t holder = close_gate(&at);
+    store_gate gate;
+    close_gate(&gate, shared);
     put_thread puts[8] = {{0}};
     for (unsigned i = 0; i < 8; i++) puts[i] = (put_thread){.number = i, .filler = i == 3 ? 2000000 : 500};
     queue_puts(puts, 8);
-    open_gate(&at);
-    pthread_join(holder, NULL);
+    open_gate(&gate);
     for (unsigned i = 0; i < 8; i++) {
         pthread_join(puts[i].thread, NULL);
         ck_assert_int_eq(puts[i].status, i == 3 ? FB_NO_SPACE : FB_OK);
@@ -321,15 +280,14 @@ END_TEST
 
 START_TEST(a_full_queue_says_busy) {
     shared = open_store(folder, &(fb_store_config){.queue_limit = 2});
-    gate at = {0};
+    store_gate gate;
     fb_error error = {0};
-    pthread_t holder = close_gate(&at);
+    close_gate(&gate, shared);
     put_thread puts[2] = {{.number = 1}, {.number = 2}};
     queue_puts(puts, 2);
     ck_assert_int_eq(put_graph(shared, 3, 0, &error), FB_BUSY);
     ck_assert_str_eq(error.code, "store-busy");
-    open_gate(&at);
-    pthread_join(holder, NULL);
+    open_gate(&gate);
     for (size_t i = 0; i < 2; i++) {
         pthread_join(puts[i].thread, NULL);
         ck_assert_int_eq(puts[i].status, FB_OK);

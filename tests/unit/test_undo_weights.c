@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
-#include "core/weights/movement.h"
 #include "tests/unit/document_rows.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/fine_tuning.h"
+#include "tests/unit/movements.h"
 #include "tests/unit/numbers.h"
 
 enum { LINEARS = 4, MAX_ROWS = 4 * LINEARS };
@@ -107,7 +107,7 @@ static void ck_tensor(const fb_graph *g, const char *path, const char *attribute
     encode_numbers(FB_FLOAT32, expected, count, &bytes);
     fb_graph *copy = fb_graph_copy(g);
     fb_value expression = fb_recipe_tensor(copy, tensor);
-    ck_assert_msg(fb_movement_evaluate(copy, expression, FB_FLOAT32, &found, &size, &error) == FB_OK, "%s.%s: %s", path,
+    ck_assert_msg(evaluate_whole(copy, expression, FB_FLOAT32, NULL, &found, &size, &error) == FB_OK, "%s.%s: %s", path,
                   attribute, error.message);
     ck_assert_msg(size == bytes.size && memcmp(found, bytes.data, size) == 0, "%s.%s has not the trained numbers", path,
                   attribute);

@@ -1,0 +1,63 @@
+/* Binding, in three files; for them alone.
+ *
+ *     bind_files.c   what the files hold, and whether an index agrees
+ *     bind_choose.c  which tensor of the graph each of the files' tensors is
+ *     bind.c         the graph is changed */
+#ifndef FB_WEIGHTS_BIND_INTERNAL_H
+#define FB_WEIGHTS_BIND_INTERNAL_H
+
+#include "core/base/arena.h"
+#include "core/weights/bind.h"
+
+typedef struct fb_bind_file {
+    const char *blob;
+    size_t position; /* among those that the caller gave */
+    fb_blob_bytes bytes;
+    bool is_open, is_index;
+    fb_safetensors header; /* unless it is an index */
+} fb_bind_file;
+
+/* A tensor of a file. */
+typedef struct fb_given {
+    const fb_safetensors_entry *entry;
+    size_t file;
+    bool is_listed;             /* in an index */
+    fb_tensor by_name, by_path; /* of the graph: that is called so, that is owned there */
+    fb_tensor tensor;           /* which of them it is; none = neither, or it does not fit */
+} fb_given;
+
+typedef struct fb_binder {
+    fb_graph *graph;
+    const fb_blobs *blobs;
+    fb_binding *binding;
+    fb_error *error;
+    fb_bind_file *files;
+    size_t file_count;
+    fb_given *given; /* sorted by name, then by file */
+    size_t given_count;
+    size_t *of_tensor;    /* by tensor: 1 + the index in `given` of what it is bound to; 0 = to nothing */
+    bool *is_mismatching; /* by tensor: something is given for it that does not fit */
+} fb_binder;
+
+/* Opens and reads the files, and fills `given`. */
+fb_status fb_bind_open(fb_binder *b, const char *const *files, size_t count);
+void fb_bind_close(fb_binder *b);
+/* Reports what an index says and the other files do not hold, or the other way round, and names that two files have. */
+fb_status fb_bind_check_files(fb_binder *b);
+
+/* Fills the tensors of `given`, and `of_tensor`; reports what is extra, and what does not fit. */
+fb_status fb_bind_choose(fb_binder *b);
+
+/* Appends to `mismatching`; `given` and `tensor` may be NULL and none. */
+fb_status fb_bind_mismatch(fb_binder *b, const char *name, const fb_given *given, fb_tensor tensor, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The bytes of a file's tensor. */
+static inline const unsigned char *fb_given_bytes(const fb_binder *b, const fb_given *given) {
+    return b->files[given->file].bytes.bytes + given->entry->offset;
+}
+/* A part of them was read. */
+static inline void fb_bind_forget(const fb_binder *b, const fb_given *given) {
+    b->blobs->forget(b->blobs->context, &b->files[given->file].bytes);
+}
+
+#endif

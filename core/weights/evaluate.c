@@ -1,0 +1,218 @@
+/* Opening an evaluation, and reading from it. */
+#include "core/weights/evaluate.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/weights/evaluate_internal.h"
+
+#define STACK_CHUNK ((size_t)1 << 20) /* bytes */
+
+const fb_evaluation_limits fb_evaluation_usual = {
+    .moved = (int64_t)8 << 20,
+    .computed = (int64_t)32 << 10,
+    .multiplied = (int64_t)2 << 20,
+    .rows = 1024,
+    .columns = 4096,
+    .inner = 512,
+    .block = (int64_t)80 << 20,
+    .touched = (uint64_t)48 << 20,
+    .kept = (uint64_t)32 << 20,
+    .depth = 128,
+    .cost = 1024,
+    .repeated = 32,
+};
+
+fb_status fb_evaluation_fail(fb_evaluation *e, fb_status status, const char *code, const char *format, ...) {
+    va_list arguments;
+    char message[sizeof e->error->message];
+    va_start(arguments, format);
+    vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    if (!e->status) e->status = fb_fail(e->error, status, code, "", "%s", message);
+    return e->status;
+}
+
+bool fb_evaluation_no_memory(fb_evaluation *e) {
+    if (!e->status) e->status = fb_fail_memory(e->error);
+    return false;
+}
+
+/* ---- the stack ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct stack_chunk {
+    unsigned char *bytes;
+    size_t size, used;
+} stack_chunk;
+
+static stack_chunk *chunk_at(const fb_evaluation *e, size_t index) {
+    return (stack_chunk *)(void *)e->stack.chunks.data + index;
+}
+
+static size_t chunk_count(const fb_evaluation *e) {
+    return e->stack.chunks.size / sizeof(stack_chunk);
+}
+
+static bool add_chunk(fb_evaluation *e, size_t size) {
+    stack_chunk fresh = {.size = size < STACK_CHUNK ? STACK_CHUNK : size};
+    if (!fb_buffer_reserve(&e->stack.chunks, sizeof fresh) || !(fresh.bytes = malloc(fresh.size)))
+        return fb_evaluation_no_memory(e);
+    fb_buffer_append(&e->stack.chunks, &fresh, sizeof fresh);
+    return true;
+}
+
+void *fb_stack_take(fb_evaluation *e, size_t size) {
+    size = (size + 63) / 64 * 64;
+    while (e->stack.current < chunk_count(e)) {
+        stack_chunk *chunk = chunk_at(e, e->stack.current);
+        if (size <= chunk->size - chunk->used) break;
+        if (++e->stack.current < chunk_count(e)) chunk_at(e, e->stack.current)->used = 0;
+    }
+    if (e->stack.current == chunk_count(e) && !add_chunk(e, size)) return NULL;
+    stack_chunk *chunk = chunk_at(e, e->stack.current);
+    chunk->used += size;
+    return chunk->bytes + chunk->used - size;
+}
+
+fb_stack_mark fb_stack_top(const fb_evaluation *e) {
+    size_t current = e->stack.current;
+    return (fb_stack_mark){current, current < chunk_count(e) ? chunk_at(e, current)->used : 0};
+}
+
+void fb_stack_give_back(fb_evaluation *e, fb_stack_mark mark) {
+    e->stack.current = mark.chunk;
+    if (mark.chunk < chunk_count(e)) chunk_at(e, mark.chunk)->used = mark.used;
+}
+
+static void free_stack(fb_evaluation *e) {
+    for (size_t i = 0; i < chunk_count(e); i++) free(chunk_at(e, i)->bytes);
+    fb_buffer_free(&e->stack.chunks);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------------- */
+
+void fb_evaluation_free(fb_evaluation *e) {
+    if (!e) return;
+    fb_evaluation_close_sources(e);
+    fb_evaluation_drop_kept(e);
+    free_stack(e);
+    fb_arena_free(&e->arena);
+    free(e->cache);
+    free(e);
+}
+
+fb_status fb_evaluation_within(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
+                               const fb_evaluation_limits *limits, fb_evaluation **out, fb_error *error) {
+    fb_evaluation *e = malloc(sizeof *e);
+    if (!e) return fb_fail_memory(error);
+    *e = (fb_evaluation){
+        .graph = graph, .limits = limits, .blobs = blobs, .dtype = dtype, .error = error, .scratch = -1, .cached = -1};
+    fb_evaluation_plan(e, expression);
+    fb_status status = e->status;
+    if (status) {
+        fb_evaluation_free(e);
+        return status;
+    }
+    e->element = (int64_t)fb_dtype_size(e->dtype);
+    e->block = fb_evaluation_block(e, e->root);
+    *out = e;
+    return FB_OK;
+}
+
+fb_status fb_evaluation_of(const fb_graph *graph, fb_value expression, fb_dtype dtype, const fb_blobs *blobs,
+                           fb_evaluation **out, fb_error *error) {
+    return fb_evaluation_within(graph, expression, dtype, blobs, &fb_evaluation_usual, out, error);
+}
+
+fb_status fb_evaluation_new(const fb_graph *graph, fb_tensor tensor, const fb_blobs *blobs, fb_evaluation **out,
+                            fb_error *error) {
+    fb_value whole = {tensor.id | FB_VALUE_IS_TENSOR};
+    return fb_evaluation_of(graph, whole, (fb_dtype)fb_tensor_at(graph, tensor)->dtype, blobs, out, error);
+}
+
+uint64_t fb_evaluation_size(const fb_evaluation *e) {
+    return (uint64_t)(e->root->elements * e->element);
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------------------------- */
+
+int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term) {
+    const fb_evaluation_limits *limits = e->limits;
+    int64_t most = term->multiplies ? limits->multiplied : term->computes ? limits->computed : limits->moved / 16;
+    int64_t fits = limits->block / (int64_t)sizeof(double) / (term->live + 3), row = 1;
+    if (most > fits) most = fits;
+    for (int i = term->rank - 1; i >= 0 && term->elements && row <= most / term->sizes[i]; i--) row *= term->sizes[i];
+    return most / row * row;
+}
+
+bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t number, unsigned char *to, int64_t element) {
+    int64_t start = number * block, left = term->elements - start;
+    return fb_fill_range(e, term, start, left < block ? left : block, to, element, false);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------- */
+
+/* Where something computes, blocks are always the same, however the whole is cut into parts to be read: matmul of another
+ * block may give another last bit. The last one is kept for who reads little by little. */
+static bool read_computed(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
+    uint64_t total = fb_evaluation_size(e), block = (uint64_t)(e->block * e->element);
+    while (size) {
+        int64_t number = (int64_t)(offset / block);
+        uint64_t start = (uint64_t)number * block, in_block = total - start < block ? total - start : block;
+        size_t skipped = (size_t)(offset - start);
+        size_t some = size < in_block - skipped ? size : (size_t)in_block - skipped;
+        if (number != e->cached && some == in_block) {
+            if (!fb_fill_block(e, e->root, e->block, number, to, e->element)) return false;
+        } else {
+            if (!e->cache && !(e->cache = malloc((size_t)(total < block ? total : block)))) return fb_evaluation_no_memory(e);
+            if (number != e->cached) {
+                e->cached = -1;
+                if (!fb_fill_block(e, e->root, e->block, number, e->cache, e->element)) return false;
+                e->cached = number;
+            }
+            memcpy(to, e->cache + skipped, some);
+        }
+        to += some;
+        offset += some;
+        size -= some;
+    }
+    return true;
+}
+
+/* A part of one element. */
+static bool read_element(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
+    unsigned char element[16];
+    uint64_t index = offset / (uint64_t)e->element;
+    if (!fb_fill_range(e, e->root, (int64_t)index, 1, element, e->element, false)) return false;
+    memcpy(to, element + offset % (uint64_t)e->element, size);
+    return true;
+}
+
+static bool read_moved(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
+    const size_t element = (size_t)e->element, most = (size_t)e->limits->moved;
+    while (size) {
+        size_t skipped = (size_t)(offset % element), some = element - skipped < size ? element - skipped : size;
+        if (skipped || size < element) {
+            if (!read_element(e, offset, to, some)) return false;
+        } else {
+            some = (size < most ? size : most) / element * element;
+            int64_t start = (int64_t)(offset / element);
+            if (!fb_fill_range(e, e->root, start, (int64_t)(some / element), to, e->element, false)) return false;
+        }
+        to += some;
+        offset += some;
+        size -= some;
+    }
+    return true;
+}
+
+fb_status fb_evaluation_read(fb_evaluation *e, uint64_t offset, void *to, size_t size, fb_error *error) {
+    assert(offset <= fb_evaluation_size(e) && size <= fb_evaluation_size(e) - offset);
+    e->status = FB_OK;
+    e->error = error;
+    fb_stack_give_back(e, (fb_stack_mark){0, 0});
+    if (size && fb_evaluation_make_kept(e)) (e->root->computes ? read_computed : read_moved)(e, offset, to, size);
+    return e->status;
+}

@@ -1,0 +1,254 @@
+/* Boxes of terms that move. */
+#include <string.h>
+
+#include "core/base/base64.h"
+#include "core/weights/convert.h"
+#include "core/weights/evaluate_internal.h"
+#include "core/weights/strided.h"
+
+#define PAGE 4096
+
+int64_t fb_box_elements(int rank, const fb_range *box) {
+    int64_t count = 1;
+    for (int i = 0; i < rank; i++) count *= box[i].size;
+    return count;
+}
+
+static void packed_strides(int rank, const fb_range *box, int64_t element, int64_t *strides) {
+    for (int i = rank - 1; i >= 0; i--) {
+        strides[i] = element;
+        element *= box[i].size;
+    }
+}
+
+static bool is_packed(int rank, const fb_range *box, const fb_target *to) {
+    int64_t stride = to->element;
+    for (int i = rank - 1; i >= 0; i--) {
+        if (box[i].size != 1 && to->strides[i] != stride) return false;
+        stride *= box[i].size;
+    }
+    return true;
+}
+
+/* ---- what lies there ----------------------------------------------------------------------------------------------------- */
+
+typedef struct reading {
+    const fb_term *term;
+    const fb_target *to;
+    int64_t first;   /* bytes from the tensor's begin */
+    int64_t element; /* bytes of one where it lies */
+} reading;
+
+/* Gathers a run of elements without gaps. */
+static void gather(const reading *r, int64_t from, int64_t count, int64_t stride, unsigned char *to) {
+    const fb_strided s = {.rank = 1, .sizes = {count}, .from = {stride}, .to = {r->element}};
+    if (!r->term->base64) fb_strided_copy(&s, r->term->bytes + from, to, r->element);
+    else if (stride == r->element) fb_base64_decode(r->term->base64, (size_t)from, (size_t)(count * r->element), to);
+    else
+        for (int64_t i = 0; i < count; i++)
+            fb_base64_decode(r->term->base64, (size_t)(from + i * stride), (size_t)r->element, to + i * r->element);
+}
+
+/* A run of what must be decoded: base64, or elements to numbers, or both. */
+static void decode_run(void *context, int64_t from, int64_t to, int64_t count, int64_t from_stride, int64_t to_stride) {
+    enum { AT_ONCE = 256 };
+    const reading *r = context;
+    unsigned char elements[AT_ONCE * 16], *at = r->to->at + to;
+    double numbers[AT_ONCE];
+    bool is_packed_run = from_stride == r->element && to_stride == r->to->element;
+    from += r->first;
+    if (is_packed_run && !r->to->is_numbers) {
+        gather(r, from, count, from_stride, at);
+    } else if (is_packed_run && r->term->bytes) {
+        fb_decode_numbers(r->term->dtype, r->term->bytes + from, (size_t)count, (double *)(void *)at);
+    } else {
+        for (int64_t i = 0; i < count; i += AT_ONCE) {
+            int64_t some = count - i < AT_ONCE ? count - i : AT_ONCE;
+            const fb_strided s = {.rank = 1, .sizes = {some}, .from = {r->to->element}, .to = {to_stride}};
+            gather(r, from + i * from_stride, some, from_stride, elements);
+            if (r->to->is_numbers) fb_decode_numbers(r->term->dtype, elements, (size_t)some, numbers);
+            fb_strided_copy(&s, r->to->is_numbers ? (const unsigned char *)numbers : elements, at + i * to_stride,
+                            r->to->element);
+        }
+    }
+}
+
+/* Bytes of memory that come to be used when a box is read: whole pages for runs far from each other. */
+static uint64_t touched_by(const fb_term *term, const fb_range *box, uint64_t element) {
+    uint64_t run = element, runs = 1;
+    bool is_run = true;
+    for (int i = term->rank - 1; i >= 0; i--) {
+        *(is_run ? &run : &runs) *= (uint64_t)box[i].size;
+        is_run &= box[i].size == term->sizes[i];
+    }
+    return runs > 1 && run < PAGE ? runs * PAGE : runs * run;
+}
+
+static void fill_bytes(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    reading r = {term, to, 0, (int64_t)fb_dtype_size(term->dtype)};
+    int64_t strides[FB_RECIPE_MAX_RANK];
+    uint64_t touched = term->base64 ? 0 : touched_by(term, box, (uint64_t)r.element);
+    fb_strided s = {0};
+    if (touched > e->limits->touched && fb_box_elements(term->rank, box) > 1) { /* in two halves */
+        fb_range half[FB_RECIPE_MAX_RANK];
+        int i = 0;
+        memcpy(half, box, (size_t)term->rank * sizeof *half);
+        while (half[i].size == 1) i++;
+        half[i].size /= 2;
+        fill_bytes(e, term, half, to);
+        half[i] = (fb_range){half[i].start + half[i].size, box[i].size - half[i].size};
+        fill_bytes(
+            e, term, half,
+            &(fb_target){to->at + (half[i].start - box[i].start) * to->strides[i], to->strides, to->element, to->is_numbers});
+        return;
+    }
+    fb_evaluation_touch(e, touched);
+    fb_packed_strides(term->rank, term->sizes, r.element, strides);
+    for (int i = 0; i < term->rank; i++) {
+        r.first += box[i].start * strides[i];
+        fb_strided_add(&s, box[i].size, strides[i], to->strides[i]);
+    }
+    if (term->bytes && !to->is_numbers) fb_strided_copy(&s, term->bytes + r.first, to->at, r.element);
+    else fb_strided_each(&s, decode_run, &r);
+}
+
+static void fill_full(const fb_term *term, const fb_range *box, const fb_target *to) {
+    const unsigned char *element = to->is_numbers ? (const unsigned char *)&term->number : term->element;
+    fb_strided s = {0};
+    for (int i = 0; i < term->rank; i++) fb_strided_add(&s, box[i].size, 0, to->strides[i]);
+    fb_strided_copy(&s, element, to->at, to->element);
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------------------------- */
+
+/* The last part that begins at or before that index of the axis. */
+static size_t part_at(const fb_term *term, int64_t index) {
+    size_t low = 0, high = term->count;
+    while (high - low > 1) {
+        size_t middle = low + (high - low) / 2;
+        *(term->starts[middle] <= index ? &low : &high) = middle;
+    }
+    return low;
+}
+
+static bool fill_concat(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    const int axis = term->axis;
+    int64_t start = box[axis].start, stop = start + box[axis].size;
+    fb_range part[FB_RECIPE_MAX_RANK];
+    memcpy(part, box, (size_t)term->rank * sizeof *part);
+    for (size_t i = part_at(term, start); start < stop; i++) {
+        int64_t end = term->starts[i + 1] < stop ? term->starts[i + 1] : stop;
+        part[axis] = (fb_range){start - term->starts[i], end - start};
+        unsigned char *at = to->at + (start - box[axis].start) * to->strides[axis];
+        if (!fb_fill(e, term->args[i], part, &(fb_target){at, to->strides, to->element, to->is_numbers})) return false;
+        start = end;
+    }
+    return true;
+}
+
+static bool fill_slice(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    fb_range part[FB_RECIPE_MAX_RANK];
+    memcpy(part, box, (size_t)term->rank * sizeof *part);
+    part[term->axis].start += term->start;
+    return fb_fill(e, term->args[0], part, to);
+}
+
+static bool fill_permute(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    fb_range part[FB_RECIPE_MAX_RANK];
+    int64_t strides[FB_RECIPE_MAX_RANK];
+    for (int i = 0; i < term->rank; i++) {
+        part[term->dims[i]] = box[i];
+        strides[term->dims[i]] = to->strides[i];
+    }
+    return fb_fill(e, term->args[0], part, &(fb_target){to->at, strides, to->element, to->is_numbers});
+}
+
+/* Run by run: as many elements as lie without gaps in the reshaped tensor. */
+static bool fill_runs(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    int64_t sizes[FB_RECIPE_MAX_RANK], strides[FB_RECIPE_MAX_RANK], index[FB_RECIPE_MAX_RANK] = {0}, run = 1, start = 0;
+    int outer = term->rank;
+    while (outer > 0 && (outer == term->rank || box[outer].size == term->sizes[outer])) run *= box[--outer].size;
+    fb_packed_strides(term->rank, term->sizes, 1, strides);
+    for (int i = 0; i < term->rank; i++) {
+        sizes[i] = box[i].size;
+        start += box[i].start * strides[i];
+    }
+    for (unsigned char *at = to->at;; at += run * to->element) {
+        if (!fb_fill_range(e, term->args[0], start, run, at, to->element, to->is_numbers)) return false;
+        int i = outer - 1;
+        for (; i >= 0; i--) {
+            start += strides[i];
+            if (++index[i] < sizes[i]) break;
+            start -= strides[i] * sizes[i];
+            index[i] = 0;
+        }
+        if (i < 0) return true;
+    }
+}
+
+static bool fill_reshape(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    const fb_term *arg = term->args[0];
+    fb_range part[FB_RECIPE_MAX_RANK];
+    int64_t strides[FB_RECIPE_MAX_RANK];
+    if (!fb_box_through_reshape(term->sizes, box, term->rank, arg->sizes, part, arg->rank)) return fill_runs(e, term, box, to);
+    packed_strides(arg->rank, part, to->element, strides);
+    return fb_fill(e, arg, part, &(fb_target){to->at, strides, to->element, to->is_numbers});
+}
+
+/* ---- any term ------------------------------------------------------------------------------------------------------------ */
+
+typedef bool fill_function(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
+
+/* By way of a copy without gaps, when there are some. */
+static bool fill_packed(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to, fill_function *fill) {
+    if (is_packed(term->rank, box, to)) return fill(e, term, box, to);
+    int64_t strides[FB_RECIPE_MAX_RANK];
+    fb_strided s = {0};
+    fb_stack_mark mark = fb_stack_top(e);
+    unsigned char *copy = fb_stack_take(e, (size_t)(fb_box_elements(term->rank, box) * to->element));
+    packed_strides(term->rank, box, to->element, strides);
+    if (!copy || !fill(e, term, box, &(fb_target){copy, strides, to->element, to->is_numbers})) return false;
+    for (int i = 0; i < term->rank; i++) fb_strided_add(&s, box[i].size, strides[i], to->strides[i]);
+    fb_strided_copy(&s, copy, to->at, to->element);
+    fb_stack_give_back(e, mark);
+    return true;
+}
+
+bool fb_fill(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
+    if (fb_box_elements(term->rank, box) == 0) return true;
+    if (term->kind == FB_TERM_ROUNDED) return fill_packed(e, term, box, to, fb_fill_rounded);
+    if (term->kind == FB_TERM_BYTES) fill_bytes(e, term, box, to);
+    else if (term->op == FB_RECIPE_FULL) fill_full(term, box, to);
+    else if (term->op == FB_RECIPE_CONCAT) return fill_concat(e, term, box, to);
+    else if (term->op == FB_RECIPE_SLICE) return fill_slice(e, term, box, to);
+    else if (term->op == FB_RECIPE_PERMUTE) return fill_permute(e, term, box, to);
+    else if (term->op == FB_RECIPE_RESHAPE) return fill_packed(e, term, box, to, fill_reshape);
+    else return fill_packed(e, term, box, to, fb_fill_computed);
+    return true;
+}
+
+bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t count, unsigned char *to, int64_t element,
+                   bool is_numbers) {
+    fb_range box[FB_RECIPE_MAX_RANK];
+    int64_t strides[FB_RECIPE_MAX_RANK], inside[FB_RECIPE_MAX_RANK];
+    fb_packed_strides(term->rank, term->sizes, 1, inside);
+    while (count > 0) {
+        int64_t rest = start, made = 1;
+        for (int i = 0; i < term->rank; i++) {
+            box[i] = (fb_range){rest / inside[i], 1};
+            rest %= inside[i];
+        }
+        for (int i = term->rank - 1; i >= 0; i--) { /* all of a dimension, and then a part of the next */
+            int64_t fits = count / made, left = term->sizes[i] - box[i].start;
+            box[i].size = fits < left ? fits : left;
+            made *= box[i].size;
+            if (box[i].size < term->sizes[i]) break;
+        }
+        packed_strides(term->rank, box, element, strides);
+        if (!fb_fill(e, term, box, &(fb_target){to, strides, element, is_numbers})) return false;
+        to += made * element;
+        start += made;
+        count -= made;
+    }
+    return true;
+}

@@ -1,0 +1,129 @@
+/* Terms that are made once and kept: small ones in memory, others in a file without a name. */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/weights/evaluate_internal.h"
+
+#define KEPT_FREELY ((uint64_t)1 << 30) /* recipes may make much of little; beyond this they must read much, too */
+#define KEPT_FACTOR 16
+#define ALIGNMENT 65536 /* of parts of the file: a page, whatever its size */
+
+static fb_kept *kept_at(const fb_evaluation *e, size_t index) {
+    return (fb_kept *)(void *)e->kept.data + index;
+}
+
+static size_t kept_count(const fb_evaluation *e) {
+    return e->kept.size / sizeof(fb_kept);
+}
+
+fb_term *fb_evaluation_keep(fb_evaluation *e, const fb_term *made, fb_dtype dtype) {
+    fb_term *stands = fb_arena_alloc(&e->arena, sizeof *stands);
+    fb_kept kept = {.made = made, .stands = stands, .size = (size_t)made->elements * fb_dtype_size(dtype)};
+    fb_buffer_append(&e->kept, &kept, sizeof kept);
+    if (!stands || e->kept.failed) {
+        fb_evaluation_no_memory(e);
+        return NULL;
+    }
+    *stands = (fb_term){.kind = FB_TERM_BYTES,
+                        .dtype = dtype,
+                        .rank = made->rank,
+                        .sizes = made->sizes,
+                        .elements = made->elements,
+                        .live = 1,
+                        .cost = 1};
+    e->kept_bytes += kept.size;
+    return stands;
+}
+
+/* ---- making -------------------------------------------------------------------------------------------------------------- */
+
+static bool make_in_memory(fb_evaluation *e, fb_kept *kept, int64_t block, int64_t element) {
+    unsigned char *bytes = fb_arena_alloc(&e->arena, kept->size ? kept->size : 1);
+    if (!bytes) return fb_evaluation_no_memory(e);
+    for (int64_t i = 0; i * block < kept->made->elements; i++) {
+        if (!fb_fill_block(e, kept->made, block, i, bytes + i * block * element, element)) return false;
+    }
+    kept->stands->bytes = bytes;
+    return true;
+}
+
+static bool write_all(fb_evaluation *e, const unsigned char *bytes, size_t size, uint64_t offset) {
+    while (size) {
+        ssize_t written = pwrite(e->scratch, bytes, size, (off_t)offset);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) {
+            bool is_full = written == 0 || errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+            fb_evaluation_fail(e, is_full ? FB_NO_SPACE : FB_IO, is_full ? "disk-full" : "io-error",
+                               "writing what a recipe computes on the way: %s", written ? strerror(errno) : "nothing written");
+            return false;
+        }
+        bytes += written;
+        size -= (size_t)written;
+        offset += (uint64_t)written;
+    }
+    return true;
+}
+
+/* Written, not mapped, as long as it grows: a full disk is an error then, and no signal. */
+static bool make_in_file(fb_evaluation *e, fb_kept *kept, int64_t block, int64_t element) {
+    if (e->scratch < 0) e->status = e->blobs->scratch(e->blobs->context, &e->scratch, e->error);
+    if (e->status) return false;
+    uint64_t start = e->scratch_size;
+    fb_stack_mark mark = fb_stack_top(e);
+    unsigned char *bytes = fb_stack_take(e, (size_t)(block * element));
+    if (!bytes) return false;
+    for (int64_t i = 0; i * block < kept->made->elements; i++) {
+        int64_t left = kept->made->elements - i * block;
+        size_t size = (size_t)((left < block ? left : block) * element);
+        if (!fb_fill_block(e, kept->made, block, i, bytes, element)) return false;
+        if (!write_all(e, bytes, size, start + (uint64_t)(i * block * element))) return false;
+    }
+    fb_stack_give_back(e, mark);
+    e->scratch_size = (start + kept->size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *mapped = mmap(NULL, kept->size, PROT_READ, MAP_SHARED, e->scratch, (off_t)start);
+    if (mapped == MAP_FAILED) {
+        fb_evaluation_fail(e, FB_IO, "io-error", "mapping what a recipe computes on the way: %s", strerror(errno));
+        return false;
+    }
+    kept->mapped = mapped;
+    kept->stands->bytes = mapped;
+    return true;
+}
+
+bool fb_evaluation_make_kept(fb_evaluation *e) {
+    if (e->is_kept_made) return true;
+    if (e->kept_bytes > KEPT_FREELY && e->kept_bytes / KEPT_FACTOR > e->source_bytes) {
+        fb_evaluation_fail(e, FB_TOO_LARGE, "recipe-too-large",
+                           "on the way recipes compute %llu bytes of %llu, which is too much of too little",
+                           (unsigned long long)e->kept_bytes, (unsigned long long)e->source_bytes);
+        return false;
+    }
+    uint64_t in_memory = 0;
+    for (size_t i = 0; i < kept_count(e); i++) {
+        fb_kept *kept = kept_at(e, i);
+        int64_t element = (int64_t)fb_dtype_size(kept->stands->dtype), block = fb_evaluation_block(e, kept->made);
+        bool has_file = e->blobs && e->blobs->scratch;
+        if (kept->stands->bytes || kept->size == 0) continue; /* made before a later one failed */
+        bool is_small = in_memory + kept->size <= e->limits->kept;
+        if (is_small) in_memory += kept->size;
+        if (!(is_small || !has_file ? make_in_memory : make_in_file)(e, kept, block, element)) return false;
+    }
+    e->is_kept_made = true;
+    return true;
+}
+
+void fb_evaluation_forget_kept(const fb_evaluation *e) {
+    for (size_t i = 0; i < kept_count(e); i++) {
+        if (kept_at(e, i)->mapped) madvise(kept_at(e, i)->mapped, kept_at(e, i)->size, MADV_DONTNEED);
+    }
+}
+
+void fb_evaluation_drop_kept(fb_evaluation *e) {
+    for (size_t i = 0; i < kept_count(e); i++) {
+        if (kept_at(e, i)->mapped) munmap(kept_at(e, i)->mapped, kept_at(e, i)->size);
+    }
+    if (e->scratch >= 0) close(e->scratch);
+    fb_buffer_free(&e->kept);
+}

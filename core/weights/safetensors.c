@@ -1,0 +1,308 @@
+/* Reading headers. They are read one member at a time: a header may be large, and comes from strangers. */
+#include "core/weights/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/graph/scan.h"
+#include "core/weights/safetensors_internal.h"
+
+#define MAX_METADATA 100000 /* members */
+#define NESTING 3           /* the header, an entry, its shape */
+
+typedef struct reader {
+    fb_scan scan;
+    fb_arena arena;
+    fb_buffer entries; /* fb_safetensors_entry, whose offset counts from the first tensor's byte */
+    json_t *metadata;
+    const char *name; /* of the entry in hand, or NULL */
+    fb_error *error;
+    fb_status status;
+} reader;
+
+/* ---- errors ------------------------------------------------------------------------------------------------------------- */
+
+/* "[the dtype of "fc.weight"] is no string": at a member of the entry of that name, at the entry, or at the header. */
+static void fail_at(reader *r, const char *name, const char *member, const char *message) {
+    if (r->status) return;
+    fb_buffer pointer = {0}, text = {0};
+    if (name) {
+        fb_buffer_pointer_token(&pointer, name, strlen(name));
+        if (member) fb_buffer_pointer_token(&pointer, member, strlen(member));
+        fb_buffer_printf(&text, member ? "%s of \"%s\" " : "%s\"%s\" ", member ? member : "", name);
+    }
+    fb_buffer_string(&text, message);
+    bool ok = fb_buffer_text(&pointer) && fb_buffer_text(&text);
+    r->status = ok ? fb_fail(r->error, FB_INVALID, "bad-safetensors", pointer.data, "%s", text.data) : fb_fail_memory(r->error);
+    fb_buffer_free(&pointer);
+    fb_buffer_free(&text);
+}
+
+static void fail(reader *r, const char *member, const char *message) {
+    fail_at(r, r->name, member, message);
+}
+
+static void fail_memory(reader *r) {
+    if (!r->status) r->status = fb_fail_memory(r->error);
+}
+
+/* Whether the scanner has found something wrong; then that is told. */
+static bool scan_failed(reader *r) {
+    if (r->scan.status == FB_NO_MEMORY) fail_memory(r);
+    else if (r->scan.status && !r->status)
+        r->status =
+            fb_fail(r->error, FB_INVALID, "bad-safetensors", "", "the header is no JSON of a safetensors file: byte %zu: %s",
+                    (size_t)(r->scan.failed_at - r->scan.start), r->scan.message);
+    return r->scan.status != FB_OK;
+}
+
+/* ---- members ------------------------------------------------------------------------------------------------------------ */
+
+/* The next value, which must be a string or an int; NULL otherwise. Only what is small is looked at, whatever stands there. */
+static const fb_json *scan_scalar(reader *r, fb_json_kind kind, const char *member, const char *message) {
+    r->scan.max_nesting = r->scan.depth;
+    const fb_json *value = fb_scan_value(&r->scan);
+    r->scan.max_nesting = NESTING;
+    if (!value && r->scan.status != FB_INVALID) scan_failed(r);
+    else if (!value || value->kind != kind) fail(r, member, message);
+    return r->status ? NULL : value;
+}
+
+/* An int as the reference implementation takes it: no sign, not 3.0. */
+static bool scan_size(reader *r, const char *member, int64_t *out) {
+    static const char message[] = "has something else than whole numbers";
+    const fb_json *value = scan_scalar(r, FB_JSON_INT, member, message);
+    if (value && r->scan.start[value->offset] == '-') fail(r, member, message);
+    if (r->status) return false;
+    *out = value->integer;
+    return true;
+}
+
+/* A list of at most `limit` sizes; how many there are, or SIZE_MAX when that is wrong. */
+static size_t scan_sizes(reader *r, const char *member, int64_t *sizes, size_t limit) {
+    size_t index = SIZE_MAX, count = 0;
+    if (!fb_scan_enter(&r->scan, '[')) fail(r, member, "is no list");
+    while (!r->status && fb_scan_more(&r->scan, ']', &index)) {
+        int64_t size;
+        if (!scan_size(r, member, &size)) break;
+        if (count == limit) fail(r, member, "is too long");
+        else sizes[count++] = size;
+    }
+    scan_failed(r);
+    return r->status ? SIZE_MAX : count;
+}
+
+static void scan_dtype(reader *r, fb_safetensors_entry *entry, unsigned *bits) {
+    const fb_json *name = scan_scalar(r, FB_JSON_STRING, "dtype", "is no string");
+    if (!name) return;
+    const fb_safetensors_dtype *dtype = fb_safetensors_dtypes;
+    while (dtype->name && !fb_json_is(name, dtype->name)) dtype++;
+    if (!dtype->name) fail(r, "dtype", "is no dtype of safetensors");
+    entry->dtype_name = dtype->name;
+    entry->dtype = dtype->dtype;
+    *bits = dtype->bits;
+}
+
+static void scan_shape(reader *r, fb_safetensors_entry *entry) {
+    int64_t sizes[FB_SAFETENSORS_MAX_RANK];
+    size_t rank = scan_sizes(r, "shape", sizes, FB_SAFETENSORS_MAX_RANK);
+    if (rank == SIZE_MAX) return;
+    int64_t *shape = fb_arena_alloc(&r->arena, (rank + 1) * sizeof *shape);
+    if (!shape) {
+        fail_memory(r);
+        return;
+    }
+    if (rank) memcpy(shape, sizes, rank * sizeof *shape);
+    entry->shape = shape;
+    entry->rank = (int)rank;
+}
+
+static void scan_offsets(reader *r, fb_safetensors_entry *entry) {
+    int64_t offsets[2] = {0, 0};
+    size_t count = scan_sizes(r, "data_offsets", offsets, 2);
+    if (count == SIZE_MAX) return;
+    if (count != 2) fail(r, "data_offsets", "is no pair");
+    else if (offsets[1] < offsets[0]) fail(r, "data_offsets", "ends before it begins");
+    entry->offset = (uint64_t)offsets[0];
+    entry->size = (uint64_t)offsets[1] - entry->offset;
+}
+
+bool fb_safetensors_size(const int64_t *shape, int rank, unsigned bits, uint64_t *size) {
+    uint64_t product = 1;
+    for (int i = 0; i < rank; i++) {
+        if (__builtin_mul_overflow(product, (uint64_t)shape[i], &product)) return false;
+    }
+    if (__builtin_mul_overflow(product, bits, &product) || product % 8) return false;
+    *size = product / 8;
+    return true;
+}
+
+/* {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]} */
+static void scan_entry(reader *r) {
+    static const char *const members[] = {"dtype", "shape", "data_offsets"};
+    bool is_there[3] = {false, false, false};
+    fb_safetensors_entry entry = {.name = r->name};
+    unsigned bits = 0;
+    size_t index = SIZE_MAX;
+    if (!fb_scan_enter(&r->scan, '{')) fail(r, NULL, "is no object");
+    while (!r->status && fb_scan_more(&r->scan, '}', &index)) {
+        const fb_json *key = fb_scan_key(&r->scan);
+        if (!key) break;
+        int member = 0;
+        while (member < 3 && !fb_json_is(key, members[member])) member++;
+        if (member == 3) fail(r, NULL, "has another member than dtype, shape and data_offsets");
+        else if (is_there[member]) fail(r, members[member], "is there twice");
+        else is_there[member] = true;
+        if (r->status) break;
+        if (member == 0) scan_dtype(r, &entry, &bits);
+        else if (member == 1) scan_shape(r, &entry);
+        else scan_offsets(r, &entry);
+    }
+    scan_failed(r);
+    for (int member = 0; member < 3; member++) {
+        if (!is_there[member]) fail(r, members[member], "is missing");
+    }
+    uint64_t size;
+    if (r->status) return;
+    if (!fb_safetensors_size(entry.shape, entry.rank, bits, &size))
+        fail(r, "shape", "makes a tensor of more than 2^64 bits, or of a part of a byte");
+    else if (size != entry.size) fail(r, "data_offsets", "are not as many bytes as dtype and shape have");
+    fb_buffer_append(&r->entries, &entry, sizeof entry);
+}
+
+static void scan_metadata(reader *r) {
+    size_t index = SIZE_MAX;
+    if (r->status) return;
+    if (!fb_scan_enter(&r->scan, '{')) {
+        scan_scalar(r, FB_JSON_NULL, NULL, "is no object of strings"); /* null is none */
+        return;
+    }
+    if (!(r->metadata = json_object())) fail_memory(r);
+    while (!r->status && fb_scan_more(&r->scan, '}', &index)) {
+        const fb_json *key = fb_scan_key(&r->scan);
+        char *name = key ? fb_arena_text(&r->arena, key->text, key->count) : NULL;
+        if (key && !name) fail_memory(r);
+        if (!name) break;
+        const fb_json *value = scan_scalar(r, FB_JSON_STRING, name, "is no string");
+        if (!value) break;
+        if (index >= MAX_METADATA) fail(r, NULL, "has too many members");
+        else if (json_object_get(r->metadata, name)) fail(r, name, "is there twice");
+        else if (json_object_set_new(r->metadata, name, json_stringn(value->text, value->count))) fail_memory(r);
+    }
+    scan_failed(r);
+}
+
+static void scan_header(reader *r) {
+    size_t index = SIZE_MAX;
+    bool has_metadata = false;
+    fb_scan_enter(&r->scan, '{');
+    while (!r->status && fb_scan_more(&r->scan, '}', &index)) {
+        const fb_json *key = fb_scan_key(&r->scan);
+        if (!key) break;
+        r->name = fb_arena_text(&r->arena, key->text, key->count);
+        if (!r->name) {
+            fail_memory(r);
+        } else if (strcmp(r->name, "__metadata__") != 0) {
+            scan_entry(r);
+        } else {
+            if (has_metadata) fail(r, NULL, "is there twice");
+            has_metadata = true;
+            scan_metadata(r);
+        }
+    }
+    if (!scan_failed(r) && !r->status && !fb_scan_end(&r->scan)) scan_failed(r);
+    if (r->entries.failed) fail_memory(r);
+}
+
+/* ---- all entries -------------------------------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b) {
+    const fb_safetensors_entry *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* As in the header where two are of no size at one place. */
+static int by_offset(const void *a, const void *b) {
+    const fb_safetensors_entry *x = *(const fb_safetensors_entry *const *)a, *y = *(const fb_safetensors_entry *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->size != y->size) return x->size < y->size ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* Sorts them by offset, into `sorted`; names must differ, and the bytes of one follow those of another. */
+static void check_entries(reader *r, const fb_safetensors_entry **order, size_t count, fb_safetensors_entry *sorted,
+                          uint64_t data_size) {
+    const fb_safetensors_entry *entries = (const fb_safetensors_entry *)(const void *)r->entries.data;
+    for (size_t i = 0; i < count; i++) order[i] = &entries[i];
+    qsort(order, count, sizeof *order, by_name);
+    for (size_t i = 1; i < count; i++) {
+        if (strcmp(order[i - 1]->name, order[i]->name) == 0) fail_at(r, order[i]->name, NULL, "is there twice");
+    }
+    qsort(order, count, sizeof *order, by_offset);
+    uint64_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        sorted[i] = *order[i];
+        if (sorted[i].offset < end) fail_at(r, sorted[i].name, "data_offsets", "overlap those of another tensor");
+        if (sorted[i].offset > end) fail_at(r, sorted[i].name, "data_offsets", "leave a hole before them");
+        end = sorted[i].offset + sorted[i].size;
+    }
+    if (!r->status && end != data_size)
+        r->status = fb_fail(r->error, FB_INVALID, "bad-safetensors", "",
+                            "the header describes %llu bytes of tensors, and %llu are there", (unsigned long long)end,
+                            (unsigned long long)data_size);
+}
+
+static void finish(reader *r, uint64_t header_end, uint64_t file_size, fb_safetensors *out) {
+    size_t count = r->entries.size / sizeof *out->entries;
+    fb_safetensors_entry *sorted = calloc(count + 1, sizeof *sorted);
+    const fb_safetensors_entry **order = calloc(count + 1, sizeof *order);
+    if (sorted && order) check_entries(r, order, count, sorted, file_size - header_end);
+    else fail_memory(r);
+    fb_arena *memory = r->status ? NULL : malloc(sizeof *memory);
+    if (!memory) fail_memory(r);
+    free(order);
+    if (r->status) {
+        free(sorted);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) sorted[i].offset += header_end;
+    *memory = r->arena;
+    r->arena = (fb_arena){0};
+    *out = (fb_safetensors){.entries = sorted, .count = count, .metadata = r->metadata, .size = file_size, .memory = memory};
+    r->metadata = NULL;
+}
+
+/* The size of the header, or 0 and an error. */
+static uint64_t header_size(reader *r, const unsigned char *bytes, uint64_t size) {
+    uint64_t count = 0;
+    if (size < 8) fail(r, NULL, "the file is shorter than the size of its header");
+    for (int i = 0; i < 8 && !r->status; i++) count |= (uint64_t)bytes[i] << (8 * i);
+    if (count > FB_SAFETENSORS_MAX_HEADER) fail(r, NULL, "the header is larger than 100 MB, or this is no safetensors file");
+    else if (size >= 8 && count > size - 8) fail(r, NULL, "the header ends beyond the end of the file");
+    else if (count == 0 || bytes[8] != '{') fail(r, NULL, "the header does not begin with {: this is no safetensors file");
+    return r->status ? 0 : count;
+}
+
+fb_status fb_safetensors_read(const unsigned char *bytes, uint64_t size, fb_safetensors *out, fb_error *error) {
+    reader r = {.error = error};
+    uint64_t header = header_size(&r, bytes, size);
+    if (!r.status) {
+        fb_scan_init(&r.scan, (const char *)bytes + 8, (size_t)header, NESTING);
+        scan_header(&r);
+    }
+    if (!r.status) finish(&r, 8 + header, size, out);
+    fb_scan_free(&r.scan);
+    fb_arena_free(&r.arena);
+    fb_buffer_free(&r.entries);
+    json_decref(r.metadata);
+    return r.status;
+}
+
+void fb_safetensors_free(fb_safetensors *file) {
+    if (file->memory) fb_arena_free(file->memory);
+    free(file->memory);
+    free(file->entries);
+    json_decref(file->metadata);
+    *file = (fb_safetensors){0};
+}

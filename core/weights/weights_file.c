@@ -1,0 +1,270 @@
+#include "core/weights/weights_file.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/arena.h"
+#include "core/base/map.h"
+#include "core/graph/slot.h"
+#include "core/weights/inputs.h"
+
+struct fb_weights_file {
+    const fb_graph *graph;
+    const fb_blobs *blobs;
+    fb_arena arena;    /* names and shapes */
+    fb_buffer entries; /* fb_safetensors_entry, in the order of the file once it is laid out */
+    fb_buffer header;
+    uint64_t size;
+    json_t *metadata;
+    fb_evaluation *evaluation; /* of entry `open`, or NULL */
+    size_t open;
+};
+
+static fb_safetensors_entry *entries_of(const fb_weights_file *file) {
+    return (fb_safetensors_entry *)(void *)file->entries.data;
+}
+
+size_t fb_weights_file_count(const fb_weights_file *file) {
+    return file->entries.size / sizeof(fb_safetensors_entry);
+}
+
+uint64_t fb_weights_file_size(const fb_weights_file *file) {
+    return file->size;
+}
+
+/* ---- which tensors ------------------------------------------------------------------------------------------------------ */
+
+/* By a key of the file. */
+static fb_tensor tensor_of(const fb_graph *graph, const char *key) {
+    fb_tensor owned = fb_tensor_at_path(graph, key);
+    return owned.id ? owned : fb_tensor_find(graph, key);
+}
+
+static bool add(fb_weights_file *file, const char *key, size_t length, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(file->graph, tensor);
+    int rank = fb_shape_rank(file->graph, row->shape);
+    int64_t *shape = fb_arena_alloc(&file->arena, ((size_t)rank + 1) * sizeof *shape);
+    const char *name = fb_arena_text(&file->arena, key, length);
+    if (!shape || !name) return false;
+    for (int i = 0; i < rank; i++) shape[i] = fb_shape_size(file->graph, row->shape, i);
+    fb_safetensors_entry entry = {.name = name, .dtype = (fb_dtype)row->dtype, .rank = rank, .shape = shape};
+    fb_buffer_append(&file->entries, &entry, sizeof entry);
+    return !file->entries.failed;
+}
+
+static fb_status choose_owned(fb_weights_file *file, const fb_weights_choice *choice, fb_error *error) {
+    bool *is_there = calloc(fb_tensor_limit(file->graph), sizeof *is_there), ok = is_there != NULL;
+    fb_buffer path = {0};
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(file->graph, &cursor, &slot);) {
+        if (is_there[slot.tensor.id] && !choice->with_tied) continue;
+        if (choice->without_buffers_not_persistent && !fb_slot_is_persistent(file->graph, &slot)) continue;
+        is_there[slot.tensor.id] = true;
+        path.size = 0;
+        fb_slot_path(file->graph, &slot, &path);
+        ok = !path.failed && add(file, path.data, path.size, slot.tensor);
+    }
+    free(is_there);
+    fb_buffer_free(&path);
+    return ok ? FB_OK : fb_fail_memory(error);
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static fb_status choose_named(fb_weights_file *file, const fb_weights_choice *choice, fb_error *error) {
+    const char **names = malloc((choice->count + 1) * sizeof *names);
+    fb_buffer unknown = {0};
+    bool ok = names != NULL;
+    if (ok && choice->count) {
+        memcpy(names, choice->names, choice->count * sizeof *names);
+        qsort(names, choice->count, sizeof *names, by_text);
+    }
+    for (size_t i = 0; ok && i < choice->count; i++) {
+        if (i && strcmp(names[i - 1], names[i]) == 0) continue;
+        fb_tensor tensor = tensor_of(file->graph, names[i]);
+        if (tensor.id) ok = add(file, names[i], strlen(names[i]), tensor);
+        else fb_buffer_printf(&unknown, unknown.size ? ", %s" : "%s", names[i]);
+    }
+    free(names);
+    ok &= !unknown.failed;
+    fb_status status = ok ? FB_OK : fb_fail_memory(error);
+    if (!status && unknown.size) {
+        const char *text = fb_buffer_text(&unknown);
+        status =
+            text ? fb_fail(error, FB_INVALID, "unknown-tensor", "", "the graph has no tensor %s", text) : fb_fail_memory(error);
+    }
+    fb_buffer_free(&unknown);
+    return status;
+}
+
+/* ---- whether their bytes are here --------------------------------------------------------------------------------------- */
+
+typedef struct missing_list {
+    const fb_graph *graph;
+    json_t *items;
+    bool failed;
+} missing_list;
+
+static void report_missing(void *context, fb_tensor tensor, const char *code, const char *blob) {
+    missing_list *list = context;
+    json_t *item = json_pack("{s:s, s:s, s:s*}", "name", fb_tensor_name(list->graph, tensor), "code", code, "blob", blob);
+    if (!item || json_array_append_new(list->items, item)) list->failed = true;
+}
+
+static fb_status check_bytes(fb_weights_file *file, json_t **missing, fb_error *error) {
+    size_t count = fb_weights_file_count(file);
+    missing_list list = {.graph = file->graph, .items = json_array()};
+    fb_tensor *tensors = malloc((count + 1) * sizeof *tensors);
+    bool ok = list.items && tensors;
+    for (size_t i = 0; ok && i < count; i++) tensors[i] = tensor_of(file->graph, entries_of(file)[i].name);
+    fb_status status = ok ? FB_OK : fb_fail_memory(error);
+    if (!status) status = fb_evaluation_missing(file->graph, tensors, count, file->blobs, report_missing, &list, error);
+    if (!status && list.failed) status = fb_fail_memory(error);
+    if (!status && json_array_size(list.items)) {
+        status =
+            fb_fail(error, FB_CONFLICT, "bytes-missing", "", "the bytes of %zu tensors are not here, those of %s for instance",
+                    json_array_size(list.items), json_string_value(json_object_get(json_array_get(list.items, 0), "name")));
+        *missing = json_incref(list.items);
+    }
+    json_decref(list.items);
+    free(tensors);
+    return status;
+}
+
+/* ---- what the files say that the bytes come from ------------------------------------------------------------------------ */
+
+typedef struct blob_list {
+    const fb_graph *graph;
+    fb_map seen;     /* symbols */
+    fb_buffer blobs; /* const char * */
+    bool failed;
+} blob_list;
+
+static void note_blob(void *context, fb_tensor tensor) {
+    blob_list *list = context;
+    const fb_tensor_row *row = fb_tensor_at(list->graph, tensor);
+    if (!row->blob.id || fb_map_get(&list->seen, row->blob.id)) return;
+    const char *blob = fb_text(list->graph, row->blob);
+    fb_buffer_append(&list->blobs, &blob, sizeof blob);
+    if (!fb_map_put(&list->seen, row->blob.id, 1) || list->blobs.failed) list->failed = true;
+}
+
+static fb_status merge_metadata(fb_weights_file *file, const json_t *metadata, fb_error *error) {
+    if (!file->metadata && !(file->metadata = json_object())) return fb_fail_memory(error);
+    if (json_object_update_missing(file->metadata, (json_t *)(uintptr_t)metadata)) return fb_fail_memory(error);
+    return FB_OK;
+}
+
+/* Blobs that are no safetensors files have nothing to say. */
+static fb_status read_metadata(fb_weights_file *file, const char *blob, fb_error *error) {
+    fb_blob_bytes bytes;
+    fb_safetensors header;
+    fb_status status = file->blobs->open(file->blobs->context, blob, &bytes, error);
+    if (status) return status;
+    fb_status read = fb_safetensors_read(bytes.bytes, bytes.size, &header, NULL);
+    if (read == FB_NO_MEMORY) status = fb_fail_memory(error);
+    if (!read && header.metadata) status = merge_metadata(file, header.metadata, error);
+    if (!read) fb_safetensors_free(&header);
+    file->blobs->close(file->blobs->context, &bytes);
+    return status;
+}
+
+static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
+    blob_list list = {.graph = file->graph};
+    fb_inputs_walk walk;
+    if (fb_inputs_begin(&walk, file->graph)) {
+        for (size_t i = 0; i < fb_weights_file_count(file); i++)
+            fb_inputs_visit(&walk, tensor_of(file->graph, entries_of(file)[i].name), note_blob, &list);
+    }
+    bool ok = fb_inputs_end(&walk) && !list.failed;
+    fb_status status = ok ? FB_OK : fb_fail_memory(error);
+    const char **blobs = (const char **)(void *)list.blobs.data;
+    for (size_t i = 0; i < list.blobs.size / sizeof *blobs && !status; i++) status = read_metadata(file, blobs[i], error);
+    fb_map_free(&list.seen);
+    fb_buffer_free(&list.blobs);
+    return status;
+}
+
+/* ---- the file ----------------------------------------------------------------------------------------------------------- */
+
+fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
+                              fb_weights_file **out, json_t **missing, fb_error *error) {
+    static const fb_weights_choice all = {0};
+    *missing = NULL;
+    if (!choice) choice = &all;
+    fb_weights_file *file = calloc(1, sizeof *file);
+    if (!file) return fb_fail_memory(error);
+    file->graph = graph;
+    file->blobs = blobs;
+    fb_status status = choice->names ? choose_named(file, choice, error) : choose_owned(file, choice, error);
+    if (!status) status = check_bytes(file, missing, error);
+    if (!status && blobs) status = take_over_metadata(file, error);
+    if (!status) {
+        status = fb_safetensors_lay_out(entries_of(file), fb_weights_file_count(file), file->metadata, &file->header,
+                                        &file->size, error);
+    }
+    if (status) fb_weights_file_free(file);
+    else *out = file;
+    return status;
+}
+
+void fb_weights_file_free(fb_weights_file *file) {
+    if (!file) return;
+    fb_evaluation_free(file->evaluation);
+    fb_arena_free(&file->arena);
+    fb_buffer_free(&file->entries);
+    fb_buffer_free(&file->header);
+    json_decref(file->metadata);
+    free(file);
+}
+
+/* The entry that has the byte; one of no size has none. */
+static size_t entry_at(const fb_weights_file *file, uint64_t offset) {
+    const fb_safetensors_entry *entries = entries_of(file);
+    size_t low = 0, high = fb_weights_file_count(file);
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (entries[middle].offset + entries[middle].size > offset) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+static fb_status open_entry(fb_weights_file *file, size_t index, fb_error *error) {
+    if (file->evaluation && file->open == index) return FB_OK;
+    fb_evaluation_free(file->evaluation);
+    file->evaluation = NULL;
+    file->open = index;
+    const fb_safetensors_entry *entry = &entries_of(file)[index];
+    fb_status status =
+        fb_evaluation_new(file->graph, tensor_of(file->graph, entry->name), file->blobs, &file->evaluation, error);
+    assert(status || fb_evaluation_size(file->evaluation) == entry->size);
+    return status;
+}
+
+fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to, size_t size, fb_error *error) {
+    assert(offset <= file->size && size <= file->size - offset);
+    unsigned char *at = to;
+    while (size) {
+        uint64_t count;
+        if (offset < file->header.size) {
+            count = file->header.size - offset < size ? file->header.size - offset : size;
+            memcpy(at, file->header.data + offset, (size_t)count);
+        } else {
+            size_t index = entry_at(file, offset);
+            const fb_safetensors_entry *entry = &entries_of(file)[index];
+            uint64_t start = offset - entry->offset;
+            count = entry->size - start < size ? entry->size - start : size;
+            fb_status status = open_entry(file, index, error);
+            if (!status) status = fb_evaluation_read(file->evaluation, start, at, (size_t)count, error);
+            if (status) return status;
+        }
+        offset += count;
+        at += count;
+        size -= (size_t)count;
+    }
+    return FB_OK;
+}

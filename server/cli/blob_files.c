@@ -1,0 +1,210 @@
+#include "server/cli/blob_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/routes/json_members.h"
+
+#define PIECE ((size_t)1 << 18)
+
+/* ---- files -------------------------------------------------------------------------------------------------------------- */
+
+/* The open file, or -1 after it has said why. */
+static int open_file(const char *path, uint64_t *size) {
+    struct stat facts;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0 || fstat(file, &facts)) {
+        fb_complain(0, "cannot read %s: %s", path, strerror(errno));
+    } else if (!S_ISREG(facts.st_mode)) {
+        fb_complain(0, "cannot read %s: it is no ordinary file", path);
+    } else {
+        *size = (uint64_t)facts.st_size;
+        return file;
+    }
+    if (file >= 0) close(file);
+    return -1;
+}
+
+static int add_up(int file, fb_sha256 *hash, char *piece, const fb_blob_file *one) {
+    fb_progress progress;
+    ssize_t got;
+    bool is_added = true;
+    fb_progress_begin(&progress, "reading", one->path, 0, one->size);
+    posix_fadvise(file, 0, 0, POSIX_FADV_SEQUENTIAL);
+    while (is_added && ((got = read(file, piece, PIECE)) > 0 || (got < 0 && errno == EINTR))) {
+        if (got < 0) continue;
+        is_added = fb_sha256_add(hash, piece, (size_t)got);
+        fb_progress_add(&progress, (uint64_t)got);
+    }
+    int failure = errno;
+    fb_progress_end(&progress);
+    if (!is_added) return fb_cli_no_memory();
+    return got ? fb_complain(FB_EXIT_FAILED, "cannot read %s: %s", one->path, strerror(failure)) : FB_EXIT_DONE;
+}
+
+static int find_digest(fb_blob_file *one) {
+    int file = open_file(one->path, &one->size);
+    if (file < 0) return FB_EXIT_FAILED;
+    fb_sha256 *hash = fb_sha256_new();
+    char *piece = malloc(PIECE);
+    int result = hash && piece ? add_up(file, hash, piece, one) : fb_cli_no_memory();
+    if (!result && !fb_sha256_id_so_far(hash, one->digest)) result = fb_cli_no_memory();
+    fb_sha256_free(hash);
+    free(piece);
+    close(file);
+    return result;
+}
+
+/* ---- lists -------------------------------------------------------------------------------------------------------------- */
+
+static fb_blob_file *add(fb_blob_files *files) {
+    if (files->count == files->capacity) {
+        size_t capacity = files->capacity ? files->capacity * 2 : 8;
+        fb_blob_file *items = realloc(files->items, capacity * sizeof *items);
+        if (!items) return NULL;
+        files->items = items;
+        files->capacity = capacity;
+    }
+    files->items[files->count] = (fb_blob_file){0};
+    return &files->items[files->count++];
+}
+
+static bool has_path(const fb_blob_files *files, const char *path) {
+    for (size_t i = 0; i < files->count; i++) {
+        if (files->items[i].path && strcmp(files->items[i].path, path) == 0) return true;
+    }
+    return false;
+}
+
+/* Steals the path. */
+static int add_file(fb_blob_files *files, char *path) {
+    if (path && has_path(files, path)) {
+        free(path);
+        return FB_EXIT_DONE;
+    }
+    fb_blob_file *one = path ? add(files) : NULL;
+    if (!one) {
+        free(path);
+        return fb_cli_no_memory();
+    }
+    one->path = path;
+    return find_digest(one);
+}
+
+/* "model-00001-of-00002.safetensors" lies beside the index. */
+static char *path_beside(const char *path, const char *name) {
+    const char *slash = strrchr(path, '/');
+    fb_buffer out = {0};
+    fb_buffer_append(&out, path, slash ? (size_t)(slash + 1 - path) : 0);
+    fb_buffer_string(&out, name);
+    return fb_buffer_take(&out, NULL);
+}
+
+static bool is_index(const char *path) {
+    static const char end[] = ".index.json";
+    size_t length = strlen(path);
+    return length >= sizeof end - 1 && strcmp(path + length - (sizeof end - 1), end) == 0;
+}
+
+static int add_shards(fb_blob_files *files, const char *index) {
+    json_error_t failure;
+    json_t *tree = json_load_file(index, 0, &failure), *map = json_object_get(tree, "weight_map"), *shard;
+    const char *tensor;
+    int result = FB_EXIT_DONE;
+    if (!json_is_object(map)) result = fb_complain(FB_EXIT_FAILED, "%s has no weight_map: is it an index of shards?", index);
+    json_object_foreach(map, tensor, shard) {
+        const char *name = json_string_value(shard);
+        if (!name || !*name || strchr(name, '/'))
+            result = fb_complain(FB_EXIT_FAILED, "%s: the shard of %s is no file beside it", index, tensor);
+        else result = add_file(files, path_beside(index, name));
+        if (result) break;
+    }
+    json_decref(tree);
+    return result;
+}
+
+static int add_digest(fb_blob_files *files, const char *digest) {
+    fb_blob_file *one = add(files);
+    if (!one) return fb_cli_no_memory();
+    memcpy(one->digest, digest, sizeof one->digest);
+    return FB_EXIT_DONE;
+}
+
+int fb_blob_files_read(const char *const *words, size_t count, fb_blob_files *out) {
+    int result = FB_EXIT_DONE;
+    for (size_t i = 0; i < count && !result; i++) {
+        if (fb_is_sha256_id(words[i])) {
+            result = add_digest(out, words[i]);
+            continue;
+        }
+        result = add_file(out, strdup(words[i]));
+        if (!result && is_index(words[i])) result = add_shards(out, words[i]);
+    }
+    return result;
+}
+
+void fb_blob_files_free(fb_blob_files *files) {
+    for (size_t i = 0; i < files->count; i++) free(files->items[i].path);
+    free(files->items);
+}
+
+/* ---- the store's side --------------------------------------------------------------------------------------------------- */
+
+static void mark_missing(fb_blob_files *files, const json_t *missing) {
+    const json_t *digest;
+    size_t i;
+    json_array_foreach(missing, i, digest) {
+        for (size_t j = 0; j < files->count; j++)
+            files->items[j].is_missing |= strcmp(files->items[j].digest, json_string_value(digest)) == 0;
+    }
+}
+
+int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files) {
+    fb_call call = {.method = "POST"};
+    json_t *answer;
+    if (!files->count) return FB_EXIT_DONE;
+    fb_address_path(&call.address, "/v1/blobs/missing");
+    fb_buffer_string(&call.body, "{\"digests\":[");
+    for (size_t i = 0; i < files->count; i++) {
+        fb_put_comma(&call.body);
+        fb_buffer_printf(&call.body, "\"%s\"", files->items[i].digest);
+    }
+    fb_buffer_string(&call.body, "]}");
+    int result = fb_cli_call_json(cli, &call, &answer, NULL);
+    if (result) return result;
+    mark_missing(files, json_object_get(answer, "missing"));
+    json_decref(answer);
+    return FB_EXIT_DONE;
+}
+
+static int send_one(fb_cli *cli, const fb_blob_file *one) {
+    fb_progress progress;
+    fb_sent_file body = {.size = one->size};
+    fb_call call = {.method = "PUT", .file = &body, .progress = &progress};
+    fb_answer answer;
+    body.file = open_file(one->path, &body.size);
+    if (body.file < 0) return FB_EXIT_FAILED;
+    fb_address_path(&call.address, "/v1/blobs");
+    fb_address_segment(&call.address, one->digest);
+    fb_progress_begin(&progress, "sending", one->path, 0, body.size);
+    int result = fb_cli_call(cli, &call, &answer);
+    close(body.file);
+    if (!result) fb_answer_free(&answer);
+    return result;
+}
+
+int fb_blob_files_send(fb_cli *cli, fb_blob_files *files) {
+    int result = fb_blob_files_ask(cli, files);
+    for (size_t i = 0; i < files->count && !result; i++) {
+        const fb_blob_file *one = &files->items[i];
+        bool is_sent = false; /* two files may hold the same bytes */
+        for (size_t j = 0; j < i && !is_sent; j++)
+            is_sent = files->items[j].path && !strcmp(files->items[j].digest, one->digest);
+        if (one->path && one->is_missing && !is_sent) result = send_one(cli, one);
+    }
+    return result;
+}

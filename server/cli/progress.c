@@ -1,0 +1,62 @@
+#include "server/cli/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/cli/screen.h"
+
+#define PERIOD 100 /* milliseconds between two lines */
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+}
+
+typedef struct size_text {
+    char text[24];
+} size_text;
+
+static size_text spell(double bytes) {
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
+    size_text out;
+    size_t unit = 0;
+    while (bytes >= 1000 && unit + 1 < sizeof units / sizeof *units) bytes /= 1000, unit++;
+    snprintf(out.text, sizeof out.text, bytes < 10 && unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return out;
+}
+
+static void show(fb_progress *progress, int64_t time) {
+    double seconds = (double)(time - progress->begun) / 1e3;
+    double percent = progress->total ? 100.0 * (double)progress->done / (double)progress->total : 100;
+    fprintf(stderr, "\r%s ", progress->what);
+    fb_screen_text(stderr, progress->name);
+    fprintf(stderr, "  %3.0f %%  %s of %s", percent, spell((double)progress->done).text, spell((double)progress->total).text);
+    if (seconds > 0) fprintf(stderr, "  %s/s", spell((double)(progress->done - progress->first) / seconds).text);
+    fputs("\033[K", stderr); /* to the line's end: what was there before */
+    fflush(stderr);
+    progress->shown = time;
+}
+
+void fb_progress_begin(fb_progress *progress, const char *what, const char *name, uint64_t done, uint64_t total) {
+    const char *slash = strrchr(name, '/');
+    *progress = (fb_progress){.what = what, .name = slash ? slash + 1 : name, .done = done, .total = total, .first = done};
+    progress->is_visible = fb_screen_can_move(stderr);
+    progress->begun = now();
+    if (progress->is_visible) show(progress, progress->begun);
+}
+
+void fb_progress_add(fb_progress *progress, uint64_t bytes) {
+    if (!progress) return;
+    progress->done += bytes;
+    if (!progress->is_visible) return;
+    int64_t time = now();
+    if (time - progress->shown >= PERIOD) show(progress, time);
+}
+
+void fb_progress_end(fb_progress *progress) {
+    if (progress->is_visible) fputs("\r\033[K", stderr);
+    progress->is_visible = false;
+}

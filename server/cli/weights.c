@@ -1,0 +1,135 @@
+/* foldback weights, bind. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/actions.h"
+#include "server/cli/blob_files.h"
+#include "server/cli/download.h"
+#include "server/cli/file.h"
+#include "server/cli/request.h"
+#include "server/cli/run.h"
+#include "server/routes/json_members.h"
+
+/* ---- weights ------------------------------------------------------------------------------------------------------------ */
+
+/* --names a,b --names c */
+static void ask_for_names(const fb_text_list *names, fb_address *address) {
+    for (size_t i = 0; i < names->count; i++) {
+        for (const char *at = names->items[i]; *at; at += strspn(at, ",")) {
+            size_t length = strcspn(at, ",");
+            char *one = strndup(at, length);
+            if (one) fb_address_query(address, "names", one);
+            else address->text.failed = true;
+            free(one);
+            at += length;
+        }
+    }
+}
+
+int fb_cli_weights(fb_cli *cli) {
+    fb_reference graph = fb_reference_read(cli->arguments.items[0]);
+    fb_address address = {0};
+    char id[FB_ID_LENGTH + 1];
+    int result = fb_reference_id(cli, &graph, id);
+    if (result) return result;
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_segment(&address, id);
+    fb_address_path(&address, "/weights");
+    ask_for_names(&cli->values.names, &address);
+    fb_address_query(&address, "tied", cli->values.tied);
+    return fb_download(cli, &address, NULL);
+}
+
+/* ---- bind --------------------------------------------------------------------------------------------------------------- */
+
+int fb_request_weights(fb_cli *cli, fb_buffer *out) {
+    const fb_text_list *words = &cli->values.weights;
+    fb_blob_files files = {0};
+    if (!words->count) return FB_EXIT_DONE;
+    int result = fb_blob_files_read(words->items, words->count, &files);
+    for (size_t i = 0; i < files.count && !result && cli->values.dry_run; i++) {
+        if (files.items[i].path)
+            result =
+                fb_complain(FB_EXIT_USAGE, "--dry-run stores no weights either; foldback upload %s first, and give its digest",
+                            files.items[i].path);
+    }
+    if (!result) result = fb_blob_files_send(cli, &files);
+    fb_put_name(out, "weights");
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < files.count; i++) {
+        fb_put_comma(out);
+        fb_buffer_json_string(out, files.items[i].digest, FB_ID_LENGTH);
+    }
+    fb_buffer_char(out, ']');
+    fb_blob_files_free(&files);
+    return result;
+}
+
+/* "3: a, b, c"; what does not fit is cut off by three dots. */
+static void join(const json_t *names, char *out, size_t space) {
+    const json_t *name;
+    size_t i, used = (size_t)snprintf(out, space, "%zu", json_array_size(names));
+    json_array_foreach(names, i, name) {
+        int added = snprintf(out + used, space - used, "%s%s", i ? ", " : ": ", json_string_value(name));
+        if (added < 0 || used + (size_t)added >= space) {
+            strcpy(out + space - sizeof "…", "…");
+            return;
+        }
+        used += (size_t)added;
+    }
+}
+
+void fb_print_binding(fb_cli *cli, const json_t *weights) {
+    char bound[24], missing[300], extra[300];
+    if (!json_is_object(weights)) return;
+    snprintf(bound, sizeof bound, "%lld", (long long)json_integer_value(json_object_get(weights, "bound")));
+    join(json_object_get(weights, "missing"), missing, sizeof missing);
+    join(json_object_get(weights, "extra"), extra, sizeof extra);
+    fb_print_facts(cli, (const fb_fact[]){{"tensors bound", bound}, {"missing", missing}, {"extra", extra}, {0}});
+}
+
+static int make_request(fb_cli *cli, const fb_blob_files *files, fb_call *call) {
+    fb_reference reference = fb_reference_read(cli->arguments.items[0]);
+    fb_graph *graph;
+    int result = fb_reference_graph(cli, &reference, &graph);
+    if (result) return result;
+    fb_document_write(graph, &call->body);
+    fb_graph_free(graph);
+    fb_address_path(&call->address, "/v1/graphs");
+    for (size_t i = 0; i < files->count; i++) fb_address_query(&call->address, "weights", files->items[i].digest);
+    if (cli->values.is_strict) fb_address_query(&call->address, "strict", "true");
+    return call->body.failed ? fb_cli_no_memory() : FB_EXIT_DONE;
+}
+
+static int write_bound(fb_cli *cli, const char *id) {
+    fb_reference graph = fb_reference_read(id);
+    fb_buffer bytes = {0};
+    int result = fb_reference_bytes(cli, &graph, &bytes);
+    if (!result) result = fb_file_write(cli->values.output, bytes.data, bytes.size);
+    fb_buffer_free(&bytes);
+    return result;
+}
+
+static int print_bound(fb_cli *cli, const json_t *answer) {
+    if (cli->is_json) return fb_cli_print_json(answer);
+    fb_print_facts(cli, (const fb_fact[]){{"graph", fb_text_of(answer, "id")}, {"name", fb_text_of(answer, "name")}, {0}});
+    fb_print_binding(cli, json_object_get(answer, "weights"));
+    return FB_EXIT_DONE;
+}
+
+int fb_cli_bind(fb_cli *cli) {
+    const char *output = cli->values.output;
+    fb_call call = {.method = "POST"};
+    fb_blob_files files = {0};
+    json_t *answer = NULL;
+    int result = fb_blob_files_read((const char *const *)cli->arguments.items + 1, cli->arguments.count - 1, &files);
+    if (!result) result = make_request(cli, &files, &call);
+    if (!result) result = fb_blob_files_send(cli, &files);
+    if (!result) result = fb_cli_call_json(cli, &call, &answer, NULL);
+    else fb_call_free(&call);
+    if (!result && output) result = write_bound(cli, fb_text_of(answer, "id"));
+    if (!result && !(output && strcmp(output, "-") == 0)) result = print_bound(cli, answer);
+    json_decref(answer);
+    fb_blob_files_free(&files);
+    return result;
+}

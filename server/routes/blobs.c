@@ -1,0 +1,176 @@
+/* /v1/blobs: immutable bytes by their digest. */
+#include "server/app.h"
+#include "server/routes/blob_answer.h"
+#include "server/routes/body_members.h"
+#include "server/routes/json_members.h"
+#include "server/routes/page.h"
+#include "server/routes/routes.h"
+
+#define MISSING_MAX 10000 /* digests asked for at once */
+
+/* ---- PUT ---------------------------------------------------------------------------------------------------------------- */
+
+static bool begin_blob(const fb_request *request, fb_response *response, uint64_t size, void **state) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_upload *upload;
+    (void)size;
+    if (!fb_check_digest(response, "digest", fb_request_param(request, "digest"))) return false;
+    fb_status status = fb_upload_new(app->store, false, &upload, &error);
+    if (status) fb_respond_error(response, &error);
+    else *state = upload;
+    return !status;
+}
+
+const fb_sink fb_blob_sink = {.begin = begin_blob, .write = fb_upload_sink_write, .abandon = fb_upload_sink_abandon};
+
+void fb_put_blob(const fb_request *request, fb_response *response) {
+    fb_respond_uploaded_take(request, response, request->body_state, fb_request_param(request, "digest"));
+}
+
+/* ---- GET ---------------------------------------------------------------------------------------------------------------- */
+
+static fb_status read_blob(void *state, uint64_t offset, void *to, size_t size, fb_error *error) {
+    return fb_blob_read(state, offset, to, size, error);
+}
+
+static void release_blob(void *state) {
+    fb_blob_close(state);
+}
+
+void fb_get_blob(const fb_request *request, fb_response *response) {
+    static const fb_pull_source source = {.read = read_blob, .release = release_blob};
+    const fb_app *app = request->context;
+    const char *digest = fb_request_param(request, "digest");
+    fb_error error = {0};
+    fb_blob *blob;
+    if (!fb_check_digest(response, "digest", digest)) return;
+    if (fb_blob_open(app->store, digest, &blob, &error)) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_response_etag(response, digest);
+    fb_response_header(response, "Cache-Control", "public, max-age=31536000, immutable");
+    fb_respond_pulled(request, response, "application/octet-stream", fb_blob_size(blob), &source, blob);
+}
+
+/* ---- lists -------------------------------------------------------------------------------------------------------------- */
+
+static void write_row(const fb_blob_row *row, fb_buffer *out) {
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "digest", row->digest);
+    fb_put_int(out, "size", (int64_t)row->size);
+    fb_put_time(out, "created", row->created);
+    fb_put_time(out, "used", row->used);
+    fb_put_int(out, "graphs", (int64_t)row->graphs);
+    fb_buffer_char(out, '}');
+}
+
+void fb_get_blobs(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_page page;
+    fb_blob_rows list;
+    if (!fb_page_read(request, response, &page)) return;
+    if (fb_blobs_list(app->store, &page, &list, &error)) {
+        fb_respond_page_error(response, &error);
+        return;
+    }
+    fb_buffer answer = {0};
+    fb_buffer_string(&answer, "{\"items\":[");
+    for (size_t i = 0; i < list.count; i++) write_row(&list.items[i], &answer);
+    fb_buffer_char(&answer, ']');
+    if (*list.next_token) fb_put_text(&answer, "next_page_token", list.next_token);
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, 200, &answer);
+    free(list.items);
+}
+
+/* ---- which are missing -------------------------------------------------------------------------------------------------- */
+
+/* Each digest that was asked for, once, in that order. */
+typedef struct question {
+    const char **digests; /* borrowed from the body */
+    bool *is_missing;
+    size_t count;
+} question;
+
+static void free_question(question *asked) {
+    free(asked->digests);
+    free(asked->is_missing);
+}
+
+static bool refuse_digest(fb_response *response, size_t index, bool is_text) {
+    char pointer[40];
+    snprintf(pointer, sizeof pointer, "/digests/%zu", index);
+    return fb_refuse_member(response, is_text ? "bad-digest" : "wrong-type", pointer,
+                            "a digest is \"sha256:\" and 64 lower-case hex digits");
+}
+
+static bool respond_no_memory(fb_response *response) {
+    fb_error error = {0};
+    fb_fail_memory(&error);
+    fb_respond_error(response, &error);
+    return false;
+}
+
+/* Into room that has been made. */
+static bool add_digests(fb_response *response, const json_t *list, json_t *seen, question *out) {
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item) {
+        const char *digest = json_string_value(item);
+        if (!digest || !fb_is_sha256_id(digest)) return refuse_digest(response, i, digest != NULL);
+        if (json_object_get(seen, digest)) continue;
+        if (json_object_set_new(seen, digest, json_true())) return respond_no_memory(response);
+        out->digests[out->count++] = digest;
+    }
+    return true;
+}
+
+static bool read_question(fb_response *response, const json_t *list, question *out) {
+    if (!list) return fb_refuse_member(response, "missing-member", "/digests", "the request needs digests");
+    if (!json_is_array(list)) return fb_refuse_member(response, "wrong-type", "/digests", "digests is an array");
+    size_t count = json_array_size(list);
+    if (count > MISSING_MAX) {
+        fb_respond_problem(response, 413, "too-many-digests", "%zu digests; ask for %d at most at once", count, MISSING_MAX);
+        fb_problem_pointer(response, "/digests");
+        return false;
+    }
+    json_t *seen = json_object();
+    out->digests = calloc(count + 1, sizeof *out->digests);
+    out->is_missing = calloc(count + 1, sizeof *out->is_missing);
+    bool has_room = seen && out->digests && out->is_missing;
+    bool is_read = has_room ? add_digests(response, list, seen, out) : respond_no_memory(response);
+    json_decref(seen);
+    return is_read;
+}
+
+static void answer_question(const fb_request *request, fb_response *response, const question *asked) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    if (fb_blobs_missing(app->store, asked->digests, asked->count, asked->is_missing, &error)) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_buffer answer = {0};
+    fb_buffer_string(&answer, "{\"missing\":[");
+    for (size_t i = 0; i < asked->count; i++) {
+        if (!asked->is_missing[i]) continue;
+        fb_put_comma(&answer);
+        fb_buffer_json_string(&answer, asked->digests[i], FB_ID_LENGTH);
+    }
+    fb_buffer_string(&answer, "]}");
+    fb_respond_json_buffer_take(response, 200, &answer);
+}
+
+void fb_post_missing_blobs(const fb_request *request, fb_response *response) {
+    static const char *const known[] = {"digests", NULL};
+    fb_request_body body;
+    question asked = {0};
+    if (!fb_body_read(request, response, known, &body)) return;
+    if (read_question(response, json_object_get(body.members, "digests"), &asked)) answer_question(request, response, &asked);
+    free_question(&asked);
+    fb_request_body_free(&body);
+}

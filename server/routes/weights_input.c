@@ -1,0 +1,131 @@
+#include "server/routes/weights_input.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/weights/bind.h"
+#include "server/blob_source.h"
+
+fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error) {
+    if (!json_is_array(files))
+        return fb_fail(error, FB_INVALID, "wrong-type", pointer, "weights is an array of digests of safetensors files");
+    for (size_t i = 0; i < json_array_size(files); i++) {
+        const char *file = json_string_value(json_array_get(files, i));
+        char at[64];
+        snprintf(at, sizeof at, "%s/%zu", pointer, i);
+        if (!file) return fb_fail(error, FB_INVALID, "wrong-type", at, "weights is an array of digests of safetensors files");
+        if (!fb_is_sha256_id(file))
+            return fb_fail(error, FB_INVALID, "bad-digest", at,
+                           "a file is named by sha256: and the 64 lower-case hex digits of its digest, not \"%.80s\"", file);
+    }
+    return FB_OK;
+}
+
+/* ---- what goes wrong ---------------------------------------------------------------------------------------------------- */
+
+static void respond_missing(fb_response *response, json_t *missing) {
+    fb_respond_problem(response, 409, "blob-missing", "there is no blob %s here%s; upload it first",
+                       json_string_value(json_array_get(missing, 0)), json_array_size(missing) > 1 ? ", nor others" : "");
+    fb_problem_member_take(response, "blobs", missing);
+}
+
+static void respond_mismatch(fb_response *response, const fb_binding *binding) {
+    fb_respond_problem(response, 422, "weights-mismatch",
+                       "the files do not fit the graph: of its tensors %zu mismatch and %zu are missing, %zu of the files are "
+                       "extra",
+                       json_array_size(binding->mismatching), json_array_size(binding->missing),
+                       json_array_size(binding->extra));
+    fb_problem_member_take(response, "missing", json_incref(binding->missing));
+    fb_problem_member_take(response, "extra", json_incref(binding->extra));
+    fb_problem_member_take(response, "mismatching", json_incref(binding->mismatching));
+}
+
+/* An error of one of the files, whose pointer begins with "/weights/1": that is where it stands in a body. */
+static void respond_bad_file(fb_response *response, const fb_weights_asked *asked, const char *const *files, fb_error *error) {
+    if (error->status == FB_NOT_FOUND) { /* it went while this ran */
+        size_t index = strncmp(error->pointer, "/weights/", 9) == 0 ? strtoul(error->pointer + 9, NULL, 10) : SIZE_MAX;
+        bool is_known = index < json_array_size(asked->files);
+        respond_missing(response, is_known ? json_pack("[s]", files[index]) : json_copy((json_t *)(uintptr_t)asked->files));
+        return;
+    }
+    if (error->status == FB_INVALID && asked->pointer[0] == '?')
+        snprintf(error->pointer, sizeof error->pointer, "%s", asked->pointer);
+    fb_respond_request_error(response, error);
+}
+
+/* ---- binding ------------------------------------------------------------------------------------------------------------ */
+
+/* All of the files that are not here; NULL when all are. */
+static fb_status find_missing(fb_store *store, const char *const *files, size_t count, json_t **missing, fb_error *error) {
+    bool *is_missing = calloc(count + 1, sizeof *is_missing);
+    fb_status status = is_missing ? fb_blobs_missing(store, files, count, is_missing, error) : fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) {
+        if (!is_missing[i]) continue;
+        if (!*missing) *missing = json_array();
+        if (json_array_append_new(*missing, json_string(files[i]))) status = fb_fail_memory(error);
+    }
+    free(is_missing);
+    return status;
+}
+
+/* The bound copy of the graph takes the place of the one that came. */
+static fb_status bind_copy(const fb_app *app, const char *const *files, size_t count, fb_graph_input *input, bool is_strict,
+                           fb_binding *binding, bool *fits, fb_error *error) {
+    fb_blobs blobs = fb_blob_source(app->store);
+    fb_graph *graph = fb_graph_copy(input->shared->graph);
+    fb_status status = graph ? fb_bind(graph, files, count, &blobs, binding, error) : fb_fail_memory(error);
+    *fits = !status && !json_array_size(binding->mismatching) &&
+            !(is_strict && (json_array_size(binding->missing) || json_array_size(binding->extra)));
+    if (!*fits) {
+        fb_graph_free(graph);
+        return status;
+    }
+    fb_graph_input bound;
+    status = fb_graph_input_take(graph, &bound, error);
+    if (status) return status;
+    fb_graph_input_free(input);
+    *input = bound;
+    return FB_OK;
+}
+
+static bool bind_files(const fb_request *request, fb_response *response, const fb_weights_asked *asked,
+                       const char *const *files, fb_graph_input *input, json_t **told) {
+    const fb_app *app = request->context;
+    size_t count = json_array_size(asked->files);
+    fb_error error = {0};
+    json_t *missing = NULL;
+    fb_binding binding = {0};
+    bool fits = false;
+    fb_status status = find_missing(app->store, files, count, &missing, &error);
+    if (!status && missing) {
+        respond_missing(response, missing);
+        return false;
+    }
+    json_decref(missing);
+    if (!status) status = bind_copy(app, files, count, input, asked->is_strict, &binding, &fits, &error);
+    if (status) respond_bad_file(response, asked, files, &error);
+    else if (!fits) respond_mismatch(response, &binding);
+    else
+        *told = json_pack("{s:I, s:O, s:O}", "bound", (json_int_t)binding.bound, "missing", binding.missing, "extra",
+                          binding.extra);
+    fb_binding_free(&binding);
+    if (!status && fits && !*told) fb_respond_error(response, (fb_fail_memory(&error), &error));
+    return *told != NULL;
+}
+
+bool fb_bind_weights(const fb_request *request, fb_response *response, const fb_weights_asked *asked, fb_graph_input *graph,
+                     json_t **told) {
+    *told = NULL;
+    if (!asked->files) return true;
+    const char **files = calloc(json_array_size(asked->files) + 1, sizeof *files);
+    if (!files) {
+        fb_error error = {0};
+        fb_fail_memory(&error);
+        fb_respond_error(response, &error);
+        return false;
+    }
+    for (size_t i = 0; i < json_array_size(asked->files); i++) files[i] = json_string_value(json_array_get(asked->files, i));
+    bool ok = bind_files(request, response, asked, files, graph, told);
+    free(files);
+    return ok;
+}

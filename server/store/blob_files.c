@@ -1,0 +1,99 @@
+#include "server/store/blob_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/store/internal.h"
+
+fb_status fb_fail_file(fb_error *error, const char *what, int reason) {
+    if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) return fb_fail_full(error);
+    if (reason == ENOMEM) return fb_fail_memory(error);
+    return fb_fail(error, FB_IO, "store-failed", NULL, "the store cannot %s: %s", what, strerror(reason));
+}
+
+int64_t fb_changed_ms(const struct stat *about) {
+    return (int64_t)about->st_mtim.tv_sec * 1000 + about->st_mtim.tv_nsec / 1000000;
+}
+
+void fb_blob_path(const char *digest, char path[FB_FILE_PATH_MAX]) {
+    const char *hex = digest + strlen("sha256:");
+    snprintf(path, FB_FILE_PATH_MAX, FB_BLOBS_FOLDER "/%.2s/%.2s/%s", hex, hex + 2, hex);
+}
+
+void fb_upload_path(const char *id, char path[FB_FILE_PATH_MAX]) {
+    snprintf(path, FB_FILE_PATH_MAX, FB_UPLOADS_FOLDER "/%s", id);
+}
+
+/* ---- folders ---- */
+
+/* Makes the entries of a folder durable. */
+static fb_status sync_folder(const fb_store *store, const char *path, fb_error *error) {
+    int folder = openat(store->folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int result = folder < 0 ? -1 : fsync(folder);
+    int reason = errno;
+    if (folder >= 0) close(folder);
+    return result ? fb_fail_file(error, "sync a folder", reason) : FB_OK;
+}
+
+static fb_status make_folder(const fb_store *store, const char *path, const char *parent, fb_error *error) {
+    if (mkdirat(store->folder, path, 0700) == 0) return sync_folder(store, parent, error);
+    return errno == EEXIST ? FB_OK : fb_fail_file(error, "make a folder", errno);
+}
+
+fb_status fb_blob_folders_make(fb_store *store, fb_error *error) {
+    fb_status status = make_folder(store, FB_BLOBS_FOLDER, ".", error);
+    return status ? status : make_folder(store, FB_UPLOADS_FOLDER, ".", error);
+}
+
+/* The folder that `path`, a blob's, is in; and the one that that is in. */
+static void cut_path(const char *path, char folder[FB_FILE_PATH_MAX], char parent[FB_FILE_PATH_MAX]) {
+    size_t length = strlen(path) - FB_BLOB_HEX_LENGTH - 1;
+    snprintf(folder, FB_FILE_PATH_MAX, "%.*s", (int)length, path);
+    snprintf(parent, FB_FILE_PATH_MAX, "%.*s", (int)length - 3, path);
+}
+
+/* ---- files ---- */
+
+bool fb_blob_file_is_there(const fb_store *store, const char *digest, uint64_t size) {
+    char path[FB_FILE_PATH_MAX];
+    struct stat about;
+    fb_blob_path(digest, path);
+    return fstatat(store->folder, path, &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(about.st_mode) &&
+           (uint64_t)about.st_size == size;
+}
+
+fb_status fb_blob_file_move(const fb_store *store, const char *upload, const char *digest, bool *is_moved, fb_error *error) {
+    char from[FB_FILE_PATH_MAX], to[FB_FILE_PATH_MAX], folder[FB_FILE_PATH_MAX], parent[FB_FILE_PATH_MAX];
+    fb_upload_path(upload, from);
+    fb_blob_path(digest, to);
+    cut_path(to, folder, parent);
+    fb_status status = make_folder(store, parent, FB_BLOBS_FOLDER, error);
+    if (!status) status = make_folder(store, folder, parent, error);
+    if (status) return status;
+    if (renameat(store->folder, from, store->folder, to) != 0) return fb_fail_file(error, "move an upload", errno);
+    *is_moved = true;
+    status = sync_folder(store, folder, error);
+    return status ? status : sync_folder(store, FB_UPLOADS_FOLDER, error);
+}
+
+void fb_blob_file_move_back(const fb_store *store, const char *upload, const char *digest) {
+    char from[FB_FILE_PATH_MAX], to[FB_FILE_PATH_MAX];
+    fb_blob_path(digest, from);
+    fb_upload_path(upload, to);
+    renameat(store->folder, from, store->folder, to); /* where that fails, the file is rubbish, which gc takes away */
+}
+
+fb_status fb_store_scratch(fb_store *store, int *file, fb_error *error) {
+    char id[FB_UPLOAD_ID_LENGTH + 1], path[FB_FILE_PATH_MAX];
+    int made = -1;
+    fb_status status = fb_upload_file_make(store, id, &made, error);
+    if (status) return status;
+    fb_upload_path(id, path);
+    if (unlinkat(store->folder, path, 0) != 0) status = fb_fail_file(error, "make a file", errno);
+    if (status) close(made);
+    else *file = made;
+    return status;
+}

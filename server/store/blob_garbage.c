@@ -1,0 +1,205 @@
+/* Garbage: blobs that nothing needs, files without rows, and old uploads.
+ *
+ * What might go is looked for by readers, and taken away by the writer, some at a time: it asks again whether the row may go,
+ * and removes a file when the row's removal is durable, and only if there is no row then. The writer alone puts files there,
+ * too; so it never takes one away that a row will stand for. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/store/internal.h"
+
+#define BATCH 32 /* that the writer takes away at once */
+
+typedef struct candidate {
+    int64_t key; /* of its row; 0: a file without one */
+    char digest[FB_ID_LENGTH + 1];
+    int64_t size;
+} candidate;
+
+typedef struct removal {
+    fb_store *store;
+    int64_t before;
+    candidate items[BATCH];
+    size_t count;
+    uint64_t blobs, bytes, files; /* that went */
+    int opened[BATCH];            /* files that have no name any more */
+    size_t opened_count;
+} removal;
+
+/* ---- on the writer ---- */
+
+static fb_status write_removal(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    removal *batch = argument;
+    batch->blobs = batch->bytes = batch->files = 0;
+    fb_query delete = fb_query_begin(connection,
+                                     "DELETE FROM blobs WHERE key = ? AND used <= ? AND "
+                                     "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = blobs.digest)",
+                                     error);
+    for (size_t i = 0; i < batch->count && !delete.status; i++) {
+        if (!batch->items[i].key) continue;
+        fb_bind_int(&delete, batch->items[i].key);
+        fb_bind_int(&delete, batch->before);
+        fb_query_row(&delete);
+        fb_query_again(&delete);
+        if (delete.status || !sqlite3_changes(connection->handle)) continue;
+        batch->blobs++;
+        batch->bytes += (uint64_t)batch->items[i].size;
+    }
+    added->blobs -= (int64_t)batch->blobs;
+    added->blob_bytes -= (int64_t)batch->bytes;
+    added->collected_blobs += (int64_t)batch->blobs;
+    added->collected_bytes += (int64_t)batch->bytes;
+    return fb_query_end(&delete);
+}
+
+/* To give back the room of a large file takes seconds: so that writes need not wait for it, the file stays open until they go
+ * on. */
+static void remove_file(removal *batch, const candidate *item) {
+    char path[FB_FILE_PATH_MAX];
+    fb_blob_path(item->digest, path);
+    int file = openat(batch->store->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (file >= 0) batch->opened[batch->opened_count++] = file;
+    if (unlinkat(batch->store->folder, path, 0) == 0 && !item->key) batch->files++;
+}
+
+static void end_removal(fb_connection *connection, void *argument, bool is_durable) {
+    removal *batch = argument;
+    for (size_t i = 0; i < batch->count && is_durable; i++) {
+        int64_t key = 0;
+        fb_status status = fb_find_blob(connection, batch->items[i].digest, &key, NULL);
+        if (!status && !key) remove_file(batch, &batch->items[i]);
+    }
+}
+
+/* Takes the batch away, or counts it, and empties it. */
+static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, fb_error *error) {
+    fb_status status = FB_OK;
+    if (!batch->count) return FB_OK;
+    if (is_dry) {
+        batch->blobs = batch->bytes = batch->files = 0;
+        for (size_t i = 0; i < batch->count; i++) {
+            if (batch->items[i].key) batch->blobs++, batch->bytes += (uint64_t)batch->items[i].size;
+            else batch->files++;
+        }
+    } else {
+        status = fb_writer_run_to_end(&batch->store->writer, write_removal, end_removal, batch, error);
+    }
+    while (batch->opened_count) close(batch->opened[--batch->opened_count]);
+    batch->count = 0;
+    if (status) return status;
+    garbage->blobs += batch->blobs;
+    garbage->bytes += batch->bytes;
+    garbage->files += batch->files;
+    return FB_OK;
+}
+
+/* ---- rows ---- */
+
+/* Rows after the key *after that may go, BATCH at most. */
+static fb_status find_rows(removal *batch, int64_t *after, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&batch->store->readers, &connection, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT key, digest, size FROM blobs b WHERE key > ? AND used <= ? AND "
+                                    "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = b.digest) ORDER BY key LIMIT ?",
+                                    error);
+    fb_bind_int(&query, *after);
+    fb_bind_int(&query, batch->before);
+    fb_bind_int(&query, BATCH);
+    while (batch->count < BATCH && fb_query_row(&query)) {
+        candidate *item = &batch->items[batch->count++];
+        *after = item->key = fb_column_int(&query, 0);
+        snprintf(item->digest, sizeof item->digest, "%s", fb_column_text(&query, 1));
+        item->size = fb_column_int(&query, 2);
+    }
+    status = fb_query_end(&query);
+    fb_readers_give_back(&batch->store->readers, connection);
+    return status;
+}
+
+static fb_status collect_rows(removal *batch, bool is_dry, fb_garbage *garbage, fb_error *error) {
+    int64_t after = 0;
+    for (bool is_last = false; !is_last;) {
+        fb_status status = find_rows(batch, &after, error);
+        is_last = batch->count < BATCH;
+        if (!status) status = remove_batch(batch, is_dry, garbage, error);
+        if (status) return status;
+    }
+    return FB_OK;
+}
+
+/* ---- files without rows ---- */
+
+static fb_status has_row(fb_store *store, const char *digest, bool *answer, fb_error *error) {
+    fb_connection *connection = NULL;
+    int64_t key = 0;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    status = fb_find_blob(connection, digest, &key, error);
+    fb_readers_give_back(&store->readers, connection);
+    *answer = key != 0;
+    return status;
+}
+
+/* A file of a blob that has been there for long enough and has no row goes into the batch. */
+static fb_status look_at_file(removal *batch, int folder, const char *name, fb_error *error) {
+    candidate *item = &batch->items[batch->count];
+    struct stat about;
+    *item = (candidate){0};
+    snprintf(item->digest, sizeof item->digest, "sha256:%.*s", FB_BLOB_HEX_LENGTH, name);
+    if (strlen(name) != FB_BLOB_HEX_LENGTH || !fb_is_sha256_id(item->digest)) return FB_OK;
+    if (fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(about.st_mode)) return FB_OK;
+    if (fb_changed_ms(&about) > batch->before) return FB_OK;
+    bool is_known = true;
+    fb_status status = has_row(batch->store, item->digest, &is_known, error);
+    if (!status && !is_known) batch->count++;
+    return status;
+}
+
+/* Opens a folder within another; *out stays NULL when it is none. */
+static fb_status open_folder(int parent, const char *name, DIR **out, fb_error *error) {
+    int folder = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (folder < 0) return errno == ENOTDIR ? FB_OK : fb_fail_file(error, "list the blobs", errno);
+    *out = fdopendir(folder);
+    if (*out) return FB_OK;
+    fb_status status = fb_fail_file(error, "list the blobs", errno);
+    close(folder);
+    return status;
+}
+
+/* Goes through the folder `name` within `parent`; `depth` folders further down are files. */
+static fb_status collect_files(removal *batch, int parent, const char *name, int depth, bool is_dry, fb_garbage *garbage,
+                               fb_error *error) {
+    DIR *listing = NULL;
+    fb_status status = open_folder(parent, name, &listing, error);
+    if (!listing) return status;
+    for (struct dirent *entry; !status && (entry = readdir(listing));) {
+        if (entry->d_name[0] == '.') continue;
+        if (depth) status = collect_files(batch, dirfd(listing), entry->d_name, depth - 1, is_dry, garbage, error);
+        else status = look_at_file(batch, dirfd(listing), entry->d_name, error);
+        if (!status && batch->count == BATCH) status = remove_batch(batch, is_dry, garbage, error);
+    }
+    closedir(listing);
+    return status;
+}
+
+fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, fb_garbage *out, fb_error *error) {
+    removal batch = {.store = store, .before = store->config.now_ms() - (grace_ms > 0 ? grace_ms : 0)};
+    fb_garbage garbage = {0};
+    fb_status status = collect_rows(&batch, is_dry, &garbage, error);
+    if (!status) status = collect_files(&batch, store->folder, FB_BLOBS_FOLDER, 2, is_dry, &garbage, error);
+    if (!status) status = remove_batch(&batch, is_dry, &garbage, error);
+    if (status) return status;
+    garbage.uploads = fb_uploads_collect(store, batch.before, is_dry);
+    fb_totals totals = fb_writer_read_figures(&store->writer).totals;
+    garbage.kept = (uint64_t)totals.blobs - (is_dry ? garbage.blobs : 0);
+    garbage.kept_bytes = (uint64_t)totals.blob_bytes - (is_dry ? garbage.bytes : 0);
+    *out = garbage;
+    return FB_OK;
+}

@@ -1,0 +1,118 @@
+#include "server/store/blob_references.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/graph/document.h"
+#include "server/store/internal.h"
+
+#define READ_AT_ONCE 100 /* graphs of earlier versions, in one transaction */
+
+/* ---- of a graph ---- */
+
+static int compare_pointers(const void *a, const void *b) {
+    const char *first = *(const char *const *)a, *second = *(const char *const *)b;
+    return (first > second) - (first < second);
+}
+
+fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *count, fb_error *error) {
+    const char **found = calloc(fb_tensor_count(graph) + 1, sizeof *found);
+    if (!found) return fb_fail_memory(error);
+    size_t all = 0, distinct = 0;
+    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
+        fb_symbol blob = fb_tensor_at(graph, t)->blob;
+        if (blob.id) found[all++] = fb_text(graph, blob);
+    }
+    qsort(found, all, sizeof *found, compare_pointers); /* equal symbols are one text */
+    for (size_t i = 0; i < all; i++)
+        if (!i || found[i] != found[i - 1]) found[distinct++] = found[i];
+    *blobs = found;
+    *count = distinct;
+    return FB_OK;
+}
+
+/* ---- in the database ---- */
+
+fb_status fb_write_graph_blobs(fb_connection *connection, int64_t graph, const char *const *blobs, size_t count,
+                               fb_error *error) {
+    fb_query insert = fb_query_begin(connection, "INSERT INTO graph_blobs (graph, digest) VALUES (?, ?)", error);
+    for (size_t i = 0; i < count; i++) {
+        fb_bind_int(&insert, graph);
+        fb_bind_text(&insert, blobs[i]);
+        fb_query_row(&insert);
+        fb_query_again(&insert);
+    }
+    return fb_query_end(&insert);
+}
+
+fb_status fb_release_graph_blobs(fb_connection *connection, int64_t graph, int64_t now, fb_error *error) {
+    fb_query query = fb_query_begin(connection,
+                                    "UPDATE blobs SET used = max(used, ?2) "
+                                    "WHERE digest IN (SELECT digest FROM graph_blobs WHERE graph = ?1)",
+                                    error);
+    fb_bind_int(&query, graph);
+    fb_bind_int(&query, now);
+    return fb_query_run(&query);
+}
+
+/* ---- graphs of earlier versions ---- */
+
+static fb_status next_unread(fb_connection *connection, int64_t *key, char **document, size_t *size, fb_error *error) {
+    fb_query query = fb_query_begin(
+        connection, "SELECT g.key, g.size, g.document FROM unread_graphs u JOIN graphs g ON g.key = u.graph LIMIT 1", error);
+    *key = 0;
+    if (fb_query_row(&query)) {
+        size_t frame_size = 0;
+        *key = fb_column_int(&query, 0);
+        *size = (size_t)fb_column_int(&query, 1);
+        const void *frame = fb_column_bytes(&query, 2, &frame_size);
+        if (!query.status) query.status = fb_frame_unpack(frame, frame_size, *size, document, error);
+    }
+    return fb_query_end(&query);
+}
+
+static fb_status write_references(fb_connection *connection, int64_t key, const char *document, size_t size, fb_error *error) {
+    static const fb_document_limits stored = {.max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000};
+    fb_errors errors = {.limit = 1};
+    fb_graph *graph = NULL;
+    const char **blobs = NULL;
+    size_t count = 0;
+    fb_status status = fb_document_read(document, size, &stored, "", &graph, &errors);
+    fb_errors_free(&errors);
+    if (status == FB_NO_MEMORY) return fb_fail_memory(error);
+    if (status) return FB_OK; /* damaged: nobody can ask for its weights */
+    status = fb_list_blobs(graph, &blobs, &count, error);
+    if (!status) status = fb_write_graph_blobs(connection, key, blobs, count, error);
+    free(blobs);
+    fb_graph_free(graph);
+    return status;
+}
+
+static fb_status read_unread_graph(fb_connection *connection, bool *is_done, fb_error *error) {
+    int64_t key = 0;
+    char *document = NULL;
+    size_t size = 0;
+    fb_error damage = {0};
+    fb_status status = next_unread(connection, &key, &document, &size, &damage);
+    if (key && strcmp(damage.code, "store-corrupt") == 0) status = FB_OK; /* as above */
+    if (status && error && !error->status) *error = damage;
+    *is_done = !status && !key;
+    if (!status && document) status = write_references(connection, key, document, size, error);
+    free(document);
+    if (status || *is_done) return status;
+    fb_query done = fb_query_begin(connection, "DELETE FROM unread_graphs WHERE graph = ?", error);
+    fb_bind_int(&done, key);
+    return fb_query_run(&done);
+}
+
+/* Some graphs at a time, so that this goes on where it was interrupted. */
+fb_status fb_read_unread_graphs(fb_connection *connection, fb_error *error) {
+    fb_status status = FB_OK;
+    for (bool is_done = false; !status && !is_done;) {
+        status = fb_sql_script(connection, "BEGIN IMMEDIATE", error);
+        for (int i = 0; i < READ_AT_ONCE && !status && !is_done; i++) status = read_unread_graph(connection, &is_done, error);
+        if (!status) status = fb_sql_script(connection, "COMMIT", error);
+        if (status && !sqlite3_get_autocommit(connection->handle)) fb_sql_script(connection, "ROLLBACK", NULL);
+    }
+    return status;
+}

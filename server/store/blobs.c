@@ -1,0 +1,195 @@
+/* Reading blobs. */
+#include "server/store/blobs.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/store/internal.h"
+#include "server/store/walk.h"
+
+struct fb_blob {
+    uint64_t size;
+    int64_t created;
+    unsigned char *bytes; /* of a small one, malloc'ed; of a file, mapped or NULL */
+    int file;             /* -1 for a small one */
+};
+
+static fb_status fail_unknown(fb_error *error, const char *digest) {
+    return fb_fail(error, FB_NOT_FOUND, "unknown-blob", NULL, "there is no blob %s", digest);
+}
+
+fb_status fb_find_blob(fb_connection *connection, const char *digest, int64_t *key, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT key FROM blobs WHERE digest = ?", error);
+    fb_bind_text(&query, digest);
+    return fb_read_key(&query, key);
+}
+
+/* ---- open ---- */
+
+/* Reads the row, and the bytes of a small blob. */
+static fb_status read_row(fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection, "SELECT size, created, bytes FROM blobs WHERE digest = ?", error);
+    fb_bind_text(&query, digest);
+    bool is_known = fb_query_row(&query);
+    if (is_known) {
+        blob->size = (uint64_t)fb_column_int(&query, 0);
+        blob->created = fb_column_int(&query, 1);
+    }
+    if (is_known && !fb_column_is_null(&query, 2)) {
+        size_t size = 0;
+        const void *bytes = fb_column_bytes(&query, 2, &size);
+        blob->bytes = malloc(size + 1);
+        if (!blob->bytes) query.status = fb_fail_memory(error);
+        else if (size != blob->size) query.status = fb_fail_corrupt(error, "a blob of the wrong size");
+        else if (size && !query.status) memcpy(blob->bytes, bytes, size);
+    }
+    status = fb_query_end(&query);
+    fb_readers_give_back(&store->readers, connection);
+    return status || is_known ? status : fail_unknown(error, digest);
+}
+
+/* Leaves the file -1 when it is not there. */
+static fb_status open_file(const fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
+    char path[FB_FILE_PATH_MAX];
+    struct stat about;
+    fb_blob_path(digest, path);
+    blob->file = openat(store->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (blob->file < 0) return errno == ENOENT ? FB_OK : fb_fail_file(error, "open a blob", errno);
+    if (fstat(blob->file, &about) != 0) return fb_fail_file(error, "open a blob", errno);
+    return (uint64_t)about.st_size == blob->size ? FB_OK : fb_fail_corrupt(error, "a blob's file has the wrong size");
+}
+
+/* A file that is not there may have gone with its row since that was read: so the row is read again, and so on, should the blob
+ * come and go all the time. */
+static fb_status open_blob(fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
+    for (int attempt = 0; attempt < 5; attempt++) {
+        fb_status status = read_row(store, digest, blob, error);
+        if (!status && !blob->bytes) status = open_file(store, digest, blob, error);
+        if (status || blob->bytes || blob->file >= 0) return status;
+    }
+    return fb_fail_corrupt(error, "a blob's file is missing");
+}
+
+fb_status fb_blob_open(fb_store *store, const char *digest, fb_blob **out, fb_error *error) {
+    if (!fb_is_sha256_id(digest)) return fail_unknown(error, digest);
+    fb_blob *blob = calloc(1, sizeof *blob);
+    if (!blob) return fb_fail_memory(error);
+    blob->file = -1;
+    fb_status status = open_blob(store, digest, blob, error);
+    if (status) fb_blob_close(blob);
+    else *out = blob;
+    return status;
+}
+
+void fb_blob_close(fb_blob *blob) {
+    if (!blob) return;
+    if (blob->file < 0) {
+        free(blob->bytes);
+    } else {
+        if (blob->bytes) munmap(blob->bytes, (size_t)blob->size);
+        close(blob->file);
+    }
+    free(blob);
+}
+
+uint64_t fb_blob_size(const fb_blob *blob) {
+    return blob->size;
+}
+
+int64_t fb_blob_created(const fb_blob *blob) {
+    return blob->created;
+}
+
+/* ---- bytes ---- */
+
+fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error) {
+    if (!blob->bytes) {
+        void *mapped = mmap(NULL, (size_t)blob->size, PROT_READ, MAP_SHARED, blob->file, 0);
+        if (mapped == MAP_FAILED) return fb_fail_file(error, "map a blob", errno);
+        blob->bytes = mapped;
+    }
+    *bytes = blob->bytes;
+    return FB_OK;
+}
+
+void fb_blob_forget(const fb_blob *blob) {
+    if (blob->file >= 0 && blob->bytes) madvise(blob->bytes, (size_t)blob->size, MADV_DONTNEED);
+}
+
+fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error) {
+    assert(offset <= blob->size && size <= blob->size - offset);
+    if (blob->file < 0) {
+        memcpy(to, blob->bytes + offset, size);
+        return FB_OK;
+    }
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(blob->file, (char *)to + done, size - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fb_fail_file(error, "read a blob", errno);
+        if (got == 0) return fb_fail_corrupt(error, "a blob's file became shorter");
+        done += (size_t)got;
+    }
+    return FB_OK;
+}
+
+/* ---- which are here ---- */
+
+fb_status fb_blobs_missing(fb_store *store, const char *const *digests, size_t count, bool *is_missing, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    for (size_t i = 0; i < count && !status; i++) {
+        int64_t key = 0;
+        status = fb_find_blob(connection, digests[i], &key, error);
+        is_missing[i] = key == 0;
+    }
+    fb_readers_give_back(&store->readers, connection);
+    return status;
+}
+
+static fb_status read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
+    (void)memory;
+    fb_blob_row *out = item;
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT digest, size, created, used, "
+                                    "(SELECT count(*) FROM graph_blobs WHERE digest = b.digest) FROM blobs b WHERE key = ?",
+                                    error);
+    fb_bind_int(&query, key);
+    if (fb_query_row(&query)) {
+        snprintf(out->digest, sizeof out->digest, "%s", fb_column_text(&query, 0));
+        out->size = (uint64_t)fb_column_int(&query, 1);
+        out->created = fb_column_int(&query, 2);
+        out->used = fb_column_int(&query, 3);
+        out->graphs = (uint64_t)fb_column_int(&query, 4);
+    }
+    return fb_query_end(&query);
+}
+
+fb_status fb_blobs_list(fb_store *store, const fb_store_page *page, fb_blob_rows *out, fb_error *error) {
+    static const fb_condition all = {.sql = "SELECT key FROM blobs WHERE key <= ? ORDER BY key DESC LIMIT 1"};
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_list list = {0};
+    status = fb_list_rows(connection, &all, page, fb_filter_hash(0, "blobs"), sizeof *out->items, read_item, &list, error);
+    fb_readers_give_back(&store->readers, connection);
+    fb_blob_row *items = status ? NULL : calloc(list.count + 1, sizeof *items);
+    if (!status && !items) status = fb_fail_memory(error);
+    if (!status) {
+        if (list.count) memcpy(items, list.items, list.count * sizeof *items);
+        *out = (fb_blob_rows){.items = items, .count = list.count};
+        memcpy(out->next_token, list.next_token, sizeof out->next_token);
+    }
+    fb_memory_free(list.memory);
+    return status;
+}

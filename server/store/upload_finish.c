@@ -1,0 +1,133 @@
+/* An upload becomes a blob. */
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/store/uploads.h"
+
+#define HASH_BLOCK ((size_t)1 << 20)
+
+/* ---- the digest ---- */
+
+static fb_status read_file(const fb_upload *upload, uint64_t offset, void *to, size_t size, fb_error *error) {
+    for (size_t done = 0; done < size;) {
+        ssize_t got = pread(upload->file, (char *)to + done, size - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return fb_fail_file(error, "read an upload", errno);
+        if (got == 0) return fb_fail_corrupt(error, "an upload is shorter than it was");
+        done += (size_t)got;
+    }
+    return FB_OK;
+}
+
+static fb_status hash_file(const fb_upload *upload, fb_sha256 *hash, fb_error *error) {
+    fb_status status = FB_OK;
+    char *block = malloc(HASH_BLOCK);
+    if (!block || !hash) status = fb_fail_memory(error);
+    for (uint64_t at = 0; at < upload->size && !status; at += HASH_BLOCK) {
+        size_t size = upload->size - at < HASH_BLOCK ? (size_t)(upload->size - at) : HASH_BLOCK;
+        status = read_file(upload, at, block, size, error);
+        if (!status && !fb_sha256_add(hash, block, size)) status = fb_fail_memory(error);
+    }
+    free(block);
+    return status;
+}
+
+static fb_status find_digest(fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+    if (!upload->hash) {
+        fb_sha256 *hash = fb_sha256_new();
+        fb_status status = hash_file(upload, hash, error);
+        if (status) {
+            fb_sha256_free(hash);
+            return status;
+        }
+        upload->hash = hash;
+    }
+    return fb_sha256_id_so_far(upload->hash, digest) ? FB_OK : fb_fail_memory(error);
+}
+
+/* ---- on the writer ---- */
+
+/* A blob on its way to the writer. */
+typedef struct put_blob {
+    const fb_store *store;
+    const char *upload; /* its id */
+    const char *digest;
+    uint64_t size;
+    int64_t now;
+    void *bytes;   /* those of a small one; NULL: in the upload's file */
+    bool is_moved; /* the upload's file is the blob's now */
+    bool is_new;
+} put_blob;
+
+static fb_status renew(fb_connection *connection, int64_t key, int64_t now, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "UPDATE blobs SET used = max(used, ?2) WHERE key = ?1", error);
+    fb_bind_int(&query, key);
+    fb_bind_int(&query, now);
+    return fb_query_run(&query);
+}
+
+static fb_status insert(fb_connection *connection, const put_blob *put, fb_error *error) {
+    fb_query query =
+        fb_query_begin(connection, "INSERT INTO blobs (digest, size, created, used, bytes) VALUES (?1, ?2, ?3, ?3, ?4)", error);
+    fb_bind_text(&query, put->digest);
+    fb_bind_int(&query, (int64_t)put->size);
+    fb_bind_int(&query, put->now);
+    fb_bind_bytes(&query, put->bytes, (size_t)put->size);
+    return fb_query_run(&query);
+}
+
+/* A file that is there already is right: files come here whole. So one whose row's removal may yet be undone stays where it
+ * is. A blob whose file was damaged or lost gets it back. */
+static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    put_blob *put = argument;
+    int64_t key = 0;
+    put->is_moved = false;
+    fb_status status = fb_find_blob(connection, put->digest, &key, error);
+    put->is_new = !status && key == 0;
+    if (!status && !put->bytes && !fb_blob_file_is_there(put->store, put->digest, put->size))
+        status = fb_blob_file_move(put->store, put->upload, put->digest, &put->is_moved, error);
+    if (!status) status = key ? renew(connection, key, put->now, error) : insert(connection, put, error);
+    if (!status && put->is_new) added->blobs++, added->blob_bytes += (int64_t)put->size;
+    return status;
+}
+
+static void end_put(fb_connection *connection, void *argument, bool is_durable) {
+    (void)connection;
+    const put_blob *put = argument;
+    if (put->is_moved && !is_durable) fb_blob_file_move_back(put->store, put->upload, put->digest);
+}
+
+/* ---- finish ---- */
+
+static fb_status read_small(fb_upload *upload, put_blob *put, fb_error *error) {
+    put->bytes = malloc((size_t)upload->size + 1);
+    return put->bytes ? read_file(upload, 0, put->bytes, (size_t)upload->size, error) : fb_fail_memory(error);
+}
+
+fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_ID_LENGTH + 1], bool *is_new, fb_error *error) {
+    assert(!upload->is_finished);
+    fb_store *store = upload->store;
+    char actual[FB_ID_LENGTH + 1];
+    fb_status status = find_digest(upload, actual, error);
+    if (status) return status;
+    if (digest && strcmp(digest, actual) != 0)
+        return fb_fail(error, FB_INVALID, "digest-mismatch", NULL, "the digest of the bytes is %s, not %s", actual, digest);
+    put_blob put = {
+        .store = store, .upload = upload->id, .digest = actual, .size = upload->size, .now = store->config.now_ms()};
+    status = upload->size <= FB_BLOB_INLINE ? read_small(upload, &put, error) : fb_upload_sync(upload, error);
+    if (!status) status = fb_writer_run_to_end(&store->writer, write_put, end_put, &put, error);
+    free(put.bytes);
+    if (status) return status;
+    if (!put.is_moved) {
+        char path[FB_FILE_PATH_MAX];
+        fb_upload_path(upload->id, path);
+        unlinkat(store->folder, path, 0);
+    }
+    upload->is_finished = true;
+    memcpy(found, actual, sizeof actual);
+    *is_new = put.is_new;
+    return FB_OK;
+}

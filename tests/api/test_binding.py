@@ -1,0 +1,261 @@
+"""Graphs get their weights from safetensors files: several of them, too many tensors, too few, wrong ones, broken files."""
+
+import json
+import random
+import struct
+
+import documents
+import pytest
+import weights_files as files
+from test_weights import bind, digest_of, document_of, download, one_linear, upload, weights_of
+
+NOWHERE = "sha256:" + "0" * 64
+
+
+def post(service, document, *digests, **query):
+    return service.post("/v1/graphs", document, raw_query=[*(("weights", one) for one in digests), *query.items()])
+
+
+def shards(name, count):
+    """The fixture's weights cut into files, and their index."""
+    tensors = files.tensors_of(weights_of(name))
+    cut = [{} for _ in range(count)]
+    for i, (tensor, one) in enumerate(tensors.items()):
+        cut[i % count][tensor] = one
+    names = [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)]
+    size = sum(len(part) for _, _, part in tensors.values())
+    where = {tensor: names[i] for i, one in enumerate(cut) for tensor in one}
+    index = json.dumps({"metadata": {"total_size": size}, "weight_map": where}).encode()
+    return [files.file_of(one, {"format": "pt"}) for one in cut], index
+
+
+# ---- several files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count, position", [(1, None), (3, None), (3, 0), (3, 2), (3, 3)])
+def test_shards(shared, count, position):
+    """With and without model.safetensors.index.json, wherever it stands."""
+    parts, index = shards("bert-tiny", count)
+    if position is not None:
+        parts.insert(position, index)
+    answer = bind(shared, documents.document("bert-tiny"), *parts, strict=True)
+    assert answer["weights"] == {"bound": 40, "missing": [], "extra": []}
+    file = weights_of("bert-tiny")
+    whole = download(shared, answer["id"])
+    assert files.tensors_of(whole) == files.tensors_of(file)
+    assert whole == files.file_of(files.tensors_of(file), {"format": "pt"})
+
+
+def test_a_shard_is_missing(shared):
+    parts, index = shards("bert-tiny", 3)
+    here = [upload(shared, part) for part in (index, *parts[:2])]
+    answer = post(shared, documents.document("bert-tiny"), *here)
+    problem = answer.json()
+    assert (answer.status, problem["code"]) == (422, "weights-mismatch")
+    assert any("model-00003-of-00003.safetensors" in json.dumps(one) for one in problem["mismatching"])
+    without_index = bind(shared, documents.document("bert-tiny"), *parts[:2])
+    assert set(without_index["weights"]["missing"]) == set(files.tensors_of(parts[2]))
+
+
+def test_a_blob_is_not_here(shared):
+    """Every one that is not here is named, and nothing is stored."""
+    here = upload(shared, weights_of("toy"))
+    other = "sha256:" + "f" * 64
+    before = shared.get("/v1/graphs", raw_query={"limit": 1}).json()
+    answer = post(shared, documents.document("toy"), NOWHERE, here, other)
+    assert (answer.status, answer.json()["code"], answer.json()["blobs"]) == (409, "blob-missing", [NOWHERE, other])
+    answer = shared.post("/v1/optimize", documents.document("toy"), raw_query={"weights": NOWHERE, "pass": "MergeLinears"})
+    assert (answer.status, answer.json()["code"], answer.json()["blobs"]) == (409, "blob-missing", [NOWHERE])
+    assert shared.get("/v1/graphs", raw_query={"limit": 1}).json() == before
+
+
+# ---- what does not fit -------------------------------------------------------------------------------------------------------
+
+
+def test_missing_and_extra(shared):
+    tensors = files.tensors_of(weights_of("toy"))
+    gone = ["c2.weight", "q.bias"]
+    tensors = {name: one for name, one in tensors.items() if name not in gone}
+    tensors["stray"] = ("int8", [2], b"ab")
+    file = files.file_of(tensors)
+    answer = bind(shared, documents.document("toy"), file)
+    assert answer["weights"] == {"bound": len(tensors) - 1, "missing": gone, "extra": ["stray"]}
+    rows = {one["name"]: one for one in document_of(shared, answer["id"])["tensors"]}
+    assert [name for name, one in rows.items() if "blob" not in one] == [name for name in rows if name in gone]
+    refused = post(shared, documents.document("toy"), digest_of(file), strict="true")
+    problem = refused.json()
+    assert (refused.status, problem["code"]) == (422, "weights-mismatch")
+    assert (problem["missing"], problem["extra"], problem["mismatching"]) == (gone, ["stray"], [])
+
+
+@pytest.mark.parametrize("change", [("float16", [4], b"12345678"), ("float32", [2, 1], b"12345678"), ("int32", [2], b"12345678")])
+def test_mismatching(shared, change):
+    graph = one_linear(["a", "b"])
+    good = ("float32", [2], b"12345678")
+    refused = post(shared, graph, upload(shared, files.file_of({"a": good, "b": change})))
+    problem = refused.json()
+    assert (refused.status, problem["code"]) == (422, "weights-mismatch")
+    assert [one["name"] for one in problem["mismatching"]] == ["b"]
+    one = problem["mismatching"][0]
+    assert one["graph"] == {"dtype": "float32", "shape": [2]}
+    assert one["file"]["shape"] == change[1]
+    assert bind(shared, graph, files.file_of({"a": good, "b": good}))["weights"]["bound"] == 2
+
+
+def test_names_of_owners(shared):
+    """A file has the owners' paths, whatever the tensors are called in the graph."""
+    graph = one_linear(["a@01234567", "b"])
+    good = {"p0": ("float32", [2], b"12345678"), "b": ("float32", [2], b"abcdefgh")}
+    stored = bind(shared, graph, files.file_of(good), strict=True)
+    assert files.tensors_of(download(shared, stored["id"])) == {"p0": good["p0"], "p1": good["b"]}
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        b"",
+        b"1234567",
+        struct.pack("<Q", 2**63) + b"{}",
+        struct.pack("<Q", 3) + b"{}",
+        struct.pack("<Q", 2) + b"[]",
+        struct.pack("<Q", 2) + b"{}" + b"more",
+        files.file_of({"a": ("float32", [2], b"12345678")})[:-1],
+        files.file_of({"a": ("float32", [2], b"12345678")}).replace(b"[0,8]", b"[1,8]"),
+        files.file_of({"a": ("float32", [2], b"12345678")}).replace(b"F32", b"F33"),
+        files.file_of({"a": ("float32", [2], b"12345678")}).replace(b"[2]", b"[3]"),
+        b'{"weight_map": []}',
+    ],
+)
+@pytest.mark.parametrize("position", [0, 1])
+def test_broken_files(shared, file, position):
+    parts = [weights_of("toy")]
+    parts.insert(position, file)
+    digests = [upload(shared, part) for part in parts]
+    answer = post(shared, documents.document("toy"), *digests)
+    assert (answer.status, answer.json()["code"], answer.json()["parameter"]) == (422, "bad-safetensors", "weights")
+    body = {"graph": json.loads(documents.document("toy")), "weights": digests, "passes": ["MergeLinears"]}
+    answer = shared.post("/v1/optimize", body)
+    assert (answer.status, answer.json()["code"]) == (422, "bad-safetensors")
+    assert answer.json()["pointer"].startswith(f"/weights/{position}")
+
+
+def test_bad_digests(shared):
+    graph = json.loads(documents.document("toy"))
+    for wrong in ("x", "sha256:" + "A" * 64, "sha256:" + "0" * 63, ""):
+        answer = post(shared, graph, wrong)
+        assert (answer.status, answer.json()["code"], answer.json()["parameter"]) == (422, "bad-digest", "weights")
+        answer = shared.post("/v1/optimize", {"graph": graph, "weights": [NOWHERE, wrong], "passes": ["MergeLinears"]})
+        assert (answer.status, answer.json()["code"], answer.json()["pointer"]) == (422, "bad-digest", "/weights/1")
+    for wrong, pointer in ((NOWHERE, "/weights"), ([1], "/weights/0"), ({}, "/weights")):
+        answer = shared.post("/v1/optimize", {"graph": graph, "weights": wrong, "passes": ["MergeLinears"]})
+        assert (answer.status, answer.json()["code"], answer.json()["pointer"]) == (422, "wrong-type", pointer)
+    assert post(shared, graph, strict="perhaps").json()["parameter"] == "strict"
+    for path in ("reverse", "runs"):
+        assert shared.post(f"/v1/{path}", graph, raw_query={"weights": NOWHERE}).json()["code"] == "unknown-parameter"
+        assert shared.post(f"/v1/{path}", {"weights": [NOWHERE]}).json()["code"] == "unknown-member"
+
+
+# ---- POST /v1/optimize -------------------------------------------------------------------------------------------------------
+
+
+def ways_to_optimize(service, name, digests, strict=False):
+    """The same said in the query of a bare document, in a body, and with the id of a stored graph."""
+    graph = json.loads(documents.document(name))
+    stored = service.post("/v1/graphs", graph).json()["id"]
+    query = [("pass", "MergeLinears"), *(("weights", one) for one in digests), *([("strict", "")] if strict else [])]
+    options = {"options": {"strict": True}} if strict else {}
+    yield service.post("/v1/optimize", graph, raw_query=query)
+    for one in (graph, stored):
+        yield service.post("/v1/optimize", {"graph": one, "weights": digests, "passes": ["MergeLinears"], **options})
+    yield service.post("/v1/optimize", {"graph": stored, "passes": ["MergeLinears"]}, raw_query=query[1:])
+
+
+def test_optimize(shared):
+    parts, index = shards("bert-tiny", 2)
+    digests = [upload(shared, part) for part in (*parts, index)]
+    source = bind(shared, documents.document("bert-tiny"), *parts)["id"]
+    for answer in ways_to_optimize(shared, "bert-tiny", digests, strict=True):
+        run = answer.json()
+        assert (answer.status, run["source"]) == (201, source), answer
+        assert run["weights"] == {"bound": 40, "missing": [], "extra": []}
+        assert run["result"] != source
+        back = shared.post(f"/v1/runs/{run['id']}/reverse").json()
+        assert back["result"] == source and "weights" not in back
+        assert "weights" not in shared.get(f"/v1/runs/{run['id']}").json()
+    whole = files.tensors_of(download(shared, run["result"]))
+    assert len(whole) < 40
+
+
+def test_optimize_refuses(shared):
+    tensors = files.tensors_of(weights_of("bert-tiny"))
+    first = next(iter(tensors))
+    part = upload(shared, files.file_of({name: one for name, one in tensors.items() if name != first}))
+    for answer in ways_to_optimize(shared, "bert-tiny", [part], strict=True):
+        assert (answer.status, answer.json()["code"], answer.json()["missing"]) == (422, "weights-mismatch", [first])
+    for answer in ways_to_optimize(shared, "bert-tiny", [part]):
+        assert answer.status == 201 and answer.json()["weights"]["missing"] == [first]
+    both = {"graph": json.loads(documents.document("toy")), "weights": [part], "passes": ["MergeLinears"]}
+    assert shared.post("/v1/optimize", both, raw_query={"weights": part}).json()["code"] == "given-twice"
+
+
+def test_dry_run(shared):
+    file = files.file_of(files.tensors_of(weights_of("aten-toy")), {"only": "here"})
+    graph = json.loads(documents.document("aten-toy"))
+    body = {"graph": graph, "weights": [upload(shared, file)], "passes": ["MergeLinears"], "options": {"dry_run": True}}
+    run = shared.post("/v1/optimize", body).json()
+    assert run["id"] is None and run["weights"]["missing"] == []
+    assert shared.get(f"/v1/graphs/{run['source']}/weights").status == 404
+
+
+def test_answered_again(shared):
+    """With its Idempotency-Key, the lists included."""
+    tensors = files.tensors_of(weights_of("toy"))
+    tensors["a graph with code and edits"] = tensors.pop("q.bias")
+    digest = upload(shared, files.file_of(tensors))
+    graph = json.loads(documents.document("toy"))
+    for path, body, query in (
+        ("/v1/graphs", graph, {"weights": digest}),
+        ("/v1/optimize", {"graph": graph, "weights": [digest], "passes": ["MergeLinears"]}, None),
+        ("/v1/optimize", graph, {"weights": digest, "pass": "MergeLinears", "include": "code"}),
+    ):
+        key = {"Idempotency-Key": f"key-{random.random()}"}
+        first, second = (shared.post(path, body, raw_query=query, headers=key) for _ in range(2))
+        assert first.status == 201 and second.headers["idempotency-replayed"] == "true"
+        assert first.json() == second.json()
+        assert first.json()["weights"]["extra"] == ["a graph with code and edits"]
+
+
+def test_bound_twice(shared):
+    """Other weights for the same graph: another graph of the same structure; and back."""
+    file = weights_of("toy")
+    tensors = files.tensors_of(file)
+    other = files.file_of(tensors | {"q.bias": ("float32", tensors["q.bias"][1], bytes(len(tensors["q.bias"][2])))})
+    first = bind(shared, documents.document("toy"), file)
+    second = bind(shared, document_of(shared, first["id"]), other)
+    assert first["id"] != second["id"] and first["structure"] == second["structure"]
+    assert download(shared, second["id"]) == other
+    assert bind(shared, document_of(shared, second["id"]), file)["id"] == first["id"]
+
+
+def test_inline_data(shared):
+    """It gives way to the file."""
+    graph = one_linear(["a", "b"])
+    graph["tensors"][0]["data"] = "AAAAAAAAAAA="
+    bare = shared.post("/v1/graphs", graph).json()["id"]
+    assert files.tensors_of(download(shared, bare, names="a")) == {"a": ("float32", [2], bytes(8))}
+    file = files.file_of({"a": ("float32", [2], b"12345678"), "b": ("float32", [2], b"abcdefgh")})
+    stored = bind(shared, graph, file)
+    assert [set(one) for one in document_of(shared, stored["id"])["tensors"]] == [{"name", "dtype", "shape", "blob", "offset"}] * 2
+    assert [part for _, _, part in files.tensors_of(download(shared, stored["id"])).values()] == [b"12345678", b"abcdefgh"]
+
+
+def test_digests(shared):
+    """A document without bytes that says which ones it means is bound to these, and to no others."""
+    graph = one_linear(["a"])
+    graph["tensors"][0]["digest"] = digest_of(b"12345678")
+    file = files.file_of({"a": ("float32", [2], b"12345678")})
+    row = document_of(shared, bind(shared, graph, file)["id"])["tensors"][0]
+    assert (row["blob"], row["digest"]) == (digest_of(file), digest_of(b"12345678"))
+    refused = post(shared, graph, upload(shared, files.file_of({"a": ("float32", [2], b"abcdefgh")})))
+    assert (refused.status, refused.json()["code"]) == (422, "weights-mismatch")
+    assert [one["name"] for one in refused.json()["mismatching"]] == ["a"]

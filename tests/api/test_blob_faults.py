@@ -1,0 +1,288 @@
+"""Blobs when the disk is full, and when the service dies at any instant: no half blob is ever served, none that was acknowledged
+is lost, and what is left behind goes with the garbage. FOLDBACK_KILL_ROUNDS sets how often it dies."""
+
+import hashlib
+import http.client
+import json
+import os
+import random
+import subprocess
+import threading
+import time
+
+import pytest
+
+from blobs import INLINE, collect, digest_of, files, graph_of, is_here, put_blob, some_bytes, stored
+from documents import every_item
+from test_http import is_problem
+from test_uploads import append, begin, finish, size_of
+
+KILL_ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", 30))
+
+# ---- a full disk ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.fixture
+def cramped(small_disk, new_service):
+    return new_service(data=small_disk / "data")
+
+
+def fill(folder):
+    """Takes all the room there is."""
+    path = folder / "filler"
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                pass
+    return path
+
+
+def test_a_blob_that_does_not_fit(cramped):
+    small, large = some_bytes(8 << 20), some_bytes(40 << 20)
+    digest = stored(cramped, small)
+    for _ in range(3):
+        is_problem(put_blob(cramped, large), 507, "disk-full")
+        assert not is_here(cramped, digest_of(large)) and files(cramped, "uploads") == []
+    assert cramped.get(f"/v1/blobs/{digest}").body == small
+    assert cramped.get("/readyz").status == 200
+    other = some_bytes(8 << 20, "other")
+    assert put_blob(cramped, other).status == 201 and cramped.get(f"/v1/blobs/{digest_of(other)}").body == other
+    cramped.restart()
+    assert [item["digest"] for item in cramped.get("/v1/blobs").json()["items"]] == [digest_of(other), digest]
+
+
+def test_an_upload_that_does_not_fit(cramped, small_disk):
+    data = some_bytes(12 << 20)
+    location = begin(cramped)
+    append(cramped, location, data[: 2 << 20])
+    filler = fill(small_disk)
+    is_problem(append(cramped, location, data[2 << 20 : 6 << 20]), 507, "disk-full")
+    at = size_of(cramped, location)
+    assert 2 << 20 <= at < 6 << 20
+    is_problem(finish(cramped, location, digest_of(data), data[at:]), 507, "disk-full")
+    filler.unlink()
+    at = size_of(cramped, location)
+    assert append(cramped, location, data[at : at + 1000]).status == 202
+    cramped.restart()
+    assert size_of(cramped, location) == at + 1000
+    assert finish(cramped, location, digest_of(data), data[at + 1000 :]).status == 201
+    assert cramped.get(f"/v1/blobs/{digest_of(data)}").body == data
+
+
+@pytest.mark.parametrize("size", [0, 100, INLINE, INLINE + 1, 1 << 20])
+def test_a_disk_that_is_full_to_the_last_byte(cramped, small_disk, size):
+    here = stored(cramped, some_bytes(INLINE * 2, "here"))
+    data = some_bytes(size, "last byte")
+    filler = fill(small_disk)
+    statuses = {put_blob(cramped, some_bytes(size, i)).status for i in range(20)} if size else {put_blob(cramped, data).status}
+    assert statuses <= {201, 507}
+    if size > INLINE:
+        assert statuses == {507}
+    statuses = [cramped.post("/v1/blobs/uploads").status for _ in range(20)]
+    assert set(statuses) <= {202, 507}
+    assert cramped.get("/livez").status == 200 and is_here(cramped, here)
+    for item in every_item(cramped, "/v1/blobs"):
+        assert digest_of(cramped.get(f"/v1/blobs/{item['digest']}").body) == item["digest"]
+    filler.unlink()
+    assert put_blob(cramped, data).status in (200, 201)
+    assert cramped.get(f"/v1/blobs/{digest_of(data)}").body == data
+    collect(cramped)
+    assert files(cramped, "uploads") == files(cramped, "blobs") == []
+
+
+def test_garbage_makes_room(cramped, small_disk):
+    """A disk full of blobs that nothing refers to is a reason to collect, not an obstacle."""
+    for i in range(100):
+        if put_blob(cramped, some_bytes(1 << 20, i)).status == 507:
+            break
+    held = len(files(cramped, "blobs"))
+    assert 10 < held < 24
+    assert collect(cramped)["blobs"] == held
+    assert files(cramped, "blobs") == files(cramped, "uploads") == []
+    assert put_blob(cramped, some_bytes(12 << 20)).status == 201
+
+
+# ---- a service that dies -------------------------------------------------------------------------------------------------------
+
+
+class Client(threading.Thread):
+    """Does one thing until the service is gone."""
+
+    def __init__(self, *arguments):
+        super().__init__()
+        self.arguments, self.failure = arguments, None
+
+    def run(self):
+        try:
+            while self.step(*self.arguments):
+                pass
+        except (OSError, http.client.HTTPException, json.JSONDecodeError):
+            pass  # killed
+        except Exception as failure:
+            self.failure = failure
+
+
+class Writer(Client):
+    """Brings blobs that a graph refers to; knows which were acknowledged."""
+
+    def __init__(self, service, planned):
+        super().__init__(service, list(planned))
+        self.acknowledged = []
+
+    def step(self, service, planned):
+        if not planned:
+            return False
+        data = planned.pop()
+        assert put_blob(service, data).status in (200, 201)
+        self.acknowledged.append(digest_of(data))
+        return True
+
+
+class Littering(Client):
+    """Brings blobs that nothing refers to."""
+
+    def step(self, service, chance):
+        data = chance.randbytes(chance.choice([10, INLINE, INLINE + 1, 300_000]))
+        assert put_blob(service, data).status in (200, 201)
+        return True
+
+
+class Uploader(Client):
+    """Sends one of the blobs in parts."""
+
+    def __init__(self, service, data, chance, may_be_collected):
+        super().__init__(service, data, chance)
+        self.data, self.may_be_collected = data, may_be_collected
+        self.location, self.at, self.is_ending, self.is_done = None, 0, False, False
+
+    def step(self, service, data, chance):
+        self.location = self.location or begin(service)
+        piece = data[self.at : self.at + chance.randrange(1, 100_000)]
+        self.is_ending = not piece
+        if piece:
+            answer = append(service, self.location, piece)
+        else:
+            answer = finish(service, self.location, digest_of(data))
+        if answer.status == 404 and self.may_be_collected:
+            self.location, self.at = None, 0
+            return True
+        assert answer.status in (200, 201, 202), answer
+        self.at += len(piece)
+        self.is_done = not piece
+        return bool(piece)
+
+
+class Reader(Client):
+    """What comes whole is right."""
+
+    def step(self, service, digests):
+        for digest in digests:
+            assert digest_of(service.get(f"/v1/blobs/{digest}").body) == digest
+        return bool(digests)
+
+
+class Sweeper(Client):
+    def step(self, service):
+        collect(service)
+        return True
+
+
+def everything_served_is_right(service):
+    for item in every_item(service, "/v1/blobs", limit=1000):
+        got = service.get(f"/v1/blobs/{item['digest']}")
+        assert got.status == 200 and len(got.body) == item["size"]
+        assert "sha256:" + hashlib.sha256(got.body).hexdigest() == item["digest"]
+
+
+def go_on(service, uploader):
+    """What was acknowledged is there; only where the service died in the middle of making it a blob it may have to be sent again."""
+    data, digest = uploader.data, digest_of(uploader.data)
+    if service.get(uploader.location).status == 404:
+        assert uploader.is_ending
+        assert put_blob(service, data).status in (200, 201)
+    else:
+        at = size_of(service, uploader.location)
+        assert at >= uploader.at
+        assert finish(service, uploader.location, digest, data[at:]).status == 201
+    assert service.get(f"/v1/blobs/{digest}").body == data
+
+
+def one_life(service, chance, name, known):
+    """A service with clients of all kinds, killed at a random instant. Returns what was acknowledged."""
+    planned = [chance.randbytes(chance.choice([0, 500, INLINE, INLINE + 1, 200_000, 1_500_000])) for _ in range(20)]
+    in_parts = chance.randbytes(chance.choice([1000, INLINE, 700_000]))
+    referred = [digest_of(data) for data in [*planned, in_parts]]
+    assert service.post("/v1/graphs", graph_of(referred, name)).status == 201
+    is_sweeping = chance.random() < 0.6
+    writer = Writer(service, planned)
+    uploader = Uploader(service, in_parts, chance, is_sweeping)
+    clients = [writer, uploader, Littering(service, random.Random(name)), Reader(service, known[-10:])]
+    clients += [Sweeper(service)] if is_sweeping else []
+    for client in clients:
+        client.start()
+    time.sleep(chance.uniform(0, 0.3))
+    service.kill()
+    for client in clients:
+        client.join()
+    assert not [client.failure for client in clients if client.failure]
+    service.start()
+    everything_served_is_right(service)
+    if uploader.is_done:
+        writer.acknowledged.append(digest_of(in_parts))
+    elif uploader.location and not is_sweeping:
+        go_on(service, uploader)
+    for digest in writer.acknowledged:
+        assert is_here(service, digest)
+    return writer.acknowledged
+
+
+def test_killed_at_any_instant(service):
+    seed = int(os.environ.get("FOLDBACK_KILL_SEED", random.randrange(1 << 30)))
+    print(f"FOLDBACK_KILL_SEED={seed}")
+    chance, acknowledged = random.Random(seed), []
+    for i in range(KILL_ROUNDS):
+        acknowledged += one_life(service, chance, f"life {i}", acknowledged)
+    assert len(acknowledged) > KILL_ROUNDS
+    collect(service)
+    assert all(is_here(service, digest) for digest in acknowledged)
+    everything_served_is_right(service)
+    rows = every_item(service, "/v1/blobs", limit=1000)
+    assert all(row["graphs"] for row in rows)
+    large = {row["digest"][7:] for row in rows if row["size"] > INLINE}
+    assert {path.name for path in files(service, "blobs")} == large and files(service, "uploads") == []
+    again = collect(service)
+    assert [again[name] for name in ("blobs", "uploads", "files")] == [0, 0, 0]
+
+
+def test_killed_while_it_collects(service):
+    """Many blobs go at once: some of them, in any state, and the others at the next time."""
+    kept = [stored(service, some_bytes(INLINE + 64 + i, "kept")) for i in range(10)]
+    assert service.post("/v1/graphs", graph_of(kept)).status == 201
+    for i in range(max(1, KILL_ROUNDS // 6)):
+        for j in range(40):
+            stored(service, some_bytes(INLINE + 1 if j % 2 else 100, f"{i} {j}"))
+        sweeper = Sweeper(service)
+        sweeper.start()
+        time.sleep(random.uniform(0, 0.05))
+        service.kill()
+        sweeper.join()
+        assert not sweeper.failure
+        service.start()
+        everything_served_is_right(service)
+        assert all(is_here(service, digest) for digest in kept)
+    collect(service)
+    assert {path.name for path in files(service, "blobs")} == {digest[7:] for digest in kept}

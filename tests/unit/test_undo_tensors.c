@@ -1,0 +1,152 @@
+/* Undoing on graphs whose tensors were changed since: what is carried back, and each conflict. */
+#include "tests/unit/undo_example.h"
+#include "tests/unit/undo_graphs.h"
+
+#define DIGEST_A "'digest':'sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'"
+#define WEIGHT_RECIPE "'recipe':{'op':'concat','args':['q.weight','k.weight'],'axis':0}"
+#define TENSOR_OUT(name, shape) "{'name':'" name "','dtype':'float32','shape':" shape ",'requires_grad':true},"
+#define WHOLE_TENSOR(name, shape) "{'name':'" name "','dtype':'float32','shape':" shape "}"
+#define CUT(name, shape, from, start, stop)                                                                                    \
+    "{'name':'" name "','dtype':'float32','shape':" shape ",'recipe':{'op':'slice','args':['" from                             \
+    "'],'axis':0,'start':" start ",'stop':" stop "}}"
+
+#define MERGED_TENSOR "{'name':'q-k-merged.weight','dtype':'float32','shape':[8,4],'requires_grad':true," DIGEST_A "}"
+#define TENSOR_LAST(name, shape) "{'name':'" name "','dtype':'float32','shape':" shape ",'requires_grad':true}"
+#define BIAS_RECIPE                                                                                                            \
+    "'recipe':{'op':'concat','args':['q.bias',{'op':'full','args':[],'shape':[4],'value':{'$float':'0.0'}}],'axis':0}"
+
+/* One weight, two Linears. */
+#define TWICE                                                                                                                  \
+    .nodes = PAIR_NODES("q", "k"),                                                                                             \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR("q", "q.weight", "false") "null}}," LINEAR("k", "q.weight",      \
+                                                                                                         "false") "null}}",    \
+    .tensors = TENSOR("q.weight", "[4,4]")
+#define TWICE_RECIPE "'recipe':{'op':'concat','args':['q.weight','q.weight'],'axis':0}"
+
+#define WITH_EMBEDDING                                                                                                         \
+    "{'name':'i','op':'placeholder','target':'i'},{'name':'emb','op':'call_module','target':'emb','args':[{'$node':'i'}]},"
+#define TIED                                                                                                                   \
+    .nodes = WITH_EMBEDDING PAIR_NODES("q", "k"),                                                                              \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR("q", "q.weight", "false") "null}}," LINEAR(                      \
+        "k", "k.weight", "false") "null}},{'path':'emb','type':'torch.nn.Embedding','config':{'num_embeddings':4,'embedding_"  \
+                                  "dim':4},'parameters':{"                                                                     \
+                                  "'weight':'q.weight'}}",                                                                     \
+    .tensors = TENSOR("q.weight", "[4,4]") "," TENSOR("k.weight", "[4,4]")
+
+/* q.weight is the upper part of a tensor that nobody owns. */
+#define PART                                                                                                                   \
+    .nodes = PAIR_NODES("q", "k"),                                                                                             \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR("q", "q.weight", "false") "null}}," LINEAR("k", "k.weight",      \
+                                                                                                         "false") "null}}",    \
+    .tensors = TENSOR("big", "[6,4]") ",{'name':'q.weight','dtype':'float32','shape':[4,4],'recipe':{'op':'slice','args':["    \
+                                      "'big'],'axis':0,'start':0,'stop':4}}," TENSOR("k.weight", "[4,4]")
+
+static const undo_example cases[] = {
+    {"the merged weight was trained: the originals are cut out of it",
+     PAIR,
+     MERGE_ALL,
+     {{WEIGHT_RECIPE, DIGEST_A}, {TENSOR_OUT("q.weight", "[4,4]"), ""}, {TENSOR_OUT("k.weight", "[4,4]"), ""}},
+     NULL,
+     {{WHOLE_TENSOR("q.weight", "[4,4]"), MERGED_TENSOR "," CUT("q.weight", "[4,4]", "q-k-merged.weight", "0", "4")},
+      {WHOLE_TENSOR("k.weight", "[4,4]"), CUT("k.weight", "[4,4]", "q-k-merged.weight", "4", "8")}}},
+    {"the same, and the exporter calls the tensor something else",
+     PAIR,
+     MERGE_ALL,
+     {{WEIGHT_RECIPE, DIGEST_A},
+      {"{'name':'q-k-merged.weight'", "{'name':'trained'"},
+      {"'weight':'q-k-merged.weight'", "'weight':'trained'"},
+      {TENSOR_OUT("q.weight", "[4,4]"), ""},
+      {TENSOR_OUT("k.weight", "[4,4]"), ""}},
+     NULL,
+     {{WHOLE_TENSOR("q.weight", "[4,4]"), "{'name':'trained','dtype':'float32','shape':[8,4],'requires_grad':true," DIGEST_A
+                                          "}," CUT("q.weight", "[4,4]", "trained", "0", "4")},
+      {WHOLE_TENSOR("k.weight", "[4,4]"), CUT("k.weight", "[4,4]", "trained", "4", "8")}}},
+    {"a tensor is called something else",
+     PAIR,
+     MERGE_ALL,
+     {{"{'name':'q-k-merged.weight'", "{'name':'merged'"}, {"'weight':'q-k-merged.weight'", "'weight':'merged'"}},
+     NULL,
+     {{NULL, NULL}}},
+    {"the merged weight was frozen",
+     PAIR,
+     MERGE_ALL,
+     {{WEIGHT_RECIPE, "'requires_grad':false," WEIGHT_RECIPE}},
+     "changed-tensor tensor q-k-merged.weight\n"},
+    {"the filler of a merged bias cannot be seen",
+     MIXED,
+     MERGE_ALL,
+     {{BIAS_RECIPE, DIGEST_A}, {TENSOR_OUT("q.bias", "[4]"), ""}},
+     "constant-changed tensor q-k-merged.bias\n"},
+    {"the filler of a merged bias changed",
+     MIXED,
+     MERGE_ALL,
+     {{BIAS_RECIPE, "'data':'AACAPwAAAEAAAEBAAACAQAAAAAAAAAAAAAAAAAAAoEA='"}, {TENSOR_OUT("q.bias", "[4]"), ""}},
+     "constant-changed tensor q-k-merged.bias\n"},
+    {"the filler of a merged bias is what it was",
+     MIXED,
+     MERGE_ALL,
+     {{BIAS_RECIPE, "'data':'AACAPwAAAEAAAEBAAACAQAAAAAAAAAAAAAAAAAAAAAA='"}, {TENSOR_OUT("q.bias", "[4]"), ""}},
+     NULL,
+     {{WHOLE_TENSOR("q.bias", "[4]"),
+       "{'name':'q-k-merged.bias','dtype':'float32','shape':[8],'requires_grad':true,'data':'"
+       "AACAPwAAAEAAAEBAAACAQAAAAAAAAAAAAAAAAAAAAAA='}," CUT("q.bias", "[4]", "q-k-merged.bias", "0", "4")}}},
+    {"what stands between originals and a weight was trained: it is carried back, too",
+     PAIR,
+     .passes = "['MergeLinears','FuseBiasInLinear']",
+     .undone = "01",
+     {{"'recipe':{'op':'concat','args':['q.bias','k.bias'],'axis':0}", DIGEST_A},
+      {TENSOR_OUT("q.bias", "[4]"), ""},
+      {"," TENSOR_LAST("k.bias", "[4]"), ""}},
+     NULL,
+     {{WHOLE_TENSOR("q.bias", "[4]"), "{'name':'q-k-merged.bias','dtype':'float32','shape':[8],'requires_grad':true," DIGEST_A
+                                      "}," CUT("q.bias", "[4]", "q-k-merged.bias", "0", "4")},
+      {WHOLE_TENSOR("k.bias", "[4]"), CUT("k.bias", "[4]", "q-k-merged.bias", "4", "8")}}},
+    {"two Linears of one weight: it cannot be seen whether they differ now",
+     TWICE,
+     MERGE_ALL,
+     {{TWICE_RECIPE, DIGEST_A}, {TENSOR_OUT("q.weight", "[4,4]"), ""}},
+     "copies-diverged tensor q.weight\n"},
+    {"two Linears of one weight: they differ now",
+     TWICE,
+     MERGE_ALL,
+     {{TWICE_RECIPE, "'data':'"
+                     "AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAgEEAAIhBAACQQQAAm"
+                     "EEAAKBBAACoQQAAsEEAALhBAADAQQAAyEEAANBBAADYQQAA4EEAAOhBAADwQQAA+EE='"},
+      {TENSOR_OUT("q.weight", "[4,4]"), ""}},
+     "copies-diverged tensor q.weight\n"},
+    {"two Linears of one weight: both were trained alike",
+     TWICE,
+     MERGE_ALL,
+     {{TWICE_RECIPE, "'data':'AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAAAAAAIA/"
+                     "AAAAQAAAQEAAAIBAAACgQAAAwEAAAOBAAAAAQQAAEEEAACBBAAAwQQAAQEEAAFBBAABgQQAAcEE='"},
+      {TENSOR_OUT("q.weight", "[4,4]"), ""}},
+     NULL,
+     {{WHOLE_TENSOR("q.weight", "[4,4]"),
+       "{'name':'q-k-merged.weight','dtype':'float32','shape':[8,4],'requires_grad':true,'data':'"
+       "AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAADAQAAA4EAAAABBAAAQQQAAIEEAADBBAABAQQAAUEEAAGBBAABwQQAAAAAAAIA/"
+       "AAAAQAAAQEAAAIBAAACgQAAAwEAAAOBAAAAAQQAAEEEAACBBAAAwQQAAQEEAAFBBAABgQQAAcEE='}," CUT("q.weight", "[4,4]",
+                                                                                             "q-k-merged.weight", "0", "4")}}},
+    {"the weight is an embedding's too",
+     TIED,
+     MERGE_ALL,
+     {{WEIGHT_RECIPE, DIGEST_A}, {"," TENSOR_LAST("k.weight", "[4,4]"), ""}},
+     "tied tensor q.weight\n"},
+    {"the weight was a part of a larger tensor",
+     PART,
+     MERGE_ALL,
+     {{WEIGHT_RECIPE, DIGEST_A},
+      {"{'name':'q.weight','dtype':'float32','shape':[4,4],'requires_grad':true,'recipe':{'op':'slice','args':['big'],'axis':0,"
+       "'start':0,'stop':4}},",
+       ""},
+      {"," TENSOR_LAST("k.weight", "[4,4]"), ""},
+      {"{'name':'big','dtype':'float32','shape':[6,4]},", ""}},
+     "partly-moved tensor big\n"},
+    {"a folded weight was trained",
+     NORM,
+     {{"{'op':'mul','args':['conv.weight'", "{'op':'add','args':['conv.weight'"}},
+     "computed tensor conv.weight@365bfe60\n"},
+};
+
+int main(void) {
+    return undo_examples_main("undo of tensors", cases, sizeof cases / sizeof *cases);
+}
