@@ -100,15 +100,16 @@ fb_dtype fb_promote_objects(const fb_object *const *objects, size_t count);
  * to be dropped by the caller. `dtype` FB_DTYPE_UNKNOWN: that of promotion; it is written back. */
 bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype, fb_array **out);
 
-/* When none of these arguments is a tensor: Python's own arithmetic on numbers, sequences and strings. False: one is, or the call
- * failed; *result is written on true. For the kernels of FB_FACT_MAYBE_NUMBER operators. */
+/* When none of these arguments is a tensor: Python's own arithmetic on numbers, sequences and strings. False: one is, or the
+ * call failed; *result is written on true. For the kernels of FB_FACT_MAYBE_NUMBER operators. */
 bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result);
 
-/* x[index] with Python's index: ints, slices, None, `...`, bools, tensors, lists of ints, tuples of these. Basic indices give a view.
- * With `indices` of ATen's index.Tensor: one tensor or None a dimension. */
+/* x[index] with Python's index: ints, slices, None, `...`, bools, tensors, lists of ints, tuples of these. Basic indices give a
+ * view. With `indices` of ATen's index.Tensor: one tensor or None a dimension. */
 fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object *index, fb_array **out);
 /* x[index] = value (added where `accumulates`, as index_put does). */
-fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value, bool accumulates);
+fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value,
+                          bool accumulates);
 
 /* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in the held type float or double.
  * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. */
