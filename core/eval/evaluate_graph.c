@@ -214,21 +214,47 @@ static fb_status evaluate_node(fb_evaluator *evaluator, fb_node node, fb_object 
     }
 }
 
+static bool reads_failed(const fb_evaluator *evaluator, fb_node node) {
+    for (uint32_t e = fb_input_first(evaluator->graph, node); e; e = fb_input_next(evaluator->graph, e))
+        if (evaluator->is_failed[fb_edge_input(evaluator->graph, e).id]) return true;
+    return false;
+}
+
+/* The failure of one node need not be that of the whole. */
+static fb_status forgive(fb_evaluator *evaluator, const fb_eval_hooks *hooks, fb_node node, fb_status status, fb_error *found) {
+    fb_error_set_node(found, fb_node_name(evaluator->graph, node));
+    if (status != FB_INVALID || !hooks || !hooks->failed || !hooks->failed(hooks->context, node, found)) return status;
+    evaluator->is_failed[node.id] = true;
+    return FB_OK;
+}
+
+static fb_status compute(fb_evaluator *evaluator, fb_program program, fb_node node) {
+    fb_object *value = &evaluator->values[node.id];
+    if (fb_node_at(evaluator->graph, node)->opcode == FB_PLACEHOLDER)
+        return program.id == FB_MAIN_PROGRAM.id && evaluator->uses[node.id] ? give(evaluator, node) : FB_OK;
+    *value = (fb_object){.kind = FB_OBJECT_NONE};
+    fb_status status = evaluate_node(evaluator, node, value);
+    evaluator->is_known[node.id] = !status;
+    return status;
+}
+
 static fb_status step(fb_evaluator *evaluator, fb_program program, fb_node node) {
-    const fb_eval_hooks *hooks = evaluator->hooks;
     bool is_main = program.id == FB_MAIN_PROGRAM.id;
+    const fb_eval_hooks *hooks = is_main ? evaluator->hooks : NULL;
     fb_status status = may_go_on(evaluator);
     if (status) return status;
-    if (fb_node_at(evaluator->graph, node)->opcode == FB_PLACEHOLDER) {
-        if (is_main && evaluator->uses[node.id]) status = give(evaluator, node);
-    } else {
-        evaluator->values[node.id] = (fb_object){.kind = FB_OBJECT_NONE};
-        status = evaluate_node(evaluator, node, &evaluator->values[node.id]);
-        evaluator->is_known[node.id] = !status;
+    if (is_main && reads_failed(evaluator, node)) {
+        evaluator->is_failed[node.id] = true;
+        return FB_OK;
     }
-    if (!status && is_main && hooks && hooks->computed)
-        status = hooks->computed(hooks->context, node, &evaluator->values[node.id], evaluator->error);
-    if (status) fb_error_set_node(evaluator->error, fb_node_name(evaluator->graph, node));
+    fb_error found = {0}, *error = evaluator->error;
+    evaluator->error = &found; /* until it is known whether it counts */
+    status = compute(evaluator, program, node);
+    if (!status && hooks && hooks->computed)
+        status = hooks->computed(hooks->context, node, &evaluator->values[node.id], &found);
+    evaluator->error = error;
+    if (status) status = forgive(evaluator, hooks, node, status, &found);
+    if (status && error) *error = found;
     return status;
 }
 
@@ -276,6 +302,7 @@ static void end(fb_evaluator *evaluator) {
     for (uint32_t i = 0; i < tensors && evaluator->tensors; i++) fb_array_drop(evaluator->tensors[i]);
     free(evaluator->values);
     free(evaluator->is_known);
+    free(evaluator->is_failed);
     free(evaluator->uses);
     free(evaluator->tensors);
     free(evaluator->tensor_uses);
@@ -286,10 +313,12 @@ static fb_status begin(fb_evaluator *evaluator) {
     uint32_t nodes = fb_node_limit(graph), tensors = fb_tensor_limit(graph);
     evaluator->values = calloc(nodes, sizeof *evaluator->values);
     evaluator->is_known = calloc(nodes, 1);
+    evaluator->is_failed = calloc(nodes, 1);
     evaluator->uses = calloc(nodes, sizeof *evaluator->uses);
     evaluator->tensors = calloc(tensors, sizeof(fb_array *));
     evaluator->tensor_uses = calloc(tensors, sizeof *evaluator->tensor_uses);
-    if (!evaluator->values || !evaluator->is_known || !evaluator->uses || !evaluator->tensors || !evaluator->tensor_uses)
+    if (!evaluator->values || !evaluator->is_known || !evaluator->is_failed || !evaluator->uses || !evaluator->tensors ||
+        !evaluator->tensor_uses)
         return fb_fail_memory(evaluator->error);
     for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_node_at(graph, node)->next)
         if (is_wanted(evaluator, FB_MAIN_PROGRAM, node)) visit_tensors(evaluator, node, count_tensor, evaluator);

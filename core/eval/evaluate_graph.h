@@ -34,6 +34,9 @@ typedef struct fb_eval_hooks {
     fb_status (*given)(void *context, fb_node node, fb_object *out, fb_error *error);
     /* Called for each node of the main program after it was computed, in order. A failure ends the evaluation. */
     fb_status (*computed)(void *context, fb_node node, const fb_object *object, fb_error *error);
+    /* A node of the main program could not be computed (FB_INVALID); true = go on: then neither is what reads it, which is not
+     * told again, and the evaluation does not fail for it. */
+    bool (*failed)(void *context, fb_node node, const fb_error *error);
 } fb_eval_hooks;
 
 /* Evaluates the main program, frees each value after its last use, and gives the value of the output node (a tensor, or nested

@@ -14,11 +14,12 @@ struct fb_evaluator {
     const fb_eval_hooks *hooks;
     fb_array_memory *memory;
     fb_error *error;
-    fb_object *values;       /* by node */
-    unsigned char *is_known; /* by node: it has a value */
-    uint32_t *uses;          /* by node: nodes that will still read it */
-    fb_array **tensors;      /* by tensor: loaded, and shared by all that read it */
-    uint32_t *tensor_uses;   /* by tensor: nodes that will still read it */
+    fb_object *values;        /* by node */
+    unsigned char *is_known;  /* by node: it has a value */
+    unsigned char *is_failed; /* by node: it could not be computed, and hooks->failed let it pass */
+    uint32_t *uses;           /* by node: nodes that will still read it */
+    fb_array **tensors;       /* by tensor: loaded, and shared by all that read it */
+    uint32_t *tensor_uses;    /* by tensor: nodes that will still read it */
 
     /* Of the call at hand; what kernels have asked for is kept until they return. */
     fb_object arguments[FB_CALL_ARGUMENTS];

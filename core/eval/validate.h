@@ -21,13 +21,18 @@ typedef struct fb_difference {
 /* `a` and `b` of the same sizes; otherwise false. */
 bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out);
 
-/* What is still the same. An element passes when |a - b| <= absolute + relative × max |b|. */
+/* Both together: the larger of each member, all elements. */
+void fb_difference_join(fb_difference *worst, const fb_difference *other);
+
+/* What is still the same: absolute + relative × the largest finite magnitude of the value (`largest`). */
 typedef struct fb_tolerance {
     double absolute, relative;
 } fb_tolerance;
-/* By exactness and dtype: `moves` 2^-18 relative in float32 (a longer sum in another order), `rounds` 2^-15, accordingly for
- * the others. */
+/* Of a dtype with p bits of mantissa: relative 2^(6 - p) when weights were only moved (a sum may go in another order), 2^(9 -
+ * p) when they were computed and rounded; 0 for integers and bool. */
 fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves);
+bool fb_difference_passes(const fb_difference *difference, double largest, const fb_tolerance *tolerance);
+double fb_largest_magnitude(const fb_array *array);
 
 /* ---- two graphs on the same inputs ----------------------------------------------------------------------------------------
  */
