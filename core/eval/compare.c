@@ -7,7 +7,7 @@
 #include "core/eval/validate.h"
 
 /* One evaluation of one of the graphs. */
-typedef struct attempt {
+typedef struct trial {
     const fb_graph *graph;
     const fb_comparison_inputs *inputs;
     const fb_eval_options *options;
@@ -15,22 +15,22 @@ typedef struct attempt {
     fb_object output;
     fb_array **arrays;
     size_t count;
-    struct search *search; /* for the first node that differs, or NULL */
-} attempt;
+    struct node_search *search; /* for the first node that differs, or NULL */
+} trial;
 
 /* What a search has of the first graph: the value of each node, by name. */
-typedef struct search {
+typedef struct node_search {
     const fb_graph *a;
     fb_array **values;    /* by node of a */
     fb_difference *found; /* by node of a */
     unsigned char *differs;
     const fb_tolerance *tolerance;
-} search;
+} node_search;
 
 /* ---- inputs ----------------------------------------------------------------------------------------------------------------
  */
 
-static fb_status draw_input(const attempt *attempt, fb_node node, fb_object *out, fb_error *error) {
+static fb_status draw_input(const trial *attempt, fb_node node, fb_object *out, fb_error *error) {
     fb_shape_result type;
     int64_t sizes[FB_MAX_RANK];
     const char *name = fb_node_name(attempt->graph, node);
@@ -50,7 +50,7 @@ static fb_status draw_input(const attempt *attempt, fb_node node, fb_object *out
 }
 
 /* The bytes of a given array as one of this attempt's precision. */
-static fb_status take_input(const attempt *attempt, const fb_array *given, fb_object *out, fb_error *error) {
+static fb_status take_input(const trial *attempt, const fb_array *given, fb_object *out, fb_error *error) {
     size_t size = (size_t)fb_array_count(given) * fb_dtype_size(given->dtype);
     void *bytes = malloc(size ? size : 1);
     if (!bytes) return fb_fail_memory(error);
@@ -63,7 +63,7 @@ static fb_status take_input(const attempt *attempt, const fb_array *given, fb_ob
 }
 
 static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
-    const attempt *attempt = context;
+    const trial *attempt = context;
     const char *target = fb_node_target(attempt->graph, node);
     target += strspn(target, "*");
     for (size_t i = 0; i < attempt->inputs->count; i++) {
@@ -79,7 +79,7 @@ static fb_status give(void *context, fb_node node, fb_object *out, fb_error *err
 
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error);
 
-static fb_status run(attempt *attempt, fb_precision precision, fb_error *error) {
+static fb_status run(trial *attempt, fb_precision precision, fb_error *error) {
     fb_eval_options options = *attempt->options;
     fb_eval_hooks hooks = {.context = attempt, .given = give, .computed = attempt->search ? look : NULL};
     options.precision = precision;
@@ -87,7 +87,7 @@ static fb_status run(attempt *attempt, fb_precision precision, fb_error *error) 
     return status ? status : fb_flatten_output(&attempt->output, &attempt->arrays, &attempt->count, error);
 }
 
-static void end(attempt *attempt) {
+static void end(trial *attempt) {
     for (size_t i = 0; i < attempt->count; i++) fb_array_drop(attempt->arrays[i]);
     free(attempt->arrays);
     fb_object_drop(&attempt->output);
@@ -97,8 +97,8 @@ static void end(attempt *attempt) {
  */
 
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error) {
-    const attempt *attempt = context;
-    search *search = attempt->search;
+    const trial *attempt = context;
+    node_search *search = attempt->search;
     if (object->kind != FB_OBJECT_ARRAY) return FB_OK;
     if (attempt->graph == search->a) {
         /* A copy: what is written in place later is not what the node gave. */
@@ -117,8 +117,9 @@ static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_compa
                             const fb_eval_options *options, const fb_tolerance *tolerance, fb_comparison *out,
                             fb_error *error) {
     uint32_t limit = fb_node_limit(a);
-    search search = {a, calloc(limit, sizeof(fb_array *)), calloc(limit, sizeof(fb_difference)), calloc(limit, 1), tolerance};
-    attempt of_a = {a, inputs, options, .search = &search}, of_b = {b, inputs, options, .search = &search};
+    node_search search = {a, calloc(limit, sizeof(fb_array *)), calloc(limit, sizeof(fb_difference)), calloc(limit, 1),
+                          tolerance};
+    trial of_a = {a, inputs, options, .search = &search}, of_b = {b, inputs, options, .search = &search};
     fb_status status = search.values && search.found && search.differs ? FB_OK : fb_fail_memory(error);
     if (!status) status = run(&of_a, FB_PRECISION_RECORDED, error);
     if (!status) status = run(&of_b, FB_PRECISION_RECORDED, error);
@@ -141,7 +142,7 @@ static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_compa
 /* ---- outputs
  * ----------------------------------------------------------------------------------------------------------------- */
 
-static fb_status compare_outputs(attempt attempts[4], const fb_tolerance *given, fb_comparison *out, fb_error *error) {
+static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, fb_comparison *out, fb_error *error) {
     size_t count = attempts[0].count;
     for (int i = 1; i < 4; i++) {
         if (attempts[i].count != count)
@@ -174,7 +175,8 @@ static fb_status compare_outputs(attempt attempts[4], const fb_tolerance *given,
 fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
                             const fb_eval_options *options, const fb_tolerance *tolerance, fb_comparison *out,
                             fb_error *error) {
-    attempt attempts[4] = {{a, inputs, options}, {b, inputs, options}, {a, inputs, options}, {b, inputs, options}};
+    trial attempts[4];
+    for (int i = 0; i < 4; i++) attempts[i] = (trial){.graph = i % 2 ? b : a, .inputs = inputs, .options = options};
     *out = (fb_comparison){.first_node = ""};
     fb_status status = FB_OK;
     for (int i = 0; i < 4 && !status; i++)

@@ -5,6 +5,7 @@
 
 #include "core/diff/diff.h"
 #include "core/ops/infer.h"
+#include "core/weights/inputs.h"
 
 /* ---- which hang together ----------------------------------------------------------------------------------------------------
  */
@@ -24,10 +25,15 @@ static void join(fb_regions *r, uint32_t a, uint32_t b) {
     r->parents[root_of(r, a)] = root_of(r, b);
 }
 
+uint32_t fb_region_of_before(fb_regions *regions, fb_node node) {
+    return root_of(regions, slot_before(node));
+}
+uint32_t fb_region_of_after(fb_regions *regions, fb_node node) {
+    return root_of(regions, slot_after(regions, node));
+}
 uint32_t fb_region_of(fb_regions *regions, const fb_region_pair *pair) {
-    /* A pair may be of an unchanged node and one that went: the region is that of the changed one. */
-    bool is_of_after = !regions->computed_before[pair->before.id] || !regions->changed_before[pair->before.id];
-    return root_of(regions, is_of_after ? slot_after(regions, pair->after) : slot_before(pair->before));
+    bool is_gone = regions->changed_before[pair->before.id];
+    return is_gone ? fb_region_of_before(regions, pair->before) : fb_region_of_after(regions, pair->after);
 }
 
 /* ---- what changed
@@ -91,7 +97,7 @@ static void mark_rows(const fb_regions *r, const fb_diff *diff, changed_rows *ro
     }
 }
 
-/* A tensor made from one that changed has changed; recipes may be chained, so until nothing is added. */
+/* A tensor made from one that changed has changed; recipes may be chained. */
 typedef struct tensor_look {
     const unsigned char *tensors;
     bool found;
@@ -102,17 +108,26 @@ static void look_at_tensor(void *context, fb_tensor tensor) {
     look->found |= look->tensors[tensor.id] != 0;
 }
 
-static void spread_over_recipes(const fb_graph *graph, unsigned char *tensors) {
-    for (bool more = true; more;) {
-        more = false;
-        for (fb_tensor tensor = fb_first_tensor(graph); tensor.id; tensor = fb_tensor_at(graph, tensor)->next) {
-            fb_value recipe = fb_tensor_at(graph, tensor)->recipe;
-            tensor_look look = {tensors, false};
-            if (tensors[tensor.id] || !recipe.id) continue;
-            fb_value_visit_tensors(graph, recipe, look_at_tensor, &look);
-            if (look.found) tensors[tensor.id] = more = true;
-        }
-    }
+typedef struct spreading {
+    const fb_graph *graph;
+    unsigned char *tensors;
+} spreading;
+
+static void spread_to(void *context, fb_tensor tensor) {
+    spreading *s = context;
+    fb_value recipe = fb_tensor_at(s->graph, tensor)->recipe;
+    tensor_look look = {s->tensors, false};
+    if (recipe.id) fb_value_visit_tensors(s->graph, recipe, look_at_tensor, &look);
+    s->tensors[tensor.id] |= look.found;
+}
+
+static bool spread_over_recipes(const fb_graph *graph, unsigned char *tensors) {
+    fb_inputs_walk walk;
+    spreading s = {graph, tensors};
+    if (fb_inputs_begin(&walk, graph))
+        for (fb_tensor tensor = fb_first_tensor(graph); tensor.id; tensor = fb_tensor_at(graph, tensor)->next)
+            fb_inputs_visit(&walk, tensor, spread_to, &s);
+    return fb_inputs_end(&walk);
 }
 
 static bool reads_changed(const fb_graph *graph, fb_node node, const unsigned char *modules, const unsigned char *tensors) {
@@ -150,8 +165,9 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
     } else {
         mark_rows(r, &diff, &rows);
         rows.modules_before[0] = rows.modules_after[0] = rows.tensors_before[0] = rows.tensors_after[0] = false;
-        spread_over_recipes(r->before, rows.tensors_before);
-        spread_over_recipes(r->after, rows.tensors_after);
+        bool is_complete = spread_over_recipes(r->before, rows.tensors_before);
+        is_complete &= spread_over_recipes(r->after, rows.tensors_after);
+        if (!is_complete) status = fb_fail_memory(error);
         for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
             fb_node twin = r->twin_of_before[node.id];
             if (!twin.id) continue;

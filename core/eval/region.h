@@ -24,7 +24,9 @@ typedef struct fb_region_pair {
 fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regions *out, fb_error *error);
 void fb_regions_free(fb_regions *regions);
 
-/* Equal numbers for pairs of one region. */
+/* Equal numbers for what is of one region. */
+uint32_t fb_region_of_before(fb_regions *regions, fb_node node);
+uint32_t fb_region_of_after(fb_regions *regions, fb_node node);
 uint32_t fb_region_of(fb_regions *regions, const fb_region_pair *pair);
 
 #endif

@@ -73,7 +73,7 @@ void fb_comparison_free(fb_comparison *comparison);
  * random weights where they are not known: cheap, and it works without weights. Numbers computed from sizes are computed from
  * recorded shapes. The regions come from the graphs, never from the pass. */
 typedef struct fb_region_report {
-    const char *const *nodes; /* those of `after` (of `before` where there are none) */
+    const char **nodes; /* those of `after` (of `before` where there are none) */
     size_t node_count;
     fb_difference between, before_exact, after_exact; /* the worst of the values that leave it */
     bool passes;
