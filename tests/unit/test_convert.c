@@ -70,7 +70,8 @@ START_TEST(test_rounding) {
             random = random * 6364136223846793005u + 1442695040888963407u;
             uint64_t pattern = random ^ random >> 29;
             memcpy(&numbers[i], &pattern, sizeof pattern);
-            double size = ldexp(1 + (double)(pattern >> 12) * 0x1p-52, lowest + (int)(pattern % (uint64_t)span));
+            double size =
+                fmax(ldexp(1 + (double)(pattern >> 12) * 0x1p-52, lowest + (int)(pattern % (uint64_t)span)), 0x1p-1074);
             double quantum = fmax(ldexp(1, ilogb(size) - range.mantissa_bits + 1), range.smallest_subnormal);
             double middle = (floor(size / quantum) + 0.5) * quantum;
             if (_i == 0 || !isfinite(middle)) middle = size;
