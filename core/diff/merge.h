@@ -14,7 +14,8 @@ const char *fb_conflict_kind_name(fb_conflict_kind kind); /* "node", "module", "
 /* Codes of nodes and modules:
  *   missing-node, missing-module     an edit needs it, and it is gone
  *   renamed-node                     the same, and there is a node like it under another name
- *   changed-node, changed-module     it was changed where an edit changes it, or an edit erases it
+ *   changed-node, changed-module     it was changed where an edit changes it, or an edit erases it, or what an edit does is
+ *                                    right only as long as it is what it was
  *   new-users                        an edit erases it, or makes it compute something else, and something new reads it
  *   name-taken, path-taken           an edit adds it, and another one of that name is there
  *   not-topological                  it would stand before something that it reads

@@ -7,10 +7,10 @@
 
 /* What does not fit; as JSON for answers. */
 typedef struct fb_binding {
-    size_t bound;        /* tensors of the graph that have their bytes in the files now */
+    size_t bound;        /* tensors of the graph whose bytes are in the files */
     json_t *missing;     /* names of tensors that a module owns or a recipe reads, and whose bytes are not known */
     json_t *extra;       /* names in the files that no tensor of the graph has */
-    json_t *mismatching; /* [{"name", "detail", "file": {"dtype", "shape"}, "graph": {…}}, …] */
+    json_t *mismatching; /* [{"name", "detail", "file"?: {"dtype", "shape"}, "graph"?: {…}}, …]; the name in the file */
 } fb_binding;
 void fb_binding_free(fb_binding *binding);
 
@@ -20,8 +20,14 @@ void fb_binding_free(fb_binding *binding);
  * Where the bytes are what the tensor has in another blob, or what its recipe makes, it stays as it is: so nothing has changed
  * when a file is sent back as it was given out.
  *
- * One of the files may be a model.safetensors.index.json: then its weight_map must be what the others hold; a shard that is not
- * among them is told in `mismatching`.
+ * A name may mean two tensors: one that is called so, of which modules own only what was computed from it, under its old path,
+ * and that one. All files together are of the original model then, or of the optimised one: bind_choose.c says how that is
+ * found out. Paths of one tensor may each have a copy in the files, of the same bytes. What only a recipe read that was
+ * replaced by bytes is dropped.
+ *
+ * A tensor that has a digest and no bytes takes only bytes of that digest. Two files must not have one name; a file that is
+ * given twice counts once. One of the files may be a model.safetensors.index.json: then its weight_map must be what the others
+ * hold. A shard that is not among them is told in `mismatching`.
  *
  * The graph is changed only when nothing mismatches. FB_NOT_FOUND "blob-missing", FB_INVALID "bad-safetensors" with a pointer
  * "/weights/1…", FB_NO_MEMORY, FB_IO. `binding` is set also when something mismatches (status FB_OK). */

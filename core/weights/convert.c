@@ -41,14 +41,17 @@ static void decode_bfloat16(const unsigned char *bytes, size_t count, double *nu
     }
 }
 
-/* Exponent and mantissa move to float64's place; the difference of the biases is a factor, so subnormals need no care. */
+/* Exponent and mantissa move to float64's place, and the exponent to its bias; without an exponent (zero and subnormals) the
+ * mantissa is a count of the smallest. */
 static void decode_float16(const unsigned char *bytes, size_t count, double *numbers) {
     for (size_t i = 0; i < count; i++) {
         uint16_t half;
         memcpy(&half, bytes + 2 * i, 2);
-        uint64_t magnitude = (uint64_t)(half & 0x7fff) << 42, sign = (uint64_t)(half & 0x8000) << 48;
-        uint64_t finite = bits_of(number_of(magnitude) * 0x1p1008);
-        numbers[i] = number_of(((half & 0x7fff) >= 0x7c00 ? magnitude | BITS_OF_INFINITY : finite) | sign);
+        uint64_t magnitude = half & 0x7fff, shifted = magnitude << 42;
+        uint64_t normal = shifted + ((uint64_t)(1023 - 15) << 52), small = bits_of((double)(int32_t)magnitude * 0x1p-24);
+        uint64_t finite = magnitude < 0x400 ? small : normal;
+        uint64_t bits = magnitude < 0x7c00 ? finite : shifted | BITS_OF_INFINITY;
+        numbers[i] = number_of(bits | (uint64_t)(half & 0x8000) << 48);
     }
 }
 

@@ -13,7 +13,7 @@
 const fb_evaluation_limits fb_evaluation_usual = {
     .moved = (int64_t)8 << 20,
     .computed = (int64_t)32 << 10,
-    .multiplied = (int64_t)2 << 20,
+    .repeating = (int64_t)2 << 20,
     .rows = 1024,
     .columns = 4096,
     .inner = 512,
@@ -140,7 +140,8 @@ uint64_t fb_evaluation_size(const fb_evaluation *e) {
 
 int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term) {
     const fb_evaluation_limits *limits = e->limits;
-    int64_t most = term->multiplies ? limits->multiplied : term->computes ? limits->computed : limits->moved / 16;
+    bool repeats = term->multiplies || term->is_turned;
+    int64_t most = repeats ? limits->repeating : term->computes ? limits->computed : limits->moved / 16;
     int64_t fits = limits->block / (int64_t)sizeof(double) / (term->live + 3), row = 1;
     if (most > fits) most = fits;
     for (int i = term->rank - 1; i >= 0 && term->elements && row <= most / term->sizes[i]; i--) row *= term->sizes[i];
@@ -154,9 +155,9 @@ bool fb_fill_block(fb_evaluation *e, const fb_term *term, int64_t block, int64_t
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------- */
 
-/* Where something computes, blocks are always the same, however the whole is cut into parts to be read: matmul of another
- * block may give another last bit. The last one is kept for who reads little by little. */
-static bool read_computed(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
+/* By blocks, of which the last one stays for who reads little by little. Where something computes they are always the same,
+ * however the whole is cut into parts to be read: matmul of another block may give another last bit. */
+static bool read_blocks(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
     uint64_t total = fb_evaluation_size(e), block = (uint64_t)(e->block * e->element);
     while (size) {
         int64_t number = (int64_t)(offset / block);
@@ -213,6 +214,7 @@ fb_status fb_evaluation_read(fb_evaluation *e, uint64_t offset, void *to, size_t
     e->status = FB_OK;
     e->error = error;
     fb_stack_give_back(e, (fb_stack_mark){0, 0});
-    if (size && fb_evaluation_make_kept(e)) (e->root->computes ? read_computed : read_moved)(e, offset, to, size);
+    bool has_blocks = e->root->computes || e->root->is_turned;
+    if (size && fb_evaluation_make_kept(e)) (has_blocks ? read_blocks : read_moved)(e, offset, to, size);
     return e->status;
 }

@@ -6,7 +6,7 @@
 #include "core/weights/evaluate_internal.h"
 #include "core/weights/strided.h"
 
-#define PAGE 4096
+#define FAULT 65536 /* bytes that one page fault may map: Linux' fault_around_bytes */
 
 int64_t fb_box_elements(int rank, const fb_range *box) {
     int64_t count = 1;
@@ -73,15 +73,19 @@ static void decode_run(void *context, int64_t from, int64_t to, int64_t count, i
     }
 }
 
-/* Bytes of memory that come to be used when a box is read: whole pages for runs far from each other. */
+/* Bytes of memory that come to be used when a box is read: each run brings pages around it along, up to those of the next. */
 static uint64_t touched_by(const fb_term *term, const fb_range *box, uint64_t element) {
-    uint64_t run = element, runs = 1;
+    uint64_t run = element, runs = 1, first = 0, last = 0, inside = element;
     bool is_run = true;
     for (int i = term->rank - 1; i >= 0; i--) {
         *(is_run ? &run : &runs) *= (uint64_t)box[i].size;
         is_run &= box[i].size == term->sizes[i];
+        first += (uint64_t)box[i].start * inside;
+        last += (uint64_t)(box[i].start + box[i].size - 1) * inside;
+        inside *= (uint64_t)term->sizes[i];
     }
-    return runs > 1 && run < PAGE ? runs * PAGE : runs * run;
+    uint64_t span = last + element - first, around = runs > span / FAULT ? span : runs * (run + FAULT);
+    return around < span ? around : span;
 }
 
 static void fill_bytes(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {

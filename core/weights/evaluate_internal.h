@@ -54,6 +54,7 @@ typedef struct fb_term {
         };
     };
     bool computes, multiplies; /* something in it does: anything at all, a matmul */
+    bool is_turned;            /* something in it is permuted so that neighbours come from far apart */
     int depth;                 /* of the tree below it */
     int live;                  /* boxes as large as what is asked for that are in memory at once */
     int64_t cost;              /* terms below it, each as often as it is made */
@@ -86,9 +87,9 @@ typedef struct fb_stack_mark {
 
 /* How much of what is done at once; tests make it little. */
 typedef struct fb_evaluation_limits {
-    int64_t moved;                /* bytes, when nothing computes */
-    int64_t computed;             /* elements, when something does: what they are made of stays in the second cache */
-    int64_t multiplied;           /* elements of matmul: as many as pay for reading its arguments again for each block */
+    int64_t moved;     /* bytes, when nothing computes */
+    int64_t computed;  /* elements, when something does: what they are made of stays in the second cache */
+    int64_t repeating; /* elements, when what is read for one block is read again for the next: as many as pay for it */
     int64_t rows, columns, inner; /* elements: a tile of the left argument is rows × inner, of the right one inner × columns */
     int64_t block;                /* bytes of all numbers that one block takes */
     uint64_t touched;             /* bytes of sources that are read before they are forgotten */

@@ -67,6 +67,7 @@ static void adopt(fb_term *term, const fb_term *const *args, size_t count) {
     for (size_t i = 0; i < count; i++) {
         term->computes |= args[i]->computes;
         term->multiplies |= args[i]->multiplies;
+        term->is_turned |= args[i]->is_turned;
         if (term->depth <= args[i]->depth) term->depth = args[i]->depth + 1;
         if (term->live < args[i]->live) term->live = args[i]->live;
         term->cost += args[i]->cost;
@@ -125,7 +126,11 @@ static fb_term *plan_permute(planner *p, fb_value expression, const fb_term *arg
         sizes[i] = arg->sizes[dims[i]];
     }
     fb_term *term = new_term(p, FB_TERM_OP, arg->rank, sizes);
-    if (term) term->dims = dims;
+    if (!term) return NULL;
+    int last = arg->rank - 1;
+    while (last > 0 && sizes[last] == 1) last--;
+    for (int i = last < 0 ? arg->rank : dims[last] + 1; i < arg->rank; i++) term->is_turned |= arg->sizes[i] != 1;
+    term->dims = dims;
     return term;
 }
 
@@ -198,9 +203,7 @@ static fb_term *plan_matmul(planner *p, const fb_term **args) {
     }
     if (a->rank > 1) sizes[rank++] = a->sizes[a->rank - 2];
     if (b->rank > 1) sizes[rank++] = b->sizes[b->rank - 1];
-    fb_term *term = new_term(p, FB_TERM_OP, rank, sizes);
-    if (term) term->multiplies = true;
-    return term;
+    return new_term(p, FB_TERM_OP, rank, sizes);
 }
 
 static fb_term *plan_operation(planner *p, fb_value expression, fb_recipe_op op, const fb_term **args, size_t count) {
@@ -253,11 +256,10 @@ static fb_term *plan_value(planner *p, fb_value expression) {
     }
     fb_term *term = args ? plan_operation(p, expression, op, args, count) : NULL;
     if (!term) return NULL;
-    bool multiplies = term->multiplies;
     term->op = op;
     adopt(term, args, count);
     term->computes |= !fb_recipe_facts_of(op)->is_movement;
-    term->multiplies |= multiplies;
+    term->multiplies |= op == FB_RECIPE_MATMUL;
     return term;
 }
 

@@ -41,7 +41,8 @@ typedef struct fb_response fb_response;
 /* ------------------------------------------------------------------------------------------------------------- request */
 
 /* One request, as a handler sees it. Everything in it, and every string that the functions below return, is valid until the
- * handler returns. The strings are UTF-8 without NUL inside. */
+ * handler returns; with a sink until that or its `abandon` does, but headers and media type only while `begin` or the handler
+ * runs. The strings are UTF-8 without NUL inside. */
 typedef struct fb_request {
     const char *method;       /* "GET", also when the client sent HEAD */
     const char *path;         /* as sent, still percent-encoded, without the query: "/v1/graphs/sha256:ab…" */
@@ -149,8 +150,9 @@ int fb_response_status(const fb_response *response);
 /* A body of known size that is made a part at a time while it is sent, however large: files, weights. Parts are made ahead by
  * workers, a few at once; a slow client holds none of them. */
 typedef struct fb_pull_source {
-    /* Writes bytes offset … offset + size of the body to `to`. On a worker, never twice at once, in order from where the body
-     * or the range begins. On failure the connection is cut, so that the client sees it; the error goes to the log. */
+    /* Writes bytes offset … offset + size of the body to `to`: 1 MiB, less only at the end. On a worker, never twice at once,
+     * in order from where the body or the range begins. On failure the connection is cut, so that the client sees it; the
+     * error goes to the access log. */
     fb_status (*read)(void *state, uint64_t offset, void *to, size_t size, fb_error *error);
     /* Called exactly once, from any thread, when nothing more is needed. */
     void (*release)(void *state);
@@ -198,15 +200,17 @@ typedef enum fb_body {
 } fb_body;
 
 /* Where the body of a request goes as it comes, when it is not to be held in memory: a file. All functions run on workers, one
- * at a time for a request, in order; the I/O thread reads on meanwhile, a few parts ahead at most. */
+ * at a time for a request, in order; the I/O thread reads on meanwhile, into a second buffer of 1 MiB at most. */
 typedef struct fb_sink {
-    /* Before the first byte: the request has everything but its body. `size` is the Content-Length, or FB_SIZE_UNKNOWN. False:
-     * it has responded, and the body is refused. */
+    /* Before the first byte, and before a client that waits for 100-continue is told to go on: the request has everything but
+     * its body. `size` is the Content-Length, or FB_SIZE_UNKNOWN. False: it has responded, and the body is refused. */
     bool (*begin)(const fb_request *request, fb_response *response, uint64_t size, void **state);
-    /* The next bytes. False: it has responded, the rest is refused, and `abandon` is called. */
+    /* The next bytes: 1 MiB, less only at the end. False: it has responded, the rest is refused, and `abandon` is called. */
     bool (*write)(void *state, const char *bytes, size_t size, fb_response *response);
-    /* The handler will not be called: the client left, sent less than it said, or write failed. Exactly once after a `begin`
-     * that returned true, unless the handler is called, whose request->body_state is then its to end. */
+    /* The handler will not be called: the client left or sent less than it said (what came, but for the last few KiB, has been
+     * written first), the body is too large, write failed, or the server stops. Exactly once after a `begin` that returned
+     * true, and before the error is answered, unless so much of the body is left that the answer does not wait for its end. Not
+     * when the handler is called, whose request->body_state is then its to end. */
     void (*abandon)(void *state);
 } fb_sink;
 
@@ -240,17 +244,20 @@ typedef struct fb_http_config {
     const char *listen;                    /* "127.0.0.1:8080", "[::1]:0", "0.0.0.0:80": a numeric address; port 0 picks one */
     unsigned io_threads;                   /* epoll loops */
     unsigned worker_threads;               /* handlers at work at once; they block on commits, so more than processors */
-    unsigned queue_limit;                  /* requests waiting for a worker; more are 503 with Retry-After */
+    unsigned queue_limit;                  /* requests waiting for a worker; more are 503 with Retry-After. Parts of bodies
+                                            * that come or go already (sinks, fb_respond_pulled) wait, but are not refused */
     unsigned stream_limit;                 /* open streams (fb_respond_stream); at most half of connection_limit counts */
     unsigned connection_limit;             /* more are not accepted until one ends */
     unsigned connection_limit_per_address; /* 0 = no such limit */
     size_t target_limit;                   /* bytes of path and query together; more is 414 */
     size_t header_limit;                   /* bytes of all headers; more is 431 */
     uint64_t body_limit;                   /* bytes of one body after decompression; more is 413 */
-    uint64_t body_memory_limit;            /* bytes of all bodies held at once; more is 503 with Retry-After */
+    uint64_t body_memory_limit;            /* bytes of all bodies held at once, buffers of sinks included; more is 503 with
+                                            * Retry-After */
     unsigned header_timeout_ms;            /* from accept, or from the request line on, to the end of the headers */
     unsigned idle_timeout_ms;              /* from the last answer to the end of the next request's headers */
-    unsigned body_timeout_ms;              /* grace for a body and for taking an answer; beyond it minimum_rate counts */
+    unsigned body_timeout_ms;              /* a client may lag behind minimum_rate by so much, with a body that it sends and
+                                            * with an answer that it takes; waiting for us does not count */
     unsigned minimum_rate;                 /* bytes per second */
     bool compress;                         /* gzip or zstd answers over 1 KiB when the client accepts them */
     FILE *access_log;                      /* one JSON line a request; NULL = none. Stays the caller's */

@@ -282,7 +282,8 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
  * time that they may take. So a client may lag behind the minimum rate by body_timeout_ms in all, and what it was faster before
  * is not saved up: one that stops is noticed after that time, however large the body. Otherwise as above. */
 bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size);
-/* Writes a whole small problem answer past MHD and shuts the sending side down: for where MHD can no longer answer. */
+/* Writes a whole answer past MHD, `body` being a small problem in JSON, and shuts the sending side down: for where MHD can no
+ * longer answer. */
 void fb_connection_send_problem(int socket, int status, const char *body);
 
 /* --------------------------------------------------------------------------------------------------- stream.c */

@@ -1,5 +1,7 @@
 /* Digests of tensors within blobs, so that each is computed once. */
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "server/store/internal.h"
 
@@ -25,10 +27,27 @@ fb_status fb_store_recall_digest(fb_store *store, const char *blob, uint64_t off
     return status;
 }
 
+enum { BLOB, DTYPE, SHAPE, DIGEST, TEXTS };
+
 typedef struct remembered {
-    const char *blob, *dtype, *shape, *digest;
     uint64_t offset;
+    const char *texts[TEXTS]; /* in `memory` */
+    char memory[];
 } remembered;
+
+static remembered *copy(uint64_t offset, const char *const texts[TEXTS]) {
+    size_t size = 0;
+    for (int i = 0; i < TEXTS; i++) size += strlen(texts[i]) + 1;
+    remembered *row = malloc(sizeof *row + size);
+    if (!row) return NULL;
+    row->offset = offset;
+    char *at = row->memory;
+    for (int i = 0; i < TEXTS; i++) {
+        row->texts[i] = at;
+        at = stpcpy(at, texts[i]) + 1;
+    }
+    return row;
+}
 
 /* Of a blob that has gone meanwhile nothing is to be remembered. */
 static fb_status write_digest(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
@@ -38,16 +57,17 @@ static fb_status write_digest(fb_connection *connection, void *argument, fb_tota
                                     "INSERT OR REPLACE INTO tensor_digests (blob, offset, dtype, shape, digest) "
                                     "SELECT key, ?2, ?3, ?4, ?5 FROM blobs WHERE digest = ?1",
                                     error);
-    fb_bind_text(&query, row->blob);
+    fb_bind_text(&query, row->texts[BLOB]);
     fb_bind_int(&query, (int64_t)row->offset);
-    fb_bind_text(&query, row->dtype);
-    fb_bind_text(&query, row->shape);
-    fb_bind_text(&query, row->digest);
+    fb_bind_text(&query, row->texts[DTYPE]);
+    fb_bind_text(&query, row->texts[SHAPE]);
+    fb_bind_text(&query, row->texts[DIGEST]);
     return fb_query_run(&query);
 }
 
 fb_status fb_store_remember_digest(fb_store *store, const char *blob, uint64_t offset, const char *dtype, const char *shape,
                                    const char *digest, fb_error *error) {
-    remembered row = {.blob = blob, .dtype = dtype, .shape = shape, .digest = digest, .offset = offset};
-    return fb_writer_run(&store->writer, write_digest, &row, error);
+    const char *const texts[TEXTS] = {blob, dtype, shape, digest};
+    remembered *row = copy(offset, texts);
+    return row ? fb_writer_post_take(&store->writer, write_digest, row, error) : fb_fail_memory(error);
 }

@@ -85,6 +85,7 @@ fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, fb_ga
 /* FB_NOT_FOUND when it is not remembered. `shape` is "[2,3]". */
 fb_status fb_store_recall_digest(fb_store *store, const char *blob, uint64_t offset, const char *dtype, const char *shape,
                                  char digest[FB_ID_LENGTH + 1], fb_error *error);
+/* Does not wait for the disk: what is lost in a crash is computed again. Nothing is remembered of a blob that is not here. */
 fb_status fb_store_remember_digest(fb_store *store, const char *blob, uint64_t offset, const char *dtype, const char *shape,
                                    const char *digest, fb_error *error);
 

@@ -1,6 +1,7 @@
 #include "server/store/writer.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define GROUP_MAX 256             /* writes in one transaction */
@@ -14,6 +15,7 @@ struct fb_write {
     fb_write_end_function *end; /* or NULL */
     void *argument;
     bool is_unended; /* it ran, and `end` is still to be called */
+    bool is_posted;  /* nobody waits: it and its argument are the writer's */
     fb_write *next;
     fb_status status;
     fb_error error;
@@ -157,6 +159,11 @@ static void commit_writes(fb_writer *writer, fb_write *first, size_t count) {
     }
 }
 
+static void free_posted(fb_write *write) {
+    free(write->argument);
+    free(write);
+}
+
 /* Wakes those who wait. After that their fb_write is gone. */
 static void answer(fb_writer *writer, fb_write *first, size_t count) {
     pthread_mutex_lock(&writer->mutex);
@@ -166,7 +173,8 @@ static void answer(fb_writer *writer, fb_write *first, size_t count) {
         next = write->next;
         if (write->status) writer->figures.failed_writes++;
         write->is_done = true;
-        pthread_cond_signal(&write->done);
+        if (write->is_posted) free_posted(write);
+        else pthread_cond_signal(&write->done);
     }
     pthread_mutex_unlock(&writer->mutex);
 }
@@ -262,6 +270,18 @@ void fb_writer_close(fb_writer *writer) {
     pthread_mutex_destroy(&writer->mutex);
 }
 
+/* With the mutex held. */
+static fb_status enqueue(fb_writer *writer, fb_write *write, fb_error *error) {
+    if (writer->is_stopping) return fb_fail(error, FB_BUSY, "store-stopping", NULL, "the store is being closed");
+    if (writer->figures.queued >= writer->queue_limit)
+        return fb_fail(error, FB_BUSY, "store-busy", NULL, "too many writes are waiting");
+    *writer->end = write;
+    writer->end = &write->next;
+    writer->figures.queued++;
+    pthread_cond_signal(&writer->changed);
+    return FB_OK;
+}
+
 fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error) {
     return fb_writer_run_to_end(writer, function, NULL, argument, error);
 }
@@ -271,21 +291,27 @@ fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, f
     fb_write write = {.function = function, .end = end, .argument = argument};
     pthread_cond_init(&write.done, NULL);
     pthread_mutex_lock(&writer->mutex);
-    if (writer->is_stopping) {
-        write.status = fb_fail(&write.error, FB_BUSY, "store-stopping", NULL, "the store is being closed");
-    } else if (writer->figures.queued >= writer->queue_limit) {
-        write.status = fb_fail(&write.error, FB_BUSY, "store-busy", NULL, "too many writes are waiting");
-    } else {
-        *writer->end = &write;
-        writer->end = &write.next;
-        writer->figures.queued++;
-        pthread_cond_signal(&writer->changed);
-        while (!write.is_done) pthread_cond_wait(&write.done, &writer->mutex);
-    }
+    fb_status refused = enqueue(writer, &write, &write.error);
+    while (!refused && !write.is_done) pthread_cond_wait(&write.done, &writer->mutex);
+    if (refused) write.status = refused;
     pthread_mutex_unlock(&writer->mutex);
     pthread_cond_destroy(&write.done);
     if (write.status && error && error->status == FB_OK) *error = write.error;
     return write.status;
+}
+
+fb_status fb_writer_post_take(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error) {
+    fb_write *write = calloc(1, sizeof *write);
+    if (!write) {
+        free(argument);
+        return fb_fail_memory(error);
+    }
+    *write = (fb_write){.function = function, .argument = argument, .is_posted = true};
+    pthread_mutex_lock(&writer->mutex);
+    fb_status status = enqueue(writer, write, error);
+    pthread_mutex_unlock(&writer->mutex);
+    if (status) free_posted(write);
+    return status;
 }
 
 fb_writer_figures fb_writer_read_figures(fb_writer *writer) {

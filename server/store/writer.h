@@ -69,6 +69,9 @@ fb_status fb_writer_run(fb_writer *writer, fb_write_function *function, void *ar
 fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, fb_write_end_function *end, void *argument,
                                fb_error *error);
 
+/* Queues the write and does not wait. The writer frees `argument`, also when it could not be queued. */
+fb_status fb_writer_post_take(fb_writer *writer, fb_write_function *function, void *argument, fb_error *error);
+
 fb_writer_figures fb_writer_read_figures(fb_writer *writer);
 
 #endif

@@ -104,3 +104,40 @@ fb_garbage collect(fb_store *store, int64_t grace_ms, bool is_dry) {
     check_ok(fb_store_collect(store, grace_ms, is_dry, &garbage, &error), &error);
     return garbage;
 }
+
+size_t check_blobs(fb_store *store, const char *folder) {
+    fb_blob_rows rows;
+    size_t files = 0;
+    ck_assert_int_eq(fb_blobs_list(store, &(fb_store_page){.limit = FB_PAGE_MAX}, &rows, NULL), FB_OK);
+    for (size_t i = 0; i < rows.count; i++) {
+        fb_blob *blob = NULL;
+        fb_error error = {0};
+        const unsigned char *bytes = NULL;
+        char digest[FB_ID_LENGTH + 1];
+        check_ok(fb_blob_open(store, rows.items[i].digest, &blob, &error), &error);
+        check_ok(fb_blob_map(blob, &bytes, &error), &error);
+        ck_assert_uint_eq(fb_blob_size(blob), rows.items[i].size);
+        ck_assert(fb_sha256_id(bytes, (size_t)rows.items[i].size, digest));
+        ck_assert_str_eq(digest, rows.items[i].digest);
+        fb_blob_close(blob);
+        files += rows.items[i].size > FB_BLOB_INLINE;
+    }
+    ck_assert_double_eq(metric(store, "blobs"), (double)rows.count);
+    ck_assert_uint_ge(count_files(folder, "blobs"), files);
+    free(rows.items);
+    return rows.count;
+}
+
+void check_all_rubbish_goes(fb_store *store, const char *folder) {
+    check_blobs(store, folder);
+    fb_garbage garbage = collect(store, 0, false);
+    size_t kept = check_blobs(store, folder);
+    ck_assert_uint_eq(kept, garbage.kept);
+    fb_blob_rows rows;
+    size_t files = 0;
+    ck_assert_int_eq(fb_blobs_list(store, &(fb_store_page){.limit = FB_PAGE_MAX}, &rows, NULL), FB_OK);
+    for (size_t i = 0; i < rows.count; i++) files += rows.items[i].size > FB_BLOB_INLINE;
+    free(rows.items);
+    ck_assert_uint_eq(count_files(folder, "blobs"), files);
+    ck_assert_uint_eq(count_files(folder, "uploads"), 0);
+}

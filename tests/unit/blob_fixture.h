@@ -32,4 +32,9 @@ size_t count_files(const char *folder, const char *inner);
 void put_graph_of_blobs(fb_store *store, unsigned number, const char *const *digests, size_t count);
 fb_garbage collect(fb_store *store, int64_t grace_ms, bool is_dry);
 
+/* Every row has its bytes. Returns how many blobs there are, FB_PAGE_MAX at most. */
+size_t check_blobs(fb_store *store, const char *folder);
+/* The same, and when gc has run, there is no file that nothing needs. */
+void check_all_rubbish_goes(fb_store *store, const char *folder);
+
 #endif

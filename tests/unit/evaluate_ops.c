@@ -52,13 +52,15 @@ static const struct {
     const char *targets;
     unary_function function;
     bool is_in_place;
+    size_t takes; /* positional arguments: PyTorch fails when there are more */
 } unary[] = {
-    {" torch.relu torch.nn.functional.relu .relu ", relu_of, false},
-    {" torch.tanh .tanh ", tanh, false},
-    {" torch.abs .abs ", fabs, false},
-    {" torch.neg .neg ", negate, false},
-    {" torch.relu_ .relu_ ", relu_of, true},
-    {" .tanh_ ", tanh, true},
+    {" torch.nn.functional.relu ", relu_of, false, 2},
+    {" torch.relu .relu ", relu_of, false, 1},
+    {" torch.tanh .tanh ", tanh, false, 1},
+    {" torch.abs .abs ", fabs, false, 1},
+    {" torch.neg .neg ", negate, false, 1},
+    {" torch.relu_ .relu_ ", relu_of, true, 1},
+    {" .tanh_ ", tanh, true, 1},
 };
 
 static bool is_listed(const char *targets, const char *target) {
@@ -252,7 +254,8 @@ bool evaluate_call(const call *c, value *out) {
     for (size_t i = 0; i < sizeof unary / sizeof *unary; i++) {
         if (!is_listed(unary[i].targets, c->target)) continue;
         value x = argument_or_self(c, 0, "input"), inplace = argument(c, 1, "inplace");
-        *out = map_unary(c->arena, &x, unary[i].function);
+        *out = c->count > unary[i].takes ? (value){0} : map_unary(c->arena, &x, unary[i].function);
+        if (out->kind == V_UNUSABLE) return true;
         bool writes = unary[i].is_in_place || (inplace.kind == V_BOOL && inplace.number != 0);
         if (x.kind == V_TENSOR && writes) {
             write_into(&x, out);

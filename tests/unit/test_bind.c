@@ -255,6 +255,55 @@ START_TEST(test_recipes) {
 }
 END_TEST
 
+/* A digest goes with the bytes also where these are made through other recipes. */
+START_TEST(test_digest_behind_recipes) {
+    char digest[FB_ID_LENGTH + 1], tensors[1000];
+    digest_of("ab", digest);
+    snprintf(
+        tensors, sizeof tensors,
+        TENSOR("a", ",\"data\":\"YWI=\"") "," TENSOR(
+            "b", ",\"recipe\":{\"op\":\"permute\",\"args\":[\"a\"],\"dims\":[0]}") "," TENSOR("c",
+                                                                                              ",\"digest\":\"%s\",\"recipe\":{"
+                                                                                              "\"op\":\"permute\",\"args\":["
+                                                                                              "\"b\"],\"dims\":[0]}"),
+        digest);
+    fb_graph *graph = graph_with("{\"\":{\"c\":\"c\"}}", tensors);
+    expect_bound(graph, FILE_OF(U8_2("a", "ab")), 1);
+    ck_assert(row_of(graph, "c")->digest.id);
+    expect_bound(graph, FILE_OF(U8_2("a", "xy")), 1);
+    ck_assert(row_of(graph, "c")->recipe.id && !row_of(graph, "c")->digest.id);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* The document says where the bytes are, and is wrong: another place in the same file. */
+START_TEST(test_another_place) {
+    char tensors[400];
+    const char *file = FILE_OF(U8_2("a", "ab"), U8_2("b", "cd"));
+    const memory_blob *blob = memory_blobs_find(&blobs, file);
+    snprintf(tensors, sizeof tensors,
+             TENSOR("a", ",\"blob\":\"%s\",\"offset\":%d") "," TENSOR("b", ",\"blob\":\"%s\",\"offset\":%d"), file,
+             (int)blob->size - 3, file, (int)blob->size - 3); /* they overlap, which is no fault */
+    fb_graph *graph = graph_with("{\"\":{\"a\":\"a\",\"b\":\"b\"}}", tensors);
+    expect_bound(graph, file, 2);
+    expect_bytes(graph, "a", "ab");
+    expect_bytes(graph, "b", "cd");
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* The bytes are what it has elsewhere: it stays there. */
+START_TEST(test_same_bytes_elsewhere) {
+    fb_graph *graph = graph_with("{\"\":{\"a\":\"a\",\"b\":\"b\"}}", TENSOR("a", "") "," TENSOR("b", ""));
+    const char *first = FILE_OF(U8_2("a", "ab"), U8_2("b", "cd"));
+    expect_bound(graph, first, 2);
+    expect_bound(graph, FILE_OF(U8_2("a", "xy"), U8_2("b", "cd")), 2);
+    expect_bytes(graph, "a", "xy");
+    ck_assert_str_eq(fb_text(graph, row_of(graph, "b")->blob), first);
+    fb_graph_free(graph);
+}
+END_TEST
+
 /* ---- names that mean two tensors ---------------------------------------------------------------------------------------- */
 
 /* fc.weight was doubled, and is owned under its old path: its original is only a source now. */
@@ -294,6 +343,21 @@ START_TEST(test_file_of_the_optimised) {
     ck_assert_uint_eq(fb_tensor_count(graph), 3);
     expect_bound(graph, FILE_OF(U8_2("fc.weight", "xy")), 1);
     expect_bytes(graph, "fc.weight@1", "xy");
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* Nothing tells the two apart: the tensor of that name is meant. */
+START_TEST(test_only_the_name_is_known) {
+    static const char tensors[] = TENSOR("w", "") "," TENSOR(
+        "w@1", ",\"recipe\":{\"op\":\"concat\",\"args\":[{\"op\":\"slice\",\"args\":[\"w\"],\"axis\":0,\"start\":1,\"stop\":2},"
+               "{\"op\":\"slice\",\"args\":[\"w\"],\"axis\":0,\"start\":0,\"stop\":1}],\"axis\":0}");
+    fb_graph *graph = graph_with("{\"\":{\"w\":\"w@1\"}}", tensors);
+    expect_bound(graph, FILE_OF(U8_2("w", "ab")), 1);
+    expect_bytes(graph, "w", "ab");
+    ck_assert(row_of(graph, "w@1")->recipe.id);
+    expect_bound(graph, FILE_OF(U8_2("w", "xy")), 1); /* the original is here now */
+    expect_bytes(graph, "w@1", "xy");
     fb_graph_free(graph);
 }
 END_TEST
@@ -466,8 +530,12 @@ int main(void) {
     tcase_add_test(cases, test_shape_and_dtype);
     tcase_add_test(cases, test_digests);
     tcase_add_test(cases, test_recipes);
+    tcase_add_test(cases, test_digest_behind_recipes);
+    tcase_add_test(cases, test_another_place);
+    tcase_add_test(cases, test_same_bytes_elsewhere);
     tcase_add_test(cases, test_file_of_the_original);
     tcase_add_test(cases, test_file_of_the_optimised);
+    tcase_add_test(cases, test_only_the_name_is_known);
     tcase_add_test(cases, test_another_shape_under_the_old_path);
     tcase_add_test(cases, test_crossed_names);
     tcase_add_test(cases, test_shards);

@@ -173,7 +173,8 @@ static size_t recipe_count(const fb_graph *graph) {
     return count;
 }
 
-/* Its own file says nothing new to an optimised graph: recipes stay. To one whose bytes are not known it gives bytes. */
+/* Its own file says nothing new to an optimised graph, which stays as it is. To one whose bytes are not known it gives bytes.
+ */
 START_TEST(test_optimised) {
     static const char list[] =
         "[\"MergeLinears\", \"FuseBiasInLinear\", \"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\"]";
@@ -187,8 +188,7 @@ START_TEST(test_optimised) {
     const char *file = put_weights(&blobs, result, NULL);
 
     binding = bind(again, &blobs, file);
-    ck_assert_uint_eq(recipe_count(again), recipe_count(result));
-    ck_assert_str_eq(put_weights(&blobs, again, NULL), file);
+    ck_same_graph(again, result);
     ck_assert_uint_eq(json_array_size(binding.extra) + json_array_size(binding.missing), 0);
     fb_binding_free(&binding);
 

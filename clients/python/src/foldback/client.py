@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import httpx
+
+from .progress import Progress
+from .service import Problem, Service
+from .transfer import DIGEST, LONG, Uploads, digest_of, download, with_shards
+
+__all__ = ["Client", "Problem"]
 
 Document = dict[str, Any]
 Run = dict[str, Any]
 Edits = list[dict[str, Any]]
 GraphOrId = Mapping[str, Any] | str  # a document, or the id of one that the service has
 RunOrId = Mapping[str, Any] | str
-
-
-class Problem(Exception):
-    """What the service says when it does not do what it was asked (RFC 9457). `body` has all of it; `code` is stable."""
-
-    def __init__(self, status: int, body: dict[str, Any]) -> None:
-        self.status, self.body = status, body
-        self.code: str = body.get("code", "")
-        super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
+File = str | PathLike[str]
 
 
 class Client:
     """A service by its address, `Client("http://127.0.0.1:8080")`. `http` takes the place of a connection of its own."""
 
     def __init__(self, url: str, *, timeout: float = 60, http: httpx.Client | None = None) -> None:
-        self._url = url.rstrip("/")
-        self._http = http or httpx.Client(timeout=timeout)
+        self._service = Service(url, http or httpx.Client(timeout=timeout))
+        self._uploads = Uploads(self._service)
 
     def __enter__(self) -> Client:
         return self
@@ -38,21 +37,21 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._http.close()
+        self._service.close()
 
     # ---- graphs ---------------------------------------------------------------------------------------------------------
 
     def put_graph(self, document: Mapping[str, Any]) -> str:
         """Stores a document and gives its id. A document that the service has keeps the id that it has."""
-        return str(self._json("POST", "/v1/graphs", document)["id"])
+        return str(self._service.json("POST", "/v1/graphs", document)["id"])
 
     def graph(self, graph: str) -> Document:
         """The document with this id."""
-        return dict(self._json("GET", f"/v1/graphs/{graph}"))
+        return dict(self._service.json("GET", f"/v1/graphs/{graph}"))
 
     def code(self, graph: str) -> str:
         """Its forward() as Python."""
-        return self._ask("GET", f"/v1/graphs/{graph}/code").text
+        return self._service.request("GET", f"/v1/graphs/{graph}/code").text
 
     # ---- runs -----------------------------------------------------------------------------------------------------------
 
@@ -64,44 +63,106 @@ class Client:
         include: Iterable[str] = (),
         lint: str = "end",
         note: str | None = None,
+        weights: Sequence[File] | File = (),
     ) -> Run:
         """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
-        result's "graph", "code" or "edits" into the run."""
+        result's "graph", "code" or "edits" into the run. With `weights` the graph is bound to them first, as `bind` does."""
         body = {"graph": graph, "passes": list(passes), "options": {"lint": lint, "include": list(include)}}
-        return dict(self._json("POST", "/v1/optimize", body if note is None else {**body, "note": note}))
+        if note is not None:
+            body["note"] = note
+        if weights:
+            body["weights"] = self._blobs(weights, True)
+        return dict(self._service.json("POST", "/v1/optimize", body))
 
     def run(self, run: RunOrId) -> Run:
-        return dict(self._json("GET", f"/v1/runs/{_id(run)}"))
+        return dict(self._service.json("GET", f"/v1/runs/{_id(run)}"))
 
     def edits(self, run: RunOrId) -> Edits:
         """What leads from the run's source to its result: what `foldback.apply_edits` takes."""
-        return list(self._json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
+        return list(self._service.json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
 
     def reverse(self, run: RunOrId, passes: Sequence[Any] | None = None, *, graph: GraphOrId | None = None) -> Run:
         """Undoes passes (all, if none are named) by the rules of the composition, on the run's result or on a graph that
         came of it."""
         body = {"passes": passes, "graph": graph}
         return dict(
-            self._json("POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None})
+            self._service.json(
+                "POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None}
+            )
         )
 
     def rollback(self, run: RunOrId, passes: Sequence[Any] | None = None) -> Run:
         """The run's source from the store, or the source with the other passes only; whatever the passes are."""
-        return dict(self._json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
+        return dict(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
 
-    # ---- HTTP -----------------------------------------------------------------------------------------------------------
+    # ---- weights --------------------------------------------------------------------------------------------------------
 
-    def _json(self, method: str, path: str, body: Any = None) -> Any:
-        return self._ask(method, path, body).json()
+    def missing(self, digests: Iterable[str]) -> list[str]:
+        """Which of these blobs the service lacks."""
+        return list(self._service.json("POST", "/v1/blobs/missing", {"digests": list(digests)})["missing"])
 
-    def _ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
-        content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        answer = self._http.request(method, self._url + path, content=content, headers=headers)
-        if not answer.is_success:
-            is_problem = answer.headers.get("content-type", "").startswith("application/problem+json")
-            raise Problem(answer.status_code, answer.json() if is_problem else {"detail": answer.text})
-        return answer
+    def upload(self, file: File, *, progress: Progress = True) -> str:
+        """Makes a file a blob of the service, unless it has it, and gives its digest. A large one goes in parts: what was cut
+        off is gone on with, also by a later call of this client. `progress`: True is a bar (of tqdm, on a terminal), a
+        function gets the bytes done and all."""
+        path = Path(file)
+        digest = digest_of(path, progress)
+        if self.missing([digest]):
+            self._uploads.send(path, digest, progress)
+        return digest
+
+    def bind(
+        self, graph: GraphOrId, weights: Sequence[File] | File, *, strict: bool = False, progress: Progress = True
+    ) -> dict[str, Any]:
+        """Stores the graph with its tensors bound to safetensors files, and gives its "id", and under "weights" how many are
+        "bound" and which are "missing" or "extra"; `strict` refuses these. A file that the service lacks is uploaded; a digest
+        names one that it has; a model.safetensors.index.json brings its shards along."""
+        document = self.graph(graph) if isinstance(graph, str) else graph
+        query = {"weights": self._blobs(weights, progress), "strict": "true" if strict else "false"}
+        return dict(self._service.json("POST", "/v1/graphs", document, query=query))
+
+    def weights(
+        self,
+        graph: str,
+        file: File,
+        *,
+        names: Sequence[str] | None = None,
+        tied: str | None = None,
+        progress: Progress = True,
+    ) -> Path:
+        """Writes the graph's weights, or those named, as a safetensors file: recipes are evaluated on the way. `tied="each"`
+        writes a tensor for each of its owners. What was cut off is gone on with, also by a later call."""
+        query = {"names": list(names)} if names is not None else {}
+        download(
+            self._service,
+            f"/v1/graphs/{graph}/weights",
+            query if tied is None else {**query, "tied": tied},
+            Path(file),
+            progress,
+        )
+        return Path(file)
+
+    def download(self, digest: str, file: File, *, progress: Progress = True) -> Path:
+        """Writes a blob to a file, and checks it."""
+        download(self._service, f"/v1/blobs/{digest}", {}, Path(file), progress, digest)
+        return Path(file)
+
+    def materialize(self, graph: str, *, names: Sequence[str] | None = None, tied: str | None = None) -> dict[str, Any]:
+        """Makes the file of `weights` a blob of the service: its digest is "blob". It stays for a day, or as long as a stored
+        graph refers to it."""
+        body = {"names": None if names is None else list(names), "tied": tied}
+        sent = {key: item for key, item in body.items() if item is not None}
+        return dict(self._service.json("POST", f"/v1/graphs/{graph}/materialize", sent, timeout=LONG))
+
+    def _blobs(self, weights: Sequence[File] | File, progress: Progress) -> list[str]:
+        given = [weights] if isinstance(weights, (str, PathLike)) else weights
+        found = []
+        for one in given:
+            if isinstance(one, str) and DIGEST.fullmatch(one):
+                found.append(one)
+            else:
+                found += [self.upload(path, progress=progress) for path in with_shards(Path(one))]
+        return found
 
 
 def _id(run: RunOrId) -> str:

@@ -1,0 +1,347 @@
+"""Weights to a live service and back: in parts, interrupted and gone on with, the same bytes."""
+
+import builtins
+import hashlib
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+
+import httpx
+import pytest
+import torch
+from conftest import ROOT
+from safetensors.torch import load_file, save_file
+
+import foldback
+from foldback import transfer
+
+TOY = ROOT / "tests" / "fixtures" / "toy"
+
+
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture
+def graph():
+    return json.loads((TOY / "graph.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+    """So that a small file is a large one."""
+    monkeypatch.setattr(transfer, "PART", 100_000)
+    monkeypatch.setattr(transfer, "PIECE", 10_000)
+    sleep = time.sleep
+    monkeypatch.setattr(transfer.time, "sleep", lambda seconds: sleep(seconds / 5))
+
+
+class Stream(httpx.SyncByteStream):
+    """Breaks after some bytes, as a connection does."""
+
+    def __init__(self, stream, wire, error):
+        self.stream, self.wire, self.error = stream, wire, error
+
+    def __iter__(self):
+        for piece in self.stream:
+            if self.wire.left is not None:
+                self.wire.left -= len(piece)
+                if self.wire.left < 0:
+                    self.wire.left = self.wire.breaks.pop(0) if self.wire.breaks else None
+                    raise self.error("the connection broke")
+            yield piece
+
+    def close(self):
+        if hasattr(self.stream, "close"):
+            self.stream.close()
+
+
+class Wire(httpx.BaseTransport):
+    """A network that breaks after `breaks` bytes each time, in bodies of PUT, PATCH and GET; `heard` is what was asked."""
+
+    def __init__(self, *breaks):
+        self.transport = httpx.HTTPTransport()
+        self.breaks, self.heard = list(breaks), []
+        self.left = self.breaks.pop(0) if self.breaks else None
+
+    def handle_request(self, request):
+        self.heard.append((request.method, request.headers.get("content-range") or request.headers.get("range")))
+        if request.method in ("PUT", "PATCH"):
+            request.stream = Stream(request.stream, self, httpx.WriteError)
+        answer = self.transport.handle_request(request)
+        if request.method == "GET":
+            answer.stream = Stream(answer.stream, self, httpx.ReadError)
+        return answer
+
+    def close(self):
+        self.transport.close()
+
+
+@pytest.fixture
+def wired(service):
+    """wired(…breaks) gives a client behind such a network, and the network."""
+    made = []
+
+    def make(*breaks):
+        wire = Wire(*breaks)
+        made.append(foldback.Client(service.url, http=httpx.Client(transport=wire, timeout=30)))
+        return made[-1], wire
+
+    yield make
+    for client in made:
+        client.close()
+
+
+# ---- there and back -----------------------------------------------------------------------------------------------------
+
+
+def test_there_and_back(client, graph, tmp_path):
+    bound = client.bind(graph, TOY / "weights.safetensors", progress=False)
+    assert bound["weights"] == {"bound": 32, "missing": [], "extra": []}
+    run = client.optimize(bound["id"], ["MergeLinears", "FuseBatchNorm2dInConv2d"])
+    assert client.weights(run["result"], tmp_path / "merged.safetensors") == tmp_path / "merged.safetensors"
+    before, after = load_file(TOY / "weights.safetensors"), load_file(tmp_path / "merged.safetensors")
+    parts = [before[name] for name in ("q.weight", "k.weight", "v.weight")]
+    assert torch.equal(after["q-k-v-merged.weight"], torch.cat(parts))
+    undone = client.rollback(run)
+    client.weights(undone["result"], str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == (TOY / "weights.safetensors").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["back", "merged.safetensors"]
+
+
+def test_trained_in_between(client, graph, tmp_path):
+    """What the merged weight learnt is in its parts afterwards."""
+    run = client.optimize(graph, ["MergeLinears"], weights=TOY / "weights.safetensors")
+    assert run["weights"]["bound"] == 32
+    state = load_file(client.weights(run["result"], tmp_path / "merged"))
+    state["q-k-v-merged.weight"][16:] += 0.25  # q's part is tied to another module's weight, and could not be told apart
+    save_file(state, tmp_path / "tuned")
+    tuned = client.bind(run["result"], [tmp_path / "tuned"])
+    undone = client.reverse(run, graph=tuned["id"])
+    parts = load_file(client.weights(undone["result"], tmp_path / "back"))
+    before = load_file(TOY / "weights.safetensors")
+    for name in ("k.weight", "v.weight"):
+        assert torch.equal(parts[name], before[name] + 0.25)
+
+
+def test_some_and_tied(client, graph, tmp_path):
+    bound = client.bind(graph, [str(TOY / "weights.safetensors")])["id"]
+    before = load_file(TOY / "weights.safetensors")
+    some = load_file(client.weights(bound, tmp_path / "some", names=["c1.weight", "b1.bias"]))
+    assert set(some) == {"c1.weight", "b1.bias"} and torch.equal(some["b1.bias"], before["b1.bias"])
+    each = load_file(client.weights(bound, tmp_path / "each", tied="each"))
+    assert set(each) - set(before) == {"head.weight", "c3.weight"}
+    with pytest.raises(foldback.Problem) as caught:
+        client.weights(bound, tmp_path / "none", names=["nowhere"])
+    assert caught.value.code == "unknown-tensor" and "nowhere" in str(caught.value)
+    assert not list(tmp_path.glob("none*"))
+
+
+def test_materialize(client, graph, tmp_path):
+    run = client.optimize(graph, ["MergeLinears"], weights=[TOY / "weights.safetensors"])
+    made = client.materialize(run["result"])
+    assert client.materialize(run["result"]) == made
+    client.download(made["blob"], tmp_path / "blob")
+    client.weights(run["result"], tmp_path / "weights")
+    assert (tmp_path / "blob").read_bytes() == (tmp_path / "weights").read_bytes()
+    assert client.materialize(run["result"], names=["c1.weight"], tied="each")["tensors"] == 1
+
+
+def test_shards(client, graph, tmp_path):
+    tensors = load_file(TOY / "weights.safetensors")
+    names = sorted(tensors)
+    for number, part in enumerate((names[:16], names[16:])):
+        save_file({name: tensors[name] for name in part}, tmp_path / f"{number}.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {name: f"{int(i >= 16)}.safetensors" for i, name in enumerate(names)}}))
+    assert client.bind(graph, index, strict=True)["weights"] == {"bound": 32, "missing": [], "extra": []}
+    with pytest.raises(foldback.Problem) as caught:
+        client.bind(graph, [tmp_path / "0.safetensors"], strict=True)
+    assert caught.value.code == "weights-mismatch" and len(caught.value.body["missing"]) == 16
+    index.write_text(json.dumps({"weight_map": {"a": "../0.safetensors"}}))
+    with pytest.raises(ValueError, match="no file beside it"):
+        client.bind(graph, index)
+
+
+def test_what_is_missing(client, graph):
+    nowhere = "sha256:" + 64 * "0"
+    with pytest.raises(foldback.Problem) as caught:
+        client.bind(graph, nowhere)
+    assert caught.value.status == 409 and caught.value.body["blobs"] == [nowhere]
+    stored = client.put_graph(graph)
+    with pytest.raises(foldback.Problem) as caught:
+        client.weights(stored, "/nonexistent/file")
+    assert caught.value.code == "bytes-missing" and len(caught.value.body["tensors"]) == 32
+
+
+# ---- interrupted --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 99_999, 100_000, 100_001, 555_555])
+def test_upload_and_download(wired, tmp_path, size):
+    client, wire = wired()
+    data = os.urandom(size)
+    (tmp_path / "there").write_bytes(data)
+    digest = client.upload(tmp_path / "there")
+    assert digest == digest_of(data) and client.missing([digest]) == []
+    parts = [place for method, place in wire.heard if method == "PATCH"]
+    begins = range(0, size, 100_000) if size > 100_000 else []
+    assert parts == [f"{begin}-{min(begin + 100_000, size) - 1}" for begin in begins]
+    wire.heard.clear()
+    assert client.upload(str(tmp_path / "there")) == digest and wire.heard == [("POST", None)]  # it has it
+    client.download(digest, tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == data and not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("size", [80_000, 400_000])
+def test_an_upload_goes_on_where_it_was(wired, tmp_path, size):
+    client, wire = wired(35_000, 35_000, 35_000, 120_000)
+    data = os.urandom(size)
+    (tmp_path / "file").write_bytes(data)
+    assert client.missing([client.upload(tmp_path / "file", progress=False)]) == []
+    if size > 100_000:
+        begins = [int(place.split("-")[0]) for method, place in wire.heard if method == "PATCH"]
+        assert begins == sorted(begins) and len(set(begins)) > 4
+        assert sum(method == "POST" for method, _ in wire.heard) == 3  # missing, one upload, missing
+
+
+def test_a_later_call_goes_on(wired, tmp_path):
+    breaks = [150_000] + [0] * 20  # then nothing gets through
+    client, wire = wired(*breaks)
+    data = os.urandom(300_000)
+    (tmp_path / "file").write_bytes(data)
+    with pytest.raises(httpx.TransportError):
+        client.upload(tmp_path / "file")
+    assert len(wire.heard) < 30
+    wire.left, wire.breaks = None, []
+    wire.heard.clear()
+    assert client.missing([client.upload(tmp_path / "file")]) == []
+    assert [place for method, place in wire.heard if method == "PATCH"][0].startswith("1")
+    assert [method for method, _ in wire.heard if method != "PATCH"] == ["POST", "GET", "PUT", "POST"]
+
+
+def test_an_upload_that_the_service_gave_up_begins_anew(wired, tmp_path):
+    client, wire = wired(150_000, *[0] * 20)
+    (tmp_path / "file").write_bytes(os.urandom(300_000))
+    with pytest.raises(httpx.TransportError):
+        client.upload(tmp_path / "file")
+    (place,) = client._uploads._open.values()
+    wire.left, wire.breaks = None, []
+    for _ in range(1000):
+        try:
+            client._service.request("DELETE", place)
+            break
+        except foldback.Problem as problem:
+            assert problem.code == "upload-busy"  # the service has still to notice that the connection is gone
+            time.sleep(0.01)
+    assert client.missing([client.upload(tmp_path / "file")]) == []
+
+
+def test_a_file_that_changes_while_it_is_sent(wired, tmp_path):
+    client, wire = wired()
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(300_000))
+    digest = digest_of(path.read_bytes())
+    path.write_bytes(os.urandom(300_000))
+    with pytest.raises(foldback.Problem) as caught:
+        client._uploads.send(path, digest, False)
+    assert caught.value.code == "digest-mismatch" and client.missing([digest]) == [digest]
+
+
+def test_a_download_goes_on_where_it_was(wired, tmp_path):
+    client, wire = wired()
+    data = os.urandom(400_000)
+    (tmp_path / "there").write_bytes(data)
+    digest = client.upload(tmp_path / "there")
+    wire.left, wire.breaks = 120_000, [90_000, *[0] * 20]
+    wire.heard.clear()
+    with pytest.raises(httpx.TransportError):
+        client.download(digest, tmp_path / "back")
+    (part,) = tmp_path.glob("back.*.part")
+    have = part.stat().st_size
+    assert 0 < have < 400_000 and part.read_bytes() == data[:have]
+    wire.left, wire.breaks = None, []
+    wire.heard.clear()
+    client.download(digest, tmp_path / "back")
+    assert wire.heard == [("HEAD", None), ("GET", f"bytes={have}-")]
+    assert (tmp_path / "back").read_bytes() == data and not part.exists()
+
+
+def test_a_part_that_is_not_right_is_noticed(client, tmp_path):
+    data = os.urandom(200_000)
+    (tmp_path / "there").write_bytes(data)
+    digest = client.upload(tmp_path / "there")
+    tag = hashlib.sha256(f'"{digest}"'.encode()).hexdigest()[:8]
+    part = tmp_path / f"back.{tag}.part"
+    part.write_bytes(b"x" * 1000)
+    with pytest.raises(ValueError, match=digest):
+        client.download(digest, tmp_path / "back")
+    assert not part.exists() and not (tmp_path / "back").exists()
+    part.write_bytes(b"x" * 300_000)
+    client.download(digest, tmp_path / "back")
+    assert (tmp_path / "back").read_bytes() == data
+
+
+def test_the_command_line_goes_on_with_it(wired, service, tmp_path):
+    client, wire = wired()
+    data = os.urandom(400_000)
+    (tmp_path / "there").write_bytes(data)
+    digest = client.upload(tmp_path / "there")
+    wire.left, wire.breaks = 120_000, [0] * 20
+    with pytest.raises(httpx.TransportError):
+        client.download(digest, tmp_path / "back")
+    assert len(list(tmp_path.glob("back.*.part"))) == 1
+    binary = os.environ.get("FOLDBACK_BINARY", ROOT / "build" / "foldback")
+    command = [binary, "download", digest, "--server", service.url, "-o", tmp_path / "back"]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "back").read_bytes() == data and not list(tmp_path.glob("back.*"))
+
+
+# ---- progress -----------------------------------------------------------------------------------------------------------
+
+
+def test_progress_is_told(client, tmp_path):
+    data = os.urandom(250_000)
+    (tmp_path / "there").write_bytes(data)
+    told = []
+    digest = client.upload(tmp_path / "there", progress=lambda done, total: told.append((done, total)))
+    client.download(digest, tmp_path / "back", progress=lambda done, total: told.append((done, total)))
+    assert {total for _, total in told} == {250_000}
+    done = [done for done, _ in told]
+    assert done.count(0) == done.count(250_000) == 3  # reading, sending, receiving
+    assert len(done) > 60
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_on_a_terminal(client, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("tqdm")
+    (tmp_path / "there").write_bytes(os.urandom(250_000))
+    client.upload(tmp_path / "there")
+    assert capsys.readouterr().err == ""
+    (tmp_path / "there").write_bytes(os.urandom(250_000))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    client.upload(tmp_path / "there")
+    shown = sys.stderr.getvalue()
+    assert "sending there" in shown and "/250k" in shown
+    client.upload(tmp_path / "there", progress=False)
+    assert sys.stderr.getvalue() == shown
+
+
+def test_no_bar_without_tqdm(client, tmp_path, monkeypatch):
+    original = builtins.__import__
+
+    def absent(name, *arguments, **keywords):
+        if name.startswith("tqdm"):
+            raise ImportError(name)
+        return original(name, *arguments, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    (tmp_path / "there").write_bytes(os.urandom(1000))
+    assert client.missing([client.upload(tmp_path / "there", progress=True)]) == []
