@@ -99,14 +99,56 @@ static fb_status load(fb_evaluator *evaluator, fb_tensor tensor, fb_evaluation *
     return status;
 }
 
+/* ---- sources of bytes ------------------------------------------------------------------------------------------------ */
+
+static fb_status open_blob(void *context, const char *blob, fb_blob_bytes *out, fb_error *error) {
+    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
+    if (!inner) return fb_fail(error, FB_NOT_FOUND, "blob-missing", NULL, "the blob %s is not here", blob);
+    return inner->open(inner->context, blob, out, error);
+}
+static void close_blob(void *context, fb_blob_bytes *bytes) {
+    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
+    inner->close(inner->context, bytes);
+}
+static void forget_blob(void *context, const fb_blob_bytes *bytes) {
+    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
+    inner->forget(inner->context, bytes);
+}
+
+static fb_status draw_weight(void *context, const fb_graph *graph, fb_tensor tensor, const unsigned char **bytes,
+                             fb_error *error) {
+    fb_evaluator *evaluator = context;
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    size_t size = fb_dtype_size((fb_dtype)row->dtype);
+    for (int i = 0; i < fb_shape_rank(graph, row->shape); i++) {
+        if (__builtin_mul_overflow(size, (size_t)fb_shape_size(graph, row->shape, i), &size)) size = SIZE_MAX;
+    }
+    if (size > evaluator->memory->limit)
+        return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s alone takes more than %zu bytes",
+                       fb_text(graph, row->name), evaluator->memory->limit);
+    unsigned char *drawn = malloc(size ? size : 1);
+    if (drawn) fb_buffer_append(&evaluator->drawn, &drawn, sizeof drawn);
+    if (!drawn || evaluator->drawn.failed) {
+        free(drawn);
+        return fb_fail_memory(error);
+    }
+    *bytes = drawn;
+    return fb_random_weight(graph, tensor, evaluator->options->seed, drawn);
+}
+
+static void free_drawn(fb_evaluator *evaluator) {
+    unsigned char **drawn = (unsigned char **)(void *)evaluator->drawn.data;
+    for (size_t i = 0; i < evaluator->drawn.size / sizeof *drawn; i++) free(drawn[i]);
+    evaluator->drawn.size = 0;
+}
+
 static fb_status load_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
     fb_evaluation *bytes;
-    fb_error found = {0};
-    fb_status status = fb_evaluation_new(evaluator->graph, tensor, evaluator->options->blobs, &bytes, &found);
-    if (status == FB_NOT_FOUND && evaluator->options->random_weights) return fb_random_weight(evaluator, tensor, out);
-    if (status) return fb_fail(evaluator->error, status, found.code, found.pointer, "%s", found.message);
+    fb_status status = fb_evaluation_new(evaluator->graph, tensor, &evaluator->sources, &bytes, evaluator->error);
+    if (status) return status;
     status = load(evaluator, tensor, bytes, out);
     fb_evaluation_free(bytes);
+    free_drawn(evaluator);
     return status;
 }
 
@@ -297,6 +339,8 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
 /* ---- the whole ------------------------------------------------------------------------------------------------------- */
 
 static void end(fb_evaluator *evaluator) {
+    free_drawn(evaluator);
+    fb_buffer_free(&evaluator->drawn);
     uint32_t nodes = fb_node_limit(evaluator->graph), tensors = fb_tensor_limit(evaluator->graph);
     for (uint32_t i = 0; i < nodes && evaluator->values; i++) fb_object_drop(&evaluator->values[i]);
     for (uint32_t i = 0; i < tensors && evaluator->tensors; i++) fb_array_drop(evaluator->tensors[i]);
@@ -335,6 +379,11 @@ fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *option
                                 .precision = options->precision};
     *output = (fb_object){.kind = FB_OBJECT_NONE};
     fb_evaluator evaluator = {.graph = graph, .options = options, .hooks = hooks, .memory = memory, .error = error};
+    evaluator.sources = (fb_blobs){.context = &evaluator,
+                                   .open = open_blob,
+                                   .close = close_blob,
+                                   .forget = forget_blob,
+                                   .stand_in = options->random_weights ? draw_weight : NULL};
     fb_status status = begin(&evaluator);
     if (!status) status = run(&evaluator, FB_MAIN_PROGRAM, output);
     end(&evaluator);

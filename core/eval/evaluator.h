@@ -2,6 +2,7 @@
 #ifndef FB_EVAL_EVALUATOR_H
 #define FB_EVAL_EVALUATOR_H
 
+#include "core/base/buffer.h"
 #include "core/eval/evaluate_graph.h"
 #include "core/eval/kernel.h"
 
@@ -18,6 +19,8 @@ struct fb_evaluator {
     unsigned char *is_known;  /* by node: it has a value */
     unsigned char *is_failed; /* by node: it could not be computed, and hooks->failed let it pass */
     uint32_t *uses;           /* by node: nodes that will still read it */
+    fb_blobs sources;         /* the options' blobs, and random weights in place of what is not known */
+    fb_buffer drawn;          /* unsigned char *: the random weights of the tensor that is being loaded */
     fb_array **tensors;       /* by tensor: loaded, and shared by all that read it */
     uint32_t *tensor_uses;    /* by tensor: nodes that will still read it */
 
@@ -30,8 +33,8 @@ struct fb_evaluator {
 fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
 /* A tensor's array: kept for the caller. */
 fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
-/* A weight whose bytes are not known: drawn from the seed, by what its owner is (variances are positive). */
-fb_status fb_random_weight(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
+/* The bytes of a weight that is not known, drawn from the seed and its name, by what it is (variances are positive). */
+fb_status fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes);
 /* A nested program over these inputs (borrowed). */
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/eval/evaluator.h"
+#include "core/weights/dtype.h"
 
 /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
 static uint64_t draw(uint64_t *state) {
@@ -73,34 +74,38 @@ static bool is_called(const char *name, const char *attribute) {
     return length >= wanted && strncmp(name + length - wanted, attribute, wanted) == 0;
 }
 
-fb_status fb_random_weight(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
-    const fb_graph *graph = evaluator->graph;
+/* Their mean and standard deviation: values should neither grow nor vanish from layer to layer, and variances are positive. */
+static void distribution_of(const fb_graph *graph, fb_tensor tensor, double *mean, double *deviation) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     const char *name = fb_text(graph, row->name);
-    int64_t sizes[FB_MAX_RANK];
+    double inputs = 1; /* of one output */
     int rank = fb_shape_rank(graph, row->shape);
-    if (rank < 0 || rank > FB_MAX_RANK)
-        return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s has too many dimensions", name);
-    double inputs = 1; /* of one output: weights are scaled so that values neither grow nor vanish from layer to layer */
-    for (int i = 0; i < rank; i++) {
-        sizes[i] = fb_shape_size(graph, row->shape, i);
-        if (i) inputs *= (double)sizes[i];
-    }
+    for (int i = 1; i < rank; i++) inputs *= (double)fb_shape_size(graph, row->shape, i);
+    *mean = rank <= 1 && is_called(name, "weight") ? 1 : 0;
+    *deviation = rank > 1 ? 1 : 0.25;
+    for (double scale = 1; rank > 1 && scale * scale < inputs; scale *= 2) *deviation /= 2;
+    if (is_called(name, "running_var")) *mean = 1; /* within 1 ± 0.87 */
+}
+
+fb_status fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     fb_dtype dtype = (fb_dtype)row->dtype;
-    uint64_t seed = evaluator->options->seed;
-    if (!fb_dtype_is_floating(dtype))
-        return fb_random_array(evaluator->memory, dtype, rank, sizes, seed, name, 2, out, evaluator->error);
-    double mean = 0, deviation = 0.25;
-    if (is_called(name, "running_var")) {
-        mean = 1; /* within 1 ± 0.87: positive */
-    } else if (rank > 1) {
-        deviation = 1;
-        for (double scale = 1; scale * scale < inputs; scale *= 2) deviation /= 2;
-    } else if (is_called(name, "weight")) {
-        mean = 1;
+    size_t element = fb_dtype_size(dtype), count = 1;
+    int rank = fb_shape_rank(graph, row->shape);
+    for (int i = 0; i < rank; i++) count *= (size_t)fb_shape_size(graph, row->shape, i);
+    uint64_t state = state_of(seed, fb_text(graph, row->name));
+    double mean, deviation;
+    distribution_of(graph, tensor, &mean, &deviation);
+    for (size_t i = 0; i < count; i++, bytes += element) {
+        if (dtype == FB_FLOAT32) {
+            float number = (float)(mean + deviation * draw_normal(&state));
+            memcpy(bytes, &number, sizeof number);
+        } else if (fb_dtype_is_floating(dtype)) {
+            fb_dtype_encode(dtype, mean + deviation * draw_normal(&state), bytes);
+        } else {
+            memset(bytes, 0, element);
+            bytes[0] = (unsigned char)(draw(&state) >> 63);
+        }
     }
-    fb_status status =
-        draw_floats(evaluator->memory, dtype, rank, sizes, state_of(seed, name), mean, deviation, out, evaluator->error);
-    if (!status) round_to_dtype(*out);
-    return status;
+    return FB_OK;
 }
