@@ -400,8 +400,14 @@ fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank,
                        count);
     }
     void *data = fb_array_data(array);
+    bool is_widened = array->held == FB_HELD_DOUBLE && dtype == FB_FLOAT32;
     if (is_plain(array)) memcpy(data, bytes, size);
-    for (size_t i = 0; i < count && !is_plain(array); i++) {
+    for (size_t i = 0; i < count && is_widened; i++) {
+        float number;
+        memcpy(&number, (const unsigned char *)bytes + i * sizeof number, sizeof number);
+        ((double *)data)[i] = (double)number;
+    }
+    for (size_t i = 0; i < count && !is_plain(array) && !is_widened; i++) {
         const unsigned char *from = (const unsigned char *)bytes + i * element;
         switch (array->held) {
         case FB_HELD_DOUBLE: ((double *)data)[i] = decode(dtype, from); break;

@@ -53,7 +53,7 @@ fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *option
  * malloc'ed, its arrays are kept (drop each). */
 fb_status fb_flatten_output(const fb_object *output, fb_array ***items, size_t *count, fb_error *error);
 
-/* An array of random numbers, the same for the same seed and name everywhere: floating ones normal with standard deviation 1,
+/* An array of random numbers, the same for the same seed and name everywhere: floating ones uniform with standard deviation 1,
  * integers from 0 … high - 1, bools either. */
 fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t seed,
                           const char *name, int64_t high, fb_array **out, fb_error *error);

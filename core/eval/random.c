@@ -18,46 +18,42 @@ static uint64_t state_of(uint64_t seed, const char *name) {
     return hash;
 }
 
-/* Nearly normal, standard deviation 1: the sum of four uniform numbers (variance 4/12), within ±2√3. */
-static double draw_normal(uint64_t *state) {
-    uint64_t bits = draw(state);
-    int64_t sum =
-        (int64_t)(bits & 0xffff) + (int64_t)(bits >> 16 & 0xffff) + (int64_t)(bits >> 32 & 0xffff) + (int64_t)(bits >> 48);
-    return (double)(sum - 2 * 65535) / 65536 * 1.7320508075688772;
+/* Numbers of standard deviation 1, uniform within ±√3: two from one draw. */
+typedef struct stream {
+    uint64_t state, bits;
+    bool has_half;
+} stream;
+
+static double next_number(stream *s) {
+    if (!s->has_half) s->bits = draw(&s->state);
+    uint32_t half = (uint32_t)(s->has_half ? s->bits >> 32 : s->bits);
+    s->has_half = !s->has_half;
+    return (double)(int32_t)half * (1.7320508075688772 / 0x1p31);
 }
 
-/* mean + deviation × normal numbers, in a new array. */
-static fb_status draw_floats(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t state,
-                             double mean, double deviation, fb_array **out, fb_error *error) {
-    fb_status status = fb_array_new(memory, dtype, rank, sizes, out, error);
-    if (status) return status;
-    int64_t count = fb_array_count(*out);
+static void draw_floats(fb_array *array, uint64_t state) {
+    int64_t count = fb_array_count(array);
+    stream numbers = {.state = state};
     for (int64_t i = 0; i < count; i++) {
         /* Rounded to float32 in both precisions, so that evaluations in either see the same numbers. */
-        float number = (float)(mean + deviation * draw_normal(&state));
-        if ((*out)->held == FB_HELD_DOUBLE) ((double *)fb_array_data(*out))[i] = (double)number;
-        else ((float *)fb_array_data(*out))[i] = number;
+        float number = (float)next_number(&numbers);
+        if (array->held == FB_HELD_DOUBLE) ((double *)fb_array_data(array))[i] = (double)number;
+        else ((float *)fb_array_data(array))[i] = number;
     }
-    return FB_OK;
-}
-
-/* What is held as doubles because of the precision has the values of its own dtype all the same. */
-static void round_to_dtype(fb_array *array) {
-    if (array->held == FB_HELD_DOUBLE && array->dtype != FB_FLOAT64) fb_array_round_values(array);
+    bool is_half = array->dtype == FB_FLOAT16 || array->dtype == FB_BFLOAT16;
+    if (is_half && array->held == FB_HELD_DOUBLE) fb_array_round_values(array);
     else fb_array_round(array);
 }
 
 fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t seed,
                           const char *name, int64_t high, fb_array **out, fb_error *error) {
     uint64_t state = state_of(seed, name);
-    fb_status status;
-    if (fb_dtype_is_floating(dtype)) {
-        status = draw_floats(memory, dtype, rank, sizes, state, 0, 1, out, error);
-        if (!status) round_to_dtype(*out);
-        return status;
-    }
-    status = fb_array_new(memory, dtype, rank, sizes, out, error);
+    fb_status status = fb_array_new(memory, dtype, rank, sizes, out, error);
     if (status) return status;
+    if (fb_dtype_is_floating(dtype)) {
+        draw_floats(*out, state);
+        return FB_OK;
+    }
     int64_t count = fb_array_count(*out);
     for (int64_t i = 0; i < count; i++) {
         uint64_t number = draw(&state) >> 1;
@@ -94,14 +90,15 @@ fb_status fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t see
     int rank = fb_shape_rank(graph, row->shape);
     for (int i = 0; i < rank; i++) count *= (size_t)fb_shape_size(graph, row->shape, i);
     uint64_t state = state_of(seed, fb_text(graph, row->name));
+    stream numbers = {.state = state};
     double mean, deviation;
     distribution_of(graph, tensor, &mean, &deviation);
     for (size_t i = 0; i < count; i++, bytes += element) {
         if (dtype == FB_FLOAT32) {
-            float number = (float)(mean + deviation * draw_normal(&state));
+            float number = (float)(mean + deviation * next_number(&numbers));
             memcpy(bytes, &number, sizeof number);
         } else if (fb_dtype_is_floating(dtype)) {
-            fb_dtype_encode(dtype, mean + deviation * draw_normal(&state), bytes);
+            fb_dtype_encode(dtype, mean + deviation * next_number(&numbers), bytes);
         } else {
             memset(bytes, 0, element);
             bytes[0] = (unsigned char)(draw(&state) >> 63);
