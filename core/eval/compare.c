@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/eval/evaluate_graph.h"
+#include "core/eval/given.h"
 #include "core/eval/validate.h"
 
 /* One evaluation of one of the graphs. */
@@ -27,55 +27,19 @@ typedef struct node_search {
     const fb_tolerance *tolerance;
 } node_search;
 
-/* ---- inputs ----------------------------------------------------------------------------------------------------------------
- */
-
-static fb_status draw_input(const trial *attempt, fb_node node, fb_object *out, fb_error *error) {
-    fb_shape_result type;
-    int64_t sizes[FB_MAX_RANK];
-    const char *name = fb_node_name(attempt->graph, node);
-    if (!fb_recorded_shape(attempt->graph, node, &type) || type.rank < 0 || !type.dtype)
-        return fb_node_arg(attempt->graph, node, 0).id
-                   ? FB_NOT_FOUND /* its default will do */
-                   : fb_fail(error, FB_INVALID, "missing-shape", NULL,
-                             "%s is not given, and its shape and dtype are not recorded", name);
-    for (int i = 0; i < type.rank; i++) {
-        if (type.sizes[i].symbol.id)
-            return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its sizes are symbols", name);
-        sizes[i] = type.sizes[i].size;
-    }
-    out->kind = FB_OBJECT_ARRAY;
-    fb_array_memory *memory = (fb_array_memory *)(uintptr_t)&attempt->memory;
-    return fb_random_array(memory, type.dtype, type.rank, sizes, attempt->options->seed, name, 2, &out->array, error);
-}
-
-/* The bytes of a given array as one of this attempt's precision. */
-static fb_status take_input(const trial *attempt, const fb_array *given, fb_object *out, fb_error *error) {
-    size_t size = (size_t)fb_array_count(given) * fb_dtype_size(given->dtype);
-    void *bytes = malloc(size ? size : 1);
-    if (!bytes) return fb_fail_memory(error);
-    fb_array_to_bytes(given, bytes);
-    fb_array_memory *memory = (fb_array_memory *)(uintptr_t)&attempt->memory;
-    fb_status status = fb_array_from_bytes(memory, given->dtype, given->rank, given->sizes, bytes, size, &out->array, error);
-    if (!status) out->kind = FB_OBJECT_ARRAY;
-    free(bytes);
-    return status;
-}
-
-static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
-    const trial *attempt = context;
-    const char *target = fb_node_target(attempt->graph, node);
-    target += strspn(target, "*");
-    for (size_t i = 0; i < attempt->inputs->count; i++) {
-        const fb_named_array *item = &attempt->inputs->items[i];
-        bool is_it = strcmp(item->name, target) == 0 || strcmp(item->name, fb_node_name(attempt->graph, node)) == 0;
-        if (is_it) return take_input(attempt, item->array, out, error);
-    }
-    return draw_input(attempt, node, out, error);
-}
-
 /* ---- one evaluation ---------------------------------------------------------------------------------------------------------
  */
+
+static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
+    trial *attempt = context;
+    fb_given given = {.graph = attempt->graph,
+                      .memory = &attempt->memory,
+                      .items = attempt->inputs->items,
+                      .count = attempt->inputs->count,
+                      .is_drawn = true,
+                      .seed = attempt->options->seed};
+    return fb_give_input(&given, node, out, error);
+}
 
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error);
 
