@@ -37,7 +37,7 @@ def short(dtype):
 
 
 def data_of(tensor):
-    flat = tensor.detach().contiguous().reshape(-1)
+    flat = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
     raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
     return {"dtype": short(tensor.dtype), "shape": list(tensor.shape), "data": base64.b64encode(raw).decode()}
 
