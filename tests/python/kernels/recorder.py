@@ -111,6 +111,7 @@ def resolve(value):
 class Case:
     def __init__(self, name):
         self.name, self.nodes, self.tensors, self.modules, self.buffers = name, [], [], [], {}
+        self.last = None  # what the last call gave
 
     def _node(self, op, target, args, kwargs, value):
         name = f"n{len(self.nodes)}"
@@ -121,9 +122,10 @@ class Case:
 
     def _compute(self, function, args, kwargs):
         try:
-            return function(*resolve(list(args)), **resolve(kwargs))
+            self.last = function(*resolve(list(args)), **resolve(kwargs))
         except Exception as error:  # noqa: BLE001 - whatever it is: PyTorch gives no number
-            return Raised(str(error))
+            self.last = Raised(str(error))
+        return self.last
 
     def input(self, tensor):
         """A buffer; strides that are not row-major must be made by calls."""
