@@ -188,7 +188,7 @@ def test_cancel(service):
 
 @pytest.mark.parametrize(
     "name",
-    ["x", "..x", "%2e%2e%00", "upload_", "upload_" + "Z" * 26, "upload_01m7xtsaat7ge5fhqdv5wckm9t", "a%20b", "%C3%A9", "U" 3000],
+    ["x", "..x", "%2e%2e%00", "upload_", "upload_" + "Z" * 26, "upload_01m7xtsaat7ge5fhqdv5wckm9t", "a%20b", "U" * 3000],
     ids=lambda name: name[:20],
 )
 def test_no_such_upload(shared, name):
