@@ -148,10 +148,19 @@ $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(CORE_LIBS)
 
 ## make bench        speed, as ratios measured in one run; needs 6 GB; UPDATE=1 puts the tables into docs/performance.md
-bench: all $(BUILD)/tests/bench/bench
-	@tests/bench/run $(BUILD)
+bench: all $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench
+	@tests/bench/run $(BUILD) documents
+	@tests/bench/run $(BUILD) weights
 
 $(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
+## make bench-weights   the same of weights alone; needs 8 GB of memory and of disk
+bench-weights: all $(BUILD)/tests/bench/weights/bench
+	@tests/bench/run $(BUILD) weights
+
+$(BUILD)/tests/bench/weights/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/weights/*.c)) \
+        $(BUILD)/tests/bench/measure.o $(BUILD)/tests/bench/service.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
 ## make bench-peers  the same beside Optimum and the optimisers of ONNX, in a venv of its own; writes docs/performance.md
@@ -184,5 +193,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-peers format lint install clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-weights bench-peers format lint install clean
 .SECONDARY:

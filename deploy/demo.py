@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The main job on a real graph, start to end: upload BERT, optimise, look, take one pass out, reverse, deploy by alias, undo the
-deployment, restart, roll back from disk.
+deployment, restart, roll back from disk; then weights in, optimise, weights out, and the same bytes back.
 
 Usage: demo.py BINARY FOLDER. Everything goes over HTTP; the curl line for each step is printed before its result.
 Standard library only.
 """
 
 import difflib
+import hashlib
 import http.client
 import json
 import os
@@ -17,6 +18,7 @@ import sys
 import time
 
 GRAPH = "tests/fixtures/bert-base/graph.json"
+WITH_WEIGHTS = "tests/fixtures/resnet-tiny"
 PASSES = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]
 DIFF_LINES = 60
 
@@ -100,6 +102,34 @@ def check(what, expected, found):
         sys.exit(1)
 
 
+def sizes(file):
+    """What a safetensors file says of itself."""
+    tensors = json.loads(file[8 : 8 + int.from_bytes(file[:8], "little")])
+    tensors.pop("__metadata__", None)
+    return f"{len(tensors)} tensors, {len(file)} bytes"
+
+
+def show_weights(service):
+    say("Weights: a safetensors file becomes a blob, named by its SHA-256, and a ResNet is bound to it")
+    with open(f"{WITH_WEIGHTS}/weights.safetensors", "rb") as file:
+        weights = file.read()
+    blob = "sha256:" + hashlib.sha256(weights).hexdigest()
+    service.json("PUT", f"/v1/blobs/{blob}", weights, shown=f"--data-binary @{WITH_WEIGHTS}/weights.safetensors")
+    with open(f"{WITH_WEIGHTS}/graph.json", "rb") as file:
+        bound = service.json("POST", f"/v1/graphs?weights={blob}", file.read(), shown=f"--data-binary @{WITH_WEIGHTS}/graph.json")
+    print(f"bound: {bound['weights']['bound']}, missing: {bound['weights']['missing']}, extra: {bound['weights']['extra']}")
+
+    say("Optimise it, and take the finished weights out: recipes become bytes on the way")
+    run = service.json("POST", "/v1/optimize", json.dumps({"graph": bound["id"], "passes": ["FuseBatchNorm2dInConv2d"]}))
+    folded = service.request("GET", f"/v1/graphs/{run['result']}/weights")
+    print(f"in:  {sizes(weights)}\nout: {sizes(folded)}, {run['passes'][0]['applied']} BatchNorms folded")
+
+    say("Roll back: byte for byte the file that went in")
+    rollback = service.json("POST", f"/v1/runs/{run['id']}/rollback")
+    back = service.request("GET", f"/v1/graphs/{rollback['result']}/weights")
+    check("the weights that came back are", blob, "sha256:" + hashlib.sha256(back).hexdigest())
+
+
 def main():
     binary, data = sys.argv[1], sys.argv[2]
     started = time.monotonic()
@@ -175,6 +205,8 @@ def main():
         check("the graph that came back is", graph["id"], rollback["result"])
         after = service.request("GET", f"/v1/graphs/{rollback['result']}/code").decode()
         check("its generated code is the code from before:", True, before == after)
+
+        show_weights(service)
     finally:
         service.stop()
     print(f"\ndone in {time.monotonic() - started:.2f} s; the data is in {data}")

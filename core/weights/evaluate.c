@@ -11,7 +11,7 @@
 #define STACK_CHUNK ((size_t)1 << 20) /* bytes */
 
 const fb_evaluation_limits fb_evaluation_usual = {
-    .moved = (int64_t)8 << 20,
+    .moved = (int64_t)1 << 20,
     .computed = (int64_t)32 << 10,
     .repeating = (int64_t)2 << 20,
     .rows = 1024,
@@ -141,7 +141,7 @@ uint64_t fb_evaluation_size(const fb_evaluation *e) {
 int64_t fb_evaluation_block(const fb_evaluation *e, const fb_term *term) {
     const fb_evaluation_limits *limits = e->limits;
     bool repeats = term->multiplies || term->is_turned;
-    int64_t most = repeats ? limits->repeating : term->computes ? limits->computed : limits->moved / 16;
+    int64_t most = repeats ? limits->repeating : term->computes ? limits->computed : limits->moved;
     int64_t fits = limits->block / (int64_t)sizeof(double) / (term->live + 3), row = 1;
     if (most > fits) most = fits;
     for (int i = term->rank - 1; i >= 0 && term->elements && row <= most / term->sizes[i]; i--) row *= term->sizes[i];
@@ -192,13 +192,13 @@ static bool read_element(fb_evaluation *e, uint64_t offset, unsigned char *to, s
 }
 
 static bool read_moved(fb_evaluation *e, uint64_t offset, unsigned char *to, size_t size) {
-    const size_t element = (size_t)e->element, most = (size_t)e->limits->moved;
+    const size_t element = (size_t)e->element, most = (size_t)e->block * element;
     while (size) {
         size_t skipped = (size_t)(offset % element), some = element - skipped < size ? element - skipped : size;
         if (skipped || size < element) {
             if (!read_element(e, offset, to, some)) return false;
         } else {
-            some = (size < most ? size : most) / element * element;
+            some = size < most ? size / element * element : most;
             int64_t start = (int64_t)(offset / element);
             if (!fb_fill_range(e, e->root, start, (int64_t)(some / element), to, e->element, false)) return false;
         }

@@ -87,7 +87,7 @@ typedef struct fb_stack_mark {
 
 /* How much of what is done at once; tests make it little. */
 typedef struct fb_evaluation_limits {
-    int64_t moved;     /* bytes, when nothing computes */
+    int64_t moved;     /* elements, when nothing computes */
     int64_t computed;  /* elements, when something does: what they are made of stays in the second cache */
     int64_t repeating; /* elements, when what is read for one block is read again for the next: as many as pay for it */
     int64_t rows, columns, inner; /* elements: a tile of the left argument is rows × inner, of the right one inner × columns */

@@ -86,7 +86,7 @@ static void suggest_rollback(const char *link) {
 }
 
 void fb_problem_print(const json_t *problem) {
-    static const char *const lists[] = {"nodes", "passes", "runs", "versions", "blobs", "missing", "extra"};
+    static const char *const lists[] = {"nodes", "passes", "runs", "versions", "names", "blobs", "missing", "extra"};
     const char *code = fb_text_of(problem, "code"), *detail = fb_text_of(problem, "detail");
     fb_complain(0, "%s", detail);
     if (json_object_get(problem, "errors")) print_errors(problem);

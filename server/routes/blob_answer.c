@@ -1,8 +1,5 @@
 #include "server/routes/blob_answer.h"
 
-#include <string.h>
-
-#include "server/app.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
 
@@ -11,33 +8,25 @@ bool fb_check_digest(fb_response *response, const char *name, const char *digest
            fb_refuse_parameter(response, name, "bad-digest", "a digest is \"sha256:\" and 64 lower-case hex digits");
 }
 
-static void respond_blob(const fb_request *request, fb_response *response, const char *digest, bool is_new) {
-    const fb_app *app = request->context;
-    fb_error error = {0};
-    fb_blob *blob;
-    if (fb_blob_open(app->store, digest, &blob, &error)) {
-        fb_respond_error(response, &error);
-        return;
-    }
+static void respond_blob(fb_response *response, const fb_upload *upload, const char *digest, bool is_new) {
     fb_buffer answer = {0};
     fb_buffer_char(&answer, '{');
     fb_put_text(&answer, "digest", digest);
-    fb_put_int(&answer, "size", (int64_t)fb_blob_size(blob));
-    fb_put_time(&answer, "created", fb_blob_created(blob));
+    fb_put_int(&answer, "size", (int64_t)fb_upload_size(upload));
+    fb_put_time(&answer, "created", fb_upload_created(upload));
     fb_buffer_char(&answer, '}');
-    fb_blob_close(blob);
     fb_respond_json_buffer_take(response, is_new ? 201 : 200, &answer);
     fb_response_header_format(response, "Location", "/v1/blobs/%s", digest);
 }
 
-void fb_respond_uploaded_take(const fb_request *request, fb_response *response, fb_upload *upload, const char *digest) {
+void fb_respond_uploaded_take(fb_response *response, fb_upload *upload, const char *digest) {
     fb_error error = {0};
     char found[FB_ID_LENGTH + 1];
     bool is_new = false;
     fb_status status = fb_upload_finish(upload, digest, found, &is_new, &error);
-    fb_upload_close(upload, false);
     if (status) fb_respond_error(response, &error);
-    else respond_blob(request, response, found, is_new);
+    else respond_blob(response, upload, found, is_new);
+    fb_upload_close(upload, false);
 }
 
 bool fb_upload_sink_write(void *upload, const char *bytes, size_t size, fb_response *response) {

@@ -69,7 +69,7 @@ void fb_post_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = request->body_state;
     const char *digest = fb_request_query(request, "digest");
     if (digest) {
-        fb_respond_uploaded_take(request, response, upload, digest);
+        fb_respond_uploaded_take(response, upload, digest);
     } else {
         respond_progress(response, 202, upload);
         fb_upload_close(upload, false);
@@ -191,7 +191,7 @@ const fb_sink fb_last_part_sink = {.begin = begin_last_part, .write = write_part
 
 void fb_put_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = take_part(request, response);
-    if (upload) fb_respond_uploaded_take(request, response, upload, fb_request_query(request, "digest"));
+    if (upload) fb_respond_uploaded_take(response, upload, fb_request_query(request, "digest"));
 }
 
 /* ---- the others --------------------------------------------------------------------------------------------------------- */

@@ -64,6 +64,8 @@ fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_
  * has both); NULL = whatever it is. `is_new` false: it was here already (idempotent; its grace period begins anew). The upload
  * is to be closed afterwards; its id is gone when this succeeded. */
 fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_ID_LENGTH + 1], bool *is_new, fb_error *error);
+/* When the blob was made that it has become. Another may have collected it since. */
+int64_t fb_upload_created(const fb_upload *upload);
 /* Closes. A kept one keeps its bytes (fsynced), unless `is_cancelled`. NULL does nothing. */
 void fb_upload_close(fb_upload *upload, bool is_cancelled);
 

@@ -57,16 +57,19 @@ typedef struct put_blob {
     const char *digest;
     uint64_t size;
     int64_t now;
-    void *bytes;   /* those of a small one; NULL: in the upload's file */
-    bool is_moved; /* the upload's file is the blob's now */
+    int64_t created; /* now, or when it was here already: then */
+    void *bytes;     /* those of a small one; NULL: in the upload's file */
+    bool is_moved;   /* the upload's file is the blob's now */
     bool is_new;
 } put_blob;
 
-static fb_status renew(fb_connection *connection, int64_t key, int64_t now, fb_error *error) {
-    fb_query query = fb_query_begin(connection, "UPDATE blobs SET used = max(used, ?2) WHERE key = ?1", error);
+static fb_status renew(fb_connection *connection, int64_t key, put_blob *put, fb_error *error) {
+    fb_query query =
+        fb_query_begin(connection, "UPDATE blobs SET used = max(used, ?2) WHERE key = ?1 RETURNING created", error);
     fb_bind_int(&query, key);
-    fb_bind_int(&query, now);
-    return fb_query_run(&query);
+    fb_bind_int(&query, put->now);
+    while (fb_query_row(&query)) put->created = fb_column_int(&query, 0);
+    return fb_query_end(&query);
 }
 
 static fb_status insert(fb_connection *connection, const put_blob *put, fb_error *error) {
@@ -85,11 +88,12 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     put_blob *put = argument;
     int64_t key = 0;
     put->is_moved = false;
+    put->created = put->now;
     fb_status status = fb_find_blob(connection, put->digest, &key, error);
     put->is_new = !status && key == 0;
     if (!status && !put->bytes && !fb_blob_file_is_there(put->store, put->digest, put->size))
         status = fb_blob_file_move(put->store, put->upload, put->digest, &put->is_moved, error);
-    if (!status) status = key ? renew(connection, key, put->now, error) : insert(connection, put, error);
+    if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
     if (!status && put->is_new) added->blobs++, added->blob_bytes += (int64_t)put->size;
     return status;
 }
@@ -127,6 +131,7 @@ fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_
         unlinkat(store->folder, path, 0);
     }
     upload->is_finished = true;
+    upload->created = put.created;
     memcpy(found, actual, sizeof actual);
     *is_new = put.is_new;
     return FB_OK;

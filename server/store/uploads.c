@@ -169,6 +169,11 @@ uint64_t fb_upload_size(const fb_upload *upload) {
     return upload->size;
 }
 
+int64_t fb_upload_created(const fb_upload *upload) {
+    assert(upload->is_finished);
+    return upload->created;
+}
+
 /* ---- write and close ---- */
 
 /* From here on the file says what the bytes are. */

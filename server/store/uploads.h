@@ -15,6 +15,7 @@ struct fb_upload {
     int file;         /* while it is open */
     uint64_t size;
     int64_t changed; /* when */
+    int64_t created; /* of the blob, once it is one */
     fb_sha256 *hash; /* of its bytes; NULL: it is to be computed from the file */
 };
 

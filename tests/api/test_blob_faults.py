@@ -1,5 +1,5 @@
-"""Blobs when the disk is full, and when the service dies at any instant: no half blob is ever served, none that was acknowledged
-is lost, and what is left behind goes with the garbage. FOLDBACK_KILL_ROUNDS sets how often it dies."""
+"""Blobs when the disk is full, and when the service dies at any instant: no half blob is ever served, none that was
+acknowledged is lost, and what is left behind goes with the garbage. FOLDBACK_KILL_ROUNDS sets how often it dies."""
 
 import hashlib
 import http.client
@@ -19,7 +19,7 @@ from test_uploads import append, begin, finish, size_of
 
 KILL_ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", 30))
 
-# ---- a full disk ---------------------------------------------------------------------------------------------------------------
+# ---- a full disk -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_garbage_makes_room(cramped, small_disk):
     assert put_blob(cramped, some_bytes(12 << 20)).status == 201
 
 
-# ---- a service that dies -------------------------------------------------------------------------------------------------------
+# ---- a service that dies -----------------------------------------------------------------------------------------------------
 
 
 class Client(threading.Thread):
@@ -209,7 +209,7 @@ def everything_served_is_right(service):
 
 
 def go_on(service, uploader):
-    """What was acknowledged is there; only where the service died in the middle of making it a blob it may have to be sent again."""
+    """What was acknowledged is there; only when the service died while it made it a blob it may have to be sent again."""
     data, digest = uploader.data, digest_of(uploader.data)
     if service.get(uploader.location).status == 404:
         assert uploader.is_ending

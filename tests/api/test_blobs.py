@@ -8,7 +8,9 @@ import re
 
 import pytest
 
-from blobs import INLINE, digest_of, files, graph_of, is_here, put_blob, read_answer, some_bytes, start_request, stored, wait_until
+from blobs import (
+    INLINE, digest_of, files, graph_of, is_here, put_blob, read_answer, some_bytes, start_request, stored, wait_until,
+)  # fmt: skip
 from documents import every_item
 from test_http import is_problem
 
@@ -57,7 +59,8 @@ def test_a_body_of_unknown_length(shared):
     data = some_bytes(INLINE * 3, "chunked")
     pieces = (data[i : i + 10007] for i in range(0, len(data), 10007))
     connection = http.client.HTTPConnection(shared.host, shared.port, timeout=60)
-    connection.request("PUT", f"/v1/blobs/{digest_of(data)}", pieces, encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+    headers = {"Transfer-Encoding": "chunked"}
+    connection.request("PUT", f"/v1/blobs/{digest_of(data)}", pieces, headers, encode_chunked=True)
     assert connection.getresponse().status == 201
     connection.close()
     assert shared.get(f"/v1/blobs/{digest_of(data)}").body == data
@@ -83,7 +86,11 @@ def test_other_bytes_than_said(service, size):
     assert files(service, "uploads") == files(service, "blobs") == []
 
 
-@pytest.mark.parametrize("digest", ["x", "sha256:", "sha256:" + "A" * 64, "sha256:" + "0" * 63, "sha512:" + "0" * 64, "0" * 64, "a" * 5000])
+@pytest.mark.parametrize(
+    "digest",
+    ["x", "sha256:", "sha256:" + "A" * 64, "sha256:" + "0" * 63, "sha512:" + "0" * 64, "0" * 64, "a" * 5000],
+    ids=lambda digest: digest[:20],
+)
 def test_bad_digests(shared, digest):
     for method, data in (("PUT", b"x"), ("GET", None), ("PUT", None)):
         answer = shared.request(method, f"/v1/blobs/{digest}", data)
@@ -161,7 +168,8 @@ def memory(service):
 
 
 def test_large(new_service):
-    """The memory of the service does not grow with a blob, on the way in or out. (A sanitizer keeps what is freed for a while.)"""
+    """The memory of the service does not grow with a blob, on the way in or out."""
+    # Or a sanitizer keeps what was freed.
     service = new_service(environment={"ASAN_OPTIONS": "quarantine_size_mb=1"})
     block, count = some_bytes(1 << 20), 100
     digest = hashlib.sha256()

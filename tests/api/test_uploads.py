@@ -129,14 +129,13 @@ def test_out_of_order(shared):
 
 @pytest.mark.parametrize(
     "content_range",
-    ["", "0", "0-", "-4", "4-0", "a-b", "0-4 ", "0 - 4", "0-4/", "0-4/4", "0-4/x", "bytes=0-4", "lines 0-4", "+0-4", "0-3", "0-5",
+    ["0", "0-", "-4", "4-0", "a-b", "0 - 4", "0-4/", "0-4/4", "0-4/x", "bytes=0-4", "lines 0-4", "+0-4", "0-3", "0-5",
      "0-99999999999999999999", "99999999999999999999-99999999999999999999", "bytes */5"],
 )  # fmt: skip
 def test_bad_ranges(shared, content_range):
     location = begin(shared)
-    if content_range and content_range == content_range.strip():
-        is_problem(append(shared, location, b"12345", content_range), 400, "bad-content-range")
-        assert size_of(shared, location) == 0
+    is_problem(append(shared, location, b"12345", content_range), 400, "bad-content-range")
+    assert size_of(shared, location) == 0
     assert shared.delete(location).status == 204
 
 
@@ -151,7 +150,7 @@ def test_a_range_that_the_body_has_not(shared):
     location = begin(shared)
     assert send(location, "0-4", b"abc", b"de") == b"HTTP/1.1 202"
     assert send(location, "5-9", b"f") == b"HTTP/1.1 400" and size_of(shared, location) == 6
-    assert send(location, "6-7", b"ghijkl") == b"HTTP/1.1 400" and size_of(shared, location) <= 12
+    assert send(location, "6-7", b"ghijkl") == b"HTTP/1.1 400" and size_of(shared, location) == 6  # none of too much
     assert shared.delete(location).status == 204
 
 
@@ -187,7 +186,11 @@ def test_cancel(service):
     assert is_gone(service, location) and files(service, "uploads") == []
 
 
-@pytest.mark.parametrize("name", ["x", "upload_", "..x", "%2e%2e%00", "upload_" + "Z" * 26, "U" * 3000, "upload_01m7xtsaat7ge5fhqdv5wckm9t", "a%20b", "%C3%A9"])
+@pytest.mark.parametrize(
+    "name",
+    ["x", "..x", "%2e%2e%00", "upload_", "upload_" + "Z" * 26, "upload_01m7xtsaat7ge5fhqdv5wckm9t", "a%20b", "U" * 3000],
+    ids=lambda name: name[:20],
+)
 def test_no_such_upload(shared, name):
     path = f"/v1/blobs/uploads/{name}"
     answer = shared.get(path)

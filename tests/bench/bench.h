@@ -5,12 +5,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/base/buffer.h"
 
 typedef struct fb_row {
     const char *what, *target; /* target NULL = none */
     void (*work)(void *context);
+    void (*prepare)(void *context); /* before each time, not counted; may be NULL */
     void *context;
     double minimum, median, ratio; /* milliseconds; ratio to the first row: of medians within a round */
 } fb_row;
@@ -45,5 +47,9 @@ size_t fb_bench_memory(const fb_bench_service *service, const char *line);
 /* Sends a request and reads the whole answer into `answer` (emptied before); exits when the status is not the one expected. */
 void fb_bench_request(const fb_bench_service *service, const char *method, const char *path, const void *body, size_t size,
                       int expected, fb_buffer *answer);
+/* PUTs a file as it is, and reads the answer; expects 201. */
+void fb_bench_put_file(const fb_bench_service *service, const char *path, const char *file);
+/* GETs, and lets the body go by; expects 200. Returns the body's size. */
+uint64_t fb_bench_get(const fb_bench_service *service, const char *path);
 
 #endif

@@ -21,6 +21,7 @@ static double middle(double *numbers, size_t count) {
 }
 
 static double time_of(const fb_row *row) {
+    if (row->prepare) row->prepare(row->context);
     double start = fb_now_ms();
     row->work(row->context);
     return fb_now_ms() - start;

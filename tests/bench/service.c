@@ -1,11 +1,13 @@
 #include <arpa/inet.h>
 #include <dirent.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -91,28 +93,81 @@ static void send_all(int socket, const char *bytes, size_t size) {
     }
 }
 
-void fb_bench_request(const fb_bench_service *service, const char *method, const char *path, const void *body, size_t size,
-                      int expected, fb_buffer *answer) {
+/* ---- requests ------------------------------------------------------------------------------------------------------------ */
+
+static void send_head(const fb_bench_service *service, const char *method, const char *path, const char *type, size_t size) {
     char head[512];
     int length = snprintf(head, sizeof head,
-                          "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-                          method, path, size);
+                          "%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/%s\r\nContent-Length: %zu\r\n\r\n",
+                          method, path, type, size);
     send_all(service->socket, head, (size_t)length);
-    send_all(service->socket, body, size);
-    answer->size = 0;
+}
+
+#define PIECE ((size_t)1 << 18)
+
+/* Reads an answer's head, and of its body at least what came with it, into `answer`, emptied before; exits when the status is
+ * not the one expected. Returns the size of the head and the body. */
+static size_t receive_head(const fb_bench_service *service, const char *what, int expected, fb_buffer *answer) {
     size_t total = 0;
-    while (!total || answer->size < total) {
-        char *to = fb_buffer_reserve(answer, 1 << 18);
-        ssize_t got = to ? recv(service->socket, to, 1 << 18, 0) : -1;
+    answer->size = 0;
+    while (!total) {
+        char *to = fb_buffer_reserve(answer, PIECE);
+        ssize_t got = to ? recv(service->socket, to, PIECE, 0) : -1;
         if (got <= 0) fail("recv");
         answer->size += (size_t)got;
-        const char *text = fb_buffer_text(answer), *end = total ? NULL : strstr(text, "\r\n\r\n");
+        const char *text = fb_buffer_text(answer), *end = strstr(text, "\r\n\r\n");
         const char *content = end ? strcasestr(text, "content-length:") : NULL;
         if (content) total = (size_t)(end + 4 - text) + strtoul(content + 15, NULL, 10);
     }
     int status = atoi(fb_buffer_text(answer) + 9);
-    if (status != expected) {
-        fprintf(stderr, "%s %s: %d\n%s\n", method, path, status, answer->data);
-        exit(1);
+    if (status == expected) return total;
+    fprintf(stderr, "%s: %d\n%s\n", what, status, answer->data);
+    exit(1);
+}
+
+static void receive_rest(const fb_bench_service *service, size_t total, fb_buffer *answer) {
+    while (answer->size < total) {
+        char *to = fb_buffer_reserve(answer, PIECE);
+        ssize_t got = to ? recv(service->socket, to, PIECE, 0) : -1;
+        if (got <= 0) fail("recv");
+        answer->size += (size_t)got;
     }
+}
+
+void fb_bench_request(const fb_bench_service *service, const char *method, const char *path, const void *body, size_t size,
+                      int expected, fb_buffer *answer) {
+    send_head(service, method, path, "json", size);
+    send_all(service->socket, body, size);
+    receive_rest(service, receive_head(service, path, expected, answer), answer);
+}
+
+void fb_bench_put_file(const fb_bench_service *service, const char *path, const char *file) {
+    struct stat facts;
+    int input = open(file, O_RDONLY);
+    if (input < 0 || fstat(input, &facts)) fail(file);
+    send_head(service, "PUT", path, "octet-stream", (size_t)facts.st_size);
+    for (size_t left = (size_t)facts.st_size; left;) {
+        ssize_t sent = sendfile(service->socket, input, NULL, left);
+        if (sent <= 0) fail("sendfile");
+        left -= (size_t)sent;
+    }
+    close(input);
+    fb_buffer answer = {0};
+    receive_rest(service, receive_head(service, path, 201, &answer), &answer);
+    fb_buffer_free(&answer);
+}
+
+uint64_t fb_bench_get(const fb_bench_service *service, const char *path) {
+    static char piece[PIECE];
+    fb_buffer answer = {0};
+    send_head(service, "GET", path, "json", 0);
+    size_t total = receive_head(service, path, 200, &answer), received = answer.size;
+    size_t head = (size_t)(strstr(fb_buffer_text(&answer), "\r\n\r\n") + 4 - answer.data);
+    while (received < total) {
+        ssize_t got = recv(service->socket, piece, sizeof piece, 0);
+        if (got <= 0) fail("recv");
+        received += (size_t)got;
+    }
+    fb_buffer_free(&answer);
+    return total - head;
 }

@@ -302,6 +302,23 @@ START_TEST(test_deep) {
 }
 END_TEST
 
+/* What the limits allow, and 8 MiB for the tensors' own descriptions and what is handed on. */
+START_TEST(test_memory) {
+    const fb_evaluation_limits *l = &fb_evaluation_usual;
+    uint64_t tiles = (uint64_t)((l->rows + l->columns) * l->inner) * sizeof(double);
+    ck_assert_uint_le((uint64_t)l->block + l->touched + l->kept + tiles + ((uint64_t)8 << 20), FB_EVALUATION_MEMORY);
+    /* Each of many operations that need a copy makes the blocks smaller. */
+    float numbers[4] = {1, 2, 3, 4};
+    fb_value x = fb_recipe_tensor(graph, put_tensor(graph, "x", FB_FLOAT32, (int64_t[]){2, 2}, 2, numbers, sizeof numbers));
+    for (int i = 0; i < FB_RECIPE_MAX_DEPTH / 2; i++)
+        x = fb_recipe_permute(graph, fb_recipe_neg(graph, x), (int64_t[]){1, 0}, 2);
+    fb_evaluation *e = opened(x, FB_FLOAT32);
+    ck_assert_int_le(e->block * FB_RECIPE_MAX_DEPTH / 2 * (int64_t)sizeof(double), l->block);
+    fb_evaluation_free(e);
+    expect_bytes(x, FB_FLOAT32, numbers, sizeof numbers);
+}
+END_TEST
+
 /* More than one tile of each dimension. */
 START_TEST(test_tiles_of_matmul) {
     enum { ROWS = 1030, INNER = 1100, COLUMNS = 4100 };
@@ -399,6 +416,7 @@ int main(void) {
     tcase_add_loop_test(cases, test_shared_chain, 0, 2);
     tcase_add_test(cases, test_doubled);
     tcase_add_test(cases, test_deep);
+    tcase_add_test(cases, test_memory);
     tcase_add_test(cases, test_tiles_of_matmul);
     tcase_add_test(cases, test_too_large);
     tcase_add_loop_test(cases, test_full_disk, 0, 2);

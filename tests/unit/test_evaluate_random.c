@@ -14,7 +14,7 @@
 static size_t kept_count, mapped_count, block_count; /* how often what was taken */
 
 static fb_evaluation_limits small_limits(computations *c) {
-    return (fb_evaluation_limits){.moved = 16 + (int64_t)random_below(&c->random, 200),
+    return (fb_evaluation_limits){.moved = 1 + (int64_t)random_below(&c->random, 50),
                                   .computed = 1 + (int64_t)random_below(&c->random, 50),
                                   .repeating = 1 + (int64_t)random_below(&c->random, 50),
                                   .rows = 1 + (int64_t)random_below(&c->random, 4),
