@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#include "core/compose/params.h"
+#include "core/compose/preset.h"
+#include "core/compose/run.h"
 #include "core/graph/document.h"
 
 #define MAX_NESTING 64 /* lists in lists */
@@ -62,6 +65,22 @@ static fb_status finish(fb_composition *composition, fb_error *error) {
     return ok ? FB_OK : fb_fail_memory(error);
 }
 
+fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error) {
+    size_t kept = 0;
+    for (size_t i = 0; i < composition->count; i++) {
+        fb_pass_call *call = &composition->calls[i];
+        if (kept == run->count || run->passes[kept].position != i) {
+            free(call->params);
+            continue;
+        }
+        composition->calls[kept] = *call;
+        composition->calls[kept].round_size = composition->calls[kept].rounds_left = 0;
+        kept++;
+    }
+    composition->count = kept;
+    return finish(composition, error);
+}
+
 /* ---- reading ----------------------------------------------------------------------------------------------------------- */
 
 /* Where the reader stands in the list, as a JSON Pointer that grows and shrinks. */
@@ -105,36 +124,49 @@ static const fb_pass *find_version(reader *r, const fb_pass *newest, int version
     return NULL;
 }
 
-/* Every parameter must be one that the pass's schema names. */
-static fb_status check_params(reader *r, const fb_pass *pass, const json_t *params) {
-    json_t *schema = json_loads(pass->parameters, 0, NULL), *value;
-    if (!schema) return fb_fail_memory(r->error);
-    const json_t *known = json_object_get(schema, "properties");
-    const char *key;
-    fb_status status = FB_OK;
-    json_object_foreach((json_t *)(uintptr_t)params, key, value) {
-        if (json_object_get(known, key)) continue;
-        enter(r, key);
-        status = fb_fail(r->error, FB_INVALID, "unknown-parameter", here(r), "%s has no parameter \"%s\"", pass->name,
-                         brief(key).text);
-        break;
-    }
-    json_decref(schema);
-    return status;
-}
-
-static fb_status read_params(reader *r, const fb_pass *pass, const json_t *params) {
-    size_t mark = enter(r, "params");
+static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {
+    size_t mark = given ? enter(r, "params") : r->pointer.size;
+    json_t *none = json_object();
+    const json_t *params = given ? given : none;
     fb_buffer canonical = {0};
-    fb_status status = FB_OK;
-    if (!params) fb_buffer_string(&canonical, "{}");
-    else if (!(status = check_params(r, pass, params))) status = fb_free_json_canonical(params, &canonical);
+    fb_status status = none ? fb_params_check(pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
+    if (!status && (status = fb_free_json_canonical(params, &canonical)))
+        fb_fail(r->error, status, "bad-parameter", here(r), "the parameters cannot be held exactly");
+    json_decref(none);
     if (status) {
         fb_buffer_free(&canonical);
-        return fb_fail(r->error, status, "bad-parameter", here(r), "the parameters cannot be held exactly");
+        return status;
     }
     r->pointer.size = mark;
     return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), here(r), r->error);
+}
+
+/* ---- presets ----------------------------------------------------------------------------------------------------------- */
+
+static fb_status read_list(reader *r, const json_t *list, int depth);
+
+static fb_status add_rounds(reader *r, const fb_preset *preset) {
+    json_t *list = json_loads(preset->passes, 0, NULL);
+    fb_status status = list ? FB_OK : fb_fail_memory(r->error);
+    size_t start = r->out->count, mark = r->pointer.size;
+    for (int round = 0; round < preset->rounds && !status; round++) {
+        size_t first = r->out->count;
+        status = read_list(r, list, 1);
+        if (status || round == 0) continue;
+        r->out->calls[first].round_size = first - start;
+        r->out->calls[first].rounds_left = (size_t)(preset->rounds - round);
+        start = first;
+    }
+    r->pointer.size = mark;
+    json_decref(list);
+    return status;
+}
+
+static fb_status read_preset(reader *r, const fb_preset *preset, bool is_plain) {
+    if (!is_plain)
+        return fb_fail(r->error, FB_INVALID, "unknown-parameter", here(r), "the preset %s has neither params nor versions",
+                       preset->name);
+    return add_rounds(r, preset);
 }
 
 /* The version that a number names (1.0 is 1); 0 for what is none. */
@@ -162,6 +194,8 @@ static fb_status read_object(reader *r, const json_t *entry) {
         r->pointer.size = mark;
     }
     if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
+    const fb_preset *preset = fb_preset_find(name);
+    if (preset) return read_preset(r, preset, !params && !version);
     size_t mark = enter(r, "name");
     const fb_pass *pass = find_pass(r, name);
     r->pointer.size = mark;
@@ -171,6 +205,13 @@ static fb_status read_object(reader *r, const json_t *entry) {
         r->pointer.size = mark;
     }
     return pass ? read_params(r, pass, params) : FB_INVALID;
+}
+
+static fb_status read_name(reader *r, const char *name) {
+    const fb_preset *preset = fb_preset_find(name);
+    if (preset) return add_rounds(r, preset);
+    const fb_pass *pass = find_pass(r, name);
+    return pass ? read_params(r, pass, NULL) : FB_INVALID;
 }
 
 static fb_status read_list(reader *r, const json_t *list, int depth) {
@@ -183,8 +224,7 @@ static fb_status read_list(reader *r, const json_t *list, int depth) {
         fb_buffer_printf(&r->pointer, "/%zu", index);
         fb_status status;
         if (json_is_string(entry)) {
-            const fb_pass *pass = find_pass(r, json_string_value(entry));
-            status = pass ? add_call(r->out, pass, strdup("{}"), here(r), r->error) : FB_INVALID;
+            status = read_name(r, json_string_value(entry));
         } else if (json_is_object(entry)) {
             status = read_object(r, entry);
         } else if (json_is_array(entry)) {

@@ -27,28 +27,42 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespa
 /* One pass of a run, watched; `before` is the graph as the last pass left it, made again when this one has changed it. */
 static fb_status run_call(const fb_composition *composition, size_t position, fb_namespace *names,
                           const fb_run_watcher *watcher, fb_graph **before, fb_run *run, fb_error *error) {
-    fb_pass_report *report = &run->passes[position];
+    fb_pass_report *report = &run->passes[run->count++];
+    report->position = position;
     if (watcher && !*before && !(*before = fb_graph_copy(run->result))) return fb_fail_memory(error);
     fb_status status = fb_pass_call_run(&composition->calls[position], run->result, names, report, &run->arena, error);
     if (status || !watcher || !report->applied) return status;
-    status = watcher->applied(watcher->context, position, *before, run->result, report, &run->arena, error);
+    status = watcher->applied(watcher->context, run->count - 1, *before, run->result, report, &run->arena, error);
     fb_graph_free(*before);
     *before = NULL;
     return status;
 }
 
+/* Has the round of a preset that has just been run come to an end of what it can do? */
+static bool is_fixpoint(const fb_run *run, size_t round_size) {
+    for (size_t i = run->count - round_size; i < run->count; i++) {
+        if (run->passes[i].applied) return false;
+    }
+    return true;
+}
+
 fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
-    fb_run run = {.result = fb_graph_copy(source), .count = composition->count};
+    fb_run run = {.result = fb_graph_copy(source)};
     fb_namespace *names = fb_run_names(source);
     fb_graph *before = NULL;
     run.passes = calloc(composition->count + 1, sizeof *run.passes);
     fb_status status = run.result && names && run.passes ? FB_OK : fb_fail_memory(error);
-    for (size_t i = 0; i < composition->count && !status; i++) {
-        status = run_call(composition, i, names, watcher, &before, &run, error);
-        bool is_last = i + 1 == composition->count;
-        if (!status && (lint == FB_LINT_EACH || (lint == FB_LINT_END && is_last))) status = fb_lint_graph(run.result, error);
+    for (size_t i = 0; i < composition->count && !status;) {
+        const fb_pass_call *call = &composition->calls[i];
+        if (call->round_size && is_fixpoint(&run, call->round_size)) {
+            i += call->round_size * call->rounds_left;
+            continue;
+        }
+        status = run_call(composition, i++, names, watcher, &before, &run, error);
+        if (!status && lint == FB_LINT_EACH) status = fb_lint_graph(run.result, error);
     }
+    if (!status && lint == FB_LINT_END && composition->count) status = fb_lint_graph(run.result, error);
     fb_graph_free(before);
     fb_namespace_free(names);
     if (status) fb_run_free(&run);

@@ -9,7 +9,7 @@ typedef enum fb_lint { FB_LINT_END, FB_LINT_EACH, FB_LINT_NONE } fb_lint;
 
 typedef struct fb_run {
     fb_graph *result;
-    fb_pass_report *passes; /* one for each call of the composition */
+    fb_pass_report *passes; /* one for each call that was run: not for rounds of a preset after one that applied nothing */
     size_t count;
     fb_arena arena; /* of the reports */
 } fb_run;
@@ -19,10 +19,13 @@ typedef struct fb_run {
 fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
                              fb_error *error);
 void fb_run_free(fb_run *run);
+/* Makes of the composition what was run: the list that stands for the run, and gives it when it is run on the same source. */
+fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error);
 
 /* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run. */
 typedef struct fb_run_watcher {
     void *context;
+    /* `position` counts what was run. */
     fb_status (*applied)(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
                          fb_arena *arena, fb_error *error);
 } fb_run_watcher;

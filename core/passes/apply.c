@@ -12,6 +12,10 @@ static void refuse_marked(fb_matcher *matcher, fb_node node) {
 
 static void match_all(fb_matcher *matcher, const fb_pass *pass) {
     const fb_graph *graph = matcher->graph;
+    if (pass->match_graph) {
+        pass->match_graph(matcher);
+        return;
+    }
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !matcher->failed && !matcher->is_too_much;
          n = fb_node_at(graph, n)->next) {
         if (fb_is_marked(matcher, n)) refuse_marked(matcher, n);
@@ -19,10 +23,10 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
     }
 }
 
-static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_buffer *found, size_t *applied) {
+static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const json_t *params, const fb_buffer *found, size_t *applied) {
     const fb_node *at = (const fb_node *)(const void *)found->data, *end = at + found->size / sizeof *at;
     while (at < end) {
-        fb_match match = {.nodes = at + 1, .count = at->id};
+        fb_match match = {.nodes = at + 1, .count = at->id, .params = params};
         pass->edit(rewrite, &match);
         (*applied)++;
         at += 1 + match.count;
@@ -78,15 +82,16 @@ static bool collect_marked(const fb_graph *graph, const char *signature, fb_map 
     return true;
 }
 
-static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_report *report, const fb_buffer *found,
-                             fb_arena *arena, fb_error *error) {
+static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_report *report, const fb_matcher *matcher,
+                             fb_error *error) {
+    fb_arena *arena = matcher->arena;
     fb_map marked_before = {0};
     fb_rewrite *rewrite = NULL;
     fb_status status = FB_OK;
     if (!collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
     if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
-        edit_all(rewrite, report->pass, found, &report->applied);
+        edit_all(rewrite, report->pass, matcher->params, matcher->found, &report->applied);
         if (list_marked(graph, report, &marked_before, arena) && list_taken_in(graph, rewrite, report, arena)) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
         } else {
@@ -111,12 +116,18 @@ static fb_status inspect(const fb_graph *graph, fb_pass_report *report, fb_arena
 
 fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error) {
     if (report->pass->inspect) return inspect(graph, report, arena, error);
-    fb_usage *usage = fb_usage_new(graph);
-    if (!usage) return fb_fail_memory(error);
     fb_buffer found = {0};
-    fb_matcher matcher = {
-        .graph = graph, .usage = usage, .signature = report->signature, .report = report, .arena = arena, .found = &found};
-    match_all(&matcher, report->pass);
+    json_t *params = json_loads(report->params, 0, NULL);
+    fb_usage *usage = fb_usage_new(graph);
+    fb_matcher matcher = {.graph = graph,
+                          .usage = usage,
+                          .signature = report->signature,
+                          .params = params,
+                          .report = report,
+                          .arena = arena,
+                          .found = &found,
+                          .failed = !params || !usage};
+    if (!matcher.failed) match_all(&matcher, report->pass);
     fb_alias_free(matcher.alias);
     fb_usage_free(usage);
     fb_status status = FB_OK;
@@ -124,7 +135,8 @@ fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *re
     else if (matcher.is_too_much)
         status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
                          "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);
-    else if (found.size) status = apply_found(graph, names, report, &found, arena, error);
+    else if (found.size) status = apply_found(graph, names, report, &matcher, error);
     fb_buffer_free(&found);
+    json_decref(params);
     return status;
 }

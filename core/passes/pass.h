@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include <jansson.h>
+
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/ops/alias.h"
@@ -29,6 +31,7 @@ typedef struct fb_matcher fb_matcher;
 typedef struct fb_match {
     const fb_node *nodes;
     size_t count;
+    const json_t *params; /* of the call, an object that fits the pass's `parameters` */
 } fb_match;
 
 typedef struct fb_pass {
@@ -39,6 +42,7 @@ typedef struct fb_pass {
     fb_exactness exactness;
     bool reversible, preserves_computation;
     void (*match)(fb_matcher *matcher, fb_node node);
+    void (*match_graph)(fb_matcher *matcher); /* in place of `match`: for what is decided by the graph as a whole */
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
     /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
     fb_status (*inspect)(const fb_graph *graph, fb_buffer *detail, fb_error *error);
@@ -57,6 +61,7 @@ struct fb_matcher {
     const fb_graph *graph;
     const fb_usage *usage;
     const char *signature;
+    const json_t *params; /* of the call, an object that fits the pass's `parameters` */
     struct fb_pass_report *report;
     fb_arena *arena;  /* of the report */
     fb_buffer *found; /* node lists of matches */
@@ -111,6 +116,7 @@ typedef struct fb_taken_in {
 /* What one pass did; strings and lists lie in the report's arena. */
 typedef struct fb_pass_report {
     const fb_pass *pass;
+    size_t position;    /* of its call in the composition */
     const char *params; /* canonical JSON */
     char signature[FB_SIGNATURE_LENGTH + 1];
     size_t applied; /* matches */

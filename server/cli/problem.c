@@ -1,6 +1,7 @@
 /* RFC 9457 problems on standard error. */
 #include <string.h>
 
+#include "core/compose/preset.h"
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"
 #include "server/cli/suggest.h"
@@ -74,6 +75,7 @@ static void suggest_pass(const char *detail) {
     snprintf(name, sizeof name, "%.*s", (int)(end - start - 1), start + 1);
     fb_suggestion nearest = fb_suggest(name);
     for (size_t i = 0; fb_pass_at(i); i++) fb_suggest_try(&nearest, fb_pass_at(i)->name);
+    for (size_t i = 0; fb_preset_at(i); i++) fb_suggest_try(&nearest, fb_preset_at(i)->name);
     if (nearest.best) fprintf(stderr, "  did you mean %s? foldback passes lists all\n", nearest.best);
 }
 

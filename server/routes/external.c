@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compose/preset.h"
 #include "core/compose/signature.h"
 #include "core/diff/diff.h"
 #include "core/graph/document.h"
@@ -30,7 +31,7 @@ typedef struct record {
 static bool read_name(fb_response *response, record *made) {
     if (!fb_body_text(response, &made->asked.body, "name", NAME_MAX_LENGTH, &made->name)) return false;
     if (!made->name || !*made->name) return fb_refuse_member(response, "missing-member", "/name", "the pass needs a name");
-    if (fb_pass_find(made->name))
+    if (fb_pass_find(made->name) || fb_preset_find(made->name))
         return fb_refuse_member(response, "name-taken-by-pass", "/name",
                                 "a pass of this service has that name; POST to /v1/optimize applies it");
     return true;

@@ -41,6 +41,7 @@ static fb_status list_passes(optimization *work, fb_error *error) {
 
 static fb_status run_passes(fb_app *app, optimization *work, fb_error *error) {
     fb_status status = fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &work->run, error);
+    if (!status) status = fb_composition_settle(&work->composition, &work->run, error);
     if (status) return status;
     fb_pass_counts_add(app->counts, &work->run);
     fb_graph *result = work->run.result;

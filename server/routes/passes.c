@@ -1,6 +1,7 @@
 /* GET /v1/passes and /v1/passes/{name}. */
 #include <string.h>
 
+#include "core/compose/preset.h"
 #include "core/compose/signature.h"
 #include "core/passes/pass.h"
 #include "server/routes/json_members.h"
@@ -23,6 +24,17 @@ static void write_pass(const fb_pass *pass, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
+static void write_preset(const fb_preset *preset, fb_buffer *out) {
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "name", preset->name);
+    fb_put_text(out, "summary", preset->summary);
+    fb_put_name(out, "passes");
+    fb_buffer_string(out, preset->passes);
+    fb_put_int(out, "rounds", preset->rounds);
+    fb_buffer_char(out, '}');
+}
+
 void fb_get_passes(const fb_request *request, fb_response *response) {
     (void)request;
     fb_buffer answer = {0};
@@ -31,6 +43,8 @@ void fb_get_passes(const fb_request *request, fb_response *response) {
         const fb_pass *pass = fb_pass_at(i);
         if (pass == fb_pass_find(pass->name)) write_pass(pass, &answer); /* the newest version */
     }
+    fb_buffer_string(&answer, "],\"presets\":[");
+    for (size_t i = 0; fb_preset_at(i); i++) write_preset(fb_preset_at(i), &answer);
     fb_buffer_string(&answer, "]}");
     fb_respond_json_buffer_take(response, 200, &answer);
 }
