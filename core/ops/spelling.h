@@ -1,4 +1,4 @@
-/* How the nodes and modules that passes insert are spelled, in the torch.fx dialect. Recognising is ops.def's business. */
+/* How the nodes and modules that passes insert are spelled. Recognising is ops.def's business. */
 #ifndef FB_OPS_SPELLING_H
 #define FB_OPS_SPELLING_H
 
@@ -9,6 +9,8 @@
 #define FB_TARGET_MUL "operator.mul"
 #define FB_TARGET_MUL_FUNCTION "torch.mul"
 #define FB_TARGET_MUL_METHOD "mul"
+#define FB_TARGET_MUL_ATEN "torch.ops.aten.mul.Tensor"
+#define FB_TARGET_MUL_ATEN_SCALAR "torch.ops.aten.mul.Scalar"
 #define FB_TARGET_ONES "torch.ones"
 #define FB_TYPE_LINEAR "torch.nn.Linear"
 

@@ -87,11 +87,21 @@ bool fb_config_bool(const fb_graph *graph, fb_module module, const char *key, bo
 
 /* ---- views -------------------------------------------------------------------------------------------------------------- */
 
-/* torch.nn.Linear: input (…, in_features), weight (out_features, in_features), bias (out_features) or none. */
+/* Layers come in two dialects. In the one, a module is called, and owns its weights; then `module` is given. In the other, a
+ * function is called (of torch, torch.nn.functional or ATen), and get_attr nodes read its weights; then `module` is none, and
+ * `weight_read` and the like are those nodes. Passes change both through core/passes/layer.h. */
+
+/* The tensor that a get_attr node of the main program reads, as an argument. False when the argument is anything else. */
+bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_tensor *tensor);
+
+/* torch.nn.Linear, linear and addmm: input (…, in_features), weight (out_features, in_features), bias (out_features) or none.
+ */
 typedef struct fb_linear {
     fb_node node, input;
     fb_module module;
     fb_tensor weight, bias; /* bias none = without */
+    fb_node weight_read, bias_read;
+    bool is_packed; /* addmm: weight is (in_features, out_features), the input is 2-D, and there must be a bias */
     int64_t in_features, out_features;
     fb_dtype dtype; /* of the weight */
     bool training;
@@ -100,12 +110,16 @@ bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear);
 /* The same without a call: input none. */
 bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *linear);
 
-/* torch.nn.Conv1d, Conv2d, Conv3d: weight (out_channels, in_channels / groups, *kernel). */
+/* Convolutions of 1 to 3 dimensions. weight (out_channels, in_channels / groups, *kernel), and of a transposed one
+ * (in_channels, out_channels / groups, *kernel). */
 typedef struct fb_conv {
     fb_node node, input;
     fb_module module;
     fb_tensor weight, bias;
+    fb_node weight_read, bias_read;
     int spatial; /* 1, 2 or 3 */
+    bool is_transposed;
+    bool is_padded; /* or it is not certain that it is not */
     int64_t in_channels, out_channels, groups;
     fb_dtype dtype;
     bool training;
@@ -113,23 +127,47 @@ typedef struct fb_conv {
 bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv);
 bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv);
 
-/* torch.nn.BatchNorm1d, 2d, 3d: (x - running_mean) / sqrt(running_var + eps) * weight + bias. */
+/* Batch normalisation: (x - running_mean) / sqrt(running_var + eps) * weight + bias, per channel of axis 1. */
 typedef struct fb_batch_norm {
     fb_node node, input;
     fb_module module;
     fb_tensor weight, bias;              /* none = affine=False: 1 and 0 */
     fb_tensor running_mean, running_var; /* none = batch statistics are used */
-    int spatial;                         /* 1, 2 or 3; BatchNorm1d takes (N, C) as well as (N, C, L) */
+    fb_node reads[4];                    /* of weight, bias, running_mean and running_var; none where there is none */
+    int spatial; /* 1, 2 or 3; BatchNorm1d takes (N, C) as well as (N, C, L). Of a function, by the recorded shape of its
+                  * input: 0 is (N, C), and -1 is unknown. */
     int64_t num_features;
-    fb_value eps;      /* as the config spells it; none = PyTorch's default */
+    fb_value eps;      /* as it is spelled; none = PyTorch's default */
     double eps_number; /* 1e-5 when absent, nan when it is no number */
-    bool training;
+    bool training;     /* the call's own argument, or else the module's mode */
 } fb_batch_norm;
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);
 bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_norm *norm);
 
-/* operator.truediv, torch.div, divide and true_divide, and the methods of these names: a division, by whatever. */
-typedef enum fb_division_form { FB_DIVISION_OPERATOR, FB_DIVISION_FUNCTION, FB_DIVISION_METHOD } fb_division_form;
+/* LayerNorm and RMSNorm over the last dimensions: normalised(x) * weight + bias; and RMSNorm spelled out, as traces of Llama
+ * have it: x * rsqrt(mean(x², -1, keepdim) + eps) * weight. */
+typedef struct fb_norm {
+    fb_node node; /* gives the scaled and shifted value; spelled out, it is the multiplication by the weight */
+    fb_node input;
+    fb_module module;
+    fb_tensor weight, bias; /* none = 1 and 0; they have the shape of the last `axes` dimensions */
+    fb_node weight_read, bias_read;
+    bool is_centred;  /* LayerNorm: the mean is subtracted */
+    fb_node unscaled; /* spelled out: the value that is multiplied by the weight; otherwise none */
+    int axes;         /* how many of the last dimensions are normalised together */
+    int64_t features; /* size of the last one */
+    double eps;       /* nan: the default of the dtype */
+} fb_norm;
+bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm);
+
+/* operator.truediv, torch.div, divide and true_divide, the methods of these names, and ATen's: a division, by whatever. */
+typedef enum fb_division_form {
+    FB_DIVISION_OPERATOR,
+    FB_DIVISION_FUNCTION,
+    FB_DIVISION_METHOD,
+    FB_DIVISION_ATEN,        /* by a tensor or a number */
+    FB_DIVISION_ATEN_SCALAR, /* by a number */
+} fb_division_form;
 typedef struct fb_division {
     fb_node node;
     fb_division_form form;

@@ -2,8 +2,8 @@
  *
  *     x / 4.0          x * 0.25
  *
- * operator.truediv, torch.div, divide, true_divide and the methods of these names, on floating-point tensors. The constant must
- * be neither zero nor inf nor nan, and it and its inverse must be normal numbers of the tensor's dtype.
+ * operator.truediv, torch.div, divide, true_divide, the methods of these names and ATen's, on floating-point tensors. The
+ * constant must be neither zero nor inf nor nan, and it and its inverse must be normal numbers of the tensor's dtype.
  * Exactness: rounds. Exact for powers of two; otherwise 1/c is rounded once, and results differ by up to one ULP. Reversible.
  */
 #include <math.h>
@@ -82,6 +82,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     switch (division.form) {
     case FB_DIVISION_OPERATOR: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL); break;
     case FB_DIVISION_FUNCTION: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_FUNCTION); break;
+    case FB_DIVISION_ATEN: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_ATEN); break;
+    case FB_DIVISION_ATEN_SCALAR: fb_set_target(rw, n, FB_CALL_FUNCTION, FB_TARGET_MUL_ATEN_SCALAR); break;
     case FB_DIVISION_METHOD: fb_set_target(rw, n, FB_CALL_METHOD, FB_TARGET_MUL_METHOD); break;
     }
     fb_mark(rw, n);

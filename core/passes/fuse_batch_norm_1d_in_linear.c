@@ -15,12 +15,12 @@
 
 static bool linear_before(const fb_graph *g, fb_node norm_call, fb_linear *linear) {
     fb_node input = fb_call_argument_node(g, norm_call, "input");
-    return input.id && fb_linear_at(g, input, linear);
+    return input.id && fb_linear_at(g, input, linear) && linear->module.id;
 }
 
 static bool linear_after(const fb_graph *g, fb_node norm_call, fb_linear *linear) {
     for (uint32_t e = fb_user_first(g, norm_call); e; e = fb_user_next(g, e)) {
-        if (fb_linear_at(g, fb_edge_user(g, e), linear) && linear->input.id == norm_call.id) return true;
+        if (fb_linear_at(g, fb_edge_user(g, e), linear) && linear->module.id && linear->input.id == norm_call.id) return true;
     }
     return false;
 }
@@ -43,7 +43,7 @@ static bool is_not_2d(fb_matcher *m, fb_node norm_call) {
 static void match(fb_matcher *m, fb_node n) {
     fb_fold_pair pair = {0};
     fb_linear linear;
-    if (!fb_batch_norm_at(m->graph, n, &pair.norm) || pair.norm.spatial != 1) return;
+    if (!fb_batch_norm_at(m->graph, n, &pair.norm) || pair.norm.spatial != 1 || !pair.norm.module.id) return;
     if (fb_first_call(m->usage, pair.norm.module).id != n.id) return; /* a module is matched once, at its first call */
     bool is_before = false, is_after = false;
     for (; n.id && !is_before && !is_after; n = fb_next_call(m->usage, n)) {

@@ -13,13 +13,13 @@
 /* The convolution before a BatchNorm2d call, if it is one. */
 static bool conv_before(const fb_graph *g, fb_node norm_call, fb_conv *conv) {
     fb_node input = fb_call_argument_node(g, norm_call, "input");
-    return input.id && fb_conv_at(g, input, conv) && conv->spatial == 2;
+    return input.id && fb_conv_at(g, input, conv) && conv->spatial == 2 && !conv->is_transposed && conv->module.id;
 }
 
 static void match(fb_matcher *m, fb_node n) {
     fb_fold_pair pair = {0};
     fb_conv conv;
-    if (!fb_batch_norm_at(m->graph, n, &pair.norm) || pair.norm.spatial != 2) return;
+    if (!fb_batch_norm_at(m->graph, n, &pair.norm) || pair.norm.spatial != 2 || !pair.norm.module.id) return;
     if (fb_first_call(m->usage, pair.norm.module).id != n.id) return; /* a module is matched once, at its first call */
     while (!conv_before(m->graph, n, &conv)) {
         n = fb_next_call(m->usage, n);

@@ -20,6 +20,9 @@ struct fb_rewrite {
     fb_map replaced;     /* node -> what its readers read instead */
     fb_buffer pending;   /* pending_node, in order */
     fb_buffer taken_in;  /* pending_node */
+    fb_buffer released;  /* fb_node: get_attr nodes that may be read by nobody any more */
+    fb_map readers;      /* module << 32 | attribute -> get_attr nodes that read it, in all programs */
+    bool readers_known;  /* they have been counted */
     bool frees_tensors;  /* a tensor may have lost its last owner */
     fb_error error;
 };
@@ -28,5 +31,6 @@ bool fb_rewrite_is_failed(fb_rewrite *rewrite);
 /* Passes on whether the journal took a row; records the failure. */
 bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved);
 void fb_drop_unread_tensors(fb_rewrite *rewrite);
+void fb_drop_released(fb_rewrite *rewrite);
 
 #endif

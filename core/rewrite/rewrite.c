@@ -23,6 +23,8 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_journal_free(&rewrite->journal);
     fb_map_free(&rewrite->wanted_names);
     fb_map_free(&rewrite->replaced);
+    fb_map_free(&rewrite->readers);
+    fb_buffer_free(&rewrite->released);
     fb_buffer_free(&rewrite->pending);
     fb_buffer_free(&rewrite->taken_in);
     free(rewrite);
@@ -139,6 +141,13 @@ void fb_remove_argument(fb_rewrite *rewrite, fb_node node, const char *keyword) 
     if (row) fb_set_args(rewrite, node, row->args, fb_map_with(rewrite->graph, row->kwargs, keyword, (fb_value){0}));
 }
 
+void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype) {
+    fb_node_row *row = change(rewrite, node);
+    if (!row) return;
+    row->shape = shape;
+    row->dtype = (uint8_t)dtype;
+}
+
 void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {
     if (fb_rewrite_is_failed(rewrite)) return;
     fb_buffer_append(&rewrite->pending, &(pending_node){old, now}, sizeof(pending_node));
@@ -244,6 +253,7 @@ static void apply_erasures(fb_rewrite *rewrite) {
 fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error) {
     if (!fb_rewrite_is_failed(rewrite)) apply_replacements(rewrite);
     if (!fb_rewrite_is_failed(rewrite)) apply_erasures(rewrite);
+    if (!fb_rewrite_is_failed(rewrite)) fb_drop_released(rewrite);
     if (!fb_rewrite_is_failed(rewrite)) fb_drop_unread_tensors(rewrite);
     if (fb_rewrite_is_failed(rewrite)) {
         fb_fail(error, rewrite->error.status, rewrite->error.code, rewrite->error.pointer, "%s", rewrite->error.message);

@@ -49,6 +49,8 @@ void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now);
 /* `by` gives from now on what `node` gave: its readers read `by`, and `node` is erased. */
 void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by);
 void fb_erase(fb_rewrite *rewrite, fb_node node);
+/* Releases what the node reads by get_attr (see fb_release_read): before it is erased, or reads something else. */
+void fb_release_reads(fb_rewrite *rewrite, fb_node node);
 /* Adds the pass's signature to the node's meta.transformations. */
 void fb_mark(fb_rewrite *rewrite, fb_node node);
 /* What took in what so far: pairs of fb_node, first the one that was taken in. */
@@ -61,6 +63,19 @@ static inline bool fb_node_is_marked(const fb_graph *graph, fb_node node, const 
     return marks.id && fb_marks_have(graph, marks, signature); /* most nodes have none */
 }
 
+/* What the pass knows of a node's result; none and 0 = unknown. */
+void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype);
+
+/* ---- get_attr nodes ---------------------------------------------------------------------------------------------------- */
+
+/* A get_attr node before `before` that reads a parameter or buffer of a module. */
+fb_node fb_insert_read(fb_rewrite *rewrite, fb_node before, fb_module owner, const char *attribute);
+/* A get_attr node has lost a reader. When it has none at commit it is erased; when no other reads the attribute either, and no
+ * call can, a module of an unknown type (torch.nn.Module) loses that, and is dropped when it owns nothing more. */
+void fb_release_read(fb_rewrite *rewrite, fb_node read);
+/* This get_attr node has one reader, and no other node reads its attribute. */
+bool fb_is_only_read(fb_rewrite *rewrite, fb_node read);
+
 /* ---- modules and tensors ----------------------------------------------------------------------------------------------- */
 
 /* A new module after `after`; when the path is taken, `_1`, `_2` … is added to it. `path` NULL
@@ -70,6 +85,8 @@ fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, 
 void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_value value);
 /* Sets a parameter to null. */
 void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute);
+/* Takes a parameter or buffer away; nothing happens when the module has none of that name. */
+void fb_drop_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute);
 /* Removes a module that no node refers to any more. */
 void fb_drop_module(fb_rewrite *rewrite, fb_module module);
 /* Sets a parameter to a new tensor computed by `recipe`, whose type it gets unless `dtype` is given (then results are rounded

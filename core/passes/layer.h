@@ -1,0 +1,64 @@
+/* Changing layers, whichever dialect they are spelled in (view.h).
+ *
+ * A called module is one layer with all its calls. A function that reads its weights by get_attr is a layer by itself: what it
+ * reads may be read by others too, who keep what they have.
+ *
+ * What is set is a recipe (core/weights/recipe.h) for the tensor as the layer holds it: with `is_packed` or `is_transposed`,
+ * axes 0 and 1 are exchanged. The module dialect gives the module's parameter another tensor, and keeps its config in step. In
+ * the get_attr dialect the attribute gets another tensor when nobody else reads it; otherwise the module that owns it gets one
+ * more attribute ("weight_1"), read by a get_attr node of its own before the call. What is read by nobody any more is dropped
+ * at commit: get_attr node, attribute, and a module that owned nothing else.
+ */
+#ifndef FB_PASSES_LAYER_H
+#define FB_PASSES_LAYER_H
+
+#include "core/passes/pass.h"
+
+typedef struct fb_layer {
+    fb_node call;                                  /* one call of it */
+    fb_module module;                              /* none: a function */
+    fb_tensor weight, bias;                        /* as the view gives them */
+    fb_node weight_read, bias_read;                /* get_attr nodes of a function */
+    const char *weight_parameter, *bias_parameter; /* of a function: the parameters' names */
+} fb_layer;
+
+fb_layer fb_linear_layer(const fb_linear *linear);
+fb_layer fb_conv_layer(const fb_conv *conv);
+fb_layer fb_norm_layer(const fb_norm *norm); /* not spelled out: `unscaled` none */
+
+/* ---- for `match` ------------------------------------------------------------------------------------------------------- */
+
+/* Why the layer's weights must stay as they are: fb_module_obstacle's reasons, and of a function "module-called" (the module
+ * that owns a weight is called, or one around it) and "tensor-mutated". NULL when they may be exchanged. fb_obstacle_detail has
+ * the sentences. */
+const char *fb_layer_obstacle(fb_matcher *matcher, const fb_layer *layer);
+/* The same for one get_attr node, or none. */
+const char *fb_read_obstacle(fb_matcher *matcher, fb_node read);
+
+/* The calls of the layer, in order: all of the module's, or the one. */
+fb_node fb_layer_first_call(const fb_usage *usage, const fb_layer *layer);
+fb_node fb_layer_next_call(const fb_usage *usage, const fb_layer *layer, fb_node call);
+uint32_t fb_layer_call_count(const fb_usage *usage, const fb_layer *layer);
+/* ---- for `edit` -------------------------------------------------------------------------------------------------------- */
+
+/* In the weight's dtype. A bias keeps the old one's requires_grad, a new one has the weight's. */
+void fb_layer_set_weight(fb_rewrite *rewrite, const fb_layer *layer, fb_value recipe);
+void fb_layer_set_bias(fb_rewrite *rewrite, const fb_layer *layer, fb_value recipe);
+/* Afterwards it has none. Not for a packed Linear. */
+void fb_layer_clear_bias(fb_rewrite *rewrite, const fb_layer *layer);
+
+/* A call loses its weight and bias: it gives the normalised value alone. Spelled out, the value before the scaling takes its
+ * place. Of a called module, all calls do. */
+void fb_norm_clear_affine(fb_rewrite *rewrite, const fb_norm *norm);
+
+/* ---- arithmetic on a Linear's weight, as recipes ---------------------------------------------------------------------------
+ */
+
+/* The weight as the layer holds it, with row o (output) or column i (input) multiplied by factor[o], factor[i]. `factor` has
+ * the shape (out_features) or (in_features), or no dimension at all. */
+fb_value fb_linear_scale_outputs(fb_graph *graph, const fb_linear *linear, fb_value factor);
+fb_value fb_linear_scale_inputs(fb_graph *graph, const fb_linear *linear, fb_value factor);
+/* W·x: shape (out_features), of x (in_features). */
+fb_value fb_linear_times(fb_graph *graph, const fb_linear *linear, fb_value x);
+
+#endif

@@ -1,0 +1,128 @@
+/* get_attr nodes under a rewrite, and the attributes that they read. */
+#include <string.h>
+
+#include "core/ops/usage.h"
+#include "core/ops/view.h"
+#include "core/rewrite/internal.h"
+
+static uint64_t attribute_key(const fb_node_row *row) {
+    return (uint64_t)row->module.id << 32 | row->attribute.id;
+}
+
+/* How many get_attr nodes of all programs read each attribute. */
+static bool count_readers(const fb_graph *graph, fb_map *readers) {
+    bool ok = true;
+    for (uint32_t p = FB_MAIN_PROGRAM.id; ok && p < fb_program_limit(graph); p++) {
+        for (fb_node n = fb_first_node(graph, (fb_program){p}); ok && n.id; n = fb_node_at(graph, n)->next) {
+            const fb_node_row *row = fb_node_at(graph, n);
+            if (row->opcode != FB_GET_ATTR || !row->attribute.id) continue;
+            uint64_t key = attribute_key(row);
+            ok = fb_map_put(readers, key, fb_map_get(readers, key) + 1);
+        }
+    }
+    return ok;
+}
+
+bool fb_is_only_read(fb_rewrite *rewrite, fb_node read) {
+    const fb_node_row *row = fb_node_at(rewrite->graph, read);
+    if (!rewrite->readers_known) {
+        if (!count_readers(rewrite->graph, &rewrite->readers)) fb_fail_memory(&rewrite->error);
+        rewrite->readers_known = true;
+    }
+    return row->user_count == 1 && fb_map_get(&rewrite->readers, attribute_key(row)) == 1;
+}
+
+fb_node fb_insert_read(fb_rewrite *rewrite, fb_node before, fb_module owner, const char *attribute) {
+    fb_node none = {0};
+    if (fb_rewrite_is_failed(rewrite) || !owner.id) return none;
+    fb_graph *graph = rewrite->graph;
+    fb_tensor tensor = fb_module_tensor(graph, owner, attribute);
+    if (!tensor.id) return none;
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    fb_buffer target = {0};
+    fb_buffer_string(&target, fb_text(graph, fb_module_at(graph, owner)->path));
+    if (target.size) fb_buffer_char(&target, '.');
+    fb_buffer_string(&target, attribute);
+    const char *text = fb_buffer_text(&target);
+    if (!text) fb_fail_memory(&rewrite->error);
+    fb_node read = text ? fb_insert_typed(rewrite, before, FB_GET_ATTR, text, FB_VALUE_EMPTY_LIST, (fb_value){0}, row->shape,
+                                          (fb_dtype)row->dtype)
+                        : none;
+    fb_buffer_free(&target);
+    if (!read.id || !rewrite->readers_known) return read;
+    uint64_t key = attribute_key(fb_node_at(graph, read));
+    if (!fb_map_put(&rewrite->readers, key, fb_map_get(&rewrite->readers, key) + 1)) fb_fail_memory(&rewrite->error);
+    return read;
+}
+
+void fb_release_read(fb_rewrite *rewrite, fb_node read) {
+    if (fb_rewrite_is_failed(rewrite) || !read.id) return;
+    fb_buffer_append(&rewrite->released, &read, sizeof read);
+    if (rewrite->released.failed) fb_fail_memory(&rewrite->error);
+}
+
+void fb_release_reads(fb_rewrite *rewrite, fb_node node) {
+    const fb_graph *graph = rewrite->graph;
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        fb_node input = fb_edge_input(graph, edge);
+        if (fb_node_at(graph, input)->opcode == FB_GET_ATTR) fb_release_read(rewrite, input);
+    }
+}
+
+/* ---- at commit --------------------------------------------------------------------------------------------------------- */
+
+/* Erases the released get_attr nodes that nobody reads. False when there are none. */
+static bool erase_unread(fb_rewrite *rewrite, const fb_node *released, size_t count) {
+    fb_graph *graph = rewrite->graph;
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        const fb_node_row *row = fb_node_at(graph, released[i]);
+        if (row->is_erased || row->user_count) continue;
+        if (!fb_rewrite_save(rewrite, fb_journal_node(&rewrite->journal, released[i]) &&
+                                          fb_journal_node(&rewrite->journal, row->previous) &&
+                                          fb_journal_node(&rewrite->journal, row->next))) {
+            return false;
+        }
+        fb_graph_erase_node(graph, released[i]);
+        any = true;
+    }
+    return any;
+}
+
+static bool is_empty(const fb_graph *graph, const fb_module_row *row) {
+    return fb_value_at(graph, row->parameters)->count == 0 && fb_value_at(graph, row->buffers)->count == 0 &&
+           !row->attributes.id && !row->program.id && !row->rest.id && fb_text_length(graph, row->path) > 0;
+}
+
+static bool is_listed(const fb_graph *graph, fb_value names, const char *name) {
+    for (size_t i = 0; fb_value_item(graph, names, i).id; i++) {
+        if (strcmp(fb_value_text(graph, fb_value_item(graph, names, i)), name) == 0) return true;
+    }
+    return false;
+}
+
+static void drop_attribute(fb_rewrite *rewrite, fb_module module, const char *attribute) {
+    fb_graph *graph = rewrite->graph;
+    const fb_module_row *row = fb_module_at(graph, module);
+    if (row->is_erased || fb_module_op(graph, module) != FB_OP_UNKNOWN) return; /* a known type has what it has */
+    if (is_listed(graph, row->non_persistent, attribute)) return;
+    fb_drop_tensor(rewrite, module, attribute);
+    if (!fb_rewrite_is_failed(rewrite) && is_empty(graph, row)) fb_drop_module(rewrite, module);
+}
+
+void fb_drop_released(fb_rewrite *rewrite) {
+    const fb_node *released = (const fb_node *)(const void *)rewrite->released.data;
+    size_t count = rewrite->released.size / sizeof *released;
+    if (!erase_unread(rewrite, released, count)) return;
+    fb_map readers = {0};
+    fb_usage *usage = fb_usage_new(rewrite->graph);
+    if (!usage || !count_readers(rewrite->graph, &readers)) fb_fail_memory(&rewrite->error);
+    for (size_t i = 0; i < count && !fb_rewrite_is_failed(rewrite); i++) {
+        const fb_node_row *row = fb_node_at(rewrite->graph, released[i]);
+        if (!row->is_erased || fb_map_get(&readers, attribute_key(row))) continue;
+        if (fb_call_count(usage, row->module) || fb_module_is_inside_call(usage, row->module)) continue;
+        drop_attribute(rewrite, row->module, fb_text(rewrite->graph, row->attribute));
+    }
+    fb_usage_free(usage);
+    fb_map_free(&readers);
+}
