@@ -328,6 +328,19 @@ static bool class_is_written(const fb_alias *alias, uint32_t element) {
     return alias->write_start[root + 1] > alias->write_start[root];
 }
 
+uint32_t fb_memory_of(const fb_alias *alias, fb_node value) {
+    return root_of(alias, value.id);
+}
+
+uint32_t fb_memory_limit(const fb_alias *alias) {
+    return element_count(alias);
+}
+
+uint32_t fb_last_write(const fb_alias *alias, fb_node value) {
+    uint32_t end = alias->write_start[root_of(alias, value.id) + 1];
+    return end > alias->write_start[root_of(alias, value.id)] ? alias->writes[end - 1] + 1 : 0;
+}
+
 bool fb_is_mutated(const fb_alias *alias, fb_node value) {
     return class_is_written(alias, value.id);
 }

@@ -20,6 +20,11 @@ bool fb_mutated_between(const fb_alias *analysis, fb_node value, uint32_t after,
 /* Is it ever written? And the same for a tensor's own memory (through get_attr, or by a module in training). */
 bool fb_is_mutated(const fb_alias *analysis, fb_node value);
 bool fb_tensor_is_mutated(const fb_alias *analysis, fb_tensor tensor);
+/* Values of the same number may share memory; others do not. Numbers are below fb_memory_limit. */
+uint32_t fb_memory_of(const fb_alias *analysis, fb_node value);
+uint32_t fb_memory_limit(const fb_alias *analysis);
+/* 1 + the ordinal of the last node that writes the value's memory; 0 = it is never written. */
+uint32_t fb_last_write(const fb_alias *analysis, fb_node value);
 /* Is a mode (autocast, autograd, a level of vmap) switched by a node whose ordinal is > after and < before? The same call may
  * then give another dtype, or something else. An unknown call that reads no tensor counts as such a switch. */
 bool fb_mode_switched_between(const fb_alias *analysis, uint32_t after, uint32_t before);

@@ -1,0 +1,74 @@
+#include "core/ops/sharing.h"
+
+#include <stdlib.h>
+
+/* Of all that shares one memory. */
+typedef struct memory {
+    uint32_t parent;     /* union-find over the classes of the alias analysis */
+    uint32_t last_write; /* 1 + ordinal; 0 = never written */
+    bool is_given;       /* an input or parameter is in it */
+    bool is_returned;
+} memory;
+
+struct fb_sharing {
+    const fb_alias *alias;
+    memory *memories;
+};
+
+void fb_sharing_free(fb_sharing *sharing) {
+    if (!sharing) return;
+    free(sharing->memories);
+    free(sharing);
+}
+
+static uint32_t root_of(const fb_sharing *sharing, fb_node value) {
+    memory *memories = sharing->memories;
+    uint32_t id = fb_memory_of(sharing->alias, value);
+    while (memories[id].parent != id) id = memories[id].parent = memories[memories[id].parent].parent;
+    return id;
+}
+
+static void add_node(fb_sharing *sharing, const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    memory *own = &sharing->memories[fb_memory_of(sharing->alias, node)];
+    own->is_given |= row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR;
+    own->last_write = fb_last_write(sharing->alias, node);
+    if (row->opcode != FB_OUTPUT) return;
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        sharing->memories[fb_memory_of(sharing->alias, fb_edge_input(graph, edge))].is_returned = true;
+    }
+}
+
+fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias) {
+    fb_sharing *sharing = calloc(1, sizeof *sharing);
+    if (!sharing) return NULL;
+    uint32_t limit = fb_memory_limit(alias);
+    sharing->alias = alias;
+    sharing->memories = calloc(limit, sizeof *sharing->memories);
+    if (!sharing->memories) {
+        fb_sharing_free(sharing);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < limit; i++) sharing->memories[i].parent = i;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) add_node(sharing, graph, n);
+    return sharing;
+}
+
+fb_share_verdict fb_may_share(const fb_sharing *sharing, fb_node a, fb_node b, uint32_t since) {
+    uint32_t root = root_of(sharing, a), other_root = root_of(sharing, b);
+    const memory *one = &sharing->memories[root], *other = &sharing->memories[other_root];
+    if (one->last_write > since + 1 || other->last_write > since + 1) return FB_SHARE_WRITTEN;
+    if (root == other_root) return one->is_returned ? FB_SHARE_RETURNED : FB_MAY_SHARE;
+    bool is_seen_twice = (one->is_returned && (other->is_returned || other->is_given)) || (one->is_given && other->is_returned);
+    return is_seen_twice ? FB_SHARE_RETURNED : FB_MAY_SHARE;
+}
+
+void fb_share(fb_sharing *sharing, fb_node a, fb_node b) {
+    uint32_t into = root_of(sharing, a), from = root_of(sharing, b);
+    if (into == from) return;
+    memory *kept = &sharing->memories[into], *gone = &sharing->memories[from];
+    gone->parent = into;
+    if (gone->last_write > kept->last_write) kept->last_write = gone->last_write;
+    kept->is_given |= gone->is_given;
+    kept->is_returned |= gone->is_returned;
+}
