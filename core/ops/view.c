@@ -56,6 +56,13 @@ bool fb_module_is_linear_subclass(const fb_graph *graph, fb_module module) {
            fb_tensor_size(graph, weight, 0) == out_features && fb_tensor_size(graph, weight, 1) == in_features;
 }
 
+bool fb_asserts_type_only(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (!fb_op_is(graph, node, FB_OP_ASSERT) || fb_value_at(graph, row->args)->count != 1) return false; /* size, stride */
+    bool is_certain = !fb_node_kwarg(graph, node, "size").id && !fb_node_kwarg(graph, node, "stride").id;
+    return is_certain && strcmp(fb_node_target(graph, node), "torch.ops.aten._assert_tensor_metadata.default") == 0;
+}
+
 /* ---- arguments ------------------------------------------------------------------------------------------------------- */
 
 bool fb_is_vector_or_none(const fb_graph *graph, fb_tensor tensor, int64_t size) {

@@ -60,6 +60,9 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node);
 /* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
 bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 
+/* An assertion about dtype, device or layout of its first argument, which a rewrite that keeps these keeps true. */
+bool fb_asserts_type_only(const fb_graph *graph, fb_node node);
+
 /* What can be said of one node alone: is its result a Python value that is no tensor? */
 typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;
 fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node);

@@ -2,60 +2,128 @@
 #include "core/passes/batch_norm_fold.h"
 #include "core/weights/recipe.h"
 
-fb_value fb_norm_scale(fb_graph *g, const fb_batch_norm *norm) {
+/* scale, of shape (channels) */
+static fb_value scale_of(fb_graph *g, const fb_batch_norm *norm) {
     bool is_as_written = norm->eps.id && fb_value_kind(g, norm->eps) != FB_BIG_INT; /* recipes have ints of 64 bits */
     fb_value eps = fb_recipe_full(g, NULL, 0, is_as_written ? norm->eps : fb_make_float(g, norm->eps_number));
     fb_value inverse = fb_recipe_rsqrt(g, fb_recipe_add(g, fb_recipe_tensor(g, norm->running_var), eps));
     return norm->weight.id ? fb_recipe_mul(g, fb_recipe_tensor(g, norm->weight), inverse) : inverse;
 }
 
-fb_value fb_norm_shift(fb_graph *g, const fb_batch_norm *norm) {
-    fb_value mean = fb_recipe_mul(g, fb_recipe_tensor(g, norm->running_mean), fb_norm_scale(g, norm));
+/* shift, of shape (channels) */
+static fb_value shift_of(fb_graph *g, const fb_batch_norm *norm) {
+    fb_value mean = fb_recipe_mul(g, fb_recipe_tensor(g, norm->running_mean), scale_of(g, norm));
     return norm->bias.id ? fb_recipe_sub(g, fb_recipe_tensor(g, norm->bias), mean) : fb_recipe_neg(g, mean);
 }
 
-void fb_put_bias(fb_rewrite *rw, fb_module host, fb_tensor weight, fb_tensor old_bias, fb_value recipe) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    const fb_tensor_row *row = fb_tensor_at(g, weight);
-    bool requires_grad = old_bias.id ? fb_tensor_at(g, old_bias)->requires_grad : row->requires_grad;
-    fb_put_parameter(rw, host, "bias", recipe, (fb_dtype)row->dtype, requires_grad);
-    fb_set_config(rw, host, "bias", fb_make_bool(g, true));
+/* ---- convolutions ------------------------------------------------------------------------------------------------------ */
+
+/* What a convolution's weight looks like, group by group: (groups, axis 0 / groups, axis 1, *kernel). */
+typedef struct grouped {
+    int64_t whole[FB_RECIPE_MAX_RANK], parts[FB_RECIPE_MAX_RANK + 1];
+    size_t rank; /* of `whole`; `parts` has one more */
+    int64_t kernel;
+} grouped;
+
+static grouped grouped_sizes(const fb_graph *g, const fb_conv *conv) {
+    grouped s = {.rank = (size_t)conv->spatial + 2, .kernel = 1};
+    fb_value shape = fb_tensor_at(g, conv->weight)->shape;
+    for (size_t i = 0; i < s.rank; i++) s.whole[i] = s.parts[i + 1] = fb_shape_size(g, shape, (int)i);
+    for (size_t i = 2; i < s.rank; i++) s.kernel *= s.whole[i];
+    s.parts[0] = conv->groups;
+    s.parts[1] = s.whole[0] / conv->groups;
+    return s;
 }
 
-void fb_fold_into_outputs(fb_rewrite *rw, fb_module host, fb_tensor weight, fb_tensor bias, const fb_batch_norm *norm) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    const fb_tensor_row *row = fb_tensor_at(g, weight);
-    int64_t sizes[FB_RECIPE_MAX_RANK] = {norm->num_features};
-    size_t rank = (size_t)fb_shape_rank(g, row->shape);
+/* The weight with axis 1 scaled, which each group has its own channels on: the inputs of a convolution, and the outputs of a
+ * transposed one. */
+static fb_value scale_axis_1(fb_graph *g, const fb_conv *conv, fb_value scale) {
+    grouped s = grouped_sizes(g, conv);
+    int64_t sizes[FB_RECIPE_MAX_RANK + 1] = {conv->groups, 1, s.whole[1]};
+    for (size_t i = 3; i <= s.rank; i++) sizes[i] = 1;
+    fb_value weight = fb_recipe_tensor(g, conv->weight);
+    if (conv->groups == 1) return fb_recipe_mul(g, weight, fb_recipe_reshape(g, scale, sizes + 1, s.rank));
+    weight = fb_recipe_reshape(g, weight, s.parts, s.rank + 1);
+    return fb_recipe_reshape(g, fb_recipe_mul(g, weight, fb_recipe_reshape(g, scale, sizes, s.rank + 1)), s.whole, s.rank);
+}
+
+static fb_value scale_outputs(fb_graph *g, const fb_conv *conv, fb_value scale) {
+    if (conv->is_transposed) return scale_axis_1(g, conv, scale);
+    int64_t sizes[FB_RECIPE_MAX_RANK] = {conv->out_channels};
+    size_t rank = (size_t)conv->spatial + 2;
     for (size_t i = 1; i < rank; i++) sizes[i] = 1;
-    fb_value scale = fb_recipe_reshape(g, fb_norm_scale(g, norm), sizes, rank);
-    fb_value new_bias = fb_norm_shift(g, norm);
-    if (bias.id) {
-        fb_value centred = fb_recipe_sub(g, fb_recipe_tensor(g, bias), fb_recipe_tensor(g, norm->running_mean));
-        new_bias = fb_recipe_mul(g, centred, fb_norm_scale(g, norm));
-        if (norm->bias.id) new_bias = fb_recipe_add(g, new_bias, fb_recipe_tensor(g, norm->bias));
+    return fb_recipe_mul(g, fb_recipe_tensor(g, conv->weight), fb_recipe_reshape(g, scale, sizes, rank));
+}
+
+/* What a constant input of shift[c] in channel c gives without padding: the sum over inputs and kernel, of shape (outputs). */
+static fb_value conv_of_shift(fb_graph *g, const fb_conv *conv, fb_value shift) {
+    grouped s = grouped_sizes(g, conv);
+    int64_t inputs = s.whole[1], terms = inputs * s.kernel;
+    fb_value ones = fb_recipe_full(g, (int64_t[]){1, s.kernel}, 2, fb_make_float(g, 1));
+    shift = fb_recipe_mul(g, fb_recipe_reshape(g, shift, (int64_t[]){conv->in_channels, 1}, 2), ones);
+    shift = fb_recipe_reshape(g, shift, (int64_t[]){conv->groups, terms, 1}, 3);
+    fb_value weight = fb_recipe_tensor(g, conv->weight);
+    weight = fb_recipe_reshape(g, weight, (int64_t[]){conv->groups, s.parts[1], terms}, 3);
+    return fb_recipe_reshape(g, fb_recipe_matmul(g, weight, shift), &conv->out_channels, 1);
+}
+
+/* ---- both -------------------------------------------------------------------------------------------------------------- */
+
+/* The BatchNorm follows: weight := weight * scale per output, bias := (bias - running_mean) * scale + BatchNorm's bias. */
+static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_batch_norm *norm = &fold->norm;
+    fb_value scale = scale_of(g, norm), bias = {0};
+    if (fold->host.bias.id) {
+        bias = fb_recipe_sub(g, fb_recipe_tensor(g, fold->host.bias), fb_recipe_tensor(g, norm->running_mean));
+        bias = fb_recipe_mul(g, bias, scale);
+        if (norm->bias.id) bias = fb_recipe_add(g, bias, fb_recipe_tensor(g, norm->bias));
+    } else {
+        bias = shift_of(g, norm);
     }
-    fb_value new_weight = fb_recipe_mul(g, fb_recipe_tensor(g, weight), scale);
-    fb_put_parameter(rw, host, "weight", new_weight, (fb_dtype)row->dtype, row->requires_grad);
-    fb_put_bias(rw, host, weight, bias, new_bias);
+    fb_layer_set_weight(rw, &fold->host,
+                        fold->is_linear ? fb_linear_scale_outputs(g, &fold->linear, scale)
+                                        : scale_outputs(g, &fold->conv, scale));
+    fb_layer_set_bias(rw, &fold->host, bias);
 }
 
-fb_node fb_first_norm_call(const fb_match *match) {
-    return match->nodes[match->count / 2];
+/* The BatchNorm comes first: weight := weight * scale per input, bias := bias + weight · shift. */
+static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value scale = scale_of(g, &fold->norm), shift = shift_of(g, &fold->norm);
+    fb_value weight = fold->is_linear ? fb_linear_scale_inputs(g, &fold->linear, scale) : scale_axis_1(g, &fold->conv, scale);
+    fb_value bias = fold->is_linear ? fb_linear_times(g, &fold->linear, shift) : conv_of_shift(g, &fold->conv, shift);
+    if (fold->host.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.bias), bias);
+    fb_layer_set_weight(rw, &fold->host, weight);
+    fb_layer_set_bias(rw, &fold->host, bias);
 }
 
-void fb_remove_norm(fb_rewrite *rw, const fb_match *match, const fb_batch_norm *norm) {
+/* Takes the BatchNorm's calls out of the graph, and marks the calls of the host. */
+static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fold) {
     size_t calls = match->count / 2;
     for (size_t i = 0; i < calls; i++) {
         fb_node host_call = match->nodes[i], norm_call = match->nodes[calls + i];
         fb_node input = fb_call_argument_node(fb_rewrite_graph(rw), norm_call, "input");
+        fb_release_reads(rw, norm_call);
         if (input.id == host_call.id) {
             fb_take_in(rw, norm_call, host_call);
-        } else { /* the host comes after it */
+        } else {
             fb_replace_uses(rw, norm_call, input);
             fb_erase(rw, norm_call);
         }
         fb_mark(rw, host_call);
     }
-    fb_drop_module(rw, norm->module);
+    if (fold->norm.module.id) fb_drop_module(rw, fold->norm.module);
+}
+
+void fb_edit_fold(fb_rewrite *rw, const fb_match *match) {
+    const fb_graph *g = fb_rewrite_graph(rw);
+    fb_fold fold = {0};
+    if (!fb_fold_host_at(g, match->nodes[0], &fold)) return;
+    if (!fb_batch_norm_at(g, match->nodes[match->count / 2], &fold.norm)) return;
+    /* By module, not by node: the first call of the one need not be paired with the first call of the other. */
+    fold.is_before = fb_is_call_of(g, &fold.host, fold.norm.input);
+    if (fold.is_before) fold_into_outputs(rw, &fold);
+    else fold_into_inputs(rw, &fold);
+    remove_norm(rw, match, &fold);
 }

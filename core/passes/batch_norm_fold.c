@@ -1,3 +1,4 @@
+/* Finding the layer that takes a BatchNorm in, and what stands against it. */
 #include "core/passes/batch_norm_fold.h"
 
 #include <math.h>
@@ -7,77 +8,73 @@
  * each. */
 #define MAX_LISTED 16
 
-static bool list_calls(fb_matcher *m, fb_module module, uint32_t limit, fb_buffer *nodes) {
-    for (fb_node n = fb_first_call(m->usage, module); n.id && limit > 0; n = fb_next_call(m->usage, n), limit--)
-        fb_buffer_append(nodes, &n, sizeof n);
+fb_layer fb_norm_calls(const fb_batch_norm *norm) {
+    return (fb_layer){.call = norm->node, .module = norm->module, .input_parameter = "input"};
+}
+
+bool fb_is_call_of(const fb_graph *g, const fb_layer *layer, fb_node node) {
+    if (!layer->module.id) return node.id == layer->call.id;
+    const fb_node_row *row = fb_node_at(g, node);
+    return row->opcode == FB_CALL_MODULE && row->module.id == layer->module.id;
+}
+
+bool fb_fold_host_at(const fb_graph *g, fb_node node, fb_fold *fold) {
+    fold->is_linear = fb_linear_at(g, node, &fold->linear);
+    if (fold->is_linear) fold->host = fb_linear_layer(&fold->linear);
+    else if (fb_conv_at(g, node, &fold->conv)) fold->host = fb_conv_layer(&fold->conv);
+    else return false;
+    return true;
+}
+
+/* ---- finding ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_host_before(const fb_graph *g, fb_node norm_call, fb_fold *fold, fb_fold_filter *is_wanted) {
+    fb_node input = fb_call_argument_node(g, norm_call, "input");
+    fold->is_before = true;
+    return input.id && fb_fold_host_at(g, input, fold) && is_wanted(fold);
+}
+
+static bool is_host_after(const fb_graph *g, fb_node norm_call, fb_fold *fold, fb_fold_filter *is_wanted) {
+    fold->is_before = false;
+    for (uint32_t e = fb_user_first(g, norm_call); e; e = fb_user_next(g, e)) {
+        fb_node user = fb_edge_user(g, e);
+        if (!fb_fold_host_at(g, user, fold) || !is_wanted(fold)) continue;
+        if (fb_layer_input(g, &fold->host, user).id == norm_call.id) return true;
+    }
+    return false;
+}
+
+/* At the first call, of a module; the host may be at another. */
+static bool find_fold(fb_matcher *m, fb_node n, fb_fold *fold, fb_fold_filter *is_wanted) {
+    if (!fb_batch_norm_at(m->graph, n, &fold->norm)) return false;
+    fb_layer calls = fb_norm_calls(&fold->norm);
+    if (fb_layer_first_call(m->usage, &calls).id != n.id) return false;
+    for (; n.id; n = fb_layer_next_call(m->usage, &calls, n)) {
+        if (is_host_before(m->graph, n, fold, is_wanted) || is_host_after(m->graph, n, fold, is_wanted)) return true;
+    }
+    return false;
+}
+
+/* ---- refusing ---------------------------------------------------------------------------------------------------------- */
+
+static bool list_calls(fb_matcher *m, const fb_layer *layer, uint32_t limit, fb_buffer *nodes) {
+    fb_node n = fb_layer_first_call(m->usage, layer);
+    for (; n.id && limit > 0; n = fb_layer_next_call(m->usage, layer, n), limit--) fb_buffer_append(nodes, &n, sizeof n);
     m->failed |= nodes->failed;
     return !nodes->failed;
 }
 
-/* Why the calls are not paired one to one, or NULL. */
-static const char *unpaired(const fb_matcher *m, const fb_fold_pair *pair) {
-    const fb_graph *g = m->graph;
-    for (fb_node n = fb_first_call(m->usage, pair->second); n.id; n = fb_next_call(m->usage, n)) {
-        fb_node input = fb_call_argument_node(g, n, "input");
-        if (!fb_call_has_only(g, n, "input")) return "unsupported-arguments";
-        if (!input.id || fb_node_at(g, input)->opcode != FB_CALL_MODULE) return "shared-module";
-        if (fb_node_at(g, input)->module.id != pair->first.id) return "shared-module";
-    }
-    for (fb_node n = fb_first_call(m->usage, pair->first); n.id; n = fb_next_call(m->usage, n)) {
-        if (!fb_call_has_only(g, n, "input")) return "unsupported-arguments";
-        if (fb_node_at(g, n)->user_count > MAX_LISTED) return "shared-output";
-        bool is_fed = false, is_output = false, has_other_users = false;
-        for (uint32_t e = fb_user_first(g, n); e; e = fb_user_next(g, e)) {
-            const fb_node_row *user = fb_node_at(g, fb_edge_user(g, e));
-            bool is_second = user->opcode == FB_CALL_MODULE && user->module.id == pair->second.id;
-            is_output |= user->opcode == FB_OUTPUT;
-            has_other_users |= !is_second || is_fed;
-            is_fed |= is_second;
-        }
-        if (!is_fed) return "shared-module";
-        if (is_output) return "graph-output";
-        if (has_other_users) return "shared-output";
-    }
-    return NULL;
+static const char *obstacle_of_norm(fb_matcher *m, const fb_batch_norm *norm) {
+    if (norm->module.id) return fb_module_obstacle(m, norm->module);
+    const char *obstacle = NULL;
+    for (size_t i = 0; i < 4 && !obstacle; i++) obstacle = fb_read_obstacle(m, norm->reads[i]);
+    return obstacle;
 }
 
-static const char *unpaired_detail(const char *reason) {
-    if (strcmp(reason, "unsupported-arguments") == 0) return "both are called with one input and nothing else";
-    if (strcmp(reason, "shared-module") == 0)
-        return "one of the modules is called elsewhere too, where the other does not follow";
-    if (strcmp(reason, "graph-output") == 0) return "the value between the two is an output of the graph";
-    return "the value between the two has other readers";
-}
-
-static const char *obstacle_of(fb_matcher *m, const fb_fold_pair *pair) {
-    const char *obstacle = fb_module_obstacle(m, pair->first);
-    return obstacle ? obstacle : fb_module_obstacle(m, pair->second);
-}
-
-/* Between the two calls of a pair nobody may switch autocast or autograd: the work of one would be done in the mode of the
- * other.
- */
-static bool is_mode_switched(fb_matcher *m, const fb_fold_pair *pair) {
-    const fb_graph *g = m->graph;
-    const fb_alias *alias = fb_matcher_alias(m);
-    for (fb_node n = fb_first_call(m->usage, pair->second); alias && n.id; n = fb_next_call(m->usage, n)) {
-        fb_node input = fb_call_argument_node(g, n, "input");
-        if (fb_mode_switched_between(alias, fb_node_at(g, input)->ordinal, fb_node_at(g, n)->ordinal)) return true;
-    }
-    return false;
-}
-
-/* Between the two calls nobody may write to what the first reads: without the BatchNorm the second reads it later. */
-static bool is_input_mutated(fb_matcher *m, const fb_fold_pair *pair) {
-    const fb_graph *g = m->graph;
-    if (pair->host.id == pair->first.id) return false; /* the host stays where it reads its input */
-    const fb_alias *alias = fb_matcher_alias(m);
-    if (!alias) return false;
-    for (fb_node n = fb_first_call(m->usage, pair->second); n.id; n = fb_next_call(m->usage, n)) {
-        fb_node norm = fb_call_argument_node(g, n, "input"), input = fb_call_argument_node(g, norm, "input");
-        if (!input.id || fb_mutated_between(alias, input, fb_node_at(g, norm)->ordinal, fb_node_at(g, n)->ordinal)) return true;
-    }
-    return false;
+static const char *obstacle_of(fb_matcher *m, const fb_fold *fold) {
+    const char *first = fold->is_before ? fb_layer_obstacle(m, &fold->host) : obstacle_of_norm(m, &fold->norm);
+    if (first) return first;
+    return fold->is_before ? obstacle_of_norm(m, &fold->norm) : fb_layer_obstacle(m, &fold->host);
 }
 
 static bool is_any_marked(const fb_matcher *m, const fb_node *nodes, size_t count) {
@@ -87,14 +84,11 @@ static bool is_any_marked(const fb_matcher *m, const fb_node *nodes, size_t coun
     return false;
 }
 
-/* A dtype among the pair's tensors that recipes do not compute with; FB_DTYPE_UNKNOWN when there is none. */
-static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold_pair *pair) {
-    const fb_tensor tensors[] = {pair->weight,
-                                 fb_module_tensor(m->graph, pair->host, "bias"),
-                                 pair->norm.weight,
-                                 pair->norm.bias,
-                                 pair->norm.running_mean,
-                                 pair->norm.running_var};
+/* A dtype among the fold's tensors that recipes do not compute with; FB_DTYPE_UNKNOWN when there is none. */
+static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold *fold) {
+    const fb_batch_norm *norm = &fold->norm;
+    const fb_tensor tensors[] = {fold->host.weight, fold->host.bias,    norm->weight,
+                                 norm->bias,        norm->running_mean, norm->running_var};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         if (!tensors[i].id) continue;
         fb_dtype dtype = (fb_dtype)fb_tensor_at(m->graph, tensors[i])->dtype;
@@ -103,42 +97,50 @@ static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold_pair *pair) 
     return FB_DTYPE_UNKNOWN;
 }
 
-void fb_match_fold(fb_matcher *m, const fb_fold_pair *pair, bool (*is_refused)(fb_matcher *, fb_node)) {
-    const fb_graph *g = m->graph;
-    fb_buffer list = {0};
-    size_t host_count = 0;
-    uint32_t norm_calls = fb_call_count(m->usage, pair->norm.module), host_calls = fb_call_count(m->usage, pair->host);
-    if (list_calls(m, pair->host, host_calls == norm_calls ? host_calls : MAX_LISTED, &list)) {
-        host_count = list.size / sizeof(fb_node);
-        list_calls(m, pair->norm.module, norm_calls, &list);
-    }
-    const fb_node *nodes = (const fb_node *)(const void *)list.data;
-    size_t count = list.size / sizeof *nodes;
-    const fb_module_row *host = fb_module_at(g, pair->host);
+/* Of the host, where it meets the BatchNorm. */
+static int64_t channels_of(const fb_fold *fold) {
+    if (fold->is_linear) return fold->is_before ? fold->linear.out_features : fold->linear.in_features;
+    return fold->is_before ? fold->conv.out_channels : fold->conv.in_channels;
+}
+
+static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, size_t count, size_t host_count) {
+    const fb_batch_norm *norm = &fold->norm;
+    bool is_host_training = fold->is_linear ? fold->linear.training : fold->conv.training;
+    int64_t channels = channels_of(fold);
     fb_dtype dtype;
     const char *reason;
-    if (m->failed || is_any_marked(m, nodes, host_count)) (void)0; /* refused already, as already-transformed */
-    else if (host->training || pair->norm.training)
+    if (is_any_marked(m, nodes, host_count)) return; /* refused already, as already-transformed */
+    if (is_host_training || norm->training)
         fb_refuse(m, "training-mode", nodes, count,
                   "in training mode BatchNorm normalises by the batch, not by running statistics");
-    else if (!pair->norm.running_mean.id || !pair->norm.running_var.id)
+    else if (!norm->running_mean.id || !norm->running_var.id)
         fb_refuse(m, "no-running-statistics", nodes, count, "without running statistics BatchNorm normalises by the batch");
-    else if ((reason = unpaired(m, pair))) fb_refuse(m, reason, nodes, count, "%s", unpaired_detail(reason));
-    else if (pair->channels != pair->norm.num_features)
-        fb_refuse(m, "channel-mismatch", nodes, count, "%lld channels meet a BatchNorm of %lld", (long long)pair->channels,
-                  (long long)pair->norm.num_features);
-    else if ((dtype = uncomputed_dtype(m, pair)))
+    else if (fb_is_pairing_refused(m, fold, nodes, count)) return;
+    else if (channels != norm->num_features)
+        fb_refuse(m, "channel-mismatch", nodes, count, "%lld channels meet a BatchNorm of %lld", (long long)channels,
+                  (long long)norm->num_features);
+    else if (!fold->is_linear && !fold->is_before && fold->conv.is_padded)
+        fb_refuse(m, "padded", nodes, count, "padding adds zeros to what is normalised, which the BatchNorm does not shift");
+    else if ((dtype = uncomputed_dtype(m, fold)))
         fb_refuse(m, "unsupported-dtype", nodes, count, "one of their tensors is %s, with which nothing is computed",
                   fb_dtype_name(dtype));
-    else if (!isfinite(pair->norm.eps_number))
+    else if (!isfinite(norm->eps_number))
         fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is no finite number");
-    else if ((reason = obstacle_of(m, pair))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
-    else if (is_input_mutated(m, pair))
-        fb_refuse(m, "input-mutated", nodes, count,
-                  "the BatchNorm's input is written in place before the next module would read it");
-    else if (is_mode_switched(m, pair))
-        fb_refuse(m, "mode-switched", nodes, count, "autocast, autograd or another mode is switched between them");
-    else if (is_refused && is_refused(m, nodes[host_count])) (void)0;
-    else fb_match_found(m, nodes, count);
+    else if ((reason = obstacle_of(m, fold))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
+    else if (!fb_is_change_between_refused(m, fold, nodes, count) && !fb_is_rank_refused(m, fold))
+        fb_match_found(m, nodes, count);
+}
+
+void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
+    fb_fold fold = {0};
+    fb_buffer list = {0};
+    if (!find_fold(m, n, &fold, is_wanted)) return;
+    fb_layer norm = fb_norm_calls(&fold.norm);
+    uint32_t norm_calls = fb_layer_call_count(m->usage, &norm), host_calls = fb_layer_call_count(m->usage, &fold.host);
+    if (list_calls(m, &fold.host, host_calls == norm_calls ? host_calls : MAX_LISTED, &list)) {
+        size_t host_count = list.size / sizeof(fb_node);
+        if (list_calls(m, &norm, norm_calls, &list))
+            decide(m, &fold, (const fb_node *)(const void *)list.data, list.size / sizeof(fb_node), host_count);
+    }
     fb_buffer_free(&list);
 }

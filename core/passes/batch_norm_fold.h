@@ -1,39 +1,43 @@
-/* What the two BatchNorm folds share: finding a pair of modules that may become one, and the arithmetic.
+/* What the BatchNorm folds share: finding the layer that takes a BatchNorm in, and the arithmetic.
  *
  * In eval mode BatchNorm is y = x * scale + shift per channel, with scale = weight / sqrt(running_var + eps) and
  * shift = bias - running_mean * scale (Ioffe and Szegedy 2015, section 3.1). */
 #ifndef FB_PASSES_BATCH_NORM_FOLD_H
 #define FB_PASSES_BATCH_NORM_FOLD_H
 
-#include "core/passes/pass.h"
+#include "core/passes/layer.h"
 
-/* Two modules of which every call of `first` feeds one call of `second`. One of them is the BatchNorm, the other takes it in.
- */
-typedef struct fb_fold_pair {
-    fb_module first, second;
-    fb_module host;   /* the one that stays */
-    fb_tensor weight; /* of the host */
+/* A BatchNorm, and the Linear or convolution before or after it that takes it in. */
+typedef struct fb_fold {
     fb_batch_norm norm;
-    int64_t channels; /* of the host where it meets the BatchNorm */
-} fb_fold_pair;
+    fb_layer host;
+    bool is_linear; /* which of the two views is filled */
+    fb_linear linear;
+    fb_conv conv;
+    bool is_before; /* the host comes first */
+} fb_fold;
 
-/* Refuses the pair or reports a match, whose nodes are the calls of the host and then as many of the BatchNorm. `is_refused`
- * looks at the calls of the BatchNorm from the first on, and may refuse by itself (then it returns true); NULL = no more to
- * check. */
-void fb_match_fold(fb_matcher *matcher, const fb_fold_pair *pair, bool (*is_refused)(fb_matcher *, fb_node norm_call));
+/* May this host take in this BatchNorm, as far as the pass is concerned? */
+typedef bool fb_fold_filter(const fb_fold *fold);
 
-/* scale of shape (channels), and shift of shape (channels), as recipes. */
-fb_value fb_norm_scale(fb_graph *graph, const fb_batch_norm *norm);
-fb_value fb_norm_shift(fb_graph *graph, const fb_batch_norm *norm);
+/* Looks at a node: at the first call of a BatchNorm that `is_wanted` accepts with a host, the fold is refused, or reported as a
+ * match, whose nodes are the calls of the host and then as many of the BatchNorm. A host before the BatchNorm is preferred. */
+void fb_match_fold(fb_matcher *matcher, fb_node node, fb_fold_filter *is_wanted);
+/* Does it. */
+void fb_edit_fold(fb_rewrite *rewrite, const fb_match *match);
 
-/* The first call of the BatchNorm in such a match. */
-fb_node fb_first_norm_call(const fb_match *match);
-/* Scales the host's weight along its first axis, the output channels, and makes its bias (bias - running_mean) * scale +
- * BatchNorm's bias: the fold of a BatchNorm that follows. `bias` may be none. */
-void fb_fold_into_outputs(fb_rewrite *rewrite, fb_module host, fb_tensor weight, fb_tensor bias, const fb_batch_norm *norm);
-/* Takes the BatchNorm's calls and the module out of the graph, and marks the calls of the host. */
-void fb_remove_norm(fb_rewrite *rewrite, const fb_match *match, const fb_batch_norm *norm);
-/* Sets the host's bias to `recipe` in the dtype of its weight. */
-void fb_put_bias(fb_rewrite *rewrite, fb_module host, fb_tensor weight, fb_tensor old_bias, fb_value recipe);
+/* The Linear or convolution at a node as the host of a fold; false when there is none. */
+bool fb_fold_host_at(const fb_graph *graph, fb_node node, fb_fold *fold);
+/* The BatchNorm as a layer: its calls. */
+fb_layer fb_norm_calls(const fb_batch_norm *norm);
+/* Is this node a call of the layer? */
+bool fb_is_call_of(const fb_graph *graph, const fb_layer *layer, fb_node node);
+
+/* Refuses what can be refused by the ranks of what is normalised; then true. */
+bool fb_is_rank_refused(fb_matcher *matcher, const fb_fold *fold);
+/* Refuses a fold whose calls are not paired one to one; then true. */
+bool fb_is_pairing_refused(fb_matcher *matcher, const fb_fold *fold, const fb_node *nodes, size_t count);
+/* Refuses a fold between whose calls a mode is switched, or the input written; then true. */
+bool fb_is_change_between_refused(fb_matcher *matcher, const fb_fold *fold, const fb_node *nodes, size_t count);
 
 #endif

@@ -5,41 +5,18 @@
  *     weight := weight * scale per output channel,  bias := (bias - running_mean) * scale + BatchNorm's bias
  *
  * Both modules in eval mode, with running statistics, and called by each other alone; the value between them read by nobody
- * else. Affine or not; with or without a convolution bias.
+ * else. Affine or not; with or without a convolution bias. A preset of FuseBatchNorm.
  * Exactness: rounds (each weight once). Not reversible from new weights; rollback is exact.
  */
 #include "core/passes/batch_norm_fold.h"
 
-/* The convolution before a BatchNorm2d call, if it is one. */
-static bool conv_before(const fb_graph *g, fb_node norm_call, fb_conv *conv) {
-    fb_node input = fb_call_argument_node(g, norm_call, "input");
-    return input.id && fb_conv_at(g, input, conv) && conv->spatial == 2 && !conv->is_transposed && conv->module.id;
+static bool is_wanted(const fb_fold *fold) {
+    bool is_conv2d = !fold->is_linear && fold->conv.spatial == 2 && !fold->conv.is_transposed;
+    return fold->is_before && is_conv2d && (!fold->norm.module.id || fold->norm.spatial == 2);
 }
 
 static void match(fb_matcher *m, fb_node n) {
-    fb_fold_pair pair = {0};
-    fb_conv conv;
-    if (!fb_batch_norm_at(m->graph, n, &pair.norm) || pair.norm.spatial != 2 || !pair.norm.module.id) return;
-    if (fb_first_call(m->usage, pair.norm.module).id != n.id) return; /* a module is matched once, at its first call */
-    while (!conv_before(m->graph, n, &conv)) {
-        n = fb_next_call(m->usage, n);
-        if (!n.id) return;
-    }
-    pair.first = pair.host = conv.module;
-    pair.second = pair.norm.module;
-    pair.weight = conv.weight;
-    pair.channels = conv.out_channels;
-    fb_match_fold(m, &pair, NULL);
-}
-
-static void edit(fb_rewrite *rw, const fb_match *match) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_conv conv;
-    fb_batch_norm norm;
-    if (!fb_conv_at(g, match->nodes[0], &conv) || !fb_batch_norm_at(g, fb_first_norm_call(match), &norm)) return;
-
-    fb_fold_into_outputs(rw, conv.module, conv.weight, conv.bias, &norm);
-    fb_remove_norm(rw, match, &norm);
+    fb_match_fold(m, n, is_wanted);
 }
 
 const fb_pass fb_fuse_batch_norm_2d_in_conv_2d = {
@@ -51,5 +28,5 @@ const fb_pass fb_fuse_batch_norm_2d_in_conv_2d = {
     .reversible = false,
     .preserves_computation = true,
     .match = match,
-    .edit = edit,
+    .edit = fb_edit_fold,
 };

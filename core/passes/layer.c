@@ -14,6 +14,7 @@ fb_layer fb_linear_layer(const fb_linear *linear) {
         .bias_read = linear->bias_read,
         .weight_parameter = linear->is_packed ? "mat2" : "weight",
         .bias_parameter = linear->is_packed ? "input" : "bias",
+        .input_parameter = linear->is_packed ? "mat1" : "input",
     };
 }
 
@@ -27,6 +28,7 @@ fb_layer fb_conv_layer(const fb_conv *conv) {
         .bias_read = conv->bias_read,
         .weight_parameter = "weight",
         .bias_parameter = "bias",
+        .input_parameter = "input",
     };
 }
 
@@ -40,6 +42,7 @@ fb_layer fb_norm_layer(const fb_norm *norm) {
         .bias_read = norm->bias_read,
         .weight_parameter = "weight",
         .bias_parameter = "bias",
+        .input_parameter = "input",
     };
 }
 
@@ -70,6 +73,10 @@ fb_node fb_layer_next_call(const fb_usage *usage, const fb_layer *layer, fb_node
 
 uint32_t fb_layer_call_count(const fb_usage *usage, const fb_layer *layer) {
     return layer->module.id ? fb_call_count(usage, layer->module) : 1;
+}
+
+fb_node fb_layer_input(const fb_graph *graph, const fb_layer *layer, fb_node call) {
+    return fb_call_argument_node(graph, call, layer->input_parameter);
 }
 
 /* ---- edit -------------------------------------------------------------------------------------------------------------- */

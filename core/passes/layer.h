@@ -20,6 +20,7 @@ typedef struct fb_layer {
     fb_tensor weight, bias;                        /* as the view gives them */
     fb_node weight_read, bias_read;                /* get_attr nodes of a function */
     const char *weight_parameter, *bias_parameter; /* of a function: the parameters' names */
+    const char *input_parameter;
 } fb_layer;
 
 fb_layer fb_linear_layer(const fb_linear *linear);
@@ -39,6 +40,8 @@ const char *fb_read_obstacle(fb_matcher *matcher, fb_node read);
 fb_node fb_layer_first_call(const fb_usage *usage, const fb_layer *layer);
 fb_node fb_layer_next_call(const fb_usage *usage, const fb_layer *layer, fb_node call);
 uint32_t fb_layer_call_count(const fb_usage *usage, const fb_layer *layer);
+/* The node that one of the layer's calls reads as its input, or none. */
+fb_node fb_layer_input(const fb_graph *graph, const fb_layer *layer, fb_node call);
 /* ---- for `edit` -------------------------------------------------------------------------------------------------------- */
 
 /* In the weight's dtype. A bias keeps the old one's requires_grad, a new one has the weight's. */

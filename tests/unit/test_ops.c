@@ -367,7 +367,7 @@ END_TEST
 
 static const struct {
     const char *call;
-    const char *form; /* o operator, f function, m method, - not a division that counts */
+    const char *form; /* o operator, f function, m method, a and s ATen, - not a division that counts */
 } divisions[] = {
     {FUNCTION("operator.truediv", ARGS(NODE("x") ",8")), "o"},
     {FUNCTION("torch.div", ARGS(NODE("x") ",8")), "f"},
@@ -383,10 +383,13 @@ static const struct {
     {FUNCTION("torch.divide", ARGS(NODE("x") ",8")), "f"},
     {FUNCTION("torch.divide", X "," KWARGS("'other':8,'rounding_mode':'floor'")), "f"},
     {FUNCTION("torch.Tensor.div", ARGS(NODE("x") ",8")), "f"},
-    {FUNCTION("torch.ops.aten.true_divide.Tensor", ARGS(NODE("x") ",8")), "-"},
+    {FUNCTION("torch.ops.aten.true_divide.Tensor", ARGS(NODE("x") ",8")), "a"},
     {FUNCTION("operator.itruediv", ARGS(NODE("x") ",8")), "-"},
     {FUNCTION("operator.floordiv", ARGS(NODE("x") ",8")), "-"},
-    {FUNCTION("torch.ops.aten.div.Tensor", ARGS(NODE("x") ",8")), "-"},
+    {FUNCTION("torch.ops.aten.div.Tensor", ARGS(NODE("x") ",8")), "a"},
+    {FUNCTION("torch.ops.aten.div.Scalar", ARGS(NODE("x") ",8")), "s"},
+    {FUNCTION("torch.ops.aten.div.Tensor_mode", X "," KWARGS("'other':8,'rounding_mode':'floor'")), "a"},
+    {FUNCTION("torch.ops.aten.div_.Tensor", ARGS(NODE("x") ",8")), "-"},
     {FUNCTION("operator.truediv", X), "-"},
 };
 
@@ -395,7 +398,7 @@ START_TEST(test_divisions) {
     fb_node node = node_named(graph, "f");
     fb_division division;
     int64_t divisor = 0;
-    char form = fb_division_at(graph, node, &division) ? "ofm"[division.form] : '-';
+    char form = fb_division_at(graph, node, &division) ? "ofmas"[division.form] : '-';
     ck_assert_msg(form == divisions[_i].form[0], "%s: %c", divisions[_i].call, form);
     if (form != '-') {
         ck_assert_uint_eq(fb_value_node(graph, division.numerator).id, node_named(graph, "x").id);

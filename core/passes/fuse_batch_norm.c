@@ -1,0 +1,36 @@
+/* FuseBatchNorm: a BatchNorm in eval mode disappears into the layer before it, or else into the one after it.
+ *
+ *     x ── Linear ── BatchNorm ── y            x ── Linear ── y
+ *     x ── Conv or ConvTranspose ── BatchNorm ── y      x ── Conv or ConvTranspose ── y
+ *     x ── BatchNorm ── Linear ── y            x ── Linear ── y
+ *     x ── BatchNorm ── Conv ── y              x ── Conv ── y
+ *
+ *     before: weight := weight * scale per output channel,  bias := (bias - running_mean) * scale + BatchNorm's bias
+ *     after:  weight := weight * scale per input channel,   bias := bias + weight · shift, summed over the kernel
+ *
+ * In 1, 2 and 3 dimensions, with groups (a transposed convolution has its outputs on axis 1, group by group). A convolution
+ * after it must not pad: the zeros around would not be shifted. A Linear's value must be 2-D, a convolution's have a batch.
+ * Both in eval mode (of an ATen call its own argument says so), with running statistics; paired call by call; the value between
+ * them read by nobody else. Exactness: rounds (each weight once). Not reversible from new weights; rollback is exact.
+ */
+#include "core/passes/batch_norm_fold.h"
+
+static bool is_wanted(const fb_fold *fold) {
+    return fold->is_before || fold->is_linear || !fold->conv.is_transposed;
+}
+
+static void match(fb_matcher *m, fb_node n) {
+    fb_match_fold(m, n, is_wanted);
+}
+
+const fb_pass fb_fuse_batch_norm = {
+    .name = "FuseBatchNorm",
+    .version = 1,
+    .summary = "A BatchNorm in eval mode disappears into the Linear or convolution before or after it.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_ROUNDS,
+    .reversible = false,
+    .preserves_computation = true,
+    .match = match,
+    .edit = fb_edit_fold,
+};
