@@ -120,8 +120,7 @@ static bool is_taken(const fb_graph *g, fb_module module, const char *attribute)
     return is_module;
 }
 
-/* `base`, or base_1, base_2 … A module of a known type has the attributes that its type has, so `base` is taken there. */
-static const char *free_attribute(fb_rewrite *rw, fb_module owner, const char *base, fb_buffer *out) {
+const char *fb_free_attribute(fb_rewrite *rw, fb_module owner, const char *base, fb_buffer *out) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_buffer_string(out, base);
     const char *text = fb_buffer_text(out);
@@ -163,7 +162,7 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
         return;
     }
     fb_buffer name = {0};
-    const char *text = free_attribute(rw, owner, read.id ? fb_text(g, fb_node_at(g, read)->attribute) : attribute, &name);
+    const char *text = fb_free_attribute(rw, owner, read.id ? fb_text(g, fb_node_at(g, read)->attribute) : attribute, &name);
     if (text) {
         fb_put_parameter(rw, owner, text, recipe, dtype, requires_grad);
         fb_node now = fb_insert_read(rw, layer->call, owner, text);

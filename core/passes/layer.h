@@ -54,6 +54,10 @@ void fb_layer_clear_bias(fb_rewrite *rewrite, const fb_layer *layer);
  * place. Of a called module, all calls do. */
 void fb_norm_clear_affine(fb_rewrite *rewrite, const fb_norm *norm);
 
+/* A name that the module has not: `base`, or base_1, base_2 … A module of a known type has the attributes that its type has, so
+ * `base` is taken there. In `out`; NULL when memory is out. */
+const char *fb_free_attribute(fb_rewrite *rewrite, fb_module owner, const char *base, fb_buffer *out);
+
 /* ---- arithmetic on a Linear's weight, as recipes ---------------------------------------------------------------------------
  */
 
