@@ -20,15 +20,27 @@ static beginning brief(const char *text) {
     return cut;
 }
 
+static void free_call(fb_pass_call *call) {
+    free(call->params);
+    fb_rule_free(call->rule);
+}
+
 void fb_composition_free(fb_composition *composition) {
-    for (size_t i = 0; i < composition->count; i++) free(composition->calls[i].params);
+    for (size_t i = 0; i < composition->count; i++) free_call(&composition->calls[i]);
     free(composition->calls);
     *composition = (fb_composition){0};
 }
 
-/* Takes `params`. */
-static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, const char *pointer,
+/* What an entry of a list names. */
+typedef struct named_pass {
+    const fb_pass *pass;
+    fb_rule *rule; /* that it is, or NULL */
+} named_pass;
+
+/* Takes `params` and the rule. */
+static fb_status add_call(fb_composition *composition, const named_pass *named, char *params, const char *pointer,
                           fb_error *error) {
+    const fb_pass *pass = named->pass;
     fb_status status = FB_OK;
     if (!params) status = fb_fail_memory(error);
     else if (composition->count == FB_MAX_PASSES)
@@ -43,9 +55,10 @@ static fb_status add_call(fb_composition *composition, const fb_pass *pass, char
             status = fb_fail_memory(error);
         }
     }
-    fb_pass_call call = {.pass = pass, .params = params};
-    if (!status && !fb_pass_signature(pass->name, pass->version, params, call.signature)) status = fb_fail_memory(error);
-    if (status) free(params);
+    fb_pass_call call = {.pass = pass, .rule = named->rule, .params = params};
+    if (!status && !fb_rule_signature(pass->name, pass->version, pass->digest, params, call.signature))
+        status = fb_fail_memory(error);
+    if (status) free_call(&call);
     else composition->calls[composition->count++] = call;
     return status;
 }
@@ -70,7 +83,7 @@ fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, 
     for (size_t i = 0; i < composition->count; i++) {
         fb_pass_call *call = &composition->calls[i];
         if (kept == run->count || run->passes[kept].position != i) {
-            free(call->params);
+            free_call(call);
             continue;
         }
         composition->calls[kept] = *call;
@@ -86,6 +99,7 @@ fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, 
 /* Where the reader stands in the list, as a JSON Pointer that grows and shrinks. */
 typedef struct reader {
     fb_composition *out;
+    const fb_rule_library *library;
     fb_buffer pointer;
     fb_error *error;
 } reader;
@@ -104,24 +118,33 @@ static fb_status wrong_type(reader *r, const char *what) {
     return fb_fail(r->error, FB_INVALID, "wrong-type", here(r), "%s", what);
 }
 
-static const fb_pass *find_pass(reader *r, const char *name) {
-    const fb_pass *newest = fb_pass_find(name);
-    if (!newest) {
-        fb_fail(r->error, FB_INVALID, "unknown-pass", here(r), "there is no pass named \"%s\"; GET /v1/passes lists them",
-                brief(name).text);
+/* The pass of this binary, or the rule; `version` 0 is the newest. */
+static fb_status find_version(reader *r, const char *name, int version, named_pass *out) {
+    *out = (named_pass){.pass = fb_pass_find(name)};
+    for (size_t i = 0; out->pass && version && fb_pass_at(i); i++) {
+        const fb_pass *pass = fb_pass_at(i);
+        if (strcmp(pass->name, name) == 0 && pass->version == version) out->pass = pass;
     }
-    return newest;
+    if (out->pass || !r->library) return FB_OK;
+    fb_status status = r->library->find(r->library->context, name, version, &out->rule, r->error);
+    if (out->rule) out->pass = fb_rule_pass(out->rule);
+    return status;
 }
 
-static const fb_pass *find_version(reader *r, const fb_pass *newest, int version) {
-    if (version == newest->version) return newest;
-    for (size_t i = 0; fb_pass_at(i); i++) {
-        const fb_pass *pass = fb_pass_at(i);
-        if (strcmp(pass->name, newest->name) == 0 && pass->version == version) return pass;
-    }
-    fb_fail(r->error, FB_INVALID, "unknown-version", here(r), "%s has no version %d; the newest is %d", newest->name, version,
-            newest->version);
-    return NULL;
+static fb_status find_pass(reader *r, const char *name, int version, const char *version_pointer, named_pass *out) {
+    fb_status status = find_version(r, name, version, out);
+    if (status || (out->pass && (!version || out->pass->version == version))) return status;
+    named_pass newest = *out;
+    if (!newest.pass && version) status = find_version(r, name, 0, &newest);
+    if (status) return status;
+    if (newest.pass)
+        fb_fail(r->error, FB_INVALID, "unknown-version", version_pointer, "%s has no version %d; the newest is %d",
+                newest.pass->name, version, newest.pass->version);
+    else
+        fb_fail(r->error, FB_INVALID, "unknown-pass", here(r), "there is no pass named \"%s\"; GET /v1/passes lists them",
+                brief(name).text);
+    fb_rule_free(newest.rule);
+    return FB_INVALID;
 }
 
 static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {

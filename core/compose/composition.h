@@ -6,15 +6,17 @@
 
 #include "core/compose/signature.h"
 #include "core/passes/pass.h"
+#include "core/rules/rule.h"
 
 #define FB_MAX_PASSES 100 /* in one composition, after flattening */
 
 typedef struct fb_pass_call {
     const fb_pass *pass;
+    fb_rule *rule; /* that the pass is, the call's own; NULL: a pass of this binary */
     char *params; /* canonical JSON */
     fb_signature signature;
-    /* On the first call of every round of a preset but its first: how many calls a round has, and how many rounds begin here
-     * and behind. When the round before has applied nothing they are not run. */
+    /* On the first call of every round of a preset but its first: how many calls a round has, and how many rounds there
+     * are from here on. They are run until one applies nothing (run.h). */
     size_t round_size, rounds_left;
 } fb_pass_call;
 
@@ -31,6 +33,16 @@ typedef struct fb_composition {
  * FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, too-many-passes, and what fb_params_check finds. `out`
  * is written on success only; free it with fb_composition_free. */
 fb_status fb_composition_read(const json_t *list, const char *pointer, fb_composition *out, fb_error *error);
+
+/* Where the rules are that a list may name as well. */
+typedef struct fb_rule_library {
+    void *context;
+    /* The rule of that name and version (0: the newest), which is the caller's; NULL when there is none. FB_OK in both cases. */
+    fb_status (*find)(void *context, const char *name, int version, fb_rule **out, fb_error *error);
+} fb_rule_library;
+/* fb_composition_read with rules; NULL for none. */
+fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_rule_library *library, fb_composition *out,
+                                   fb_error *error);
 void fb_composition_free(fb_composition *composition);
 
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */

@@ -38,35 +38,66 @@ static fb_status run_call(const fb_composition *composition, size_t position, fb
     return status;
 }
 
-/* Has the round of a preset that has just been run come to an end of what it can do? */
-static bool is_fixpoint(const fb_run *run, size_t round_size) {
-    for (size_t i = run->count - round_size; i < run->count; i++) {
+/* One run of a composition, as far as it is. */
+typedef struct running {
+    const fb_composition *composition;
+    fb_namespace *names;
+    const fb_run_watcher *watcher;
+    fb_graph *before;
+    fb_lint lint;
+    fb_run run;
+    fb_error *error;
+} running;
+
+static fb_status run_calls(running *r, size_t position, size_t count) {
+    fb_status status = FB_OK;
+    for (size_t end = position + count; position < end && !status; position++) {
+        status = run_call(r->composition, position, r->names, r->watcher, &r->before, &r->run, r->error);
+        if (!status && r->lint == FB_LINT_EACH) status = fb_lint_graph(r->run.result, r->error);
+    }
+    return status;
+}
+
+/* Have the last so many calls applied nothing? */
+static bool was_idle(const fb_run *run, size_t count) {
+    for (size_t i = run->count - count; i < run->count; i++) {
         if (run->passes[i].applied) return false;
     }
     return true;
 }
 
+/* One more round of a preset, unless the last one did nothing; gives where to go on. A round that finds nothing to do is no
+ * part of the run, and the last one. */
+static fb_status run_round(running *r, size_t position, size_t *next) {
+    const fb_pass_call *call = &r->composition->calls[position];
+    size_t size = call->round_size;
+    *next = position + size * call->rounds_left;
+    if (was_idle(&r->run, size)) return FB_OK;
+    fb_status status = run_calls(r, position, size);
+    if (status) return status;
+    if (was_idle(&r->run, size)) r->run.count -= size;
+    else *next = position + size;
+    return FB_OK;
+}
+
 fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
-    fb_run run = {.result = fb_graph_copy(source)};
-    fb_namespace *names = fb_run_names(source);
-    fb_graph *before = NULL;
-    run.passes = calloc(composition->count + 1, sizeof *run.passes);
-    fb_status status = run.result && names && run.passes ? FB_OK : fb_fail_memory(error);
+    running r = {.composition = composition,
+                 .names = fb_run_names(source),
+                 .watcher = watcher,
+                 .lint = lint,
+                 .run = {.result = fb_graph_copy(source), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
+                 .error = error};
+    fb_status status = r.run.result && r.names && r.run.passes ? FB_OK : fb_fail_memory(error);
     for (size_t i = 0; i < composition->count && !status;) {
-        const fb_pass_call *call = &composition->calls[i];
-        if (call->round_size && is_fixpoint(&run, call->round_size)) {
-            i += call->round_size * call->rounds_left;
-            continue;
-        }
-        status = run_call(composition, i++, names, watcher, &before, &run, error);
-        if (!status && lint == FB_LINT_EACH) status = fb_lint_graph(run.result, error);
+        if (composition->calls[i].round_size) status = run_round(&r, i, &i);
+        else status = run_calls(&r, i++, 1);
     }
-    if (!status && lint == FB_LINT_END && composition->count) status = fb_lint_graph(run.result, error);
-    fb_graph_free(before);
-    fb_namespace_free(names);
-    if (status) fb_run_free(&run);
-    else *out = run;
+    if (!status && lint == FB_LINT_END && composition->count) status = fb_lint_graph(r.run.result, error);
+    fb_graph_free(r.before);
+    fb_namespace_free(r.names);
+    if (status) fb_run_free(&r.run);
+    else *out = r.run;
     return status;
 }
 

@@ -9,7 +9,8 @@ typedef enum fb_lint { FB_LINT_END, FB_LINT_EACH, FB_LINT_NONE } fb_lint;
 
 typedef struct fb_run {
     fb_graph *result;
-    fb_pass_report *passes; /* one for each call that was run: not for rounds of a preset after one that applied nothing */
+    fb_pass_report *passes; /* one for each call that was run. A round of a preset that applied nothing counts as not run,
+                               unless it is its first. */
     size_t count;
     fb_arena arena; /* of the reports */
 } fb_run;

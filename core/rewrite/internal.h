@@ -7,7 +7,7 @@
 #include "core/rewrite/rewrite.h"
 
 typedef struct pending_node {
-    fb_node old, now; /* now none: `old` is erased */
+    fb_node old, now; /* now none: `old` is erased; `old` itself: it is, when nobody reads it */
 } pending_node;
 
 struct fb_rewrite {
@@ -23,6 +23,7 @@ struct fb_rewrite {
     fb_buffer released;  /* fb_node: get_attr nodes that may be read by nobody any more */
     fb_map readers;      /* module << 32 | attribute -> get_attr nodes that read it, in all programs */
     bool readers_known;  /* they have been counted */
+    fb_buffer uncalled;  /* fb_module: a call of it was erased */
     bool frees_tensors;  /* a tensor may have lost its last owner */
     fb_error error;
 };
@@ -32,5 +33,6 @@ bool fb_rewrite_is_failed(fb_rewrite *rewrite);
 bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved);
 void fb_drop_unread_tensors(fb_rewrite *rewrite);
 void fb_drop_released(fb_rewrite *rewrite);
+void fb_drop_uncalled(fb_rewrite *rewrite);
 
 #endif

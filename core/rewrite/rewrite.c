@@ -25,6 +25,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_map_free(&rewrite->replaced);
     fb_map_free(&rewrite->readers);
     fb_buffer_free(&rewrite->released);
+    fb_buffer_free(&rewrite->uncalled);
     fb_buffer_free(&rewrite->pending);
     fb_buffer_free(&rewrite->taken_in);
     free(rewrite);
@@ -217,7 +218,7 @@ static void apply_replacements(fb_rewrite *rewrite) {
     size_t count;
     const pending_node *pending = pending_nodes(rewrite, &count);
     for (size_t i = 0; i < count; i++) {
-        if (!pending[i].now.id) continue;
+        if (!pending[i].now.id || pending[i].now.id == pending[i].old.id) continue;
         uint32_t edge = fb_user_first(rewrite->graph, pending[i].old), next;
         for (; edge && !fb_rewrite_is_failed(rewrite); edge = next) {
             fb_node user = fb_edge_user(rewrite->graph, edge);
@@ -235,8 +236,9 @@ static void apply_erasures(fb_rewrite *rewrite) {
     size_t count;
     const pending_node *pending = pending_nodes(rewrite, &count);
     for (size_t i = count; i-- > 0;) { /* last first: a chain is erased from its end */
-        const fb_node_row *row = pending[i].now.id ? NULL : change(rewrite, pending[i].old);
-        if (!row) continue;
+        bool is_optional = pending[i].now.id == pending[i].old.id;
+        const fb_node_row *row = is_optional || !pending[i].now.id ? change(rewrite, pending[i].old) : NULL;
+        if (!row || (is_optional && (row->user_count || row->is_erased))) continue;
         if (row->user_count) {
             fb_fail(&rewrite->error, FB_IO, "erased-node-in-use", "", "a pass erased node %s, which still has readers",
                     fb_node_name(graph, pending[i].old));
@@ -254,6 +256,7 @@ fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error) {
     if (!fb_rewrite_is_failed(rewrite)) apply_replacements(rewrite);
     if (!fb_rewrite_is_failed(rewrite)) apply_erasures(rewrite);
     if (!fb_rewrite_is_failed(rewrite)) fb_drop_released(rewrite);
+    if (!fb_rewrite_is_failed(rewrite)) fb_drop_uncalled(rewrite);
     if (!fb_rewrite_is_failed(rewrite)) fb_drop_unread_tensors(rewrite);
     if (fb_rewrite_is_failed(rewrite)) {
         fb_fail(error, rewrite->error.status, rewrite->error.code, rewrite->error.pointer, "%s", rewrite->error.message);

@@ -51,6 +51,12 @@ void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by);
 void fb_erase(fb_rewrite *rewrite, fb_node node);
 /* Releases what the node reads by get_attr (see fb_release_read): before it is erased, or reads something else. */
 void fb_release_reads(fb_rewrite *rewrite, fb_node node);
+/* Erases a node; and a module that it called, when nobody else does, or reads what the module owns. */
+void fb_erase_call(fb_rewrite *rewrite, fb_node node);
+/* The same at commit, and only when nobody reads the node then; so it may be asked several times. */
+void fb_erase_unread(fb_rewrite *rewrite, fb_node node);
+/* The module alone: before the node calls something else. */
+void fb_release_call(fb_rewrite *rewrite, fb_node node);
 /* Adds the pass's signature to the node's meta.transformations. */
 void fb_mark(fb_rewrite *rewrite, fb_node node);
 /* What took in what so far: pairs of fb_node, first the one that was taken in. */

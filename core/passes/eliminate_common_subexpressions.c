@@ -1,0 +1,145 @@
+/* EliminateCommonSubexpressions: of nodes that compute the same from the same, the first is left, and read by all.
+ *
+ *         ┌─ exp ── a              ┌─ a
+ *     x ──┤                x ── exp┤
+ *         └─ exp ── b              └─ b
+ *
+ * The same: operator or module, arguments (int 1 is not 1.0), recorded shape and dtype; and what they read in turn, after
+ * replacement. Kept, with the reason: calls that write, draw random numbers, check something, or are not known; where what they
+ * read is written between them, or a mode (autocast) is switched; where one of the results is written later, since the other
+ * would change with it; and two results of the graph, because who called it may write into one and must not find the other
+ * changed. Linear: a hash of what a node says finds those that are alike. Nothing is marked: the node that is left is as it
+ * was. Exactness: moves. Reversible.
+ */
+#include <stdlib.h>
+
+#include "core/base/map.h"
+#include "core/ops/sharing.h"
+#include "core/passes/effect.h"
+#include "core/passes/pass.h"
+#include "core/passes/same_call.h"
+
+typedef struct search {
+    fb_matcher *m;
+    const fb_alias *alias;
+    fb_sharing *sharing;
+    fb_node *now;    /* by node: what is read in its place */
+    fb_node *latest; /* by the first of some equal nodes: the one that the next is compared with */
+    fb_map first;    /* hash -> first of some equal nodes */
+    fb_same_call same;
+} search;
+
+typedef struct watch {
+    const fb_alias *alias;
+    bool is_written;
+} watch;
+
+static void watch_tensor(void *context, fb_tensor tensor) {
+    watch *w = context;
+    w->is_written |= fb_tensor_is_mutated(w->alias, tensor);
+}
+
+/* Is something that the call reads written between the two? */
+static bool reads_what_is_written(const search *s, fb_node a, uint32_t from, uint32_t to) {
+    const fb_graph *g = s->m->graph;
+    const fb_node_row *row = fb_node_at(g, a);
+    watch w = {.alias = s->alias};
+    for (uint32_t edge = fb_input_first(g, a); edge; edge = fb_input_next(g, edge)) {
+        w.is_written |= fb_mutated_between(s->alias, fb_edge_input(g, edge), from, to);
+    }
+    if (row->opcode == FB_CALL_MODULE && row->module.id) {
+        fb_value_visit_tensors(g, fb_module_at(g, row->module)->parameters, watch_tensor, &w);
+        fb_value_visit_tensors(g, fb_module_at(g, row->module)->buffers, watch_tensor, &w);
+    }
+    return w.is_written;
+}
+
+static bool is_container(const fb_graph *g, fb_node n) {
+    return fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_CONTAINER; /* it reads tensors of modules out of sight */
+}
+
+/* Why `b` must be computed although `a` was; NULL when it need not. */
+static const char *obstacle(const search *s, fb_node a, fb_node b, const char **detail) {
+    const fb_graph *g = s->m->graph;
+    uint32_t from = fb_node_at(g, a)->ordinal, to = fb_node_at(g, b)->ordinal;
+    if (fb_node_at(g, a)->opcode == FB_GET_ATTR) return NULL; /* the very same object */
+    const char *reason = fb_effect_obstacle(g, b, detail);
+    if (reason) return reason;
+    *detail = "it has modules inside, and reads what they own out of sight";
+    if (is_container(g, b)) return "unknown-operator";
+    *detail = "what they read is written between them";
+    if (reads_what_is_written(s, a, from, to)) return "input-mutated";
+    *detail = "autocast, autograd or another mode is switched between them";
+    if (fb_mode_switched_between(s->alias, from, to)) return "mode-switched";
+    if (fb_is_python_number(g, b)) return NULL;
+    *detail = "one of the results is written later, and the other must not change with it";
+    fb_share_verdict verdict = fb_may_share(s->sharing, a, b, from);
+    if (verdict == FB_SHARE_WRITTEN) return "mutated";
+    *detail = "both are results of the graph, which must not share their memory";
+    return verdict == FB_SHARE_RETURNED ? "graph-output" : NULL;
+}
+
+/* The first of the nodes that say the same; the node itself when it is that. */
+static fb_node first_of(search *s, fb_node n) {
+    uint64_t hash = fb_call_hash(&s->same, n);
+    uint32_t cursor = 0;
+    for (uint32_t id; (id = fb_map_next(&s->first, hash, &cursor));) {
+        if (fb_calls_are_same(&s->same, (fb_node){id}, n)) return (fb_node){id};
+    }
+    s->m->failed |= !fb_map_add(&s->first, hash, n.id);
+    s->latest[n.id] = n;
+    return n;
+}
+
+static void match(search *s, fb_node n) {
+    const fb_node_row *row = fb_node_at(s->m->graph, n);
+    bool reads_tensor = row->opcode == FB_GET_ATTR && row->attribute.id;
+    if (!reads_tensor && (row->opcode < FB_CALL_MODULE || row->opcode > FB_CALL_METHOD)) return;
+    fb_node first = first_of(s, n), before = s->latest[first.id];
+    if (first.id == n.id) return;
+    const char *detail, *reason = obstacle(s, before, n, &detail);
+    if (!reason) {
+        fb_match_found(s->m, (fb_node[]){n, before}, 2);
+        s->now[n.id] = before;
+        fb_share(s->sharing, before, n);
+        return;
+    }
+    fb_refuse(s->m, reason, (fb_node[]){before, n}, 2, "%s", detail);
+    if (fb_may_share(s->sharing, n, n, row->ordinal) != FB_SHARE_WRITTEN) s->latest[first.id] = n;
+}
+
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    search s = {.m = m,
+                .alias = alias,
+                .sharing = alias ? fb_sharing_new(g, alias) : NULL,
+                .now = calloc(fb_node_limit(g), sizeof *s.now),
+                .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
+    s.same = (fb_same_call){.graph = g, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
+    m->failed |= !s.sharing || !s.now || !s.latest;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+        match(&s, n);
+    }
+    fb_map_free(&s.first);
+    fb_sharing_free(s.sharing);
+    free(s.now);
+    free(s.latest);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_replace_uses(rw, match->nodes[0], match->nodes[1]);
+    fb_erase(rw, match->nodes[0]);
+}
+
+const fb_pass fb_eliminate_common_subexpressions = {
+    .name = "EliminateCommonSubexpressions",
+    .version = 1,
+    .summary = "Of nodes that compute the same from the same, the first is left, and read by all.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};

@@ -1,0 +1,70 @@
+/* EliminateDeadCode: nodes that no result and no effect depends on are left out.
+ *
+ *     x ─┬─ relu ── output          x ─── relu ── output
+ *        └─ exp ── sum
+ *
+ * Kept: inputs, the output, every call that writes, draws random numbers, checks something, switches a mode, or whose operator
+ * is not known (its own flags count, in training a BatchNorm writes); and all that these read. Where nobody reads such a call,
+ * the report says why it stays. A module whose last call goes is dropped, unless something else uses it or what it owns; so is
+ * what a get_attr node read, by the rules of core/rewrite. Nothing is marked, as nothing is left of what went.
+ * Exactness: moves. Reversible.
+ */
+#include <stdlib.h>
+
+#include "core/passes/effect.h"
+#include "core/passes/pass.h"
+
+static bool may_go(const fb_graph *g, fb_node n) {
+    const char *detail;
+    fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+    if (opcode == FB_PLACEHOLDER || opcode == FB_OUTPUT) return false;
+    return opcode == FB_GET_ATTR || !fb_effect_obstacle(g, n, &detail);
+}
+
+/* From the last node to the first, so that all readers of a node are known when it is its turn. */
+static void mark_alive(const fb_graph *g, bool *is_alive) {
+    for (fb_node n = fb_last_node(g, FB_MAIN_PROGRAM); n.id; n = fb_node_at(g, n)->previous) {
+        is_alive[n.id] |= !may_go(g, n);
+        for (uint32_t edge = is_alive[n.id] ? fb_input_first(g, n) : 0; edge; edge = fb_input_next(g, edge)) {
+            is_alive[fb_edge_input(g, edge).id] = true;
+        }
+    }
+}
+
+static void explain(fb_matcher *m, fb_node n) {
+    const char *detail;
+    const fb_node_row *row = fb_node_at(m->graph, n);
+    if (row->user_count || row->opcode == FB_PLACEHOLDER || row->opcode == FB_OUTPUT) return;
+    const char *reason = fb_effect_obstacle(m->graph, n, &detail);
+    if (reason) fb_refuse_node(m, reason, n, "nobody reads it, but %s", detail);
+}
+
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    bool *is_alive = calloc(fb_node_limit(g), sizeof *is_alive);
+    m->failed |= !is_alive;
+    if (is_alive) mark_alive(g, is_alive);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+        if (!is_alive[n.id]) fb_match_found(m, &n, 1);
+        else explain(m, n);
+    }
+    free(is_alive);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_node n = match->nodes[0];
+    if (fb_node_at(fb_rewrite_graph(rw), n)->opcode == FB_GET_ATTR) fb_release_read(rw, n);
+    else fb_erase_call(rw, n);
+}
+
+const fb_pass fb_eliminate_dead_code = {
+    .name = "EliminateDeadCode",
+    .version = 1,
+    .summary = "Nodes that no result and no effect depends on are left out.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};

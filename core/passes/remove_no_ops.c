@@ -1,0 +1,109 @@
+/* RemoveNoOps: calls that give what they are given are left out, and their readers read that.
+ *
+ *     x ── Identity ── y ── …          x ── …
+ *
+ * Identity, dropout in eval mode; x + 0, x - 0, x * 1, x / 1; views and expansions to the same sizes; casts to the same dtype;
+ * contiguous of what surely is; detach, alias, clone (core/ops/identity.h). dtype and shape must be known to stay. Kept, with
+ * the reason:
+ *   - a copy (x * 1, clone) while either of the two is written later, or where a result of the graph would come to share the
+ *     memory of an input or of another result (core/ops/sharing.h), or where a reader needs the copy's memory layout;
+ *   - a view, which is another tensor than x, while their memory is written at all: x.t_() would change the sizes of x;
+ *   - x + 0.0, which makes 0.0 of -0.0, unless `float_zeros` allows it; assertions, unless `asserts` does.
+ * What is left carries no mark: nothing of the removed call is there any more.
+ * Exactness: moves. Reversible.
+ */
+#include <stdlib.h>
+
+#include "core/ops/identity.h"
+#include "core/ops/sharing.h"
+#include "core/ops/strides.h"
+#include "core/passes/parameter.h"
+#include "core/passes/pass.h"
+
+/* What stands against taking the input in the place of a copy of it; NULL when nothing does. */
+static const char *obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const fb_identity *found,
+                                     const char **detail) {
+    switch (fb_may_share(sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
+    case FB_SHARE_WRITTEN: *detail = "it is a copy, and the copy or what it is made of is written later"; return "mutated";
+    case FB_SHARE_RETURNED:
+        *detail = "it is a copy, and without it a result would share the memory of an input or of another result";
+        return "graph-output";
+    case FB_MAY_SHARE: break;
+    }
+    *detail = "it is a copy without gaps, what it is made of may be none, and a reader may need that";
+    return !fb_is_dense(g, found->input) && fb_strides_are_read(g, found->node) ? "needs-contiguous" : NULL;
+}
+
+/* Why the call must stay; NULL when it can go. */
+static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing, const fb_identity *found,
+                            const char **detail) {
+    const fb_graph *g = m->graph;
+    *detail = found->detail;
+    if (found->doubt) return found->doubt;
+    *detail = "it makes 0.0 of -0.0; the parameter float_zeros allows that";
+    if (found->turns_minus_zero && !fb_parameter_flag(m->params, "float_zeros")) return "float-zero";
+    bool is_written = fb_is_mutated(alias, found->input);
+    *detail = "what it is given may not be contiguous";
+    if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input))) return "unknown-layout";
+    *detail = "it gives another tensor over the same memory, which is written in place";
+    if (found->form == FB_IDENTITY_VIEW && is_written) return "mutated";
+    return found->form == FB_IDENTITY_COPY ? obstacle_to_share(g, sharing, found, detail) : NULL;
+}
+
+/* `left` is what stands in the place of a node, by node: of a chain its beginning. */
+static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const fb_identity *found, fb_node *left) {
+    const char *detail, *reason = obstacle(m, alias, sharing, found, &detail);
+    if (reason) {
+        fb_refuse_node(m, reason, found->node, "%s", detail);
+        return;
+    }
+    fb_node instead = left[found->input.id].id ? left[found->input.id] : found->input;
+    left[found->node.id] = instead;
+    fb_match_found(m, (fb_node[]){found->node, instead}, 2);
+    fb_share(sharing, found->input, found->node);
+}
+
+static void match_assertion(fb_matcher *m, fb_node n) {
+    if (fb_node_at(m->graph, n)->user_count) return;
+    if (fb_parameter_flag(m->params, "asserts")) fb_match_found(m, &n, 1);
+    else fb_refuse_node(m, "assertion", n, "it checks something; the parameter asserts allows to leave it out");
+}
+
+/* In order, because each removal lets memory be shared that the next one has to respect. */
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
+    fb_node *left = calloc(fb_node_limit(g), sizeof *left);
+    m->failed |= !sharing || !left;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+        fb_identity found;
+        if (fb_identity_at(g, n, &found)) match_identity(m, alias, sharing, &found, left);
+        else if (fb_assertion_at(g, n)) match_assertion(m, n);
+    }
+    fb_sharing_free(sharing);
+    free(left);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    if (match->count == 2) fb_replace_uses(rw, match->nodes[0], match->nodes[1]);
+    fb_erase_call(rw, match->nodes[0]);
+}
+
+const fb_pass fb_remove_no_ops = {
+    .name = "RemoveNoOps",
+    .version = 1,
+    .summary =
+        "Calls that give what they are given (Identity, dropout in eval mode, `x * 1`, a view of the same sizes, a cast to "
+        "the same dtype) are left out.",
+    .parameters =
+        "{\"additionalProperties\":false,\"properties\":{"
+        "\"asserts\":{\"default\":false,\"description\":\"leave out assertions, too\",\"type\":\"boolean\"},"
+        "\"float_zeros\":{\"default\":false,\"description\":\"leave out `x + 0` in floating point, which makes 0.0 of "
+        "-0.0\",\"type\":\"boolean\"}},\"type\":\"object\"}",
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};
