@@ -204,11 +204,13 @@ static void find_pairs(fb_regions *r) {
     }
 }
 
-/* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is no tensor is computed. */
+/* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is no tensor is computed,
+ * and weights are what they are, whoever reads them: by get_attr here, by a module's call or through a recipe there. */
 static bool is_given(const fb_graph *graph, fb_node node, const unsigned char *changed) {
     fb_shape_result type;
     if (changed[node.id]) return false;
     if (fb_node_at(graph, node)->opcode == FB_PLACEHOLDER) return true;
+    if (fb_node_at(graph, node)->opcode == FB_GET_ATTR) return false;
     return fb_recorded_shape(graph, node, &type) && type.rank >= 0 && type.dtype;
 }
 

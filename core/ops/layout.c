@@ -142,7 +142,8 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     fb_op op = fb_node_op(graph, user);
     const fb_op_facts *facts = fb_op_facts_of(op);
     if (op == FB_OP_UNKNOWN || effects.is_unknown || (facts->flags & FB_FACT_READS_LAYOUT)) return false;
-    if (effects.mutates_input && effects.may_alias_all) return false; /* put into a list that others read */
+    if (op == FB_OP_ASSERT && !fb_asserts_type_only(graph, user)) return false; /* perhaps strides */
+    if (effects.mutates_input && effects.may_alias_all) return false;           /* put into a list that others read */
     if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, &effects)) return true;
     bool is_view = (facts->flags & FB_FACT_ALIASES) || effects.may_alias_all, keeps_shape = facts->shape == FB_SHAPE_SAME;
     if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so, too */

@@ -4,6 +4,7 @@
 
 #define FB_TARGET_ADD "operator.add"
 #define FB_TARGET_CAT "torch.cat"
+#define FB_TARGET_CAT_ATEN "torch.ops.aten.cat.default"
 #define FB_TARGET_GETATTR "builtins.getattr"
 #define FB_TARGET_GETITEM "operator.getitem"
 #define FB_TARGET_MUL "operator.mul"
@@ -12,6 +13,9 @@
 #define FB_TARGET_MUL_ATEN "torch.ops.aten.mul.Tensor"
 #define FB_TARGET_MUL_ATEN_SCALAR "torch.ops.aten.mul.Scalar"
 #define FB_TARGET_ONES "torch.ones"
+#define FB_TARGET_ONES_LIKE_ATEN "torch.ops.aten.ones_like.default"
+#define FB_TARGET_SLICE_ATEN "torch.ops.aten.slice.Tensor"
 #define FB_TYPE_LINEAR "torch.nn.Linear"
+#define FB_TYPE_MODULE "torch.nn.Module"
 
 #endif

@@ -56,6 +56,12 @@ bool fb_module_is_linear_subclass(const fb_graph *graph, fb_module module) {
            fb_tensor_size(graph, weight, 0) == out_features && fb_tensor_size(graph, weight, 1) == in_features;
 }
 
+bool fb_is_aten(const fb_graph *graph, fb_node node) {
+    static const char prefix[] = "torch.ops.aten.";
+    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION &&
+           strncmp(fb_node_target(graph, node), prefix, sizeof prefix - 1) == 0;
+}
+
 bool fb_asserts_type_only(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     if (!fb_op_is(graph, node, FB_OP_ASSERT) || fb_value_at(graph, row->args)->count != 1) return false; /* size, stride */

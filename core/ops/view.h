@@ -23,6 +23,9 @@ static inline fb_op fb_node_op(const fb_graph *graph, fb_node node) {
     return row->opcode == FB_CALL_FUNCTION || row->opcode == FB_CALL_METHOD ? row->op : (fb_op)FB_OP_UNKNOWN;
 }
 
+/* A call of an ATen operator, which what is inserted around it is spelled like. */
+bool fb_is_aten(const fb_graph *graph, fb_node node);
+
 /* ---- arguments by name -------------------------------------------------------------------------------------------------- */
 
 /* Where an argument stands, so that a rewrite can exchange just that one. */

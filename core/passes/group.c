@@ -35,7 +35,7 @@ static const fb_candidate *in_largest(fb_matcher *m, const fb_candidate *candida
 }
 
 void fb_match_largest_group(fb_matcher *m, const fb_candidate *candidates, size_t count,
-                            const fb_group_key meanings[FB_GROUP_KEYS]) {
+                            const fb_group_key meanings[FB_GROUP_KEYS], size_t least) {
     if (count < 2) return;
     const fb_candidate *model = in_largest(m, candidates, count);
     fb_buffer group = {0};
@@ -47,7 +47,11 @@ void fb_match_largest_group(fb_matcher *m, const fb_candidate *candidates, size_
     }
     size_t size = group.size / sizeof(fb_node);
     m->failed |= group.failed;
-    if (size >= 2) fb_match_found(m, (const fb_node *)(const void *)group.data, size);
+    const fb_node *nodes = (const fb_node *)(const void *)group.data;
+    if (size >= 2 && size >= least && !m->failed) fb_match_found(m, nodes, size);
+    else if (size >= 2 && !m->failed)
+        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu calls, and %zu are asked for", size, size - 1,
+                  least - 1);
     fb_buffer_free(&group);
 }
 
@@ -56,16 +60,16 @@ static const char *last_part(const char *path) {
     return dot ? dot + 1 : path;
 }
 
-void fb_group_path(const fb_graph *g, const fb_match *match, fb_buffer *out) {
-    const char *first = fb_node_target(g, match->nodes[0]), *last = fb_node_target(g, match->nodes[match->count - 1]);
+void fb_group_path(const char *const *paths, size_t count, fb_buffer *out) {
+    const char *first = paths[0], *last = paths[count - 1];
     fb_buffer_append(out, first, (size_t)(last_part(first) - first));
     size_t start = out->size;
-    for (size_t i = 0; i < match->count && out->size - start <= MAX_NAME; i++) {
-        fb_buffer_string(out, last_part(fb_node_target(g, match->nodes[i])));
+    for (size_t i = 0; i < count && out->size - start <= MAX_NAME; i++) {
+        fb_buffer_string(out, last_part(paths[i]));
         fb_buffer_char(out, '-');
     }
     fb_buffer_string(out, "merged");
     if (out->size - start <= MAX_NAME) return;
     out->size = start;
-    fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), match->count - 2, last_part(last));
+    fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), count - 2, last_part(last));
 }

@@ -22,12 +22,13 @@ void fb_number_epochs(fb_matcher *matcher, fb_node shared, fb_candidate *candida
                       size_t switched);
 
 /* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
- * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. */
+ * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. A
+ * group of fewer than `least` members is refused ("minimum-gain"). */
 void fb_match_largest_group(fb_matcher *matcher, const fb_candidate *candidates, size_t count,
-                            const fb_group_key meanings[FB_GROUP_KEYS]);
+                            const fb_group_key meanings[FB_GROUP_KEYS], size_t least);
 
-/* Appends a path for what the modules that a match's nodes call become: the parent of the first, and the last parts of all:
+/* Appends a path for what modules of these paths become: the parent of the first, and the last parts of all:
  * "encoder.0.query-key-value-merged"; long ones are shortened. */
-void fb_group_path(const fb_graph *graph, const fb_match *match, fb_buffer *out);
+void fb_group_path(const char *const *paths, size_t count, fb_buffer *out);
 
 #endif

@@ -6,14 +6,14 @@
  *
  * Any number of branches, of any sizes, below any parents. Left out, while the others merge if two remain: a Linear that
  * differs from the largest group (see `meanings`), is called more than once, is not exactly torch's, or whose result must be
- * contiguous (layout.h). No bias anywhere: none; only here and there: zeros for the others. Exactness: moves. Reversible.
+ * contiguous (layout.h). Called modules, and functions of one spelling (linear, ATen's, addmm with its packed weights), are
+ * groups of their own. No bias anywhere: none; only here and there: zeros for the others. Exactness: moves. Reversible.
  */
 #include <stdlib.h>
 
 #include "core/ops/layout.h"
-#include "core/ops/spelling.h"
 #include "core/passes/group.h"
-#include "core/weights/recipe.h"
+#include "core/passes/merged_linear.h"
 
 enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH, MODE };
 
@@ -31,8 +31,8 @@ static const fb_group_key meanings[FB_GROUP_KEYS] = {
 static bool is_linear_call(const fb_graph *g, fb_node n, fb_node shared) {
     const fb_node_row *row = fb_node_at(g, n);
     fb_linear linear;
-    if (row->opcode != FB_CALL_MODULE || !row->module.id) return false;
     if (fb_linear_at(g, n, &linear)) return linear.input.id == shared.id;
+    if (row->opcode != FB_CALL_MODULE || !row->module.id) return false;
     return fb_module_is_linear_like(g, row->module) && fb_call_argument_node(g, n, "input").id == shared.id;
 }
 
@@ -40,10 +40,11 @@ static bool is_linear_call(const fb_graph *g, fb_node n, fb_node shared) {
 static const char *obstacle(fb_matcher *m, const fb_linear *linear, const char **detail) {
     const fb_graph *g = m->graph;
     *detail = "its module is called more than once";
-    if (fb_call_count(m->usage, linear->module) > 1) return "shared-module";
+    fb_layer layer = fb_linear_layer(linear);
+    if (fb_layer_call_count(m->usage, &layer) > 1) return "shared-module";
     *detail = "its weight and its bias have different dtypes";
     if (linear->bias.id && fb_tensor_at(g, linear->bias)->dtype != linear->dtype) return "dtype";
-    const char *reason = fb_module_obstacle(m, linear->module);
+    const char *reason = fb_layer_obstacle(m, &layer);
     *detail = reason ? fb_obstacle_detail(reason) : NULL;
     if (reason) return reason;
     const fb_alias *alias = fb_matcher_alias(m);
@@ -77,6 +78,27 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidat
     return true;
 }
 
+/* How a candidate is spelled: 0 for a module, the target's symbol for a function. */
+static uint32_t spelling_of(const fb_graph *g, fb_node n) {
+    const fb_node_row *row = fb_node_at(g, n);
+    return row->opcode == FB_CALL_MODULE ? 0 : row->target.id;
+}
+
+/* Merges those that are spelled like the first, and leaves the others in their order. Gives how many they are. */
+static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *candidates, fb_candidate *alike, size_t count) {
+    size_t alike_count = 0, rest = 0;
+    uint32_t spelling = spelling_of(m->graph, candidates[0].node);
+    for (size_t i = 0; i < count; i++) {
+        bool is_alike = spelling_of(m->graph, candidates[i].node) == spelling;
+        if (is_alike) alike[alike_count++] = candidates[i];
+        else candidates[rest++] = candidates[i];
+    }
+    size_t least = (size_t)json_integer_value(json_object_get(m->params, "minimum_gain")) + 1;
+    fb_number_epochs(m, shared, alike, alike_count, EPOCH, MODE);
+    fb_match_largest_group(m, alike, alike_count, meanings, least);
+    return rest;
+}
+
 static void match(fb_matcher *m, fb_node shared) {
     const fb_graph *g = m->graph;
     size_t user_count, linear_calls = 0, count = 0;
@@ -86,79 +108,26 @@ static void match(fb_matcher *m, fb_node shared) {
     }
     if (linear_calls < 2) return;
     fb_node *users = fb_users_in_order(g, shared, &user_count);
-    fb_candidate *candidates = malloc(linear_calls * sizeof *candidates);
-    m->failed |= !users || !candidates;
-    for (size_t i = 0; users && candidates && i < user_count; i++) {
+    fb_candidate *candidates = malloc(linear_calls * sizeof *candidates), *alike = malloc(linear_calls * sizeof *alike);
+    m->failed |= !users || !candidates || !alike;
+    for (size_t i = 0; !m->failed && i < user_count; i++) {
         count += read_candidate(m, users[i], shared, &candidates[count]);
     }
-    fb_number_epochs(m, shared, candidates, count, EPOCH, MODE);
-    fb_match_largest_group(m, candidates, count, meanings);
+    while (!m->failed && count > 0) count = match_spelled_alike(m, shared, candidates, alike, count);
     free(users);
     free(candidates);
+    free(alike);
 }
 
 /* ---- edit -------------------------------------------------------------------------------------------------------------- */
 
-/* The concatenated weights (or biases, zeros where there is none) as a recipe. */
-static fb_value concatenated(fb_graph *g, const fb_linear *linears, size_t count, bool is_bias) {
-    fb_value *parts = malloc(count * sizeof *parts), recipe = {0};
-    if (!parts) return fb_graph_fail_memory(g);
-    for (size_t i = 0; i < count; i++) {
-        const fb_linear *linear = &linears[i];
-        fb_tensor part = is_bias ? linear->bias : linear->weight;
-        parts[i] = part.id ? fb_recipe_tensor(g, part) : fb_recipe_zeros(g, &linear->out_features, 1, linear->dtype);
-    }
-    recipe = fb_recipe_concat(g, 0, parts, count);
-    free(parts);
-    return recipe;
-}
-
-static fb_module put_merged(fb_rewrite *rw, const fb_match *match, const fb_linear *linears) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    const fb_linear *first = &linears[0];
-    int64_t out_features = 0;
-    fb_tensor bias = {0};
-    for (size_t i = 0; i < match->count; i++) {
-        out_features += linears[i].out_features;
-        if (!bias.id) bias = linears[i].bias;
-    }
-    fb_value config = fb_module_at(g, first->module)->config;
-    config = fb_sorted_map_with(g, config, "out_features", fb_make_int(g, out_features));
-    config = fb_sorted_map_with(g, config, "bias", fb_make_bool(g, bias.id != 0));
-    fb_buffer path = {0};
-    fb_group_path(g, match, &path);
-    fb_module merged = fb_put_module(rw, first->module, fb_buffer_text(&path), FB_TYPE_LINEAR, config, first->training);
-    fb_buffer_free(&path);
-    bool weight_grad = fb_tensor_at(g, first->weight)->requires_grad,
-         bias_grad = bias.id && fb_tensor_at(g, bias)->requires_grad;
-    fb_put_parameter(rw, merged, "weight", concatenated(g, linears, match->count, false), first->dtype, weight_grad);
-    if (bias.id) fb_put_parameter(rw, merged, "bias", concatenated(g, linears, match->count, true), first->dtype, bias_grad);
-    else fb_clear_parameter(rw, merged, "bias");
-    return merged;
-}
-
-/* The Linear becomes a slice of the merged one's result. */
-static void cut_out(fb_rewrite *rw, const fb_linear *linear, fb_node merged, int64_t start) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_value stop = fb_make_int(g, start + linear->out_features);
-    fb_value slice = fb_make_slice(g, fb_make_int(g, start), stop, fb_make_none(g));
-    fb_value place = fb_make_tuple(g, (fb_value[]){FB_TEXT(g, FB_ELLIPSIS, ""), slice}, 2);
-    fb_set_target(rw, linear->node, FB_CALL_FUNCTION, FB_TARGET_GETITEM);
-    fb_set_args(rw, linear->node, FB_ARGS(g, fb_make_node(g, merged), place), FB_VALUE_EMPTY_MAP);
-    fb_drop_module(rw, linear->module);
-}
-
-static void edit_linears(fb_rewrite *rw, const fb_match *match, const fb_linear *linears) {
-    fb_graph *g = fb_rewrite_graph(rw);
-    fb_module merged = put_merged(rw, match, linears);
-    if (!merged.id) return;
-    fb_value input = FB_ARGS(g, fb_make_node(g, linears[0].input)), no_kwargs = {0};
-    const char *target = fb_text(g, fb_module_at(g, merged)->path);
-    fb_node all = fb_insert_before(rw, match->nodes[0], FB_CALL_MODULE, target, input, no_kwargs);
+static void edit_linears(fb_rewrite *rw, const fb_linear *linears, size_t count) {
+    fb_node all = fb_insert_merged_linear(rw, linears, count);
+    if (!all.id) return;
     fb_mark(rw, all);
     int64_t start = 0;
-    for (size_t i = 0; i < match->count; i++) {
-        cut_out(rw, &linears[i], all, start);
+    for (size_t i = 0; i < count; i++) {
+        fb_cut_out_of_merged(rw, &linears[i], all, start);
         start += linears[i].out_features;
     }
 }
@@ -169,7 +138,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     bool ok = linears != NULL;
     if (!ok) fb_graph_fail_memory(g);
     for (size_t i = 0; ok && i < match->count; i++) ok = fb_linear_at(g, match->nodes[i], &linears[i]);
-    if (ok) edit_linears(rw, match, linears);
+    if (ok) edit_linears(rw, linears, match->count);
     free(linears);
 }
 
@@ -177,7 +146,8 @@ const fb_pass fb_merge_linears = {
     .name = "MergeLinears",
     .version = 1,
     .summary = "Linears that read the same value become one Linear, and slices of its result.",
-    .parameters = FB_NO_PARAMETERS,
+    .parameters = "{\"additionalProperties\":false,\"properties\":{\"minimum_gain\":{\"default\":1,\"description\":\"How many "
+                  "calls a merge must save at least.\",\"minimum\":1,\"type\":\"integer\"}},\"type\":\"object\"}",
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,
