@@ -147,21 +147,23 @@ static fb_status find_pass(reader *r, const char *name, int version, const char 
     return FB_INVALID;
 }
 
-static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {
+/* Takes the rule. */
+static fb_status read_params(reader *r, const named_pass *named, const json_t *given) {
     size_t mark = given ? enter(r, "params") : r->pointer.size;
     json_t *none = json_object();
     const json_t *params = given ? given : none;
     fb_buffer canonical = {0};
-    fb_status status = none ? fb_params_check(pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
+    fb_status status = none ? fb_params_check(named->pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
     if (!status && (status = fb_free_json_canonical(params, &canonical)))
         fb_fail(r->error, status, "bad-parameter", here(r), "the parameters cannot be held exactly");
     json_decref(none);
     if (status) {
         fb_buffer_free(&canonical);
+        fb_rule_free(named->rule);
         return status;
     }
     r->pointer.size = mark;
-    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), here(r), r->error);
+    return add_call(r->out, named, fb_buffer_take(&canonical, NULL), here(r), r->error);
 }
 
 /* ---- presets ----------------------------------------------------------------------------------------------------------- */
@@ -219,22 +221,23 @@ static fb_status read_object(reader *r, const json_t *entry) {
     if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
     const fb_preset *preset = fb_preset_find(name);
     if (preset) return read_preset(r, preset, !params && !version);
-    size_t mark = enter(r, "name");
-    const fb_pass *pass = find_pass(r, name);
+    size_t mark = enter(r, "version");
+    char version_pointer[FB_POINTER_MAX];
+    fb_copy_text(version_pointer, sizeof version_pointer, here(r));
     r->pointer.size = mark;
-    if (pass && version) {
-        mark = enter(r, "version");
-        pass = find_version(r, pass, version);
-        r->pointer.size = mark;
-    }
-    return pass ? read_params(r, pass, params) : FB_INVALID;
+    enter(r, "name");
+    named_pass named;
+    fb_status status = find_pass(r, name, version, version_pointer, &named);
+    r->pointer.size = mark;
+    return status ? status : read_params(r, &named, params);
 }
 
 static fb_status read_name(reader *r, const char *name) {
     const fb_preset *preset = fb_preset_find(name);
     if (preset) return add_rounds(r, preset);
-    const fb_pass *pass = find_pass(r, name);
-    return pass ? read_params(r, pass, NULL) : FB_INVALID;
+    named_pass named;
+    fb_status status = find_pass(r, name, 0, "", &named);
+    return status ? status : read_params(r, &named, NULL);
 }
 
 static fb_status read_list(reader *r, const json_t *list, int depth) {
@@ -262,9 +265,14 @@ static fb_status read_list(reader *r, const json_t *list, int depth) {
 }
 
 fb_status fb_composition_read(const json_t *list, const char *pointer, fb_composition *out, fb_error *error) {
+    return fb_composition_read_with(list, pointer, NULL, out, error);
+}
+
+fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_rule_library *library, fb_composition *out,
+                                   fb_error *error) {
     fb_composition composition = {0};
     fb_error ignored = {0};
-    reader r = {.out = &composition, .error = error ? error : &ignored};
+    reader r = {.out = &composition, .library = library, .error = error ? error : &ignored};
     fb_buffer_string(&r.pointer, pointer);
     fb_status status = read_list(&r, list, 1);
     if (!status && composition.count == 0) {

@@ -13,7 +13,7 @@
 typedef struct fb_pass_call {
     const fb_pass *pass;
     fb_rule *rule; /* that the pass is, the call's own; NULL: a pass of this binary */
-    char *params; /* canonical JSON */
+    char *params;  /* canonical JSON */
     fb_signature signature;
     /* On the first call of every round of a preset but its first: how many calls a round has, and how many rounds there
      * are from here on. They are run until one applies nothing (run.h). */
@@ -37,7 +37,8 @@ fb_status fb_composition_read(const json_t *list, const char *pointer, fb_compos
 /* Where the rules are that a list may name as well. */
 typedef struct fb_rule_library {
     void *context;
-    /* The rule of that name and version (0: the newest), which is the caller's; NULL when there is none. FB_OK in both cases. */
+    /* The rule of that name and version (0: the newest), which is the caller's; NULL when there is none. FB_OK in both cases.
+     */
     fb_status (*find)(void *context, const char *name, int version, fb_rule **out, fb_error *error);
 } fb_rule_library;
 /* fb_composition_read with rules; NULL for none. */

@@ -16,14 +16,19 @@ static bool sign(fb_buffer *text, fb_signature out) {
     return ok;
 }
 
-bool fb_pass_signature(const char *name, int version, const char *params, fb_signature out) {
+bool fb_rule_signature(const char *name, int version, const char *digest, const char *params, fb_signature out) {
     fb_buffer text = {0};
     fb_buffer_string(&text, "{\"params\":");
     fb_buffer_string(&text, params);
     fb_buffer_string(&text, ",\"pass\":");
     fb_buffer_json_string(&text, name, strlen(name));
+    if (digest) fb_buffer_printf(&text, ",\"rule\":\"%s\"", digest);
     fb_buffer_printf(&text, ",\"version\":%d}", version);
     return sign(&text, out);
+}
+
+bool fb_pass_signature(const char *name, int version, const char *params, fb_signature out) {
+    return fb_rule_signature(name, version, NULL, params, out);
 }
 
 bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out) {

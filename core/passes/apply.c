@@ -26,7 +26,7 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
 static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const json_t *params, const fb_buffer *found, size_t *applied) {
     const fb_node *at = (const fb_node *)(const void *)found->data, *end = at + found->size / sizeof *at;
     while (at < end) {
-        fb_match match = {.nodes = at + 1, .count = at->id, .params = params};
+        fb_match match = {.pass = pass, .nodes = at + 1, .count = at->id, .params = params};
         pass->edit(rewrite, &match);
         (*applied)++;
         at += 1 + match.count;

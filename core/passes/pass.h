@@ -29,6 +29,7 @@ typedef struct fb_matcher fb_matcher;
 
 /* The nodes of one match, in the order in which `match` gave them. */
 typedef struct fb_match {
+    const struct fb_pass *pass;
     const fb_node *nodes;
     size_t count;
     const json_t *params; /* of the call, an object that fits the pass's `parameters` */
@@ -46,6 +47,9 @@ typedef struct fb_pass {
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
     /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
     fb_status (*inspect)(const fb_graph *graph, fb_buffer *detail, fb_error *error);
+    /* Of a pass that is a rule (core/rules/rule.h): the rule, and the id of its document, which is part of the signature. */
+    const struct fb_rule *rule;
+    const char *digest;
 } fb_pass;
 
 /* The schema of a pass that takes none. */

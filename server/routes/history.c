@@ -6,6 +6,7 @@
 #include "core/compose/signature.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/json_members.h"
+#include "server/routes/rule_library.h"
 
 /* ---- what an undo left over ---------------------------------------------------------------------------------------------
  * {"source": "sha256:…", "signature": of the passes that are left, "steps": [{"run": "run_…", "position": 0}, …]} */
@@ -79,10 +80,11 @@ void fb_history_free(fb_history *history) {
     *history = (fb_history){0};
 }
 
-static fb_status read_composition(fb_past_run *past, fb_error *error) {
+static fb_status read_composition(const fb_app *app, fb_past_run *past, fb_error *error) {
+    fb_rule_library library = fb_rule_library_of(app);
     json_t *list = json_loads(past->run.request, JSON_REJECT_DUPLICATES, NULL);
     fb_error found = {0};
-    fb_status status = list ? fb_composition_read(list, "", &past->composition, &found) : FB_SYNTAX;
+    fb_status status = list ? fb_composition_read_with(list, "", &library, &past->composition, &found) : FB_SYNTAX;
     json_decref(list);
     if (status == FB_NO_MEMORY) return fb_fail_memory(error);
     if (!status && past->composition.count == past->run.pass_count) return FB_OK;
@@ -92,7 +94,7 @@ static fb_status read_composition(fb_past_run *past, fb_error *error) {
 static fb_status read_run(const fb_app *app, const char *id, fb_past_run *past, fb_error *error) {
     fb_status status = fb_store_get_run(app->store, id, &past->run, error);
     if (status) return status;
-    if (!strcmp(past->run.kind, "optimize")) return read_composition(past, error);
+    if (!strcmp(past->run.kind, "optimize")) return read_composition(app, past, error);
     if (strcmp(past->run.kind, "external") != 0) return FB_OK;
     status = fb_load_graph(app, past->run.source, &past->before, error);
     return status ? status : fb_load_graph(app, past->run.result, &past->after, error);

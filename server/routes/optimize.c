@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "server/routes/routes.h"
+#include "server/routes/rule_library.h"
 #include "server/routes/run_answer.h"
 #include "server/routes/weights_input.h"
 
@@ -82,7 +83,9 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
     fb_error error = {0};
     fb_status status = fb_run_request_read(request, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS, &work->asked, &error);
     if (!status) status = check_members(&work->asked, &error);
-    if (!status) status = fb_composition_read(work->asked.passes, work->asked.passes_pointer, &work->composition, &error);
+    fb_rule_library library = fb_rule_library_of(request->context);
+    if (!status)
+        status = fb_composition_read_with(work->asked.passes, work->asked.passes_pointer, &library, &work->composition, &error);
     if (status) {
         fb_respond_request_error(response, &error);
         return;

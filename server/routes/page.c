@@ -4,6 +4,7 @@
 
 #include "core/passes/pass.h"
 #include "server/app.h"
+#include "server/store/rules.h"
 
 bool fb_page_read(const fb_request *request, fb_response *response, fb_store_page *page) {
     int64_t limit;
@@ -27,7 +28,13 @@ bool fb_check_pass_parameter(const fb_request *request, fb_response *response, c
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_runs runs;
+    fb_store_rule rule;
     if (fb_pass_find(name)) return true;
+    if (!fb_store_get_rule(app->store, name, 0, &rule, &error)) {
+        fb_store_rule_free(&rule);
+        return true;
+    }
+    error = (fb_error){0};
     if (fb_store_list_runs(app->store, &(fb_store_run_filter){.pass = name}, &(fb_store_page){.limit = 1}, false, &runs,
                            &error)) {
         fb_respond_error(response, &error);

@@ -11,6 +11,8 @@ extern const size_t fb_route_count;
 fb_handler fb_get_index, fb_get_openapi, fb_get_docs;                                                /* index.c */
 fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                                                /* health.c */
 fb_handler fb_get_passes, fb_get_pass;                                                               /* passes.c */
+fb_handler fb_post_transformation, fb_get_transformations, fb_get_transformation;                    /* transformations.c */
+fb_handler fb_get_transformation_versions, fb_get_transformation_version;                            /* transformations.c */
 fb_handler fb_post_graph, fb_get_graphs, fb_get_graph, fb_delete_graph, fb_get_code;                 /* graphs.c */
 fb_handler fb_post_run;                                                                              /* external.c */
 fb_handler fb_get_diff, fb_get_run_edits;                                                            /* edits.c */

@@ -1,0 +1,277 @@
+/* What the files of rules share. */
+#ifndef FB_RULES_INTERNAL_H
+#define FB_RULES_INTERNAL_H
+
+#include "core/base/arena.h"
+#include "core/base/map.h"
+#include "core/rules/rule.h"
+
+/* ---- numbers ------------------------------------------------------------------------------------------------------------ */
+
+/* Python's int (of 64 bits) or float. */
+typedef struct fb_rule_number {
+    bool is_int;
+    int64_t integer;
+    double real; /* of both */
+} fb_rule_number;
+
+/* Arithmetic on matched constants: "1 / ?c", "sqrt(size(?x, -1))". In postfix order. */
+typedef enum fb_step_kind {
+    FB_STEP_NUMBER = 1,
+    FB_STEP_VARIABLE,
+    FB_STEP_SIZE, /* size(?x, axis) */
+    FB_STEP_ADD,
+    FB_STEP_SUBTRACT,
+    FB_STEP_MULTIPLY,
+    FB_STEP_DIVIDE,
+    FB_STEP_POWER,
+    FB_STEP_NEGATE,
+    FB_STEP_ABS,
+    FB_STEP_SQRT,
+    FB_STEP_EXP,
+    FB_STEP_LOG,
+    FB_STEP_FLOAT,
+} fb_step_kind;
+
+typedef struct fb_rule_step {
+    fb_step_kind kind;
+    int variable, axis;
+    fb_rule_number number;
+} fb_rule_step;
+
+typedef struct fb_rule_expression {
+    const fb_rule_step *steps;
+    size_t count;
+} fb_rule_expression;
+
+/* ---- patterns and replacements ------------------------------------------------------------------------------------------ */
+
+typedef struct fb_rule_call fb_rule_call;
+
+typedef enum fb_term_kind {
+    FB_TERM_ANYTHING = 1, /* "?" */
+    FB_TERM_VARIABLE,     /* "?x" */
+    FB_TERM_LITERAL,
+    FB_TERM_SEQUENCE, /* a list, tuple, size or slice with more than literals in it */
+    FB_TERM_CALL,
+    FB_TERM_NUMBER, /* {"compute": "…"}; in replacements */
+} fb_term_kind;
+
+typedef struct fb_rule_term {
+    fb_term_kind kind;
+    bool is_optional; /* in patterns: {"optional": …} */
+    int variable;
+    size_t literal; /* which of the rule's */
+    fb_kind sequence;
+    const struct fb_rule_term *items;
+    size_t count;
+    const fb_rule_call *call;
+    fb_rule_expression number;
+} fb_rule_term;
+
+typedef struct fb_rule_argument {
+    const char *name; /* of the parameter; NULL: by position alone */
+    size_t position;  /* SIZE_MAX: by name alone */
+    fb_rule_term term;
+} fb_rule_argument;
+
+/* How a call of a replacement is spelled beside what was matched. */
+typedef enum fb_spelling_family {
+    FB_SPELLED_OPERATOR, /* operator.mul */
+    FB_SPELLED_TORCH,    /* torch.mul, torch.nn.functional.relu; also of called modules */
+    FB_SPELLED_METHOD,
+    FB_SPELLED_ATEN,
+    FB_SPELLING_FAMILIES,
+} fb_spelling_family;
+
+#define FB_RULE_OPERATORS_MAX 8
+
+struct fb_rule_call {
+    size_t index; /* in the pattern */
+    int variable; /* that names its result, or -1 */
+    fb_op operators[FB_RULE_OPERATORS_MAX];
+    size_t operator_count;
+    const char *const *targets; /* in patterns: one of these, exactly */
+    size_t target_count;
+    const char *type;                            /* in patterns: of a called module, exactly */
+    const char *spellings[FB_SPELLING_FAMILIES]; /* in replacements; all NULL: from the operator */
+    bool takes_any_order;
+    const fb_rule_argument *arguments;
+    size_t argument_count;
+};
+
+typedef enum fb_condition_kind {
+    FB_WHERE_USERS = 1,
+    FB_WHERE_DTYPE,
+    FB_WHERE_SAME_DTYPE,
+    FB_WHERE_RANK,
+    FB_WHERE_SHAPE,
+    FB_WHERE_SAME_SHAPE,
+    FB_WHERE_OUTPUT,
+    FB_WHERE_MUTATED,
+    FB_WHERE_TRAINING,
+    FB_WHERE_KIND,
+    FB_WHERE_NUMBER, /* in a range, from all the members about one number */
+    FB_WHERE_NOT_EQUAL,
+    FB_WHERE_INTEGER,
+    FB_WHERE_NORMAL_IN,
+} fb_condition_kind;
+
+typedef struct fb_rule_condition {
+    fb_condition_kind kind;
+    const char *reason, *detail; /* NULL: where it does not hold, the node is no candidate */
+    int variable, other;
+    fb_rule_expression number;
+    double least, most;                 /* both included … */
+    bool excludes_least, excludes_most; /* … or not */
+    bool is_true;
+    uint32_t dtypes;      /* bits: 1 << fb_dtype */
+    const int64_t *sizes; /* of FB_WHERE_SHAPE; -1 = any */
+    int rank;
+} fb_rule_condition;
+
+typedef struct fb_rule_root {
+    int variable;
+    size_t call;       /* which of the pattern's; SIZE_MAX: not replaced */
+    fb_rule_term term; /* what gives its value from now on: a call or a variable */
+} fb_rule_root;
+
+struct fb_rule {
+    fb_pass pass;
+    fb_arena arena;
+    char *document;  /* canonical */
+    fb_graph *given; /* holds the literals: those are the arguments of its first node */
+    const char *variables[FB_RULE_VARIABLES_MAX];
+    bool is_number[FB_RULE_VARIABLES_MAX]; /* binds to an int or a float only */
+    bool is_bound[FB_RULE_VARIABLES_MAX];  /* by the pattern */
+    int variable_count;
+    const fb_rule_call *roots[FB_RULE_CALLS_MAX]; /* of the pattern; the first is looked for, the others are found from it */
+    size_t root_count, call_count;
+    size_t any_order_count;
+    const fb_rule_condition *conditions;
+    size_t condition_count;
+    const fb_rule_call *lets[FB_RULE_CALLS_MAX]; /* calls that several replacements share, in order */
+    size_t let_count;
+    fb_rule_root replaced[FB_RULE_CALLS_MAX];
+    size_t replaced_count;
+};
+
+/* A literal of the rule. */
+fb_value fb_rule_literal(const fb_rule *rule, size_t index);
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+
+/* One literal on its way into fb_rule.given. */
+typedef struct fb_rule_reader {
+    fb_rule *rule;
+    fb_buffer pointer;  /* where the reader stands */
+    size_t start;       /* its length at the rule itself */
+    fb_buffer literals; /* const json_t * */
+    fb_buffer places;   /* const char *: their pointers, in the rule's arena */
+    bool is_pattern;    /* it reads the pattern */
+    bool is_shared;     /* it reads the calls of "let" */
+    size_t made_calls;  /* of the replacement */
+    fb_error *error;
+} fb_rule_reader;
+
+fb_status fb_rule_fail(fb_rule_reader *reader, const char *code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Steps to a member, or an item; give what they return to fb_rule_leave. */
+size_t fb_rule_enter(fb_rule_reader *reader, const char *member);
+size_t fb_rule_enter_item(fb_rule_reader *reader, size_t index);
+void fb_rule_leave(fb_rule_reader *reader, size_t mark);
+/* Memory of the rule; NULL, and then a failure is reported, when there is none. */
+void *fb_rule_alloc(fb_rule_reader *reader, size_t size);
+char *fb_rule_text(fb_rule_reader *reader, const char *text);
+/* Reports a member that is not among the words of `known`, which are separated by spaces. */
+fb_status fb_rule_check_members(fb_rule_reader *reader, const json_t *object, const char *known);
+/* The variable of that name ("?x"), which is added when it is new. */
+fb_status fb_rule_variable(fb_rule_reader *reader, const char *name, int *out);
+/* The same where it must be bound by the pattern, or by a call of the replacement before. */
+fb_status fb_rule_bound_variable(fb_rule_reader *reader, const char *name, int *out);
+
+fb_status fb_rule_read_term(fb_rule_reader *reader, const json_t *json, fb_rule_term *out);
+fb_status fb_rule_read_call(fb_rule_reader *reader, const json_t *json, const fb_rule_call **out);
+fb_status fb_rule_read_expression(fb_rule_reader *reader, const char *text, fb_rule_expression *out);
+fb_status fb_rule_read_conditions(fb_rule_reader *reader, const json_t *list);
+fb_status fb_rule_read_replacement(fb_rule_reader *reader, const json_t *object);
+/* Refuses a rule whose replacement its own pattern matches. */
+fb_status fb_rule_check_loop(fb_rule_reader *reader);
+
+/* ---- values of two graphs ----------------------------------------------------------------------------------------------- */
+
+/* Whether a value without nodes is the same as one of another graph. */
+bool fb_rule_same_value(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
+/* The value in another graph, where `nodes` (perhaps NULL: there are none) says what its nodes are; none when memory is out. */
+fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, const fb_map *nodes);
+
+/* ---- matching ----------------------------------------------------------------------------------------------------------- */
+
+#define FB_RULE_READERS_MAX 64 /* readers of a node among which a further root is looked for: so a sweep stays linear */
+
+/* What a pattern's calls and variables stand for in one match. */
+typedef struct fb_rule_binding {
+    fb_node nodes[FB_RULE_CALLS_MAX];
+    fb_value values[FB_RULE_VARIABLES_MAX];
+    bool is_crowded; /* a further root was not looked for: FB_RULE_READERS_MAX */
+} fb_rule_binding;
+
+/* False for what cannot be computed: a division by zero, a result that is not finite or beyond 64 bits. */
+bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression, const fb_rule_binding *binding,
+                     fb_rule_number *out);
+
+/* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
+ * `is_taken` has the nodes that other matches replace. */
+bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, const fb_map *is_taken,
+                  fb_rule_binding *out);
+/* Whether the first root's operator or target is that of the node. */
+bool fb_rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node);
+
+/* Whether the conditions hold. `failed` is the first that does not. */
+bool fb_rule_conditions_hold(const fb_rule *rule, fb_matcher *matcher, const fb_rule_binding *binding,
+                             const fb_rule_condition **failed);
+
+/* ---- replacing ---------------------------------------------------------------------------------------------------------- */
+
+/* Inserts the calls of "let" before `before`, spelled in that family, and binds their names. */
+void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_binding *binding, fb_spelling_family family,
+                        fb_node before);
+/* The call in the place of a root: a new node before `before`, or `root` itself where that is not none. */
+fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding,
+                           const fb_rule_root *replaced, fb_spelling_family family, fb_node before, fb_node root);
+
+/* The family of a call's spelling. */
+fb_spelling_family fb_rule_family(const fb_graph *graph, fb_node node);
+/* Appends the target of a replacement's call in that family, and says which opcode it has. */
+fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_family family, fb_buffer *target);
+
+/* For fb_pass. */
+void fb_rule_match_graph(fb_matcher *matcher);
+void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match);
+
+/* ---- trying a replacement ----------------------------------------------------------------------------------------------- */
+
+/* A graph beside the one that is matched, in which a replacement is made to see what comes out. */
+typedef struct fb_rule_trial {
+    fb_graph *graph;
+    fb_namespace *names;
+    fb_node end;
+    fb_map nodes; /* of the match -> of the trial */
+} fb_rule_trial;
+
+bool fb_rule_trial_begin(fb_rule_trial *trial);
+void fb_rule_trial_end(fb_rule_trial *trial);
+
+/* What is seen of a root's replacement. */
+typedef struct fb_rule_outcome {
+    bool is_computed; /* or a scalar cannot be computed, and the rest is unknown */
+    fb_dtype dtype;   /* FB_DTYPE_UNKNOWN, and shape none: not known */
+    bool has_shape, is_same_shape;
+    bool has_effects; /* writes into what it reads */
+    bool may_alias;
+} fb_rule_outcome;
+
+/* Of each replaced root; false when memory is out. */
+bool fb_rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,
+                 fb_rule_outcome *outcomes);
+
+#endif

@@ -1,0 +1,329 @@
+/* A rule's document: its outer members, and what all parts of the reader share. */
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/sha256.h"
+#include "core/graph/document.h"
+#include "core/rules/internal.h"
+
+/* ---- what the parts share ----------------------------------------------------------------------------------------------- */
+
+fb_status fb_rule_fail(fb_rule_reader *reader, const char *code, const char *format, ...) {
+    char message[500];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    return fb_fail(reader->error, FB_INVALID, code, fb_buffer_text(&reader->pointer), "%s", message);
+}
+
+size_t fb_rule_enter(fb_rule_reader *reader, const char *member) {
+    size_t mark = reader->pointer.size;
+    fb_buffer_pointer_token(&reader->pointer, member, strlen(member));
+    return mark;
+}
+
+size_t fb_rule_enter_item(fb_rule_reader *reader, size_t index) {
+    size_t mark = reader->pointer.size;
+    fb_buffer_printf(&reader->pointer, "/%zu", index);
+    return mark;
+}
+
+void fb_rule_leave(fb_rule_reader *reader, size_t mark) {
+    reader->pointer.size = mark;
+}
+
+void *fb_rule_alloc(fb_rule_reader *reader, size_t size) {
+    void *memory = fb_arena_alloc(&reader->rule->arena, size ? size : 1);
+    if (!memory) fb_fail_memory(reader->error);
+    else memset(memory, 0, size);
+    return memory;
+}
+
+char *fb_rule_text(fb_rule_reader *reader, const char *text) {
+    char *copy = fb_arena_text(&reader->rule->arena, text, strlen(text));
+    if (!copy) fb_fail_memory(reader->error);
+    return copy;
+}
+
+static bool is_among(const char *word, const char *words) {
+    size_t length = strlen(word);
+    for (const char *at = words; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
+        if (length && strncmp(at, word, length) == 0 && (at[length] == ' ' || !at[length])) return true;
+    }
+    return false;
+}
+
+fb_status fb_rule_check_members(fb_rule_reader *reader, const json_t *object, const char *known) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        if (is_among(key, known)) continue;
+        fb_rule_enter(reader, key);
+        return fb_rule_fail(reader, "unknown-member", "there is no such member here; there are: %s", known);
+    }
+    return FB_OK;
+}
+
+/* ---- variables ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_variable_name(const char *name) {
+    if (name[0] != '?' || !(isalpha((unsigned char)name[1]) || name[1] == '_')) return false;
+    size_t i = 1;
+    while (isalnum((unsigned char)name[i]) || name[i] == '_') i++;
+    return !name[i] && i < 64;
+}
+
+static int find_variable(const fb_rule *rule, const char *name) {
+    int i = rule->variable_count;
+    while (i-- > 0 && strcmp(rule->variables[i], name) != 0) continue;
+    return i;
+}
+
+fb_status fb_rule_variable(fb_rule_reader *reader, const char *name, int *out) {
+    fb_rule *rule = reader->rule;
+    if (!is_variable_name(name)) return fb_rule_fail(reader, "bad-variable", "a variable is ? and a name: \"?x\"");
+    *out = find_variable(rule, name);
+    if (*out >= 0) return FB_OK;
+    if (rule->variable_count == FB_RULE_VARIABLES_MAX)
+        return fb_rule_fail(reader, "rule-too-large", "a rule has at most %d variables", FB_RULE_VARIABLES_MAX);
+    char *copy = fb_rule_text(reader, name);
+    if (!copy) return FB_NO_MEMORY;
+    *out = rule->variable_count;
+    rule->variables[rule->variable_count++] = copy;
+    return FB_OK;
+}
+
+fb_status fb_rule_bound_variable(fb_rule_reader *reader, const char *name, int *out) {
+    if (!is_variable_name(name)) return fb_rule_variable(reader, name, out);
+    *out = find_variable(reader->rule, name);
+    if (*out >= 0 && reader->rule->is_bound[*out]) return FB_OK;
+    return fb_rule_fail(reader, "unbound-variable", "nothing gives %s a value", name);
+}
+
+/* ---- literals ----------------------------------------------------------------------------------------------------------- */
+
+/* The literals are read as the arguments of a node in a document of their own, so that they are what they would be in any. */
+static fb_status write_literals(fb_rule_reader *reader, fb_buffer *out) {
+    const json_t *const *literals = (const json_t *const *)(const void *)reader->literals.data;
+    size_t count = reader->literals.size / sizeof *literals;
+    fb_buffer_string(out, "{\"format\":\"" FB_DOCUMENT_FORMAT "\",\"nodes\":[{\"name\":\"literals\",\"op\":\"call_function\","
+                          "\"target\":\"builtins.tuple\",\"args\":[");
+    for (size_t i = 0; i < count; i++) {
+        char *text = json_dumps(literals[i], JSON_ENCODE_ANY | JSON_COMPACT);
+        if (!text) return fb_fail_memory(reader->error);
+        if (i) fb_buffer_char(out, ',');
+        fb_buffer_string(out, text);
+        free(text);
+    }
+    fb_buffer_string(out, "]},{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[null]}],"
+                          "\"modules\":[{\"path\":\"\",\"type\":\"torch.nn.Module\"}],\"tensors\":[]}");
+    return out->failed ? fb_fail_memory(reader->error) : FB_OK;
+}
+
+/* An error of that document, at its place in the rule. */
+static fb_status fail_literal(fb_rule_reader *reader, fb_status status, const fb_errors *errors) {
+    static const char before[] = "/nodes/0/args/";
+    const fb_error *first = errors->count ? &errors->items[0] : NULL;
+    if (!first || strncmp(first->pointer, before, sizeof before - 1) != 0) {
+        if (status == FB_NO_MEMORY || !first) return fb_fail_memory(reader->error);
+        return fb_fail(reader->error, FB_INVALID, first->code, fb_buffer_text(&reader->pointer), "%s", first->message);
+    }
+    char *rest;
+    size_t index = strtoul(first->pointer + sizeof before - 1, &rest, 10);
+    const char *const *places = (const char *const *)(const void *)reader->places.data;
+    fb_buffer pointer = {0};
+    fb_buffer_printf(&pointer, "%s%s", places[index], rest);
+    const char *text = fb_buffer_text(&pointer);
+    fb_fail(reader->error, FB_INVALID, first->code, text ? text : "", "%s", first->message);
+    fb_buffer_free(&pointer);
+    return FB_INVALID;
+}
+
+static fb_status read_literals(fb_rule_reader *reader) {
+    fb_buffer text = {0};
+    fb_errors errors = {.limit = 1};
+    fb_status status = reader->literals.failed || reader->places.failed ? fb_fail_memory(reader->error) : FB_OK;
+    if (!status) status = write_literals(reader, &text);
+    if (!status && (status = fb_document_read(text.data, text.size, NULL, "", &reader->rule->given, &errors)))
+        status = fail_literal(reader, status, &errors);
+    fb_errors_free(&errors);
+    fb_buffer_free(&text);
+    return status;
+}
+
+fb_value fb_rule_literal(const fb_rule *rule, size_t index) {
+    return fb_node_arg(rule->given, fb_first_node(rule->given, FB_MAIN_PROGRAM), index);
+}
+
+/* ---- the outer members -------------------------------------------------------------------------------------------------- */
+
+bool fb_rule_name_is_valid(const char *name) {
+    if (!isalpha((unsigned char)*name)) return false;
+    size_t length = 1;
+    while (isalnum((unsigned char)name[length]) || (name[length] && strchr("_-.", name[length]))) length++;
+    return !name[length] && length <= FB_RULE_NAME_MAX;
+}
+
+/* A member that is a text; `*out` stays as it is when it is not given. */
+static fb_status read_text(fb_rule_reader *reader, const json_t *rule, const char *member, const char **out) {
+    const json_t *value = json_object_get(rule, member);
+    if (!value) return FB_OK;
+    size_t mark = fb_rule_enter(reader, member);
+    if (!json_is_string(value)) return fb_rule_fail(reader, "wrong-type", "a text is expected here");
+    *out = fb_rule_text(reader, json_string_value(value));
+    fb_rule_leave(reader, mark);
+    return *out ? FB_OK : FB_NO_MEMORY;
+}
+
+static fb_status read_flag(fb_rule_reader *reader, const json_t *rule, const char *member, bool *out) {
+    const json_t *value = json_object_get(rule, member);
+    if (!value) return FB_OK;
+    size_t mark = fb_rule_enter(reader, member);
+    if (!json_is_boolean(value)) return fb_rule_fail(reader, "wrong-type", "true or false is expected here");
+    *out = json_is_true(value);
+    fb_rule_leave(reader, mark);
+    return FB_OK;
+}
+
+static fb_status read_name(fb_rule_reader *reader, const json_t *json) {
+    const char *name = NULL;
+    fb_status status = read_text(reader, json, "name", &name);
+    if (status) return status;
+    if (!name) return fb_rule_fail(reader, "missing-member", "a rule needs a name");
+    fb_rule_enter(reader, "name");
+    if (!fb_rule_name_is_valid(name))
+        return fb_rule_fail(reader, "bad-name", "a rule's name is a letter and then letters, digits, _, - and ., %d at most",
+                            FB_RULE_NAME_MAX);
+    fb_rule_leave(reader, reader->start);
+    fb_rule_leave(reader, 0);
+    reader->rule->pass.name = name;
+    return FB_OK;
+}
+
+static fb_status read_exactness(fb_rule_reader *reader, const json_t *json) {
+    fb_pass *pass = &reader->rule->pass;
+    const char *name = NULL;
+    fb_status status = read_text(reader, json, "exactness", &name);
+    if (status) return status;
+    if (!name) return fb_rule_fail(reader, "missing-member", "a rule says its exactness: moves, rounds or changes");
+    size_t mark = fb_rule_enter(reader, "exactness");
+    fb_exactness exactness = FB_MOVES;
+    while (exactness <= FB_CHANGES && strcmp(fb_exactness_name(exactness), name) != 0) exactness++;
+    if (exactness > FB_CHANGES) return fb_rule_fail(reader, "bad-exactness", "the exactness is moves, rounds or changes");
+    fb_rule_leave(reader, mark);
+    pass->exactness = exactness;
+    pass->preserves_computation = exactness != FB_CHANGES;
+    status = read_flag(reader, json, "preserves_computation", &pass->preserves_computation);
+    if (!status && pass->preserves_computation != (exactness != FB_CHANGES)) {
+        fb_rule_enter(reader, "preserves_computation");
+        return fb_rule_fail(reader, "contradictory-exactness",
+                            "what preserves the computation moves or rounds, and what does not changes it");
+    }
+    return status;
+}
+
+static fb_status read_pattern(fb_rule_reader *reader, const json_t *json) {
+    fb_rule *rule = reader->rule;
+    size_t mark = fb_rule_enter(reader, "pattern");
+    reader->is_pattern = true;
+    bool is_list = json_is_array(json);
+    size_t count = is_list ? json_array_size(json) : 1;
+    if (!json) return fb_rule_fail(reader, "missing-member", "a rule needs a pattern");
+    if (!count) return fb_rule_fail(reader, "binds-nothing", "a pattern has at least one call");
+    if (count > FB_RULE_CALLS_MAX)
+        return fb_rule_fail(reader, "rule-too-large", "a pattern has at most %d calls", FB_RULE_CALLS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        size_t item = reader->pointer.size;
+        if (is_list) fb_rule_enter_item(reader, i);
+        fb_status status = fb_rule_read_call(reader, is_list ? json_array_get(json, i) : json, &rule->roots[i]);
+        if (status) return status;
+        fb_rule_leave(reader, item);
+    }
+    rule->root_count = count;
+    fb_rule_leave(reader, mark);
+    reader->is_pattern = false;
+    return FB_OK;
+}
+
+static fb_status read_members(fb_rule_reader *reader, const json_t *json) {
+    fb_rule *rule = reader->rule;
+    if (!json_is_object(json)) return fb_rule_fail(reader, "wrong-type", "a rule is an object");
+    fb_status status = fb_rule_check_members(
+        reader, json, "name description pattern conditions replacement exactness preserves_computation once");
+    rule->pass.summary = "";
+    bool is_once = false;
+    if (!status) status = read_name(reader, json);
+    if (!status) status = read_text(reader, json, "description", &rule->pass.summary);
+    if (!status) status = read_exactness(reader, json);
+    if (!status) status = read_pattern(reader, json_object_get(json, "pattern"));
+    if (!status) status = fb_rule_read_conditions(reader, json_object_get(json, "conditions"));
+    if (!status) status = fb_rule_read_replacement(reader, json_object_get(json, "replacement"));
+    if (!status) status = read_flag(reader, json, "once", &is_once);
+    if (!status) status = read_literals(reader);
+    if (!status && !is_once) status = fb_rule_check_loop(reader);
+    return status;
+}
+
+static fb_status sign(fb_rule_reader *reader, const json_t *json) {
+    fb_rule *rule = reader->rule;
+    fb_buffer text = {0};
+    char digest[FB_ID_LENGTH + 1];
+    if (fb_free_json_canonical(json, &text)) {
+        fb_buffer_free(&text);
+        return fb_rule_fail(reader, "bad-value", "the rule holds what a document cannot hold");
+    }
+    if (text.size > FB_RULE_BYTES_MAX) {
+        fb_buffer_free(&text);
+        return fb_rule_fail(reader, "rule-too-large", "a rule has at most %d bytes", FB_RULE_BYTES_MAX);
+    }
+    bool ok = fb_sha256_id(text.data, text.size, digest);
+    rule->document = fb_buffer_take(&text, NULL);
+    rule->pass.digest = ok ? fb_rule_text(reader, digest) : NULL;
+    return rule->document && rule->pass.digest ? FB_OK : fb_fail_memory(reader->error);
+}
+
+fb_status fb_rule_read(const json_t *document, const char *pointer, int version, fb_rule **out, fb_error *error) {
+    fb_error ignored = {0};
+    fb_rule *rule = calloc(1, sizeof *rule);
+    if (!rule) return fb_fail_memory(error);
+    rule->pass = (fb_pass){.version = version,
+                           .parameters = FB_NO_PARAMETERS,
+                           .reversible = true,
+                           .match_graph = fb_rule_match_graph,
+                           .edit = fb_rule_edit,
+                           .rule = rule};
+    fb_rule_reader reader = {.rule = rule, .error = error ? error : &ignored};
+    fb_buffer_string(&reader.pointer, pointer);
+    reader.start = reader.pointer.size;
+    fb_status status = fb_buffer_text(&reader.pointer) ? sign(&reader, document) : fb_fail_memory(error);
+    /* The canonical text is read, so that the order of members does not matter, and it is the same rule out of a store. */
+    json_t *canonical = status ? NULL : json_loads(rule->document, 0, NULL);
+    if (!status) status = canonical ? read_members(&reader, canonical) : fb_fail_memory(error);
+    json_decref(canonical);
+    fb_buffer_free(&reader.pointer);
+    fb_buffer_free(&reader.literals);
+    fb_buffer_free(&reader.places);
+    if (status) fb_rule_free(rule);
+    else *out = rule;
+    return status;
+}
+
+void fb_rule_free(fb_rule *rule) {
+    if (!rule) return;
+    fb_graph_free(rule->given);
+    free(rule->document);
+    fb_arena_free(&rule->arena);
+    free(rule);
+}
+
+const fb_pass *fb_rule_pass(const fb_rule *rule) {
+    return &rule->pass;
+}
+
+const char *fb_rule_document(const fb_rule *rule) {
+    return rule->document;
+}

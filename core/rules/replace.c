@@ -1,0 +1,179 @@
+/* Making what a replacement says, in the graph of a rewrite. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/rules/internal.h"
+
+#define ARGUMENTS_MAX 64
+
+typedef struct building {
+    fb_rewrite *rewrite;
+    const fb_rule *rule;
+    const fb_rule_binding *binding;
+    fb_spelling_family family;
+    fb_node before;
+} building;
+
+static fb_node build_call(building *b, const fb_rule_call *call, fb_node root);
+
+/* ---- values ------------------------------------------------------------------------------------------------------------- */
+
+static fb_value build_term(building *b, const fb_rule_term *term);
+
+static fb_value build_number(building *b, const fb_rule_term *term) {
+    fb_graph *graph = fb_rewrite_graph(b->rewrite);
+    fb_rule_number number;
+    /* It has been computed before, when the replacement was tried. */
+    if (!fb_rule_compute(graph, &term->number, b->binding, &number)) return FB_VALUE_NONE;
+    return number.is_int ? fb_make_int(graph, number.integer) : fb_make_float(graph, number.real);
+}
+
+static fb_value build_sequence(building *b, const fb_rule_term *term) {
+    fb_value items[ARGUMENTS_MAX];
+    for (size_t i = 0; i < term->count; i++) items[i] = build_term(b, &term->items[i]);
+    return fb_make_items(fb_rewrite_graph(b->rewrite), term->sequence, (fb_symbol){0}, items, term->count);
+}
+
+static fb_value build_term(building *b, const fb_rule_term *term) {
+    fb_graph *graph = fb_rewrite_graph(b->rewrite);
+    switch (term->kind) {
+    case FB_TERM_VARIABLE: return b->binding->values[term->variable];
+    case FB_TERM_NUMBER: return build_number(b, term);
+    case FB_TERM_SEQUENCE: return build_sequence(b, term);
+    case FB_TERM_CALL: return fb_make_node(graph, build_call(b, term->call, (fb_node){0}));
+    default: return fb_rule_copy_value(b->rule->given, fb_rule_literal(b->rule, term->literal), graph, NULL);
+    }
+}
+
+/* ---- arguments ---------------------------------------------------------------------------------------------------------- */
+
+/* Whether the parameter has that position in a call so spelled. */
+static bool stands_at(const fb_rule_call *call, const char *name, size_t position, fb_spelling_family family,
+                      const char *target) {
+    if (!call->operator_count) return true;
+    const fb_op_facts *facts = fb_op_facts_of(call->operators[0]);
+    const char *native = facts->native ? facts->native : facts->parameters;
+    bool is_functional = strncmp(target, "torch.nn.functional.", 20) == 0;
+    const char *at = family == FB_SPELLED_METHOD && facts->method ? facts->method : is_functional ? facts->parameters : native;
+    while (position-- && at) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
+    if (at && *at == '*') at++;
+    size_t length = strlen(name);
+    return at && strncmp(at, name, length) == 0 && (at[length] == ',' || !at[length]);
+}
+
+/* A call in the place of another one keeps the keywords of those parameters that both have. */
+static const char *keyword_of(const building *b, const fb_rule_call *call, const fb_rule_argument *argument, fb_node root,
+                              size_t position, const char *target) {
+    fb_argument_place place;
+    const fb_graph *graph = fb_rewrite_graph(b->rewrite);
+    if (argument->position == SIZE_MAX) return argument->name;
+    if (!argument->name || !position) {
+        bool is_kept = argument->name && root.id && fb_call_argument_place(graph, root, argument->name, &place);
+        return is_kept && place.is_keyword && b->family != FB_SPELLED_METHOD ? place.keyword : NULL;
+    }
+    if (root.id && fb_call_argument_place(graph, root, argument->name, &place) && place.is_keyword) return place.keyword;
+    return stands_at(call, argument->name, position, b->family, target) ? NULL : argument->name;
+}
+
+static void build_arguments(building *b, const fb_rule_call *call, fb_node root, const char *target, fb_value *args,
+                            fb_value *kwargs) {
+    fb_graph *graph = fb_rewrite_graph(b->rewrite);
+    fb_value items[ARGUMENTS_MAX], map = FB_VALUE_EMPTY_MAP;
+    size_t count = 0;
+    for (size_t i = 0; i < call->argument_count; i++) {
+        const fb_rule_argument *argument = &call->arguments[i];
+        const char *keyword = keyword_of(b, call, argument, root, count, target);
+        if (!keyword && count < i) keyword = argument->name; /* behind a keyword there is no position */
+        fb_value value = build_term(b, &argument->term);
+        if (keyword) map = fb_map_with(graph, map, keyword, value);
+        else items[count++] = value;
+    }
+    *args = fb_make_list(graph, items, count);
+    *kwargs = map;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------------------------- */
+
+static fb_node build_call(building *b, const fb_rule_call *call, fb_node root) {
+    fb_graph *graph = fb_rewrite_graph(b->rewrite);
+    fb_buffer buffer = {0};
+    fb_opcode opcode = fb_rule_spell(call, b->family, &buffer);
+    const char *target = fb_buffer_text(&buffer);
+    fb_node made = root;
+    if (!target) {
+        fb_graph_fail_memory(graph);
+    } else {
+        fb_value args, kwargs;
+        build_arguments(b, call, root, target, &args, &kwargs);
+        if (root.id) fb_set_target(b->rewrite, root, opcode, target);
+        if (root.id) fb_set_args(b->rewrite, root, args, kwargs);
+        else made = fb_insert_before(b->rewrite, b->before, opcode, target, args, kwargs);
+    }
+    fb_buffer_free(&buffer);
+    return made;
+}
+
+void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_binding *binding, fb_spelling_family family,
+                        fb_node before) {
+    building b = {.rewrite = rewrite, .rule = rule, .binding = binding, .family = family, .before = before};
+    for (size_t i = 0; i < rule->let_count; i++) {
+        fb_node made = build_call(&b, rule->lets[i], (fb_node){0});
+        binding->values[rule->lets[i]->variable] = fb_make_node(fb_rewrite_graph(rewrite), made);
+    }
+}
+
+fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding,
+                           const fb_rule_root *replaced, fb_spelling_family family, fb_node before, fb_node root) {
+    building b = {.rewrite = rewrite, .rule = rule, .binding = binding, .family = family, .before = before};
+    return build_call(&b, replaced->term.call, root);
+}
+
+/* ---- in the graph ------------------------------------------------------------------------------------------------------- */
+
+/* In a match, the nodes of the pattern's calls are followed by the values of the variables. */
+static void unpack(const fb_rule *rule, const fb_match *match, fb_rule_binding *out) {
+    memset(out, 0, sizeof *out);
+    for (size_t i = 0; i < rule->call_count; i++) out->nodes[i] = match->nodes[i];
+    for (int i = 0; i < rule->variable_count; i++) out->values[i].id = match->nodes[rule->call_count + (size_t)i].id;
+}
+
+static fb_node first_root(const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding) {
+    fb_node first = binding->nodes[rule->roots[0]->index];
+    for (size_t i = 1; i < rule->root_count; i++) {
+        fb_node root = binding->nodes[rule->roots[i]->index];
+        if (fb_node_at(graph, root)->ordinal < fb_node_at(graph, first)->ordinal) first = root;
+    }
+    return first;
+}
+
+static bool is_root(const fb_rule *rule, size_t call) {
+    for (size_t i = 0; i < rule->root_count; i++) {
+        if (rule->roots[i]->index == call) return true;
+    }
+    return false;
+}
+
+void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
+    const fb_rule *rule = match->pass->rule;
+    const fb_graph *graph = fb_rewrite_graph(rewrite);
+    fb_rule_binding binding;
+    unpack(rule, match, &binding);
+    fb_node first = first_root(rule, graph, &binding);
+    /* Inner calls that nobody reads afterwards go. They are asked last first, so each inner one comes before its readers. */
+    for (size_t i = rule->call_count; i-- > 0;) {
+        if (!is_root(rule, i)) fb_erase_unread(rewrite, binding.nodes[i]);
+    }
+    fb_rule_build_lets(rewrite, rule, &binding, fb_rule_family(graph, first), first);
+    for (size_t i = 0; i < rule->replaced_count; i++) {
+        const fb_rule_root *replaced = &rule->replaced[i];
+        fb_node root = binding.nodes[replaced->call];
+        if (replaced->term.kind == FB_TERM_CALL) {
+            fb_release_call(rewrite, root);
+            fb_rule_build_root(rewrite, rule, &binding, replaced, fb_rule_family(graph, root), root, root);
+            fb_mark(rewrite, root);
+        } else {
+            fb_replace_uses(rewrite, root, fb_value_node(graph, binding.values[replaced->term.variable]));
+            fb_erase_call(rewrite, root);
+        }
+    }
+}

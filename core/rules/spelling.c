@@ -1,0 +1,72 @@
+/* How the calls that a replacement makes are spelled: as their author says, or beside what was matched. */
+#include <string.h>
+
+#include "core/rules/internal.h"
+
+static const char aten[] = "torch.ops.aten.", functional[] = "torch.nn.functional.";
+
+static bool begins(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+fb_spelling_family fb_rule_family(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    const char *target = fb_node_target(graph, node);
+    if (row->opcode == FB_CALL_METHOD) return FB_SPELLED_METHOD;
+    if (row->opcode == FB_CALL_MODULE) return FB_SPELLED_TORCH;
+    if (begins(target, aten)) return FB_SPELLED_ATEN;
+    return begins(target, "operator.") ? FB_SPELLED_OPERATOR : FB_SPELLED_TORCH;
+}
+
+static void append_word(fb_buffer *out, const char *words) {
+    fb_buffer_append(out, words, strcspn(words, " "));
+}
+
+/* The first of the operator's further targets that begins so; NULL when there is none. */
+static const char *further_target(const fb_op_facts *facts, const char *beginning) {
+    for (const char *at = facts->functions; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
+        if (begins(at, beginning)) return at;
+    }
+    return NULL;
+}
+
+/* What has a module beside it is a layer or an activation, which are functions of torch.nn.functional and no methods; but for
+ * those that only look at memory another way (flatten). */
+static bool is_functional(const fb_op_facts *facts) {
+    return facts->modules && !(facts->flags & FB_FACT_ALIASES);
+}
+
+static fb_opcode spell_function(const fb_op_facts *facts, fb_buffer *out) {
+    bool has_name = *facts->names && !begins(facts->names, "__");
+    if (has_name) fb_buffer_string(out, is_functional(facts) ? functional : "torch.");
+    append_word(out, has_name || !facts->functions ? facts->names : facts->functions);
+    return FB_CALL_FUNCTION;
+}
+
+static fb_opcode spell_operator(const fb_op_facts *facts, fb_spelling_family family, fb_buffer *out) {
+    const char *python = further_target(facts, "operator.");
+    if (family == FB_SPELLED_OPERATOR && python) {
+        append_word(out, python);
+    } else if (family == FB_SPELLED_METHOD && *facts->names && !is_functional(facts)) {
+        append_word(out, facts->names);
+        return FB_CALL_METHOD;
+    } else if (family == FB_SPELLED_ATEN && *facts->names) {
+        fb_buffer_string(out, aten);
+        append_word(out, facts->names);
+        fb_buffer_char(out, '.');
+        append_word(out, facts->aten ? facts->aten : "default");
+    } else {
+        return spell_function(facts, out);
+    }
+    return FB_CALL_FUNCTION;
+}
+
+fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_family family, fb_buffer *out) {
+    const fb_spelling_family others[] = {family, FB_SPELLED_TORCH, FB_SPELLED_OPERATOR, FB_SPELLED_ATEN, FB_SPELLED_METHOD};
+    if (!call->spellings[family] && call->operator_count)
+        return spell_operator(fb_op_facts_of(call->operators[0]), family, out);
+    size_t i = 0;
+    while (!call->spellings[others[i]]) i++;
+    fb_buffer_string(out, call->spellings[others[i]]);
+    return others[i] == FB_SPELLED_METHOD ? FB_CALL_METHOD : FB_CALL_FUNCTION;
+}

@@ -1,0 +1,158 @@
+/* Rules and their versions. */
+#include "server/store/rules.h"
+
+#include <string.h>
+
+#include "server/store/internal.h"
+#include "server/store/walk.h"
+
+static fb_status read_rule(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
+    fb_store_rule *out = item;
+    fb_query query =
+        fb_query_begin(connection, "SELECT name, version, digest, document, created FROM rules WHERE key = ?", error);
+    fb_bind_int(&query, key);
+    if (fb_query_row(&query)) {
+        out->name = fb_copy_column(&query, 0, memory, &query.status);
+        out->version = (uint32_t)fb_column_int(&query, 1);
+        out->digest = fb_copy_column(&query, 2, memory, &query.status);
+        out->document = fb_copy_column(&query, 3, memory, &query.status);
+        out->created = fb_column_int(&query, 4);
+    }
+    return fb_query_end(&query);
+}
+
+/* The key of a version, 0 = unknown; `version` 0 is the newest. */
+static fb_status find_rule(fb_connection *connection, const char *name, uint32_t version, int64_t *key, fb_error *error) {
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT key FROM rules WHERE name = ?1 AND (?2 = 0 OR version = ?2) "
+                                    "ORDER BY version DESC LIMIT 1",
+                                    error);
+    fb_bind_text(&query, name);
+    fb_bind_int(&query, version);
+    return fb_read_key(&query, key);
+}
+
+static fb_status fail_unknown(fb_error *error, const char *name) {
+    return fb_fail(error, FB_NOT_FOUND, "unknown-transformation", NULL, "there is no transformation %.100s", name);
+}
+
+/* ---- put ---- */
+
+typedef struct put_rule {
+    const char *name, *digest, *document;
+    int64_t created;
+    bool is_new;
+    fb_store_rule stored;
+} put_rule;
+
+static fb_status insert_rule(fb_connection *connection, const put_rule *put, int64_t *key, fb_error *error) {
+    fb_query insert = fb_query_begin(connection,
+                                     "INSERT INTO rules (name, version, digest, document, created) VALUES "
+                                     "(?1, (SELECT ifnull(max(version), 0) + 1 FROM rules WHERE name = ?1), ?2, ?3, ?4)",
+                                     error);
+    fb_bind_text(&insert, put->name);
+    fb_bind_text(&insert, put->digest);
+    fb_bind_text(&insert, put->document);
+    fb_bind_int(&insert, put->created);
+    fb_status status = fb_query_run(&insert);
+    if (!status) *key = sqlite3_last_insert_rowid(connection->handle);
+    return status;
+}
+
+static fb_status write_rule(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    put_rule *put = argument;
+    int64_t key = 0;
+    fb_store_rule_free(&put->stored);
+    fb_query query = fb_query_begin(connection, "SELECT key FROM rules WHERE name = ? AND digest = ?", error);
+    fb_bind_text(&query, put->name);
+    fb_bind_text(&query, put->digest);
+    fb_status status = fb_read_key(&query, &key);
+    put->is_new = !key;
+    if (!status && !key) status = insert_rule(connection, put, &key, error);
+    return status ? status : read_rule(connection, key, &put->stored.memory, &put->stored, error);
+}
+
+fb_status fb_store_put_rule(fb_store *store, const char *name, const char *digest, const char *document, bool *is_new,
+                            fb_store_rule *out, fb_error *error) {
+    put_rule put = {.name = name, .digest = digest, .document = document, .created = store->config.now_ms()};
+    fb_status status = fb_writer_run(&store->writer, write_rule, &put, error);
+    if (status) {
+        fb_store_rule_free(&put.stored);
+        return status;
+    }
+    *is_new = put.is_new;
+    *out = put.stored;
+    return FB_OK;
+}
+
+/* ---- get and list ---- */
+
+fb_status fb_store_get_rule(fb_store *store, const char *name, uint32_t version, fb_store_rule *out, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    int64_t newest = 0, key = 0;
+    fb_store_rule rule = {0};
+    status = find_rule(connection, name, 0, &newest, error);
+    if (!status && !newest) status = fail_unknown(error, name);
+    if (!status) status = find_rule(connection, name, version, &key, error);
+    if (!status && !key)
+        status =
+            fb_fail(error, FB_NOT_FOUND, "unknown-version", NULL, "transformation %.100s has no version %u", name, version);
+    if (!status) status = read_rule(connection, key, &rule.memory, &rule, error);
+    fb_readers_give_back(&store->readers, connection);
+    if (status) fb_memory_free(rule.memory);
+    else *out = rule;
+    return status;
+}
+
+void fb_store_rule_free(fb_store_rule *rule) {
+    fb_memory_free(rule->memory);
+    *rule = (fb_store_rule){0};
+}
+
+static fb_status take_list(fb_status status, fb_list *list, fb_store_rules *out) {
+    if (status) {
+        fb_memory_free(list->memory);
+        return status;
+    }
+    *out = (fb_store_rules){.items = list->items, .count = list->count, .memory = list->memory};
+    memcpy(out->next_token, list->next_token, sizeof out->next_token);
+    return FB_OK;
+}
+
+fb_status fb_store_list_rules(fb_store *store, const fb_store_page *page, fb_store_rules *out, fb_error *error) {
+    static const fb_condition newest = {
+        .sql = "SELECT key FROM rules r WHERE key <= ? AND NOT EXISTS (SELECT 1 FROM rules WHERE name = r.name AND "
+               "version > r.version) ORDER BY key DESC LIMIT 1"};
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_list list = {0};
+    status = fb_list_rows(connection, &newest, page, fb_filter_hash(0, "rules"), sizeof *out->items, read_rule, &list, error);
+    fb_readers_give_back(&store->readers, connection);
+    return take_list(status, &list, out);
+}
+
+fb_status fb_store_list_rule_versions(fb_store *store, const char *name, const fb_store_page *page, fb_store_rules *out,
+                                      fb_error *error) {
+    const fb_condition of_name = {.sql = "SELECT key FROM rules WHERE key <= ?1 AND name = ?2 ORDER BY key DESC LIMIT 1",
+                                  .texts = {name}};
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_list list = {0};
+    int64_t key = 0;
+    uint64_t hash = fb_filter_hash(fb_filter_hash(0, "rule versions"), name);
+    status = find_rule(connection, name, 0, &key, error);
+    if (!status && !key) status = fail_unknown(error, name);
+    if (!status) status = fb_list_rows(connection, &of_name, page, hash, sizeof *out->items, read_rule, &list, error);
+    fb_readers_give_back(&store->readers, connection);
+    return take_list(status, &list, out);
+}
+
+void fb_store_rules_free(fb_store_rules *rules) {
+    fb_memory_free(rules->memory);
+    *rules = (fb_store_rules){0};
+}
