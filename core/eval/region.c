@@ -77,6 +77,18 @@ static bool same_call(fb_regions *r, fb_node a, fb_node b) {
            match_values(r, x->args, y->args, NULL) && match_values(r, x->kwargs, y->kwargs, NULL);
 }
 
+/* What a call reads by get_attr is part of it, as a module's weights are of the module: another weight makes another call.
+ * Nodes come in order, so it is known whether the get_attr nodes changed. */
+static bool same_weight(fb_regions *r, fb_node a, fb_node b) {
+    bool are_weights = fb_node_at(r->before, a)->opcode == FB_GET_ATTR && fb_node_at(r->after, b)->opcode == FB_GET_ATTR;
+    return !are_weights || (r->twin_of_before[a.id].id == b.id && !r->changed_before[a.id]);
+}
+
+static bool same_weights(fb_regions *r, fb_node a, fb_node b) {
+    const fb_node_row *x = fb_node_at(r->before, a), *y = fb_node_at(r->after, b);
+    return match_values(r, x->args, y->args, same_weight) && match_values(r, x->kwargs, y->kwargs, same_weight);
+}
+
 /* Modules and tensors by the diff: what computes otherwise with the same call. */
 typedef struct changed_rows {
     unsigned char *modules_before, *modules_after; /* by module */
@@ -171,7 +183,7 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
         for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
             fb_node twin = r->twin_of_before[node.id];
             if (!twin.id) continue;
-            bool is_same = same_call(r, node, twin) && same_attribute(r, node, twin) &&
+            bool is_same = same_call(r, node, twin) && same_weights(r, node, twin) && same_attribute(r, node, twin) &&
                            !reads_changed(r->before, node, rows.modules_before, rows.tensors_before) &&
                            !reads_changed(r->after, twin, rows.modules_after, rows.tensors_after);
             r->changed_before[node.id] = r->changed_after[twin.id] = !is_same;

@@ -3,39 +3,53 @@
  *     y = x Wᵀ + b          y = [x 1] [W b]ᵀ
  *
  *     x ── Linear ── y      x ── shape ── [:-1] ── + (1,) ── ones(device of x) ── cat([x, ones], -1) ── Linear ── y
+ *     of ATen:              x ── slice(-1, 0, 1) ── ones_like ── cat([x, ones], -1) ── linear ── y
  *
- * Every call of the Linear gets its column. Weight and bias must share dtype and requires_grad.
+ * Every call of the Linear gets its column. Weight and bias must share dtype and requires_grad. Not addmm, which cannot do
+ * without its addend.
  * Exactness: moves (the weight is a concatenation; the product may sum in another order). Reversible.
  */
 #include "core/ops/spelling.h"
-#include "core/passes/pass.h"
+#include "core/passes/layer.h"
 #include "core/weights/recipe.h"
+
+/* The Linear that a node calls, when it is its first call and it has a bias. What only looks like one is refused. */
+static bool find_linear(fb_matcher *m, fb_node n, fb_linear *linear) {
+    const fb_graph *g = m->graph;
+    fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
+    if (!module.id) return fb_linear_at(g, n, linear) && linear->bias.id;
+    if (fb_first_call(m->usage, module).id != n.id) return false; /* a module is matched once, at its first call */
+    if (fb_module_is_linear_like(g, module) && fb_module_tensor(g, module, "bias").id) {
+        fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", fb_text(g, fb_module_at(g, module)->type));
+        return false;
+    }
+    if (!fb_linear_of_module(g, module, linear)) return false;
+    linear->node = n;
+    return linear->bias.id;
+}
 
 static void match(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     fb_linear linear;
-    fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
-    if (!module.id || fb_first_call(m->usage, module).id != n.id) return; /* a module is matched once, at its first call */
-    if (fb_module_is_linear_like(g, module) && fb_module_tensor(g, module, "bias").id) {
-        fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", fb_text(g, fb_module_at(g, module)->type));
-        return;
-    }
-    if (!fb_linear_of_module(g, module, &linear) || !linear.bias.id) return;
-
+    if (!find_linear(m, n, &linear)) return;
+    fb_layer layer = fb_linear_layer(&linear);
     fb_buffer calls = {0};
     bool is_marked = false, is_plain = true;
-    for (fb_node call = n; call.id; call = fb_next_call(m->usage, call)) {
+    for (fb_node call = n; call.id; call = fb_layer_next_call(m->usage, &layer, call)) {
         fb_buffer_append(&calls, &call, sizeof call);
         is_marked |= fb_is_marked(m, call);
-        is_plain &= fb_call_has_only(g, call, "input") && fb_call_argument_node(g, call, "input").id;
+        is_plain &= !layer.module.id || (fb_call_has_only(g, call, "input") && fb_call_argument_node(g, call, "input").id);
     }
     const fb_node *nodes = (const fb_node *)(const void *)calls.data;
     size_t count = calls.size / sizeof *nodes;
     const fb_tensor_row *weight = fb_tensor_at(g, linear.weight), *bias = fb_tensor_at(g, linear.bias);
-    const char *obstacle = fb_module_obstacle(m, module);
+    const char *obstacle = fb_layer_obstacle(m, &layer);
     if (calls.failed) m->failed = true;
     else if (is_marked) (void)0; /* refused already, as already-transformed */
     else if (!is_plain) fb_refuse(m, "unsupported-arguments", nodes, count, "a Linear is called with one node as its input");
+    else if (linear.is_packed) fb_refuse(m, "unsupported-form", nodes, count, "addmm cannot do without its addend");
+    else if (linear.in_features == 0 && fb_is_aten(g, n))
+        fb_refuse(m, "no-features", nodes, count, "its input has no column that the column of ones could be made like");
     else if (obstacle) fb_refuse(m, obstacle, nodes, count, "%s", fb_obstacle_detail(obstacle));
     else if (weight->dtype != bias->dtype)
         fb_refuse(m, "dtype", nodes, count, "the weight is %s and the bias %s", fb_dtype_name(weight->dtype),
@@ -54,7 +68,19 @@ static fb_value insert_plain(fb_rewrite *rw, fb_node n, const char *target, fb_v
     return fb_make_node(g, fb_insert_typed(rw, n, FB_CALL_FUNCTION, target, FB_ARGS(g, a, b), nothing, nothing, 0));
 }
 
-/* The node that is x with a column of ones, before `n`. */
+/* x with a column of ones, before `n`: a column of x, in ones. */
+static fb_node insert_ones_of_aten(fb_rewrite *rw, fb_node n, fb_value x) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value nothing = {0}, last_axis = fb_make_int(g, -1);
+    fb_value column_args = FB_ARGS(g, x, last_axis, fb_make_int(g, 0), fb_make_int(g, 1));
+    fb_node column = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_SLICE_ATEN, column_args, nothing);
+    fb_value ones_args = FB_ARGS(g, fb_make_node(g, column));
+    fb_node ones = fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES_LIKE_ATEN, ones_args, nothing);
+    fb_value both = FB_ARGS(g, x, fb_make_node(g, ones));
+    return fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_CAT_ATEN, FB_ARGS(g, both, last_axis), nothing);
+}
+
+/* The same by the size of x, as Optimum does it. */
 static fb_node insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value none = fb_make_none(g), last_axis = fb_make_int(g, -1), one = fb_make_int(g, 1);
@@ -81,18 +107,17 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_linear linear;
     if (!fb_linear_at(g, match->nodes[0], &linear)) return;
+    fb_layer layer = fb_linear_layer(&linear);
     for (size_t i = 0; i < match->count; i++) {
         fb_node n = match->nodes[i];
-        fb_node widened = insert_ones(rw, n, fb_call_argument(g, n, "input"), linear.dtype);
+        fb_value x = fb_call_argument(g, n, "input");
+        fb_node widened = fb_is_aten(g, n) ? insert_ones_of_aten(rw, n, x) : insert_ones(rw, n, x, linear.dtype);
         fb_set_argument(rw, n, "input", fb_make_node(g, widened));
         fb_mark(rw, n);
     }
     fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, linear.bias), (int64_t[]){linear.out_features, 1}, 2);
-    fb_value weight = fb_recipe_concat(g, 1, (fb_value[]){fb_recipe_tensor(g, linear.weight), column}, 2);
-    fb_put_parameter(rw, linear.module, "weight", weight, linear.dtype, fb_tensor_at(g, linear.weight)->requires_grad);
-    fb_clear_parameter(rw, linear.module, "bias");
-    fb_set_config(rw, linear.module, "in_features", fb_make_int(g, linear.in_features + 1));
-    fb_set_config(rw, linear.module, "bias", fb_make_bool(g, false));
+    fb_layer_set_weight(rw, &layer, fb_recipe_concat(g, 1, (fb_value[]){fb_recipe_tensor(g, linear.weight), column}, 2));
+    fb_layer_clear_bias(rw, &layer);
 }
 
 const fb_pass fb_fuse_bias_in_linear = {
