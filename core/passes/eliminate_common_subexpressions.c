@@ -140,6 +140,7 @@ const fb_pass fb_eliminate_common_subexpressions = {
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,
+    .only_removes = true,
     .match_graph = match_graph,
     .edit = edit,
 };

@@ -65,6 +65,7 @@ const fb_pass fb_eliminate_dead_code = {
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,
+    .only_removes = true,
     .match_graph = match_graph,
     .edit = edit,
 };

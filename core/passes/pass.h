@@ -42,6 +42,7 @@ typedef struct fb_pass {
     const char *parameters; /* JSON Schema of `params` */
     fb_exactness exactness;
     bool reversible, preserves_computation;
+    bool only_removes; /* nodes: nothing is left that it could mark */
     void (*match)(fb_matcher *matcher, fb_node node);
     void (*match_graph)(fb_matcher *matcher); /* in place of `match`: for what is decided by the graph as a whole */
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);

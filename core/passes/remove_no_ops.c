@@ -104,6 +104,7 @@ const fb_pass fb_remove_no_ops = {
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,
+    .only_removes = true,
     .match_graph = match_graph,
     .edit = edit,
 };
