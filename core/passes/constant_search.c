@@ -1,0 +1,224 @@
+/* The search for constants: forwards, what depends on weights only; backwards, where that ends. */
+#include "core/passes/constant_search.h"
+
+#include <stdlib.h>
+
+#include "core/passes/effect.h"
+#include "core/weights/recipe.h"
+
+enum { RECIPE_SIZE_MAX = 200 }; /* operations and tensors in one recipe; as a tree, for so it is written */
+
+typedef struct search {
+    fb_matcher *m;
+    const fb_graph *graph;
+    const fb_alias *alias;
+    fb_constant_finding *found; /* by node */
+    const char **seen;          /* by memory: why no constant may lie there, or NULL */
+    uint32_t *needs;            /* by tensor: who owns it or reads it */
+    fb_tensor *counted;         /* by tensor: the last node that counted it, as an id */
+    fb_constants constants;     /* of a copy of the graph, in which recipes can be tried */
+    int64_t maximum_growth;
+    int64_t freed; /* elements that the node at hand makes free */
+    fb_node node;
+} search;
+
+/* ---- what is seen from outside ------------------------------------------------------------------------------------------- */
+
+static void see_inputs(search *s, fb_node node, const char *reason) {
+    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e))
+        s->seen[fb_memory_of(s->alias, fb_edge_input(s->graph, e))] = reason;
+}
+
+static void find_seen(search *s) {
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->next) {
+        if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT) see_inputs(s, n, "layout-read");
+        if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, "graph-output");
+    }
+}
+
+static const char *seen_detail(const char *reason) {
+    return strcmp(reason, "graph-output") == 0 ? "it is an output of the graph, which the caller may write into"
+                                               : "its strides are asked for, and a weight has others";
+}
+
+/* ---- who needs a tensor -------------------------------------------------------------------------------------------------- */
+
+static void count_owners(search *s, fb_module module) {
+    const fb_module_row *row = fb_module_at(s->graph, module);
+    const fb_value maps[] = {row->parameters, row->buffers};
+    bool is_kept = fb_module_op(s->graph, module) != FB_OP_UNKNOWN || fb_call_count(s->m->usage, module) ||
+                   fb_module_is_inside_call(s->m->usage, module);
+    for (size_t i = 0; i < 2; i++) {
+        const fb_value_row *map = fb_value_at(s->graph, maps[i]);
+        for (uint32_t k = 1; k < map->count; k += 2) {
+            const fb_value_row *value = fb_value_at(s->graph, map->items[k]);
+            if (value->kind == FB_TENSOR) s->needs[value->tensor.id] += is_kept ? 2 : 1;
+        }
+    }
+}
+
+static void count_needs(search *s) {
+    for (fb_module m = fb_first_module(s->graph); m.id; m = fb_module_at(s->graph, m)->next) count_owners(s, m);
+    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(s->graph); p++) {
+        for (fb_node n = fb_first_node(s->graph, (fb_program){p}); n.id; n = fb_node_at(s->graph, n)->next) {
+            const fb_node_row *row = fb_node_at(s->graph, n);
+            if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) continue;
+            fb_tensor tensor = fb_module_tensor(s->graph, row->module, fb_text(s->graph, row->attribute));
+            s->needs[tensor.id] += row->user_count;
+        }
+    }
+}
+
+static int64_t element_count(const fb_graph *g, fb_value shape) {
+    int64_t count = 1;
+    for (int i = 0; i < fb_shape_rank(g, shape); i++) {
+        int64_t size = fb_shape_size(g, shape, i);
+        if (size < 0 || __builtin_mul_overflow(count, size, &count)) return INT64_MAX;
+    }
+    return count;
+}
+
+/* A tensor that one attribute owns and one node reads is gone when that node is. */
+static void count_freed(void *context, fb_tensor tensor) {
+    search *s = context;
+    if (s->needs[tensor.id] != 2 || s->counted[tensor.id].id == s->node.id) return;
+    s->counted[tensor.id].id = s->node.id;
+    s->freed += element_count(s->graph, fb_tensor_at(s->graph, tensor)->shape);
+}
+
+static bool grows_too_much(search *s, fb_node node, fb_value recipe) {
+    const fb_graph *trial = fb_rewrite_graph(s->constants.rewrite);
+    s->node = node;
+    s->freed = 0;
+    fb_value_visit_tensors(trial, recipe, count_freed, s);
+    return element_count(trial, fb_node_at(trial, node)->shape) - s->freed > s->maximum_growth;
+}
+
+/* ---- forwards ------------------------------------------------------------------------------------------------------------ */
+
+static void refuse(search *s, fb_node node, const char *reason, const char *detail) {
+    s->found[node.id] = (fb_constant_finding){.constancy = FB_REFUSED, .reason = reason, .detail = detail};
+}
+
+static void measure(const fb_graph *g, fb_value recipe, int *left) {
+    const fb_value_row *row = fb_value_at(g, recipe);
+    (*left)--;
+    if (row->kind != FB_EXPRESSION) return;
+    const fb_value_row *args = fb_value_at(g, row->items[0]);
+    for (uint32_t i = 0; i < args->count && *left >= 0; i++) measure(g, args->items[i], left);
+}
+
+static bool is_small(search *s, fb_value recipe) {
+    int left = RECIPE_SIZE_MAX;
+    measure(fb_rewrite_graph(s->constants.rewrite), recipe, &left);
+    return left >= 0;
+}
+
+/* Does it read something, and nothing but what is constant? */
+static bool reads_constants_only(search *s, fb_node node) {
+    uint32_t edge = fb_input_first(s->graph, node);
+    bool is_any = edge != 0;
+    for (; edge; edge = fb_input_next(s->graph, edge)) {
+        uint8_t input = s->found[fb_edge_input(s->graph, edge).id].constancy;
+        if (input != FB_WEIGHT && input != FB_INSIDE) return false;
+    }
+    return is_any;
+}
+
+static bool reads_mutated(const search *s, fb_node node) {
+    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
+        if (fb_is_mutated(s->alias, fb_edge_input(s->graph, e))) return true;
+    }
+    return false;
+}
+
+static void look_at_call(search *s, fb_node node) {
+    const fb_graph *g = s->graph;
+    const char *detail, *obstacle, *seen = s->seen[fb_memory_of(s->alias, node)];
+    fb_value recipe;
+    if (!reads_constants_only(s, node) || fb_numberhood_of(g, node) == FB_A_NUMBER) return;
+    fb_effects effects = fb_op_effects(g, node);
+    if (effects.has_effect && !effects.is_unknown) return; /* an assertion */
+    if ((obstacle = fb_effect_obstacle(g, node, &detail))) {
+        refuse(s, node, obstacle, detail);
+    } else if (reads_mutated(s, node) || fb_is_mutated(s->alias, node)) {
+        refuse(s, node, "tensor-mutated", "what it reads or gives is written in place, or shares memory with what is");
+    } else if (seen) {
+        refuse(s, node, seen, seen_detail(seen));
+    } else if (!fb_node_at(g, node)->dtype && fb_mode_switched_between(s->alias, 0, fb_node_at(g, node)->ordinal)) {
+        refuse(s, node, "mode-switched", "a mode is switched before it, so its dtype, which is not recorded, is not certain");
+    } else if (!fb_constant_recipe(&s->constants, node, &recipe)) {
+        refuse(s, node, s->constants.reason, s->constants.detail);
+    } else if (!is_small(s, recipe)) {
+        refuse(s, node, "too-complex", "its recipe would be too long");
+    } else {
+        s->found[node.id].constancy = FB_INSIDE;
+    }
+}
+
+static void look_forwards(search *s) {
+    fb_value recipe;
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->next) {
+        const fb_node_row *row = fb_node_at(s->graph, n);
+        if (row->opcode == FB_GET_ATTR && fb_constant_recipe(&s->constants, n, &recipe)) s->found[n.id].constancy = FB_WEIGHT;
+        if (row->opcode >= FB_CALL_MODULE && row->opcode <= FB_CALL_METHOD) look_at_call(s, n);
+    }
+}
+
+/* ---- backwards ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_read_by_others(const search *s, fb_node node) {
+    for (uint32_t e = fb_user_first(s->graph, node); e; e = fb_user_next(s->graph, e)) {
+        uint8_t user = s->found[fb_edge_user(s->graph, e).id].constancy;
+        if (user != FB_INSIDE && user != FB_FOLDED) return true;
+    }
+    return false;
+}
+
+static void look_backwards(search *s) {
+    for (fb_node n = fb_last_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->previous) {
+        fb_constant_finding *finding = &s->found[n.id];
+        fb_value recipe = {fb_map_get(&s->constants.recipes, n.id)};
+        if (finding->constancy != FB_INSIDE || (fb_node_at(s->graph, n)->user_count && !is_read_by_others(s, n))) continue;
+        bool is_itself = fb_value_kind(fb_rewrite_graph(s->constants.rewrite), recipe) == FB_TENSOR; /* a weight as it is */
+        if (!fb_node_at(s->graph, n)->user_count || is_itself) finding->constancy = FB_VARIES;
+        else if (grows_too_much(s, n, recipe)) refuse(s, n, "too-large", "as a weight it would take more memory than allowed");
+        else finding->constancy = FB_FOLDED;
+    }
+}
+
+/* ---- all together -------------------------------------------------------------------------------------------------------- */
+
+static bool run(search *s, const char *signature) {
+    fb_graph *copy = fb_graph_copy(s->graph);
+    bool ok = copy && (s->constants.rewrite = fb_rewrite_begin(copy, NULL, signature));
+    if (ok) {
+        find_seen(s);
+        count_needs(s);
+        look_forwards(s);
+        look_backwards(s);
+        ok = !fb_graph_out_of_memory(copy) && !s->constants.is_out_of_memory;
+        fb_rewrite_abort(s->constants.rewrite);
+    }
+    if (copy) fb_graph_free(copy);
+    fb_map_free(&s->constants.recipes);
+    return ok;
+}
+
+fb_constant_finding *fb_find_constants(fb_matcher *m, int64_t maximum_growth) {
+    search s = {.m = m, .graph = m->graph, .alias = fb_matcher_alias(m), .maximum_growth = maximum_growth};
+    size_t nodes = (size_t)fb_node_limit(m->graph) + 1, tensors = (size_t)fb_tensor_limit(m->graph) + 1;
+    if (!s.alias) return NULL;
+    s.found = calloc(nodes, sizeof *s.found);
+    s.seen = calloc(fb_memory_limit(s.alias), sizeof *s.seen);
+    s.needs = calloc(tensors, sizeof *s.needs);
+    s.counted = calloc(tensors, sizeof *s.counted);
+    bool ok = s.found && s.seen && s.needs && s.counted && run(&s, m->signature);
+    free(s.seen);
+    free(s.needs);
+    free(s.counted);
+    if (ok) return s.found;
+    free(s.found);
+    m->failed = true;
+    return NULL;
+}
