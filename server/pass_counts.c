@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of all rules together, whose names and reasons are their authors'. */
+#define RULES "rules"
+
 /* One line of the metrics. Names and reasons are constants of the passes. */
 typedef struct line {
     const char *pass;
@@ -57,9 +60,12 @@ void fb_pass_counts_add(fb_pass_counts *counts, const fb_run *run) {
     pthread_mutex_lock(&counts->mutex);
     for (size_t i = 0; i < run->count; i++) {
         const fb_pass_report *report = &run->passes[i];
-        add(counts, report->pass->name, NULL, report->applied);
-        for (const fb_refusal *refusal = report->refused; refusal; refusal = refusal->next)
-            add(counts, report->pass->name, refusal->reason, 1);
+        bool is_rule = report->pass->rule != NULL;
+        const char *name = is_rule ? RULES : report->pass->name;
+        add(counts, name, NULL, report->applied);
+        if (is_rule && report->refused_count) add(counts, name, RULES, report->refused_count);
+        for (const fb_refusal *refusal = is_rule ? NULL : report->refused; refusal; refusal = refusal->next)
+            add(counts, name, refusal->reason, 1);
     }
     pthread_mutex_unlock(&counts->mutex);
 }

@@ -44,7 +44,7 @@ static fb_status of_number(list *l, fb_condition_kind kind, const char *text, fb
 }
 
 static fb_status read_flag(list *l, const json_t *value, fb_condition_kind kind) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     fb_status status = of_node(l, kind, &condition);
     if (status) return status;
     if (!json_is_boolean(value)) return fb_rule_fail(l->reader, "wrong-type", "true or false is expected here");
@@ -54,7 +54,7 @@ static fb_status read_flag(list *l, const json_t *value, fb_condition_kind kind)
 
 /* A count, or {"at_least": n, "at_most": n}. */
 static fb_status read_count(list *l, const json_t *value, fb_condition_kind kind) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     fb_status status = of_node(l, kind, &condition);
     if (status) return status;
     if (json_is_object(value) && (status = fb_rule_check_members(l->reader, value, "at_least at_most"))) return status;
@@ -81,7 +81,7 @@ static fb_status add_dtype(list *l, const json_t *value, uint32_t *dtypes) {
 }
 
 static fb_status read_dtypes(list *l, const json_t *value) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     fb_status status = of_node(l, FB_WHERE_DTYPE, &condition);
     size_t i;
     json_t *item;
@@ -95,7 +95,7 @@ static fb_status read_dtypes(list *l, const json_t *value) {
 }
 
 static fb_status read_shape(list *l, const json_t *value) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     fb_status status = of_node(l, FB_WHERE_SHAPE, &condition);
     size_t i, rank = json_array_size(value);
     json_t *item;
@@ -117,7 +117,7 @@ static fb_status read_shape(list *l, const json_t *value) {
 }
 
 static fb_status read_other(list *l, const json_t *value, fb_condition_kind kind, const char *of) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     fb_status status = kind == FB_WHERE_NORMAL_IN ? of_number(l, kind, of, &condition) : of_node(l, kind, &condition);
     if (status) return status;
     if (!json_is_string(value)) return fb_rule_fail(l->reader, "wrong-type", "a variable is expected here");
@@ -126,7 +126,7 @@ static fb_status read_other(list *l, const json_t *value, fb_condition_kind kind
 }
 
 static fb_status read_kind(list *l, const json_t *value) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     fb_status status = of_node(l, FB_WHERE_KIND, &condition);
     if (status) return status;
     const char *name = json_is_string(value) ? json_string_value(value) : "";
@@ -138,7 +138,7 @@ static fb_status read_kind(list *l, const json_t *value) {
 }
 
 static fb_status read_number(list *l, const json_t *value, const char *member, const char *of) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     bool is_not = strcmp(member, "not_equals") == 0;
     fb_status status = of_number(l, is_not ? FB_WHERE_NOT_EQUAL : FB_WHERE_NUMBER, of, &condition);
     if (status) return status;
@@ -154,7 +154,7 @@ static fb_status read_number(list *l, const json_t *value, const char *member, c
 }
 
 static fb_status read_integer(list *l, const json_t *value, const char *of) {
-    fb_rule_condition condition;
+    fb_rule_condition condition = {0};
     fb_status status = of_number(l, FB_WHERE_INTEGER, of, &condition);
     if (status) return status;
     if (!json_is_boolean(value)) return fb_rule_fail(l->reader, "wrong-type", "true or false is expected here");

@@ -133,8 +133,8 @@ static bool may_be_term(comparison *c, const fb_rule_term *pattern, const fb_rul
         if (made->kind == FB_TERM_LITERAL)
             return fb_rule_same_value(rule->given, fb_rule_literal(rule, pattern->literal), rule->given,
                                       fb_rule_literal(rule, made->literal));
-        if (!literal_number(c, pattern, &x)) return made->kind == FB_TERM_VARIABLE;
-        return literal_number(c, made, &y) ? x == y : is_numeric(c, made) || made->kind == FB_TERM_VARIABLE;
+        /* A variable that need not be a number is taken for a node. */
+        return literal_number(c, pattern, &x) && (literal_number(c, made, &y) ? x == y : is_numeric(c, made));
     default: return made->kind == FB_TERM_VARIABLE || made->kind == FB_TERM_SEQUENCE || made->kind == FB_TERM_LITERAL;
     }
 }

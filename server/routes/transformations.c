@@ -9,6 +9,7 @@
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 #include "server/routes/rule_library.h"
+#include "server/routes/run_request.h"
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */
 
