@@ -16,58 +16,8 @@ static fb_value shift_of(fb_graph *g, const fb_batch_norm *norm) {
     return norm->bias.id ? fb_recipe_sub(g, fb_recipe_tensor(g, norm->bias), mean) : fb_recipe_neg(g, mean);
 }
 
-/* ---- convolutions ------------------------------------------------------------------------------------------------------ */
-
-/* What a convolution's weight looks like, group by group: (groups, axis 0 / groups, axis 1, *kernel). */
-typedef struct grouped {
-    int64_t whole[FB_RECIPE_MAX_RANK], parts[FB_RECIPE_MAX_RANK + 1];
-    size_t rank; /* of `whole`; `parts` has one more */
-    int64_t kernel;
-} grouped;
-
-static grouped grouped_sizes(const fb_graph *g, const fb_conv *conv) {
-    grouped s = {.rank = (size_t)conv->spatial + 2, .kernel = 1};
-    fb_value shape = fb_tensor_at(g, conv->weight)->shape;
-    for (size_t i = 0; i < s.rank; i++) s.whole[i] = s.parts[i + 1] = fb_shape_size(g, shape, (int)i);
-    for (size_t i = 2; i < s.rank; i++) s.kernel *= s.whole[i];
-    s.parts[0] = conv->groups;
-    s.parts[1] = s.whole[0] / conv->groups;
-    return s;
-}
-
-/* The weight with axis 1 scaled, which each group has its own channels on: the inputs of a convolution, and the outputs of a
- * transposed one. */
-static fb_value scale_axis_1(fb_graph *g, const fb_conv *conv, fb_value scale) {
-    grouped s = grouped_sizes(g, conv);
-    int64_t sizes[FB_RECIPE_MAX_RANK + 1] = {conv->groups, 1, s.whole[1]};
-    for (size_t i = 3; i <= s.rank; i++) sizes[i] = 1;
-    fb_value weight = fb_recipe_tensor(g, conv->weight);
-    if (conv->groups == 1) return fb_recipe_mul(g, weight, fb_recipe_reshape(g, scale, sizes + 1, s.rank));
-    weight = fb_recipe_reshape(g, weight, s.parts, s.rank + 1);
-    return fb_recipe_reshape(g, fb_recipe_mul(g, weight, fb_recipe_reshape(g, scale, sizes, s.rank + 1)), s.whole, s.rank);
-}
-
-static fb_value scale_outputs(fb_graph *g, const fb_conv *conv, fb_value scale) {
-    if (conv->is_transposed) return scale_axis_1(g, conv, scale);
-    int64_t sizes[FB_RECIPE_MAX_RANK] = {conv->out_channels};
-    size_t rank = (size_t)conv->spatial + 2;
-    for (size_t i = 1; i < rank; i++) sizes[i] = 1;
-    return fb_recipe_mul(g, fb_recipe_tensor(g, conv->weight), fb_recipe_reshape(g, scale, sizes, rank));
-}
-
-/* What a constant input of shift[c] in channel c gives without padding: the sum over inputs and kernel, of shape (outputs). */
-static fb_value conv_of_shift(fb_graph *g, const fb_conv *conv, fb_value shift) {
-    grouped s = grouped_sizes(g, conv);
-    int64_t inputs = s.whole[1], terms = inputs * s.kernel;
-    fb_value ones = fb_recipe_full(g, (int64_t[]){1, s.kernel}, 2, fb_make_float(g, 1));
-    shift = fb_recipe_mul(g, fb_recipe_reshape(g, shift, (int64_t[]){conv->in_channels, 1}, 2), ones);
-    shift = fb_recipe_reshape(g, shift, (int64_t[]){conv->groups, terms, 1}, 3);
-    fb_value weight = fb_recipe_tensor(g, conv->weight);
-    weight = fb_recipe_reshape(g, weight, (int64_t[]){conv->groups, s.parts[1], terms}, 3);
-    return fb_recipe_reshape(g, fb_recipe_matmul(g, weight, shift), &conv->out_channels, 1);
-}
-
-/* ---- both -------------------------------------------------------------------------------------------------------------- */
+/* ---- into the host
+ * -------------------------------------------------------------------------------------------------------------- */
 
 /* The BatchNorm follows: weight := weight * scale per output, bias := (bias - running_mean) * scale + BatchNorm's bias. */
 static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
@@ -83,7 +33,7 @@ static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
     }
     fb_layer_set_weight(rw, &fold->host,
                         fold->is_linear ? fb_linear_scale_outputs(g, &fold->linear, scale)
-                                        : scale_outputs(g, &fold->conv, scale));
+                                        : fb_conv_scale_outputs(g, &fold->conv, scale));
     fb_layer_set_bias(rw, &fold->host, bias);
 }
 
@@ -91,8 +41,9 @@ static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
 static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value scale = scale_of(g, &fold->norm), shift = shift_of(g, &fold->norm);
-    fb_value weight = fold->is_linear ? fb_linear_scale_inputs(g, &fold->linear, scale) : scale_axis_1(g, &fold->conv, scale);
-    fb_value bias = fold->is_linear ? fb_linear_times(g, &fold->linear, shift) : conv_of_shift(g, &fold->conv, shift);
+    fb_value weight =
+        fold->is_linear ? fb_linear_scale_inputs(g, &fold->linear, scale) : fb_conv_scale_inputs(g, &fold->conv, scale);
+    fb_value bias = fold->is_linear ? fb_linear_times(g, &fold->linear, shift) : fb_conv_times(g, &fold->conv, shift);
     if (fold->host.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.bias), bias);
     fb_layer_set_weight(rw, &fold->host, weight);
     fb_layer_set_bias(rw, &fold->host, bias);

@@ -58,7 +58,7 @@ void fb_norm_clear_affine(fb_rewrite *rewrite, const fb_norm *norm);
  * `base` is taken there. In `out`; NULL when memory is out. */
 const char *fb_free_attribute(fb_rewrite *rewrite, fb_module owner, const char *base, fb_buffer *out);
 
-/* ---- arithmetic on a Linear's weight, as recipes ---------------------------------------------------------------------------
+/* ---- arithmetic on a layer's weight, as recipes ---------------------------------------------------------------------------
  */
 
 /* The weight as the layer holds it, with row o (output) or column i (input) multiplied by factor[o], factor[i]. `factor` has
@@ -67,5 +67,12 @@ fb_value fb_linear_scale_outputs(fb_graph *graph, const fb_linear *linear, fb_va
 fb_value fb_linear_scale_inputs(fb_graph *graph, const fb_linear *linear, fb_value factor);
 /* W·x: shape (out_features), of x (in_features). */
 fb_value fb_linear_times(fb_graph *graph, const fb_linear *linear, fb_value x);
+
+/* The same for a convolution: `factor` has the shape (out_channels) or (in_channels), or no dimension. */
+fb_value fb_conv_scale_outputs(fb_graph *graph, const fb_conv *conv, fb_value factor);
+fb_value fb_conv_scale_inputs(fb_graph *graph, const fb_conv *conv, fb_value factor);
+/* What it makes, without padding and bias, of an input that is x[c] all over channel c: shape (out_channels). Not transposed.
+ */
+fb_value fb_conv_times(fb_graph *graph, const fb_conv *conv, fb_value x);
 
 #endif
