@@ -3,8 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/map.h"
 #include "core/diff/diff.h"
 #include "core/ops/infer.h"
+#include "core/ops/view.h"
 #include "core/weights/inputs.h"
 
 /* ---- which hang together ----------------------------------------------------------------------------------------------------
@@ -51,11 +53,11 @@ static void pair_nodes(fb_regions *r) {
 }
 
 /* Two argument trees that differ in nothing but which nodes they read; calls `visit` for each pair of nodes. */
-static bool match_values(fb_regions *r, fb_value a, fb_value b, bool (*visit)(fb_regions *, fb_node, fb_node)) {
+static bool match_values(const fb_regions *r, fb_value a, fb_value b, bool (*visit)(void *, fb_node, fb_node), void *context) {
     const fb_value_row *x = fb_value_at(r->before, a), *y = fb_value_at(r->after, b);
     if (x->kind != y->kind || x->count != y->count) return false;
     switch ((fb_kind)x->kind) {
-    case FB_NODE: return !visit || visit(r, x->node, y->node);
+    case FB_NODE: return !visit || visit(context, x->node, y->node);
     case FB_INT: return x->integer == y->integer;
     case FB_FLOAT: return memcmp(&x->real, &y->real, sizeof x->real) == 0;
     case FB_NONE:
@@ -67,26 +69,27 @@ static bool match_values(fb_regions *r, fb_value a, fb_value b, bool (*visit)(fb
                       x->kind != FB_MAP && x->kind != FB_SLICE && x->kind != FB_COMPLEX;
     if (has_symbol && strcmp(fb_text(r->before, x->symbol), fb_text(r->after, y->symbol)) != 0) return false;
     for (uint32_t i = 0; i < x->count; i++)
-        if (!match_values(r, x->items[i], y->items[i], visit)) return false;
+        if (!match_values(r, x->items[i], y->items[i], visit, context)) return false;
     return true;
 }
 
-static bool same_call(fb_regions *r, fb_node a, fb_node b) {
+static bool same_call(const fb_regions *r, fb_node a, fb_node b) {
     const fb_node_row *x = fb_node_at(r->before, a), *y = fb_node_at(r->after, b);
     return x->opcode == y->opcode && strcmp(fb_text(r->before, x->target), fb_text(r->after, y->target)) == 0 &&
-           match_values(r, x->args, y->args, NULL) && match_values(r, x->kwargs, y->kwargs, NULL);
+           match_values(r, x->args, y->args, NULL, NULL) && match_values(r, x->kwargs, y->kwargs, NULL, NULL);
 }
 
 /* What a call reads by get_attr is part of it, as a module's weights are of the module: another weight makes another call.
  * Nodes come in order, so it is known whether the get_attr nodes changed. */
-static bool same_weight(fb_regions *r, fb_node a, fb_node b) {
+static bool same_weight(void *context, fb_node a, fb_node b) {
+    const fb_regions *r = context;
     bool are_weights = fb_node_at(r->before, a)->opcode == FB_GET_ATTR && fb_node_at(r->after, b)->opcode == FB_GET_ATTR;
     return !are_weights || (r->twin_of_before[a.id].id == b.id && !r->changed_before[a.id]);
 }
 
 static bool same_weights(fb_regions *r, fb_node a, fb_node b) {
     const fb_node_row *x = fb_node_at(r->before, a), *y = fb_node_at(r->after, b);
-    return match_values(r, x->args, y->args, same_weight) && match_values(r, x->kwargs, y->kwargs, same_weight);
+    return match_values(r, x->args, y->args, same_weight, r) && match_values(r, x->kwargs, y->kwargs, same_weight, r);
 }
 
 /* Modules and tensors by the diff: what computes otherwise with the same call. */
@@ -197,10 +200,62 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
     return status;
 }
 
+/* ---- equal calls
+ * ------------------------------------------------------------------------------------------------------------ */
+
+/* A node that reads another one than before, which is the same call: one of two that computed the same was left out. Then the
+ * one that is left is computed as well, not given, and what both read in turn. Each pair of calls is looked at once. */
+typedef struct equal_calls {
+    fb_regions *regions;
+    fb_map seen;
+    fb_buffer to_do; /* fb_region_pair */
+} equal_calls;
+
+static bool note_equal(void *context, fb_node before, fb_node after) {
+    equal_calls *e = context;
+    uint64_t key = (uint64_t)before.id << 32 | after.id;
+    if (e->regions->twin_of_before[before.id].id == after.id || fb_map_get(&e->seen, key)) return true;
+    if (!fb_map_put(&e->seen, key, 1)) e->to_do.failed = true;
+    if (same_call(e->regions, before, after))
+        fb_buffer_append(&e->to_do, &(fb_region_pair){before, after}, sizeof(fb_region_pair));
+    return true;
+}
+
+static void note_arguments(equal_calls *e, fb_node before, fb_node after) {
+    const fb_node_row *x = fb_node_at(e->regions->before, before), *y = fb_node_at(e->regions->after, after);
+    match_values(e->regions, x->args, y->args, note_equal, e);
+    match_values(e->regions, x->kwargs, y->kwargs, note_equal, e);
+}
+
+static void draw_in(fb_regions *r, fb_node before, fb_node after) {
+    r->changed_before[before.id] = r->changed_after[r->twin_of_before[before.id].id] = true;
+    r->changed_after[after.id] = r->changed_before[r->twin_of_after[after.id].id] = true;
+}
+
+static bool draw_in_equal_calls(fb_regions *r) {
+    equal_calls e = {.regions = r};
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+        fb_node twin = r->twin_of_before[node.id];
+        if (twin.id && !r->changed_before[node.id]) note_arguments(&e, node, twin);
+    }
+    while (e.to_do.size && !e.to_do.failed) {
+        fb_region_pair pair;
+        e.to_do.size -= sizeof pair;
+        memcpy(&pair, e.to_do.data + e.to_do.size, sizeof pair);
+        draw_in(r, pair.before, pair.after);
+        note_arguments(&e, pair.before, pair.after);
+    }
+    bool is_complete = !e.to_do.failed;
+    fb_map_free(&e.seen);
+    fb_buffer_free(&e.to_do);
+    return is_complete;
+}
+
 /* ---- pairs, and what they need
  * ----------------------------------------------------------------------------------------------- */
 
-static bool add_pair(fb_regions *r, fb_node before, fb_node after) {
+static bool add_pair(void *context, fb_node before, fb_node after) {
+    fb_regions *r = context;
     bool are_twins = r->twin_of_before[before.id].id == after.id;
     if (are_twins && !r->changed_before[before.id]) return true;
     fb_buffer_append(&r->pairs, &(fb_region_pair){before, after}, sizeof(fb_region_pair));
@@ -210,9 +265,9 @@ static bool add_pair(fb_regions *r, fb_node before, fb_node after) {
 static void find_pairs(fb_regions *r) {
     for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
         fb_node twin = r->twin_of_before[node.id];
-        if (!twin.id || r->changed_before[node.id]) continue;
-        match_values(r, fb_node_at(r->before, node)->args, fb_node_at(r->after, twin)->args, add_pair);
-        match_values(r, fb_node_at(r->before, node)->kwargs, fb_node_at(r->after, twin)->kwargs, add_pair);
+        if (!twin.id || r->changed_before[node.id] || fb_asserts_type_only(r->before, node)) continue;
+        match_values(r, fb_node_at(r->before, node)->args, fb_node_at(r->after, twin)->args, add_pair, r);
+        match_values(r, fb_node_at(r->before, node)->kwargs, fb_node_at(r->after, twin)->kwargs, add_pair, r);
     }
 }
 
@@ -297,6 +352,7 @@ fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regi
     pair_nodes(out);
     fb_status status = find_changed(out, error);
     if (status) return status;
+    if (!draw_in_equal_calls(out)) return fb_fail_memory(error);
     find_pairs(out);
     if (out->pairs.failed) return fb_fail_memory(error);
     return find_needed(out, error);

@@ -158,7 +158,7 @@ value evaluate_module(machine *m, fb_module module, const call *c) {
     } else if (strcmp(type, "torch.nn.Linear") == 0) {
         value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias");
         result = linear(&m->arena, &x, &weight, &bias);
-    } else if (strcmp(type, "torch.nn.Conv2d") == 0) {
+    } else if (strcmp(type, "torch.nn.Conv2d") == 0 || strcmp(type, "torch.nn.Conv1d") == 0) {
         result = call_conv(m, module, &x);
     } else if (strcmp(type, "torch.nn.BatchNorm2d") == 0) {
         result = call_norm(m, module, &x, 4, 4);
@@ -170,7 +170,9 @@ value evaluate_module(machine *m, fb_module module, const call *c) {
             write_into(&x, &result);
             result = x;
         }
-    } else if (strcmp(type, "torch.nn.Identity") == 0) {
+    } else if (strcmp(type, "torch.nn.Sigmoid") == 0) {
+        result = map_unary(&m->arena, &x, sigmoid_of);
+    } else if (strcmp(type, "torch.nn.Identity") == 0 || (strstr(type, "Dropout") && !row->training)) {
         result = x;
     } else if (strcmp(type, "torch.nn.Embedding") == 0) {
         result = call_embedding(m, module, &x);

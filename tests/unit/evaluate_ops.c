@@ -31,6 +31,12 @@ static double negate(double a) {
 double relu_of(double x) {
     return x > 0 ? x : 0;
 }
+double sigmoid_of(double x) {
+    return 1 / (1 + exp(-x));
+}
+static double silu_of(double x) {
+    return x * sigmoid_of(x);
+}
 
 static const struct {
     const char *targets;
@@ -58,7 +64,12 @@ static const struct {
     {" torch.relu .relu ", relu_of, false, 1},
     {" torch.tanh .tanh ", tanh, false, 1},
     {" torch.abs .abs ", fabs, false, 1},
-    {" torch.neg .neg ", negate, false, 1},
+    {" torch.neg .neg operator.neg ", negate, false, 1},
+    {" torch.sigmoid .sigmoid ", sigmoid_of, false, 1},
+    {" torch.nn.functional.silu ", silu_of, false, 1},
+    {" torch.exp .exp ", exp, false, 1},
+    {" torch.sin .sin ", sin, false, 1},
+    {" torch.sqrt .sqrt ", sqrt, false, 1},
     {" torch.relu_ .relu_ ", relu_of, true, 1},
     {" .tanh_ ", tanh, true, 1},
 };
@@ -197,6 +208,46 @@ static value transposed(const value *x, const value *a, const value *b) {
     return permuted(x, dims);
 }
 
+/* NumPy's; -1 keeps a size. */
+static value expanded(const value *x, int rank, const int64_t *sizes) {
+    value result = *x;
+    if (rank < x->rank) return (value){0};
+    result.rank = rank;
+    for (int i = 0; i < rank; i++) {
+        int from = i - (rank - x->rank);
+        int64_t size = from >= 0 ? x->sizes[from] : 1;
+        bool keeps = sizes[i] == size || (sizes[i] == -1 && from >= 0);
+        if (!keeps && size != 1) return (value){0};
+        result.sizes[i] = keeps ? size : sizes[i];
+        result.strides[i] = keeps && from >= 0 ? x->strides[from] : 0;
+    }
+    return result;
+}
+
+static value contiguous(const call *c, const value *x) {
+    int64_t count = element_count(x);
+    for (int64_t i = 0; i < count; i++) {
+        if (element(x, i) != x->data + i) return copy_of(c->arena, x);
+    }
+    return *x;
+}
+
+/* In training a half is dropped: every number becomes its half. */
+static value dropped(const call *c, const value *x) {
+    value training = argument(c, 2, "training"), half = number_value(0.5, false);
+    bool drops = training.kind == V_UNUSABLE || (training.kind == V_BOOL && training.number != 0);
+    return drops ? map_binary(c->arena, x, &half, multiply) : *x;
+}
+
+/* Numbers have no dtype here: these are for casts to the dtype that a tensor has, which give the tensor itself, and for those
+ * that give another one. */
+static bool evaluate_cast(const call *c, const value *x, value *out) {
+    if (is_listed(" .float .to .type .long .detach torch.detach ", c->target)) *out = *x;
+    else if (is_listed(" .double ", c->target)) *out = x->kind == V_TENSOR ? copy_of(c->arena, x) : (value){0};
+    else return false;
+    return true;
+}
+
 static bool evaluate_view(const call *c, value *out) {
     const char *t = c->target;
     value x = argument_or_self(c, 0, "input");
@@ -212,8 +263,14 @@ static bool evaluate_view(const call *c, value *out) {
         *out = x.kind == V_TENSOR ? transposed(&x, &a, &b) : (value){0};
     } else if (is_listed(" .clone torch.clone ", t)) {
         *out = x.kind == V_TENSOR ? copy_of(c->arena, &x) : (value){0};
+    } else if (is_listed(" .expand ", t)) {
+        *out = x.kind == V_TENSOR && sizes_of(c, 1, sizes, &rank) ? expanded(&x, rank, sizes) : (value){0};
+    } else if (is_listed(" .contiguous ", t)) {
+        *out = x.kind == V_TENSOR ? contiguous(c, &x) : (value){0};
+    } else if (is_listed(" torch.nn.functional.dropout ", t)) {
+        *out = x.kind == V_TENSOR ? dropped(c, &x) : (value){0};
     } else {
-        return false;
+        return evaluate_cast(c, &x, out);
     }
     return true;
 }
@@ -222,6 +279,52 @@ static value set_item(const call *c, const value *x, const value *index, const v
     value place = x->kind == V_TENSOR ? indexed(c->arena, x, index) : (value){0};
     bool is_written = place.kind == V_TENSOR && (item->kind == V_NUMBER || item->kind == V_TENSOR) && write_into(&place, item);
     return is_written ? (value){.kind = V_NONE} : (value){0};
+}
+
+static value add_product(const call *c) {
+    value bias = argument(c, 0, "input"), a = argument(c, 1, "mat1"), b = argument(c, 2, "mat2"),
+          alpha = argument(c, 9, "alpha");
+    value product = matmul(c->arena, &a, &b);
+    if (alpha.kind == V_NUMBER && product.kind == V_TENSOR) product = map_binary(c->arena, &product, &alpha, multiply);
+    return product.kind == V_TENSOR && bias.kind == V_TENSOR ? map_binary(c->arena, &bias, &product, add) : (value){0};
+}
+
+/* An int, or one for each dimension. */
+static void two_of(const call *c, size_t index, const char *name, int64_t fallback, int64_t out[2]) {
+    value given = argument(c, index, name);
+    out[0] = out[1] = given.kind == V_NUMBER ? (int64_t)given.number : fallback;
+    for (size_t i = 0; given.kind == V_TUPLE && i < given.count && i < 2; i++) out[i] = (int64_t)given.items[i].number;
+}
+
+static value convolved(const call *c) {
+    value x = argument(c, 0, "input"), weight = argument(c, 1, "weight"), bias = argument(c, 2, "bias");
+    convolution options;
+    int64_t groups[2];
+    two_of(c, 3, "stride", 1, options.stride);
+    two_of(c, 4, "padding", 0, options.padding);
+    two_of(c, 5, "dilation", 1, options.dilation);
+    two_of(c, 6, "groups", 1, groups);
+    options.groups = groups[0];
+    return convolve(c->arena, &x, &weight, &bias, &options);
+}
+
+/* batch_norm in eval mode. */
+static value normalised(const call *c) {
+    value x = argument(c, 0, "input"), mean = argument(c, 1, "running_mean"), var = argument(c, 2, "running_var");
+    value weight = argument(c, 3, "weight"), bias = argument(c, 4, "bias"), eps = argument(c, 7, "eps");
+    if (x.kind != V_TENSOR || x.rank < 2 || mean.kind != V_TENSOR || var.kind != V_TENSOR) return (value){0};
+    if (element_count(&mean) != x.sizes[1]) return (value){0};
+    value result = copy_of(c->arena, &x);
+    int64_t inner = 1, count = element_count(&x);
+    for (int i = 2; i < x.rank; i++) inner *= x.sizes[i];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t channel = i / inner % x.sizes[1];
+        double scale = 1 / sqrt(*element(&var, channel) + (eps.kind == V_NUMBER ? eps.number : 1e-5));
+        if (weight.kind == V_TENSOR) scale *= *element(&weight, channel);
+        result.data[i] = (result.data[i] - *element(&mean, channel)) * scale;
+        if (bias.kind == V_TENSOR) result.data[i] += *element(&bias, channel);
+    }
+    return result;
 }
 
 static bool evaluate_other(const call *c, value *out) {
@@ -234,7 +337,10 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, "torch.ones") == 0) *out = filled(c, 1);
     else if (strcmp(t, "torch.zeros") == 0) *out = filled(c, 0);
     else if (strcmp(t, "torch.matmul") == 0) *out = matmul(c->arena, &x, &y);
-    else if (strcmp(t, "torch.nn.functional.linear") == 0) *out = linear(c->arena, &x, &y, &z);
+    else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear(c->arena, &x, &y, &z);
+    else if (strcmp(t, "torch.addmm") == 0) *out = add_product(c);
+    else if (strcmp(t, "torch.conv2d") == 0) *out = convolved(c);
+    else if (strcmp(t, "torch.nn.functional.batch_norm") == 0) *out = normalised(c);
     else if (strcmp(t, "torch.cat") == 0) {
         value tensors = argument(c, 0, "tensors"), dim = argument(c, 1, "dim");
         int64_t axis = dim.kind == V_NUMBER ? (int64_t)dim.number : 0;

@@ -125,8 +125,7 @@ bool write_into(const value *a, const value *b) {
     return from.kind == V_TENSOR;
 }
 
-value matmul(fb_arena *arena, const value *a, const value *b) {
-    if (a->kind != V_TENSOR || b->kind != V_TENSOR || a->rank < 1 || b->rank < 1 || a->rank > 2 || b->rank > 2) return unusable;
+static value matmul_of_matrices(fb_arena *arena, const value *a, const value *b) {
     int64_t rows = a->rank == 2 ? a->sizes[0] : 1, inner = a->sizes[a->rank - 1];
     int64_t columns = b->rank == 2 ? b->sizes[1] : 1;
     if (b->sizes[0] != inner) return unusable;
@@ -141,6 +140,30 @@ value matmul(fb_arena *arena, const value *a, const value *b) {
             for (int64_t k = 0; k < inner; k++) sum += *element(a, i * inner + k) * *element(b, k * columns + j);
             result.data[i * columns + j] = sum;
         }
+    }
+    return result;
+}
+
+/* The matrix at one place of the first axis. */
+static value matrix_at(const value *batch, int64_t index) {
+    value result = *batch;
+    result.rank = 2;
+    memcpy(result.sizes, batch->sizes + 1, 2 * sizeof *result.sizes);
+    memcpy(result.strides, batch->strides + 1, 2 * sizeof *result.strides);
+    result.data = batch->data + index * batch->strides[0];
+    return result;
+}
+
+value matmul(fb_arena *arena, const value *a, const value *b) {
+    if (a->kind != V_TENSOR || b->kind != V_TENSOR || a->rank < 1 || b->rank < 1) return unusable;
+    if (a->rank <= 2 && b->rank <= 2) return matmul_of_matrices(arena, a, b);
+    if (a->rank != 3 || b->rank != 3 || a->sizes[0] != b->sizes[0]) return unusable;
+    value result = tensor_value(arena, 3, (int64_t[]){a->sizes[0], a->sizes[1], b->sizes[2]});
+    for (int64_t i = 0; i < a->sizes[0]; i++) {
+        value left = matrix_at(a, i), right = matrix_at(b, i), place = matrix_at(&result, i);
+        value product = matmul_of_matrices(arena, &left, &right);
+        if (product.kind != V_TENSOR) return unusable;
+        write_into(&place, &product);
     }
     return result;
 }
