@@ -293,6 +293,7 @@ fb_status fb_rule_read(const json_t *document, const char *pointer, int version,
     rule->pass = (fb_pass){.version = version,
                            .parameters = FB_NO_PARAMETERS,
                            .reversible = true,
+                           .only_removes = true, /* until a call replaces something */
                            .match_graph = fb_rule_match_graph,
                            .edit = fb_rule_edit,
                            .rule = rule};

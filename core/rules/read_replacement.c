@@ -43,6 +43,7 @@ static fb_status read_root(fb_rule_reader *reader, const char *name, const json_
     if (root.term.kind == FB_TERM_VARIABLE && root.term.variable == root.variable)
         return fb_rule_fail(reader, "replaces-nothing", "%s would stay what it is", name);
     rule->replaced[rule->replaced_count++] = root;
+    rule->pass.only_removes &= root.term.kind == FB_TERM_VARIABLE;
     return FB_OK;
 }
 

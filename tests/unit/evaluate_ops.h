@@ -22,5 +22,6 @@ bool evaluate_call(const call *c, value *out);
 value do_anything(const call *c, double with);
 
 double relu_of(double x);
+double sigmoid_of(double x);
 
 #endif
