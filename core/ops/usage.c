@@ -13,6 +13,7 @@ struct fb_usage {
     fb_node *first_call, *last_call;
     fb_node *next_call; /* by node: the next call of the same module */
     bool *is_read;      /* by module */
+    uint32_t *readers;  /* by module: of its get_attr nodes */
     bool *is_inside_call;
     uint64_t seed;         /* of the hashes of paths */
     bool calls_containers; /* a module is called that may have modules inside */
@@ -25,6 +26,7 @@ void fb_usage_free(fb_usage *usage) {
     free(usage->last_call);
     free(usage->next_call);
     free(usage->is_read);
+    free(usage->readers);
     free(usage->is_inside_call);
     free(usage);
 }
@@ -38,7 +40,10 @@ static void count_node(fb_usage *usage, fb_node node) {
     const fb_node_row *row = fb_node_at(usage->graph, node);
     uint32_t module = row->module.id;
     if (!module) return;
-    if (row->opcode == FB_GET_ATTR) usage->is_read[module] = true;
+    if (row->opcode == FB_GET_ATTR) {
+        usage->is_read[module] = true;
+        usage->readers[module] += row->user_count;
+    }
     if (row->opcode != FB_CALL_MODULE) return;
     if (usage->call_count[module]++ == 0) {
         usage->first_call[module] = node;
@@ -106,9 +111,10 @@ fb_usage *fb_usage_new(const fb_graph *graph) {
     usage->last_call = calloc(modules, sizeof *usage->last_call);
     usage->next_call = calloc(nodes, sizeof *usage->next_call);
     usage->is_read = calloc(modules, sizeof *usage->is_read);
+    usage->readers = calloc(modules, sizeof *usage->readers);
     usage->is_inside_call = calloc(modules, sizeof *usage->is_inside_call);
     if (!usage->call_count || !usage->first_call || !usage->last_call || !usage->next_call || !usage->is_read ||
-        !usage->is_inside_call) {
+        !usage->readers || !usage->is_inside_call) {
         fb_usage_free(usage);
         return NULL;
     }
@@ -136,6 +142,10 @@ fb_node fb_next_call(const fb_usage *usage, fb_node call) {
 
 bool fb_module_is_read(const fb_usage *usage, fb_module module) {
     return usage->is_read[module.id];
+}
+
+uint32_t fb_module_readers(const fb_usage *usage, fb_module module) {
+    return usage->readers[module.id];
 }
 
 bool fb_module_is_inside_call(const fb_usage *usage, fb_module module) {

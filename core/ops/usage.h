@@ -17,6 +17,8 @@ fb_node fb_next_call(const fb_usage *usage, fb_node call);
 
 /* A get_attr reads one of the module's parameters, buffers or attributes (or it is a nested program that is read). */
 bool fb_module_is_read(const fb_usage *usage, fb_module module);
+/* How many nodes read what get_attr nodes read of it. */
+uint32_t fb_module_readers(const fb_usage *usage, fb_module module);
 /* A module around this one (by path) is called as a whole by a call_module, so this one may be used out of sight. */
 bool fb_module_is_inside_call(const fb_usage *usage, fb_module module);
 

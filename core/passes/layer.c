@@ -4,6 +4,9 @@
 #include "core/ops/view.h"
 #include "core/weights/recipe.h"
 
+/* Every attribute that a module gets copies the list of those it has, and each reader of one may get its own. */
+#define MAX_READERS 256
+
 fb_layer fb_linear_layer(const fb_linear *linear) {
     return (fb_layer){
         .call = linear->node,
@@ -52,6 +55,7 @@ const char *fb_read_obstacle(fb_matcher *m, fb_node read) {
     if (!read.id) return NULL;
     fb_module owner = fb_node_at(m->graph, read)->module;
     if (fb_call_count(m->usage, owner) || fb_module_is_inside_call(m->usage, owner)) return "module-called";
+    if (fb_module_readers(m->usage, owner) > MAX_READERS) return "crowded-module";
     const fb_alias *alias = fb_matcher_alias(m);
     if (!alias) return "out-of-memory";
     return fb_is_mutated(alias, read) ? "tensor-mutated" : NULL;

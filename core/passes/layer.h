@@ -30,8 +30,8 @@ fb_layer fb_norm_layer(const fb_norm *norm); /* not spelled out: `unscaled` none
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 
 /* Why the layer's weights must stay as they are: fb_module_obstacle's reasons, and of a function "module-called" (the module
- * that owns a weight is called, or one around it) and "tensor-mutated". NULL when they may be exchanged. fb_obstacle_detail has
- * the sentences. */
+ * that owns a weight is called, or one around it), "crowded-module" (too many nodes read what that owns) and "tensor-mutated".
+ * NULL when they may be exchanged. fb_obstacle_detail has the sentences. */
 const char *fb_layer_obstacle(fb_matcher *matcher, const fb_layer *layer);
 /* The same for one get_attr node, or none. */
 const char *fb_read_obstacle(fb_matcher *matcher, fb_node read);

@@ -127,6 +127,8 @@ const char *fb_obstacle_detail(const char *reason) {
     if (strcmp(reason, "nested-call") == 0) return "a nested program calls it too, and nested programs are left alone";
     if (strcmp(reason, "reparametrised") == 0)
         return "it owns tensors that its type does not have, from which a hook computes others";
+    if (strcmp(reason, "crowded-module") == 0)
+        return "what owns its weights is read by too many nodes for each to be given its own";
     if (strcmp(reason, "module-called") == 0)
         return "its weights belong to a module that is called as a whole too, and would be used changed there";
     return "one of its tensors is written in place, so it has no fixed value to rewrite";
