@@ -22,7 +22,7 @@ def test_passes(shared):
     items = shared.get("/v1/passes").json()["items"]
     seeds = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "FuseBatchNorm2dInConv2d",
              "FuseBatchNorm1dInLinear", "DeepCopy", "LintAndRecompile"]  # fmt: skip
-    assert [one["name"] for one in items[:7]] == seeds
+    assert [one["name"] for one in items if one["name"] in seeds] == seeds
     for one in items:
         assert shared.get(f"/v1/passes/{one['name']}").json() == one
         assert one["summary"] and one["parameters"]["type"] == "object" and len(one["signature"]) == 32

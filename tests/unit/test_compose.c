@@ -45,6 +45,7 @@ START_TEST(test_signatures_of_passes) {
         {"ChangeTrueDivToMulByInverse", "911401ad125956f74441de8b5fb3400f"},
         {"FuseBatchNorm2dInConv2d", "365bfe60f1cd0cf52fd84d0faae6d022"},
         {"FuseBatchNorm1dInLinear", "ed9b469559656e7a9fe5aa013cbdb9a6"},
+        {"FuseBatchNorm", "48f867d0ae644eb3b11a8e9040476cfd"},
         {"DeepCopy", "7057037431a1240285ac63bb6a197a0c"},
         {"LintAndRecompile", "3b1f9c0f6cd5f9a53e4a2e79486833a4"},
     };
