@@ -87,7 +87,7 @@ static const char *separator(const fb_buffer *rows) {
 static const char *sizes_text(generator *g, int rank, const int64_t *sizes, bool is_symbolic) {
     fb_buffer list = {0};
     for (int i = 0; i < rank; i++) {
-        if (i == 0 && is_symbolic) fb_buffer_string(&list, "\"s0\"");
+        if (i == 0 && is_symbolic) fb_buffer_printf(&list, "\"s%lld\"", (long long)sizes[i]); /* one symbol is one size */
         else fb_buffer_printf(&list, "%s%lld", i ? "," : "", (long long)sizes[i]);
     }
     const char *copy = text(g, "[%s]", list.size ? fb_buffer_text(&list) : "");

@@ -176,10 +176,10 @@ static void add_division(generator *g) {
 
 void add_motif(generator *g) {
     static void (*const motifs[])(generator *) = {
-        add_elementwise,   add_elementwise,   add_write,         add_view,           add_size,
-        add_division,      add_division,      add_division,      add_linear_group,   add_linear_group,
-        add_single_linear, add_conv_pair,     add_conv_pair,     add_linear_pair,    add_linear_pair,
-        add_sandwich,      tamper_with_layer, tamper_with_layer, add_nested_program, add_unknown_module,
+        add_elementwise,    add_elementwise,    add_write,        add_view,         add_size,          add_division,
+        add_division,       add_division,       add_linear_group, add_linear_group, add_single_linear, add_conv_pair,
+        add_conv_pair,      add_linear_pair,    add_linear_pair,  add_sandwich,     tamper_with_layer, tamper_with_layer,
+        add_nested_program, add_unknown_module, add_no_op,        add_no_op,        add_again,         add_effect,
     };
     if (g->layer_count + 8 < MAX_LAYERS) PICK(g, motifs)(g);
 }

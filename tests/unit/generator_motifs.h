@@ -17,5 +17,9 @@ void add_unknown_module(generator *g);
 void write_into_value(generator *g, const result *x);
 /* A view that joins its last dimension with the others. */
 void add_flat_view(generator *g, const result *x);
+/* generator_no_ops.c */
+void add_no_op(generator *g);
+void add_again(generator *g);
+void add_effect(generator *g);
 
 #endif

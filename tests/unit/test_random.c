@@ -40,6 +40,17 @@ static struct tally {
      .reasons = {"already-transformed", "channel-mismatch", "graph-output", "input-mutated", "mode-switched", "module-read",
                  "no-running-statistics", "not-2d", "shared-module", "shared-output", "tensor-mutated", "training-mode",
                  "unknown-shape", "unsupported-arguments", "unsupported-dtype"}},
+    {.pass = "FuseBatchNorm",
+     .reasons = {"already-transformed", "channel-mismatch", "graph-output", "input-mutated", "mode-switched", "module-read",
+                 "no-running-statistics", "not-2d", "padded", "shared-module", "shared-output", "tensor-mutated",
+                 "training-mode", "unknown-shape", "unsupported-arguments", "unsupported-dtype"}},
+    {.pass = "RemoveNoOps",
+     .reasons = {"assertion", "float-zero", "graph-output", "mutated", "needs-contiguous", "unknown-dtype", "unknown-layout",
+                 "unknown-shape", "unsupported-arguments", "unsupported-dtype", "training-mode"}},
+    {.pass = "EliminateCommonSubexpressions",
+     .reasons = {"effect", "graph-output", "input-mutated", "mode-switched", "mutated", "mutates", "random",
+                 "unknown-operator"}},
+    {.pass = "EliminateDeadCode", .reasons = {"effect", "mutates", "random", "unknown-operator"}},
 };
 enum { TALLIES = sizeof tallies / sizeof *tallies };
 
