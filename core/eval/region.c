@@ -262,12 +262,23 @@ static bool add_pair(void *context, fb_node before, fb_node after) {
     return true;
 }
 
+/* For who asks for shape and dtype alone, as they are recorded. */
+static bool add_pair_of_two_types(void *context, fb_node before, fb_node after) {
+    const fb_regions *r = context;
+    const fb_node_row *x = fb_node_at(r->before, before), *y = fb_node_at(r->after, after);
+    bool are_equal =
+        x->dtype && x->dtype == y->dtype && x->shape.id && y->shape.id && match_values(r, x->shape, y->shape, NULL, NULL);
+    return are_equal || add_pair(context, before, after);
+}
+
 static void find_pairs(fb_regions *r) {
     for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
         fb_node twin = r->twin_of_before[node.id];
         if (!twin.id || r->changed_before[node.id] || fb_asserts_type_only(r->before, node)) continue;
-        match_values(r, fb_node_at(r->before, node)->args, fb_node_at(r->after, twin)->args, add_pair, r);
-        match_values(r, fb_node_at(r->before, node)->kwargs, fb_node_at(r->after, twin)->kwargs, add_pair, r);
+        const fb_node_row *x = fb_node_at(r->before, node), *y = fb_node_at(r->after, twin);
+        bool (*add)(void *, fb_node, fb_node) = fb_reads_type_only(r->before, node) ? add_pair_of_two_types : add_pair;
+        match_values(r, x->args, y->args, add, r);
+        match_values(r, x->kwargs, y->kwargs, add, r);
     }
 }
 

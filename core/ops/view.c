@@ -69,6 +69,18 @@ bool fb_asserts_type_only(const fb_graph *graph, fb_node node) {
     return is_certain && strcmp(fb_node_target(graph, node), "torch.ops.aten._assert_tensor_metadata.default") == 0;
 }
 
+bool fb_reads_type_only(const fb_graph *graph, fb_node node) {
+    switch (fb_node_op(graph, node)) {
+    case FB_OP_GETATTR: return fb_numberhood_of(graph, node) == FB_A_NUMBER;
+    case FB_OP_SIZE:
+    case FB_OP_SYM_SIZE:
+    case FB_OP_DIM:
+    case FB_OP_NUMEL:
+    case FB_OP_LEN: return true;
+    default: return fb_asserts_type_only(graph, node);
+    }
+}
+
 /* ---- arguments ------------------------------------------------------------------------------------------------------- */
 
 bool fb_is_vector_or_none(const fb_graph *graph, fb_tensor tensor, int64_t size) {

@@ -65,6 +65,8 @@ bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 
 /* An assertion about dtype, device or layout of its first argument, which a rewrite that keeps these keeps true. */
 bool fb_asserts_type_only(const fb_graph *graph, fb_node node);
+/* Such an assertion, or a question to its inputs about shape, dtype or device: no element of them matters. */
+bool fb_reads_type_only(const fb_graph *graph, fb_node node);
 
 /* What can be said of one node alone: is its result a Python value that is no tensor? */
 typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;

@@ -1,0 +1,86 @@
+/* FoldScaleIntoLinear: a constant factor or addend before or after a Linear or convolution goes into its weight and bias.
+ *
+ *     x ── Linear ── * c ── y                          x ── Linear' ── y         W' = c W, b' = c b
+ *     x ── Linear ── + c ── y                          x ── Linear' ── y         b' = b + c
+ *     x ── * c ── Linear ── y                          x ── Linear' ── y         W' = c W
+ *     x ── + c ── Linear ── y                          x ── Linear' ── y         b' = b + W·c
+ *     x ── Linear ── view ── @ k ── / √d ── y          x ── Linear' ── view ── @ k ── y
+ *
+ * c is a number, or a weight with one number for each channel. A number after the layer is found behind views and as a factor
+ * of a product's left side, too: so 1/√d goes into the query projection. Also for divisions and differences, and in packed
+ * Linears; a convolution with padding takes no addend before it. The views and the product between get new nodes.
+ *
+ * Nobody else reads the values between the two (asking for their shape is no reading), none is an output or of another dtype;
+ * the layer is called once; c is finite, not 0 as a factor, and never written. Exactness: rounds. Not reversible.
+ */
+#include "core/passes/scale_fold.h"
+
+static void match(fb_matcher *m, fb_node n) {
+    fb_scale_fold after = {0}, before = {0};
+    const char *detail = NULL, *other_detail, *reason = NULL;
+    bool is_after = fb_scale_after_at(m->graph, n, &after), is_before = fb_scale_before_at(m->graph, n, &before);
+    if (is_after && fb_is_marked(m, after.host.call)) is_after = false; /* refused already, as already-transformed */
+    if (is_before && fb_is_marked(m, before.host.call)) is_before = false;
+    if (is_after && !(reason = fb_scale_obstacle(m, &after, &detail))) {
+        fb_match_found(m, (fb_node[]){n, after.host.call}, 2);
+    } else if (is_before && !fb_scale_obstacle(m, &before, &other_detail)) {
+        fb_match_found(m, (fb_node[]){n, before.host.call}, 2);
+    } else if (is_after) {
+        fb_refuse(m, reason, (fb_node[]){after.host.call, n}, 2, "%s", detail);
+    } else if (is_before) {
+        reason = fb_scale_obstacle(m, &before, &detail);
+        fb_refuse(m, reason, (fb_node[]){n, before.host.call}, 2, "%s", detail);
+    }
+}
+
+typedef struct exchange {
+    fb_node old, now;
+} exchange;
+
+static fb_node exchanged(void *context, fb_node node) {
+    const exchange *e = context;
+    return node.id == e->old.id ? e->now : node;
+}
+
+/* The views and products between the layer and what it took in give other values from now on. So they are new nodes, with new
+ * names: whoever compares the graphs must not take them for what they were. */
+static fb_node put_again(fb_rewrite *rw, fb_node old, fb_node call) {
+    if (old.id == call.id) return call;
+    fb_graph *g = fb_rewrite_graph(rw);
+    exchange e = {.old = fb_scaled_input(g, old)};
+    e.now = put_again(rw, e.old, call); /* no deeper than a chain may be long */
+    const fb_node_row *row = fb_node_at(g, old);
+    fb_node now = fb_insert_typed(rw, old, (fb_opcode)row->opcode, fb_node_target(g, old),
+                                  fb_value_map_nodes(g, row->args, exchanged, &e),
+                                  fb_value_map_nodes(g, row->kwargs, exchanged, &e), row->shape, (fb_dtype)row->dtype);
+    if (now.id) fb_take_in(rw, old, now);
+    return now;
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_scale_fold fold = {0};
+    fb_node affine = match->nodes[0], call = match->nodes[1];
+    if (!fb_scale_fold_of(fb_rewrite_graph(rw), affine, call, &fold)) return;
+    fb_scale_fold_edit(rw, &fold);
+    fb_release_reads(rw, affine);
+    if (fold.is_after) {
+        fb_node last = put_again(rw, fold.affine.input, call);
+        if (last.id) fb_take_in(rw, affine, last);
+    } else {
+        fb_replace_uses(rw, affine, fold.affine.input);
+        fb_erase(rw, affine);
+    }
+    fb_mark(rw, call);
+}
+
+const fb_pass fb_fold_scale_into_linear = {
+    .name = "FoldScaleIntoLinear",
+    .version = 1,
+    .summary = "A constant factor or addend before or after a Linear or convolution goes into its weight and bias.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_ROUNDS,
+    .reversible = false,
+    .preserves_computation = true,
+    .match = match,
+    .edit = edit,
+};
