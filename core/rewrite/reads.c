@@ -89,8 +89,9 @@ static bool erase_unread(fb_rewrite *rewrite, const fb_node *released, size_t co
     return any;
 }
 
+/* It owns nothing but names that are null. */
 static bool is_empty(const fb_graph *graph, const fb_module_row *row) {
-    return fb_value_at(graph, row->parameters)->count == 0 && fb_value_at(graph, row->buffers)->count == 0 &&
+    return !fb_value_at(graph, row->parameters)->has_tensors && !fb_value_at(graph, row->buffers)->has_tensors &&
            !row->attributes.id && !row->program.id && !row->rest.id && fb_text_length(graph, row->path) > 0;
 }
 
