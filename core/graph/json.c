@@ -112,7 +112,8 @@ fb_status fb_free_json_canonical(const json_t *value, fb_buffer *out) {
     fb_scan scan;
     fb_scan_init(&scan, text, strlen(text), SIZE_MAX);
     const fb_json *tree = fb_scan_value(&scan);
-    fb_status status = scan.status;
+    /* jansson's text may have a gap where memory was short for a moment; else only a NUL can be wrong with it. */
+    fb_status status = scan.status == FB_SYNTAX && strcmp(scan.code, "nul-character") ? FB_NO_MEMORY : scan.status;
     if (tree && !fb_json_canonical(tree, out)) status = FB_NO_MEMORY;
     fb_scan_free(&scan);
     free(text);

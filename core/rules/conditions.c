@@ -204,8 +204,8 @@ static fb_status read_reason(list *l, const json_t *json) {
 static fb_status read_condition(list *l, const json_t *json) {
     if (!json_is_object(json)) return fb_rule_fail(l->reader, "wrong-type", "a condition is an object");
     fb_status status = fb_rule_check_members(l->reader, json, MEMBERS);
-    const char *of = json_string_value(json_object_get(json, "of")), *key;
-    json_t *value;
+    const char *of = json_string_value(json_object_get(json, "of")), *keys[FB_RULE_MEMBERS_MAX];
+    size_t count = 0;
     l->common = (fb_rule_condition){0};
     l->is_expression = false;
     if (!status && !of) status = fb_rule_fail(l->reader, "missing-member", "a condition says what it is about: \"of\": \"?x\"");
@@ -217,9 +217,10 @@ static fb_status read_condition(list *l, const json_t *json) {
     else if (!(status = fb_rule_read_expression(l->reader, of, &l->common.number))) l->is_expression = true;
     if (status) return status;
     fb_rule_leave(l->reader, mark);
-    json_object_foreach((json_t *)(uintptr_t)json, key, value) {
-        mark = fb_rule_enter(l->reader, key);
-        status = read_member(l, key, value, of);
+    status = fb_rule_sorted_keys(l->reader, json, keys, &count);
+    for (size_t i = 0; i < count; i++) {
+        mark = fb_rule_enter(l->reader, keys[i]);
+        status = read_member(l, keys[i], json_object_get(json, keys[i]), of);
         if (status) return status;
         fb_rule_leave(l->reader, mark);
     }

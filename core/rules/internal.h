@@ -84,6 +84,11 @@ typedef enum fb_spelling_family {
     FB_SPELLING_FAMILIES,
 } fb_spelling_family;
 
+typedef struct fb_spelling_style {
+    fb_spelling_family family;
+    const char *overload; /* of an ATen operator: "Scalar"; else NULL */
+} fb_spelling_style;
+
 #define FB_RULE_OPERATORS_MAX 8
 
 struct fb_rule_call {
@@ -184,6 +189,10 @@ void *fb_rule_alloc(fb_rule_reader *reader, size_t size);
 char *fb_rule_text(fb_rule_reader *reader, const char *text);
 /* Reports a member that is not among the words of `known`, which are separated by spaces. */
 fb_status fb_rule_check_members(fb_rule_reader *reader, const json_t *object, const char *known);
+#define FB_RULE_MEMBERS_MAX 40
+/* An object's keys in the order of their bytes, which is that of the stored document: so it is the same rule again. */
+fb_status fb_rule_sorted_keys(fb_rule_reader *reader, const json_t *object, const char *keys[FB_RULE_MEMBERS_MAX],
+                              size_t *count);
 /* The variable of that name ("?x"), which is added when it is new. */
 fb_status fb_rule_variable(fb_rule_reader *reader, const char *name, int *out);
 /* The same where it must be bound by the pattern, or by a call of the replacement before. */
@@ -232,17 +241,17 @@ bool fb_rule_conditions_hold(const fb_rule *rule, fb_matcher *matcher, const fb_
 
 /* ---- replacing ---------------------------------------------------------------------------------------------------------- */
 
-/* Inserts the calls of "let" before `before`, spelled in that family, and binds their names. */
-void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_binding *binding, fb_spelling_family family,
+/* Inserts the calls of "let" before `before`, spelled in that style, and binds their names. */
+void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_binding *binding, fb_spelling_style style,
                         fb_node before);
 /* The call in the place of a root: a new node before `before`, or `root` itself where that is not none. */
 fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding,
-                           const fb_rule_root *replaced, fb_spelling_family family, fb_node before, fb_node root);
+                           const fb_rule_root *replaced, fb_spelling_style style, fb_node before, fb_node root);
 
-/* The family of a call's spelling. */
-fb_spelling_family fb_rule_family(const fb_graph *graph, fb_node node);
-/* Appends the target of a replacement's call in that family, and says which opcode it has. */
-fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_family family, fb_buffer *target);
+/* How a call is spelled; valid while the graph lives. */
+fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node);
+/* Appends the target of a replacement's call in that style, and says which opcode it has. */
+fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_style style, fb_buffer *target);
 
 /* For fb_pass. */
 void fb_rule_match_graph(fb_matcher *matcher);

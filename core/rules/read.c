@@ -68,6 +68,22 @@ fb_status fb_rule_check_members(fb_rule_reader *reader, const json_t *object, co
     return FB_OK;
 }
 
+static int compare_keys(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+fb_status fb_rule_sorted_keys(fb_rule_reader *reader, const json_t *object, const char *keys[FB_RULE_MEMBERS_MAX],
+                              size_t *count) {
+    const char *key;
+    json_t *value;
+    *count = 0;
+    if (json_object_size(object) > FB_RULE_MEMBERS_MAX)
+        return fb_rule_fail(reader, "rule-too-large", "an object has at most %d members", FB_RULE_MEMBERS_MAX);
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) keys[(*count)++] = key;
+    qsort(keys, *count, sizeof *keys, compare_keys);
+    return FB_OK;
+}
+
 /* ---- variables ---------------------------------------------------------------------------------------------------------- */
 
 static bool is_variable_name(const char *name) {
@@ -272,8 +288,10 @@ static fb_status sign(fb_rule_reader *reader, const json_t *json) {
     fb_rule *rule = reader->rule;
     fb_buffer text = {0};
     char digest[FB_ID_LENGTH + 1];
-    if (fb_free_json_canonical(json, &text)) {
+    fb_status status = fb_free_json_canonical(json, &text);
+    if (status) {
         fb_buffer_free(&text);
+        if (status == FB_NO_MEMORY) return fb_fail_memory(reader->error);
         return fb_rule_fail(reader, "bad-value", "the rule holds what a document cannot hold");
     }
     if (text.size > FB_RULE_BYTES_MAX) {
@@ -301,10 +319,7 @@ fb_status fb_rule_read(const json_t *document, const char *pointer, int version,
     fb_buffer_string(&reader.pointer, pointer);
     reader.start = reader.pointer.size;
     fb_status status = fb_buffer_text(&reader.pointer) ? sign(&reader, document) : fb_fail_memory(error);
-    /* The canonical text is read, so that the order of members does not matter, and it is the same rule out of a store. */
-    json_t *canonical = status ? NULL : json_loads(rule->document, 0, NULL);
-    if (!status) status = canonical ? read_members(&reader, canonical) : fb_fail_memory(error);
-    json_decref(canonical);
+    if (!status) status = read_members(&reader, document);
     fb_buffer_free(&reader.pointer);
     fb_buffer_free(&reader.literals);
     fb_buffer_free(&reader.places);

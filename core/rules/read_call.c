@@ -308,9 +308,11 @@ static fb_status read_arguments(fb_rule_reader *reader, const json_t *json, fb_r
     fb_rule_leave(reader, mark);
     fb_rule_enter(reader, "kwargs");
     if (kwargs && !json_is_object(kwargs)) return fb_rule_fail(reader, "wrong-type", "kwargs are an object");
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)kwargs, key, value) {
+    const char *keys[FB_RULE_MEMBERS_MAX];
+    size_t key_count;
+    if ((status = fb_rule_sorted_keys(reader, kwargs, keys, &key_count))) return status;
+    for (size_t k = 0; k < key_count; k++) {
+        const char *key = keys[k];
         size_t inner = fb_rule_enter(reader, key);
         if (!fb_python_is_identifier(key, strlen(key)) || fb_python_word(key, strlen(key)) == FB_WORD_KEYWORD)
             return fb_rule_fail(reader, "bad-keyword", "a keyword is a Python identifier");
@@ -321,7 +323,7 @@ static fb_status read_arguments(fb_rule_reader *reader, const json_t *json, fb_r
         }
         arguments[at] = (fb_rule_argument){.name = fb_rule_text(reader, key), .position = SIZE_MAX};
         if (!status && !arguments[at].name) status = FB_NO_MEMORY;
-        if (!status) status = fb_rule_read_term(reader, value, &arguments[at].term);
+        if (!status) status = fb_rule_read_term(reader, json_object_get(kwargs, key), &arguments[at].term);
         if (status) return status;
         at++;
         fb_rule_leave(reader, inner);

@@ -76,13 +76,14 @@ fb_status fb_rule_read_replacement(fb_rule_reader *reader, const json_t *json) {
     if (!json) return fb_rule_fail(reader, "missing-member", "a rule needs a replacement");
     size_t mark = fb_rule_enter(reader, "replacement");
     if (!json_is_object(json)) return fb_rule_fail(reader, "wrong-type", "a replacement is an object: {\"?y\": …}");
-    const char *name;
-    json_t *value;
-    fb_status status = read_lets(reader, json_object_get(json, "let"));
-    json_object_foreach((json_t *)(uintptr_t)json, name, value) {
-        if (status || strcmp(name, "let") == 0) continue;
-        size_t inner = fb_rule_enter(reader, name);
-        status = read_root(reader, name, value);
+    const char *names[FB_RULE_MEMBERS_MAX];
+    size_t count;
+    fb_status status = fb_rule_sorted_keys(reader, json, names, &count);
+    if (!status) status = read_lets(reader, json_object_get(json, "let"));
+    for (size_t i = 0; i < count && !status; i++) {
+        if (strcmp(names[i], "let") == 0) continue;
+        size_t inner = fb_rule_enter(reader, names[i]);
+        status = read_root(reader, names[i], json_object_get(json, names[i]));
         if (!status) fb_rule_leave(reader, inner);
     }
     if (status) return status;

@@ -10,7 +10,7 @@ typedef struct building {
     fb_rewrite *rewrite;
     const fb_rule *rule;
     const fb_rule_binding *binding;
-    fb_spelling_family family;
+    fb_spelling_style style;
     fb_node before;
 } building;
 
@@ -69,10 +69,10 @@ static const char *keyword_of(const building *b, const fb_rule_call *call, const
     if (argument->position == SIZE_MAX) return argument->name;
     if (!argument->name || !position) {
         bool is_kept = argument->name && root.id && fb_call_argument_place(graph, root, argument->name, &place);
-        return is_kept && place.is_keyword && b->family != FB_SPELLED_METHOD ? place.keyword : NULL;
+        return is_kept && place.is_keyword && b->style.family != FB_SPELLED_METHOD ? place.keyword : NULL;
     }
     if (root.id && fb_call_argument_place(graph, root, argument->name, &place) && place.is_keyword) return place.keyword;
-    return stands_at(call, argument->name, position, b->family, target) ? NULL : argument->name;
+    return stands_at(call, argument->name, position, b->style.family, target) ? NULL : argument->name;
 }
 
 static void build_arguments(building *b, const fb_rule_call *call, fb_node root, const char *target, fb_value *args,
@@ -97,7 +97,7 @@ static void build_arguments(building *b, const fb_rule_call *call, fb_node root,
 static fb_node build_call(building *b, const fb_rule_call *call, fb_node root) {
     fb_graph *graph = fb_rewrite_graph(b->rewrite);
     fb_buffer buffer = {0};
-    fb_opcode opcode = fb_rule_spell(call, b->family, &buffer);
+    fb_opcode opcode = fb_rule_spell(call, b->style, &buffer);
     const char *target = fb_buffer_text(&buffer);
     fb_node made = root;
     if (!target) {
@@ -113,9 +113,9 @@ static fb_node build_call(building *b, const fb_rule_call *call, fb_node root) {
     return made;
 }
 
-void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_binding *binding, fb_spelling_family family,
+void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_binding *binding, fb_spelling_style style,
                         fb_node before) {
-    building b = {.rewrite = rewrite, .rule = rule, .binding = binding, .family = family, .before = before};
+    building b = {.rewrite = rewrite, .rule = rule, .binding = binding, .style = style, .before = before};
     for (size_t i = 0; i < rule->let_count; i++) {
         fb_node made = build_call(&b, rule->lets[i], (fb_node){0});
         binding->values[rule->lets[i]->variable] = fb_make_node(fb_rewrite_graph(rewrite), made);
@@ -123,8 +123,8 @@ void fb_rule_build_lets(fb_rewrite *rewrite, const fb_rule *rule, fb_rule_bindin
 }
 
 fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding,
-                           const fb_rule_root *replaced, fb_spelling_family family, fb_node before, fb_node root) {
-    building b = {.rewrite = rewrite, .rule = rule, .binding = binding, .family = family, .before = before};
+                           const fb_rule_root *replaced, fb_spelling_style style, fb_node before, fb_node root) {
+    building b = {.rewrite = rewrite, .rule = rule, .binding = binding, .style = style, .before = before};
     return build_call(&b, replaced->term.call, root);
 }
 
@@ -163,13 +163,13 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
     for (size_t i = rule->call_count; i-- > 0;) {
         if (!is_root(rule, i)) fb_erase_unread(rewrite, binding.nodes[i]);
     }
-    fb_rule_build_lets(rewrite, rule, &binding, fb_rule_family(graph, first), first);
+    fb_rule_build_lets(rewrite, rule, &binding, fb_rule_style(graph, first), first);
     for (size_t i = 0; i < rule->replaced_count; i++) {
         const fb_rule_root *replaced = &rule->replaced[i];
         fb_node root = binding.nodes[replaced->call];
         if (replaced->term.kind == FB_TERM_CALL) {
             fb_release_call(rewrite, root);
-            fb_rule_build_root(rewrite, rule, &binding, replaced, fb_rule_family(graph, root), root, root);
+            fb_rule_build_root(rewrite, rule, &binding, replaced, fb_rule_style(graph, root), root, root);
             fb_mark(rewrite, root);
         } else {
             fb_replace_uses(rewrite, root, fb_value_node(graph, binding.values[replaced->term.variable]));

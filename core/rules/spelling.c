@@ -9,13 +9,13 @@ static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-fb_spelling_family fb_rule_family(const fb_graph *graph, fb_node node) {
+fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     const char *target = fb_node_target(graph, node);
-    if (row->opcode == FB_CALL_METHOD) return FB_SPELLED_METHOD;
-    if (row->opcode == FB_CALL_MODULE) return FB_SPELLED_TORCH;
-    if (begins(target, aten)) return FB_SPELLED_ATEN;
-    return begins(target, "operator.") ? FB_SPELLED_OPERATOR : FB_SPELLED_TORCH;
+    if (row->opcode == FB_CALL_METHOD) return (fb_spelling_style){.family = FB_SPELLED_METHOD};
+    if (row->opcode == FB_CALL_MODULE) return (fb_spelling_style){.family = FB_SPELLED_TORCH};
+    if (begins(target, aten)) return (fb_spelling_style){.family = FB_SPELLED_ATEN, .overload = strrchr(target, '.') + 1};
+    return (fb_spelling_style){.family = begins(target, "operator.") ? FB_SPELLED_OPERATOR : FB_SPELLED_TORCH};
 }
 
 static void append_word(fb_buffer *out, const char *words) {
@@ -43,8 +43,19 @@ static fb_opcode spell_function(const fb_op_facts *facts, fb_buffer *out) {
     return FB_CALL_FUNCTION;
 }
 
-static fb_opcode spell_operator(const fb_op_facts *facts, fb_spelling_family family, fb_buffer *out) {
+/* That of what was matched where the operator has it, else its first. */
+static void append_overload(fb_buffer *out, const fb_op_facts *facts, const char *overload) {
+    const char *all = facts->aten ? facts->aten : "default";
+    for (const char *at = all; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
+        size_t length = strcspn(at, " ");
+        if (strlen(overload) == length && strncmp(at, overload, length) == 0) all = at;
+    }
+    append_word(out, all);
+}
+
+static fb_opcode spell_operator(const fb_op_facts *facts, fb_spelling_style style, fb_buffer *out) {
     const char *python = further_target(facts, "operator.");
+    fb_spelling_family family = style.family;
     if (family == FB_SPELLED_OPERATOR && python) {
         append_word(out, python);
     } else if (family == FB_SPELLED_METHOD && *facts->names && !is_functional(facts)) {
@@ -54,17 +65,18 @@ static fb_opcode spell_operator(const fb_op_facts *facts, fb_spelling_family fam
         fb_buffer_string(out, aten);
         append_word(out, facts->names);
         fb_buffer_char(out, '.');
-        append_word(out, facts->aten ? facts->aten : "default");
+        append_overload(out, facts, style.overload);
     } else {
         return spell_function(facts, out);
     }
     return FB_CALL_FUNCTION;
 }
 
-fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_family family, fb_buffer *out) {
-    const fb_spelling_family others[] = {family, FB_SPELLED_TORCH, FB_SPELLED_OPERATOR, FB_SPELLED_ATEN, FB_SPELLED_METHOD};
-    if (!call->spellings[family] && call->operator_count)
-        return spell_operator(fb_op_facts_of(call->operators[0]), family, out);
+fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_style style, fb_buffer *out) {
+    const fb_spelling_family others[] = {style.family, FB_SPELLED_TORCH, FB_SPELLED_OPERATOR, FB_SPELLED_ATEN,
+                                         FB_SPELLED_METHOD};
+    if (!call->spellings[style.family] && call->operator_count)
+        return spell_operator(fb_op_facts_of(call->operators[0]), style, out);
     size_t i = 0;
     while (!call->spellings[others[i]]) i++;
     fb_buffer_string(out, call->spellings[others[i]]);

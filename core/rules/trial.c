@@ -110,13 +110,13 @@ import i = {.trial = trial, .rewrite = rewrite, .graph = graph };
     import_binding(&i, rule, binding, &inside);
     if (!i.failed && all_is_computed(rule, trial->graph, &inside)) {
         fb_node first = binding->nodes[rule->roots[0]->index];
-        fb_rule_build_lets(rewrite, rule, &inside, fb_rule_family(graph, first), trial->end);
+        fb_rule_build_lets(rewrite, rule, &inside, fb_rule_style(graph, first), trial->end);
         for (size_t r = 0; r < rule->replaced_count && !i.failed; r++) {
             const fb_rule_root *replaced = &rule->replaced[r];
             fb_node root = binding->nodes[replaced->call], made = {0};
             outcomes[r].is_computed = true;
             if (replaced->term.kind != FB_TERM_CALL) continue;
-            made = fb_rule_build_root(rewrite, rule, &inside, replaced, fb_rule_family(graph, root), trial->end, made);
+            made = fb_rule_build_root(rewrite, rule, &inside, replaced, fb_rule_style(graph, root), trial->end, made);
             i.failed = !made.id;
             if (made.id) outcomes[r] = look_at(trial, made, graph, root);
         }
