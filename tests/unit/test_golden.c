@@ -16,6 +16,7 @@
 #include "core/graph/verify.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"
+#include "tests/unit/rules.h"
 
 #define FOLDER "tests/golden"
 
@@ -232,30 +233,13 @@ static void run_case(const golden *g) {
     fb_run_free(&run);
 }
 
-/* Rules are those of tests/golden/rules/_rules, all of them in their first version. */
-static fb_status find_rule(void *context, const char *name, int version, fb_rule **out, fb_error *error) {
-    (void)context;
-    fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/rules/_rules/%s.json", FOLDER, name);
-    size_t size;
-    char *text = version > 1 || access(fb_buffer_text(&path), R_OK) ? NULL : read_file(path.data, &size);
-    json_t *document = text ? json_loadb(text, size, JSON_REJECT_DUPLICATES, NULL) : NULL;
-    *out = NULL;
-    fb_status status = document ? fb_rule_read(document, "", 1, out, error) : FB_OK;
-    json_decref(document);
-    free(text);
-    fb_buffer_free(&path);
-    return status;
-}
-
 static void read_passes(golden *g) {
     fb_error error = {0};
     size_t size;
     char *text = contents(g, "passes.json", &size);
     ck_assert_msg(text != NULL, "%s has no passes.json", g->name);
     json_t *list = json_loadb(text, size, 0, NULL);
-    fb_rule_library library = {.find = find_rule};
-    fb_status status = fb_composition_read_with(list, "", &library, &g->passes, &error);
+    fb_status status = fb_composition_read_with(list, "", &test_rules, &g->passes, &error);
     ck_assert_msg(status == FB_OK, "%s: %s", g->name, error.message);
     json_decref(list);
     free(text);
