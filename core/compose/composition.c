@@ -220,7 +220,7 @@ static fb_status read_object(reader *r, const json_t *entry) {
     }
     if (!name) return fb_fail(r->error, FB_INVALID, "missing-member", here(r), "a pass needs a name");
     const fb_preset *preset = fb_preset_find(name);
-    if (preset) return read_preset(r, preset, !params && !version);
+    if (preset) return read_preset(r, preset, json_object_size(params) == 0 && !version);
     size_t mark = enter(r, "version");
     char version_pointer[FB_POINTER_MAX];
     fb_copy_text(version_pointer, sizeof version_pointer, here(r));

@@ -47,6 +47,23 @@ static int show_pass(fb_cli *cli, const char *name) {
     return FB_EXIT_DONE;
 }
 
+static const char *const preset_headings[] = {"PRESET", "ROUNDS", "PASSES"};
+
+static void preset_row(const json_t *preset, fb_screen_table *table) {
+    const json_t *pass;
+    size_t i;
+    fb_buffer names = {0};
+    json_array_foreach(json_object_get(preset, "passes"), i, pass) {
+        fb_buffer_printf(&names, "%s%s", i ? ", " : "",
+                         json_is_string(pass) ? json_string_value(pass) : fb_text_of(pass, "name"));
+    }
+    const char *text = fb_buffer_text(&names);
+    fb_table_text(table, preset, "name");
+    fb_table_number(table, preset, "rounds");
+    fb_table_cell(table, "%s", text ? text : "");
+    fb_buffer_free(&names);
+}
+
 int fb_cli_passes(fb_cli *cli) {
     if (cli->arguments.count) return show_pass(cli, cli->arguments.items[0]);
     fb_address address = {0};
@@ -54,9 +71,14 @@ int fb_cli_passes(fb_cli *cli) {
     fb_address_path(&address, "/v1/passes"); /* the only list without pages */
     int result = fb_cli_get(cli, &address, &answer, NULL);
     if (result) return result;
-    fb_list list = {.items = json_incref(json_object_get(answer, "items"))};
+    if (cli->is_json) {
+        result = fb_cli_print_json(answer);
+    } else {
+        fb_list_print_table(cli, json_object_get(answer, "items"), pass_headings, 4, pass_row);
+        fb_list_print_table(cli, json_object_get(answer, "presets"), preset_headings, 3, preset_row);
+    }
     json_decref(answer);
-    return fb_list_print(cli, &list, pass_headings, 4, pass_row);
+    return result;
 }
 
 /* ---- graphs, runs ------------------------------------------------------------------------------------------------------- */

@@ -31,6 +31,51 @@ def test_passes(shared):
     is_problem(shared.get("/v1/passes/Nonsense"), 404, "unknown-pass")
 
 
+def test_presets_are_listed(shared):
+    answer = shared.get("/v1/passes").json()
+    names = [one["name"] for one in answer["items"]]
+    presets = {one["name"]: one for one in answer["presets"]}
+    assert {"cleanup", "inference"} <= set(presets) and not set(presets) & set(names)
+    for one in presets.values():
+        listed = [entry if isinstance(entry, str) else entry["name"] for entry in one["passes"]]
+        assert one["summary"] and one["rounds"] == 4 and set(listed) <= set(names)
+
+
+def test_a_preset_is_the_passes_that_it_ran(service):
+    graph = json.loads(documents.document("aten-bert"))
+    run = optimize(service, graph, ["cleanup"])
+    ran = [one["name"] for one in run["passes"]]
+    cleanup = ["RemoveNoOps", "EliminateCommonSubexpressions", "EliminateDeadCode"]
+    assert ran == cleanup * (len(ran) // 3) and 3 < len(ran) <= 12 and any(one["applied"] for one in run["passes"][-3:])
+    listed = optimize(service, graph, ran)  # the same list, spelled out
+    assert (listed["result"], listed["signature"]) == (run["result"], run["signature"])
+    assert optimize(service, run["result"], ["cleanup"])["result"] == run["result"]  # nothing is left to do
+    dry = service.post("/v1/optimize", {"graph": graph, "passes": [{"name": "cleanup"}], "options": {"dry_run": True}}).json()
+    assert (dry["result"], dry["signature"]) == (run["result"], run["signature"])
+    for verb in ("reverse", "rollback"):
+        assert service.post(f"/v1/runs/{run['id']}/{verb}").json()["result"] == run["source"]
+        without = service.post(f"/v1/runs/{run['id']}/{verb}", {"passes": ["RemoveNoOps"]}).json()
+        assert without["exact"] and [one["name"] for one in without["passes"]] == ["RemoveNoOps"] * ran.count("RemoveNoOps")
+        rest = [name for name in ran if name != "RemoveNoOps"]
+        assert without["result"] == optimize(service, graph, rest)["result"] != run["result"]
+
+
+def test_presets_take_no_parameters(shared):
+    for entry in ({"name": "cleanup", "params": {"asserts": True}}, {"name": "cleanup", "version": 1}):
+        answer = shared.post("/v1/optimize", {"graph": branches(), "passes": [entry]})
+        assert is_problem(answer, 422, "unknown-parameter")["pointer"].startswith("/passes/0")
+    made = {"name": "cleanup", "source": branches(), "result": branches(2)}
+    is_problem(shared.post("/v1/runs", made), 422, "name-taken-by-pass")
+
+
+def test_parameters_are_checked(shared):
+    for params, code in (({"asserts": 1}, "wrong-type"), ({"assert": True}, "unknown-parameter")):
+        answer = shared.post("/v1/optimize", {"graph": branches(), "passes": [{"name": "RemoveNoOps", "params": params}]})
+        assert is_problem(answer, 422, code)["pointer"] == f"/passes/0/params/{list(params)[0]}"
+    allowed = optimize(shared, branches(), [{"name": "RemoveNoOps", "params": {"asserts": True, "float_zeros": False}}])
+    assert allowed["passes"][0]["params"] == {"asserts": True, "float_zeros": False}
+
+
 # --------------------------------------------------------------------------------------------------------------- list
 
 
