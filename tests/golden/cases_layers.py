@@ -232,6 +232,14 @@ def fuse_bias():
     fuse("functional-weights-of-a-linear", g.output(y), 1)
 
 
+    g = Graph()
+    x = g.input()
+    reads, values = own(g, "fc", weight=[2, 4], bias=[2]), []
+    for _ in range(129):
+        values.append(call_linear(g, x, reads, 2, name="fc"))
+    fuse("aten-crowded-module", g.output(*values), 0, *[refusal("crowded-module", v) for v in values])
+
+
 def divisions():
     def divide(name, target, value, applied, *refused, dtype="float32", **more):
         g = Graph()

@@ -129,12 +129,16 @@ END_TEST
 #define ROOT "{'path':'','type':'M'}"
 
 /* `call` is the rest of a node after its name. */
-static fb_graph *graph_with(const char *call, const char *modules, const char *tensors) {
-    char nodes[2048];
-    snprintf(nodes, sizeof nodes, INPUT("x") INPUT("y") TENSOR_INPUT("z") "{'name':'f',%s}" END, call);
+static fb_graph *graph_with_reads(const char *reads, const char *call, const char *modules, const char *tensors) {
+    char nodes[4096];
+    snprintf(nodes, sizeof nodes, INPUT("x") INPUT("y") TENSOR_INPUT("z") "%s{'name':'f',%s}" END, reads, call);
     char all[4096];
     snprintf(all, sizeof all, ROOT "%s%s", *modules ? "," : "", modules);
     return quoted_graph(nodes, all, tensors);
+}
+
+static fb_graph *graph_with(const char *call, const char *modules, const char *tensors) {
+    return graph_with_reads("", call, modules, tensors);
 }
 
 #define FUNCTION(target, rest) "'op':'call_function','target':'" target "'," rest
@@ -316,6 +320,89 @@ START_TEST(test_linear_view) {
 }
 END_TEST
 
+#define READ(name) "{'name':'" name "','op':'get_attr','target':'m." name "'},"
+#define OWNS_ALL "{'path':'m','type':'torch.nn.Module','parameters':{'w':'w','b':'b','p':'p'}}"
+#define READS READ("w") READ("b") READ("p")
+#define ALL_TENSORS TENSOR("w", "[3,4]") "," TENSOR("b", "[3]") "," TENSOR("p", "[4,3]")
+
+/* Functions, whose weights get_attr nodes read. */
+static const struct {
+    const char *target, *args;
+    bool is_linear, is_packed;
+} linear_functions[] = {
+    {"torch.nn.functional.linear", ARGS(NODE("x") "," NODE("w") "," NODE("b")), true, false},
+    {"torch._C._nn.linear", ARGS(NODE("x") "," NODE("w")), true, false},
+    {"torch.ops.aten.linear.default", ARGS(NODE("x") "," NODE("w") ",null"), true, false},
+    {"torch.nn.functional.linear", KWARGS("'input':" NODE("x") ",'bias':" NODE("b") ",'weight':" NODE("w")), true, false},
+    {"torch.addmm", ARGS(NODE("b") "," NODE("x") "," NODE("p")), true, true},
+    {"torch.ops.aten.addmm.default", ARGS(NODE("b") "," NODE("x") "," NODE("p")) "," KWARGS("'alpha':1"), true, true},
+    {"torch.addmm", ARGS(NODE("b") "," NODE("x") "," NODE("p")) "," KWARGS("'beta':2"), false, false},
+    {"torch.addmm", ARGS(NODE("x") "," NODE("x") "," NODE("p")), false, false},
+    {"torch.nn.functional.linear", ARGS(NODE("x") "," NODE("y")), false, false},
+    {"torch.nn.functional.linear", ARGS(NODE("x") "," NODE("b")), false, false},
+    {"torch.nn.functional.linear", ARGS(NODE("x") "," NODE("w") "," NODE("y")), false, false},
+    {"torch.nn.functional.linear", ARGS(NODE("w") "," NODE("w")), false, false},
+};
+
+START_TEST(test_linear_functions) {
+    char call[512];
+    snprintf(call, sizeof call, "'op':'call_function','target':'%s',%s", linear_functions[_i].target,
+             linear_functions[_i].args);
+    fb_graph *graph = graph_with_reads(READS, call, OWNS_ALL, ALL_TENSORS);
+    fb_linear linear;
+    bool is_linear = fb_linear_at(graph, node_named(graph, "f"), &linear);
+    ck_assert_msg(is_linear == linear_functions[_i].is_linear, "%s", call);
+    if (is_linear) {
+        ck_assert_uint_eq(linear.module.id, 0);
+        ck_assert_uint_eq(linear.input.id, node_named(graph, "x").id);
+        ck_assert_uint_eq(linear.weight_read.id, node_named(graph, linear.is_packed ? "p" : "w").id);
+        ck_assert_int_eq(linear.is_packed, linear_functions[_i].is_packed);
+        ck_assert_int_eq(linear.in_features, 4);
+        ck_assert_int_eq(linear.out_features, 3);
+    }
+    fb_graph_free(graph);
+}
+END_TEST
+
+#define STEP(name, target, args) "{'name':'" name "'," FUNCTION(target, ARGS(args)) "},"
+#define SCALED FUNCTION("torch.ops.aten.mul.Tensor", ARGS(NODE("b") "," NODE("to")))
+
+/* RMSNorm spelled out, as it must be and with one thing changed. */
+static const struct {
+    const char *square, *mean, *root;
+    bool is_norm;
+} spelled_out[] = {
+    {NODE("x") ",2", NODE("pow") ",[-1],true", NODE("add"), true},
+    {NODE("x") ",3", NODE("pow") ",[-1],true", NODE("add"), false},
+    {NODE("y") ",2", NODE("pow") ",[-1],true", NODE("add"), false},
+    {NODE("x") ",2", NODE("pow") ",[-2],true", NODE("add"), false},
+    {NODE("x") ",2", NODE("pow") ",[-1],false", NODE("add"), false},
+    {NODE("x") ",2", NODE("pow") ",[-1],true", NODE("mean"), false},
+};
+
+START_TEST(test_norm_spelled_out) {
+    char steps[2048];
+    snprintf(steps, sizeof steps,
+             READ("b") STEP("pow", "torch.ops.aten.pow.Tensor_Scalar", "%s") STEP("mean", "torch.ops.aten.mean.dim", "%s")
+                 STEP("add", "torch.ops.aten.add.Tensor", NODE("mean") ",0.25")
+                     STEP("rsqrt", "torch.ops.aten.rsqrt.default", "%s")
+                         STEP("mul", "torch.ops.aten.mul.Tensor", NODE("x") "," NODE("rsqrt"))
+                             STEP("to", "torch.ops.aten.to.dtype", NODE("mul") ",{'$dtype':'float16'}"),
+             spelled_out[_i].square, spelled_out[_i].mean, spelled_out[_i].root);
+    fb_graph *graph = graph_with_reads(steps, SCALED, OWNS_ALL, ALL_TENSORS);
+    fb_norm norm;
+    bool is_norm = fb_norm_at(graph, node_named(graph, "f"), &norm);
+    ck_assert_int_eq(is_norm, spelled_out[_i].is_norm);
+    if (is_norm) {
+        ck_assert_uint_eq(norm.input.id, node_named(graph, "x").id);
+        ck_assert_uint_eq(norm.unscaled.id, node_named(graph, "to").id);
+        ck_assert_uint_eq(norm.weight_read.id, node_named(graph, "b").id);
+        ck_assert(norm.axes == 1 && norm.features == 3 && norm.eps == 0.25 && !norm.is_centred);
+    }
+    fb_graph_free(graph);
+}
+END_TEST
+
 START_TEST(test_conv_and_batch_norm_views) {
     fb_conv conv;
     fb_batch_norm norm;
@@ -485,6 +572,8 @@ int main(void) {
     tcase_add_loop_test(cases, test_effects, 0, LENGTH(effects));
     tcase_add_loop_test(cases, test_arguments, 0, LENGTH(arguments));
     tcase_add_test(cases, test_linear_view);
+    tcase_add_loop_test(cases, test_linear_functions, 0, (int)(sizeof linear_functions / sizeof *linear_functions));
+    tcase_add_loop_test(cases, test_norm_spelled_out, 0, (int)(sizeof spelled_out / sizeof *spelled_out));
     tcase_add_test(cases, test_conv_and_batch_norm_views);
     tcase_add_test(cases, test_numbers_of_config);
     tcase_add_loop_test(cases, test_divisions, 0, LENGTH(divisions));
