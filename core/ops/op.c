@@ -1,6 +1,7 @@
 /* The operator table as data, and the search in it. */
 #include "core/ops/op.h"
 
+#include <ctype.h>
 #include <string.h>
 
 /* Short words for the rows of ops.def. */
@@ -28,6 +29,7 @@ enum {
 #define ATEN(text) .aten = text
 #define FUNCTIONS(text) .functions = text
 #define IN_PLACE(text) .in_place = text
+#define HOMES(text) .homes = text
 #define MODULES(text) .modules = text
 #define FLAGS(bits) .flags = (bits)
 #define RULES(shape_rule, dtype_rule) .shape = FB_SHAPE_##shape_rule, .dtype = FB_DTYPE_RULE_##dtype_rule
@@ -39,8 +41,7 @@ const fb_op_facts fb_op_table[FB_OP_COUNT] = {
 #include "core/ops/ops.def"
 };
 
-/* Is `word` one of the words of `list`, which are separated by single spaces? */
-static bool has_word(const char *list, const char *word, size_t length) {
+bool fb_has_word(const char *list, const char *word, size_t length) {
     while (list) {
         if (*list == *word && strncmp(list, word, length) == 0 && (list[length] == ' ' || !list[length])) return true;
         list = strchr(list, ' ');
@@ -52,8 +53,8 @@ static bool has_word(const char *list, const char *word, size_t length) {
 static fb_op find_name(const char *name, size_t length, const char *overload, size_t overload_length) {
     if (length == 0) return FB_OP_UNKNOWN;
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (!has_word(fb_op_table[op].names, name, length)) continue;
-        if (!overload || has_word(fb_op_table[op].aten ? fb_op_table[op].aten : "default", overload, overload_length))
+        if (!fb_has_word(fb_op_table[op].names, name, length)) continue;
+        if (!overload || fb_has_word(fb_op_table[op].aten ? fb_op_table[op].aten : "default", overload, overload_length))
             return op;
     }
     return FB_OP_UNKNOWN;
@@ -77,8 +78,8 @@ static bool skip_prefix(const char **text, size_t *length, const char *prefix) {
 
 static fb_op find_target(const char *target, size_t length) {
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (has_word(fb_op_table[op].functions, target, length)) return op;
-        if (has_word(fb_op_table[op].in_place, target, length)) return (fb_op)(op | FB_OP_IN_PLACE);
+        if (fb_has_word(fb_op_table[op].functions, target, length)) return op;
+        if (fb_has_word(fb_op_table[op].in_place, target, length)) return (fb_op)(op | FB_OP_IN_PLACE);
     }
     return FB_OP_UNKNOWN;
 }
@@ -109,7 +110,17 @@ fb_op fb_op_of_method(const char *name, size_t length) {
 fb_op fb_op_of_module(const char *type, size_t length) {
     if (!skip_prefix(&type, &length, "torch.nn.")) return FB_OP_UNKNOWN;
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
-        if (has_word(fb_op_table[op].modules, type, length)) return op;
+        if (fb_has_word(fb_op_table[op].modules, type, length)) return op;
     }
     return FB_OP_UNKNOWN;
+}
+
+bool fb_op_is_named(fb_op op, const char *name) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    size_t length = strlen(name);
+    if (length == 0 || facts == fb_op_facts_of(FB_OP_UNKNOWN)) return false;
+    if (fb_has_word(facts->names, name, length)) return true;
+    const char *id = facts->id;
+    while (*id && tolower((unsigned char)*id) == *name) id++, name++;
+    return !*id && !*name;
 }

@@ -81,6 +81,7 @@ typedef struct fb_op_facts {
     const char *aten;       /* ATen overloads, or NULL for "default" */
     const char *functions;  /* further function targets, or NULL */
     const char *in_place;   /* further function targets that write into their first argument, or NULL */
+    const char *homes;      /* where the first name of an activation exists, see ops.def, or NULL */
     const char *modules;    /* types in torch.nn, or NULL */
     uint16_t flags;         /* FB_FACT_… */
     uint8_t shape;          /* fb_shape_rule */
@@ -99,5 +100,9 @@ static inline const fb_op_facts *fb_op_facts_of(fb_op op) {
 fb_op fb_op_of_function(const char *target, size_t length);
 fb_op fb_op_of_method(const char *name, size_t length);
 fb_op fb_op_of_module(const char *type, size_t length);
+/* Is `word` one of the words of `list`, which are separated by single spaces? NULL is an empty list. */
+bool fb_has_word(const char *list, const char *word, size_t length);
+/* Is the operator called so: one of its names ("layer_norm"), or its id in lower case ("batch_norm2d")? */
+bool fb_op_is_named(fb_op op, const char *name);
 
 #endif

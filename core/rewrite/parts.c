@@ -72,11 +72,23 @@ void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_va
     else fb_fail_memory(&rewrite->error);
 }
 
+void fb_set_module(fb_rewrite *rewrite, fb_module module, const char *type, fb_value config) {
+    fb_symbol symbol = fb_intern(rewrite->graph, type);
+    fb_module_row *row = change(rewrite, module);
+    if (!row) return;
+    if (!config.id) fb_fail_memory(&rewrite->error);
+    if (fb_rewrite_is_failed(rewrite)) return;
+    fb_graph_set_module_type(rewrite->graph, module, symbol);
+    row->config = config;
+}
+
+/* In the map that has the name; what is new is a parameter. */
 static void set_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value value) {
     fb_module_row *row = change(rewrite, module);
     if (!row) return;
-    fb_value parameters = fb_map_with(rewrite->graph, row->parameters, attribute, value);
-    if (parameters.id) row->parameters = parameters;
+    fb_value *map = fb_map_value(rewrite->graph, row->buffers, attribute).id ? &row->buffers : &row->parameters;
+    fb_value now = fb_map_with(rewrite->graph, *map, attribute, value);
+    if (now.id) *map = now;
     else fb_fail_memory(&rewrite->error);
     rewrite->frees_tensors = true;
 }
@@ -161,6 +173,10 @@ fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *at
     row->requires_grad = requires_grad;
     set_parameter(rewrite, module, attribute, fb_make_tensor(graph, tensor));
     return fb_rewrite_is_failed(rewrite) ? none : tensor;
+}
+
+void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor tensor) {
+    if (!fb_rewrite_is_failed(rewrite)) set_parameter(rewrite, module, attribute, fb_make_tensor(rewrite->graph, tensor));
 }
 
 /* ---- tensors that nobody needs any more -----------------------------------------------------------------------------------

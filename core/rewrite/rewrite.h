@@ -89,15 +89,20 @@ bool fb_is_only_read(fb_rewrite *rewrite, fb_node read);
 fb_module fb_put_module(fb_rewrite *rewrite, fb_module after, const char *path, const char *type, fb_value config,
                         bool training);
 void fb_set_config(fb_rewrite *rewrite, fb_module module, const char *key, fb_value value);
+/* The module is of another type from now on, with that config; its tensors stay. */
+void fb_set_module(fb_rewrite *rewrite, fb_module module, const char *type, fb_value config);
 /* Sets a parameter to null. */
 void fb_clear_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute);
 /* Takes a parameter or buffer away; nothing happens when the module has none of that name. */
 void fb_drop_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute);
 /* Removes a module that no node refers to any more. */
 void fb_drop_module(fb_rewrite *rewrite, fb_module module);
-/* Sets a parameter to a new tensor computed by `recipe`, whose type it gets unless `dtype` is given (then results are rounded
- * to that). It is named after the module's path and the attribute, and stands after the first tensor that the recipe reads. */
+/* Sets a parameter, or the buffer of that name, to a new tensor computed by `recipe`, whose type it gets unless `dtype` is
+ * given (then results are rounded to that). It is named after the module's path and the attribute, and stands after the first
+ * tensor that the recipe reads. */
 fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
                            bool requires_grad);
+/* Sets a parameter, or the buffer of that name, to a tensor that there is: the two are then tied. */
+void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor tensor);
 
 #endif

@@ -1,0 +1,192 @@
+/* ReplaceActivation: one activation in the place of another.
+ *
+ *     x ── from ── y          x ── to ── y
+ *
+ * Both are names of activations: "relu", "gelu", "silu", "hardswish" … `parameters` are those of `to` ({"approximate":
+ * "tanh"}); those of `from` go with it. Calls of modules, functions, methods and ATen operators stay what they are: torch.relu
+ * becomes torch.tanh, and where there is no such function torch.nn.functional.gelu. A module gets another type and config, and
+ * that is one match for all its calls.
+ *
+ * What worked in place works in place, where `to` can. Otherwise its result is a new tensor, and the input keeps its numbers:
+ * so not when something else may read the memory of the input. Not where the input is no floating tensor, for arguments that no
+ * activation has (out=), or for a module that is also called out of sight.
+ * Exactness: changes. Reversible: weights are not touched.
+ */
+#include <stdlib.h>
+
+#include "core/ops/activation.h"
+#include "core/passes/pass.h"
+
+/* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct search {
+    fb_matcher *matcher;
+    fb_op from, to;
+    bool *is_sole; /* by node: nobody reads its memory but through the readers of the node itself */
+} search;
+
+/* A result in memory of its own, or in that of an input which only this node reads, and so on. */
+static bool has_sole_memory(const search *s, fb_node n) {
+    const fb_graph *g = s->matcher->graph;
+    fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+    if (opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR || opcode == FB_OUTPUT) return false;
+    fb_effects effects = fb_op_effects(g, n);
+    if (effects.is_unknown || effects.may_alias_all) return false;
+    if (!effects.may_alias_input && !effects.mutates_input) return true;
+    fb_node input = fb_value_node(g, fb_first_argument(g, n));
+    return input.id && s->is_sole[input.id] && fb_node_at(g, input)->user_count == 1;
+}
+
+/* May the node's input keep the numbers that the call has overwritten so far? */
+static bool input_is_unread(const search *s, fb_node n) {
+    fb_node input = fb_value_node(s->matcher->graph, fb_first_argument(s->matcher->graph, n));
+    return input.id && s->is_sole[input.id] && fb_node_at(s->matcher->graph, input)->user_count == 1;
+}
+
+static bool is_floating(const fb_graph *g, fb_node n) {
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
+    return !dtype || fb_dtype_is_floating(dtype);
+}
+
+static const char *call_obstacle(const search *s, fb_node n, const char **detail) {
+    const fb_graph *g = s->matcher->graph;
+    fb_effects effects = fb_op_effects(g, n);
+    *detail = "it is called with arguments that no activation has";
+    if (effects.is_unknown || !fb_call_argument(g, n, "input").id) return "unsupported-arguments";
+    *detail = "its input is no floating tensor";
+    if (!is_floating(g, n)) return "not-floating";
+    fb_activation_spelling spelling;
+    fb_buffer target = {0};
+    bool is_spelled = fb_activation_spell(g, n, s->to, effects.mutates_input, &target, &spelling);
+    fb_buffer_free(&target);
+    *detail = "this dialect has no operator for it";
+    if (!is_spelled) return "no-spelling";
+    *detail = "it writes into its input, which something else may read; the other activation cannot";
+    return effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n) ? "input-is-read" : NULL;
+}
+
+static void match_calls(search *s, const fb_node *calls, size_t count) {
+    fb_matcher *m = s->matcher;
+    for (size_t i = 0; i < count; i++) {
+        const char *detail, *reason = call_obstacle(s, calls[i], &detail);
+        if (fb_is_marked(m, calls[i])) detail = "it was put there by this pass before", reason = "already-transformed";
+        if (reason) fb_refuse_node(m, reason, calls[i], "%s", detail);
+        if (reason) return;
+    }
+    fb_match_found(m, calls, count);
+}
+
+/* All calls of a module, at the first. */
+static void match_module(search *s, fb_node n) {
+    fb_matcher *m = s->matcher;
+    fb_module module = fb_node_at(m->graph, n)->module;
+    if (fb_first_call(m->usage, module).id != n.id) return;
+    const char *obstacle = fb_module_obstacle(m, module);
+    if (obstacle) {
+        fb_refuse_node(m, obstacle, n, "the module is used out of sight, too, and would work otherwise there");
+        return;
+    }
+    uint32_t count = fb_call_count(m->usage, module), i = 0;
+    fb_node *calls = malloc(count * sizeof *calls);
+    m->failed |= !calls;
+    for (fb_node call = n; calls && i < count; call = fb_next_call(m->usage, call)) calls[i++] = call;
+    if (calls) match_calls(s, calls, count);
+    free(calls);
+}
+
+static bool are_names_known(search *s) {
+    fb_matcher *m = s->matcher;
+    const char *from = json_string_value(json_object_get(m->params, "from"));
+    const char *to = json_string_value(json_object_get(m->params, "to")), *name;
+    json_t *value;
+    s->from = fb_activation_find(from);
+    s->to = fb_activation_find(to);
+    if (!s->from) fb_refuse(m, "unknown-activation", NULL, 0, "no activation is called \"%.80s\"", from);
+    if (!s->to) fb_refuse(m, "unknown-activation", NULL, 0, "no activation is called \"%.80s\"", to);
+    if (!s->from || !s->to) return false;
+    json_object_foreach(json_object_get(m->params, "parameters"), name, value) {
+        if (fb_activation_has_parameter(s->to, name) && !json_is_array(value) && !json_is_object(value)) continue;
+        fb_refuse(m, "unknown-parameter", NULL, 0, "%.80s takes no such \"%.80s\"", to, name);
+        return false;
+    }
+    return true;
+}
+
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    search s = {.matcher = m};
+    if (!are_names_known(&s)) return;
+    s.is_sole = calloc(fb_node_limit(g), sizeof *s.is_sole);
+    m->failed |= !s.is_sole;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+        s.is_sole[n.id] = has_sole_memory(&s, n);
+        if ((fb_node_op(g, n) & ~FB_OP_IN_PLACE) != s.from) continue;
+        if (fb_node_at(g, n)->opcode == FB_CALL_MODULE) match_module(&s, n);
+        else match_calls(&s, &n, 1);
+    }
+    free(s.is_sole);
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+static fb_value value_of(fb_graph *g, const json_t *json) {
+    if (json_is_string(json)) return fb_make_string(g, json_string_value(json));
+    if (json_is_integer(json)) return fb_make_int(g, json_integer_value(json));
+    if (json_is_real(json)) return fb_make_float(g, json_real_value(json));
+    return json_is_null(json) ? FB_VALUE_NONE : fb_make_bool(g, json_is_true(json));
+}
+
+/* What `to` is given besides its input: keyword arguments, or a config. */
+static fb_value add_options(fb_graph *g, const fb_match *match, const fb_activation_spelling *spelling, fb_value map) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(json_object_get(match->params, "parameters"), name, value) {
+        map = fb_sorted_map_with(g, map, name, value_of(g, value));
+    }
+    return spelling->has_flag ? fb_sorted_map_with(g, map, "inplace", FB_VALUE_TRUE) : map;
+}
+
+static void change_call(fb_rewrite *rw, const fb_match *match, const fb_activation_spelling *spelling, const char *target) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node n = match->nodes[0];
+    fb_argument_place place;
+    fb_value input = fb_call_argument(g, n, "input"), options = add_options(g, match, spelling, FB_VALUE_EMPTY_MAP);
+    fb_call_argument_place(g, n, "input", &place);
+    const char *keyword = place.is_keyword ? place.keyword : NULL;
+    fb_set_args(rw, n, keyword ? FB_VALUE_EMPTY_LIST : FB_ARGS(g, input),
+                keyword ? fb_map_with(g, options, keyword, input) : options);
+    fb_set_target(rw, n, spelling->opcode, target);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_node n = match->nodes[0];
+    fb_buffer text = {0};
+    fb_activation_spelling spelling;
+    fb_op to = fb_activation_find(json_string_value(json_object_get(match->params, "to")));
+    fb_activation_spell(g, n, to, fb_op_effects(g, n).mutates_input, &text, &spelling);
+    const char *target = fb_buffer_text(&text);
+    if (!target) fb_graph_fail_memory(g);
+    else if (spelling.opcode == FB_CALL_MODULE)
+        fb_set_module(rw, fb_node_at(g, n)->module, target, add_options(g, match, &spelling, FB_VALUE_EMPTY_MAP));
+    else change_call(rw, match, &spelling, target);
+    for (size_t i = 0; i < match->count; i++) fb_mark(rw, match->nodes[i]);
+    fb_buffer_free(&text);
+}
+
+const fb_pass fb_replace_activation = {
+    .name = "ReplaceActivation",
+    .version = 1,
+    .summary = "One activation (`from`: \"relu\") in the place of another (`to`: \"gelu\"), as module, function or method.",
+    .parameters = "{\"additionalProperties\":false,\"properties\":{"
+                  "\"from\":{\"description\":\"the activation that goes: relu, gelu, silu, hardswish …\",\"type\":\"string\"},"
+                  "\"parameters\":{\"default\":{},\"description\":\"parameters of the one that comes, such as approximate or "
+                  "negative_slope; what is not given has PyTorch's default\",\"type\":\"object\"},"
+                  "\"to\":{\"description\":\"the activation that comes\",\"type\":\"string\"}},"
+                  "\"required\":[\"from\",\"to\"],\"type\":\"object\"}",
+    .exactness = FB_CHANGES,
+    .reversible = true,
+    .preserves_computation = false,
+    .match_graph = match_graph,
+    .edit = edit,
+};
