@@ -88,6 +88,16 @@ static value call_norm(machine *m, fb_module module, const value *x, int rank, i
     return result;
 }
 
+static value call_layer_norm(machine *m, fb_module module, const value *x, bool is_centred) {
+    value weight = parameter(m, module, "weight"), bias = parameter(m, module, "bias");
+    fb_value shape = fb_module_config(m->graph, module, "normalized_shape"), given = fb_module_config(m->graph, module, "eps");
+    double eps = is_centred ? 1e-5 : 1e-7;
+    int64_t ignored;
+    if (given.id) fb_value_is_number(m->graph, given, &eps);
+    int axes = shape.id && !fb_value_is_int(m->graph, shape, &ignored) ? (int)fb_value_at(m->graph, shape)->count : 1;
+    return layer_normalised(&m->arena, x, axes, &weight, &bias, eps, is_centred);
+}
+
 static value call_embedding(machine *m, fb_module module, const value *x) {
     value weight = parameter(m, module, "weight");
     if (x->kind != V_TENSOR || weight.kind != V_TENSOR || weight.rank != 2 || x->rank + 1 > MAX_DIMS) return (value){0};
@@ -164,6 +174,8 @@ value evaluate_module(machine *m, fb_module module, const call *c) {
         result = call_norm(m, module, &x, 4, 4);
     } else if (strcmp(type, "torch.nn.BatchNorm1d") == 0) {
         result = call_norm(m, module, &x, 2, 3);
+    } else if (strcmp(type, "torch.nn.LayerNorm") == 0 || strcmp(type, "torch.nn.RMSNorm") == 0) {
+        result = call_layer_norm(m, module, &x, strcmp(type, "torch.nn.LayerNorm") == 0);
     } else if (strcmp(type, "torch.nn.ReLU") == 0) {
         result = map_unary(&m->arena, &x, relu_of);
         if (x.kind == V_TENSOR && flag(m, module, "inplace", false)) {

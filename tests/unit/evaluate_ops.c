@@ -327,6 +327,13 @@ static value normalised(const call *c) {
     return result;
 }
 
+static value layer_norm(const call *c, const value *x) {
+    value shape = argument(c, 1, "normalized_shape"), weight = argument(c, 2, "weight"), bias = argument(c, 3, "bias");
+    value eps = argument(c, 4, "eps");
+    int axes = shape.kind == V_TUPLE ? (int)shape.count : 1;
+    return layer_normalised(c->arena, x, axes, &weight, &bias, eps.kind == V_NUMBER ? eps.number : 1e-5, true);
+}
+
 static bool evaluate_other(const call *c, value *out) {
     const char *t = c->target;
     value x = argument_or_self(c, 0, "input"), y = argument(c, 1, "other"), z = argument(c, 2, "value");
@@ -341,6 +348,7 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, "torch.addmm") == 0) *out = add_product(c);
     else if (strcmp(t, "torch.conv2d") == 0) *out = convolved(c);
     else if (strcmp(t, "torch.nn.functional.batch_norm") == 0) *out = normalised(c);
+    else if (strcmp(t, "torch.nn.functional.layer_norm") == 0) *out = layer_norm(c, &x);
     else if (strcmp(t, "torch.cat") == 0) {
         value tensors = argument(c, 0, "tensors"), dim = argument(c, 1, "dim");
         int64_t axis = dim.kind == V_NUMBER ? (int64_t)dim.number : 0;

@@ -1,5 +1,7 @@
 #include "tests/unit/evaluate_tensor.h"
 
+#include <math.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -348,6 +350,30 @@ value convolve(fb_arena *arena, const value *x, const value *weight, const value
             for (int64_t i = 0; i < sizes[2]; i++) {
                 for (int64_t j = 0; j < sizes[3]; j++) *to++ = start + convolved_at(x, weight, options, n, c, i, j);
             }
+        }
+    }
+    return result;
+}
+
+static bool fits_last(const value *parameter, int64_t inner) {
+    return parameter->kind != V_TENSOR || element_count(parameter) == inner;
+}
+
+value layer_normalised(fb_arena *arena, const value *x, int axes, const value *weight, const value *bias, double eps,
+                       bool is_centred) {
+    int64_t inner = 1;
+    if (x->kind != V_TENSOR || axes < 1 || axes > x->rank) return (value){0};
+    for (int i = x->rank - axes; i < x->rank; i++) inner *= x->sizes[i];
+    if (!fits_last(weight, inner) || !fits_last(bias, inner)) return (value){0};
+    value result = copy_of(arena, x);
+    for (int64_t start = 0, count = element_count(x); start < count; start += inner) {
+        double mean = 0, square = 0;
+        for (int64_t i = 0; is_centred && i < inner; i++) mean += result.data[start + i] / (double)inner;
+        for (int64_t i = 0; i < inner; i++) square += pow(result.data[start + i] - mean, 2) / (double)inner;
+        for (int64_t i = 0; i < inner; i++) {
+            double scale = weight->kind == V_TENSOR ? *element(weight, i) : 1,
+                   shift = bias->kind == V_TENSOR ? *element(bias, i) : 0;
+            result.data[start + i] = (result.data[start + i] - mean) / sqrt(square + eps) * scale + shift;
         }
     }
     return result;

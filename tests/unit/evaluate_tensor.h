@@ -60,4 +60,8 @@ typedef struct convolution {
 } convolution;
 value convolve(fb_arena *arena, const value *x, const value *weight, const value *bias, const convolution *options);
 
+/* LayerNorm, or RMSNorm when not centred, over the last `axes` dimensions; weight and bias may be no tensors. */
+value layer_normalised(fb_arena *arena, const value *x, int axes, const value *weight, const value *bias, double eps,
+                       bool is_centred);
+
 #endif
