@@ -12,6 +12,7 @@ int fb_cli_record(fb_cli *cli);                                                 
 
 int fb_cli_passes(fb_cli *cli), fb_cli_graphs(fb_cli *cli), fb_cli_runs(fb_cli *cli); /* lists.c */
 int fb_cli_nodes(fb_cli *cli), fb_cli_show(fb_cli *cli);
+int fb_cli_transformation(fb_cli *cli); /* transformations.c */
 
 int fb_cli_models(fb_cli *cli), fb_cli_register(fb_cli *cli), fb_cli_deploy(fb_cli *cli);  /* models.c */
 int fb_cli_weights(fb_cli *cli), fb_cli_bind(fb_cli *cli);                                 /* weights.c */

@@ -19,7 +19,7 @@ const fb_verb *fb_verb_find(const char *name, const char **nearest) {
 
 void fb_verbs_print(FILE *out) {
     fputs("usage: foldback VERB [arguments and options]\n\n", out);
-    for (const fb_verb *verb = fb_verbs; verb->name; verb++) fprintf(out, "  %-9s  %s\n", verb->name, verb->summary);
+    for (const fb_verb *verb = fb_verbs; verb->name; verb++) fprintf(out, "  %-14s  %s\n", verb->name, verb->summary);
     fputs("\n  --version  the version\n  --help     this text; foldback VERB --help tells more about one\n\n"
           "Exit status: 0 done, 1 refused, a conflict, not valid or not found, 2 wrong usage, 3 the data folder is in use.\n",
           out);

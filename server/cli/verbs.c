@@ -94,6 +94,7 @@ static const fb_option id_options[] = {
     END,
 };
 static const fb_option passes_options[] = {STORE, JSON, END};
+static const fb_option transformation_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option graphs_options[] = {
     TEXT("name", 0, "NAME", "graphs of this name", name),
     TEXT("structure", 0, "ID", "graphs of this structure (foldback id --structure)", structure),
@@ -239,6 +240,16 @@ const fb_verb fb_verbs[] = {
      .folder = FB_FOLDER_UNUSED,
      .start = fb_cli_start,
      .run = fb_cli_passes},
+    {.name = "transformation",
+     .arguments = "put FILE|ls [NAME]|show NAME[:VERSION]",
+     .minimum = 1,
+     .maximum = 2,
+     .summary = "makes a rule a pass of your own, lists those, or shows one",
+     .description = "A rule is JSON: a pattern, conditions and a replacement. The same name again makes the next version.\n",
+     .options = transformation_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .start = fb_cli_start,
+     .run = fb_cli_transformation},
     {.name = "graphs",
      .arguments = "",
      .summary = "lists the graphs of the store",

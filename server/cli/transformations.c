@@ -1,0 +1,98 @@
+/* foldback transformation put, ls, show. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/cli/actions.h"
+#include "server/cli/file.h"
+#include "server/cli/list.h"
+#include "server/cli/run.h"
+
+static void number_of(const json_t *rule, char text[24]) {
+    snprintf(text, 24, "%lld", (long long)json_integer_value(json_object_get(rule, "version")));
+}
+
+static void print_rule(fb_cli *cli, const json_t *rule) {
+    char version[24];
+    number_of(rule, version);
+    fb_print_facts(cli, (const fb_fact[]){{"transformation", fb_text_of(rule, "name")},
+                                          {"version", version},
+                                          {"description", fb_text_of(rule, "description")},
+                                          {"exactness", fb_text_of(rule, "exactness")},
+                                          {"reversible", fb_yes_no(rule, "reversible")},
+                                          {"preserves computation", fb_yes_no(rule, "preserves_computation")},
+                                          {"signature", fb_text_of(rule, "signature")},
+                                          {"created", fb_text_of(rule, "created")},
+                                          {0}});
+}
+
+/* As JSON or as facts, and frees what is in the call. */
+static int answer_rule(fb_cli *cli, fb_call *call, bool wants_document) {
+    json_t *rule;
+    if (cli->is_json) return fb_cli_relay(cli, call);
+    int result = fb_cli_call_json(cli, call, &rule, NULL);
+    if (result) return result;
+    print_rule(cli, rule);
+    char *text = wants_document ? json_dumps(json_object_get(rule, "rule"), JSON_INDENT(2)) : NULL;
+    if (text) {
+        fputs("\n", stdout);
+        fb_screen_text(stdout, text);
+        fputs("\n", stdout);
+    }
+    free(text);
+    json_decref(rule);
+    return FB_EXIT_DONE;
+}
+
+static int put(fb_cli *cli, const char *path) {
+    fb_call call = {.method = "POST"};
+    fb_address_path(&call.address, "/v1/transformations");
+    int result = fb_file_read(path, &call.body);
+    if (!result) return answer_rule(cli, &call, false);
+    fb_call_free(&call);
+    return result;
+}
+
+static void rule_row(const json_t *rule, fb_screen_table *table) {
+    fb_table_text(table, rule, "name");
+    fb_table_number(table, rule, "version");
+    fb_table_text(table, rule, "exactness");
+    fb_table_text(table, rule, "created");
+    fb_table_text(table, rule, "description");
+}
+
+static int list(fb_cli *cli, const char *name) {
+    static const char *const headings[] = {"TRANSFORMATION", ">VERSION", "EXACTNESS", "CREATED", "WHAT IT DOES"};
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/transformations");
+    if (name) {
+        fb_address_segment(&address, name);
+        fb_address_segment(&address, "versions");
+    }
+    return fb_list_show(cli, &address, headings, 5, rule_row);
+}
+
+/* NAME or NAME:VERSION. */
+static int show(fb_cli *cli, const char *what) {
+    const char *colon = strchr(what, ':');
+    fb_call call = {.method = "GET"};
+    char name[300];
+    snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - what) : (int)strlen(what), what);
+    fb_address_path(&call.address, "/v1/transformations");
+    fb_address_segment(&call.address, name);
+    if (colon) {
+        fb_address_segment(&call.address, "versions");
+        fb_address_segment(&call.address, colon + 1);
+    }
+    return answer_rule(cli, &call, true);
+}
+
+int fb_cli_transformation(fb_cli *cli) {
+    const char *what = cli->arguments.items[0], *argument = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
+    if (strcmp(what, "ls") == 0) return list(cli, argument);
+    bool puts_one = strcmp(what, "put") == 0;
+    if (!puts_one && strcmp(what, "show") != 0)
+        return fb_complain(FB_EXIT_USAGE, "transformation: %s is not put, ls or show", what);
+    if (!argument)
+        return fb_complain(FB_EXIT_USAGE, "transformation %s: it needs %s", what, puts_one ? "FILE" : "NAME[:VERSION]");
+    return puts_one ? put(cli, argument) : show(cli, argument);
+}
