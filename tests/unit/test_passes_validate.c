@@ -22,6 +22,9 @@ static const struct {
     {"\"FuseBatchNorm\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},
     {"\"FuseBatchNorm2dInConv2d\"", false, "toy resnet-tiny mobilenet aten-toy aten-resnet18"},
     {"\"FuseBatchNorm1dInLinear\"", false, "toy aten-toy"},
+    {"\"FoldConstants\"", false, "aten-bert"},
+    {"\"FoldScaleIntoLinear\"", false, "toy bert-tiny aten-toy"},
+    {"\"FoldNormIntoLinear\"", false, "aten-llama"},
 };
 
 /* Those whose regions are evaluated in no time. */
