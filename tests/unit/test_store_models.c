@@ -229,7 +229,7 @@ START_TEST(a_store_from_before_models_gets_them) {
     fb_store_run run = make_run(fixture.store, &fixture.graphs[0], &fixture.graphs[1]);
     put_run(fixture.store, &run, &fixture.graphs[0], &fixture.graphs[1]);
     fb_store_close(fixture.store);
-    run_sql("DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP TABLE graph_blobs; DROP TABLE blobs; "
+    run_sql("DROP TABLE rules; DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP TABLE graph_blobs; DROP TABLE blobs; "
             "DROP TABLE alias_entries; DROP TABLE aliases; DROP TABLE versions; DROP TABLE models; PRAGMA user_version = 1");
     open_models_store();
     check_ok(put_version("v1", 1), &fixture.error);
