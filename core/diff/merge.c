@@ -369,6 +369,7 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     if (!status) status = fb_merge_tensors(m);
     if (!status && !m->conflicts->count && !m->conflicts->failed) status = finish(m, out);
     if (!status && *out) status = fb_merge_memory(m, *out);
+    if (!status && *out) fb_merge_effects(m, *out);
     if (!status && m->conflicts->failed) status = fb_fail_memory(m->error);
     if (!status && m->conflicts->count)
         status = fb_fail(m->error, FB_CONFLICT, "conflict", "", "the graph was changed since in %zu place(s) that do not fit",

@@ -5,7 +5,8 @@
  *     merge_values.c   what undoing takes for granted of what lies between old inputs and new ones
  *     merge_order.c    nodes after what they read
  *     merge_tensors.c  the tensors that the merged modules need, and whose description holds
- *     merge_memory.c   reads that come to stand on the other side of a write */
+ *     merge_memory.c   reads that come to stand on the other side of a write
+ *     merge_effects.c  calls that come or go, and write since */
 #ifndef FB_DIFF_MERGING_H
 #define FB_DIFF_MERGING_H
 
@@ -61,5 +62,6 @@ fb_status fb_merge_tensors(fb_merging *m);
 /* Marks the nodes of base that stand in theirs on the other side of a node that may write. False when memory is out. */
 bool fb_merge_find_reordered(const fb_merging *m, bool *marks);
 fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged);
+void fb_merge_effects(const fb_merging *m, const fb_graph *merged);
 
 #endif

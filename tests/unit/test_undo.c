@@ -164,7 +164,7 @@ static const undo_example cases[] = {
     {"a module is of another type, and stays as it is, but for what makes its weight",
      LINEAR_NORM,
      {{"'path':'l','type':'torch.nn.Linear'", "'path':'l','type':'my.Block'"}},
-     "changed-module module l\n"},
+     "changed-module module l\nchanged-node node cat\n"},
     {"what a pass made is written into",
      LINEAR_NORM,
      {{"{'name':'cat',", "{'name':'w','op':'call_function','target':'mine.kernel','args':[{'$node':'ones'}]},{'name':'cat',"}},
