@@ -5,7 +5,9 @@
  *     unary    = "-" unary | power
  *     power    = atom ["**" unary]
  *     atom     = number | ?variable | function "(" sum ")" | size "(" ?variable "," integer ")" | "(" sum ")"
- *     function = abs | sqrt | exp | log | float */
+ *     function = abs | sqrt | exp | log | float
+ *
+ * In "weights", ?variable.weight and ?variable.bias are atoms as well. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -111,6 +113,13 @@ static fb_status parse_function(parser *p) {
     return wrong(p, "a number, a variable or one of abs, exp, float, log, size, sqrt is expected");
 }
 
+/* ".weight" or ".bias" of a layer. */
+static fb_status parse_tensor(parser *p, int variable) {
+    bool is_weight = eat(p, ".weight");
+    if (!is_weight && !eat(p, ".bias")) return wrong(p, "\".weight\" or \".bias\" is expected");
+    return add_step(p, (fb_rule_step){.kind = FB_STEP_TENSOR, .variable = variable, .axis = !is_weight});
+}
+
 static fb_status parse_atom(parser *p) {
     skip_space(p);
     if (isdigit((unsigned char)*p->at) || *p->at == '.') return parse_number(p);
@@ -118,6 +127,7 @@ static fb_status parse_atom(parser *p) {
         fb_rule_step step = {.kind = FB_STEP_VARIABLE};
         fb_status status = parse_variable(p, &step.variable);
         if (status) return status;
+        if (p->reader->takes_tensors && *p->at == '.') return parse_tensor(p, step.variable);
         p->reader->rule->is_number[step.variable] = true;
         return add_step(p, step);
     }

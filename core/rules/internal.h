@@ -31,6 +31,7 @@ typedef enum fb_step_kind {
     FB_STEP_EXP,
     FB_STEP_LOG,
     FB_STEP_FLOAT,
+    FB_STEP_TENSOR, /* ?l.weight (axis 0) or ?l.bias (1); in "weights" */
 } fb_step_kind;
 
 typedef struct fb_rule_step {
@@ -141,6 +142,13 @@ typedef struct fb_rule_root {
     fb_rule_term term; /* what gives its value from now on: a call or a variable */
 } fb_rule_root;
 
+/* Other weights for a layer; an expression without steps leaves what there is. */
+typedef struct fb_rule_weights {
+    int variable;
+    size_t call;
+    fb_rule_expression weight, bias;
+} fb_rule_weights;
+
 struct fb_rule {
     fb_pass pass;
     fb_arena arena;
@@ -151,6 +159,7 @@ struct fb_rule {
     bool is_bound[FB_RULE_VARIABLES_MAX];  /* by the pattern */
     int variable_count;
     const fb_rule_call *roots[FB_RULE_CALLS_MAX]; /* of the pattern; the first is looked for, the others are found from it */
+    const fb_rule_call *calls[FB_RULE_CALLS_MAX]; /* of the pattern, all of them */
     size_t root_count, call_count;
     size_t any_order_count;
     const fb_rule_condition *conditions;
@@ -159,6 +168,8 @@ struct fb_rule {
     size_t let_count;
     fb_rule_root replaced[FB_RULE_CALLS_MAX];
     size_t replaced_count;
+    fb_rule_weights weights[FB_RULE_CALLS_MAX];
+    size_t weights_count;
 };
 
 /* A literal of the rule. */
@@ -175,6 +186,7 @@ typedef struct fb_rule_reader {
     fb_buffer places;   /* const char *: their pointers, in the rule's arena */
     bool is_pattern;    /* it reads the pattern */
     bool is_shared;     /* it reads the calls of "let" */
+    bool takes_tensors; /* it reads an expression of "weights" */
     size_t made_calls;  /* of the replacement */
     fb_error *error;
 } fb_rule_reader;
@@ -203,6 +215,7 @@ fb_status fb_rule_read_call(fb_rule_reader *reader, const json_t *json, const fb
 fb_status fb_rule_read_expression(fb_rule_reader *reader, const char *text, fb_rule_expression *out);
 fb_status fb_rule_read_conditions(fb_rule_reader *reader, const json_t *list);
 fb_status fb_rule_read_replacement(fb_rule_reader *reader, const json_t *object);
+fb_status fb_rule_read_weights(fb_rule_reader *reader, const json_t *object);
 /* Refuses a rule whose replacement its own pattern matches. */
 fb_status fb_rule_check_loop(fb_rule_reader *reader);
 
@@ -252,6 +265,11 @@ fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_ru
 fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node);
 /* Appends the target of a replacement's call in that style, and says which opcode it has. */
 fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_style style, fb_buffer *target);
+
+/* Why the layers cannot get other weights, and the sentence; NULL when they can. */
+const char *fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, const fb_rule_binding *binding,
+                                     const char **detail);
+void fb_rule_edit_weights(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding);
 
 /* For fb_pass. */
 void fb_rule_match_graph(fb_matcher *matcher);

@@ -376,6 +376,7 @@ fb_status fb_rule_read_call(fb_rule_reader *reader, const json_t *json, const fb
     fb_rule_call *call = fb_rule_alloc(reader, sizeof *call);
     if (!call) return FB_NO_MEMORY;
     call->index = (*count)++;
+    if (reader->is_pattern) rule->calls[call->index] = call;
     fb_status status = fb_rule_check_members(reader, json,
                                              reader->is_pattern ? "operator target module args kwargs as any_order"
                                                                 : "operator target args kwargs as");

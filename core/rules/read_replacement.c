@@ -81,13 +81,14 @@ fb_status fb_rule_read_replacement(fb_rule_reader *reader, const json_t *json) {
     fb_status status = fb_rule_sorted_keys(reader, json, names, &count);
     if (!status) status = read_lets(reader, json_object_get(json, "let"));
     for (size_t i = 0; i < count && !status; i++) {
-        if (strcmp(names[i], "let") == 0) continue;
+        if (strcmp(names[i], "let") == 0 || strcmp(names[i], "weights") == 0) continue;
         size_t inner = fb_rule_enter(reader, names[i]);
         status = read_root(reader, names[i], json_object_get(json, names[i]));
         if (!status) fb_rule_leave(reader, inner);
     }
+    if (!status) status = fb_rule_read_weights(reader, json_object_get(json, "weights"));
     if (status) return status;
-    if (!reader->rule->replaced_count)
+    if (!reader->rule->replaced_count && !reader->rule->weights_count)
         return fb_rule_fail(reader, "replaces-nothing", "no outermost call of the pattern is replaced");
     fb_rule_leave(reader, mark);
     return check_roots(reader);
@@ -224,6 +225,7 @@ fb_status fb_rule_check_loop(fb_rule_reader *reader) {
                                   "\"once\": true allows it";
     const fb_rule *rule = reader->rule;
     size_t mark = fb_rule_enter(reader, "replacement");
+    if (!rule->replaced_count) return fb_rule_fail(reader, "rule-loops", message);
     for (size_t i = 0; i < rule->let_count; i++) {
         size_t inner = fb_rule_enter(reader, "let");
         fb_rule_enter_item(reader, i);

@@ -163,6 +163,7 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
     for (size_t i = rule->call_count; i-- > 0;) {
         if (!is_root(rule, i)) fb_erase_unread(rewrite, binding.nodes[i]);
     }
+    fb_rule_edit_weights(rewrite, rule, &binding);
     fb_rule_build_lets(rewrite, rule, &binding, fb_rule_style(graph, first), first);
     for (size_t i = 0; i < rule->replaced_count; i++) {
         const fb_rule_root *replaced = &rule->replaced[i];

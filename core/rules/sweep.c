@@ -31,6 +31,9 @@ static bool is_replaced(const sweep *s, size_t call) {
     for (size_t i = 0; i < s->rule->replaced_count; i++) {
         if (s->rule->replaced[i].call == call) return true;
     }
+    for (size_t i = 0; i < s->rule->weights_count; i++) {
+        if (s->rule->weights[i].call == call) return true;
+    }
     return false;
 }
 
@@ -56,6 +59,10 @@ static const char *has_effects(sweep *s) {
         reason = "python-number";
     }
     return reason;
+}
+
+static const char *keeps_weights(sweep *s) {
+    return fb_rule_weights_obstacle(s->matcher, s->rule, &s->binding, &s->detail);
 }
 
 /* What the nodes read must be the same at the first of them and at the last, and so must what they give each other. */
@@ -226,7 +233,8 @@ static bool is_marked(const sweep *s) {
 
 /* The pattern fits and all conditions hold. */
 static void consider(sweep *s) {
-    static obstacle *const obstacles[] = {overlaps, has_effects, is_disturbed, is_read_too_early, makes_something_else};
+    static obstacle *const obstacles[] = {overlaps,     has_effects,       keeps_weights,
+                                          is_disturbed, is_read_too_early, makes_something_else};
     if (is_marked(s)) return;
     measure(s);
     const char *reason = NULL;

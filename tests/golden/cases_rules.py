@@ -14,6 +14,7 @@ def rules():
     computed()
     spelled()
     refused()
+    weights()
 
 
 def rule(name, graph, applied, *refused, of, passes=None):
@@ -244,3 +245,35 @@ def refused():
     x = g.input()
     g.output(g.fn("torch.mul", x, 2, name="y", kwargs={"out": x}, **SHAPE))
     rule("not-with-more-arguments", g, 0, of="DoubleTheDoubles")
+
+
+def weights():
+    def scaled(factor=0.5, bias=True, others=False, calls=1, factor_first=False, dtype="float32"):
+        g = Graph()
+        x = g.input(dtype=dtype)
+        fc = g.linear("fc", x, 3, bias=bias, dtype=dtype)
+        for _ in range(calls - 1):
+            g.call("fc", x, (2, 3))
+        args = [factor, fc] if factor_first else [fc, factor]
+        y = g.fn("operator.mul", *args, name="y", shape=(2, 3), dtype=dtype)
+        z = g.fn("torch.tanh", y, shape=(2, 3), dtype=dtype)
+        return g.output(z, fc) if others else g.output(z)
+
+    into = lambda name, graph, applied, *refused: rule(f"scale-into-linear-{name}", graph, applied, *refused, of="ScaleIntoLinear")
+    into("with-bias", scaled(), 1)
+    into("without-bias", scaled(bias=False), 1)
+    into("factor-first", scaled(3, factor_first=True), 1)
+    into("bfloat16", scaled(dtype="bfloat16"), 1)
+    into("zero", scaled(0), 0, refusal("zero", "y", "fc"))
+    into("read-by-others", scaled(others=True), 0, refusal("other-users", "y", "fc"))
+    into("called-twice", scaled(calls=2), 0, refusal("shared-module", "y", "fc"))
+
+    g = Graph()
+    x = g.input()
+    g.tensor("fc.weight", [3, 4])
+    g.tensor("fc.bias", [3])
+    g.module("fc", "torch.nn.Module", parameters={"weight": "fc.weight", "bias": "fc.bias"})
+    w, b = g.get_attr("fc.weight", (3, 4)), g.get_attr("fc.bias", (3,))
+    fc = g.fn("torch.ops.aten.linear.default", x, w, b, name="linear", shape=(2, 3), dtype="float32")
+    y = g.fn("torch.ops.aten.mul.Tensor", fc, 0.5, name="y", shape=(2, 3), dtype="float32")
+    into("aten", g.output(g.fn("torch.ops.aten.tanh.default", y, shape=(2, 3), dtype="float32")), 1)

@@ -106,7 +106,20 @@ static const struct {
     {RULE(MUL, BECOMES("{\"target\": {\"jax\": \"add\"}}")), "unknown-member", "/replacement/?y/target/jax"},
     {RULE(MUL, "\"replacement\": {\"let\": [{\"operator\": \"neg\", \"args\": [\"?a\"]}], \"?y\": \"?a\"}"), "missing-member",
      "/replacement/let/0"},
+    {RULE(MUL, "\"replacement\": {\"weights\": {\"?a\": {\"weight\": \"?a.weight * 2\"}}, \"?y\": \"?a\"}"), "not-a-layer",
+     "/replacement/weights/?a"},
+    {RULE(MUL, "\"replacement\": {\"weights\": {\"?y\": {\"gain\": \"1\"}}, \"?y\": \"?a\"}"), "unknown-member",
+     "/replacement/weights/?y/gain"},
+    {RULE(MUL, "\"replacement\": {\"weights\": {\"?y\": {\"weight\": \"exp(?y.weight)\"}}, \"?y\": \"?a\"}"), "bad-expression",
+     "/replacement/weights/?y/weight"},
+    {RULE(MUL, "\"replacement\": {\"weights\": {\"?y\": {\"weight\": \"2\"}}, \"?y\": \"?a\"}"), "bad-expression",
+     "/replacement/weights/?y/weight"},
+    {RULE(MUL, BECOMES("{\"operator\": \"add\", \"args\": [\"?a\", {\"compute\": \"?a.weight\"}]}")), "bad-expression",
+     "/replacement/?y/args/1/compute"},
     /* What makes what it matches. */
+    {RULE("{\"operator\": \"linear\", \"args\": [\"?x\"], \"as\": \"?l\"}",
+          "\"replacement\": {\"weights\": {\"?l\": {\"weight\": \"?l.weight * 2\"}}}"),
+     "rule-loops", "/replacement"},
     {RULE(MUL, BECOMES("{\"operator\": \"mul\", \"args\": [\"?b\", \"?a\"]}")), "rule-loops", "/replacement/?y"},
     {RULE(MUL, BECOMES("{\"target\": \"torch.mul\", \"args\": [\"?b\", \"?a\"]}")), "rule-loops", "/replacement/?y"},
     {RULE(MUL, BECOMES("{\"operator\": \"neg\", \"args\": [{\"operator\": \"mul\", \"args\": [1, \"?a\"]}]}")), "rule-loops",
@@ -318,6 +331,8 @@ static const char *const chaos_cases[][2] = {
     {"CatPairToStack", "by-target"},
     {"GeluForRelu", "gelu-for-relu-module-called-twice"},
     {"DivisionToMultiplication", "division-keyword"},
+    {"ScaleIntoLinear", "scale-into-linear-with-bias"},
+    {"ScaleIntoLinear", "scale-into-linear-aten"},
 };
 
 START_TEST(test_memory_runs_out) {
