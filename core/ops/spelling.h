@@ -3,10 +3,12 @@
 #define FB_OPS_SPELLING_H
 
 #define FB_TARGET_ADD "operator.add"
+#define FB_TARGET_BFLOAT16_METHOD "bfloat16"
 #define FB_TARGET_CAT "torch.cat"
 #define FB_TARGET_CAT_ATEN "torch.ops.aten.cat.default"
 #define FB_TARGET_GETATTR "builtins.getattr"
 #define FB_TARGET_GETITEM "operator.getitem"
+#define FB_TARGET_HALF_METHOD "half"
 #define FB_TARGET_MUL "operator.mul"
 #define FB_TARGET_MUL_FUNCTION "torch.mul"
 #define FB_TARGET_MUL_METHOD "mul"
@@ -15,6 +17,8 @@
 #define FB_TARGET_ONES "torch.ones"
 #define FB_TARGET_ONES_LIKE_ATEN "torch.ops.aten.ones_like.default"
 #define FB_TARGET_SLICE_ATEN "torch.ops.aten.slice.Tensor"
+#define FB_TARGET_TO_ATEN "torch.ops.aten.to.dtype"
+#define FB_TARGET_TO_METHOD "to"
 #define FB_TYPE_LINEAR "torch.nn.Linear"
 #define FB_TYPE_MODULE "torch.nn.Module"
 
