@@ -141,7 +141,7 @@ fuzz:
 	@for fuzzer in $(FUZZERS); do \
 	    mkdir -p $(FUZZ_BUILD)/corpus/$$fuzzer; \
 	    $(FUZZ_BUILD)/$$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 $(FUZZ_BUILD)/corpus/$$fuzzer \
-	        tests/fixtures/toy tests/fixtures/aten-toy tests/unit/data/safetensors || exit 1; \
+	        tests/fixtures/toy tests/fixtures/aten-toy tests/unit/data/safetensors tests/golden/rules/_rules || exit 1; \
 	done
 
 $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libfoldback.a

@@ -153,6 +153,13 @@ static bool is_root(const fb_rule *rule, size_t call) {
     return false;
 }
 
+static bool gets_weights(const fb_rule *rule, int variable) {
+    for (size_t i = 0; i < rule->weights_count; i++) {
+        if (rule->weights[i].variable == variable) return true;
+    }
+    return false;
+}
+
 void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
     const fb_rule *rule = match->pass->rule;
     const fb_graph *graph = fb_rewrite_graph(rewrite);
@@ -173,8 +180,14 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
             fb_rule_build_root(rewrite, rule, &binding, replaced, fb_rule_style(graph, root), root, root);
             fb_mark(rewrite, root);
         } else {
-            fb_replace_uses(rewrite, root, fb_value_node(graph, binding.values[replaced->term.variable]));
-            fb_erase_call(rewrite, root);
+            fb_node by = fb_value_node(graph, binding.values[replaced->term.variable]);
+            if (gets_weights(rule, replaced->term.variable)) {
+                fb_take_in(rewrite, root, by); /* its name stands for another value than before */
+                fb_release_call(rewrite, root);
+            } else {
+                fb_replace_uses(rewrite, root, by);
+                fb_erase_call(rewrite, root);
+            }
         }
     }
 }
