@@ -113,6 +113,12 @@ def replace_activation():
     y = g.method("relu_", v, shape=(4, 2), dtype="float32")
     replace("in-place-through-a-view-that-is-read", g.output(y, x), 0, refusal("input-is-read", "relu_"))
 
+    g = Graph()
+    x = g.linear("a", g.input(), 4)
+    g.module("act", "torch.nn.ReLU", {"inplace": True})
+    x = g.linear("b", g.call("act", x), 4)
+    replace("in-place-module-called-twice", g.output(g.call("act", x)), 1)
+
     # ---- others
     replace("not-floating", chain(F + "relu", dtype="int64"), 0, refusal("not-floating", "relu"), new="tanh")
     replace("out-argument", chain("torch.tanh", kwargs={"out": None}), 1, old="tanh", new="relu")
