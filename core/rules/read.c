@@ -215,7 +215,6 @@ static fb_status read_name(fb_rule_reader *reader, const json_t *json) {
         return fb_rule_fail(reader, "bad-name", "a rule's name is a letter and then letters, digits, _, - and ., %d at most",
                             FB_RULE_NAME_MAX);
     fb_rule_leave(reader, reader->start);
-    fb_rule_leave(reader, 0);
     reader->rule->pass.name = name;
     return FB_OK;
 }
