@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "core/base/load_json.h"
+
 typedef struct checker {
     const fb_pass *pass;
     fb_buffer *pointer;
@@ -91,7 +93,7 @@ static fb_status check_all(checker *c, const json_t *schema, const json_t *param
 }
 
 fb_status fb_params_check(const fb_pass *pass, const json_t *params, fb_buffer *pointer, fb_error *error) {
-    json_t *schema = json_loads(pass->parameters, 0, NULL);
+    json_t *schema = fb_load_json(pass->parameters);
     if (!schema) return fb_fail_memory(error);
     checker c = {.pass = pass, .pointer = pointer, .error = error};
     fb_status status = check_all(&c, schema, params);

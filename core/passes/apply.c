@@ -1,6 +1,7 @@
 /* Applying a pass: match everything, then edit everything, then list what was marked. */
 #include <string.h>
 
+#include "core/base/load_json.h"
 #include "core/base/map.h"
 #include "core/passes/pass.h"
 
@@ -117,7 +118,7 @@ static fb_status inspect(const fb_graph *graph, fb_pass_report *report, fb_arena
 fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error) {
     if (report->pass->inspect) return inspect(graph, report, arena, error);
     fb_buffer found = {0};
-    json_t *params = json_loads(report->params, 0, NULL);
+    json_t *params = fb_load_json(report->params);
     fb_usage *usage = fb_usage_new(graph);
     fb_matcher matcher = {.graph = graph,
                           .usage = usage,

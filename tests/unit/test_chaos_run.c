@@ -57,7 +57,7 @@ static char *document_at(int i, size_t *size, const char **name) {
 
 #define EVERY_PASS                                                                                                             \
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
-    "{\"name\": \"FuseBiasInLinear\", \"params\": {}}, \"DeepCopy\", \"LintAndRecompile\"]"
+    "{\"name\": \"FuseBiasInLinear\", \"params\": {}}, \"cleanup\", \"DeepCopy\", \"LintAndRecompile\"]"
 
 /* Everything from text to text. FB_OK or FB_NO_MEMORY; the id of the result on FB_OK. */
 static fb_status transform(const char *text, size_t size, const json_t *list, char id[FB_ID_LENGTH + 1]) {
@@ -160,6 +160,7 @@ START_TEST(test_failed_pass_leaves_the_graph) {
     fb_buffer before = {0};
     fb_document_write(source, &before);
     for (size_t i = 0; fb_pass_at(i); i++) {
+        if (strstr(fb_pass_at(i)->parameters, "\"required\"")) continue; /* not without parameters */
         for (size_t kind = 0; kind < 2; kind++) {
             for (long k = 0; !apply_failing(fb_pass_at(i), source, &before, failures[kind], k, name); k++) continue;
         }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compose/preset.h"
 #include "core/compose/run.h"
 #include "core/graph/document.h"
 #include "tests/unit/documents.h"
@@ -282,6 +283,92 @@ START_TEST(test_report_as_json) {
 }
 END_TEST
 
+/* ---- presets ------------------------------------------------------------------------------------------------------------- */
+
+/* A copy, detach_ of it, and tanh of that. */
+static fb_graph *detached_copy(void) {
+    char *text = document_of(
+        "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}},"
+        "{\"name\":\"a\",\"op\":\"call_function\",\"target\":\"torch.ops.aten.lift_fresh_copy.default\",\"args\":[{\"$node\":"
+        "\"x\"}]},"
+        "{\"name\":\"b\",\"op\":\"call_function\",\"target\":\"torch.ops.aten.detach_.default\",\"args\":[{\"$node\":\"a\"}]},"
+        "{\"name\":\"c\",\"op\":\"call_function\",\"target\":\"torch.ops.aten.tanh.default\",\"args\":[{\"$node\":\"b\"}]},"
+        "{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[{\"$node\":\"c\"}]}",
+        NULL, "");
+    fb_graph *graph = graph_of(text, strlen(text));
+    free(text);
+    return graph;
+}
+
+START_TEST(test_presets_expand_to_rounds) {
+    ck_rules("[\"cleanup\"]", 12, true);
+    ck_rules("[[\"cleanup\"], \"DeepCopy\", {\"name\": \"cleanup\"}]", 25, true);
+    for (size_t i = 0; fb_preset_at(i); i++) {
+        char list[80];
+        snprintf(list, sizeof list, "[\"%s\"]", fb_preset_at(i)->name);
+        fb_composition composition = composition_of(list);
+        ck_assert_uint_eq(composition.count % (size_t)fb_preset_at(i)->rounds, 0);
+        ck_assert_ptr_null(fb_pass_find(fb_preset_at(i)->name));
+        fb_composition_free(&composition);
+    }
+}
+END_TEST
+
+/* A second round finds the copy that detach_ was in the way of, and a third one nothing, so it is no part of the run. */
+START_TEST(test_presets_end_where_nothing_changes) {
+    fb_graph *graph = detached_copy();
+    fb_composition composition = composition_of("[\"DeepCopy\", \"cleanup\", \"DeepCopy\"]");
+    fb_run run;
+    fb_error error = {0};
+    fb_buffer list = {0};
+    char one[FB_ID_LENGTH + 1], two[FB_ID_LENGTH + 1];
+    ck_assert_int_eq(fb_composition_run(&composition, graph, FB_LINT_EACH, &run, &error), FB_OK);
+    static const char *const names[] = {"DeepCopy",          "RemoveNoOps", "EliminateCommonSubexpressions",
+                                        "EliminateDeadCode", "RemoveNoOps", "EliminateCommonSubexpressions",
+                                        "EliminateDeadCode", "DeepCopy"};
+    ck_assert_uint_eq(run.count, sizeof names / sizeof *names);
+    for (size_t i = 0; i < run.count; i++) ck_assert_str_eq(run.passes[i].pass->name, names[i]);
+    ck_assert_uint_eq(run.passes[4].applied, 1);
+    ck_assert_int_eq(fb_composition_settle(&composition, &run, &error), FB_OK);
+    ck_assert_uint_eq(composition.count, run.count);
+    fb_composition_write(&composition, &list);
+    fb_composition again = composition_of(fb_buffer_text(&list));
+    ck_assert_str_eq(again.signature, composition.signature);
+    fb_run second = run_on(graph, fb_buffer_text(&list));
+    ck_assert_uint_eq(second.count, run.count);
+    ck_assert(fb_document_id(run.result, one) && fb_document_id(second.result, two));
+    ck_assert_str_eq(one, two);
+    fb_composition_free(&again);
+    fb_composition_free(&composition);
+    fb_run_free(&run);
+    fb_run_free(&second);
+    fb_buffer_free(&list);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_parameters_fit_their_schema) {
+    static const char *const cases[][3] = {
+        {"{\"asserts\": 1}", "wrong-type", "/passes/0/params/asserts"},
+        {"{\"asserts\": \"true\"}", "wrong-type", "/passes/0/params/asserts"},
+        {"{\"asserts\": null}", "wrong-type", "/passes/0/params/asserts"},
+        {"{\"a/b\": true}", "unknown-parameter", "/passes/0/params/a~1b"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char list[120];
+        snprintf(list, sizeof list, "[{\"name\": \"RemoveNoOps\", \"params\": %s}]", cases[i][0]);
+        fb_composition composition = {0};
+        fb_error error;
+        ck_assert_int_eq(read_list(list, &composition, &error), FB_INVALID);
+        ck_assert_str_eq(error.code, cases[i][1]);
+        ck_assert_str_eq(error.pointer, cases[i][2]);
+    }
+    fb_composition composition = composition_of("[{\"name\": \"RemoveNoOps\", \"params\": {\"asserts\": true}}]");
+    ck_assert_str_eq(composition.calls[0].params, "{\"asserts\":true}");
+    fb_composition_free(&composition);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("compose");
     TCase *rules = tcase_create("rules");
@@ -296,6 +383,9 @@ int main(void) {
     tcase_add_test(rules, test_second_run_refuses_what_the_first_made);
     tcase_add_test(rules, test_unchanged_graph_keeps_its_id);
     tcase_add_test(rules, test_report_as_json);
+    tcase_add_test(rules, test_presets_expand_to_rounds);
+    tcase_add_test(rules, test_presets_end_where_nothing_changes);
+    tcase_add_test(rules, test_parameters_fit_their_schema);
     tcase_set_timeout(rules, 60);
     suite_add_tcase(suite, rules);
     SRunner *runner = srunner_create(suite);

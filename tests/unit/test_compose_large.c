@@ -121,6 +121,52 @@ static void listed_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *t
     }
 }
 
+/* Appends a call that reads the row before, or x. */
+static void add_link(int i, const char *call, const char *more, fb_buffer *nodes) {
+    fb_buffer_printf(nodes, ",{\"name\":\"n%d\",%s,\"args\":[{\"$node\":\"", i, call);
+    if (i > 0) fb_buffer_printf(nodes, "n%d", i - 1);
+    else fb_buffer_string(nodes, "x");
+    fb_buffer_printf(nodes, "\"}%s],\"meta\":{\"dtype\":\"float32\"}}", more);
+}
+
+static void identity_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    (void)tensors;
+    (void)outputs;
+    if (i == 0) fb_buffer_string(modules, ",{\"path\":\"id\",\"type\":\"torch.nn.Identity\"}");
+    add_link(i, "\"op\":\"call_module\",\"target\":\"id\"", "", nodes);
+}
+
+/* Copies of copies; some are read, and the whole of each such list is a result. */
+static void copy_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    (void)modules;
+    (void)tensors;
+    add_link(i, "\"op\":\"call_function\",\"target\":\"operator.mul\"", ",1", nodes);
+    fb_buffer_printf(
+        nodes, ",{\"name\":\"t%d\",\"op\":\"call_function\",\"target\":\"torch.tanh\",\"args\":[{\"$node\":\"n%d\"}]}", i, i);
+    fb_buffer_printf(outputs, "%s{\"$node\":\"t%d\"}", i ? "," : "", i);
+}
+
+/* All the same, and read by a node of its own each. */
+static void equal_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    (void)modules;
+    (void)tensors;
+    fb_buffer_printf(nodes,
+                     ",{\"name\":\"e%d\",\"op\":\"call_function\",\"target\":\"torch.exp\",\"args\":[{\"$node\":\"x\"}]}", i);
+    fb_buffer_printf(nodes,
+                     ",{\"name\":\"a%d\",\"op\":\"call_function\",\"target\":\"torch.add\",\"args\":[{\"$node\":\"e%d\"},%d]}",
+                     i, i, i);
+    fb_buffer_printf(outputs, "%s{\"$node\":\"a%d\"}", i ? "," : "", i);
+}
+
+/* All the same, and all of them results. */
+static void equal_result_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    (void)modules;
+    (void)tensors;
+    fb_buffer_printf(nodes,
+                     ",{\"name\":\"e%d\",\"op\":\"call_function\",\"target\":\"torch.exp\",\"args\":[{\"$node\":\"x\"}]}", i);
+    fb_buffer_printf(outputs, "%s{\"$node\":\"e%d\"}", i ? "," : "", i);
+}
+
 static fb_graph *large_graph(int count, row_writer write_row) {
     fb_buffer nodes = {0}, modules = {0}, tensors = {0}, outputs = {0};
     fb_buffer_string(&nodes, "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"dtype\":\"float32\"}}");
@@ -249,6 +295,43 @@ START_TEST(test_many_divisions_of_one_value) {
 }
 END_TEST
 
+START_TEST(test_a_chain_of_identities) {
+    fb_run run = run_large("RemoveNoOps", "Identities in a row", identity_row);
+    ck_assert_uint_eq(run.passes[0].applied, 20000);
+    ck_assert_uint_eq(fb_node_count(run.result), 2);
+    ck_assert_uint_eq(fb_module_count(run.result), 1);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_a_chain_of_copies) {
+    fb_run run = run_large("RemoveNoOps", "copies in a row", copy_row);
+    ck_assert_uint_eq(run.passes[0].applied, 20000);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_a_dead_chain) {
+    fb_run run = run_large("EliminateDeadCode", "dead nodes in a row", identity_row);
+    ck_assert_uint_eq(run.passes[0].applied, 20000);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_equal_nodes) {
+    fb_run run = run_large("EliminateCommonSubexpressions", "equal nodes", equal_row);
+    ck_assert_uint_eq(run.passes[0].applied, 19999);
+    fb_run_free(&run);
+    run = run_large("EliminateCommonSubexpressions", "equal results", equal_result_row);
+    ck_assert_uint_eq(run.passes[0].applied, 0);
+    ck_assert_uint_eq(run.passes[0].refused_count, 19999);
+    fb_run_free(&run);
+    run = run_large("cleanup", "equal nodes", equal_row);
+    ck_assert_uint_eq(run.count, 3);
+    fb_run_free(&run);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("large");
     TCase *large = tcase_create("large");
@@ -261,6 +344,10 @@ int main(void) {
     tcase_add_test(large, test_many_calls_of_one_pair);
     tcase_add_test(large, test_many_linears_in_one_list);
     tcase_add_test(large, test_many_divisions_of_one_value);
+    tcase_add_test(large, test_a_chain_of_identities);
+    tcase_add_test(large, test_a_chain_of_copies);
+    tcase_add_test(large, test_a_dead_chain);
+    tcase_add_test(large, test_many_equal_nodes);
     tcase_set_timeout(large, 300);
     suite_add_tcase(suite, large);
     SRunner *runner = srunner_create(suite);

@@ -25,6 +25,12 @@ static const struct {
     {"\"FoldConstants\"", false, "aten-bert"},
     {"\"FoldScaleIntoLinear\"", false, "toy bert-tiny aten-toy"},
     {"\"FoldNormIntoLinear\"", false, "aten-llama"},
+    {"\"RemoveNoOps\"", true, "toy bert-tiny gpt2-tiny resnet-tiny aten-toy aten-bert aten-llama"},
+    {"{\"name\":\"RemoveNoOps\",\"params\":{\"asserts\":true,\"float_zeros\":true}}", true, "toy aten-bert aten-llama"},
+    {"\"EliminateCommonSubexpressions\"", true, "toy bert-tiny gpt2-tiny aten-llama"},
+    {"\"EliminateDeadCode\"", true, ""},
+    {"\"cleanup\"", true, "toy bert-tiny gpt2-tiny resnet-tiny mobilenet aten-toy aten-bert aten-llama aten-resnet18"},
+    {"\"inference\"", false, "toy bert-tiny gpt2-tiny resnet-tiny mobilenet aten-toy aten-bert aten-llama aten-resnet18"},
 };
 
 /* Those whose regions are evaluated in no time. */
@@ -77,7 +83,9 @@ static void ck_computes_the_same(const trial *t, bool only_moves) {
         ck_assert_msg(!region->unsupported, "%s on %s: %s: %s", t->pass, t->fixture, node, region->detail);
         ck_assert_msg(region->passes, "%s on %s: %s computes something else", t->pass, t->fixture, node);
     }
-    ck_assert_msg(found.count > 0 || t->applied == 0, "%s on %s: nothing to compare", t->pass, t->fixture);
+    /* Where nodes only went that nobody read, there is nothing. */
+    ck_assert_msg(found.count > 0 || t->applied == 0 || t->run.passes[0].pass->only_removes, "%s on %s: nothing to compare",
+                  t->pass, t->fixture);
     fb_validation_free(&found);
 }
 
