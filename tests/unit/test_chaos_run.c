@@ -37,6 +37,10 @@ static const char *const documents[] = {
     "tests/golden/FuseBatchNorm/trap-02-aten-pair-twice/before.json",
     "tests/golden/FuseBatchNorm/aten-norm-then-conv2d/before.json",
     "tests/golden/FuseBatchNorm/norm-then-conv2d-groups/before.json",
+    "tests/golden/ReplaceActivation/parameters-of-functions/before.json",
+    "tests/golden/ConvertPrecision/in-place-between-casts/before.json",
+    "tests/golden/ConvertPrecision/weights-too-large/before.json",
+    "tests/golden/ConvertPrecision/aten-keep-a-path/before.json",
     "tests/fixtures/toy/graph.json",
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
@@ -128,6 +132,18 @@ static void ck_as_before(const fb_graph *graph, const fb_buffer *before, const c
     fb_buffer_free(&after);
 }
 
+/* Of those passes that need some. */
+static const char *params_of(const fb_pass *pass) {
+    static const char *const params[][2] = {
+        {"ReplaceActivation", "{\"from\":\"relu\",\"parameters\":{\"approximate\":\"tanh\"},\"to\":\"gelu\"}"},
+        {"ConvertPrecision", "{\"keep\":[\"softmax\",\"*.norm\"],\"to\":\"float16\"}"},
+    };
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++) {
+        if (strcmp(pass->name, params[i][0]) == 0) return params[i][1];
+    }
+    return "{}";
+}
+
 /* One pass: true when no allocation failed any more. */
 static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_buffer *before, failure fail_from, long k,
                           const char *name) {
@@ -135,8 +151,8 @@ static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_
     fb_namespace *names = names_of(graph);
     fb_arena arena = {0};
     fb_error error = {0};
-    fb_pass_report report = {.pass = pass, .params = "{}"};
-    ck_assert(fb_pass_signature(pass->name, pass->version, "{}", report.signature));
+    fb_pass_report report = {.pass = pass, .params = params_of(pass)};
+    ck_assert(fb_pass_signature(pass->name, pass->version, report.params, report.signature));
     fail_from(k);
     fb_status status = fb_pass_apply(graph, names, &report, &arena, &error);
     bool has_failed = chaos_off();
