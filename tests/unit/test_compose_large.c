@@ -158,6 +158,22 @@ static void equal_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *te
     fb_buffer_printf(outputs, "%s{\"$node\":\"a%d\"}", i ? "," : "", i);
 }
 
+/* Each writes into what the one before gave. */
+static void in_place_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
+    (void)modules;
+    (void)tensors;
+    if (i == 0) {
+        fb_buffer_string(nodes, ",{\"name\":\"r0\",\"op\":\"call_function\",\"target\":\"torch.exp\",\"args\":[{\"$node\":"
+                                "\"x\"}],\"meta\":{\"dtype\":\"float32\"}}");
+    }
+    fb_buffer_printf(nodes,
+                     ",{\"name\":\"r%d\",\"op\":\"call_method\",\"target\":\"relu_\",\"args\":[{\"$node\":\"r%d\"}],"
+                     "\"meta\":{\"dtype\":\"float32\"}}",
+                     i + 1, i);
+    outputs->size = 0;
+    fb_buffer_printf(outputs, "{\"$node\":\"r%d\"}", i + 1);
+}
+
 /* All the same, and all of them results. */
 static void equal_result_row(int i, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs) {
     (void)modules;
@@ -192,12 +208,13 @@ static double processor_seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Runs the pass on graphs of 10,000 and 20,000 rows and prints the ratio of the times (2 = linear); gives the larger run. */
+/* Runs the pass (its name, or an object with its parameters) on graphs of 10,000 and 20,000 rows and prints the ratio of the
+ * times (2 = linear); gives the larger run. */
 static fb_run run_large(const char *pass, const char *what, row_writer write_row) {
     double seconds[2];
     fb_run run = {0};
-    char list[64];
-    snprintf(list, sizeof list, "[\"%s\"]", pass);
+    char list[200];
+    snprintf(list, sizeof list, *pass == '{' ? "[%s]" : "[\"%s\"]", pass);
     fb_composition composition;
     fb_error error = {0};
     json_t *json = json_loads(list, 0, NULL);
@@ -332,6 +349,29 @@ START_TEST(test_many_equal_nodes) {
 }
 END_TEST
 
+START_TEST(test_a_chain_of_activations_in_place) {
+    fb_run run = run_large("{\"name\":\"ReplaceActivation\",\"params\":{\"from\":\"relu\",\"to\":\"gelu\"}}",
+                           "activations in place, in a row", in_place_row);
+    ck_assert_uint_eq(run.passes[0].applied, 20000);
+    fb_run_free(&run);
+}
+END_TEST
+
+START_TEST(test_many_conversions) {
+    static const char pass[] =
+        "{\"name\":\"ConvertPrecision\",\"params\":{\"cast_outputs\":false,\"keep\":[\"relu\"],\"to\":\"float16\"}}";
+    fb_run run = run_large(pass, "Linears on one input", linear_row);
+    ck_assert_uint_eq(run.passes[0].node_count, 20001);
+    fb_run_free(&run);
+    run = run_large(pass, "calls of one Linear", refused_row);
+    ck_assert_uint_eq(run.passes[0].node_count, 20001);
+    fb_run_free(&run);
+    run = run_large(pass, "nodes that stay, with the values that they write", in_place_row);
+    ck_assert_uint_eq(run.passes[0].applied, 0);
+    fb_run_free(&run);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("large");
     TCase *large = tcase_create("large");
@@ -348,6 +388,8 @@ int main(void) {
     tcase_add_test(large, test_a_chain_of_copies);
     tcase_add_test(large, test_a_dead_chain);
     tcase_add_test(large, test_many_equal_nodes);
+    tcase_add_test(large, test_a_chain_of_activations_in_place);
+    tcase_add_test(large, test_many_conversions);
     tcase_set_timeout(large, 300);
     suite_add_tcase(suite, large);
     SRunner *runner = srunner_create(suite);
