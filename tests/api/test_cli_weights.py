@@ -5,10 +5,12 @@ import http.server
 import json
 import os
 import pty
+import secrets
 import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -102,8 +104,16 @@ def test_only_what_is_lacking_is_sent(service, tmp_path):
     foldback = CommandLine(tmp_path, "--server", service.url)  # noqa: F811
 
     def puts():
-        log = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
-        return sum(one["method"] == "PUT" for one in log)
+        """How many the service has logged, once it has logged a request that came after them: a line follows its answer."""
+        name = f"/v1/graphs/sha256:{secrets.token_hex(32)}"
+        service.request("GET", name)
+        while name not in (paths := [path for _, path in logged()]):
+            time.sleep(0.02)
+        return sum(method == "PUT" for method, _ in logged()[: paths.index(name)])
+
+    def logged():
+        lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{") and line.endswith("}")]
+        return [(line["method"], line["path"]) for line in lines]
 
     digest = identity(WEIGHTS)
     assert foldback("missing", WEIGHTS, NOWHERE).json() == {"missing": [digest, NOWHERE]}
