@@ -168,10 +168,41 @@ static bool align_names(fb_sides *sides) {
     return ok;
 }
 
+/* ---- what is trained ---------------------------------------------------------------------------------------------------- */
+
+static bool *find_parameters(const fb_graph *graph) {
+    bool *is_parameter = calloc(fb_tensor_limit(graph), sizeof *is_parameter);
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; is_parameter && fb_slot_next(graph, &cursor, &slot);)
+        is_parameter[slot.tensor.id] |= !slot.is_buffer;
+    return is_parameter;
+}
+
+/* A parameter that no module of ours has any more counts as not trained there, without anybody having said so. Where theirs
+ * gives it back to a module, what base says of it holds. */
+static bool keep_training(fb_sides *sides) {
+    const fb_graph *base = sides->base, *theirs = sides->theirs;
+    bool *was_parameter = find_parameters(base), *is_parameter = find_parameters(sides->ours);
+    fb_slot_index places;
+    bool ok = fb_slot_index_make(base, &places) && was_parameter && is_parameter;
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(theirs, &cursor, &slot);) {
+        const char *name = fb_tensor_name(theirs, slot.tensor);
+        fb_tensor before = fb_tensor_find(base, name), now = fb_tensor_find(sides->ours, name);
+        bool comes_back = !slot.is_buffer && before.id && fb_slot_index_find(&places, theirs, &slot).id != before.id;
+        if (comes_back && now.id && was_parameter[before.id] && !is_parameter[now.id])
+            fb_tensor_row_at(sides->ours, now)->requires_grad = fb_tensor_at(base, before)->requires_grad;
+    }
+    fb_slot_index_free(&places);
+    free(was_parameter);
+    free(is_parameter);
+    return ok;
+}
+
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error) {
     fb_sides sides = {
         .given_base = base, .base = fb_graph_copy(base), .theirs = fb_graph_copy(theirs), .ours = fb_graph_copy(ours)};
-    if (sides.base && sides.theirs && sides.ours && align_names(&sides)) {
+    if (sides.base && sides.theirs && sides.ours && align_names(&sides) && keep_training(&sides)) {
         *out = sides;
         return FB_OK;
     }

@@ -2,7 +2,8 @@
  *
  * Who a tensor is, its owners decide: where a module of `ours` has another tensor at a place that `base` has too, that is the
  * same tensor, whatever it is called now. `base` and `theirs` take over the names of `ours`; what they alone have is called
- * something else where its name is taken. */
+ * something else where its name is taken. And what comes back to a module is trained as it was, though `ours` may have it
+ * without an owner meanwhile. */
 #ifndef FB_DIFF_SIDES_H
 #define FB_DIFF_SIDES_H
 
