@@ -267,24 +267,6 @@ static fb_array *array_of(fb_kernel_call *call, const fb_object *object, fb_dtyp
     return array;
 }
 
-static bool grow_sizes(fb_kernel_call *call, const fb_array *array, int *rank, int64_t sizes[FB_MAX_RANK]) {
-    if (array->rank > *rank) {
-        memmove(sizes + (array->rank - *rank), sizes, (size_t)*rank * sizeof *sizes);
-        for (int i = 0; i < array->rank - *rank; i++) sizes[i] = 1;
-        *rank = array->rank;
-    }
-    for (int i = 0; i < array->rank; i++) {
-        int64_t *size = &sizes[*rank - array->rank + i];
-        if (*size == 1) *size = array->sizes[i];
-        else if (array->sizes[i] != 1 && array->sizes[i] != *size) {
-            fb_kernel_fail(call, "its operands' sizes %lld and %lld do not broadcast", (long long)*size,
-                           (long long)array->sizes[i]);
-            return false;
-        }
-    }
-    return true;
-}
-
 bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype, fb_array **out) {
     const fb_object *objects[FB_CALL_ARGUMENTS] = {0};
     size_t count = 0;
@@ -301,7 +283,8 @@ bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype
     fb_array *arrays[FB_CALL_ARGUMENTS] = {0};
     for (size_t i = 0; i < count && !call->status; i++) {
         arrays[i] = array_of(call, objects[i], *dtype);
-        if (arrays[i]) grow_sizes(call, arrays[i], &rank, sizes);
+        if (arrays[i] && !fb_array_join_sizes(arrays[i], &rank, sizes))
+            fb_kernel_fail(call, "its operands' sizes do not broadcast");
     }
     size_t made = 0;
     for (; made < count && !call->status; made++) {

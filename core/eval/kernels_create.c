@@ -4,17 +4,6 @@
 
 #include "core/eval/evaluator.h"
 
-static void fill(const fb_array *array, double number, int64_t integer) {
-    int64_t count = fb_array_count(array); /* contiguous */
-    void *data = fb_array_data(array);
-    for (int64_t i = 0; i < count; i++) {
-        if (array->held == FB_HELD_DOUBLE) ((double *)data)[i] = number;
-        else if (array->held == FB_HELD_FLOAT) ((float *)data)[i] = (float)number;
-        else if (array->held == FB_HELD_INT) ((int64_t *)data)[i] = integer;
-        else ((unsigned char *)data)[i] = number != 0;
-    }
-}
-
 /* A Python number or a 0-d tensor as both. *dtype is the one that torch gives a tensor of it. */
 static bool number_of(fb_kernel_call *call, const char *name, double *number, int64_t *integer, fb_dtype *dtype) {
     const fb_object *object = fb_argument(call, name);
@@ -63,7 +52,7 @@ fb_status fb_kernel_filled(fb_kernel_call *call, fb_object *result) {
         memcpy(sizes, input->sizes, sizeof sizes);
     }
     fb_array *out = fb_make_array(call, dtype, rank, sizes);
-    if (out) fill(out, number, integer);
+    if (out) fb_array_fill(out, number, integer);
     return fb_return_array(call, out, result);
 }
 
@@ -118,7 +107,7 @@ fb_status fb_kernel_tensor(fb_kernel_call *call, fb_object *result) {
     if (fb_call_is_spelled(call, "scalar_tensor")) dtype = FB_FLOAT32;
     if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
     fb_array *out = fb_make_array(call, dtype, 0, NULL);
-    if (out) fill(out, number, integer);
+    if (out) fb_array_fill(out, number, integer);
     return fb_return_array(call, out, result);
 }
 
@@ -131,7 +120,7 @@ fb_status fb_kernel_fill(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (call->op == FB_OP_FILL && !number_of(call, "value", &number, &integer, &dtype)) return call->status;
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
-    if (out) fill(out, number, integer);
+    if (out) fb_array_fill(out, number, integer);
     return fb_return_array(call, out, result);
 }
 
@@ -151,13 +140,13 @@ fb_status fb_kernel_eye(fb_kernel_call *call, fb_object *result) {
         !fb_argument_dtype(call, "dtype", FB_FLOAT32, &dtype))
         return call->status;
     fb_array *out = fb_make_array(call, dtype, 2, sizes), *diagonal;
-    if (out) fill(out, 0, 0);
+    if (out) fb_array_fill(out, 0, 0);
     diagonal = out ? fb_make_view(call, out, 1) : NULL;
     if (diagonal) {
         fb_array *one = fb_make_array(call, dtype, 0, NULL);
         diagonal->sizes[0] = sizes[0] < sizes[1] ? sizes[0] : sizes[1];
         diagonal->strides[0] = sizes[1] + 1;
-        if (one) fill(one, 1, 1);
+        if (one) fb_array_fill(one, 1, 1);
         if (one) call->status = fb_array_assign(diagonal, one, call->error);
         fb_array_drop(one);
     }

@@ -18,25 +18,6 @@ static void end_indexing(indexing *ix) {
     for (int i = 0; i < FB_MAX_RANK; i++) fb_array_drop(ix->tensors[i]);
 }
 
-static void remove_dim(fb_array *view, int dim) {
-    view->rank--;
-    for (int i = dim; i < view->rank; i++) {
-        view->sizes[i] = view->sizes[i + 1];
-        view->strides[i] = view->strides[i + 1];
-    }
-}
-
-static bool insert_dim(fb_kernel_call *call, fb_array *view, int dim) {
-    if (view->rank == FB_MAX_RANK) return fb_kernel_unsupported(call, "a tensor gets too many dimensions") == FB_OK;
-    for (int i = view->rank++; i > dim; i--) {
-        view->sizes[i] = view->sizes[i - 1];
-        view->strides[i] = view->strides[i - 1];
-    }
-    view->sizes[dim] = 1;
-    view->strides[dim] = 0;
-    return true;
-}
-
 static bool select_one(fb_kernel_call *call, fb_array *view, int dim, int64_t index) {
     int64_t size = view->sizes[dim];
     if (index < -size || index >= size) {
@@ -44,27 +25,19 @@ static bool select_one(fb_kernel_call *call, fb_array *view, int dim, int64_t in
         return false;
     }
     view->offset += (index < 0 ? index + size : index) * view->strides[dim];
-    remove_dim(view, dim);
+    fb_array_remove_dim(view, dim);
     return true;
 }
 
-static int64_t clip(int64_t index, int64_t size) {
-    if (index < 0) index += size;
-    return index < 0 ? 0 : index > size ? size : index;
-}
-
 static bool slice_dim(fb_kernel_call *call, fb_array *view, int dim, const fb_items *slice) {
-    int64_t bounds[3] = {0, INT64_MAX, 1}, size = view->sizes[dim];
+    int64_t bounds[3] = {0, INT64_MAX, 1};
     for (int i = 0; i < 3; i++) {
         const fb_object *bound = &slice->objects[i];
         if (bound->kind != FB_OBJECT_NONE && !fb_object_int(bound, &bounds[i]))
             return fb_kernel_unsupported(call, "a bound of a slice is no int") == FB_OK;
     }
     if (bounds[2] <= 0) return fb_kernel_fail(call, "the step of a slice must be positive") == FB_OK;
-    int64_t start = clip(bounds[0], size), stop = clip(bounds[1], size);
-    view->sizes[dim] = stop > start ? (stop - start - 1) / bounds[2] + 1 : 0;
-    view->offset += start * view->strides[dim];
-    view->strides[dim] *= bounds[2];
+    fb_array_slice(view, dim, bounds[0], bounds[1], bounds[2]);
     return true;
 }
 
@@ -114,7 +87,9 @@ static bool put_tensor(fb_kernel_call *call, indexing *ix, int dim, fb_array *te
 static bool apply_item(fb_kernel_call *call, indexing *ix, const fb_object *item, int skipped, int *dim) {
     int64_t integer;
     switch (item->kind) {
-    case FB_OBJECT_NONE: return insert_dim(call, ix->view, (*dim)++);
+    case FB_OBJECT_NONE:
+        if (fb_array_insert_dim(ix->view, (*dim)++)) return true;
+        return fb_kernel_unsupported(call, "a tensor gets too many dimensions") == FB_OK;
     case FB_OBJECT_ELLIPSIS: *dim += skipped; return true;
     case FB_OBJECT_INT: return *dim < ix->view->rank && select_one(call, ix->view, *dim, item->integer);
     case FB_OBJECT_SLICE: return *dim < ix->view->rank && slice_dim(call, ix->view, (*dim)++, item->items);
@@ -197,19 +172,8 @@ static bool expand_mask(fb_kernel_call *call, indexing *ix, int dim) {
 
 static bool join_sizes(fb_kernel_call *call, const indexing *ix, targets *t) {
     for (int d = 0; d < ix->view->rank; d++) {
-        const fb_array *tensor = ix->tensors[d];
-        if (!tensor) continue;
-        if (tensor->rank > t->rank) {
-            memmove(t->sizes + (tensor->rank - t->rank), t->sizes, (size_t)t->rank * sizeof *t->sizes);
-            for (int i = 0; i < tensor->rank - t->rank; i++) t->sizes[i] = 1;
-            t->rank = tensor->rank;
-        }
-        for (int i = 0; i < tensor->rank; i++) {
-            int64_t *size = &t->sizes[t->rank - tensor->rank + i];
-            if (*size == 1) *size = tensor->sizes[i];
-            else if (tensor->sizes[i] != 1 && tensor->sizes[i] != *size)
-                return fb_kernel_fail(call, "tensors that index together do not broadcast") == FB_OK;
-        }
+        if (ix->tensors[d] && !fb_array_join_sizes(ix->tensors[d], &t->rank, t->sizes))
+            return fb_kernel_fail(call, "tensors that index together do not broadcast") == FB_OK;
     }
     t->count = 1;
     for (int i = 0; i < t->rank; i++) t->count *= t->sizes[i];
@@ -368,7 +332,8 @@ fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object
         int64_t sizes[FB_MAX_RANK];
         memcpy(sizes, ix.view->sizes, sizeof sizes);
         bool fits = !ix.has_tensors || (find_targets(call, &ix, &t) && result_sizes(call, &t, &rank, sizes));
-        while (fits && from->rank > rank && from->sizes[0] == 1) remove_dim(from, 0); /* as setitem and index_put allow */
+        while (fits && from->rank > rank && from->sizes[0] == 1)
+            fb_array_remove_dim(from, 0); /* as setitem and index_put allow */
         if (fits) call->status = fb_array_broadcast(from, rank, sizes, &wide, call->error);
         if (!call->status && ix.has_tensors) move_elements(call, &t, wide, false, accumulates);
         else if (!call->status && accumulates) add_elements(ix.view, wide);
@@ -407,7 +372,7 @@ static fb_status get_from_items(fb_kernel_call *call, const fb_object *items, co
                 return fb_kernel_unsupported(call, "a bound of a slice is no int");
         }
         if (bounds[2] <= 0) return fb_kernel_unsupported(call, "the step of a slice is not positive");
-        int64_t start = clip(bounds[0], count), stop = clip(bounds[1], count);
+        int64_t start = fb_clip_index(bounds[0], count), stop = fb_clip_index(bounds[1], count);
         size_t taken = stop > start ? (size_t)((stop - start - 1) / bounds[2] + 1) : 0;
         call->status = fb_object_sequence(items->kind, taken, result, call->error);
         for (size_t i = 0; i < taken && !call->status; i++) {

@@ -26,30 +26,14 @@ static void choose(const fb_array *out, const fb_array *condition, const fb_arra
     }
 }
 
-/* Sizes that three arrays broadcast to. */
-static bool join_sizes(fb_kernel_call *call, fb_array *const *arrays, int count, int *rank, int64_t sizes[FB_MAX_RANK]) {
-    *rank = 0;
-    for (int k = 0; k < count; k++)
-        if (arrays[k]->rank > *rank) *rank = arrays[k]->rank;
-    for (int i = 0; i < *rank; i++) {
-        sizes[i] = 1;
-        for (int k = 0; k < count; k++) {
-            int at = i - (*rank - arrays[k]->rank);
-            if (at < 0 || arrays[k]->sizes[at] == 1) continue;
-            if (sizes[i] != 1 && sizes[i] != arrays[k]->sizes[at])
-                return fb_kernel_fail(call, "its operands do not broadcast") == FB_OK;
-            sizes[i] = arrays[k]->sizes[at];
-        }
-    }
-    return true;
-}
-
 static fb_array *choose_by(fb_kernel_call *call, fb_array *condition, fb_array *a, fb_array *b) {
     fb_array *arrays[3] = {condition, a, b}, *wide[3] = {NULL}, *out = NULL;
     int64_t sizes[FB_MAX_RANK];
-    int rank;
+    int rank = 0;
     if (condition->held != FB_HELD_BOOL) fb_kernel_unsupported(call, "its condition is no bool tensor");
-    if (!call->status && join_sizes(call, arrays, 3, &rank, sizes)) {
+    for (int k = 0; k < 3 && !call->status; k++)
+        if (!fb_array_join_sizes(arrays[k], &rank, sizes)) fb_kernel_fail(call, "its operands do not broadcast");
+    if (!call->status) {
         for (int k = 0; k < 3 && !call->status; k++)
             call->status = fb_array_broadcast(arrays[k], rank, sizes, &wide[k], call->error);
         out = call->status ? NULL : fb_make_array(call, a->dtype, rank, sizes);
