@@ -4,14 +4,6 @@
 
 #include "core/eval/evaluator.h"
 
-static double get(const fb_array *array, int64_t at) {
-    return array->held == FB_HELD_FLOAT ? (double)((float *)fb_array_data(array))[at] : ((double *)fb_array_data(array))[at];
-}
-static void put(const fb_array *array, int64_t at, double value) {
-    if (array->held == FB_HELD_FLOAT) ((float *)fb_array_data(array))[at] = (float)value;
-    else ((double *)fb_array_data(array))[at] = value;
-}
-
 static bool is_floating(fb_kernel_call *call, const fb_array *input) {
     if (fb_dtype_is_floating(input->dtype)) return true;
     return fb_kernel_unsupported(call, "it is not defined for %s", fb_dtype_name(input->dtype)) == FB_OK;
@@ -30,15 +22,16 @@ static bool vector(fb_kernel_call *call, const char *name, int64_t count, fb_arr
 }
 
 static double at_or(const fb_array *array, int64_t at, double fallback) {
-    return array ? get(array, at) : fallback;
+    return array ? fb_array_get(array, at) : fallback;
 }
 
 /* Mean and variance (of the population) of `count` elements in a row. */
 static void moments(const fb_array *array, int64_t from, int64_t count, double *mean, double *variance) {
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < count; i++) sum += get(array, from + i);
+    for (int64_t i = 0; i < count; i++) sum += fb_array_get(array, from + i);
     *mean = sum / (double)count;
-    for (int64_t i = 0; i < count; i++) squares += (get(array, from + i) - *mean) * (get(array, from + i) - *mean);
+    for (int64_t i = 0; i < count; i++)
+        squares += (fb_array_get(array, from + i) - *mean) * (fb_array_get(array, from + i) - *mean);
     *variance = squares / (double)count;
 }
 
@@ -100,9 +93,9 @@ fb_status fb_kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
         else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
         for (int64_t n = 0; n < c.batch && out; n++) {
             for (int64_t k = 0; k < c.count; k++) {
-                double scale = at_or(c.weight, k, 1) / sqrt(get(c.variance, k) + eps);
+                double scale = at_or(c.weight, k, 1) / sqrt(fb_array_get(c.variance, k) + eps);
                 scale_row(c.input, out, (n * c.count + k) * c.inner, c.inner, scale,
-                          at_or(c.bias, k, 0) - get(c.mean, k) * scale);
+                          at_or(c.bias, k, 0) - fb_array_get(c.mean, k) * scale);
             }
         }
     }
@@ -193,7 +186,8 @@ fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
         }
         double scale = 1 / sqrt(variance + eps);
         for (int64_t i = 0; i < row; i++)
-            put(out, r * row + i, (get(from, r * row + i) - mean) * scale * at_or(weight, i, 1) + at_or(bias, i, 0));
+            fb_array_put(out, r * row + i,
+                         (fb_array_get(from, r * row + i) - mean) * scale * at_or(weight, i, 1) + at_or(bias, i, 0));
     }
     fb_array_drop(from);
     fb_array_drop(weight);

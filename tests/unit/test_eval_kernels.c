@@ -6,7 +6,7 @@
 
 #include "tests/unit/kernel_cases.h"
 
-static const char *const families[] = {"python", "index", "binary", "unary", "choice", "create", "reduce"};
+static const char *const families[] = {"python", "index", "binary", "unary", "choice", "create", "reduce", "view", "copying"};
 
 /* How many cases fail, each told. */
 static size_t replay(const json_t *cases, fb_precision precision) {
