@@ -215,7 +215,7 @@ static fb_array *add_product(fb_kernel_call *call, const fb_array *input, fb_arr
     if (!c) return NULL;
     if (alpha != 1) scale(c, alpha);
     sum = fb_make_array(call, c->dtype, c->rank, c->sizes);
-    if (sum && beta != 0) call->status = fb_array_assign(sum, input, call->error); /* beta 0: what input holds does not count */
+    if (sum) call->status = fb_array_assign(sum, input, call->error); /* beta 0: what it holds does not count, its sizes do */
     if (sum && beta != 1 && beta != 0) scale(sum, beta);
     int64_t count = sum ? fb_array_count(sum) : 0;
     for (int64_t i = 0; i < count && !call->status; i++) {
@@ -243,6 +243,8 @@ fb_status fb_kernel_addmm(fb_kernel_call *call, fb_object *result) {
                            &b) ||
         !fb_argument_number(call, "beta", 1, &beta) || !fb_argument_number(call, "alpha", 1, &alpha))
         return call->status;
+    if (is_batch && a->rank == 3 && b->rank == 3 && a->sizes[0] != b->sizes[0])
+        return fb_kernel_fail(call, "its batches are of several sizes");
     if (a->rank != (is_batch ? 3 : 2) || b->rank != (is_batch ? 3 : is_vector ? 1 : 2))
         return fb_kernel_fail(call, "its matrices have other numbers of dimensions");
     return fb_return_array(call, add_product(call, input, a, b, beta, alpha), result);
