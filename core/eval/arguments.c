@@ -77,6 +77,10 @@ bool fb_argument_optional(fb_kernel_call *call, const char *name, fb_array **out
     const fb_object *object = find_given(call, name);
     *out = NULL;
     if (!object) return !call->status;
+    /* A module without a bias may have the flag `bias` in its config, and nothing else of that name. */
+    bool is_flag =
+        object->kind == FB_OBJECT_BOOL && !object->boolean && fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE;
+    if (is_flag) return true;
     if (object->kind != FB_OBJECT_ARRAY) return complain(call, name, "a tensor");
     *out = object->array;
     return true;

@@ -149,7 +149,10 @@ class Case:
         row = {"path": path, "type": f"torch.nn.{type_name}", "config": {k: encode(v) for k, v in config.items()}}
         row.update(training=training, parameters={}, buffers={})
         for kind in ("parameters", "buffers"):
-            for key, _ in getattr(module, "named_" + kind)():
+            for key, found in list(getattr(module, f"_{kind}").items()):
+                if found is None:
+                    row[kind][key] = None
+                    continue
                 tensor = tensors[key]
                 if kind == "parameters":
                     setattr(module, key, torch.nn.Parameter(tensor.clone(), requires_grad=False))
