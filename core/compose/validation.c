@@ -124,6 +124,7 @@ static fb_status fail(fb_run_validation *validation, const fb_pass_report *repor
 static void take_region(fb_run_validation *validation, const fb_region_report *region, outcome *found) {
     if (region->unsupported)
         write_unevaluated(region->nodes, region->node_count, region->unsupported, region->detail, &found->not_evaluated);
+    found->count += !region->unsupported;
     if (region->passes) return;
     begin_failed(validation, NULL);
     fb_buffer_string(&validation->failed_numbers, "\"nodes\":");
@@ -140,7 +141,6 @@ static fb_status compare_regions(fb_run_validation *validation, const fb_graph *
         fb_validate_rewrite(before, after, validation->options, only_moves, validation->tolerance, &regions, error);
     if (status) return status;
     for (size_t i = 0; i < regions.count; i++) take_region(validation, &regions.regions[i], found);
-    found->count = regions.count;
     found->between = regions.worst;
     found->before_exact = regions.before_exact;
     found->after_exact = regions.after_exact;

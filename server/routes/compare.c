@@ -47,7 +47,7 @@ static bool read_inputs(const fb_request *request, fb_response *response, compar
     fb_error error = {0};
     fb_blob_bytes bytes;
     if (!work->inputs) return true;
-    fb_status status = blobs->open(blobs->context, work->inputs, &bytes, &error);
+    fb_status status = !app->store ? FB_NOT_FOUND : blobs->open(blobs->context, work->inputs, &bytes, &error);
     if (status == FB_NOT_FOUND) {
         fb_respond_problem(response, 409, "blob-missing", "there is no blob %s here; upload it first", work->inputs);
         fb_problem_member_take(response, "blobs", json_pack("[s]", work->inputs));

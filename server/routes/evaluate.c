@@ -18,12 +18,12 @@ typedef struct question {
 
 /* ---- the request ------------------------------------------------------------------------------------------------------- */
 
-/* A safetensors file begins with the size of its header, a number below 2^56: its eighth byte is 0, which no JSON has. */
+/* A safetensors file begins with the size of its header, a number below 2^56: its eighth byte is 0, which no JSON has. What is
+ * neither is taken for what its type says. */
 static bool is_file(const fb_request *request) {
-    const char *type = request->content_type;
-    bool is_said = !strncasecmp(type, "application/json", 16);
-    bool is_json_text = request->body[0] == '{' && (request->body_size < 8 || request->body[7] != 0);
-    return request->body_size && !is_said && !is_json_text;
+    bool is_binary = request->body_size >= 8 && request->body[7] == 0;
+    bool is_json = request->body[0] == '{' || !strncasecmp(request->content_type, "application/json", 16);
+    return request->body_size && (is_binary || !is_json);
 }
 
 static bool read_precision(const char *text, fb_precision *out) {

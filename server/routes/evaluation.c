@@ -31,7 +31,7 @@ bool fb_evaluating_begin(const fb_request *request, fb_response *response, fb_ev
                                      .deadline = now() + (int64_t)limits->timeout_ms * 1000000,
                                      .now = now,
                                      .cancel = fb_request_is_cancelled(request),
-                                     .blobs = &out->blobs};
+                                     .blobs = app->store ? &out->blobs : NULL};
     return true;
 }
 
