@@ -1,11 +1,15 @@
 """POST /v1/graphs/{id}/evaluate: recorded inputs give PyTorch's outputs; what cannot be evaluated is said by name."""
 
+import concurrent.futures
+import contextlib
+import http.client
 import json
 import math
 import struct
 
 import pytest
 from blobs import stored as stored_blob
+from blobs import wait_until
 from documents import FIXTURES, node, ref
 from weights_files import file_of, floats, numbers, tensors_of
 
@@ -204,3 +208,28 @@ def test_time_is_limited(new_service):
     service = new_service("--evaluation-timeout", "1")
     answer = evaluate(service, stored(service, slow_graph()))
     assert (answer.status, answer.json()["code"]) == (422, "evaluation-timeout")
+
+
+def test_a_stop_ends_what_runs(new_service):
+    service = new_service("--stop-timeout", "0")
+    graph = stored(service, slow_graph())
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        running = pool.submit(service.request, "POST", f"/v1/graphs/{graph}/evaluate")
+        wait_until(lambda: b'foldback_http_in_flight 2' in service.get("/metrics").body)
+        assert service.stop() == 0  # long before the evaluation would end
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert running.result().status == 503
+
+
+def test_only_so_many_at_once(new_service):
+    service = new_service("--max-evaluations", "1", "--stop-timeout", "0")
+    slow, quick = stored(service, slow_graph()), stored(service, RELU)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        running = pool.submit(service.request, "POST", f"/v1/graphs/{slow}/evaluate")
+        wait_until(lambda: evaluate(service, quick).status == 503)
+        answer = evaluate(service, quick)
+        assert answer.json()["code"] == "too-many-evaluations" and "retry-after" in answer.headers
+        assert service.get("/readyz").status == 200
+        service.stop()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            running.result()
