@@ -84,6 +84,8 @@ fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) _
 fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* *result = the array, whose reference is given up to it. NULL (after a failure) is passed on as call->status. */
 fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result);
+/* *result = a tuple of both, whose references are given up to it, also when the call has failed before. */
+fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result);
 /* As fb_array_…, with the call's memory and error; NULL on failure, with call->status set. */
 fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const int64_t *sizes);
 fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank);
@@ -99,6 +101,17 @@ fb_dtype fb_promote_objects(const fb_object *const *objects, size_t count);
 /* The operands `names` (NULL-terminated; tensors or numbers), promoted and broadcast to one dtype and common sizes, as arrays
  * to be dropped by the caller. `dtype` FB_DTYPE_UNKNOWN: that of promotion; it is written back. */
 bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype, fb_array **out);
+
+/* A Python number, or a tensor without dimensions, as a new 0-d array of the dtype. Fails where torch does: when the number is
+ * beyond the dtype's range. NULL on failure. */
+fb_array *fb_make_number(fb_kernel_call *call, const char *name, fb_dtype dtype);
+fb_array *fb_make_number_of(fb_kernel_call *call, const fb_object *object, fb_dtype dtype);
+/* A number, or nested sequences of them, as torch.tensor makes an array of them. `dtype` FB_DTYPE_UNKNOWN: that of the numbers.
+ */
+fb_array *fb_make_array_of(fb_kernel_call *call, const fb_object *object, fb_dtype dtype);
+
+/* max(a, b) and min(a, b), for the kernel of max and min. */
+fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object *result);
 
 /* When none of these arguments is a tensor: Python's own arithmetic on numbers, sequences and strings. False: one is, or the
  * call failed; *result is written on true. For the kernels of FB_FACT_MAYBE_NUMBER operators. */

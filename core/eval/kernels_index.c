@@ -42,21 +42,12 @@ static bool slice_dim(fb_kernel_call *call, fb_array *view, int dim, const fb_it
 }
 
 /* A list of ints (or bools) in brackets is a tensor. */
-static fb_array *tensor_of_list(fb_kernel_call *call, const fb_items *list) {
-    int64_t count = (int64_t)list->count;
-    bool is_mask = count > 0 && list->objects[0].kind == FB_OBJECT_BOOL;
-    fb_array *array = fb_make_array(call, is_mask ? FB_BOOL : FB_INT64, 1, &count);
-    for (int64_t i = 0; i < count && array; i++) {
-        int64_t integer;
-        if (!fb_object_int(&list->objects[i], &integer)) {
-            fb_array_drop(array);
-            fb_kernel_unsupported(call, "a list in an index holds something else than ints");
-            return NULL;
-        }
-        if (is_mask) ((unsigned char *)fb_array_data(array))[i] = integer != 0;
-        else ((int64_t *)fb_array_data(array))[i] = integer;
-    }
-    return array;
+static fb_array *tensor_of_list(fb_kernel_call *call, const fb_object *list) {
+    fb_array *array = fb_make_array_of(call, list, FB_DTYPE_UNKNOWN);
+    if (!array || array->held != FB_HELD_FLOAT || fb_array_count(array)) return array;
+    fb_array *none = fb_make_cast(call, array, FB_INT64); /* [] */
+    fb_array_drop(array);
+    return none;
 }
 
 /* Dimensions that an item of an index takes. */
@@ -73,6 +64,10 @@ static int taken_by(const fb_object *item) {
 static bool put_tensor(fb_kernel_call *call, indexing *ix, int dim, fb_array *tensor) {
     if (!tensor) return false;
     bool is_index = tensor->held == FB_HELD_INT || tensor->held == FB_HELD_BOOL;
+    if (tensor->dtype == FB_UINT8) { /* a mask, in old code */
+        fb_array_drop(tensor);
+        return fb_kernel_unsupported(call, "a tensor of uint8 indexes") == FB_OK;
+    }
     if (!is_index || dim >= ix->view->rank) {
         fb_array_drop(tensor);
         fb_kernel_fail(call, is_index ? "there are too many indices" : "a floating tensor is no index");
@@ -94,7 +89,7 @@ static bool apply_item(fb_kernel_call *call, indexing *ix, const fb_object *item
     case FB_OBJECT_INT: return *dim < ix->view->rank && select_one(call, ix->view, *dim, item->integer);
     case FB_OBJECT_SLICE: return *dim < ix->view->rank && slice_dim(call, ix->view, (*dim)++, item->items);
     case FB_OBJECT_LIST:
-    case FB_OBJECT_TUPLE: return put_tensor(call, ix, (*dim)++, tensor_of_list(call, item->items));
+    case FB_OBJECT_TUPLE: return put_tensor(call, ix, (*dim)++, tensor_of_list(call, item));
     case FB_OBJECT_ARRAY:
         if (item->array->rank == 0 && item->array->held == FB_HELD_INT && fb_object_int(item, &integer))
             return *dim < ix->view->rank && select_one(call, ix->view, *dim, integer);
@@ -304,36 +299,23 @@ fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object 
     return call->status;
 }
 
-/* A number becomes a 0-d array of the dtype. */
-static fb_array *array_of_value(fb_kernel_call *call, const fb_object *value, fb_dtype dtype) {
-    double number;
-    if (value->kind == FB_OBJECT_ARRAY) return fb_make_cast(call, value->array, dtype);
-    if (!fb_object_number(value, &number)) {
-        fb_kernel_unsupported(call, "what is written is neither a tensor nor a number");
-        return NULL;
-    }
-    fb_array *wide = fb_make_array(call, value->kind == FB_OBJECT_FLOAT ? FB_FLOAT64 : FB_INT64, 0, NULL);
-    if (!wide) return NULL;
-    if (wide->held == FB_HELD_INT) fb_object_int(value, fb_array_data(wide));
-    else *(double *)fb_array_data(wide) = number;
-    fb_array *array = fb_make_cast(call, wide, dtype);
-    fb_array_drop(wide);
-    return array;
-}
-
 fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value,
                           bool accumulates) {
     indexing ix;
     targets t = {0};
-    fb_array *from = array_of_value(call, value, array->dtype), *wide = NULL;
+    fb_array *wide = NULL, *from = value->kind == FB_OBJECT_ARRAY ? fb_make_cast(call, value->array, array->dtype)
+                                                                  : fb_make_number_of(call, value, array->dtype);
     if (!from) return call->status;
     if (begin_indexing(call, array, index, &ix)) {
         int rank = ix.view->rank;
         int64_t sizes[FB_MAX_RANK];
         memcpy(sizes, ix.view->sizes, sizeof sizes);
-        bool fits = !ix.has_tensors || (find_targets(call, &ix, &t) && result_sizes(call, &t, &rank, sizes));
-        while (fits && from->rank > rank && from->sizes[0] == 1)
-            fb_array_remove_dim(from, 0); /* as setitem and index_put allow */
+        bool strips = call->op == FB_OP_SETITEM; /* dimensions of size 1 at the front */
+        if ((ix.has_tensors || !strips) && value->kind == FB_OBJECT_ARRAY && value->array->dtype != array->dtype)
+            fb_kernel_fail(call, "a tensor of %s is put into one of %s", fb_dtype_name(value->array->dtype),
+                           fb_dtype_name(array->dtype));
+        bool fits = !call->status && (!ix.has_tensors || (find_targets(call, &ix, &t) && result_sizes(call, &t, &rank, sizes)));
+        while (fits && strips && from->rank > rank && from->sizes[0] == 1) fb_array_remove_dim(from, 0);
         if (fits) call->status = fb_array_broadcast(from, rank, sizes, &wide, call->error);
         if (!call->status && ix.has_tensors) move_elements(call, &t, wide, false, accumulates);
         else if (!call->status && accumulates) add_elements(ix.view, wide);
@@ -414,6 +396,7 @@ static bool indices_of_aten(fb_kernel_call *call, fb_object *out) {
     const fb_object *indices = fb_argument(call, "indices");
     if (!indices || !fb_object_is_sequence(indices)) return fb_kernel_unsupported(call, "its indices are no list") == FB_OK;
     size_t count = indices->items->count;
+    if (!count) return fb_kernel_fail(call, "it has no indices") == FB_OK;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, out, call->error);
     for (size_t i = 0; i < count && !call->status; i++) {
         const fb_object *item = &indices->items->objects[i];

@@ -48,6 +48,11 @@ fb_status fb_kernel_where(fb_kernel_call *call, fb_object *result) {
     fb_array *condition, *operands[2];
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
     if (!fb_argument_is_given(call, "other")) return fb_kernel_unsupported(call, "it gives positions");
+    const fb_object *a = fb_argument(call, "input"), *b = fb_argument(call, "other");
+    if (a && b && a->kind <= FB_OBJECT_FLOAT && b->kind <= FB_OBJECT_FLOAT) /* of numbers alone: their default dtype */
+        dtype = a->kind == FB_OBJECT_FLOAT || b->kind == FB_OBJECT_FLOAT ? FB_FLOAT32
+                : a->kind == FB_OBJECT_INT || b->kind == FB_OBJECT_INT   ? FB_INT64
+                                                                         : FB_BOOL;
     if (!fb_argument_array(call, "condition", &condition) || !fb_operands(call, names, &dtype, operands)) return call->status;
     fb_array *out = choose_by(call, condition, operands[0], operands[1]);
     fb_array_drop(operands[0]);
@@ -55,34 +60,10 @@ fb_status fb_kernel_where(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-/* A number or a tensor of one element, in the dtype. */
-static fb_array *scalar(fb_kernel_call *call, const char *name, fb_dtype dtype) {
-    const fb_object *object = fb_argument(call, name);
-    double number = 0;
-    if (!object || (object->kind != FB_OBJECT_ARRAY && !fb_object_number(object, &number))) {
-        fb_kernel_unsupported(call, "its argument %s is no number", name);
-        return NULL;
-    }
-    if (object->kind == FB_OBJECT_ARRAY) {
-        if (object->array->rank) {
-            fb_kernel_fail(call, "%s has dimensions", name);
-            return NULL;
-        }
-        return fb_make_cast(call, object->array, dtype);
-    }
-    fb_array *wide = fb_make_array(call, object->kind == FB_OBJECT_FLOAT ? FB_FLOAT64 : FB_INT64, 0, NULL), *made = NULL;
-    if (!wide) return NULL;
-    if (wide->held == FB_HELD_INT) fb_object_int(object, fb_array_data(wide));
-    else *(double *)fb_array_data(wide) = number;
-    made = fb_make_cast(call, wide, dtype);
-    fb_array_drop(wide);
-    return made;
-}
-
 fb_status fb_kernel_masked_fill(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *mask;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "mask", &mask)) return call->status;
-    fb_array *value = scalar(call, "value", input->dtype);
+    fb_array *value = fb_make_number(call, "value", input->dtype);
     fb_array *out = value ? choose_by(call, mask, value, input) : NULL;
     fb_array_drop(value);
     return fb_return_array(call, out, result);
@@ -181,7 +162,11 @@ fb_status fb_kernel_combine(fb_kernel_call *call, fb_object *result) {
         !fb_operands(call, call->op == FB_OP_LERP ? of_lerp : of_others, &dtype, operands))
         return call->status;
     fb_array *out = NULL;
-    if (!fb_dtype_is_floating(dtype)) fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    const fb_object *end = call->op == FB_OP_LERP ? fb_argument(call, "end") : NULL, *input = fb_argument(call, "input");
+    bool is_mixed = end && input && end->kind == FB_OBJECT_ARRAY && input->kind == FB_OBJECT_ARRAY &&
+                    (end->array->dtype != input->array->dtype || input->array->dtype != dtype);
+    if (is_mixed) fb_kernel_fail(call, "its operands' dtypes differ");
+    else if (!fb_dtype_is_floating(dtype)) fb_kernel_unsupported(call, "it is evaluated for floats alone");
     else out = fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes);
     if (out) combine(call->op, out, operands[0], operands[1], operands[2], value);
     for (int i = 0; i < 3; i++) fb_array_drop(operands[i]);
