@@ -324,11 +324,12 @@ static fb_status raise(fb_kernel_call *call, fb_dtype dtype, fb_object *result) 
     double number;
     const binary *loops = &pow_loops;
     if (exponent && fb_object_number(exponent, &number)) {
+        const fb_object *base = fb_argument(call, "input");
+        bool is_half = base && base->kind == FB_OBJECT_ARRAY && base->array->dtype == FB_FLOAT16; /* has no roots */
         for (size_t i = 0; i < sizeof powers / sizeof *powers; i++)
-            if (powers[i].exponent == number) loops = &powers[i].loops;
-        const fb_object *input = fb_argument(call, "input");
-        bool is_integer = exponent->kind == FB_OBJECT_INT && input && input->kind == FB_OBJECT_ARRAY &&
-                          fb_dtype_is_integer(input->array->dtype) && !fb_dtype_is_floating(dtype);
+            if (powers[i].exponent == number && (!is_half || number == floor(number))) loops = &powers[i].loops;
+        bool is_integer = exponent->kind == FB_OBJECT_INT && base && base->kind == FB_OBJECT_ARRAY &&
+                          fb_dtype_is_integer(base->array->dtype) && !fb_dtype_is_floating(dtype);
         if (is_integer && number < 0) return fb_kernel_fail(call, "integers have no negative powers");
     }
     return calculate(call, loops, "exponent", dtype, FB_DTYPE_UNKNOWN, result);

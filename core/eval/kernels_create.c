@@ -139,7 +139,10 @@ fb_status fb_kernel_tensor(fb_kernel_call *call, fb_object *result) {
     const fb_object *data = fb_argument(call, "data");
     if (!data) data = fb_argument(call, "s"); /* aten.scalar_tensor */
     if (!data) return fb_kernel_unsupported(call, "it has no data");
-    if (call->op == FB_OP_NEW_TENSOR && !fb_argument_array(call, "input", &input)) return call->status;
+    if (call->op == FB_OP_NEW_TENSOR) {
+        if (!fb_argument_array(call, "input", &input)) return call->status;
+        dtype = input->dtype;
+    }
     if (fb_call_is_spelled(call, "scalar_tensor")) dtype = FB_FLOAT32;
     if (data->kind == FB_OBJECT_ARRAY) dtype = data->array->dtype;
     if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;

@@ -44,7 +44,7 @@ static bool slice_dim(fb_kernel_call *call, fb_array *view, int dim, const fb_it
 /* A list of ints (or bools) in brackets is a tensor. */
 static fb_array *tensor_of_list(fb_kernel_call *call, const fb_object *list) {
     fb_array *array = fb_make_array_of(call, list, FB_DTYPE_UNKNOWN);
-    if (!array || array->held != FB_HELD_FLOAT || fb_array_count(array)) return array;
+    if (!array || !fb_dtype_is_floating(array->dtype) || fb_array_count(array)) return array;
     fb_array *none = fb_make_cast(call, array, FB_INT64); /* [] */
     fb_array_drop(array);
     return none;
@@ -101,12 +101,24 @@ static bool apply_item(fb_kernel_call *call, indexing *ix, const fb_object *item
     }
 }
 
+/* A list that holds more than numbers is taken for a tuple: treatSequenceAsTuple in python_variable_indexing.cpp. */
+static bool is_list_of_indices(const fb_object *index) {
+    if (index->kind != FB_OBJECT_LIST || index->items->count >= 32) return false;
+    for (size_t i = 0; i < index->items->count; i++) {
+        const fb_object *item = &index->items->objects[i];
+        bool is_index = fb_object_is_sequence(item) || item->kind == FB_OBJECT_ARRAY || item->kind == FB_OBJECT_SLICE ||
+                        item->kind == FB_OBJECT_ELLIPSIS || item->kind == FB_OBJECT_NONE;
+        if (is_index) return true;
+    }
+    return false;
+}
+
 static bool begin_indexing(fb_kernel_call *call, const fb_array *array, const fb_object *index, indexing *ix) {
     *ix = (indexing){0};
     /* A list at the top is an index of its own, a tuple is several. */
     const fb_object *items = index;
     size_t count = 1;
-    if (index->kind == FB_OBJECT_TUPLE) {
+    if (index->kind == FB_OBJECT_TUPLE || is_list_of_indices(index)) {
         items = index->items->objects;
         count = index->items->count;
     }

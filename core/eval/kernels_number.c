@@ -113,8 +113,8 @@ static bool calculate(fb_op op, const fb_pair_of *pair, fb_object *result) {
     case FB_OP_BITWISE_OR: return pair->are_ints && give_like(pair, pair->x | pair->y, result);
     case FB_OP_BITWISE_XOR: return pair->are_ints && give_like(pair, pair->x ^ pair->y, result);
     case FB_OP_SHIFT_LEFT:
-        return pair->are_ints && pair->y >= 0 && pair->y < 62 && llabs(pair->x) < (int64_t)1 << (62 - pair->y) &&
-               give_int(result, pair->x * ((int64_t)1 << pair->y));
+        return pair->are_ints && pair->y >= 0 && pair->y < 63 &&
+               !__builtin_mul_overflow(pair->x, (int64_t)1 << pair->y, &integer) && give_int(result, integer);
     case FB_OP_SHIFT_RIGHT: return pair->are_ints && pair->y >= 0 && give_int(result, pair->x >> (pair->y < 63 ? pair->y : 63));
     default: return false;
     }

@@ -187,7 +187,7 @@ static bool open_reduction(fb_kernel_call *call, const fb_array *input, const ch
         chosen |= (uint64_t)1 << dim;
     }
     bool takes_all = count < 0 || (count == 0 && call->op != FB_OP_ALL && call->op != FB_OP_ANY);
-    if (count == 0 && call->op == FB_OP_LOGSUMEXP) return fb_kernel_fail(call, "it has no dimensions") == FB_OK;
+    if (count == 0 && call->op == FB_OP_LOGSUMEXP && !keeps) return fb_kernel_fail(call, "it has no dimensions") == FB_OK;
     r->part = fb_make_view(call, input, input->rank);
     if (!r->part) return false;
     r->part->rank = 0;
@@ -369,8 +369,8 @@ fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_fail(call, "Frobenius's norm is that of a matrix");
     if (is_frobenius) s.a = 2;
     else if (!fb_argument_number(call, name, 2, &s.a)) return call->status;
-    if (dtype != input->dtype || !fb_dtype_is_floating(input->dtype))
-        return fb_kernel_unsupported(call, "it is evaluated for floats of one dtype alone");
+    if (!fb_dtype_is_floating(dtype) || !fb_dtype_is_floating(input->dtype))
+        return fb_kernel_unsupported(call, "it is evaluated for floats alone");
     if (fb_call_is_spelled(call, "norm") && call->op == FB_OP_VECTOR_NORM)
         return fb_kernel_unsupported(call, "it may be a norm of matrices");
     reduced r;
@@ -381,5 +381,8 @@ fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
         if (is_empty) fb_kernel_fail(call, "nothing has no largest or smallest element");
         if (call->status) return call->status;
     }
-    return reduce_as(call, input, "dim", norm, &s, input->dtype, false, result);
+    fb_array *converted = dtype == input->dtype ? fb_array_keep(input) : fb_make_cast(call, input, dtype);
+    if (converted) reduce_as(call, converted, "dim", norm, &s, dtype, false, result);
+    fb_array_drop(converted);
+    return call->status;
 }

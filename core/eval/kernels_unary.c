@@ -225,9 +225,11 @@ fb_status fb_kernel_round(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
     int64_t decimals;
     if (!fb_argument_int(call, "decimals", 0, &decimals)) return call->status;
-    if (decimals && input && input->kind == FB_OBJECT_ARRAY) return round_decimals(call, input->array, decimals, result);
-    if (fb_argument_is_given(call, "decimals") && (!input || input->kind != FB_OBJECT_ARRAY))
-        return fb_kernel_unsupported(call, "it rounds to decimals");
+    bool is_given = fb_argument_is_given(call, "decimals"), is_array = input && input->kind == FB_OBJECT_ARRAY;
+    if (is_given && is_array && !fb_dtype_is_floating(input->array->dtype))
+        return fb_kernel_fail(call, "integers have no decimals");
+    if (decimals && is_array) return round_decimals(call, input->array, decimals, result);
+    if (is_given && !is_array) return fb_kernel_unsupported(call, "it rounds to decimals");
     return fb_kernel_unary_number(call, result);
 }
 

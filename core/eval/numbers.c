@@ -81,6 +81,12 @@ static void put_numbers(fb_kernel_call *call, const fb_object *object, fb_array 
             put_numbers(call, &object->items->objects[i], out, at);
         return;
     }
+    if (fb_dtype_is_floating(out->dtype)) { /* too large a number is infinite here */
+        double number = 0;
+        fb_object_number(object, &number);
+        fb_array_put(out, (*at)++, number);
+        return;
+    }
     fb_array *one = fb_make_number_of(call, object, out->dtype);
     if (!one) return;
     fb_array *element = fb_make_view(call, out, 0);

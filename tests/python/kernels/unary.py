@@ -54,7 +54,7 @@ def main(recorder):
         for setting in settings:
             for dtype in [*FLOATS, torch.int64, torch.bool]:
                 case = recorder.start(f"functional.{name} {short(dtype)} {setting}")
-                x = values(dtype, 15) if name in ("softsign", "gelu") and dtype in (torch.int64, torch.bfloat16) else edges(dtype)
+                x = values(dtype, 15) if name == "gelu" or (name == "softsign" and dtype == torch.int64) else edges(dtype)
                 y = case.call(f"torch.nn.functional.{name}", case.input(x), **setting)
                 # integers are hardly ever activated
                 refused = dtype == torch.int64 and name in ("tanhshrink", "hardtanh", "threshold")
@@ -76,21 +76,22 @@ def main(recorder):
             case = recorder.start(f"nn.{name} {setting}")
             x = case.input(values(torch.float32, 4, 5))
             y = case.module(name, setting, x)
-            recorder.finish(case, x, y, ulps=4, absolute=2.4e-7)
+            recorder.finish(case, x, y, ulps=4, absolute=5e-7)
             case = recorder.start(f"nn.{name} {setting} input=")
-            x = case.input(edges(torch.float32))
+            x = case.input(edges(torch.float32) if name != "GELU" else values(torch.float32, 50))  # inf gives nan, at times
             y = case.module(name, setting, input=x)
-            recorder.finish(case, x, y, ulps=4, absolute=2.4e-7)
+            recorder.finish(case, x, y, ulps=4, absolute=5e-7)
     # ATen's own parameters
     for target, args in [("elu", (0.5,)), ("elu", (0.5, 1.5, 2.0)), ("elu", (1.6732632423543772, 1.0507009873554805)),
                          ("leaky_relu", (0.25,)), ("hardtanh", (-0.5, 0.25)), ("gelu", ()), ("threshold", (0.0, 3.0)),
                          ("softplus", (3.0, 4.0)), ("hardshrink", (0.25,)), ("softshrink", (0.25,))]:  # fmt: skip
         case = recorder.start(f"aten.{target} {args}")
-        y = case.call(f"torch.ops.aten.{target}.default", case.input(edges(torch.float32)), *args)
-        recorder.finish(case, y, ulps=4, absolute=2.4e-7, refused=target == "elu" and len(args) > 1)
+        x = edges(torch.float32) if target != "gelu" else values(torch.float32, 50)
+        y = case.call(f"torch.ops.aten.{target}.default", case.input(x), *args)
+        recorder.finish(case, y, ulps=4, absolute=5e-7, refused=target == "elu" and len(args) > 1)
     case = recorder.start("aten.gelu tanh")
     y = case.call("torch.ops.aten.gelu.default", case.input(values(torch.float32, 40)), approximate="tanh")
-    recorder.finish(case, y, ulps=4, absolute=2.4e-7)
+    recorder.finish(case, y, ulps=4, absolute=5e-7)
     for decimals in [0, 1, 3, -1, -2]:
         for dtype in [torch.float32, torch.float64, torch.int64, torch.bfloat16]:
             case = recorder.start(f"round decimals={decimals} {short(dtype)}")
