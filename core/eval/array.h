@@ -44,6 +44,7 @@ typedef struct fb_array {
     fb_dtype dtype;
     fb_held held;
     int rank;
+    unsigned levels;              /* of batches: bit k - 1 for level k; see batched.c. 0 outside of torch.vmap */
     int64_t offset;               /* elements, of the first */
     int64_t sizes[FB_MAX_RANK];   /* only the first `rank` mean anything */
     int64_t strides[FB_MAX_RANK]; /* elements; 0 in expanded dimensions, never negative */
