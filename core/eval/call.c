@@ -169,6 +169,8 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
     else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = kernel(&call, out);
     if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
+    const char *unread = kernel && op && !call.status ? fb_unread_argument(&call) : NULL;
+    if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) round_result(out);
     if (!call.status && is_in_place(&call)) {
         fb_object first;

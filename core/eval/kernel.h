@@ -30,7 +30,8 @@ typedef struct fb_kernel_call {
     fb_node node;
     fb_op op; /* without FB_OP_IN_PLACE: one kernel may serve several */
     fb_array_memory *memory;
-    fb_status status; /* FB_OK until something failed; then `error` says what */
+    fb_status status;                /* FB_OK until something failed; then `error` says what */
+    uint64_t read_args, read_kwargs; /* by position: arguments that were asked for */
     fb_error *error;
 } fb_kernel_call;
 
@@ -70,6 +71,10 @@ bool fb_argument_ints(fb_kernel_call *call, const char *name, int64_t out[FB_MAX
 bool fb_argument_each(fb_kernel_call *call, const char *name, int count, int64_t fallback, int64_t *out);
 /* A sequence of tensors, or variadic ones. *items is the kernel's to free(), the arrays are borrowed. */
 bool fb_argument_arrays(fb_kernel_call *call, const char *name, fb_array ***items, size_t *count);
+
+/* Says that all arguments were looked at: for kernels that walk through them by themselves. A call with an argument that its
+ * kernel did not ask for is refused, unless it is None or False, or changes no number (a device, a layout …). */
+void fb_arguments_are_read(fb_kernel_call *call);
 
 /* How the operator was spelled: the last part of the target without overload and underscores of in-place ("fmax" of torch.fmax,
  * "sym_size" of aten.sym_size.int), the method's name, or the module's class. Where one row of ops.def has several meanings. */

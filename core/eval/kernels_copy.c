@@ -63,6 +63,7 @@ fb_status fb_kernel_to(fb_kernel_call *call, fb_object *result) {
     fb_dtype dtype = input->dtype;
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     const fb_value_row *kwargs = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->kwargs);
+    fb_arguments_are_read(call);
     for (uint32_t i = 1; i < args->count + kwargs->count / 2; i++) {
         fb_object object;
         bool is_keyword = i >= args->count;

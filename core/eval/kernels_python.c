@@ -157,6 +157,7 @@ fb_status fb_kernel_number_max(fb_kernel_call *call, fb_object *result) {
     bool is_sequence = input && fb_object_is_sequence(input) && args->count == 1;
     size_t count = is_sequence ? input->items->count : args->count;
     bool is_max = fb_call_is_spelled(call, "max"), is_sum = fb_call_is_spelled(call, "sum");
+    fb_arguments_are_read(call);
     if (!input || (!count && !is_sum) || (!is_sequence && count < 2)) return fb_kernel_unsupported(call, "it has no arguments");
     if (is_sum && !is_sequence) return fb_kernel_unsupported(call, "sum begins with something else than 0");
     fb_object best = {.kind = FB_OBJECT_INT};
@@ -206,6 +207,7 @@ fb_status fb_kernel_collection(fb_kernel_call *call, fb_object *result) {
 fb_status fb_kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result) {
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     fb_array joined = {0}; /* only its sizes */
+    fb_arguments_are_read(call);
     for (uint32_t i = 0; i < args->count && !call->status; i++) {
         fb_object shape;
         fb_array one = {0};
@@ -240,6 +242,7 @@ fb_status fb_kernel_device(fb_kernel_call *call, fb_object *result) {
         *result = (fb_object){.kind = FB_OBJECT_DTYPE, .dtype = FB_FLOAT32};
         return FB_OK;
     }
+    fb_arguments_are_read(call);
     *result = (fb_object){.kind = FB_OBJECT_DEVICE, .text = "cpu"};
     return FB_OK;
 }
@@ -334,13 +337,13 @@ fb_status fb_kernel_question(fb_kernel_call *call, fb_object *result) {
 
 /* Modes of autograd and of compilers are off while a graph is evaluated. */
 fb_status fb_kernel_mode_question(fb_kernel_call *call, fb_object *result) {
-    (void)call;
+    fb_arguments_are_read(call); /* "cpu", "cuda" */
     return give_bool(result, false);
 }
 
 /* What would raise in PyTorch was checked when the graph was traced; it gives None. */
 fb_status fb_kernel_nothing(fb_kernel_call *call, fb_object *result) {
-    (void)call;
+    fb_arguments_are_read(call);
     (void)result;
     return FB_OK;
 }

@@ -81,6 +81,9 @@ def main(recorder):
             x = case.input(edges(torch.float32) if name != "GELU" else values(torch.float32, 50))  # inf gives nan, at times
             y = case.module(name, setting, input=x)
             recorder.finish(case, x, y, ulps=4, absolute=5e-7)
+    for args, kwargs in [((3,), {}), ((), {"alpha": 2}), ((True, 1), {})]:
+        case = recorder.start(f"relu with arguments that it has not {args} {kwargs}")
+        recorder.finish(case, case.call("torch.nn.functional.relu", case.input(values(torch.float32, 3)), *args, **kwargs), refused=True)
     # ATen's own parameters
     for target, args in [("elu", (0.5,)), ("elu", (0.5, 1.5, 2.0)), ("elu", (1.6732632423543772, 1.0507009873554805)),
                          ("leaky_relu", (0.25,)), ("hardtanh", (-0.5, 0.25)), ("gelu", ()), ("threshold", (0.0, 3.0)),
