@@ -63,6 +63,10 @@ fb_array *fb_array_keep(fb_array *array); /* one reference more; returns it */
 void fb_array_drop(fb_array *array);      /* one less; NULL does nothing */
 
 int64_t fb_array_count(const fb_array *array); /* elements */
+/* The last dimensions of a batched array, which it does not say that it has. */
+static inline int fb_array_hidden_rank(const fb_array *array) {
+    return array->levels ? 32 - __builtin_clz(array->levels) : 0;
+}
 bool fb_array_is_contiguous(const fb_array *array);
 /* The first element's address. */
 void *fb_array_data(const fb_array *array);

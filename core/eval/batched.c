@@ -10,11 +10,6 @@
 
 #include "core/eval/evaluator.h"
 
-/* The dimensions of `array` that are behind its own. */
-static int hidden_rank(const fb_array *array) {
-    return array->levels ? 32 - __builtin_clz(array->levels) : 0;
-}
-
 /* An argument by position, to be dropped. */
 static bool get(fb_kernel_call *call, uint32_t index, fb_object *out) {
     fb_value value = fb_node_arg(call->graph, call->node, index);
@@ -59,7 +54,7 @@ static fb_status remove_batch(fb_kernel_call *call, fb_object *result) {
     fb_array *array = get_array(call, level);
     if (dim != 0) fb_kernel_unsupported(call, "the batch does not become the first dimension");
     fb_array *view = array ? fb_make_view(call, array, array->rank) : NULL;
-    int hidden = array ? hidden_rank(array) : 0, at = array ? array->rank - hidden : 0;
+    int hidden = array ? fb_array_hidden_rank(array) : 0, at = array ? array->rank - hidden : 0;
     int64_t stride = 0;
     if (view && hidden == level) { /* batched at this level: its dimension moves to the front */
         size = view->sizes[at];
@@ -72,7 +67,7 @@ static fb_status remove_batch(fb_kernel_call *call, fb_object *result) {
         view->strides[0] = stride;
         view->levels &= ~(1U << (level - 1));
         /* Levels below may be batched less high: the dimensions of size 1 between are left out. */
-        for (int left = hidden_rank(view), there = hidden == level ? (int)level - 1 : hidden; there > left; there--)
+        for (int left = fb_array_hidden_rank(view), there = hidden == level ? (int)level - 1 : hidden; there > left; there--)
             fb_array_remove_dim(view, view->rank - there);
     }
     fb_array_drop(array);
@@ -136,7 +131,7 @@ static fb_status apply_index(fb_kernel_call *call, fb_object *result) {
     bool fits = x.kind == FB_OBJECT_ARRAY && x.array->rank == count && !x.array->levels;
     for (int i = 0; i < count && fits && get(call, (uint32_t)(FIRST + i), &given[i]); i++) {
         const fb_array *index = given[i].kind == FB_OBJECT_ARRAY ? given[i].array : NULL;
-        fits = index && index->held == FB_HELD_INT && index->rank == hidden_rank(index) &&
+        fits = index && index->held == FB_HELD_INT && index->rank == fb_array_hidden_rank(index) &&
                fb_array_join_sizes(index, &rank, sizes);
         levels |= fits ? index->levels : 0;
     }
@@ -203,12 +198,12 @@ bool fb_batches_allow(fb_kernel_call *call, unsigned *levels) {
         const fb_object *object = &call->evaluator->values[fb_edge_input(graph, e).id];
         if (object->kind != FB_OBJECT_ARRAY) continue;
         *levels |= object->array->levels;
-        is_single = is_single && object->array->rank == hidden_rank(object->array);
+        is_single = is_single && object->array->rank == fb_array_hidden_rank(object->array);
     }
     if (!*levels || !call->op) return true;
     bool is_in_place = fb_node_op(graph, call->node) & FB_OP_IN_PLACE;
-    if (!is_each(call->op) || !is_single || is_in_place)
-        return fb_kernel_unsupported(call, "of a batch of torch.vmap it is not known") == FB_OK;
+    bool is_known = call->op == FB_OP_EXPAND || (is_each(call->op) && is_single);
+    if (!is_known || is_in_place) return fb_kernel_unsupported(call, "of a batch of torch.vmap it is not known") == FB_OK;
     if (!keeps_batch(call->op)) *levels = 0;
     return true;
 }

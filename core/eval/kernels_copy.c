@@ -46,6 +46,13 @@ fb_status fb_kernel_dropout(fb_kernel_call *call, fb_object *result) {
     return fb_kernel_same(call, result);
 }
 
+/* Random numbers: only those that nothing reads, as of a layer that is dropped in training alone. */
+fb_status fb_kernel_drawn(fb_kernel_call *call, fb_object *result) {
+    (void)result;
+    if (fb_user_first(call->graph, call->node)) return fb_kernel_unsupported(call, "it draws random numbers");
+    return FB_OK;
+}
+
 /* ---- casts
  * ------------------------------------------------------------------------------------------------------------------- */
 

@@ -265,6 +265,10 @@ fb_status fb_kernel_expand(fb_kernel_call *call, fb_object *result) {
     } else if (!fb_argument_ints(call, "size", sizes, &rank)) {
         return call->status;
     }
+    for (int i = input->rank - fb_array_hidden_rank(input); i < input->rank && call->op == FB_OP_EXPAND; i++) {
+        if (rank == FB_MAX_RANK) return fb_kernel_unsupported(call, "it has too many dimensions");
+        sizes[rank++] = input->sizes[i];
+    }
     for (int i = 0; i < rank; i++) {
         int at = i - (rank - input->rank);
         if (sizes[i] == -1 && at >= 0) sizes[i] = input->sizes[at];
