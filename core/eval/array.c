@@ -275,7 +275,7 @@ fb_status fb_array_cast(const fb_array *array, fb_dtype dtype, fb_array **out, f
 }
 
 fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *sizes, fb_array **out, fb_error *error) {
-    fb_array *view;
+    fb_array *view = NULL;
     int added = rank - array->rank;
     bool fits = added >= 0;
     for (int i = 0; i < array->rank && fits; i++) fits = array->sizes[i] == sizes[i + added] || array->sizes[i] == 1;

@@ -100,7 +100,7 @@ fb_status fb_kernel_item(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_unsupported(call, "lists are not made of tensors");
     fb_object element;
     if (give_element(call, input->array, &element)) return call->status;
-    bool truth;
+    bool truth = false;
     if (fb_call_is_spelled(call, "__int__") || fb_call_is_spelled(call, "__index__")) return to_int(call, &element, result);
     if (fb_call_is_spelled(call, "__float__")) return to_float(call, &element, result);
     if (fb_call_is_spelled(call, "__bool__")) return to_bool(call, &element, &truth) ? call->status : give_bool(result, truth);
@@ -128,7 +128,7 @@ fb_status fb_kernel_number_of(fb_kernel_call *call, fb_object *result) {
     fb_object number = *input;
     if (fb_call_is_spelled(call, "prod")) return product(call, input, result);
     if (input->kind == FB_OBJECT_ARRAY && give_element(call, input->array, &number)) return call->status;
-    bool truth;
+    bool truth = false;
     if (fb_call_is_spelled(call, "float") || fb_call_is_spelled(call, "sym_float")) return to_float(call, &number, result);
     if (fb_call_is_spelled(call, "int") || fb_call_is_spelled(call, "sym_int") || fb_call_is_spelled(call, "index") ||
         fb_call_is_spelled(call, "trunc"))
