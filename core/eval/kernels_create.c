@@ -95,6 +95,8 @@ fb_status fb_kernel_arange(fb_kernel_call *call, fb_object *result) {
     bool counts_whole = dtype == FB_INT64;
     if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
     if (!counts_whole && !fb_dtype_is_floating(dtype)) return fb_kernel_unsupported(call, "it counts floats as integers");
+    if (fabs(start) > 0x1p61 || fabs(end) > 0x1p61 || fabs(step) > 0x1p61)
+        return fb_kernel_unsupported(call, "its numbers are too large");
     double length = ceil((end - start) / step);
     if (step == 0 || !(length < 0x1p40)) return fb_kernel_fail(call, "its step does not lead to its end");
     if (length < 0) return fb_kernel_fail(call, "its step leads away from its end");
@@ -199,7 +201,9 @@ fb_status fb_kernel_triangle_indices(fb_kernel_call *call, fb_object *result) {
         !fb_argument_int(call, "offset", 0, &offset) || !fb_argument_dtype(call, "dtype", FB_INT64, &dtype))
         return call->status;
     if (rows < 0 || columns < 0 || dtype != FB_INT64) return fb_kernel_unsupported(call, "its arguments are not known");
-    for (int64_t i = 0; i < rows; i++) {
+    offset = offset > columns ? columns : offset < -rows ? -rows : offset;
+    if (rows >= INT32_MAX || columns >= INT32_MAX) return fb_kernel_unsupported(call, "it is too large");
+    for (int64_t i = 0; i < rows && (i % 1024 || fb_kernel_may_go_on(call)); i++) {
         int64_t kept = fb_clip_index(i + offset + is_lower < 0 ? 0 : i + offset + is_lower, columns);
         sizes[1] += is_lower ? kept : columns - kept;
     }

@@ -174,7 +174,9 @@ static bool compare_objects(const fb_object *a, const fb_object *b, bool *equal)
 
 /* a + b, or a b times. */
 static bool repeat(fb_kernel_call *call, const fb_object *a, const fb_object *b, int64_t times, fb_object *result) {
-    size_t count = a->items->count, all = b ? count + b->items->count : count * (size_t)(times > 0 ? times : 0);
+    size_t count = a->items->count, all;
+    if (b) all = count + b->items->count;
+    else if (__builtin_mul_overflow(count, (size_t)(times > 0 ? times : 0), &all)) return false;
     if (all > 1000000) return false;
     call->status = fb_object_sequence(a->kind, all, result, call->error);
     for (size_t i = 0; i < all && !call->status; i++) {

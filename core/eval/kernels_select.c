@@ -79,10 +79,13 @@ fb_status fb_kernel_triangle(fb_kernel_call *call, fb_object *result) {
     if (!out) return call->status;
     int64_t rows = out->sizes[out->rank - 2], columns = out->sizes[out->rank - 1], count = fb_array_count(out);
     size_t element = fb_held_size(out->held);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t above = i % columns - i / columns % rows; /* 0 on the diagonal */
-        if (call->op == FB_OP_TRIU ? above < diagonal : above > diagonal)
-            memset((char *)fb_array_data(out) + (size_t)i * element, 0, element);
+    diagonal = diagonal > columns ? columns : diagonal < -rows ? -rows : diagonal;
+    for (int64_t row = 0; columns && row < count / columns; row++) {
+        int64_t first = row % rows + diagonal + (call->op == FB_OP_TRIL); /* column that triu keeps, and tril no more */
+        int64_t kept = first < 0 ? 0 : first > columns ? columns : first;
+        char *data = (char *)fb_array_data(out) + (size_t)(row * columns) * element;
+        if (call->op == FB_OP_TRIU) memset(data, 0, (size_t)kept * element);
+        else memset(data + (size_t)kept * element, 0, (size_t)(columns - kept) * element);
     }
     return fb_return_array(call, out, result);
 }

@@ -328,53 +328,46 @@ fb_status fb_kernel_classify(fb_kernel_call *call, fb_object *result) {
 /* ---- activations with parameters ----------------------------------------------------------------------------------------- */
 
 /* y = f(x, a, b) in double: the parameters are Python floats. */
-typedef double activation(double x, double a, double b);
+typedef void activation(const fb_array *out, const fb_array *in, double a, double b);
+
+#define RUNS(T, expression)                                                                                                    \
+    for (fb_walk_begin(&walk, out, in, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {                                      \
+        T *restrict to = walk.data[0];                                                                                         \
+        const T *restrict from = walk.data[1];                                                                                 \
+        const bool is_plain = walk.strides[0] == 1 && walk.strides[1] == 1;                                                    \
+        for (int64_t i = 0; i < walk.count && is_plain; i++) {                                                                 \
+            const double x = (double)from[i];                                                                                  \
+            to[i] = (T)(expression);                                                                                           \
+        }                                                                                                                      \
+        for (int64_t i = 0; i < walk.count && !is_plain; i++) {                                                                \
+            const double x = (double)from[i * walk.strides[1]];                                                                \
+            to[i * walk.strides[0]] = (T)(expression);                                                                         \
+        }                                                                                                                      \
+    }
+
+#define ACTIVATION(name, expression)                                                                                           \
+    static void name(const fb_array *out, const fb_array *in, double a, double b) {                                            \
+        fb_walk walk;                                                                                                          \
+        (void)b;                                                                                                               \
+        if (out->held == FB_HELD_DOUBLE) RUNS(double, expression) else RUNS(float, expression)                                 \
+    }
+
+ACTIVATION(leaky_relu, x > 0 ? x : x * a)
+ACTIVATION(elu, x > 0 ? x : a * expm1(x))
+ACTIVATION(celu, x > 0 ? x : a * expm1(x / a))
+ACTIVATION(hard_tanh, x<a ? a : x> b ? b : x)
+ACTIVATION(hard_shrink, x >= -a && x <= a ? 0 : x)
+ACTIVATION(soft_shrink, x > a ? x - a : x < -a ? x + a : x * 0)
+ACTIVATION(softplus_of, x *a > b ? x : log1p(exp(x * a)) / a)
+ACTIVATION(threshold_of, x <= a ? b : x)
 
 static fb_status activate(fb_kernel_call *call, activation *function, double a, double b, fb_object *result) {
     fb_array *input;
     if (call->status || !fb_argument_array(call, "input", &input)) return call->status;
     if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone");
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
-    if (!out) return call->status;
-    fb_walk walk;
-    for (fb_walk_begin(&walk, out, input, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++) {
-            int64_t to = i * walk.strides[0], from = i * walk.strides[1];
-            if (out->held == FB_HELD_DOUBLE) ((double *)walk.data[0])[to] = function(((double *)walk.data[1])[from], a, b);
-            else ((float *)walk.data[0])[to] = (float)function((double)((float *)walk.data[1])[from], a, b);
-        }
-    }
+    if (out) function(out, input, a, b);
     return fb_return_array(call, out, result);
-}
-
-static double leaky_relu(double x, double slope, double unused) {
-    (void)unused;
-    return x > 0 ? x : x * slope;
-}
-static double elu(double x, double alpha, double unused) {
-    (void)unused;
-    return x > 0 ? x : alpha * expm1(x);
-}
-static double celu(double x, double alpha, double unused) {
-    (void)unused;
-    return x > 0 ? x : alpha * expm1(x / alpha);
-}
-static double hard_tanh(double x, double low, double high) {
-    return x < low ? low : x > high ? high : x;
-}
-static double hard_shrink(double x, double lambda, double unused) {
-    (void)unused;
-    return x >= -lambda && x <= lambda ? 0 : x;
-}
-static double soft_shrink(double x, double lambda, double unused) {
-    (void)unused;
-    return x > lambda ? x - lambda : x < -lambda ? x + lambda : x * 0;
-}
-static double softplus_of(double x, double beta, double threshold) {
-    return x * beta > threshold ? x : log1p(exp(x * beta)) / beta;
-}
-static double threshold_of(double x, double threshold, double value) {
-    return x <= threshold ? value : x;
 }
 
 fb_status fb_kernel_activation(fb_kernel_call *call, fb_object *result) {
