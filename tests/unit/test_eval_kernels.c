@@ -7,7 +7,7 @@
 #include "tests/unit/kernel_cases.h"
 
 static const char *const families[] = {"python",  "index",  "binary", "unary", "choice", "create",    "reduce", "view",
-                                       "copying", "matmul", "conv",   "pool",  "norm",   "attention", "moves"};
+                                       "copying", "matmul", "conv",   "pool",  "norm",   "attention", "moves",  "batches"};
 
 /* How many cases fail, each told. */
 static size_t replay(const json_t *cases, fb_precision precision) {
