@@ -77,7 +77,8 @@ def test_compare_refuses(foldback):  # noqa: F811
 
 def test_optimize_validated(foldback):  # noqa: F811
     for mode in ("rewrites", "graph"):
-        run = foldback("optimize", TOY, "-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d", "--validate", mode, "--seed", "2").json()
+        passes = ["-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d"]
+        run = foldback("optimize", TOY, *passes, "--validate", mode, "--seed", "2").json()
         assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
         assert foldback("show", run["id"]).json()["validation"] == run["validation"]
     assert foldback("optimize", TOY, "-p", "MergeLinears", "--validate", "all").status == 1

@@ -145,7 +145,8 @@ def test_an_unsupported_operator_is_named(shared):
 
 
 def test_what_is_missing(shared):
-    two = graph_of(node("y", "placeholder", "y"), node("add", "call_function", "operator.add", [ref("x"), ref("y")]), output("add"))
+    add = node("add", "call_function", "operator.add", [ref("x"), ref("y")])
+    two = graph_of(node("y", "placeholder", "y"), add, output("add"))
     graph = stored(shared, two)
     answer = evaluate(shared, graph, x_file([1] * 6))
     assert (answer.status, answer.json()["code"], answer.json()["nodes"]) == (422, "missing-input", ["y"])

@@ -77,9 +77,8 @@ def test_a_repeated_request_is_answered_alike(shared):
 def test_a_run_that_fails_is_not_stored(service, mode, numbers):
     """A fold rounds, so it differs when nothing at all is tolerated."""
     for dry_run in (True, False):
-        answer = optimize(
-            service, batch_norm_fold(), ["MergeLinears", "FuseBatchNorm2dInConv2d"], validate=mode, tolerance=STRICT, dry_run=dry_run
-        )
+        passes = ["MergeLinears", "FuseBatchNorm2dInConv2d"]
+        answer = optimize(service, batch_norm_fold(), passes, validate=mode, tolerance=STRICT, dry_run=dry_run)
         problem = answer.json()
         assert (answer.status, problem["code"]) == (422, "validation-failed")
         assert problem["pass"] == {"name": "FuseBatchNorm2dInConv2d", "position": 1}
