@@ -24,21 +24,41 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespa
     return report->params ? fb_pass_apply(graph, names, report, arena, error) : fb_fail_memory(error);
 }
 
-fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
-                             fb_error *error) {
+/* One pass of a run, watched; `before` is the graph as the last pass left it, made again when this one has changed it. */
+static fb_status run_call(const fb_composition *composition, size_t position, fb_namespace *names,
+                          const fb_run_watcher *watcher, fb_graph **before, fb_run *run, fb_error *error) {
+    fb_pass_report *report = &run->passes[position];
+    if (watcher && !*before && !(*before = fb_graph_copy(run->result))) return fb_fail_memory(error);
+    fb_status status = fb_pass_call_run(&composition->calls[position], run->result, names, report, &run->arena, error);
+    if (status || !watcher || !report->applied) return status;
+    status = watcher->applied(watcher->context, position, *before, run->result, report, &run->arena, error);
+    fb_graph_free(*before);
+    *before = NULL;
+    return status;
+}
+
+fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
+                                     const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
     fb_run run = {.result = fb_graph_copy(source), .count = composition->count};
     fb_namespace *names = fb_run_names(source);
+    fb_graph *before = NULL;
     run.passes = calloc(composition->count + 1, sizeof *run.passes);
     fb_status status = run.result && names && run.passes ? FB_OK : fb_fail_memory(error);
     for (size_t i = 0; i < composition->count && !status; i++) {
-        status = fb_pass_call_run(&composition->calls[i], run.result, names, &run.passes[i], &run.arena, error);
+        status = run_call(composition, i, names, watcher, &before, &run, error);
         bool is_last = i + 1 == composition->count;
         if (!status && (lint == FB_LINT_EACH || (lint == FB_LINT_END && is_last))) status = fb_lint_graph(run.result, error);
     }
+    fb_graph_free(before);
     fb_namespace_free(names);
     if (status) fb_run_free(&run);
     else *out = run;
     return status;
+}
+
+fb_status fb_composition_run(const fb_composition *composition, const fb_graph *source, fb_lint lint, fb_run *out,
+                             fb_error *error) {
+    return fb_composition_run_watched(composition, source, lint, NULL, out, error);
 }
 
 void fb_run_free(fb_run *run) {
@@ -84,6 +104,10 @@ static void write_pass(const fb_pass_report *report, fb_buffer *out) {
     if (report->detail) {
         fb_buffer_string(out, ",\"detail\":");
         fb_buffer_json_string(out, report->detail, strlen(report->detail));
+    }
+    if (report->validation) {
+        fb_buffer_string(out, ",\"validation\":");
+        fb_buffer_string(out, report->validation);
     }
     fb_buffer_char(out, '}');
 }

@@ -20,6 +20,16 @@ fb_status fb_composition_run(const fb_composition *composition, const fb_graph *
                              fb_error *error);
 void fb_run_free(fb_run *run);
 
+/* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run. */
+typedef struct fb_run_watcher {
+    void *context;
+    fb_status (*applied)(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
+                         fb_arena *arena, fb_error *error);
+} fb_run_watcher;
+/* fb_composition_run with a watcher; NULL for none. */
+fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
+                                     const fb_run_watcher *watcher, fb_run *out, fb_error *error);
+
 /* One call: what fb_composition_run does for each of its composition. `names` holds every name that is or was in use. */
 fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, fb_pass_report *report,
                            fb_arena *arena, fb_error *error);

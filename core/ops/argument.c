@@ -72,6 +72,12 @@ bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *par
     return true;
 }
 
+bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const char *parameter) {
+    const char *star = strchr(parameters_of(graph, node), '*');
+    size_t length = strlen(parameter);
+    return star && strncmp(star + 1, parameter, length) == 0 && (star[1 + length] == ',' || !star[1 + length]);
+}
+
 fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter) {
     fb_value value = fb_call_argument(graph, node, parameter);
     return value.id ? fb_value_node(graph, value) : (fb_node){0};

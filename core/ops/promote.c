@@ -95,7 +95,7 @@ static bool ranks_matter(const fb_operand *operands, int count) {
 
 enum { MAX_OPERANDS = 64 };
 
-static fb_dtype promote_all(const fb_operand *operands, int count) {
+fb_dtype fb_promote_all(const fb_operand *operands, int count) {
     promotion p = {0};
     if (ranks_matter(operands, count)) return FB_DTYPE_UNKNOWN;
     for (int i = 0; i < count; i++) add_operand(&p, operands[i]);
@@ -104,7 +104,7 @@ static fb_dtype promote_all(const fb_operand *operands, int count) {
 
 fb_dtype fb_promote_two(const fb_call *call, const char *first, const char *second) {
     fb_operand operands[] = {fb_operand_named(call, first), fb_operand_named(call, second)};
-    return promote_all(operands, 2);
+    return fb_promote_all(operands, 2);
 }
 
 fb_dtype fb_promote_operands(const fb_call *call) {
@@ -116,8 +116,8 @@ fb_dtype fb_promote_operands(const fb_call *call) {
         const fb_value_row *row = fb_value_at(call->graph, tensors);
         if ((row->kind != FB_LIST && row->kind != FB_TUPLE) || row->count > MAX_OPERANDS) return FB_DTYPE_UNKNOWN;
         for (uint32_t i = 0; i < row->count; i++) operands[count++] = fb_operand_of(call->graph, row->items[i]);
-        return promote_all(operands, count);
+        return fb_promote_all(operands, count);
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) operands[count++] = fb_operand_named(call, names[i]);
-    return promote_all(operands, count);
+    return fb_promote_all(operands, count);
 }

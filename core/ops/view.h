@@ -36,6 +36,8 @@ typedef struct fb_argument_place {
  * names are those of forward(); for call_method self is the first parameter. "input" also finds the keyword `self`. */
 fb_value fb_call_argument(const fb_graph *graph, fb_node node, const char *parameter);
 bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *parameter, fb_argument_place *place);
+/* Does the parameter take all arguments from its position on: view(2, 3)? */
+bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const char *parameter);
 /* The node that the argument is, or none. */
 fb_node fb_call_argument_node(const fb_graph *graph, fb_node node, const char *parameter);
 /* The one argument in args and kwargs together when it is the parameter; otherwise none. */

@@ -120,7 +120,8 @@ typedef struct fb_pass_report {
     size_t node_count;
     fb_refusal *refused, *last_refused; /* in document order */
     size_t refused_count;
-    const char *detail; /* of a pass that only looks; else NULL */
+    const char *detail;     /* of a pass that only looks; else NULL */
+    const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
 
 /* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX. `report` has pass, params and

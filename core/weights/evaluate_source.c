@@ -4,8 +4,18 @@
 #include "core/base/base64.h"
 #include "core/weights/evaluate_internal.h"
 
-/* A blob that is open; opens it the first time. */
-static const fb_blob_bytes *open_blob(fb_evaluation *e, fb_symbol name) {
+/* True when the caller of the evaluation has bytes for what is not known. */
+static bool find_stand_in(fb_evaluation *e, fb_tensor tensor, fb_term *term) {
+    fb_error found = {0};
+    fb_status status = FB_NOT_FOUND;
+    if (e->blobs && e->blobs->stand_in) status = e->blobs->stand_in(e->blobs->context, e->graph, tensor, &term->bytes, &found);
+    if (status && status != FB_NOT_FOUND && !e->status)
+        e->status = fb_fail(e->error, status, found.code, found.pointer, "%s", found.message);
+    return !status;
+}
+
+/* A blob that is open; opens it the first time. NULL: that failed, or there are other bytes for the tensor. */
+static const fb_blob_bytes *open_blob(fb_evaluation *e, fb_symbol name, fb_tensor tensor, fb_term *term) {
     uint32_t number = fb_map_get(&e->opened_by_name, name.id);
     fb_blob_bytes fresh = {0};
     if (number) return (const fb_blob_bytes *)(const void *)e->opened.data + (number - 1);
@@ -13,8 +23,11 @@ static const fb_blob_bytes *open_blob(fb_evaluation *e, fb_symbol name) {
         fb_evaluation_no_memory(e);
         return NULL;
     }
-    e->status = e->blobs->open(e->blobs->context, fb_text(e->graph, name), &fresh, e->error);
-    if (e->status) return NULL;
+    fb_error found = {0};
+    fb_status status = e->blobs->open(e->blobs->context, fb_text(e->graph, name), &fresh, &found);
+    if (status == FB_NOT_FOUND && find_stand_in(e, tensor, term)) return NULL;
+    if (status && !e->status) e->status = fb_fail(e->error, status, found.code, found.pointer, "%s", found.message);
+    if (status) return NULL;
     fb_buffer_append(&e->opened, &fresh, sizeof fresh);
     number = (uint32_t)(e->opened.size / sizeof fresh);
     fb_map_put(&e->opened_by_name, name.id, number);
@@ -28,8 +41,8 @@ static bool find_in_blob(fb_evaluation *e, fb_tensor tensor, uint64_t size, fb_t
                            fb_tensor_name(e->graph, tensor), fb_text(e->graph, row->blob));
         return false;
     }
-    const fb_blob_bytes *blob = open_blob(e, row->blob);
-    if (!blob) return false;
+    const fb_blob_bytes *blob = open_blob(e, row->blob, tensor, term);
+    if (!blob) return !e->status; /* something stands in for it */
     uint64_t offset = (uint64_t)row->offset;
     if (row->offset < 0 || offset > blob->size || size > blob->size - offset) {
         fb_evaluation_fail(e, FB_INVALID, "blob-too-small", "%s is %llu bytes from %llu on, and the blob %s has %llu",
@@ -58,6 +71,7 @@ bool fb_evaluation_source(fb_evaluation *e, fb_tensor tensor, fb_term *term) {
     if (size == 0) return true;
     if (row->blob.id) return find_in_blob(e, tensor, size, term);
     if (row->data.id) return find_inline(e, tensor, size, term);
+    if (find_stand_in(e, tensor, term)) return true;
     fb_evaluation_fail(e, FB_NOT_FOUND, "bytes-unknown", "the bytes of %s are not known here",
                        fb_tensor_name(e->graph, tensor));
     return false;

@@ -1,0 +1,186 @@
+/* One call: its kernel, and what in-place spellings do with the result. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/eval/evaluator.h"
+
+fb_kernel *fb_kernel_of(fb_op op) {
+    static fb_kernel *const kernels[FB_OP_COUNT] = {
+#define FB_KERNEL(id, function) [FB_OP_##id] = fb_kernel_##function,
+#include "core/eval/kernels.def"
+#undef FB_KERNEL
+    };
+    unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
+    return row < FB_OP_COUNT ? kernels[row] : NULL;
+}
+
+const char *fb_call_spelling(const fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    const char *text = fb_node_target(call->graph, call->node);
+    if (row->opcode == FB_CALL_MODULE) text = fb_text(call->graph, fb_module_at(call->graph, row->module)->type);
+    if (row->opcode == FB_CALL_METHOD) return text;
+    static const char aten[] = "torch.ops.aten.";
+    if (strncmp(text, aten, sizeof aten - 1) == 0) return text + sizeof aten - 1;
+    const char *last = strrchr(text, '.');
+    return last ? last + 1 : text;
+}
+
+bool fb_call_is_spelled(const fb_kernel_call *call, const char *name) {
+    const char *spelling = fb_call_spelling(call);
+    size_t length = strlen(name);
+    if (strncmp(spelling, name, length) != 0) return false;
+    if (spelling[length] == '_' && (!spelling[length + 1] || spelling[length + 1] == '.')) length++; /* in place */
+    return !spelling[length] || spelling[length] == '.';
+}
+
+fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) {
+    if (call->status) return call->status;
+    char why[300];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, sizeof why, format, list);
+    va_end(list);
+    call->status = fb_fail(call->error, FB_INVALID, "unsupported-operator", NULL, "%s (%s) cannot be evaluated: %s",
+                           fb_node_name(call->graph, call->node), fb_node_target(call->graph, call->node), why);
+    return call->status;
+}
+
+fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) {
+    if (call->status) return call->status;
+    char why[300];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(why, sizeof why, format, list);
+    va_end(list);
+    call->status = fb_fail(call->error, FB_INVALID, "evaluation-failed", NULL, "%s (%s): %s",
+                           fb_node_name(call->graph, call->node), fb_node_target(call->graph, call->node), why);
+    return call->status;
+}
+
+fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result) {
+    if (array && !call->status) *result = (fb_object){.kind = FB_OBJECT_ARRAY, .array = array};
+    else fb_array_drop(array);
+    if (!array && !call->status) call->status = fb_fail_memory(call->error);
+    return call->status;
+}
+
+fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result) {
+    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, 2, result, call->error);
+    if (call->status) {
+        fb_array_drop(first);
+        fb_array_drop(second);
+        return call->status;
+    }
+    result->items->objects[0] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = first};
+    result->items->objects[1] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = second};
+    return FB_OK;
+}
+
+/* The maker's failure becomes the call's. */
+#define MAKE(expression)                                                                                                       \
+    fb_array *made = NULL;                                                                                                     \
+    if (!call->status) call->status = (expression);                                                                            \
+    return call->status ? NULL : made
+
+fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const int64_t *sizes) {
+    MAKE(fb_array_new(call->memory, dtype, rank, sizes, &made, call->error));
+}
+fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank) {
+    MAKE(fb_array_view(of, rank, &made, call->error));
+}
+fb_array *fb_make_contiguous(fb_kernel_call *call, fb_array *array) {
+    MAKE(fb_array_contiguous(array, &made, call->error));
+}
+fb_array *fb_make_cast(fb_kernel_call *call, const fb_array *array, fb_dtype dtype) {
+    MAKE(fb_array_cast(array, dtype, &made, call->error));
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------------- */
+
+static void round_result(const fb_object *result) {
+    if (result->kind == FB_OBJECT_ARRAY) fb_array_round(result->array);
+    if (!fb_object_is_sequence(result)) return;
+    for (size_t i = 0; i < result->items->count; i++) round_result(&result->items->objects[i]);
+}
+
+/* transpose_, unsqueeze_ …: the tensor itself becomes the view that the operator gives. */
+static void become_view(fb_array *array, const fb_array *view) {
+    array->rank = view->rank;
+    array->offset = view->offset;
+    memcpy(array->sizes, view->sizes, sizeof array->sizes);
+    memcpy(array->strides, view->strides, sizeof array->strides);
+}
+
+static int category_of(fb_dtype dtype) {
+    return dtype == FB_BOOL ? 0 : fb_dtype_is_integer(dtype) ? 1 : 2;
+}
+
+static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_object *result) {
+    if (first->kind != FB_OBJECT_ARRAY || result->kind != FB_OBJECT_ARRAY) return FB_OK; /* Python numbers: a new one */
+    fb_array *array = first->array, *made = result->array;
+    if (array != made) {
+        bool is_view = (fb_op_facts_of(call->op)->flags & FB_FACT_ALIASES) && made->storage == array->storage;
+        bool narrows = category_of(made->dtype) > category_of(array->dtype);
+        bool fits = array->rank == made->rank;
+        for (int i = 0; i < array->rank && fits; i++) fits = array->sizes[i] == made->sizes[i];
+        if (is_view) become_view(array, made);
+        else if (narrows)
+            return fb_kernel_fail(call, "a result of %s cannot be written into %s", fb_dtype_name(made->dtype),
+                                  fb_dtype_name(array->dtype));
+        else if (!fits) return fb_kernel_fail(call, "the result has another shape than the tensor it is written to");
+        else call->status = fb_array_assign(array, made, call->error);
+    }
+    fb_object_drop(result);
+    *result = *first;
+    fb_object_keep(result);
+    return call->status;
+}
+
+static bool is_in_place(fb_kernel_call *call) {
+    if (fb_node_op(call->graph, call->node) & FB_OP_IN_PLACE) return true;
+    if (!strstr(fb_op_facts_of(call->op)->parameters, "inplace")) return false;
+    bool in_place;
+    return fb_argument_bool(call, "inplace", false, &in_place) && in_place;
+}
+
+/* What has no kernel because it computes nothing: modules that call others, functions without a row. */
+static fb_status refuse(fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    if (row->opcode == FB_CALL_MODULE) {
+        return fb_kernel_unsupported(call, "there is no kernel for %s",
+                                     fb_text(call->graph, fb_module_at(call->graph, row->module)->type));
+    }
+    return fb_kernel_unsupported(call, "there is no kernel for it");
+}
+
+fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out) {
+    const fb_graph *graph = evaluator->graph;
+    fb_op op = fb_node_op(graph, node);
+    fb_kernel_call call = {.evaluator = evaluator,
+                           .graph = graph,
+                           .node = node,
+                           .op = op & (fb_op)~FB_OP_IN_PLACE,
+                           .memory = evaluator->memory,
+                           .error = evaluator->error};
+    fb_kernel *kernel = op ? fb_kernel_of(op) : fb_kernel_of_program_call(graph, node);
+    unsigned levels = 0;
+    size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
+    if (!kernel) refuse(&call);
+    else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
+    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = kernel(&call, out);
+    if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
+    const char *unread = kernel && op && !call.status ? fb_unread_argument(&call) : NULL;
+    if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
+    if (!call.status) round_result(out);
+    if (!call.status && is_in_place(&call)) {
+        fb_object first;
+        call.status = fb_evaluate_value(evaluator, fb_first_argument(graph, node), &first);
+        if (!call.status) {
+            finish_in_place(&call, &first, out);
+            fb_object_drop(&first);
+        }
+    }
+    while (evaluator->argument_count > outer) fb_object_drop(&evaluator->arguments[--evaluator->argument_count]);
+    if (call.status) fb_object_drop(out);
+    return call.status;
+}

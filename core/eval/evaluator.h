@@ -1,0 +1,55 @@
+/* The state of one evaluation. For the interpreter's own files and the kernels that call programs. */
+#ifndef FB_EVAL_EVALUATOR_H
+#define FB_EVAL_EVALUATOR_H
+
+#include "core/base/buffer.h"
+#include "core/eval/evaluate_graph.h"
+#include "core/eval/kernel.h"
+
+#define FB_EVAL_MEMORY ((size_t)1 << 30)
+#define FB_CALL_ARGUMENTS 24 /* distinct arguments that one kernel may ask for */
+
+struct fb_evaluator {
+    const fb_graph *graph;
+    const fb_eval_options *options;
+    const fb_eval_hooks *hooks;
+    fb_array_memory *memory;
+    fb_error *error;
+    fb_object *values;        /* by node */
+    unsigned char *is_known;  /* by node: it has a value */
+    unsigned char *is_failed; /* by node: it could not be computed, and hooks->failed let it pass */
+    uint32_t *uses;           /* by node: nodes that will still read it */
+    fb_blobs sources;         /* the options' blobs, and random weights in place of what is not known */
+    fb_buffer drawn;          /* unsigned char *: the random weights of the tensor that is being loaded */
+    fb_array **tensors;       /* by tensor: loaded, and shared by all that read it */
+    uint32_t *tensor_uses;    /* by tensor: nodes that will still read it */
+
+    int levels; /* of torch.vmap that are open */
+
+    /* Of the call at hand; what kernels have asked for is kept until they return. */
+    fb_object arguments[FB_CALL_ARGUMENTS];
+    size_t argument_count;
+};
+
+/* The value of an argument, nodes in it replaced by their values. */
+fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
+/* A tensor's array: kept for the caller. */
+fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
+/* The bytes of a weight that is not known, drawn from the seed and its name, by what it is (variances are positive). */
+fb_status fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes);
+/* A nested program over these inputs (borrowed). */
+fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
+                              fb_object *output);
+/* A call of a nested program by one of torch's higher-order operators; NULL: it is none that we know. */
+fb_kernel *fb_kernel_of_program_call(const fb_graph *graph, fb_node node);
+/* A call of torch.vmap's machinery; NULL: it is none of it. */
+fb_kernel *fb_kernel_of_batches(const char *target);
+/* While levels are open: may the operator be computed of batches as if they were dimensions? False: the call has failed.
+ * *levels are those of its result. */
+bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);
+/* Is there an argument that the kernel did not ask for, and that may matter? Its keyword, or "positional". */
+const char *fb_unread_argument(fb_kernel_call *call);
+/* A call: its kernel, and what its spelling adds. */
+fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
+
+#endif

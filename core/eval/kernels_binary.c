@@ -1,0 +1,483 @@
+/* Arithmetic, comparison and logic of two operands, element by element. */
+#include <math.h>
+#include <string.h>
+
+#include "core/eval/evaluator.h"
+#include "core/eval/loops.h"
+#include "core/ops/promote.h"
+
+typedef void loop(const fb_array *out, const fb_array *a, const fb_array *b);
+
+/* An operator's loops by held type; NULL = PyTorch has none. */
+typedef struct binary {
+    loop *of_double, *of_float, *of_int, *of_bool;
+} binary;
+
+static bool run_loop(fb_kernel_call *call, const binary *loops, const fb_array *out, const fb_array *a, const fb_array *b) {
+    loop *const by_held[] = {[FB_HELD_DOUBLE] = loops->of_double,
+                             [FB_HELD_FLOAT] = loops->of_float,
+                             [FB_HELD_INT] = loops->of_int,
+                             [FB_HELD_BOOL] = loops->of_bool};
+    loop *chosen = by_held[a->held];
+    if (!chosen) return fb_kernel_unsupported(call, "it is not defined for %s", fb_dtype_name(a->dtype)) == FB_OK;
+    chosen(out, a, b);
+    return true;
+}
+
+/* The operands in `dtype` (or what promotion gives), the result in `out_dtype` (or the same). */
+static fb_status calculate(fb_kernel_call *call, const binary *loops, const char *second, fb_dtype dtype, fb_dtype out_dtype,
+                           fb_object *result) {
+    const char *const names[] = {"input", second, NULL};
+    fb_array *operands[2];
+    if (!fb_operands(call, names, &dtype, operands)) return call->status;
+    fb_array *out = fb_make_array(call, out_dtype ? out_dtype : dtype, operands[0]->rank, operands[0]->sizes);
+    if (out) run_loop(call, loops, out, operands[0], operands[1]);
+    fb_array_drop(operands[0]);
+    fb_array_drop(operands[1]);
+    return fb_return_array(call, out, result);
+}
+
+#define FLOATING(name, expression)                                                                                             \
+    FB_LOOP_2(name##_double, double, double, expression)                                                                       \
+    FB_LOOP_2(name##_float, float, float, expression)
+#define COMPARING(name, expression)                                                                                            \
+    FB_LOOP_2(name##_double, unsigned char, double, expression)                                                                \
+    FB_LOOP_2(name##_float, unsigned char, float, expression)                                                                  \
+    FB_LOOP_2(name##_int, unsigned char, int64_t, expression)                                                                  \
+    FB_LOOP_2(name##_bool, unsigned char, unsigned char, expression)
+
+/* ---- addition and multiplication --------------------------------------------------------------------------------------- */
+
+/* Integers wrap, as the hardware's do. */
+#define WRAP(x, operator, y) (int64_t)((uint64_t)(x) operator(uint64_t)(y))
+FLOATING(add, x + y)
+FB_LOOP_2(add_int, int64_t, int64_t, WRAP(x, +, y))
+FB_LOOP_2(add_bool, unsigned char, unsigned char, x | y)
+FLOATING(sub, x - y)
+FB_LOOP_2(sub_int, int64_t, int64_t, WRAP(x, -, y))
+FLOATING(mul, x *y)
+FB_LOOP_2(mul_int, int64_t, int64_t, WRAP(x, *, y))
+FB_LOOP_2(mul_bool, unsigned char, unsigned char, x &y)
+
+static const binary add_loops = {add_double, add_float, add_int, add_bool}, sub_loops = {sub_double, sub_float, sub_int, NULL},
+                    mul_loops = {mul_double, mul_float, mul_int, mul_bool};
+
+/* other × alpha in the result's dtype. */
+static fb_array *scale_other(fb_kernel_call *call, const fb_array *other, double alpha) {
+    fb_array *factor = fb_make_array(call, other->dtype, 0, NULL), *wide = NULL, *out = NULL;
+    if (!factor) return NULL;
+    if (factor->held == FB_HELD_DOUBLE) *(double *)fb_array_data(factor) = alpha;
+    else if (factor->held == FB_HELD_FLOAT) *(float *)fb_array_data(factor) = (float)alpha;
+    else if (factor->held == FB_HELD_INT) *(int64_t *)fb_array_data(factor) = (int64_t)alpha;
+    else *(unsigned char *)fb_array_data(factor) = alpha != 0;
+    call->status = fb_array_broadcast(factor, other->rank, other->sizes, &wide, call->error);
+    if (!call->status) out = fb_make_array(call, other->dtype, other->rank, other->sizes);
+    if (out) run_loop(call, &mul_loops, out, other, wide);
+    fb_array_drop(factor);
+    fb_array_drop(wide);
+    return out;
+}
+
+/* torch takes a bool alpha for bools alone, a float for floats alone; and does not subtract bools. */
+static bool may_add(fb_kernel_call *call, const binary *loops, fb_dtype dtype) {
+    const fb_object *alpha = fb_argument(call, "alpha");
+    bool is_integer = fb_dtype_is_integer(dtype);
+    if (alpha && ((alpha->kind == FB_OBJECT_BOOL && dtype != FB_BOOL) || (alpha->kind == FB_OBJECT_FLOAT && is_integer)))
+        return fb_kernel_fail(call, "alpha is of another kind than the result") == FB_OK;
+    for (int i = 0; i < 2 && loops == &sub_loops; i++) {
+        const fb_object *object = fb_argument(call, i ? "other" : "input");
+        bool is_bool =
+            object && (object->kind == FB_OBJECT_BOOL || (object->kind == FB_OBJECT_ARRAY && object->array->dtype == FB_BOOL));
+        if (is_bool) return fb_kernel_fail(call, "bools are not subtracted") == FB_OK;
+    }
+    return !call->status;
+}
+
+static fb_status add_scaled(fb_kernel_call *call, const binary *loops, bool is_reversed, fb_object *result) {
+    double alpha;
+    const char *const names[] = {"input", "other", NULL};
+    fb_array *operands[2];
+    fb_dtype dtype = FB_DTYPE_UNKNOWN;
+    if (!fb_argument_number(call, "alpha", 1, &alpha) || !fb_operands(call, names, &dtype, operands)) return call->status;
+    if (!may_add(call, loops, dtype)) {
+        fb_array_drop(operands[0]);
+        fb_array_drop(operands[1]);
+        return call->status;
+    }
+    int scaled = is_reversed ? 0 : 1; /* rsub(input, other, alpha) is other - alpha × input */
+    if (alpha != 1) {
+        fb_array *product = scale_other(call, operands[scaled], alpha);
+        fb_array_drop(operands[scaled]);
+        operands[scaled] = product;
+    }
+    fb_array *out = call->status ? NULL : fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes);
+    if (out) run_loop(call, loops, out, operands[1 - scaled], operands[scaled]);
+    fb_array_drop(operands[0]);
+    fb_array_drop(operands[1]);
+    return fb_return_array(call, out, result);
+}
+
+fb_status fb_kernel_add(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return add_scaled(call, &add_loops, false, result);
+}
+
+fb_status fb_kernel_sub(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return add_scaled(call, &sub_loops, false, result);
+}
+
+fb_status fb_kernel_rsub(fb_kernel_call *call, fb_object *result) {
+    return add_scaled(call, &sub_loops, true, result);
+}
+
+fb_status fb_kernel_mul(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, &mul_loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* ---- division ------------------------------------------------------------------------------------------------------------ */
+
+FLOATING(div, x / y)
+static const binary div_loops = {div_double, div_float, NULL, NULL};
+
+/* What promotion gives, integers as float32. */
+static fb_dtype floating_dtype(fb_kernel_call *call, const char *second) {
+    const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, second)};
+    if (!objects[0] || !objects[1]) return FB_DTYPE_UNKNOWN;
+    return fb_to_floating(fb_promote_objects(objects, 2));
+}
+
+FLOATING(reverse_div, 1 / y * x)
+
+/* In small dtypes the reciprocal is rounded before it is multiplied. */
+static fb_status divide_number(fb_kernel_call *call, fb_dtype dtype, fb_object *result) {
+    static const char *const names[] = {"other", NULL};
+    fb_array *other, *number = fb_make_number(call, "input", FB_FLOAT32), *one = NULL, *wide = NULL, *out = NULL;
+    const fb_object unit = {.kind = FB_OBJECT_INT, .integer = 1};
+    if (!number) return call->status;
+    if (!fb_operands(call, names, &dtype, &other)) {
+        fb_array_drop(number);
+        return call->status;
+    }
+    one = fb_make_number_of(call, &unit, dtype);
+    if (one) call->status = fb_array_broadcast(one, other->rank, other->sizes, &wide, call->error);
+    if (wide) out = fb_make_array(call, dtype, other->rank, other->sizes);
+    if (out) {
+        run_loop(call, &div_loops, out, wide, other);
+        fb_array_round(out);
+        fb_array_drop(wide);
+        wide = NULL;
+        call->status = fb_array_broadcast(number, other->rank, other->sizes, &wide, call->error);
+        if (wide) run_loop(call, &mul_loops, out, out, wide);
+    }
+    fb_array_drop(number);
+    fb_array_drop(one);
+    fb_array_drop(wide);
+    fb_array_drop(other);
+    return fb_return_array(call, out, result);
+}
+
+fb_status fb_kernel_true_divide(fb_kernel_call *call, fb_object *result) {
+    static const binary reverse_loops = {reverse_div_double, reverse_div_float, NULL, NULL};
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    const fb_object *input = fb_argument(call, "input");
+    fb_dtype dtype = floating_dtype(call, "other");
+    /* Tensor.__rtruediv__ multiplies by the reciprocal. */
+    if (!input || input->kind == FB_OBJECT_ARRAY) return calculate(call, &div_loops, "other", dtype, FB_DTYPE_UNKNOWN, result);
+    if (dtype == FB_FLOAT32 || dtype == FB_FLOAT64) return calculate(call, &reverse_loops, "other", dtype, dtype, result);
+    return divide_number(call, dtype, result);
+}
+
+/* PyTorch's div_floor: the remainder decides, so that 1 // 0.1 is 9. c10/util/generic_math.h. */
+#define FLOOR_QUOTIENT(T, fmod, floor, copysign)                                                                               \
+    static T floor_quotient_##T(T a, T b) {                                                                                    \
+        if (b == 0) return a / b;                                                                                              \
+        T modulus = fmod(a, b), quotient = (a - modulus) / b;                                                                  \
+        if (modulus != 0 && (b < 0) != (modulus < 0)) quotient -= 1;                                                           \
+        if (quotient == 0) return copysign(0, a / b);                                                                          \
+        T whole = floor(quotient);                                                                                             \
+        return quotient - whole > (T)0.5 ? whole + 1 : whole;                                                                  \
+    }
+FLOOR_QUOTIENT(double, fmod, floor, copysign)
+FLOOR_QUOTIENT(float, fmodf, floorf, copysignf)
+
+static int64_t floor_quotient_int(int64_t a, int64_t b) {
+    if (b == -1) return WRAP(0, -, a);
+    int64_t quotient = a / b;
+    return a % b && (a % b < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+FB_LOOP_2(floor_divide_double, double, double, floor_quotient_double(x, y))
+FB_LOOP_2(floor_divide_float, float, float, floor_quotient_float(x, y))
+FB_LOOP_2(floor_divide_int, int64_t, int64_t, floor_quotient_int(x, y))
+static const binary floor_divide_loops = {floor_divide_double, floor_divide_float, floor_divide_int, NULL};
+FB_LOOP_2(trunc_divide_double, double, double, trunc(x / y))
+FB_LOOP_2(trunc_divide_float, float, float, truncf(x / y))
+FB_LOOP_2(trunc_divide_int, int64_t, int64_t, y == -1 ? WRAP(0, -, x) : x / y)
+static const binary trunc_divide_loops = {trunc_divide_double, trunc_divide_float, trunc_divide_int, NULL};
+
+/* Division of integers by zero raises in PyTorch. */
+static bool has_integer_zero(fb_kernel_call *call, const char *name) {
+    const fb_object *object = fb_argument(call, name);
+    int64_t integer;
+    if (!object) return false;
+    if (object->kind != FB_OBJECT_ARRAY) return fb_object_int(object, &integer) && integer == 0;
+    const fb_array *array = object->array;
+    if (fb_dtype_is_floating(array->dtype)) return false;
+    for (int64_t i = 0, count = fb_array_count(array); i < count; i++)
+        if (fb_array_int(array, i) == 0) return true;
+    return false;
+}
+
+static fb_status divide_whole(fb_kernel_call *call, const binary *loops, fb_object *result) {
+    const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, "other")};
+    if (!objects[0] || !objects[1]) return fb_kernel_unsupported(call, "it needs two operands");
+    fb_dtype dtype = fb_promote_objects(objects, 2);
+    if (dtype == FB_BOOL) return fb_kernel_unsupported(call, "bools are not divided");
+    if (fb_dtype_is_integer(dtype) && has_integer_zero(call, "other"))
+        return fb_kernel_fail(call, "an integer is divided by zero");
+    return calculate(call, loops, "other", dtype, FB_DTYPE_UNKNOWN, result);
+}
+
+fb_status fb_kernel_floor_divide(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return divide_whole(call, &floor_divide_loops, result);
+}
+
+fb_status fb_kernel_div(fb_kernel_call *call, fb_object *result) {
+    const char *mode;
+    if (!fb_argument_text(call, "rounding_mode", &mode)) return call->status;
+    if (!*mode) return calculate(call, &div_loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+    if (strcmp(mode, "floor") != 0 && strcmp(mode, "trunc") != 0) return fb_kernel_fail(call, "%s is no rounding mode", mode);
+    return divide_whole(call, mode[0] == 'f' ? &floor_divide_loops : &trunc_divide_loops, result);
+}
+
+static double remainder_double(double a, double b) {
+    double modulus = fmod(a, b);
+    return modulus != 0 && (b < 0) != (modulus < 0) ? modulus + b : modulus;
+}
+static float remainder_float(float a, float b) {
+    float modulus = fmodf(a, b);
+    return modulus != 0 && (b < 0) != (modulus < 0) ? modulus + b : modulus;
+}
+static int64_t remainder_int(int64_t a, int64_t b) {
+    int64_t modulus = b == -1 ? 0 : a % b;
+    return modulus && (b < 0) != (modulus < 0) ? modulus + b : modulus;
+}
+FB_LOOP_2(remainder_doubles, double, double, remainder_double(x, y))
+FB_LOOP_2(remainder_floats, float, float, remainder_float(x, y))
+FB_LOOP_2(remainder_ints, int64_t, int64_t, remainder_int(x, y))
+static const binary remainder_loops = {remainder_doubles, remainder_floats, remainder_ints, NULL};
+FB_LOOP_2(fmod_double, double, double, fmod(x, y))
+FB_LOOP_2(fmod_float, float, float, fmodf(x, y))
+FB_LOOP_2(fmod_int, int64_t, int64_t, y == -1 ? 0 : x % y)
+static const binary fmod_loops = {fmod_double, fmod_float, fmod_int, NULL};
+
+fb_status fb_kernel_remainder(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return divide_whole(call, &remainder_loops, result);
+}
+
+fb_status fb_kernel_fmod(fb_kernel_call *call, fb_object *result) {
+    return divide_whole(call, &fmod_loops, result);
+}
+
+/* ---- powers and other functions of two ----------------------------------------------------------------------------------- */
+
+static int64_t power_int(int64_t base, int64_t exponent) {
+    if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
+    uint64_t all = 1, factor = (uint64_t)base;
+    for (; exponent; exponent >>= 1, factor *= factor)
+        if (exponent & 1) all *= factor;
+    return (int64_t)all;
+}
+
+FB_LOOP_2(pow_double, double, double, pow(x, y))
+FB_LOOP_2(pow_float, float, float, powf(x, y))
+FB_LOOP_2(pow_int, int64_t, int64_t, power_int(x, y))
+static const binary pow_loops = {pow_double, pow_float, pow_int, NULL};
+
+/* What PyTorch computes otherwise when the exponent is one of these numbers: pow_tensor_scalar_optimized_kernel. */
+FLOATING(power_of_two, ((void)y, x *x))
+FLOATING(power_of_three, ((void)y, x *x *x))
+FLOATING(power_of_minus_one, ((void)y, 1 / x))
+FLOATING(power_of_minus_two, ((void)y, 1 / (x * x)))
+FB_LOOP_2(power_of_half_double, double, double, ((void)y, sqrt(x)))
+FB_LOOP_2(power_of_half_float, float, float, ((void)y, sqrtf(x)))
+FB_LOOP_2(power_of_minus_half_double, double, double, ((void)y, 1 / sqrt(x)))
+FB_LOOP_2(power_of_minus_half_float, float, float, ((void)y, 1 / sqrtf(x)))
+static const struct {
+    double exponent;
+    binary loops;
+} powers[] = {
+    {2, {power_of_two_double, power_of_two_float, pow_int, NULL}},
+    {3, {power_of_three_double, power_of_three_float, pow_int, NULL}},
+    {-1, {power_of_minus_one_double, power_of_minus_one_float, pow_int, NULL}},
+    {-2, {power_of_minus_two_double, power_of_minus_two_float, pow_int, NULL}},
+    {0.5, {power_of_half_double, power_of_half_float, pow_int, NULL}},
+    {-0.5, {power_of_minus_half_double, power_of_minus_half_float, pow_int, NULL}},
+};
+
+static fb_status raise(fb_kernel_call *call, fb_dtype dtype, fb_object *result) {
+    const fb_object *exponent = fb_argument(call, "exponent");
+    double number;
+    const binary *loops = &pow_loops;
+    if (exponent && fb_object_number(exponent, &number)) {
+        const fb_object *base = fb_argument(call, "input");
+        bool is_half = base && base->kind == FB_OBJECT_ARRAY && base->array->dtype == FB_FLOAT16; /* has no roots */
+        for (size_t i = 0; i < sizeof powers / sizeof *powers; i++)
+            if (powers[i].exponent == number && (!is_half || number == floor(number))) loops = &powers[i].loops;
+        bool is_integer = exponent->kind == FB_OBJECT_INT && base && base->kind == FB_OBJECT_ARRAY &&
+                          fb_dtype_is_integer(base->array->dtype) && !fb_dtype_is_floating(dtype);
+        if (is_integer && number < 0) return fb_kernel_fail(call, "integers have no negative powers");
+    }
+    return calculate(call, loops, "exponent", dtype, FB_DTYPE_UNKNOWN, result);
+}
+
+fb_status fb_kernel_pow(fb_kernel_call *call, fb_object *result) {
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return raise(call, FB_DTYPE_UNKNOWN, result);
+}
+
+fb_status fb_kernel_float_power(fb_kernel_call *call, fb_object *result) {
+    return raise(call, FB_FLOAT64, result);
+}
+
+FB_LOOP_2(atan2_double, double, double, atan2(x, y))
+FB_LOOP_2(atan2_float, float, float, atan2f(x, y))
+FB_LOOP_2(hypot_double, double, double, hypot(x, y))
+FB_LOOP_2(hypot_float, float, float, hypotf(x, y))
+FB_LOOP_2(copysign_double, double, double, copysign(x, y))
+FB_LOOP_2(copysign_float, float, float, copysignf(x, y))
+
+fb_status fb_kernel_atan2(fb_kernel_call *call, fb_object *result) {
+    static const binary loops = {atan2_double, atan2_float, NULL, NULL};
+    return calculate(call, &loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+}
+fb_status fb_kernel_hypot(fb_kernel_call *call, fb_object *result) {
+    static const binary loops = {hypot_double, hypot_float, NULL, NULL};
+    return calculate(call, &loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+fb_status fb_kernel_copysign(fb_kernel_call *call, fb_object *result) {
+    static const binary loops = {copysign_double, copysign_float, NULL, NULL};
+    return calculate(call, &loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+}
+
+/* maximum and minimum pass nan on; fmax and fmin the other operand. */
+FLOATING(maximum, x != x ? x : y != y ? y : x > y ? x : y)
+FLOATING(minimum, x != x ? x : y != y ? y : x < y ? x : y)
+FLOATING(fmax_of, x != x ? y : y != y ? x : x > y ? x : y)
+FLOATING(fmin_of, x != x ? y : y != y ? x : x < y ? x : y)
+FB_LOOP_2(maximum_int, int64_t, int64_t, x > y ? x : y)
+FB_LOOP_2(minimum_int, int64_t, int64_t, x < y ? x : y)
+FB_LOOP_2(maximum_bool, unsigned char, unsigned char, x | y)
+FB_LOOP_2(minimum_bool, unsigned char, unsigned char, x &y)
+
+fb_status fb_kernel_maximum(fb_kernel_call *call, fb_object *result) {
+    static const binary maximum = {maximum_double, maximum_float, maximum_int, maximum_bool},
+                        fmax_loops = {fmax_of_double, fmax_of_float, maximum_int, maximum_bool};
+    const binary *loops = fb_call_is_spelled(call, "fmax") ? &fmax_loops : &maximum;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+fb_status fb_kernel_minimum(fb_kernel_call *call, fb_object *result) {
+    static const binary minimum = {minimum_double, minimum_float, minimum_int, minimum_bool},
+                        fmin_loops = {fmin_of_double, fmin_of_float, minimum_int, minimum_bool};
+    const binary *loops = fb_call_is_spelled(call, "fmin") ? &fmin_loops : &minimum;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object *result) {
+    static const binary maximum = {maximum_double, maximum_float, maximum_int, maximum_bool},
+                        minimum = {minimum_double, minimum_float, minimum_int, minimum_bool};
+    return calculate(call, call->op == FB_OP_MAX ? &maximum : &minimum, second, FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* ---- comparison and logic ------------------------------------------------------------------------------------------------ */
+
+COMPARING(eq, x == y)
+COMPARING(ne, x != y)
+COMPARING(lt, x < y)
+COMPARING(le, x <= y)
+COMPARING(gt, x > y)
+COMPARING(ge, x >= y)
+COMPARING(logical_and, x != 0 && y != 0)
+COMPARING(logical_or, x != 0 || y != 0)
+COMPARING(logical_xor, (x != 0) != (y != 0))
+
+fb_status fb_kernel_compare(fb_kernel_call *call, fb_object *result) {
+    static const binary loops[] = {
+        {eq_double, eq_float, eq_int, eq_bool}, {ne_double, ne_float, ne_int, ne_bool}, {lt_double, lt_float, lt_int, lt_bool},
+        {le_double, le_float, le_int, le_bool}, {gt_double, gt_float, gt_int, gt_bool}, {ge_double, ge_float, ge_int, ge_bool},
+    };
+    static const fb_op operators[] = {FB_OP_EQ, FB_OP_NE, FB_OP_LT, FB_OP_LE, FB_OP_GT, FB_OP_GE};
+    size_t i = 0;
+    while (operators[i] != call->op) i++;
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, &loops[i], "other", FB_DTYPE_UNKNOWN, FB_BOOL, result);
+}
+
+fb_status fb_kernel_logic(fb_kernel_call *call, fb_object *result) {
+    static const binary and_loops = {logical_and_double, logical_and_float, logical_and_int, logical_and_bool},
+                        or_loops = {logical_or_double, logical_or_float, logical_or_int, logical_or_bool},
+                        xor_loops = {logical_xor_double, logical_xor_float, logical_xor_int, logical_xor_bool};
+    const binary *loops = call->op == FB_OP_LOGICAL_AND ? &and_loops : call->op == FB_OP_LOGICAL_OR ? &or_loops : &xor_loops;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_BOOL, result);
+}
+
+FB_LOOP_2(and_int, int64_t, int64_t, x &y)
+FB_LOOP_2(and_bool, unsigned char, unsigned char, x &y)
+FB_LOOP_2(or_int, int64_t, int64_t, x | y)
+FB_LOOP_2(or_bool, unsigned char, unsigned char, x | y)
+FB_LOOP_2(xor_int, int64_t, int64_t, x ^ y)
+FB_LOOP_2(xor_bool, unsigned char, unsigned char, x ^ y)
+
+fb_status fb_kernel_bitwise(fb_kernel_call *call, fb_object *result) {
+    static const binary and_loops = {NULL, NULL, and_int, and_bool}, or_loops = {NULL, NULL, or_int, or_bool},
+                        xor_loops = {NULL, NULL, xor_int, xor_bool};
+    const binary *loops = call->op == FB_OP_BITWISE_AND ? &and_loops : call->op == FB_OP_BITWISE_OR ? &or_loops : &xor_loops;
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* Shifts by more bits than there are leave 0, or the sign. */
+FB_LOOP_2(shift_left_int, int64_t, int64_t, y<0 || y> 63 ? 0 : (int64_t)((uint64_t)x << y))
+FB_LOOP_2(shift_right_int, int64_t, int64_t, x >> (y < 0 || y > 63 ? 63 : y))
+
+fb_status fb_kernel_shift(fb_kernel_call *call, fb_object *result) {
+    static const binary left = {NULL, NULL, shift_left_int, NULL}, right = {NULL, NULL, shift_right_int, NULL};
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    const binary *loops = call->op == FB_OP_SHIFT_LEFT ? &left : &right;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* |x - y| <= atol + rtol × |y|, or both the same; in double, as its parameters are. */
+fb_status fb_kernel_isclose(fb_kernel_call *call, fb_object *result) {
+    static const char *const names[] = {"input", "other", NULL};
+    double relative, absolute;
+    bool nan_is_nan;
+    fb_array *operands[2];
+    fb_dtype dtype = FB_DTYPE_UNKNOWN;
+    const fb_object *a = fb_argument(call, "input"), *b = fb_argument(call, "other");
+    if (!fb_argument_number(call, "rtol", 1e-5, &relative) || !fb_argument_number(call, "atol", 1e-8, &absolute) ||
+        !fb_argument_bool(call, "equal_nan", false, &nan_is_nan))
+        return call->status;
+    if (!a || !b || a->kind != FB_OBJECT_ARRAY || b->kind != FB_OBJECT_ARRAY || a->array->dtype != b->array->dtype)
+        return fb_kernel_unsupported(call, "its operands are no tensors of one dtype");
+    if (a->array->dtype != FB_FLOAT32 && a->array->dtype != FB_FLOAT64)
+        return fb_kernel_unsupported(call, "%s is not compared", fb_dtype_name(a->array->dtype));
+    if (!fb_operands(call, names, &dtype, operands)) return call->status;
+    fb_array *out = fb_make_array(call, FB_BOOL, operands[0]->rank, operands[0]->sizes);
+    fb_array *x = fb_make_cast(call, operands[0], FB_FLOAT64), *y = fb_make_cast(call, operands[1], FB_FLOAT64);
+    for (int64_t i = 0, count = out && x && y ? fb_array_count(out) : 0; i < count; i++) {
+        double one = fb_array_get(x, i), other = fb_array_get(y, i);
+        bool both_nan = nan_is_nan && one != one && other != other;
+        bool is_near = isfinite(one) && isfinite(other) && fabs(one - other) <= absolute + relative * fabs(other);
+        ((unsigned char *)fb_array_data(out))[i] = one == other || both_nan || is_near;
+    }
+    fb_array_drop(x);
+    fb_array_drop(y);
+    fb_array_drop(operands[0]);
+    fb_array_drop(operands[1]);
+    return fb_return_array(call, out, result);
+}

@@ -1,0 +1,273 @@
+/* Normalisation: over a batch, the last dimensions, groups of channels. Means and variances in double. */
+#include <math.h>
+#include <string.h>
+
+#include "core/eval/evaluator.h"
+#include "core/weights/dtype.h"
+
+static bool is_floating(fb_kernel_call *call, const fb_array *input) {
+    if (fb_dtype_is_floating(input->dtype)) return true;
+    return fb_kernel_unsupported(call, "it is not defined for %s", fb_dtype_name(input->dtype)) == FB_OK;
+}
+
+/* A vector of `count`, as a contiguous array to be dropped, or NULL when it is absent. Of the input's dtype, or float32 beside
+ * the 16-bit ones. */
+static bool vector(fb_kernel_call *call, const char *name, int64_t count, fb_dtype dtype, fb_array **out) {
+    fb_array *found;
+    *out = NULL;
+    if (!fb_argument_optional(call, name, &found)) return false;
+    if (!found) return true;
+    bool is_wider = found->dtype == FB_FLOAT32 && (dtype == FB_FLOAT16 || dtype == FB_BFLOAT16) && call->op != FB_OP_RMS_NORM;
+    if (found->dtype != dtype && !is_wider)
+        return fb_kernel_fail(call, "%s is %s and the input %s", name, fb_dtype_name(found->dtype), fb_dtype_name(dtype)) ==
+               FB_OK;
+    if (fb_array_count(found) != count || !fb_dtype_is_floating(found->dtype))
+        return fb_kernel_fail(call, "%s has not one number for each of %lld", name, (long long)count) == FB_OK;
+    *out = fb_make_contiguous(call, found);
+    return *out != NULL;
+}
+
+static double at_or(const fb_array *array, int64_t at, double fallback) {
+    return array ? fb_array_get(array, at) : fallback;
+}
+
+/* Mean and variance (of the population) of `count` elements in a row. */
+static void moments(const fb_array *array, int64_t from, int64_t count, double *mean, double *variance) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < count; i++) sum += fb_array_get(array, from + i);
+    *mean = sum / (double)count;
+    for (int64_t i = 0; i < count; i++)
+        squares += (fb_array_get(array, from + i) - *mean) * (fb_array_get(array, from + i) - *mean);
+    *variance = squares / (double)count;
+}
+
+/* y = x × scale + shift over a row. */
+static void scale_row(const fb_array *from, const fb_array *to, int64_t at, int64_t count, double scale, double shift) {
+    if (from->held == FB_HELD_FLOAT) {
+        const float *restrict x = (const float *)fb_array_data(from) + at;
+        float *restrict y = (float *)fb_array_data(to) + at;
+        for (int64_t i = 0; i < count; i++) y[i] = (float)((double)x[i] * scale + shift);
+    } else {
+        const double *restrict x = (const double *)fb_array_data(from) + at;
+        double *restrict y = (double *)fb_array_data(to) + at;
+        for (int64_t i = 0; i < count; i++) y[i] = x[i] * scale + shift;
+    }
+}
+
+/* ---- batch norm
+ * -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct channels {
+    fb_array *input; /* contiguous (N, C, *) */
+    int64_t batch, count, inner;
+    fb_array *weight, *bias, *mean, *variance;
+} channels;
+
+static void close_channels(channels *c) {
+    fb_array_drop(c->input);
+    fb_array_drop(c->weight);
+    fb_array_drop(c->bias);
+    fb_array_drop(c->mean);
+    fb_array_drop(c->variance);
+}
+
+/* `spatial` 0: whatever the input has, behind its batch and channels. A module of so many spatial dimensions may be given one
+ * sample alone where `takes_sample`. */
+static bool open_channels(fb_kernel_call *call, int spatial, bool takes_sample, channels *c) {
+    fb_array *input;
+    *c = (channels){0};
+    if (!fb_argument_array(call, "input", &input) || !is_floating(call, input)) return false;
+    bool is_sample = takes_sample && spatial && input->rank == spatial + 1;
+    bool is_vector = spatial == 1 && !takes_sample && input->rank == 2; /* BatchNorm1d's other form */
+    if (input->rank < 2 || (spatial && input->rank != spatial + 2 && !is_sample && !is_vector))
+        return fb_kernel_fail(call, "its input has %d dimensions", input->rank) == FB_OK;
+    c->batch = is_sample ? 1 : input->sizes[0];
+    c->count = input->sizes[!is_sample];
+    c->inner = 1;
+    for (int i = 2 - is_sample; i < input->rank; i++) c->inner *= input->sizes[i];
+    c->input = fb_make_contiguous(call, input);
+    return c->input && vector(call, "weight", c->count, input->dtype, &c->weight) &&
+           vector(call, "bias", c->count, input->dtype, &c->bias) &&
+           vector(call, "running_mean", c->count, input->dtype, &c->mean) &&
+           vector(call, "running_var", c->count, input->dtype, &c->variance);
+}
+
+/* y = (x - mean) / sqrt(variance + eps) × weight + bias for one channel of one sample. */
+static void normalise_row(const channels *c, const fb_array *out, int64_t row, double mean, double variance, double eps) {
+    int64_t channel = row % c->count;
+    double scale = at_or(c->weight, channel, 1) / sqrt(variance + eps);
+    scale_row(c->input, out, row * c->inner, c->inner, scale, at_or(c->bias, channel, 0) - mean * scale);
+}
+
+static void normalise_by_running(const channels *c, const fb_array *out, double eps) {
+    for (int64_t row = 0; row < c->batch * c->count; row++)
+        normalise_row(c, out, row, fb_array_get(c->mean, row % c->count), fb_array_get(c->variance, row % c->count), eps);
+}
+
+static void normalise_by_batch(const channels *c, const fb_array *out, double eps) {
+    for (int64_t k = 0; k < c->count; k++) {
+        double sum = 0, squares = 0, count = (double)(c->batch * c->inner);
+        for (int64_t n = 0; n < c->batch; n++)
+            for (int64_t i = 0; i < c->inner; i++) sum += fb_array_get(c->input, (n * c->count + k) * c->inner + i);
+        for (int64_t n = 0; n < c->batch; n++) {
+            for (int64_t i = 0; i < c->inner; i++) {
+                double apart = fb_array_get(c->input, (n * c->count + k) * c->inner + i) - sum / count;
+                squares += apart * apart;
+            }
+        }
+        for (int64_t n = 0; n < c->batch; n++) normalise_row(c, out, n * c->count + k, sum / count, squares / count, eps);
+    }
+}
+
+static bool is_module(const fb_kernel_call *call) {
+    return fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE;
+}
+
+/* By the running statistics; by those of the batch where there are no others. What would write the running ones is refused. */
+fb_status fb_kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
+    channels c;
+    double eps;
+    bool training;
+    fb_array *out = NULL;
+    int spatial = call->op == FB_OP_BATCH_NORM1D   ? 1
+                  : call->op == FB_OP_BATCH_NORM2D ? 2
+                  : call->op == FB_OP_BATCH_NORM3D ? 3
+                                                   : 0;
+    if (open_channels(call, spatial, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
+        fb_argument_bool(call, "training", false, &training)) {
+        bool by_batch = !c.mean && !c.variance;
+        if (!by_batch && training) fb_kernel_unsupported(call, "it updates its running statistics");
+        else if (!c.mean != !c.variance || (by_batch && !training && !is_module(call)))
+            fb_kernel_fail(call, "it has no running statistics");
+        else if (by_batch && c.batch * c.inner <= 1) fb_kernel_fail(call, "a single value has no variance");
+        else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
+        if (out) (by_batch ? normalise_by_batch : normalise_by_running)(&c, out, eps);
+    }
+    close_channels(&c);
+    return fb_return_array(call, out, result);
+}
+
+/* Each channel of each sample by its own statistics; or by running ones, where a module in eval mode has them. */
+fb_status fb_kernel_instance_norm(fb_kernel_call *call, fb_object *result) {
+    channels c;
+    double eps;
+    bool training, uses_input;
+    fb_array *out = NULL;
+    const char *digit = is_module(call) ? strpbrk(fb_call_spelling(call), "123") : NULL;
+    if (open_channels(call, digit ? *digit - '0' : 0, true, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
+        fb_argument_bool(call, "training", false, &training) &&
+        fb_argument_bool(call, "use_input_stats", !is_module(call) || training || !c.mean, &uses_input)) {
+        if (uses_input && c.mean) fb_kernel_unsupported(call, "it updates its running statistics");
+        else if (!uses_input && (!c.mean || !c.variance)) fb_kernel_fail(call, "it has no running statistics");
+        else if (uses_input && c.inner == 1) fb_kernel_fail(call, "a single value has no variance");
+        else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
+        if (out && !uses_input) normalise_by_running(&c, out, eps);
+        for (int64_t row = 0; row < c.batch * c.count && out && uses_input; row++) {
+            double mean, variance;
+            moments(c.input, row * c.inner, c.inner, &mean, &variance);
+            normalise_row(&c, out, row, mean, variance, eps);
+        }
+    }
+    close_channels(&c);
+    return fb_return_array(call, out, result);
+}
+
+fb_status fb_kernel_group_norm(fb_kernel_call *call, fb_object *result) {
+    channels c;
+    double eps;
+    int64_t groups;
+    fb_array *out = NULL;
+    if (open_channels(call, 0, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
+        fb_argument_int(call, "num_groups", 0, &groups)) {
+        if (groups < 1 || c.count % groups)
+            fb_kernel_fail(call, "%lld groups do not divide %lld channels", (long long)groups, (long long)c.count);
+        else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
+        int64_t each = out ? c.count / groups : 1;
+        for (int64_t g = 0; g < c.batch * groups && out; g++) {
+            double mean, variance;
+            moments(c.input, g * each * c.inner, each * c.inner, &mean, &variance);
+            for (int64_t k = 0; k < each; k++) {
+                int64_t channel = g % groups * each + k;
+                double scale = at_or(c.weight, channel, 1) / sqrt(variance + eps);
+                scale_row(c.input, out, (g * each + k) * c.inner, c.inner, scale, at_or(c.bias, channel, 0) - mean * scale);
+            }
+        }
+    }
+    close_channels(&c);
+    return fb_return_array(call, out, result);
+}
+
+/* ---- over the last dimensions
+ * -------------------------------------------------------------------------------------------------- */
+
+/* layer_norm: (x - mean) / sqrt(var + eps) × weight + bias; rms_norm: x / sqrt(mean(x²) + eps) × weight. */
+fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *from = NULL, *weight = NULL, *bias = NULL, *out = NULL;
+    int64_t shape[FB_MAX_RANK], row = 1;
+    int rank;
+    double eps;
+    bool is_rms = call->op == FB_OP_RMS_NORM;
+    if (!fb_argument_array(call, "input", &input) || !is_floating(call, input) ||
+        !fb_argument_ints(call, "normalized_shape", shape, &rank))
+        return call->status;
+    if (rank < 1 || rank > input->rank || memcmp(shape, input->sizes + input->rank - rank, (size_t)rank * sizeof *shape) != 0)
+        return fb_kernel_fail(call, "its last dimensions are not the normalized shape");
+    for (int i = 0; i < rank; i++) row *= shape[i];
+    /* rms_norm's own default is the dtype's epsilon. */
+    double fallback = !is_rms                      ? 1e-5
+                      : input->dtype == FB_FLOAT64 ? 0x1p-52
+                      : input->dtype == FB_FLOAT32 ? 0x1p-23
+                      : input->dtype == FB_FLOAT16 ? 0x1p-10
+                                                   : 0x1p-7;
+    if (fb_argument_number(call, "eps", fallback, &eps) && vector(call, "weight", row, input->dtype, &weight) &&
+        vector(call, "bias", row, input->dtype, &bias)) {
+        from = fb_make_contiguous(call, input);
+        out = from ? fb_make_array(call, input->dtype, input->rank, input->sizes) : NULL;
+    }
+    int64_t rows = out && row ? fb_array_count(input) / row : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double mean = 0, variance = 0;
+        if (!is_rms) moments(from, r * row, row, &mean, &variance);
+        for (int64_t i = 0; i < row && is_rms; i++) /* the mean of the squares */
+            variance += fb_array_get(from, r * row + i) * fb_array_get(from, r * row + i) / (double)row;
+        double scale = 1 / sqrt(variance + eps);
+        for (int64_t i = 0; i < row; i++)
+            fb_array_put(out, r * row + i,
+                         (fb_array_get(from, r * row + i) - mean) * scale * at_or(weight, i, 1) + at_or(bias, i, 0));
+    }
+    fb_array_drop(from);
+    fb_array_drop(weight);
+    fb_array_drop(bias);
+    return fb_return_array(call, out, result);
+}
+
+/* ---- of a weight -----------------------------------------------------------------------------------------------------------
+ */
+
+/* v × g / norm of v over all dimensions but `dim` (-1: over all). */
+fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
+    fb_array *given, *gain, *v = NULL, *g = NULL, *out = NULL;
+    int64_t dim, inner = 1;
+    if (!fb_argument_array(call, "v", &given) || !fb_argument_array(call, "g", &gain) ||
+        !fb_argument_int(call, "dim", 0, &dim) || !is_floating(call, given))
+        return call->status;
+    if (dim < -1 || dim >= given->rank) return fb_kernel_fail(call, "%lld is no dimension", (long long)dim);
+    int64_t size = dim < 0 ? 1 : given->sizes[dim];
+    for (int i = (int)dim + 1; i < given->rank; i++) inner *= given->sizes[i];
+    if (gain->dtype != given->dtype || fb_array_count(gain) != size) return fb_kernel_fail(call, "its gains do not fit");
+    v = fb_make_contiguous(call, given);
+    g = v ? fb_make_contiguous(call, gain) : NULL;
+    out = g ? fb_make_array(call, v->dtype, v->rank, v->sizes) : NULL;
+    int64_t outer = out && size && inner ? fb_array_count(v) / (size * inner) : 0;
+    for (int64_t k = 0; k < size && outer; k++) {
+        double squares = 0;
+        for (int64_t o = 0; o < outer; o++)
+            for (int64_t i = 0, at = (o * size + k) * inner; i < inner; i++, at++)
+                squares += fb_array_get(v, at) * fb_array_get(v, at);
+        double scale = fb_array_get(g, k) / sqrt(squares);
+        for (int64_t o = 0; o < outer; o++) scale_row(v, out, (o * size + k) * inner, inner, scale, 0);
+    }
+    fb_array_drop(v);
+    fb_array_drop(g);
+    return fb_return_array(call, out, result);
+}

@@ -1,0 +1,204 @@
+/* Pooling over one, two or three spatial dimensions. */
+#include <math.h>
+#include <string.h>
+
+#include "core/eval/evaluator.h"
+
+enum { MAX_SPATIAL = 3 };
+
+typedef struct pooling {
+    int spatial;
+    int64_t planes; /* batch × channels */
+    int64_t in[MAX_SPATIAL], out[MAX_SPATIAL], kernel[MAX_SPATIAL], stride[MAX_SPATIAL], padding[MAX_SPATIAL],
+        dilation[MAX_SPATIAL];
+    bool counts_padding;
+    int64_t divisor; /* 0 = as many as there are */
+} pooling;
+
+/* The window of one output position: in each dimension the first element, the end (exclusive) and the step. */
+typedef struct window {
+    int64_t start[MAX_SPATIAL], stop[MAX_SPATIAL], step[MAX_SPATIAL];
+    int64_t with_padding; /* elements, those of the padding included */
+} window;
+
+typedef double pool(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
+                    const pooling *p);
+
+static double max_of(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
+                     const pooling *p) {
+    double best = -INFINITY;
+    (void)p;
+    for (int64_t z = w->start[0]; z < w->stop[0]; z += w->step[0])
+        for (int64_t y = w->start[1]; y < w->stop[1]; y += w->step[1])
+            for (int64_t x = w->start[2]; x < w->stop[2]; x += w->step[2]) {
+                double value = fb_array_get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
+                if (value > best || value != value) best = value;
+            }
+    return best;
+}
+
+static double mean_of(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
+                      const pooling *p) {
+    double sum = 0;
+    int64_t count = 0;
+    for (int64_t z = w->start[0]; z < w->stop[0]; z++)
+        for (int64_t y = w->start[1]; y < w->stop[1]; y++)
+            for (int64_t x = w->start[2]; x < w->stop[2]; x++, count++)
+                sum += fb_array_get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
+    return sum / (double)(p->divisor ? p->divisor : p->counts_padding ? w->with_padding : count);
+}
+
+/* Positions are counted in three dimensions, of which those in front have size 1. */
+static void spread(const pooling *p, const int64_t *sizes, int64_t wide[MAX_SPATIAL], int64_t fallback) {
+    for (int i = 0; i < MAX_SPATIAL; i++) {
+        int at = i - (MAX_SPATIAL - p->spatial);
+        wide[i] = at >= 0 ? sizes[at] : fallback;
+    }
+}
+
+static window window_at(const pooling *p, const int64_t at[MAX_SPATIAL], bool is_adaptive) {
+    window w = {.with_padding = 1};
+    int64_t in[MAX_SPATIAL], out[MAX_SPATIAL], kernel[MAX_SPATIAL], stride[MAX_SPATIAL], padding[MAX_SPATIAL],
+        dilation[MAX_SPATIAL];
+    spread(p, p->in, in, 1);
+    spread(p, p->out, out, 1);
+    spread(p, p->kernel, kernel, 1);
+    spread(p, p->stride, stride, 1);
+    spread(p, p->padding, padding, 0);
+    spread(p, p->dilation, dilation, 1);
+    for (int i = 0; i < MAX_SPATIAL; i++) {
+        w.step[i] = dilation[i];
+        if (is_adaptive) { /* from floor(i × in / out) to ceil((i + 1) × in / out) */
+            w.start[i] = at[i] * in[i] / out[i];
+            w.stop[i] = ((at[i] + 1) * in[i] + out[i] - 1) / out[i];
+            continue;
+        }
+        int64_t start = at[i] * stride[i] - padding[i], stop = start + dilation[i] * (kernel[i] - 1) + 1;
+        int64_t padded_stop = stop < in[i] + padding[i] ? stop : in[i] + padding[i];
+        w.with_padding *= padded_stop - start;
+        while (start < 0) start += dilation[i];
+        w.start[i] = start;
+        w.stop[i] = stop < in[i] ? stop : in[i];
+    }
+    return w;
+}
+
+static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, pool *function, bool is_adaptive) {
+    int64_t sizes[FB_MAX_RANK], in[MAX_SPATIAL], out_sizes[MAX_SPATIAL], at[MAX_SPATIAL];
+    memcpy(sizes, given->sizes, sizeof sizes);
+    for (int i = 0; i < p->spatial; i++) sizes[given->rank - p->spatial + i] = p->out[i];
+    fb_array *input = fb_make_contiguous(call, given);
+    fb_array *out = input ? fb_make_array(call, input->dtype, input->rank, sizes) : NULL;
+    spread(p, p->in, in, 1);
+    spread(p, p->out, out_sizes, 1);
+    const int64_t strides[MAX_SPATIAL] = {in[1] * in[2], in[2], 1};
+    int64_t next = 0;
+    for (int64_t plane = 0; plane < p->planes && out && fb_kernel_may_go_on(call); plane++) {
+        for (at[0] = 0; at[0] < out_sizes[0]; at[0]++)
+            for (at[1] = 0; at[1] < out_sizes[1]; at[1]++)
+                for (at[2] = 0; at[2] < out_sizes[2]; at[2]++) {
+                    window w = window_at(p, at, is_adaptive);
+                    double value = function(input, plane * in[0] * in[1] * in[2], strides, &w, p);
+                    fb_array_put(out, next++, value);
+                }
+    }
+    fb_array_drop(input);
+    return out;
+}
+
+static bool open_pooling(fb_kernel_call *call, int spatial, fb_array **input, pooling *p) {
+    *p = (pooling){.spatial = spatial, .planes = 1};
+    if (!fb_argument_array(call, "input", input)) return false;
+    if ((*input)->rank != spatial + 1 && (*input)->rank != spatial + 2)
+        return fb_kernel_fail(call, "its input has %d dimensions", (*input)->rank) == FB_OK;
+    if (!fb_dtype_is_floating((*input)->dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone") == FB_OK;
+    for (int i = (*input)->rank - spatial - 1; i < (*input)->rank; i++) /* a batch alone may be empty */
+        if (!(*input)->sizes[i]) return fb_kernel_fail(call, "its input is empty") == FB_OK;
+    for (int i = 0; i < (*input)->rank - spatial; i++) p->planes *= (*input)->sizes[i];
+    memcpy(p->in, (*input)->sizes + (*input)->rank - spatial, (size_t)spatial * sizeof *p->in);
+    return true;
+}
+
+/* Positions of windows along one dimension; with ceil_mode the last may begin inside the input or the padding before it. */
+static int64_t positions(const pooling *p, int i, bool ceil_mode) {
+    int64_t room = p->in[i] + 2 * p->padding[i] - p->dilation[i] * (p->kernel[i] - 1) - 1;
+    if (room < 0 && !ceil_mode) return -1;
+    int64_t count = (room + (ceil_mode ? p->stride[i] - 1 : 0)) / p->stride[i] + 1;
+    if (ceil_mode && (count - 1) * p->stride[i] >= p->in[i] + p->padding[i]) count--;
+    return count;
+}
+
+static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_object *result) {
+    fb_array *input;
+    pooling p;
+    bool ceil_mode, wants_indices;
+    if (!open_pooling(call, spatial, &input, &p)) return call->status;
+    if (!fb_argument_each(call, "kernel_size", spatial, 0, p.kernel)) return call->status;
+    const fb_object *stride = fb_argument(call, "stride");
+    bool has_stride = stride && stride->kind != FB_OBJECT_NONE && !(fb_object_is_sequence(stride) && !stride->items->count);
+    if (has_stride && !fb_argument_each(call, "stride", spatial, 1, p.stride)) return call->status;
+    if (!has_stride) memcpy(p.stride, p.kernel, sizeof p.stride);
+    if (!fb_argument_each(call, "padding", spatial, 0, p.padding) ||
+        !fb_argument_each(call, "dilation", spatial, 1, p.dilation) ||
+        !fb_argument_bool(call, "ceil_mode", false, &ceil_mode) ||
+        !fb_argument_bool(call, "return_indices", false, &wants_indices) ||
+        !fb_argument_bool(call, "count_include_pad", true, &p.counts_padding) ||
+        !fb_argument_int(call, "divisor_override", 0, &p.divisor))
+        return call->status;
+    if (wants_indices) return fb_kernel_unsupported(call, "its indices are not evaluated");
+    if (!p.divisor && fb_argument_is_given(call, "divisor_override")) return fb_kernel_fail(call, "its divisor is 0");
+    for (int i = 0; i < spatial; i++) {
+        if (p.kernel[i] < 1 || p.stride[i] < 1 || p.dilation[i] < 1 || p.padding[i] < 0 || p.padding[i] > p.kernel[i] / 2)
+            return fb_kernel_fail(call, "its window is none");
+        if (!is_max && spatial == 3 && p.kernel[i] > p.in[i]) /* whatever the padding is */
+            return fb_kernel_fail(call, "its window is larger than the input");
+        p.out[i] = positions(&p, i, ceil_mode);
+        if (p.out[i] < 1) return fb_kernel_fail(call, "its window is larger than the input");
+    }
+    return fb_return_array(call, run(call, input, &p, is_max ? max_of : mean_of, false), result);
+}
+
+fb_status fb_kernel_max_pool(fb_kernel_call *call, fb_object *result) {
+    return run_windows(call, call->op == FB_OP_MAX_POOL1D ? 1 : call->op == FB_OP_MAX_POOL2D ? 2 : 3, true, result);
+}
+
+fb_status fb_kernel_avg_pool(fb_kernel_call *call, fb_object *result) {
+    return run_windows(call, call->op == FB_OP_AVG_POOL1D ? 1 : call->op == FB_OP_AVG_POOL2D ? 2 : 3, false, result);
+}
+
+static fb_status run_adaptive(fb_kernel_call *call, int spatial, pool *function, fb_object *result) {
+    fb_array *input;
+    pooling p;
+    bool wants_indices;
+    if (!open_pooling(call, spatial, &input, &p) || !fb_argument_bool(call, "return_indices", false, &wants_indices))
+        return call->status;
+    if (wants_indices) return fb_kernel_unsupported(call, "its indices are not evaluated");
+    const fb_object *size = fb_argument(call, "output_size");
+    if (!size) return fb_kernel_unsupported(call, "it has no output size");
+    for (int i = 0; i < spatial; i++) {
+        const fb_object *item = size;
+        if (fb_object_is_sequence(size)) {
+            if (size->items->count != (size_t)spatial && size->items->count != 1)
+                return fb_kernel_fail(call, "its output size does not fit");
+            item = &size->items->objects[size->items->count == 1 ? 0 : i];
+        }
+        if (item->kind == FB_OBJECT_NONE) p.out[i] = p.in[i];
+        else if (!fb_object_int(item, &p.out[i]) || p.out[i] < 0)
+            return fb_kernel_unsupported(call, "its output size is no size");
+        p.dilation[i] = 1;
+    }
+    return fb_return_array(call, run(call, input, &p, function, true), result);
+}
+
+fb_status fb_kernel_adaptive_avg_pool(fb_kernel_call *call, fb_object *result) {
+    int spatial = call->op == FB_OP_ADAPTIVE_AVG_POOL1D ? 1 : call->op == FB_OP_ADAPTIVE_AVG_POOL2D ? 2 : 3;
+    return run_adaptive(call, spatial, mean_of, result);
+}
+
+fb_status fb_kernel_adaptive_max_pool(fb_kernel_call *call, fb_object *result) {
+    const char *spelling = fb_call_spelling(call); /* adaptive_max_pool2d, AdaptiveMaxPool2d */
+    const char *digit = strpbrk(spelling, "123");
+    int spatial = digit ? *digit - '0' : 0;
+    if (!spatial) return fb_kernel_unsupported(call, "its dimensions are not known");
+    return run_adaptive(call, spatial, max_of, result);
+}

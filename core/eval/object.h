@@ -1,0 +1,57 @@
+/* Objects: the Python values that nodes compute and calls take. */
+#ifndef FB_EVAL_OBJECT_H
+#define FB_EVAL_OBJECT_H
+
+#include "core/eval/array.h"
+
+typedef enum fb_object_kind {
+    FB_OBJECT_NONE, /* None */
+    FB_OBJECT_BOOL,
+    FB_OBJECT_INT,
+    FB_OBJECT_FLOAT,
+    FB_OBJECT_STRING,
+    FB_OBJECT_DTYPE,
+    FB_OBJECT_DEVICE, /* also layouts, memory formats: what does not change a number */
+    FB_OBJECT_ELLIPSIS,
+    FB_OBJECT_SLICE, /* three items */
+    FB_OBJECT_LIST,
+    FB_OBJECT_TUPLE,   /* torch.Size, named tuples, too */
+    FB_OBJECT_DICT,    /* keys and values in turn */
+    FB_OBJECT_ARRAY,   /* a tensor */
+    FB_OBJECT_PROGRAM, /* a nested program */
+    FB_OBJECT_OTHER,   /* carried, never interpreted: a kernel that needs it gives up */
+} fb_object_kind;
+
+typedef struct fb_object fb_object;
+typedef struct fb_items {
+    size_t references, count;
+    fb_object *objects;
+} fb_items;
+
+struct fb_object {
+    fb_object_kind kind;
+    union {
+        bool boolean;
+        int64_t integer;
+        double number;
+        const char *text; /* the graph's */
+        fb_dtype dtype;
+        fb_array *array;
+        fb_items *items; /* of slice, list, tuple, dict */
+        fb_program program;
+    };
+};
+
+void fb_object_keep(const fb_object *object); /* one reference more of what it holds */
+void fb_object_drop(fb_object *object);       /* gives it up; it is None afterwards */
+/* A list, tuple, dict or slice of `count` Nones, to be filled. */
+fb_status fb_object_sequence(fb_object_kind kind, size_t count, fb_object *out, fb_error *error);
+static inline bool fb_object_is_sequence(const fb_object *object) {
+    return object->kind == FB_OBJECT_LIST || object->kind == FB_OBJECT_TUPLE;
+}
+/* A bool, int or float as a number. */
+bool fb_object_number(const fb_object *object, double *number);
+/* A bool or int, or a tensor of one integer element. */
+bool fb_object_int(const fb_object *object, int64_t *integer);
+
+#endif

@@ -1,0 +1,301 @@
+#include "core/eval/region.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/diff/diff.h"
+#include "core/ops/infer.h"
+#include "core/weights/inputs.h"
+
+/* ---- which hang together ----------------------------------------------------------------------------------------------------
+ */
+
+static uint32_t slot_before(fb_node node) {
+    return node.id;
+}
+static uint32_t slot_after(const fb_regions *r, fb_node node) {
+    return fb_node_limit(r->before) + node.id;
+}
+
+static uint32_t root_of(fb_regions *r, uint32_t slot) {
+    while (r->parents[slot] != slot) slot = r->parents[slot] = r->parents[r->parents[slot]];
+    return slot;
+}
+static void join(fb_regions *r, uint32_t a, uint32_t b) {
+    r->parents[root_of(r, a)] = root_of(r, b);
+}
+
+uint32_t fb_region_of_before(fb_regions *regions, fb_node node) {
+    return root_of(regions, slot_before(node));
+}
+uint32_t fb_region_of_after(fb_regions *regions, fb_node node) {
+    return root_of(regions, slot_after(regions, node));
+}
+uint32_t fb_region_of(fb_regions *regions, const fb_region_pair *pair) {
+    bool is_gone = regions->changed_before[pair->before.id];
+    return is_gone ? fb_region_of_before(regions, pair->before) : fb_region_of_after(regions, pair->after);
+}
+
+/* ---- what changed
+ * ------------------------------------------------------------------------------------------------------------ */
+
+static void pair_nodes(fb_regions *r) {
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+        fb_node twin = fb_node_find(r->after, FB_MAIN_PROGRAM, fb_node_name(r->before, node));
+        r->twin_of_before[node.id] = twin;
+        if (twin.id) r->twin_of_after[twin.id] = node;
+        else r->changed_before[node.id] = true;
+    }
+    for (fb_node node = fb_first_node(r->after, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->after, node)->next)
+        if (!r->twin_of_after[node.id].id) r->changed_after[node.id] = true;
+}
+
+/* Two argument trees that differ in nothing but which nodes they read; calls `visit` for each pair of nodes. */
+static bool match_values(fb_regions *r, fb_value a, fb_value b, bool (*visit)(fb_regions *, fb_node, fb_node)) {
+    const fb_value_row *x = fb_value_at(r->before, a), *y = fb_value_at(r->after, b);
+    if (x->kind != y->kind || x->count != y->count) return false;
+    switch ((fb_kind)x->kind) {
+    case FB_NODE: return !visit || visit(r, x->node, y->node);
+    case FB_INT: return x->integer == y->integer;
+    case FB_FLOAT: return memcmp(&x->real, &y->real, sizeof x->real) == 0;
+    case FB_NONE:
+    case FB_TRUE:
+    case FB_FALSE: return true;
+    default: break;
+    }
+    bool has_symbol = x->kind != FB_LIST && x->kind != FB_TUPLE && x->kind != FB_SIZE && x->kind != FB_DICT &&
+                      x->kind != FB_MAP && x->kind != FB_SLICE && x->kind != FB_COMPLEX;
+    if (has_symbol && strcmp(fb_text(r->before, x->symbol), fb_text(r->after, y->symbol)) != 0) return false;
+    for (uint32_t i = 0; i < x->count; i++)
+        if (!match_values(r, x->items[i], y->items[i], visit)) return false;
+    return true;
+}
+
+static bool same_call(fb_regions *r, fb_node a, fb_node b) {
+    const fb_node_row *x = fb_node_at(r->before, a), *y = fb_node_at(r->after, b);
+    return x->opcode == y->opcode && strcmp(fb_text(r->before, x->target), fb_text(r->after, y->target)) == 0 &&
+           match_values(r, x->args, y->args, NULL) && match_values(r, x->kwargs, y->kwargs, NULL);
+}
+
+/* Modules and tensors by the diff: what computes otherwise with the same call. */
+typedef struct changed_rows {
+    unsigned char *modules_before, *modules_after; /* by module */
+    unsigned char *tensors_before, *tensors_after; /* by tensor */
+} changed_rows;
+
+static void mark_rows(const fb_regions *r, const fb_diff *diff, changed_rows *rows) {
+    for (size_t i = 0; i < diff->count; i++) {
+        const fb_edit *edit = &diff->edits[i];
+        if (edit->kind == FB_EDIT_MOVE) continue;
+        if (edit->table == FB_MODULE_TABLE) {
+            rows->modules_before[fb_module_find(r->before, edit->name).id] = true;
+            rows->modules_after[fb_module_find(r->after, edit->name).id] = true;
+        } else if (edit->table == FB_TENSOR_TABLE) {
+            rows->tensors_before[fb_tensor_find(r->before, edit->name).id] = true;
+            rows->tensors_after[fb_tensor_find(r->after, edit->name).id] = true;
+        }
+    }
+}
+
+/* A tensor made from one that changed has changed; recipes may be chained. */
+typedef struct tensor_look {
+    const unsigned char *tensors;
+    bool found;
+} tensor_look;
+
+static void look_at_tensor(void *context, fb_tensor tensor) {
+    tensor_look *look = context;
+    look->found |= look->tensors[tensor.id] != 0;
+}
+
+typedef struct spreading {
+    const fb_graph *graph;
+    unsigned char *tensors;
+} spreading;
+
+static void spread_to(void *context, fb_tensor tensor) {
+    spreading *s = context;
+    fb_value recipe = fb_tensor_at(s->graph, tensor)->recipe;
+    tensor_look look = {s->tensors, false};
+    if (recipe.id) fb_value_visit_tensors(s->graph, recipe, look_at_tensor, &look);
+    s->tensors[tensor.id] |= look.found;
+}
+
+static bool spread_over_recipes(const fb_graph *graph, unsigned char *tensors) {
+    fb_inputs_walk walk;
+    spreading s = {graph, tensors};
+    if (fb_inputs_begin(&walk, graph))
+        for (fb_tensor tensor = fb_first_tensor(graph); tensor.id; tensor = fb_tensor_at(graph, tensor)->next)
+            fb_inputs_visit(&walk, tensor, spread_to, &s);
+    return fb_inputs_end(&walk);
+}
+
+static bool reads_changed(const fb_graph *graph, fb_node node, const unsigned char *modules, const unsigned char *tensors) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->opcode != FB_CALL_MODULE && row->opcode != FB_GET_ATTR) return false;
+    const fb_module_row *module = fb_module_at(graph, row->module);
+    tensor_look look = {tensors, false};
+    if (row->opcode == FB_GET_ATTR) {
+        fb_tensor tensor =
+            row->attribute.id ? fb_module_tensor(graph, row->module, fb_text(graph, row->attribute)) : (fb_tensor){0};
+        return tensor.id ? tensors[tensor.id] : modules[row->module.id];
+    }
+    fb_value_visit_tensors(graph, module->parameters, look_at_tensor, &look);
+    fb_value_visit_tensors(graph, module->buffers, look_at_tensor, &look);
+    return look.found || modules[row->module.id];
+}
+
+/* get_attr of a tensor by another name that is the same row changes nothing: the attribute's tensor is what is asked. */
+static bool same_attribute(const fb_regions *r, fb_node a, fb_node b) {
+    const fb_node_row *x = fb_node_at(r->before, a), *y = fb_node_at(r->after, b);
+    if (x->opcode != FB_GET_ATTR || !x->attribute.id || !y->attribute.id) return true;
+    fb_tensor of_a = fb_module_tensor(r->before, x->module, fb_text(r->before, x->attribute));
+    fb_tensor of_b = fb_module_tensor(r->after, y->module, fb_text(r->after, y->attribute));
+    return !of_a.id == !of_b.id && (!of_a.id || strcmp(fb_tensor_name(r->before, of_a), fb_tensor_name(r->after, of_b)) == 0);
+}
+
+static fb_status find_changed(fb_regions *r, fb_error *error) {
+    fb_diff diff;
+    fb_status status = fb_diff_make(r->before, r->after, &diff, error);
+    if (status) return status;
+    changed_rows rows = {calloc(fb_module_limit(r->before) + 1, 1), calloc(fb_module_limit(r->after) + 1, 1),
+                         calloc(fb_tensor_limit(r->before) + 1, 1), calloc(fb_tensor_limit(r->after) + 1, 1)};
+    if (!rows.modules_before || !rows.modules_after || !rows.tensors_before || !rows.tensors_after) {
+        status = fb_fail_memory(error);
+    } else {
+        mark_rows(r, &diff, &rows);
+        rows.modules_before[0] = rows.modules_after[0] = rows.tensors_before[0] = rows.tensors_after[0] = false;
+        bool is_complete = spread_over_recipes(r->before, rows.tensors_before);
+        is_complete &= spread_over_recipes(r->after, rows.tensors_after);
+        if (!is_complete) status = fb_fail_memory(error);
+        for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+            fb_node twin = r->twin_of_before[node.id];
+            if (!twin.id) continue;
+            bool is_same = same_call(r, node, twin) && same_attribute(r, node, twin) &&
+                           !reads_changed(r->before, node, rows.modules_before, rows.tensors_before) &&
+                           !reads_changed(r->after, twin, rows.modules_after, rows.tensors_after);
+            r->changed_before[node.id] = r->changed_after[twin.id] = !is_same;
+        }
+    }
+    free(rows.modules_before);
+    free(rows.modules_after);
+    free(rows.tensors_before);
+    free(rows.tensors_after);
+    fb_diff_free(&diff);
+    return status;
+}
+
+/* ---- pairs, and what they need
+ * ----------------------------------------------------------------------------------------------- */
+
+static bool add_pair(fb_regions *r, fb_node before, fb_node after) {
+    bool are_twins = r->twin_of_before[before.id].id == after.id;
+    if (are_twins && !r->changed_before[before.id]) return true;
+    fb_buffer_append(&r->pairs, &(fb_region_pair){before, after}, sizeof(fb_region_pair));
+    return true;
+}
+
+static void find_pairs(fb_regions *r) {
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+        fb_node twin = r->twin_of_before[node.id];
+        if (!twin.id || r->changed_before[node.id]) continue;
+        match_values(r, fb_node_at(r->before, node)->args, fb_node_at(r->after, twin)->args, add_pair);
+        match_values(r, fb_node_at(r->before, node)->kwargs, fb_node_at(r->after, twin)->kwargs, add_pair);
+    }
+}
+
+/* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is no tensor is computed. */
+static bool is_given(const fb_graph *graph, fb_node node, const unsigned char *changed) {
+    fb_shape_result type;
+    if (changed[node.id]) return false;
+    if (fb_node_at(graph, node)->opcode == FB_PLACEHOLDER) return true;
+    return fb_recorded_shape(graph, node, &type) && type.rank >= 0 && type.dtype;
+}
+
+typedef struct demand {
+    fb_regions *regions;
+    const fb_graph *graph;
+    const unsigned char *changed;
+    unsigned char *computed;
+    uint32_t first_slot; /* of this graph's nodes in the union-find */
+    fb_buffer to_do;     /* fb_node */
+} demand;
+
+static void need(demand *d, fb_node node) {
+    if (d->computed[node.id] || is_given(d->graph, node, d->changed)) return;
+    d->computed[node.id] = true;
+    fb_buffer_append(&d->to_do, &node, sizeof node);
+}
+
+/* Backwards from the nodes that pairs name; nodes that are changed and hang together are one region. */
+static bool spread_demand(demand *d) {
+    while (d->to_do.size && !d->to_do.failed) {
+        fb_node node;
+        d->to_do.size -= sizeof node;
+        memcpy(&node, d->to_do.data + d->to_do.size, sizeof node);
+        for (uint32_t e = fb_input_first(d->graph, node); e; e = fb_input_next(d->graph, e)) {
+            fb_node input = fb_edge_input(d->graph, e);
+            need(d, input);
+            if (d->changed[node.id] && d->changed[input.id])
+                join(d->regions, d->first_slot + node.id, d->first_slot + input.id);
+        }
+    }
+    bool is_complete = !d->to_do.failed;
+    fb_buffer_free(&d->to_do);
+    return is_complete;
+}
+
+static fb_status find_needed(fb_regions *r, fb_error *error) {
+    const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
+    size_t count = r->pairs.size / sizeof *pairs;
+    demand before = {r, r->before, r->changed_before, r->computed_before, 0, {0}};
+    demand after = {r, r->after, r->changed_after, r->computed_after, fb_node_limit(r->before), {0}};
+    for (size_t i = 0; i < count; i++) {
+        need(&before, pairs[i].before);
+        need(&after, pairs[i].after);
+    }
+    bool is_complete = spread_demand(&before);
+    is_complete &= spread_demand(&after);
+    if (!is_complete) return fb_fail_memory(error);
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next)
+        if (r->twin_of_before[node.id].id && r->changed_before[node.id])
+            join(r, slot_before(node), slot_after(r, r->twin_of_before[node.id]));
+    for (size_t i = 0; i < count; i++)
+        if (r->changed_before[pairs[i].before.id] && r->changed_after[pairs[i].after.id])
+            join(r, slot_before(pairs[i].before), slot_after(r, pairs[i].after));
+    return FB_OK;
+}
+
+fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regions *out, fb_error *error) {
+    uint32_t of_before = fb_node_limit(before), of_after = fb_node_limit(after);
+    *out = (fb_regions){.before = before, .after = after};
+    out->twin_of_before = calloc(of_before, sizeof(fb_node));
+    out->twin_of_after = calloc(of_after, sizeof(fb_node));
+    out->changed_before = calloc(of_before, 1);
+    out->changed_after = calloc(of_after, 1);
+    out->computed_before = calloc(of_before, 1);
+    out->computed_after = calloc(of_after, 1);
+    out->parents = calloc((size_t)of_before + of_after, sizeof *out->parents);
+    if (!out->twin_of_before || !out->twin_of_after || !out->changed_before || !out->changed_after || !out->computed_before ||
+        !out->computed_after || !out->parents)
+        return fb_fail_memory(error);
+    for (uint32_t i = 0; i < of_before + of_after; i++) out->parents[i] = i;
+    pair_nodes(out);
+    fb_status status = find_changed(out, error);
+    if (status) return status;
+    find_pairs(out);
+    if (out->pairs.failed) return fb_fail_memory(error);
+    return find_needed(out, error);
+}
+
+void fb_regions_free(fb_regions *regions) {
+    free(regions->twin_of_before);
+    free(regions->twin_of_after);
+    free(regions->changed_before);
+    free(regions->changed_after);
+    free(regions->computed_before);
+    free(regions->computed_after);
+    free(regions->parents);
+    fb_buffer_free(&regions->pairs);
+    *regions = (fb_regions){0};
+}

@@ -1,0 +1,32 @@
+/* What a rewrite changed, as regions to be evaluated. */
+#ifndef FB_EVAL_REGION_H
+#define FB_EVAL_REGION_H
+
+#include "core/base/buffer.h"
+#include "core/graph/graph.h"
+
+/* Nodes of both graphs, paired by name. */
+typedef struct fb_regions {
+    const fb_graph *before, *after;
+    fb_node *twin_of_before, *twin_of_after;         /* by node: of the same name in the other graph, or none */
+    unsigned char *changed_before, *changed_after;   /* by node: it is in one graph alone, or computes otherwise in the other */
+    unsigned char *computed_before, *computed_after; /* by node: needed for a pair, and not given */
+    fb_buffer pairs;                                 /* fb_region_pair */
+    uint32_t *parents;                               /* union-find over nodes: those of `before` first, then those of `after` */
+} fb_regions;
+
+/* Two values that unchanged nodes read for each other, so they must be the same. */
+typedef struct fb_region_pair {
+    fb_node before, after;
+} fb_region_pair;
+
+/* FB_NO_MEMORY. Freed also after a failure. Linear in the graphs' sizes. */
+fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regions *out, fb_error *error);
+void fb_regions_free(fb_regions *regions);
+
+/* Equal numbers for what is of one region. */
+uint32_t fb_region_of_before(fb_regions *regions, fb_node node);
+uint32_t fb_region_of_after(fb_regions *regions, fb_node node);
+uint32_t fb_region_of(fb_regions *regions, const fb_region_pair *pair);
+
+#endif

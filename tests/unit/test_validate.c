@@ -1,0 +1,226 @@
+/* Validation of rewrites: what passes do is passed, and each of these ways to do it wrong is caught. */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/run.h"
+#include "core/eval/validate.h"
+#include "core/graph/document.h"
+#include "tests/unit/documents.h"
+
+/* What a pass makes of a fixture, as text. */
+static char *result_of(const char *fixture, const char *pass, fb_graph **source) {
+    size_t size;
+    char list[80], *text = read_fixture(fixture, "graph.json", &size);
+    *source = graph_of(text, size);
+    free(text);
+    snprintf(list, sizeof list, "[\"%s\"]", pass);
+    json_t *json = json_loads(list, 0, NULL);
+    fb_composition composition;
+    fb_error error = {0};
+    fb_run run;
+    ck_assert_int_eq(fb_composition_read(json, "", &composition, &error), FB_OK);
+    ck_assert_int_eq(fb_composition_run(&composition, *source, FB_LINT_EACH, &run, &error), FB_OK);
+    fb_buffer out = {0};
+    fb_document_write(run.result, &out);
+    char *result = fb_buffer_take(&out, &size);
+    ck_assert_ptr_nonnull(result);
+    fb_run_free(&run);
+    fb_composition_free(&composition);
+    json_decref(json);
+    return result;
+}
+
+static fb_validation validate(const fb_graph *before, const fb_graph *after, bool only_moves, uint64_t seed) {
+    fb_eval_options options = {.seed = seed};
+    fb_validation found;
+    fb_error error = {0};
+    fb_status status = fb_validate_rewrite(before, after, &options, only_moves, NULL, &found, &error);
+    ck_assert_msg(status == FB_OK, "%s: %s", error.code, error.message);
+    return found;
+}
+
+static const char *const fixtures[] = {"toy", "bert-tiny", "gpt2-tiny", "resnet-tiny", "mobilenet"};
+static const char *const passes[] = {"MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse",
+                                     "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear"};
+
+START_TEST(what_passes_do_is_passed) {
+    size_t regions = 0;
+    for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
+        fb_graph *before;
+        char *text = result_of(fixtures[_i], passes[i], &before);
+        fb_graph *after = graph_of(text, strlen(text));
+        for (uint64_t seed = 0; seed < 3; seed++) {
+            fb_validation found = validate(before, after, i < 2, seed);
+            ck_assert_msg(found.passes && found.is_complete, "%s: %s with seed %d", fixtures[_i], passes[i], (int)seed);
+            ck_assert(isfinite(found.worst.absolute) && isfinite(found.before_exact.ulp) && isfinite(found.after_exact.ulp));
+            regions += found.count;
+            fb_validation_free(&found);
+        }
+        fb_graph_free(before);
+        fb_graph_free(after);
+        free(text);
+    }
+    ck_assert(regions > 0 || strcmp(fixtures[_i], "gpt2-tiny") == 0);
+}
+END_TEST
+
+/* ---- done wrong
+ * -------------------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *what, *fixture, *pass, *right, *wrong; /* the first `right` in the result becomes `wrong` */
+} mistakes[] = {
+    {"weights in another order", "toy", "MergeLinears", "[\"q.weight\",\"k.weight\",", "[\"k.weight\",\"q.weight\","},
+    {"biases in another order", "toy", "MergeLinears", "[\"q.bias\",\"k.bias\",", "[\"k.bias\",\"q.bias\","},
+    {"a missing bias filled with 1", "toy", "MergeLinears", "\"shape\":[8],\"value\":{\"$float\":\"0.0\"}",
+     "\"shape\":[8],\"value\":{\"$float\":\"1.0\"}"},
+    {"a slice one too low", "toy", "MergeLinears", "[16,32,null]", "[15,31,null]"},
+    {"the slice of another Linear", "toy", "MergeLinears", "[16,32,null]", "[0,16,null]"},
+    {"a weight transposed", "toy", "MergeLinears", "[\"q.weight\",",
+     "[{\"op\":\"permute\",\"args\":[\"q.weight\"],\"dims\":[1,0]},"},
+    {"another input", "toy", "MergeLinears", "\"target\":\"q-k-v-merged\",\"args\":[{\"$node\":\"id_1\"}]",
+     "\"target\":\"q-k-v-merged\",\"args\":[{\"$node\":\"drop\"}]"},
+    {"half of the merged bias", "toy", "MergeLinears", "[\"q.bias\",",
+     "[{\"op\":\"concat\",\"args\":[{\"op\":\"slice\",\"args\":[\"q.bias\"],"
+     "\"axis\":0,\"start\":8,\"stop\":16},{\"op\":\"slice\",\"args\":[\"q.bias\"],\"axis\":0,\"start\":0,\"stop\":8}],\"axis\":"
+     "0},"},
+    {"zeros for the column of ones", "toy", "FuseBiasInLinear", "\"target\":\"torch.ones\"", "\"target\":\"torch.zeros\""},
+    {"the column on the other side", "toy", "FuseBiasInLinear", "[[{\"$node\":\"mean\"},{\"$node\":\"ones\"}]]",
+     "[[{\"$node\":\"ones\"},{\"$node\":\"mean\"}]]"},
+    {"the bias off by one", "toy", "FuseBiasInLinear", "{\"op\":\"reshape\",\"args\":[\"q.bias\"],\"shape\":[16,1]}",
+     "{\"op\":\"reshape\",\"args\":[{\"op\":\"concat\",\"args\":[{\"op\":\"slice\",\"args\":[\"q.bias\"],\"axis\":0,\"start\":"
+     "1,\"stop\":16},"
+     "{\"op\":\"slice\",\"args\":[\"q.bias\"],\"axis\":0,\"start\":0,\"stop\":1}],\"axis\":0}],\"shape\":[16,1]}"},
+    {"the bias negated", "toy", "FuseBiasInLinear", "\"args\":[\"q.bias\"]",
+     "\"args\":[{\"op\":\"neg\",\"args\":[\"q.bias\"]}]"},
+    {"a factor a little too large", "toy", "ChangeTrueDivToMulByInverse", "0.25", "0.2501"},
+    {"a factor in place of its inverse", "toy", "ChangeTrueDivToMulByInverse", "0.25", "{\"$float\":\"4.0\"}"},
+    {"another epsilon", "toy", "FuseBatchNorm2dInConv2d", "\"value\":1e-05", "\"value\":0.001"},
+    {"sqrt for rsqrt", "toy", "FuseBatchNorm2dInConv2d", "\"op\":\"rsqrt\"", "\"op\":\"sqrt\""},
+    {"the scale on another axis", "toy", "FuseBatchNorm2dInConv2d",
+     "{\"op\":\"mul\",\"args\":[\"c2.weight\",{\"op\":\"reshape\",\"args\":[{\"op\":\"mul\",\"args\":[\"b3.weight\","
+     "{\"op\":\"rsqrt\",\"args\":[{\"op\":\"add\",\"args\":[\"b3.running_var\",{\"op\":\"full\",\"args\":[],\"shape\":[],"
+     "\"value\":1e-05}]}]}]}],\"shape\":[8,1,1,1]}]}",
+     "{\"op\":\"mul\",\"args\":[\"c2.weight\",{\"op\":\"reshape\",\"args\":[{\"op\":\"mul\",\"args\":[\"b3.weight\","
+     "{\"op\":\"rsqrt\",\"args\":[{\"op\":\"add\",\"args\":[\"b3.running_var\",{\"op\":\"full\",\"args\":[],\"shape\":[],"
+     "\"value\":1e-05}]}]}]}],\"shape\":[1,8,1,1]}]}"},
+    {"the mean added", "toy", "FuseBatchNorm2dInConv2d", "\"op\":\"sub\",\"args\":[\"c3.bias\",",
+     "\"op\":\"add\",\"args\":[\"c3.bias\","},
+    {"half the mean", "toy", "FuseBatchNorm2dInConv2d", "[\"c3.bias\",\"b3.running_mean\"]",
+     "[\"c3.bias\",{\"op\":\"mul\",\"args\":[\"b3.running_mean\",{\"op\":\"full\",\"args\":[],\"shape\":[],\"value\":0.5}]}]"},
+    {"a shift too much", "toy", "FuseBatchNorm2dInConv2d", "\"op\":\"sub\",\"args\":[\"b1.bias\",",
+     "\"op\":\"sub\",\"args\":[{\"op\":\"add\",\"args\":[\"b1.bias\",{\"op\":\"full\",\"args\":[],\"shape\":[],\"value\":{\"$"
+     "float\":\"1.0\"}}]},"},
+    {"a tied weight overwritten", "toy", "FuseBatchNorm2dInConv2d", "\"parameters\":{\"weight\":\"c2.weight\"",
+     "\"parameters\":{\"weight\":\"c3.weight\""},
+    {"no scale", "toy", "FuseBatchNorm1dInLinear", "\"args\":[\"bn.weight\",{\"op\":\"rsqrt\"",
+     "\"args\":[\"bn.bias\",{\"op\":\"rsqrt\""},
+    {"another reader", "toy", "FuseBatchNorm1dInLinear", "\"target\":\"drop\",\"args\":[{\"$node\":\"l1\"}]",
+     "\"target\":\"drop\",\"args\":[{\"$node\":\"mean\"}]"},
+    {"queries and values exchanged", "bert-tiny", "MergeLinears",
+     "[\"encoder.layer.0.attention.self.query.weight\",\"encoder.layer.0.attention.self.key.weight\"",
+     "[\"encoder.layer.0.attention.self.key.weight\",\"encoder.layer.0.attention.self.query.weight\""},
+};
+
+/* A mistake of the second layer alone is found as well as one of the first, and the right regions are told. */
+START_TEST(mistakes_are_caught) {
+    fb_graph *before;
+    char *text = result_of(mistakes[_i].fixture, mistakes[_i].pass, &before);
+    const char *at = strstr(text, mistakes[_i].right);
+    ck_assert_msg(at != NULL, "%s: the result has no %s", mistakes[_i].what, mistakes[_i].right);
+    size_t head = (size_t)(at - text), size = strlen(text) - strlen(mistakes[_i].right) + strlen(mistakes[_i].wrong);
+    char *wrong = malloc(size + 1);
+    ck_assert_ptr_nonnull(wrong);
+    memcpy(wrong, text, head);
+    strcpy(wrong + head, mistakes[_i].wrong);
+    strcat(wrong, at + strlen(mistakes[_i].right));
+    fb_graph *after = graph_of(wrong, size);
+    for (uint64_t seed = 0; seed < 5; seed++) {
+        fb_validation found = validate(before, after, _i < 12, seed);
+        ck_assert_msg(!found.passes, "%s is not caught with seed %d: %zu regions, worst %g", mistakes[_i].what, (int)seed,
+                      found.count, found.worst.absolute);
+        size_t named = 0;
+        for (size_t i = 0; i < found.count; i++) named += found.regions[i].passes ? 0 : found.regions[i].node_count;
+        ck_assert_msg(named > 0 || strcmp(mistakes[_i].what, "another reader") == 0, "%s: no node is named", mistakes[_i].what);
+        fb_validation_free(&found);
+    }
+    fb_graph_free(before);
+    fb_graph_free(after);
+    free(text);
+    free(wrong);
+}
+END_TEST
+
+/* What cannot be evaluated is told, and fails nothing. */
+START_TEST(unknown_operators_are_told) {
+    char *text =
+        document_of("{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"shape\":[2,3],\"dtype\":\"float32\"}},"
+                    "{\"name\":\"y\",\"op\":\"call_function\",\"target\":\"my.function\",\"args\":[{\"$node\":\"x\"}]},"
+                    "{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[{\"$node\":\"y\"}]}",
+                    NULL, "");
+    fb_graph *before = graph_of(text, strlen(text));
+    char *target = strstr(text, "my.function");
+    memcpy(target, "my.funktion", 11);
+    fb_graph *after = graph_of(text, strlen(text));
+    fb_validation found = validate(before, after, false, 1);
+    ck_assert(found.passes && !found.is_complete);
+    ck_assert_uint_eq(found.count, 1);
+    ck_assert_str_eq(found.regions[0].unsupported, "unsupported-operator");
+    ck_assert_msg(strstr(found.regions[0].detail, "y (my.function)") != NULL, "%s", found.regions[0].detail);
+    ck_assert_uint_eq(found.regions[0].node_count, 1);
+    ck_assert_str_eq(found.regions[0].nodes[0], "y");
+    fb_validation_free(&found);
+    fb_graph_free(before);
+    fb_graph_free(after);
+    free(text);
+}
+END_TEST
+
+START_TEST(graphs_are_compared_whole) {
+    fb_graph *before;
+    char *text = result_of("toy", "FuseBatchNorm2dInConv2d", &before);
+    fb_graph *after = graph_of(text, strlen(text));
+    fb_eval_options options = {.seed = 7, .random_weights = true};
+    fb_comparison_inputs none = {0};
+    fb_comparison found;
+    fb_error error = {0};
+    ck_assert_msg(fb_compare_graphs(before, after, &none, &options, NULL, &found, &error) == FB_OK, "%s", error.message);
+    ck_assert(found.passes);
+    ck_assert_uint_eq(found.count, 2);
+    ck_assert_str_eq(found.outputs[1].name, "output.1");
+    ck_assert_str_eq(found.first_node, "");
+    ck_assert(found.outputs[0].a_exact.absolute > 0);
+    fb_comparison_free(&found);
+    /* The first node that differs, of several: another epsilon in the first BatchNorm. */
+    char *eps = strstr(text, "\"value\":1e-05");
+    memcpy(eps, "\"value\":2e-01", 13);
+    fb_graph *wrong = graph_of(text, strlen(text));
+    ck_assert_int_eq(fb_compare_graphs(before, wrong, &none, &options, NULL, &found, &error), FB_OK);
+    ck_assert(!found.passes);
+    ck_assert_str_eq(found.first_node, "c1");
+    fb_comparison_free(&found);
+    fb_graph_free(before);
+    fb_graph_free(after);
+    fb_graph_free(wrong);
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("validate");
+    TCase *tests = tcase_create("validate");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, what_passes_do_is_passed, 0, (int)(sizeof fixtures / sizeof *fixtures));
+    tcase_add_loop_test(tests, mistakes_are_caught, 0, (int)(sizeof mistakes / sizeof *mistakes));
+    tcase_add_test(tests, unknown_operators_are_told);
+    tcase_add_test(tests, graphs_are_compared_whole);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
