@@ -126,6 +126,10 @@ START_TEST(fixtures_compute_what_pytorch_recorded) {
 }
 END_TEST
 
+#define ALL_PASSES                                                                                                             \
+    "[\"ChangeTrueDivToMulByInverse\",\"MergeLinears\",\"FuseBatchNorm2dInConv2d\",\"FuseBatchNorm1dInLinear\","               \
+    "\"FuseBiasInLinear\"]"
+
 /* After each pass that applies, and after all of them. */
 START_TEST(passes_leave_what_fixtures_compute) {
     static const char *const lists[] = {
@@ -134,8 +138,7 @@ START_TEST(passes_leave_what_fixtures_compute) {
         "[\"ChangeTrueDivToMulByInverse\"]",
         "[\"FuseBatchNorm2dInConv2d\"]",
         "[\"FuseBatchNorm1dInLinear\"]",
-        "[\"ChangeTrueDivToMulByInverse\",\"MergeLinears\",\"FuseBatchNorm2dInConv2d\",\"FuseBatchNorm1dInLinear\","
-        "\"FuseBiasInLinear\"]",
+        ALL_PASSES,
     };
     example e;
     open_example(fixtures[_i], &e);
