@@ -40,6 +40,9 @@ void fb_slot_index_free(fb_slot_index *index);
 /* The tensor at the place of `slot`, which is one of `from`; or none. */
 fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, const fb_slot *slot);
 
+/* By tensor of base: which tensor of ours it is, or none (identify.c). False when memory is out. */
+bool fb_identify_tensors(const fb_graph *base, const fb_graph *ours, fb_tensor *ours_of);
+
 /* Whether two values read the same in a document. */
 bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
 

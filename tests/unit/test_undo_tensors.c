@@ -54,6 +54,15 @@
                            "'running_var':'bn.running_var'}}",                                                                 \
     .tensors = TENSOR("w", "[4,4]") "," TENSOR("bn.running_mean", "[4]") "," TENSOR("bn.running_var", "[4]"),                  \
     .passes = "['FuseBatchNorm1dInLinear']", .undone = "0"
+/* Two Linears of whose weights the bytes are known. */
+#define DIGEST_B "'digest':'sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb'"
+#define TOLD                                                                                                                   \
+    .nodes = PAIR_NODES("q", "k"),                                                                                             \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR("q", "q.weight", "false") "null}}," LINEAR("k", "k.weight",      \
+                                                                                                         "false") "null}}",    \
+    .tensors = "{'name':'q.weight','dtype':'float32','shape':[4,4]," DIGEST_A                                                  \
+               "},{'name':'k.weight','dtype':'float32','shape':[4,4]," DIGEST_B "}"
+
 #define CALL_M "{'name':'m','op':'call_module','target':'m','args':[{'$node':'x'}],'kwargs':{},'meta':{}},"
 #define MODULE_M                                                                                                               \
     "{'path':'m','type':'torch.nn.Linear','config':{'bias':false,'in_features':4,'out_features':4},'parameters':{"             \
@@ -85,6 +94,17 @@ static const undo_example cases[] = {
      {{"{'name':'q-k-merged.weight'", "{'name':'merged'"}, {"'weight':'q-k-merged.weight'", "'weight':'merged'"}},
      NULL,
      {{NULL, NULL}}},
+    {"an original is called what another one was called",
+     TOLD,
+     MERGE_ALL,
+     {{"{'name':'q.weight'", "{'name':'t'"},
+      {"{'name':'k.weight'", "{'name':'q.weight'"},
+      {"['q.weight','k.weight']", "['t','q.weight']"}},
+     NULL,
+     {{"{'name':'q.weight'", "{'name':'t'"},
+      {"{'name':'k.weight'", "{'name':'q.weight'"},
+      {"{'weight':'q.weight'", "{'weight':'t'"},
+      {"{'weight':'k.weight'", "{'weight':'q.weight'"}}},
     {"the merged weight was frozen",
      PAIR,
      MERGE_ALL,
