@@ -68,6 +68,8 @@ typedef struct outcome {
 
 static fb_status keep_outcome(outcome *found, fb_pass_report *report, fb_arena *arena, fb_error *error) {
     fb_buffer text = {0};
+    if (!found->count && found->not_evaluated.size) /* no numbers, rather than 0 */
+        found->between = found->before_exact = found->after_exact = (fb_difference){HUGE_VAL, HUGE_VAL, HUGE_VAL, 0, 0};
     fb_buffer_printf(&text, "{\"%s\":%zu,\"not_evaluated\":[", found->counted, found->count);
     fb_buffer_append(&text, found->not_evaluated.data, found->not_evaluated.size);
     fb_buffer_string(&text, "],");
@@ -208,6 +210,7 @@ static fb_status look(void *context, size_t position, const fb_graph *before, co
     fb_status status = compare(validation, before, after, report, &found, error);
     if (!status) status = keep_outcome(&found, report, arena, error);
     if (!status && found.fails) status = fail(validation, report, position, &found, error);
+    validation->compared += found.count;
     validation->is_incomplete |= found.not_evaluated.size != 0;
     fb_buffer_free(&found.not_evaluated);
     return status;

@@ -94,8 +94,10 @@ static fb_status run_validated(const fb_request *request, fb_response *response,
     if (validation->failed) respond_failed(response, validation, error);
     else if (status) fb_respond_evaluation_error(response, error, source, NULL);
     else
-        snprintf(work->validation_text, sizeof work->validation_text, "{\"mode\":\"%s\",\"passes\":true,\"complete\":%s}",
-                 fb_validation_mode_name(validation->mode), validation->is_incomplete ? "false" : "true");
+        snprintf(work->validation_text, sizeof work->validation_text, "{\"mode\":\"%s\",\"passes\":%s,\"complete\":%s}",
+                 fb_validation_mode_name(validation->mode),
+                 validation->compared || !validation->is_incomplete ? "true" : "null",
+                 validation->is_incomplete ? "false" : "true");
     return status;
 }
 

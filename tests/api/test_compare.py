@@ -98,6 +98,34 @@ def test_outputs_that_cannot_be_compared(shared):
     assert refusal(shared, RELU, total) == (422, "output-mismatch")
 
 
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        ({"$tuple": [ref("start"), 3]}, {"$tuple": [ref("start"), 4]}),
+        ({"$tuple": [ref("start"), None]}, {"$tuple": [ref("start")]}),
+        ({"$dict": [["a", ref("start")]]}, {"$dict": [["b", ref("start")]]}),
+        ([ref("start")], {"$tuple": [ref("start")]}),
+    ],
+)
+def test_outputs_that_differ_in_what_is_no_tensor(shared, one, other):
+    start = node("start", "call_function", "operator.mul", [ref("x"), 2])
+    graphs = [graph_of(start, node("output", "output", "output", [value])) for value in (one, other)]
+    assert refusal(shared, *graphs) == (422, "output-mismatch")
+    assert compare(shared, graphs[0], graphs[0])["passes"]
+
+
+def test_narrow_dtypes_have_a_tolerance_that_tells(shared):
+    """A factor that is a fifth too large, in bfloat16."""
+
+    def scaled(by):
+        graph = graph_of(node("start", "call_function", "operator.mul", [ref("x"), by]), output("start"))
+        graph["nodes"][0]["meta"]["dtype"] = "bfloat16"
+        return graph
+
+    assert not compare(shared, scaled(1.0), scaled(1.2))["passes"]
+    assert compare(shared, scaled(1.0), scaled(1.01))["passes"]
+
+
 def test_what_cannot_be_evaluated(shared):
     unknown = graph_of(node("f", "call_function", "my.own.function", [ref("x")]), output("f"))
     problem = shared.post("/v1/compare", {"a": RELU, "b": unknown}).json()

@@ -197,6 +197,22 @@ def test_memory_is_limited(new_service):
     assert (answer.status, answer.json()["code"]) == (413, "evaluation-too-large")
 
 
+def test_a_view_counts_with_all_its_elements(new_service):
+    """Expanded it has 4 GB in 24 bytes."""
+    service = new_service("--evaluation-memory", "64M")
+    wide = node("wide", "call_method", "expand", [ref("x"), 200_000_000, -1, -1])
+    total = node("total", "call_method", "sum", [ref("wide")])
+    for nodes in ([wide, output("wide")], [wide, total, output("total")]):
+        answer = evaluate(service, stored(service, graph_of(*nodes)), {"seed": 1})
+        assert answer.status == 413 and answer.json()["code"] == "evaluation-too-large"
+
+
+def test_an_input_is_given_once(shared):
+    twice = file_of({name: ("float32", [2, 3], floats([1] * 6)) for name in ("x", "input.x")})
+    answer = evaluate(shared, stored(shared, RELU), twice)
+    assert answer.status == 422 and answer.json()["code"] == "given-twice"
+
+
 def slow_graph(steps=400):
     """Minutes of matrix products."""
     nodes = [node("x", "placeholder", "x", meta={"shape": [2000, 2000], "dtype": "float32"})]
