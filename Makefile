@@ -40,7 +40,7 @@ $(BUILD)/%.o: %.c
 	@echo '  CC  $<'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # Loops over numbers: made vector instructions of, which sqrt is only when it need not set errno.
-$(BUILD)/core/weights/convert.o: ALL_CFLAGS += -O3 -fno-math-errno
+$(BUILD)/core/weights/convert.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard core/eval/*.c)): ALL_CFLAGS += -O3 -fno-math-errno
 
 # A file's bytes as the items of a C array (of unsigned char, unless it is all ASCII); $(call as_bytes,FILE).
 as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'
@@ -105,9 +105,14 @@ test: deps
 run-tests: all $(UNIT_PROGRAMS)
 	@tests/run $(BUILD)
 
+# Evaluates documents, for tests and measurements in Python.
+EVALUATE := $(BUILD)/tests/eval/evaluate_document
+$(EVALUATE): $(BUILD)/tests/eval/evaluate_document.o $(BUILD)/libfoldback.a
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
 ## make test-python  compares names, code and results with the real PyTorch, in a venv of its own
-test-python: all
-	@tests/python/run $(BUILD) tests/python
+test-python: all $(EVALUATE)
+	@FOLDBACK_EVALUATE=$(CURDIR)/$(EVALUATE) tests/python/run $(BUILD) tests/python
 
 ## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew
 test-client: all
@@ -147,7 +152,7 @@ fuzz:
 $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(CORE_LIBS)
 
-## make bench        speed, as ratios measured in one run; needs 6 GB; UPDATE=1 puts the tables into docs/performance.md
+## make bench        speed, as ratios measured in one run; needs 8 GB; UPDATE=1 puts the tables into docs/performance.md
 bench: all $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench
 	@tests/bench/run $(BUILD) documents
 	@tests/bench/run $(BUILD) weights

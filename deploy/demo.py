@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The main job on a real graph, start to end: upload BERT, optimise, look, take one pass out, reverse, deploy by alias, undo the
-deployment, restart, roll back from disk; then weights in, optimise, weights out, and the same bytes back.
+deployment, restart, roll back from disk; then weights in, optimise and validate, compare, weights out, and the same bytes back.
 
 Usage: demo.py BINARY FOLDER. Everything goes over HTTP; the curl line for each step is printed before its result.
 Standard library only.
@@ -109,6 +109,14 @@ def sizes(file):
     return f"{len(tensors)} tensors, {len(file)} bytes"
 
 
+def show_validation(run):
+    for one in run["passes"]:
+        found = one["validation"]
+        print(f"{one['name']}: {found['regions']} regions compared, {len(found['not_evaluated'])} could not be; at most "
+              f"{found['max_relative']:.2g} of the largest value apart")
+    check("the validation's verdict is", True, run["validation"]["passes"])
+
+
 def show_weights(service):
     say("Weights: a safetensors file becomes a blob, named by its SHA-256, and a ResNet is bound to it")
     with open(f"{WITH_WEIGHTS}/weights.safetensors", "rb") as file:
@@ -119,8 +127,24 @@ def show_weights(service):
         bound = service.json("POST", f"/v1/graphs?weights={blob}", file.read(), shown=f"--data-binary @{WITH_WEIGHTS}/graph.json")
     print(f"bound: {bound['weights']['bound']}, missing: {bound['weights']['missing']}, extra: {bound['weights']['extra']}")
 
-    say("Optimise it, and take the finished weights out: recipes become bytes on the way")
-    run = service.json("POST", "/v1/optimize", json.dumps({"graph": bound["id"], "passes": ["FuseBatchNorm2dInConv2d"]}))
+    say("Optimise it: what was rewritten is evaluated before and after, and a run in which it differs would be refused")
+    run = service.json("POST", "/v1/optimize", json.dumps(
+        {"graph": bound["id"], "passes": ["FuseBatchNorm2dInConv2d"], "options": {"validate": "rewrites"}}))
+    show_validation(run)
+
+    say("Compare both graphs on recorded inputs: outputs of the whole network")
+    with open(f"{WITH_WEIGHTS}/io.safetensors", "rb") as file:
+        inputs = file.read()
+    digest = "sha256:" + hashlib.sha256(inputs).hexdigest()
+    service.json("PUT", f"/v1/blobs/{digest}", inputs, shown=f"--data-binary @{WITH_WEIGHTS}/io.safetensors")
+    body = json.dumps({"a": run["source"], "b": run["result"], "inputs": digest})
+    for one in service.json("POST", "/v1/compare", body)["outputs"]:
+        print(f"{one['name']}: at most {one['max_absolute']:.2g} apart, {one['max_relative']:.2g} of the largest value; "
+              f"from float64 {one['a_against_float64']['max_relative']:.2g} before and "
+              f"{one['b_against_float64']['max_relative']:.2g} after")
+        check("the outputs' verdict is", True, one["passes"])
+
+    say("Take the finished weights out: recipes become bytes on the way")
     folded = service.request("GET", f"/v1/graphs/{run['result']}/weights")
     print(f"in:  {sizes(weights)}\nout: {sizes(folded)}, {run['passes'][0]['applied']} BatchNorms folded")
 

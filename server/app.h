@@ -2,11 +2,20 @@
 #ifndef FB_SERVER_APP_H
 #define FB_SERVER_APP_H
 
+#include <stdatomic.h>
+
 #include "core/graph/document.h"
 #include "server/cache.h"
 #include "server/pass_counts.h"
 #include "server/routes/event_hub.h"
 #include "server/store/store.h"
+
+/* What one evaluation of a graph may take, and how many there may be. */
+typedef struct fb_evaluation_limits {
+    size_t memory; /* bytes of all its values at once */
+    unsigned timeout_ms;
+    unsigned most; /* at once */
+} fb_evaluation_limits;
 
 typedef struct fb_app {
     fb_store *store;
@@ -14,7 +23,9 @@ typedef struct fb_app {
     fb_pass_counts *counts;
     fb_event_hub *events;
     fb_document_limits limits;
-    int64_t gc_grace_ms; /* unless a request for gc says otherwise */
+    fb_evaluation_limits evaluation;
+    atomic_uint evaluations; /* under way */
+    int64_t gc_grace_ms;     /* unless a request for gc says otherwise */
 } fb_app;
 
 #endif

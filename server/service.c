@@ -7,12 +7,14 @@ fb_service_config fb_service_config_default(void) {
     return (fb_service_config){.http = fb_http_config_default(),
                                .data = "./.foldback",
                                .cache_bytes = (size_t)512 << 20,
+                               .evaluation = {.memory = (size_t)1 << 30, .timeout_ms = 60000, .most = 8},
                                .heartbeat_ms = 15000,
                                .gc_grace_ms = 86400000};
 }
 
 static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error *error) {
     *app = (fb_app){.limits = config->limits,
+                    .evaluation = config->evaluation,
                     .gc_grace_ms = config->gc_grace_ms,
                     .cache = fb_cache_new(config->cache_bytes),
                     .counts = fb_pass_counts_new(),

@@ -12,9 +12,10 @@ typedef struct fb_service_config {
     fb_document_limits limits; /* max_bytes is the HTTP layer's body_limit */
     const char *data;          /* the data folder; NULL: no store, for routes that need none */
     size_t cache_bytes;        /* for decoded graphs */
-    unsigned heartbeat_ms;     /* of event streams */
-    uint64_t gc_interval_ms;   /* between collections of garbage; 0 = only when asked */
-    int64_t gc_grace_ms;       /* how long what nothing refers to stays */
+    fb_evaluation_limits evaluation;
+    unsigned heartbeat_ms;   /* of event streams */
+    uint64_t gc_interval_ms; /* between collections of garbage; 0 = only when asked */
+    int64_t gc_grace_ms;     /* how long what nothing refers to stays */
 } fb_service_config;
 
 fb_service_config fb_service_config_default(void);

@@ -68,6 +68,8 @@ typedef struct outcome {
 
 static fb_status keep_outcome(outcome *found, fb_pass_report *report, fb_arena *arena, fb_error *error) {
     fb_buffer text = {0};
+    if (!found->count && found->not_evaluated.size) /* no numbers, rather than 0 */
+        found->between = found->before_exact = found->after_exact = (fb_difference){HUGE_VAL, HUGE_VAL, HUGE_VAL, 0, 0};
     fb_buffer_printf(&text, "{\"%s\":%zu,\"not_evaluated\":[", found->counted, found->count);
     fb_buffer_append(&text, found->not_evaluated.data, found->not_evaluated.size);
     fb_buffer_string(&text, "],");
@@ -124,6 +126,7 @@ static fb_status fail(fb_run_validation *validation, const fb_pass_report *repor
 static void take_region(fb_run_validation *validation, const fb_region_report *region, outcome *found) {
     if (region->unsupported)
         write_unevaluated(region->nodes, region->node_count, region->unsupported, region->detail, &found->not_evaluated);
+    found->count += !region->unsupported;
     if (region->passes) return;
     begin_failed(validation, NULL);
     fb_buffer_string(&validation->failed_numbers, "\"nodes\":");
@@ -140,7 +143,6 @@ static fb_status compare_regions(fb_run_validation *validation, const fb_graph *
         fb_validate_rewrite(before, after, validation->options, only_moves, validation->tolerance, &regions, error);
     if (status) return status;
     for (size_t i = 0; i < regions.count; i++) take_region(validation, &regions.regions[i], found);
-    found->count = regions.count;
     found->between = regions.worst;
     found->before_exact = regions.before_exact;
     found->after_exact = regions.after_exact;
@@ -208,6 +210,7 @@ static fb_status look(void *context, size_t position, const fb_graph *before, co
     fb_status status = compare(validation, before, after, report, &found, error);
     if (!status) status = keep_outcome(&found, report, arena, error);
     if (!status && found.fails) status = fail(validation, report, position, &found, error);
+    validation->compared += found.count;
     validation->is_incomplete |= found.not_evaluated.size != 0;
     fb_buffer_free(&found.not_evaluated);
     return status;

@@ -20,6 +20,7 @@ typedef struct fb_run_validation {
     const fb_tolerance *tolerance;  /* NULL: by dtype and by what the pass is allowed to do */
 
     /* What was found. */
+    size_t compared;          /* regions or outputs */
     bool is_incomplete;       /* something could not be compared */
     const fb_pass *failed;    /* the pass whose result differs; NULL = none */
     size_t failed_position;   /* in the composition */

@@ -61,50 +61,10 @@ fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name
 
 typedef struct naming {
     fb_sides *sides;
-    fb_slot_index places;     /* of ours */
     fb_tensor *ours_of;       /* by tensor of base: what it is in ours */
-    bool *is_taken;           /* by tensor of ours: it is one of base */
     fb_symbol *base, *theirs; /* the new names */
     bool changes;
 } naming;
-
-typedef struct name_search {
-    const fb_graph *graph;
-    const char *name;
-    bool is_found;
-} name_search;
-
-static void look_for_name(void *context, fb_tensor tensor) {
-    name_search *search = context;
-    search->is_found |= strcmp(fb_tensor_name(search->graph, tensor), search->name) == 0;
-}
-
-/* Whether a module has something now that is computed from the original that it had: then that is still the one of its name. */
-static bool is_made_from(const fb_graph *base, fb_tensor original, const fb_graph *ours, fb_tensor now) {
-    name_search search = {.graph = ours, .name = fb_tensor_name(base, original)};
-    fb_value recipe = fb_tensor_at(ours, now)->recipe;
-    if (recipe.id && !fb_tensor_at(base, original)->recipe.id) fb_value_visit_tensors(ours, recipe, look_for_name, &search);
-    return search.is_found;
-}
-
-/* By owners first; what nobody owns in base, by its name. */
-static void identify(naming *n) {
-    const fb_graph *base = n->sides->base, *ours = n->sides->ours;
-    fb_slot slot;
-    for (fb_slot_cursor cursor = {0}; fb_slot_next(base, &cursor, &slot);) {
-        fb_tensor same = fb_slot_index_find(&n->places, base, &slot);
-        if (!same.id || n->ours_of[slot.tensor.id].id || n->is_taken[same.id]) continue;
-        if (is_made_from(base, slot.tensor, ours, same)) continue;
-        n->ours_of[slot.tensor.id] = same;
-        n->is_taken[same.id] = true;
-    }
-    for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next) {
-        fb_tensor same = fb_tensor_find(ours, fb_tensor_name(base, t));
-        if (!same.id || n->ours_of[t.id].id || n->is_taken[same.id]) continue;
-        n->ours_of[t.id] = same;
-        n->is_taken[same.id] = true;
-    }
-}
 
 /* What a tensor of `graph` is called from now on, when ours has its name for another one. */
 static bool set_fresh(naming *n, fb_graph *graph, fb_tensor tensor, fb_symbol *names) {
@@ -150,28 +110,55 @@ static bool choose_their_names(naming *n) {
 static bool align_names(fb_sides *sides) {
     naming n = {.sides = sides,
                 .ours_of = calloc(fb_tensor_limit(sides->base), sizeof *n.ours_of),
-                .is_taken = calloc(fb_tensor_limit(sides->ours), sizeof *n.is_taken),
                 .base = calloc(fb_tensor_limit(sides->base), sizeof *n.base),
                 .theirs = calloc(fb_tensor_limit(sides->theirs), sizeof *n.theirs)};
-    bool ok = fb_slot_index_make(sides->ours, &n.places) && n.ours_of && n.is_taken && n.base && n.theirs;
-    if (ok) identify(&n);
-    ok = ok && choose_base_names(&n) && choose_their_names(&n);
+    bool ok = n.ours_of && n.base && n.theirs && fb_identify_tensors(sides->base, sides->ours, n.ours_of) &&
+              choose_base_names(&n) && choose_their_names(&n);
     if (ok && n.changes) {
         fb_graph_rename_tensors(sides->base, n.base);
         fb_graph_rename_tensors(sides->theirs, n.theirs);
     }
-    fb_slot_index_free(&n.places);
     free(n.ours_of);
-    free(n.is_taken);
     free(n.base);
     free(n.theirs);
+    return ok;
+}
+
+/* ---- what is trained ---------------------------------------------------------------------------------------------------- */
+
+static bool *find_parameters(const fb_graph *graph) {
+    bool *is_parameter = calloc(fb_tensor_limit(graph), sizeof *is_parameter);
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; is_parameter && fb_slot_next(graph, &cursor, &slot);)
+        is_parameter[slot.tensor.id] |= !slot.is_buffer;
+    return is_parameter;
+}
+
+/* A parameter that no module of ours has any more counts as not trained there, without anybody having said so. Where theirs
+ * gives it back to a module, what base says of it holds. */
+static bool keep_training(fb_sides *sides) {
+    const fb_graph *base = sides->base, *theirs = sides->theirs;
+    bool *was_parameter = find_parameters(base), *is_parameter = find_parameters(sides->ours);
+    fb_slot_index places;
+    bool ok = fb_slot_index_make(base, &places) && was_parameter && is_parameter;
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(theirs, &cursor, &slot);) {
+        const char *name = fb_tensor_name(theirs, slot.tensor);
+        fb_tensor before = fb_tensor_find(base, name), now = fb_tensor_find(sides->ours, name);
+        bool comes_back = !slot.is_buffer && before.id && fb_slot_index_find(&places, theirs, &slot).id != before.id;
+        if (comes_back && now.id && was_parameter[before.id] && !is_parameter[now.id])
+            fb_tensor_row_at(sides->ours, now)->requires_grad = fb_tensor_at(base, before)->requires_grad;
+    }
+    fb_slot_index_free(&places);
+    free(was_parameter);
+    free(is_parameter);
     return ok;
 }
 
 fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error) {
     fb_sides sides = {
         .given_base = base, .base = fb_graph_copy(base), .theirs = fb_graph_copy(theirs), .ours = fb_graph_copy(ours)};
-    if (sides.base && sides.theirs && sides.ours && align_names(&sides)) {
+    if (sides.base && sides.theirs && sides.ours && align_names(&sides) && keep_training(&sides)) {
         *out = sides;
         return FB_OK;
     }

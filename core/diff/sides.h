@@ -2,7 +2,8 @@
  *
  * Who a tensor is, its owners decide: where a module of `ours` has another tensor at a place that `base` has too, that is the
  * same tensor, whatever it is called now. `base` and `theirs` take over the names of `ours`; what they alone have is called
- * something else where its name is taken. */
+ * something else where its name is taken. And what comes back to a module is trained as it was, though `ours` may have it
+ * without an owner meanwhile. */
 #ifndef FB_DIFF_SIDES_H
 #define FB_DIFF_SIDES_H
 
@@ -38,6 +39,9 @@ bool fb_slot_index_make(const fb_graph *graph, fb_slot_index *out);
 void fb_slot_index_free(fb_slot_index *index);
 /* The tensor at the place of `slot`, which is one of `from`; or none. */
 fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, const fb_slot *slot);
+
+/* By tensor of base: which tensor of ours it is, or none (identify.c). False when memory is out. */
+bool fb_identify_tensors(const fb_graph *base, const fb_graph *ours, fb_tensor *ours_of);
 
 /* Whether two values read the same in a document. */
 bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);

@@ -29,9 +29,86 @@ static bool find_in_module(fb_kernel_call *call, const char *name, fb_object *ou
     return !call->status;
 }
 
+/* The argument `name` was asked for. */
+static void mark_read(fb_kernel_call *call, const char *name) {
+    fb_argument_place place;
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    if (!fb_call_argument_place(call->graph, call->node, name, &place)) return;
+    if (!place.is_keyword) {
+        call->read_args |= place.index < 64 ? (uint64_t)1 << place.index : 0;
+        return;
+    }
+    const fb_value_row *kwargs = fb_value_at(call->graph, row->kwargs);
+    for (uint32_t i = 0; i + 1 < kwargs->count && i / 2 < 64; i += 2) {
+        const char *keyword = fb_text(call->graph, fb_value_at(call->graph, kwargs->items[i])->symbol);
+        if (strcmp(keyword, place.keyword) == 0) call->read_kwargs |= (uint64_t)1 << (i / 2);
+    }
+}
+
+void fb_arguments_are_read(fb_kernel_call *call) {
+    call->read_args = call->read_kwargs = UINT64_MAX;
+}
+
+static bool matters(const fb_graph *graph, fb_value value) {
+    switch (fb_value_kind(graph, value)) {
+    case FB_NONE:
+    case FB_FALSE:
+    case FB_DEVICE:
+    case FB_LAYOUT:
+    case FB_MEMORY_FORMAT: return false;
+    default: return true;
+    }
+}
+
+static const char *find_unread(const fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    const fb_value_row *args = fb_value_at(call->graph, row->args), *kwargs = fb_value_at(call->graph, row->kwargs);
+    for (uint32_t i = 0; i < args->count && i < 64; i++)
+        if (!(call->read_args >> i & 1) && matters(call->graph, args->items[i])) return "positional";
+    for (uint32_t i = 0; i + 1 < kwargs->count && i / 2 < 64; i += 2)
+        if (!(call->read_kwargs >> (i / 2) & 1) && matters(call->graph, kwargs->items[i + 1]))
+            return fb_text(call->graph, fb_value_at(call->graph, kwargs->items[i])->symbol);
+    return NULL;
+}
+
+const char *fb_unread_argument(fb_kernel_call *call) {
+    /* What says where a result lives, or matters in training alone; a kernel that it matters to asks for it. */
+    static const char *const harmless[] = {"device",
+                                           "layout",
+                                           "memory_format",
+                                           "pin_memory",
+                                           "requires_grad",
+                                           "non_blocking",
+                                           "inplace",
+                                           "_stacklevel",
+                                           "generator",
+                                           "p",
+                                           "momentum",
+                                           "padding_idx",
+                                           "sparse",
+                                           "message",
+                                           "names",
+                                           "benchmark",
+                                           "deterministic",
+                                           "cudnn_enabled",
+                                           "allow_tf32",
+                                           "output_size",
+                                           "implicit",
+                                           "sparse_grad",
+                                           "stable",
+                                           "assume_unique",
+                                           "compute_mode",
+                                           "dropout_p",
+                                           "scale_grad_by_freq"};
+    if (!find_unread(call)) return NULL;
+    for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++) mark_read(call, harmless[i]);
+    return find_unread(call);
+}
+
 static bool find(fb_kernel_call *call, const char *name, fb_object *out) {
     *out = (fb_object){.kind = FB_OBJECT_NONE};
     fb_value value = fb_call_argument(call->graph, call->node, name);
+    if (value.id) mark_read(call, name);
     if (!value.id) return fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE && find_in_module(call, name, out);
     call->status = fb_evaluate_value(call->evaluator, value, out);
     return !call->status;
@@ -77,6 +154,10 @@ bool fb_argument_optional(fb_kernel_call *call, const char *name, fb_array **out
     const fb_object *object = find_given(call, name);
     *out = NULL;
     if (!object) return !call->status;
+    /* A module without a bias may have the flag `bias` in its config, and nothing else of that name. */
+    bool is_flag =
+        object->kind == FB_OBJECT_BOOL && !object->boolean && fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE;
+    if (is_flag) return true;
     if (object->kind != FB_OBJECT_ARRAY) return complain(call, name, "a tensor");
     *out = object->array;
     return true;
@@ -155,6 +236,7 @@ static const fb_object *find_variadic(fb_kernel_call *call, const char *name) {
     if (!fb_call_argument_place(call->graph, call->node, name, &place) || place.is_keyword) return object;
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     if (!fb_call_parameter_is_variadic(call->graph, call->node, name)) return object;
+    for (size_t i = place.index; i < args->count && i < 64; i++) call->read_args |= (uint64_t)1 << i;
     fb_object tuple;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, args->count - place.index, &tuple, call->error);
     if (call->status) return NULL;
@@ -267,24 +349,6 @@ static fb_array *array_of(fb_kernel_call *call, const fb_object *object, fb_dtyp
     return array;
 }
 
-static bool grow_sizes(fb_kernel_call *call, const fb_array *array, int *rank, int64_t sizes[FB_MAX_RANK]) {
-    if (array->rank > *rank) {
-        memmove(sizes + (array->rank - *rank), sizes, (size_t)*rank * sizeof *sizes);
-        for (int i = 0; i < array->rank - *rank; i++) sizes[i] = 1;
-        *rank = array->rank;
-    }
-    for (int i = 0; i < array->rank; i++) {
-        int64_t *size = &sizes[*rank - array->rank + i];
-        if (*size == 1) *size = array->sizes[i];
-        else if (array->sizes[i] != 1 && array->sizes[i] != *size) {
-            fb_kernel_fail(call, "its operands' sizes %lld and %lld do not broadcast", (long long)*size,
-                           (long long)array->sizes[i]);
-            return false;
-        }
-    }
-    return true;
-}
-
 bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype, fb_array **out) {
     const fb_object *objects[FB_CALL_ARGUMENTS] = {0};
     size_t count = 0;
@@ -301,7 +365,8 @@ bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype
     fb_array *arrays[FB_CALL_ARGUMENTS] = {0};
     for (size_t i = 0; i < count && !call->status; i++) {
         arrays[i] = array_of(call, objects[i], *dtype);
-        if (arrays[i]) grow_sizes(call, arrays[i], &rank, sizes);
+        if (arrays[i] && !fb_array_join_sizes(arrays[i], &rank, sizes))
+            fb_kernel_fail(call, "its operands' sizes do not broadcast");
     }
     size_t made = 0;
     for (; made < count && !call->status; made++) {

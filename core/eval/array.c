@@ -275,7 +275,7 @@ fb_status fb_array_cast(const fb_array *array, fb_dtype dtype, fb_array **out, f
 }
 
 fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *sizes, fb_array **out, fb_error *error) {
-    fb_array *view;
+    fb_array *view = NULL;
     int added = rank - array->rank;
     bool fits = added >= 0;
     for (int i = 0; i < array->rank && fits; i++) fits = array->sizes[i] == sizes[i + added] || array->sizes[i] == 1;
@@ -292,6 +292,49 @@ fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *siz
     return FB_OK;
 }
 
+void fb_array_remove_dim(fb_array *view, int dim) {
+    view->rank--;
+    for (int i = dim; i < view->rank; i++) {
+        view->sizes[i] = view->sizes[i + 1];
+        view->strides[i] = view->strides[i + 1];
+    }
+}
+
+bool fb_array_insert_dim(fb_array *view, int dim) {
+    if (view->rank == FB_MAX_RANK) return false;
+    for (int i = view->rank++; i > dim; i--) {
+        view->sizes[i] = view->sizes[i - 1];
+        view->strides[i] = view->strides[i - 1];
+    }
+    view->sizes[dim] = 1;
+    view->strides[dim] = 0;
+    return true;
+}
+
+void fb_array_slice(fb_array *view, int dim, int64_t start, int64_t stop, int64_t step) {
+    int64_t size = view->sizes[dim];
+    start = fb_clip_index(start, size);
+    stop = fb_clip_index(stop, size);
+    view->sizes[dim] = stop > start ? (stop - start - 1) / step + 1 : 0;
+    view->offset += start * view->strides[dim];
+    view->strides[dim] *= view->sizes[dim] > 1 ? step : 1;
+}
+
+bool fb_array_join_sizes(const fb_array *array, int *rank, int64_t sizes[FB_MAX_RANK]) {
+    int added = array->rank - *rank;
+    if (added > 0) {
+        memmove(sizes + added, sizes, (size_t)*rank * sizeof *sizes);
+        for (int i = 0; i < added; i++) sizes[i] = 1;
+        *rank = array->rank;
+    }
+    for (int i = 0; i < array->rank; i++) {
+        int64_t *size = &sizes[*rank - array->rank + i];
+        if (*size == 1) *size = array->sizes[i];
+        else if (array->sizes[i] != 1 && array->sizes[i] != *size) return false;
+    }
+    return true;
+}
+
 fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *error) {
     fb_array *source, *apart = NULL;
     fb_status status = fb_array_broadcast(from, to->rank, to->sizes, &source, error);
@@ -303,156 +346,7 @@ fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *er
     return status;
 }
 
-/* ---- rounding ------------------------------------------------------------------------------------------------------------ */
-
-/* To nearest even with that many bits of mantissa (the implicit one included) and that exponent of the smallest normal number.
- */
-static float round_float(float value, int bits, int smallest_exponent, float largest) {
-    if (!isfinite(value) || value == 0) return value;
-    int exponent;
-    frexpf(value, &exponent); /* value = m × 2^exponent, 0.5 <= |m| < 1 */
-    if (exponent - 1 < smallest_exponent) exponent = smallest_exponent + 1;
-    float unit = ldexpf(1, exponent - bits);
-    float rounded = rintf(value / unit) * unit; /* exact: powers of two */
-    return fabsf(rounded) > largest ? copysignf(INFINITY, value) : rounded;
-}
-
-static int64_t wrap_int(int64_t value, fb_dtype dtype) {
-    switch (dtype) {
-    case FB_INT8: return (int8_t)value;
-    case FB_INT16: return (int16_t)value;
-    case FB_INT32: return (int32_t)value;
-    case FB_UINT8: return (uint8_t)value;
-    default: return value;
-    }
-}
-
-void fb_array_round(const fb_array *array) {
-    bool is_half = array->held == FB_HELD_FLOAT && array->dtype != FB_FLOAT32;
-    bool is_small = array->held == FB_HELD_INT && array->dtype != FB_INT64;
-    if (!is_half && !is_small) return;
-    fb_walk walk;
-    for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++) {
-            if (is_small) {
-                int64_t *value = (int64_t *)walk.data[0] + i * walk.strides[0];
-                *value = wrap_int(*value, array->dtype);
-                continue;
-            }
-            float *value = (float *)walk.data[0] + i * walk.strides[0];
-            *value =
-                array->dtype == FB_FLOAT16 ? round_float(*value, 11, -14, 65504.0F) : round_float(*value, 8, -126, 0x1.FEp127F);
-        }
-    }
-}
-
-/* ---- bytes of files ------------------------------------------------------------------------------------------------------ */
-
-static uint64_t read_little_endian(const unsigned char *bytes, size_t size) {
-    uint64_t bits = 0;
-    for (size_t i = 0; i < size; i++) bits |= (uint64_t)bytes[i] << (8 * i);
-    return bits;
-}
-
-/* The float of 16 bits with `mantissa` explicit ones. */
-static float decode_half(uint64_t bits, int mantissa) {
-    int exponent = (int)(bits >> mantissa & ((1U << (15 - mantissa)) - 1)), bias = (1 << (14 - mantissa)) - 1;
-    int64_t fraction = (int64_t)(bits & ((1U << mantissa) - 1));
-    float magnitude;
-    if (exponent == 2 * bias + 1) magnitude = fraction ? NAN : INFINITY;
-    else if (exponent) magnitude = ldexpf((float)(fraction + (1 << mantissa)), exponent - bias - mantissa);
-    else magnitude = ldexpf((float)fraction, 1 - bias - mantissa);
-    return bits >> 15 ? -magnitude : magnitude;
-}
-
-static double decode(fb_dtype dtype, const unsigned char *bytes) {
-    uint64_t bits = read_little_endian(bytes, fb_dtype_size(dtype));
-    double wide;
-    float narrow;
-    switch (dtype) {
-    case FB_FLOAT64: memcpy(&wide, &bits, 8); return wide;
-    case FB_FLOAT32: {
-        uint32_t low = (uint32_t)bits;
-        memcpy(&narrow, &low, 4);
-        return (double)narrow;
-    }
-    case FB_FLOAT16: return (double)decode_half(bits, 10);
-    default: return (double)decode_half(bits, 7);
-    }
-}
-
-/* Contiguous arrays of the held type that is the file's own are copied as they are (little-endian machines alone run us). */
-static bool is_plain(const fb_array *array) {
-    return (array->held == FB_HELD_DOUBLE && array->dtype == FB_FLOAT64) ||
-           (array->held == FB_HELD_FLOAT && array->dtype == FB_FLOAT32) ||
-           (array->held == FB_HELD_INT && array->dtype == FB_INT64);
-}
-
-fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, const void *bytes,
-                              size_t size, fb_array **out, fb_error *error) {
-    fb_array *array;
-    fb_status status = fb_array_new(memory, dtype, rank, sizes, &array, error);
-    if (status) return status;
-    size_t count = (size_t)fb_array_count(array), element = fb_dtype_size(dtype);
-    if (size != count * element) {
-        fb_array_drop(array);
-        return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%zu bytes are not those of a tensor of %zu elements", size,
-                       count);
-    }
-    void *data = fb_array_data(array);
-    bool is_widened = array->held == FB_HELD_DOUBLE && dtype == FB_FLOAT32;
-    if (is_plain(array)) memcpy(data, bytes, size);
-    for (size_t i = 0; i < count && is_widened; i++) {
-        float number;
-        memcpy(&number, (const unsigned char *)bytes + i * sizeof number, sizeof number);
-        ((double *)data)[i] = (double)number;
-    }
-    for (size_t i = 0; i < count && !is_plain(array) && !is_widened; i++) {
-        const unsigned char *from = (const unsigned char *)bytes + i * element;
-        switch (array->held) {
-        case FB_HELD_DOUBLE: ((double *)data)[i] = decode(dtype, from); break;
-        case FB_HELD_FLOAT: ((float *)data)[i] = (float)decode(dtype, from); break;
-        case FB_HELD_INT: ((int64_t *)data)[i] = wrap_int((int64_t)read_little_endian(from, element), dtype); break;
-        default: ((unsigned char *)data)[i] = *from != 0; break;
-        }
-    }
-    *out = array;
-    return FB_OK;
-}
-
-void fb_array_to_bytes(const fb_array *array, void *bytes) {
-    size_t element = fb_dtype_size(array->dtype);
-    unsigned char *to = bytes;
-    fb_walk walk;
-    for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++, to += element) {
-            int64_t at = i * walk.strides[0];
-            switch (array->held) {
-            case FB_HELD_DOUBLE: fb_dtype_encode(array->dtype, ((double *)walk.data[0])[at], to); break;
-            case FB_HELD_FLOAT: fb_dtype_encode(array->dtype, (double)((float *)walk.data[0])[at], to); break;
-            case FB_HELD_INT:
-                for (size_t k = 0; k < element; k++)
-                    to[k] = (unsigned char)((uint64_t)((int64_t *)walk.data[0])[at] >> (8 * k));
-                break;
-            default: *to = ((unsigned char *)walk.data[0])[at]; break;
-            }
-        }
-    }
-}
-
-void fb_array_round_values(const fb_array *array) {
-    fb_walk walk;
-    for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++) {
-            double *value = (double *)walk.data[0] + i * walk.strides[0];
-            unsigned char bytes[8];
-            fb_dtype_encode(array->dtype, *value, bytes);
-            *value = decode(array->dtype, bytes);
-        }
-    }
-}
-
-/* ---- numbers and bytes --------------------------------------------------------------------------------------------------- */
+/* ---- numbers --------------------------------------------------------------------------------------------------- */
 
 static void *element_at(const fb_array *array, int64_t index) {
     int64_t at = 0;
@@ -476,4 +370,21 @@ double fb_array_number(const fb_array *array, int64_t index) {
 int64_t fb_array_int(const fb_array *array, int64_t index) {
     if (array->held == FB_HELD_INT) return *(const int64_t *)element_at(array, index);
     return to_int(fb_array_number(array, index));
+}
+
+#define FILL(T, value)                                                                                                         \
+    for (int64_t i = 0; i < walk.count; i++) ((T *)walk.data[0])[i * walk.strides[0]] = (T)(value);                            \
+    break
+
+void fb_array_fill(const fb_array *array, double number, int64_t integer) {
+    fb_walk walk;
+    for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+        switch (array->held) {
+        case FB_HELD_DOUBLE: FILL(double, number);
+        case FB_HELD_FLOAT: FILL(float, number);
+        case FB_HELD_INT: FILL(int64_t, integer);
+        case FB_HELD_BOOL: FILL(unsigned char, number != 0);
+        case FB_HELD_NONE: break;
+        }
+    }
 }

@@ -44,6 +44,7 @@ typedef struct fb_array {
     fb_dtype dtype;
     fb_held held;
     int rank;
+    unsigned levels;              /* of batches: bit k - 1 for level k; see batched.c. 0 outside of torch.vmap */
     int64_t offset;               /* elements, of the first */
     int64_t sizes[FB_MAX_RANK];   /* only the first `rank` mean anything */
     int64_t strides[FB_MAX_RANK]; /* elements; 0 in expanded dimensions, never negative */
@@ -62,6 +63,10 @@ fb_array *fb_array_keep(fb_array *array); /* one reference more; returns it */
 void fb_array_drop(fb_array *array);      /* one less; NULL does nothing */
 
 int64_t fb_array_count(const fb_array *array); /* elements */
+/* The last dimensions of a batched array, which it does not say that it has. */
+static inline int fb_array_hidden_rank(const fb_array *array) {
+    return array->levels ? 32 - __builtin_clz(array->levels) : 0;
+}
 bool fb_array_is_contiguous(const fb_array *array);
 /* The first element's address. */
 void *fb_array_data(const fb_array *array);
@@ -81,9 +86,37 @@ void fb_array_round_values(const fb_array *array);
 /* A view broadcast to those sizes (strides 0); FB_INVALID "shape-mismatch". */
 fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *sizes, fb_array **out, fb_error *error);
 
+/* Sizes that this array broadcasts to together with those before it; *rank is 0 at first. False: it does not. */
+bool fb_array_join_sizes(const fb_array *array, int *rank, int64_t sizes[FB_MAX_RANK]);
+
+/* A view that is its caller's own loses a dimension, or gets one of size 1 before `dim` (false: it has too many). */
+void fb_array_remove_dim(fb_array *view, int dim);
+bool fb_array_insert_dim(fb_array *view, int dim);
+/* … or keeps start, start + step … before stop of a dimension, as Python's slices with a positive step. */
+void fb_array_slice(fb_array *view, int dim, int64_t start, int64_t stop, int64_t step);
+/* A bound of a slice as 0 … size: negative ones count from the end. */
+static inline int64_t fb_clip_index(int64_t index, int64_t size) {
+    if (index < 0) index += size;
+    return index < 0 ? 0 : index > size ? size : index;
+}
+
 /* Elements as numbers, by linear row-major index; slow, for scalars and tests. */
 double fb_array_number(const fb_array *array, int64_t index);
 int64_t fb_array_int(const fb_array *array, int64_t index);
+/* One number for all elements; `integer` counts where integers are held. */
+void fb_array_fill(const fb_array *array, double number, int64_t integer);
+
+/* A floating element by its distance from the first, in elements. */
+static inline double fb_array_get(const fb_array *array, int64_t at) {
+    at += array->offset;
+    return array->held == FB_HELD_FLOAT ? (double)((const float *)array->storage->bytes)[at]
+                                        : ((const double *)array->storage->bytes)[at];
+}
+static inline void fb_array_put(const fb_array *array, int64_t at, double value) {
+    at += array->offset;
+    if (array->held == FB_HELD_FLOAT) ((float *)array->storage->bytes)[at] = (float)value;
+    else ((double *)array->storage->bytes)[at] = value;
+}
 
 /* Little-endian row-major bytes of the dtype, as in files, to and from arrays. `size` must be what dtype and sizes say. */
 fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, const void *bytes,

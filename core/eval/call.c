@@ -64,6 +64,18 @@ fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *resu
     return call->status;
 }
 
+fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result) {
+    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, 2, result, call->error);
+    if (call->status) {
+        fb_array_drop(first);
+        fb_array_drop(second);
+        return call->status;
+    }
+    result->items->objects[0] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = first};
+    result->items->objects[1] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = second};
+    return FB_OK;
+}
+
 /* The maker's failure becomes the call's. */
 #define MAKE(expression)                                                                                                       \
     fb_array *made = NULL;                                                                                                     \
@@ -99,16 +111,22 @@ static void become_view(fb_array *array, const fb_array *view) {
     memcpy(array->strides, view->strides, sizeof array->strides);
 }
 
+static int category_of(fb_dtype dtype) {
+    return dtype == FB_BOOL ? 0 : fb_dtype_is_integer(dtype) ? 1 : 2;
+}
+
 static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_object *result) {
     if (first->kind != FB_OBJECT_ARRAY || result->kind != FB_OBJECT_ARRAY) return FB_OK; /* Python numbers: a new one */
     fb_array *array = first->array, *made = result->array;
     if (array != made) {
         bool is_view = (fb_op_facts_of(call->op)->flags & FB_FACT_ALIASES) && made->storage == array->storage;
-        bool narrows = fb_dtype_is_floating(made->dtype) && fb_dtype_is_integer(array->dtype);
+        bool narrows = category_of(made->dtype) > category_of(array->dtype);
         bool fits = array->rank == made->rank;
         for (int i = 0; i < array->rank && fits; i++) fits = array->sizes[i] == made->sizes[i];
         if (is_view) become_view(array, made);
-        else if (narrows) return fb_kernel_fail(call, "a floating result cannot be written into integers");
+        else if (narrows)
+            return fb_kernel_fail(call, "a result of %s cannot be written into %s", fb_dtype_name(made->dtype),
+                                  fb_dtype_name(array->dtype));
         else if (!fits) return fb_kernel_fail(call, "the result has another shape than the tensor it is written to");
         else call->status = fb_array_assign(array, made, call->error);
     }
@@ -145,10 +163,14 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
                            .memory = evaluator->memory,
                            .error = evaluator->error};
     fb_kernel *kernel = op ? fb_kernel_of(op) : fb_kernel_of_program_call(graph, node);
+    unsigned levels = 0;
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
     if (!kernel) refuse(&call);
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
-    else call.status = kernel(&call, out);
+    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = kernel(&call, out);
+    if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
+    const char *unread = kernel && op && !call.status ? fb_unread_argument(&call) : NULL;
+    if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) round_result(out);
     if (!call.status && is_in_place(&call)) {
         fb_object first;

@@ -106,8 +106,34 @@ static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_compa
 /* ---- outputs
  * ----------------------------------------------------------------------------------------------------------------- */
 
+/* Everything but the tensors: how outputs are nested, dicts' keys, numbers, None. */
+static bool same_structure(const fb_object *a, const fb_object *b) {
+    double x, y;
+    if (a->kind != b->kind) return false;
+    switch (a->kind) {
+    case FB_OBJECT_BOOL:
+    case FB_OBJECT_INT:
+    case FB_OBJECT_FLOAT: return fb_object_number(a, &x) && fb_object_number(b, &y) && (x == y || (x != x && y != y));
+    case FB_OBJECT_STRING:
+    case FB_OBJECT_DEVICE: return strcmp(a->text, b->text) == 0;
+    case FB_OBJECT_DTYPE: return a->dtype == b->dtype;
+    case FB_OBJECT_SLICE:
+    case FB_OBJECT_LIST:
+    case FB_OBJECT_TUPLE:
+    case FB_OBJECT_DICT:
+        if (a->items->count != b->items->count) return false;
+        for (size_t i = 0; i < a->items->count; i++)
+            if (!same_structure(&a->items->objects[i], &b->items->objects[i])) return false;
+        return true;
+    default: return true; /* tensors are compared apart */
+    }
+}
+
 static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, fb_comparison *out, fb_error *error) {
     size_t count = attempts[0].count;
+    if (attempts[0].count == attempts[1].count && !same_structure(&attempts[0].output, &attempts[1].output))
+        return fb_fail(error, FB_INVALID, "output-mismatch", NULL,
+                       "the outputs differ in what is no tensor: how they are nested, a key, a number");
     for (int i = 1; i < 4; i++) {
         if (attempts[i].count != count)
             return fb_fail(error, FB_INVALID, "output-mismatch", NULL, "one graph gives %zu tensors, the other %zu", count,

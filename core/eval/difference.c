@@ -80,8 +80,10 @@ void fb_difference_join(fb_difference *worst, const fb_difference *other) {
 fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves) {
     fb_dtype_range range;
     if (!fb_dtype_limits(dtype, &range)) return (fb_tolerance){0, 0};
-    /* Of the dtype's precision: sums in another order lose a few bits of it, weights that are rounded once more some more. */
-    int lost = only_moves ? 6 : 9;
+    /* Of the dtype's precision p: sums in another order lose a few bits of it, weights that are rounded once more some more.
+     * The narrow dtypes are summed in float32, so there it is the rounding of results alone. */
+    bool is_narrow = range.mantissa_bits < 24;
+    int lost = only_moves ? (is_narrow ? 2 : 6) : is_narrow ? 4 : 9;
     return (fb_tolerance){ldexp(1, lost - 2 * range.mantissa_bits), ldexp(1, lost - range.mantissa_bits)};
 }
 

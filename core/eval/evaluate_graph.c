@@ -270,12 +270,23 @@ static fb_status forgive(fb_evaluator *evaluator, const fb_eval_hooks *hooks, fb
     return FB_OK;
 }
 
+/* A view may have far more elements than its storage (expand): who reads it takes as long as if it had them all. */
+static fb_status check_size(const fb_evaluator *evaluator, const fb_object *value) {
+    if (value->kind != FB_OBJECT_ARRAY) return FB_OK;
+    int64_t count = fb_array_count(value->array);
+    size_t most = evaluator->memory->limit / fb_held_size(value->array->held);
+    if (count >= 0 && (size_t)count <= most) return FB_OK;
+    return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL,
+                   "a tensor has more elements than %zu bytes hold", evaluator->memory->limit);
+}
+
 static fb_status compute(fb_evaluator *evaluator, fb_program program, fb_node node) {
     fb_object *value = &evaluator->values[node.id];
     if (fb_node_at(evaluator->graph, node)->opcode == FB_PLACEHOLDER)
         return program.id == FB_MAIN_PROGRAM.id && evaluator->uses[node.id] ? give(evaluator, node) : FB_OK;
     *value = (fb_object){.kind = FB_OBJECT_NONE};
     fb_status status = evaluate_node(evaluator, node, value);
+    if (!status) status = check_size(evaluator, value);
     evaluator->is_known[node.id] = !status;
     return status;
 }

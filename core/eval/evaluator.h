@@ -24,6 +24,8 @@ struct fb_evaluator {
     fb_array **tensors;       /* by tensor: loaded, and shared by all that read it */
     uint32_t *tensor_uses;    /* by tensor: nodes that will still read it */
 
+    int levels; /* of torch.vmap that are open */
+
     /* Of the call at hand; what kernels have asked for is kept until they return. */
     fb_object arguments[FB_CALL_ARGUMENTS];
     size_t argument_count;
@@ -40,6 +42,13 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
                               fb_object *output);
 /* A call of a nested program by one of torch's higher-order operators; NULL: it is none that we know. */
 fb_kernel *fb_kernel_of_program_call(const fb_graph *graph, fb_node node);
+/* A call of torch.vmap's machinery; NULL: it is none of it. */
+fb_kernel *fb_kernel_of_batches(const char *target);
+/* While levels are open: may the operator be computed of batches as if they were dimensions? False: the call has failed.
+ * *levels are those of its result. */
+bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);
+/* Is there an argument that the kernel did not ask for, and that may matter? Its keyword, or "positional". */
+const char *fb_unread_argument(fb_kernel_call *call);
 /* A call: its kernel, and what its spelling adds. */
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
 

@@ -69,6 +69,10 @@ static fb_status read_array(const unsigned char *bytes, const fb_safetensors_ent
                        entry->dtype_name);
     if (entry->rank > FB_MAX_RANK)
         return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s has too many dimensions", entry->name);
+    for (size_t i = 0; i < out->count; i++) {
+        if (strcmp(out->items[i].name, name) == 0)
+            return fb_fail(error, FB_INVALID, "given-twice", NULL, "%s is given twice, with and without \"" INPUT "\"", name);
+    }
     fb_named_array *item = &out->items[out->count];
     item->name = fb_arena_text(&out->arena, name, strlen(name));
     if (!item->name) return fb_fail_memory(error);

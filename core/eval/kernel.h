@@ -30,7 +30,8 @@ typedef struct fb_kernel_call {
     fb_node node;
     fb_op op; /* without FB_OP_IN_PLACE: one kernel may serve several */
     fb_array_memory *memory;
-    fb_status status; /* FB_OK until something failed; then `error` says what */
+    fb_status status;                /* FB_OK until something failed; then `error` says what */
+    uint64_t read_args, read_kwargs; /* by position: arguments that were asked for */
     fb_error *error;
 } fb_kernel_call;
 
@@ -71,6 +72,10 @@ bool fb_argument_each(fb_kernel_call *call, const char *name, int count, int64_t
 /* A sequence of tensors, or variadic ones. *items is the kernel's to free(), the arrays are borrowed. */
 bool fb_argument_arrays(fb_kernel_call *call, const char *name, fb_array ***items, size_t *count);
 
+/* Says that all arguments were looked at: for kernels that walk through them by themselves. A call with an argument that its
+ * kernel did not ask for is refused, unless it is None or False, or changes no number (a device, a layout …). */
+void fb_arguments_are_read(fb_kernel_call *call);
+
 /* How the operator was spelled: the last part of the target without overload and underscores of in-place ("fmax" of torch.fmax,
  * "sym_size" of aten.sym_size.int), the method's name, or the module's class. Where one row of ops.def has several meanings. */
 const char *fb_call_spelling(const fb_kernel_call *call);
@@ -84,6 +89,8 @@ fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) _
 fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* *result = the array, whose reference is given up to it. NULL (after a failure) is passed on as call->status. */
 fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result);
+/* *result = a tuple of both, whose references are given up to it, also when the call has failed before. */
+fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result);
 /* As fb_array_…, with the call's memory and error; NULL on failure, with call->status set. */
 fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const int64_t *sizes);
 fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank);
@@ -99,6 +106,17 @@ fb_dtype fb_promote_objects(const fb_object *const *objects, size_t count);
 /* The operands `names` (NULL-terminated; tensors or numbers), promoted and broadcast to one dtype and common sizes, as arrays
  * to be dropped by the caller. `dtype` FB_DTYPE_UNKNOWN: that of promotion; it is written back. */
 bool fb_operands(fb_kernel_call *call, const char *const *names, fb_dtype *dtype, fb_array **out);
+
+/* A Python number, or a tensor without dimensions, as a new 0-d array of the dtype. Fails where torch does: when the number is
+ * beyond the dtype's range. NULL on failure. */
+fb_array *fb_make_number(fb_kernel_call *call, const char *name, fb_dtype dtype);
+fb_array *fb_make_number_of(fb_kernel_call *call, const fb_object *object, fb_dtype dtype);
+/* A number, or nested sequences of them, as torch.tensor makes an array of them. `dtype` FB_DTYPE_UNKNOWN: that of the numbers.
+ */
+fb_array *fb_make_array_of(fb_kernel_call *call, const fb_object *object, fb_dtype dtype);
+
+/* max(a, b) and min(a, b), for the kernel of max and min. */
+fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object *result);
 
 /* When none of these arguments is a tensor: Python's own arithmetic on numbers, sequences and strings. False: one is, or the
  * call failed; *result is written on true. For the kernels of FB_FACT_MAYBE_NUMBER operators. */

@@ -46,10 +46,6 @@ typedef struct attention {
     bool is_causal;
 } attention;
 
-static double get(const fb_array *array, int64_t at) {
-    return array->held == FB_HELD_FLOAT ? (double)((float *)array->storage->bytes)[at] : ((double *)array->storage->bytes)[at];
-}
-
 /* Softmax of each row of scores, masked; a row that is masked whole is 0, as PyTorch's gives it. */
 static void weigh(const attention *a, void *scores, fb_held held, int64_t matrix) {
     int64_t mask_at = 0;
@@ -69,7 +65,7 @@ static void weigh(const attention *a, void *scores, fb_held held, int64_t matrix
             if (a->mask) {
                 int64_t m = mask_at + l * a->mask->strides[a->mask->rank - 2] + s * a->mask->strides[a->mask->rank - 1];
                 if (a->mask->held == FB_HELD_BOOL) score = ((unsigned char *)a->mask->storage->bytes)[m] ? score : -INFINITY;
-                else score += get(a->mask, m);
+                else score += fb_array_get(a->mask, m - a->mask->offset);
             }
             if (a->is_causal && s > l) score = -INFINITY;
             if (score > top || score != score) top = score;
@@ -119,6 +115,8 @@ static bool open_attention(fb_kernel_call *call, attention *a) {
         !fb_argument_bool(call, "enable_gqa", false, &shares_keys))
         return false;
     if (dropout != 0) return fb_kernel_unsupported(call, "its dropout is on") == FB_OK;
+    if (mask && (a->is_causal || mask->rank < 2))
+        return fb_kernel_fail(call, "its mask does not fit, or is one too many") == FB_OK;
     if (query->rank < 2 || query->rank != key->rank || key->rank != value->rank)
         return fb_kernel_unsupported(call, "its tensors have several numbers of dimensions") == FB_OK;
     if (query->dtype != key->dtype || key->dtype != value->dtype || !fb_dtype_is_floating(query->dtype))

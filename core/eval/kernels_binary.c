@@ -1,5 +1,6 @@
 /* Arithmetic, comparison and logic of two operands, element by element. */
 #include <math.h>
+#include <string.h>
 
 #include "core/eval/evaluator.h"
 #include "core/eval/loops.h"
@@ -77,12 +78,32 @@ static fb_array *scale_other(fb_kernel_call *call, const fb_array *other, double
     return out;
 }
 
+/* torch takes a bool alpha for bools alone, a float for floats alone; and does not subtract bools. */
+static bool may_add(fb_kernel_call *call, const binary *loops, fb_dtype dtype) {
+    const fb_object *alpha = fb_argument(call, "alpha");
+    bool is_integer = fb_dtype_is_integer(dtype);
+    if (alpha && ((alpha->kind == FB_OBJECT_BOOL && dtype != FB_BOOL) || (alpha->kind == FB_OBJECT_FLOAT && is_integer)))
+        return fb_kernel_fail(call, "alpha is of another kind than the result") == FB_OK;
+    for (int i = 0; i < 2 && loops == &sub_loops; i++) {
+        const fb_object *object = fb_argument(call, i ? "other" : "input");
+        bool is_bool =
+            object && (object->kind == FB_OBJECT_BOOL || (object->kind == FB_OBJECT_ARRAY && object->array->dtype == FB_BOOL));
+        if (is_bool) return fb_kernel_fail(call, "bools are not subtracted") == FB_OK;
+    }
+    return !call->status;
+}
+
 static fb_status add_scaled(fb_kernel_call *call, const binary *loops, bool is_reversed, fb_object *result) {
     double alpha;
     const char *const names[] = {"input", "other", NULL};
     fb_array *operands[2];
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
     if (!fb_argument_number(call, "alpha", 1, &alpha) || !fb_operands(call, names, &dtype, operands)) return call->status;
+    if (!may_add(call, loops, dtype)) {
+        fb_array_drop(operands[0]);
+        fb_array_drop(operands[1]);
+        return call->status;
+    }
     int scaled = is_reversed ? 0 : 1; /* rsub(input, other, alpha) is other - alpha × input */
     if (alpha != 1) {
         fb_array *product = scale_other(call, operands[scaled], alpha);
@@ -127,9 +148,45 @@ static fb_dtype floating_dtype(fb_kernel_call *call, const char *second) {
     return fb_to_floating(fb_promote_objects(objects, 2));
 }
 
+FLOATING(reverse_div, 1 / y * x)
+
+/* In small dtypes the reciprocal is rounded before it is multiplied. */
+static fb_status divide_number(fb_kernel_call *call, fb_dtype dtype, fb_object *result) {
+    static const char *const names[] = {"other", NULL};
+    fb_array *other, *number = fb_make_number(call, "input", FB_FLOAT32), *one = NULL, *wide = NULL, *out = NULL;
+    const fb_object unit = {.kind = FB_OBJECT_INT, .integer = 1};
+    if (!number) return call->status;
+    if (!fb_operands(call, names, &dtype, &other)) {
+        fb_array_drop(number);
+        return call->status;
+    }
+    one = fb_make_number_of(call, &unit, dtype);
+    if (one) call->status = fb_array_broadcast(one, other->rank, other->sizes, &wide, call->error);
+    if (wide) out = fb_make_array(call, dtype, other->rank, other->sizes);
+    if (out) {
+        run_loop(call, &div_loops, out, wide, other);
+        fb_array_round(out);
+        fb_array_drop(wide);
+        wide = NULL;
+        call->status = fb_array_broadcast(number, other->rank, other->sizes, &wide, call->error);
+        if (wide) run_loop(call, &mul_loops, out, out, wide);
+    }
+    fb_array_drop(number);
+    fb_array_drop(one);
+    fb_array_drop(wide);
+    fb_array_drop(other);
+    return fb_return_array(call, out, result);
+}
+
 fb_status fb_kernel_true_divide(fb_kernel_call *call, fb_object *result) {
+    static const binary reverse_loops = {reverse_div_double, reverse_div_float, NULL, NULL};
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
-    return calculate(call, &div_loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+    const fb_object *input = fb_argument(call, "input");
+    fb_dtype dtype = floating_dtype(call, "other");
+    /* Tensor.__rtruediv__ multiplies by the reciprocal. */
+    if (!input || input->kind == FB_OBJECT_ARRAY) return calculate(call, &div_loops, "other", dtype, FB_DTYPE_UNKNOWN, result);
+    if (dtype == FB_FLOAT32 || dtype == FB_FLOAT64) return calculate(call, &reverse_loops, "other", dtype, dtype, result);
+    return divide_number(call, dtype, result);
 }
 
 /* PyTorch's div_floor: the remainder decides, so that 1 // 0.1 is 9. c10/util/generic_math.h. */
@@ -192,6 +249,7 @@ fb_status fb_kernel_div(fb_kernel_call *call, fb_object *result) {
     const char *mode;
     if (!fb_argument_text(call, "rounding_mode", &mode)) return call->status;
     if (!*mode) return calculate(call, &div_loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
+    if (strcmp(mode, "floor") != 0 && strcmp(mode, "trunc") != 0) return fb_kernel_fail(call, "%s is no rounding mode", mode);
     return divide_whole(call, mode[0] == 'f' ? &floor_divide_loops : &trunc_divide_loops, result);
 }
 
@@ -235,15 +293,55 @@ static int64_t power_int(int64_t base, int64_t exponent) {
     return (int64_t)all;
 }
 
-/* Squares are multiplications, as in PyTorch: pow() of libm may differ in the last place. */
-FB_LOOP_2(pow_double, double, double, y == 2 ? x * x : pow(x, y))
-FB_LOOP_2(pow_float, float, float, y == 2 ? x * x : powf(x, y))
+FB_LOOP_2(pow_double, double, double, pow(x, y))
+FB_LOOP_2(pow_float, float, float, powf(x, y))
 FB_LOOP_2(pow_int, int64_t, int64_t, power_int(x, y))
 static const binary pow_loops = {pow_double, pow_float, pow_int, NULL};
 
+/* What PyTorch computes otherwise when the exponent is one of these numbers: pow_tensor_scalar_optimized_kernel. */
+FLOATING(power_of_two, ((void)y, x *x))
+FLOATING(power_of_three, ((void)y, x *x *x))
+FLOATING(power_of_minus_one, ((void)y, 1 / x))
+FLOATING(power_of_minus_two, ((void)y, 1 / (x * x)))
+FB_LOOP_2(power_of_half_double, double, double, ((void)y, sqrt(x)))
+FB_LOOP_2(power_of_half_float, float, float, ((void)y, sqrtf(x)))
+FB_LOOP_2(power_of_minus_half_double, double, double, ((void)y, 1 / sqrt(x)))
+FB_LOOP_2(power_of_minus_half_float, float, float, ((void)y, 1 / sqrtf(x)))
+static const struct {
+    double exponent;
+    binary loops;
+} powers[] = {
+    {2, {power_of_two_double, power_of_two_float, pow_int, NULL}},
+    {3, {power_of_three_double, power_of_three_float, pow_int, NULL}},
+    {-1, {power_of_minus_one_double, power_of_minus_one_float, pow_int, NULL}},
+    {-2, {power_of_minus_two_double, power_of_minus_two_float, pow_int, NULL}},
+    {0.5, {power_of_half_double, power_of_half_float, pow_int, NULL}},
+    {-0.5, {power_of_minus_half_double, power_of_minus_half_float, pow_int, NULL}},
+};
+
+static fb_status raise(fb_kernel_call *call, fb_dtype dtype, fb_object *result) {
+    const fb_object *exponent = fb_argument(call, "exponent");
+    double number;
+    const binary *loops = &pow_loops;
+    if (exponent && fb_object_number(exponent, &number)) {
+        const fb_object *base = fb_argument(call, "input");
+        bool is_half = base && base->kind == FB_OBJECT_ARRAY && base->array->dtype == FB_FLOAT16; /* has no roots */
+        for (size_t i = 0; i < sizeof powers / sizeof *powers; i++)
+            if (powers[i].exponent == number && (!is_half || number == floor(number))) loops = &powers[i].loops;
+        bool is_integer = exponent->kind == FB_OBJECT_INT && base && base->kind == FB_OBJECT_ARRAY &&
+                          fb_dtype_is_integer(base->array->dtype) && !fb_dtype_is_floating(dtype);
+        if (is_integer && number < 0) return fb_kernel_fail(call, "integers have no negative powers");
+    }
+    return calculate(call, loops, "exponent", dtype, FB_DTYPE_UNKNOWN, result);
+}
+
 fb_status fb_kernel_pow(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
-    return calculate(call, &pow_loops, "exponent", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+    return raise(call, FB_DTYPE_UNKNOWN, result);
+}
+
+fb_status fb_kernel_float_power(fb_kernel_call *call, fb_object *result) {
+    return raise(call, FB_FLOAT64, result);
 }
 
 FB_LOOP_2(atan2_double, double, double, atan2(x, y))
@@ -287,6 +385,12 @@ fb_status fb_kernel_minimum(fb_kernel_call *call, fb_object *result) {
                         fmin_loops = {fmin_of_double, fmin_of_float, minimum_int, minimum_bool};
     const binary *loops = fb_call_is_spelled(call, "fmin") ? &fmin_loops : &minimum;
     return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object *result) {
+    static const binary maximum = {maximum_double, maximum_float, maximum_int, maximum_bool},
+                        minimum = {minimum_double, minimum_float, minimum_int, minimum_bool};
+    return calculate(call, call->op == FB_OP_MAX ? &maximum : &minimum, second, FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
 }
 
 /* ---- comparison and logic ------------------------------------------------------------------------------------------------ */
@@ -334,4 +438,46 @@ fb_status fb_kernel_bitwise(fb_kernel_call *call, fb_object *result) {
     const binary *loops = call->op == FB_OP_BITWISE_AND ? &and_loops : call->op == FB_OP_BITWISE_OR ? &or_loops : &xor_loops;
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* Shifts by more bits than there are leave 0, or the sign. */
+FB_LOOP_2(shift_left_int, int64_t, int64_t, y<0 || y> 63 ? 0 : (int64_t)((uint64_t)x << y))
+FB_LOOP_2(shift_right_int, int64_t, int64_t, x >> (y < 0 || y > 63 ? 63 : y))
+
+fb_status fb_kernel_shift(fb_kernel_call *call, fb_object *result) {
+    static const binary left = {NULL, NULL, shift_left_int, NULL}, right = {NULL, NULL, shift_right_int, NULL};
+    if (fb_python_arithmetic(call, result) || call->status) return call->status;
+    const binary *loops = call->op == FB_OP_SHIFT_LEFT ? &left : &right;
+    return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* |x - y| <= atol + rtol × |y|, or both the same; in double, as its parameters are. */
+fb_status fb_kernel_isclose(fb_kernel_call *call, fb_object *result) {
+    static const char *const names[] = {"input", "other", NULL};
+    double relative, absolute;
+    bool nan_is_nan;
+    fb_array *operands[2];
+    fb_dtype dtype = FB_DTYPE_UNKNOWN;
+    const fb_object *a = fb_argument(call, "input"), *b = fb_argument(call, "other");
+    if (!fb_argument_number(call, "rtol", 1e-5, &relative) || !fb_argument_number(call, "atol", 1e-8, &absolute) ||
+        !fb_argument_bool(call, "equal_nan", false, &nan_is_nan))
+        return call->status;
+    if (!a || !b || a->kind != FB_OBJECT_ARRAY || b->kind != FB_OBJECT_ARRAY || a->array->dtype != b->array->dtype)
+        return fb_kernel_unsupported(call, "its operands are no tensors of one dtype");
+    if (a->array->dtype != FB_FLOAT32 && a->array->dtype != FB_FLOAT64)
+        return fb_kernel_unsupported(call, "%s is not compared", fb_dtype_name(a->array->dtype));
+    if (!fb_operands(call, names, &dtype, operands)) return call->status;
+    fb_array *out = fb_make_array(call, FB_BOOL, operands[0]->rank, operands[0]->sizes);
+    fb_array *x = fb_make_cast(call, operands[0], FB_FLOAT64), *y = fb_make_cast(call, operands[1], FB_FLOAT64);
+    for (int64_t i = 0, count = out && x && y ? fb_array_count(out) : 0; i < count; i++) {
+        double one = fb_array_get(x, i), other = fb_array_get(y, i);
+        bool both_nan = nan_is_nan && one != one && other != other;
+        bool is_near = isfinite(one) && isfinite(other) && fabs(one - other) <= absolute + relative * fabs(other);
+        ((unsigned char *)fb_array_data(out))[i] = one == other || both_nan || is_near;
+    }
+    fb_array_drop(x);
+    fb_array_drop(y);
+    fb_array_drop(operands[0]);
+    fb_array_drop(operands[1]);
+    return fb_return_array(call, out, result);
 }

@@ -129,12 +129,15 @@ static bool read_padding(fb_kernel_call *call, convolution *c, int64_t after[MAX
             return fb_kernel_unsupported(call, "its padding is %s", padding->text) == FB_OK;
         for (int i = 0; i < c->spatial; i++) {
             int64_t all = is_same ? c->dilation[i] * (c->kernel[i] - 1) : 0;
+            if (is_same && c->stride[i] != 1) return fb_kernel_fail(call, "the same size needs a stride of 1") == FB_OK;
             c->before[i] = all / 2;
             after[i] = all - all / 2;
         }
         return true;
     }
     if (!fb_argument_each(call, "padding", c->spatial, 0, c->before)) return false;
+    for (int i = 0; i < c->spatial; i++)
+        if (c->before[i] < 0) return fb_kernel_fail(call, "its padding is negative") == FB_OK;
     memcpy(after, c->before, sizeof c->before);
     return true;
 }
@@ -221,6 +224,9 @@ static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result
         is_open = fb_kernel_unsupported(call, "it is given an output size") == FB_OK;
     for (int i = 0; i < c.spatial && is_open; i++) {
         int64_t reach = c.dilation[i] * (c.kernel[i] - 1);
+        bool is_ambiguous = extra[i] < 0 || (extra[i] >= c.stride[i] && extra[i] >= c.dilation[i]);
+        if (is_transposed && is_ambiguous)
+            fb_kernel_fail(call, "its output padding is not smaller than its stride or dilation");
         if (is_transposed) c.out[i] = (c.in[i] - 1) * c.stride[i] - c.before[i] - after[i] + reach + extra[i] + 1;
         else
             c.out[i] = (c.in[i] + c.before[i] + after[i] - reach - 1) < 0

@@ -40,9 +40,18 @@ fb_status fb_kernel_dropout(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_bool(call, "training", !is_native, &training) || !fb_argument_bool(call, "train", training, &train) ||
         !fb_argument_number(call, "p", 0.5, &p))
         return call->status;
+    if (!(p >= 0 && p <= 1)) return fb_kernel_fail(call, "%g is no probability", p);
     if (train && p != 0) return fb_kernel_unsupported(call, "dropout is on: it draws random numbers");
     if (call->op == FB_OP_NATIVE_DROPOUT) return fb_kernel_unsupported(call, "its mask is not evaluated");
     return fb_kernel_same(call, result);
+}
+
+/* Random numbers: only those that nothing reads, as of a layer that is dropped in training alone. */
+fb_status fb_kernel_drawn(fb_kernel_call *call, fb_object *result) {
+    (void)result;
+    if (fb_user_first(call->graph, call->node)) return fb_kernel_unsupported(call, "it draws random numbers");
+    call->read_args = call->read_kwargs = UINT64_MAX; /* none of them matters */
+    return FB_OK;
 }
 
 /* ---- casts
@@ -62,11 +71,12 @@ fb_status fb_kernel_to(fb_kernel_call *call, fb_object *result) {
     fb_dtype dtype = input->dtype;
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     const fb_value_row *kwargs = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->kwargs);
+    fb_arguments_are_read(call);
     for (uint32_t i = 1; i < args->count + kwargs->count / 2; i++) {
         fb_object object;
         bool is_keyword = i >= args->count;
         const char *keyword = is_keyword ? fb_value_text(call->graph, kwargs->items[2 * (i - args->count)]) : "";
-        if (is_keyword && strcmp(keyword, "dtype") != 0 && strcmp(keyword, "other") != 0) continue;
+        if (is_keyword && strcmp(keyword, "dtype") != 0) continue;
         call->status =
             fb_evaluate_value(call->evaluator, is_keyword ? kwargs->items[2 * (i - args->count) + 1] : args->items[i], &object);
         if (call->status) return call->status;
@@ -112,14 +122,13 @@ fb_status fb_kernel_cast(fb_kernel_call *call, fb_object *result) {
  * ------------------------------------------------------------------------------------------------------------------- */
 
 static fb_dtype common_dtype(fb_array *const *arrays, size_t count) {
-    fb_dtype dtype = FB_DTYPE_UNKNOWN;
-    for (size_t i = 0; i < count; i++) {
-        fb_object both[2] = {{.kind = FB_OBJECT_ARRAY, .array = arrays[i]}, {.kind = FB_OBJECT_NONE}};
-        const fb_object *objects[2] = {&both[0], &both[0]};
-        if (dtype && dtype != arrays[i]->dtype) return FB_DTYPE_UNKNOWN; /* mixed: rare; refused */
-        dtype = fb_promote_objects(objects, 1);
+    fb_array all = {.rank = 1, .dtype = arrays[0]->dtype}, next = all; /* what counts of them for promotion */
+    const fb_object both[2] = {{.kind = FB_OBJECT_ARRAY, .array = &all}, {.kind = FB_OBJECT_ARRAY, .array = &next}};
+    for (size_t i = 1; i < count; i++) {
+        next.dtype = arrays[i]->dtype;
+        all.dtype = fb_promote_objects((const fb_object *const[]){&both[0], &both[1]}, 2);
     }
-    return dtype;
+    return all.dtype;
 }
 
 /* PyTorch leaves out empty tensors of one dimension. */
@@ -131,6 +140,7 @@ static fb_array *join(fb_kernel_call *call, fb_array *const *arrays, size_t coun
     const fb_array *first = arrays[0];
     for (size_t i = 0; i < count && is_legacy_empty(first); i++) first = arrays[i];
     int64_t sizes[FB_MAX_RANK], limit = first->rank;
+    if (is_legacy_empty(first)) dim = 0; /* nothing is joined, whatever dimension is named */
     if (dim < -limit || dim >= limit) {
         fb_kernel_fail(call, "%lld is no dimension", (long long)dim);
         return NULL;
@@ -150,7 +160,7 @@ static fb_array *join(fb_kernel_call *call, fb_array *const *arrays, size_t coun
     }
     fb_dtype dtype = common_dtype(arrays, count);
     if (!dtype) {
-        fb_kernel_unsupported(call, "the tensors that it joins have several dtypes");
+        fb_kernel_unsupported(call, "the tensors that it joins have no common dtype");
         return NULL;
     }
     fb_array *out = fb_make_array(call, dtype, first->rank, sizes);
@@ -181,20 +191,16 @@ fb_status fb_kernel_stack(fb_kernel_call *call, fb_object *result) {
     size_t count, made = 0;
     int64_t dim;
     if (!fb_argument_int(call, "dim", 0, &dim) || !fb_argument_arrays(call, "tensors", &arrays, &count)) return call->status;
-    if (count && dim < 0) dim += arrays[0]->rank + 1;
-    if (!count || dim < 0 || dim > arrays[0]->rank)
-        fb_kernel_fail(call, "%lld is no dimension of what it stacks", (long long)dim);
+    int rank = count ? arrays[0]->rank : 0;
+    if (dim < 0) dim += rank + 1;
+    if (!count || dim < 0 || dim > rank) fb_kernel_fail(call, "%lld is no dimension of what it stacks", (long long)dim);
     for (; made < count && !call->status; made++) {
         const fb_array *array = arrays[made];
-        fb_array *view = fb_make_view(call, array, array->rank + 1);
+        fb_array *view = fb_make_view(call, array, array->rank);
         if (!view) break;
-        for (int i = array->rank; i > dim; i--) {
-            view->sizes[i] = array->sizes[i - 1];
-            view->strides[i] = array->strides[i - 1];
-        }
-        if (dim <= array->rank) view->sizes[dim] = 1;
-        if (dim <= array->rank) view->strides[dim] = 0;
         arrays[made] = view;
+        if (array->rank != rank || !fb_array_insert_dim(view, (int)dim))
+            fb_kernel_fail(call, "what it stacks has other dimensions");
     }
     fb_array *out = call->status ? NULL : join(call, arrays, count, dim);
     for (size_t i = 0; i < made; i++) fb_array_drop(arrays[i]);
@@ -266,80 +272,125 @@ static fb_array *take_along(fb_kernel_call *call, const fb_array *input, int64_t
     return out;
 }
 
-fb_status fb_kernel_repeat_interleave(fb_kernel_call *call, fb_object *result) {
-    fb_array *input, *flat = NULL;
-    int64_t times, dim = 0;
-    if (!fb_argument_array(call, "input", &input)) return call->status;
-    const fb_object *repeats = fb_argument(call, "repeats");
-    if (!repeats || !fb_object_int(repeats, &times) || times < 0) return fb_kernel_unsupported(call, "its repeats are no int");
-    if (!fb_argument_is_given(call, "dim")) {
-        int64_t count = fb_array_count(input);
-        flat = fb_make_contiguous(call, input);
-        fb_array *line = flat ? fb_make_view(call, flat, 1) : NULL;
-        fb_array_drop(flat);
-        if (!line) return call->status;
-        line->sizes[0] = count;
+/* The input as one dimension. */
+static fb_array *flat_view(fb_kernel_call *call, fb_array *input) {
+    fb_array *flat = fb_make_contiguous(call, input), *line = flat ? fb_make_view(call, flat, 1) : NULL;
+    if (line) {
+        line->sizes[0] = fb_array_count(input);
         line->strides[0] = 1;
-        input = flat = line;
-    } else if (!input->rank || !fb_argument_axis(call, "dim", input->rank, &dim)) {
-        return fb_kernel_unsupported(call, "it repeats no dimension");
     }
-    int64_t size = input->sizes[dim], *index = calloc((size_t)(size * times + 1), sizeof *index);
-    fb_array *out = NULL;
-    if (!index && !call->status) call->status = fb_fail_memory(call->error);
-    for (int64_t i = 0; i < size * times && index; i++) index[i] = i / times;
-    if (index && !call->status) out = take_along(call, input, dim, index, size * times);
-    free(index);
     fb_array_drop(flat);
+    return line;
+}
+
+/* For each element of a dimension how often it comes: a number, or a tensor of one or `size` numbers. Its index is repeated as
+ * often in *index. */
+static bool repeated_index(fb_kernel_call *call, int64_t size, int64_t **index, int64_t *count) {
+    const fb_object *repeats = fb_argument(call, "repeats");
+    int64_t times = 0;
+    const fb_array *each =
+        repeats && repeats->kind == FB_OBJECT_ARRAY && fb_array_count(repeats->array) != 1 ? repeats->array : NULL;
+    if (!repeats || (!each && !fb_object_int(repeats, &times)) || (each && each->held != FB_HELD_INT))
+        return fb_kernel_unsupported(call, "its repeats are no ints") == FB_OK;
+    if (each && (each->rank != 1 || each->sizes[0] != size))
+        return fb_kernel_fail(call, "its repeats are not as many as the elements") == FB_OK;
+    *count = 0;
+    for (int64_t i = 0; i < size; i++) {
+        int64_t now = each ? fb_array_int(each, i) : times;
+        if (now < 0) return fb_kernel_fail(call, "a number of repeats is negative") == FB_OK;
+        if (__builtin_add_overflow(*count, now, count) || *count > INT32_MAX)
+            return fb_kernel_unsupported(call, "it repeats too often") == FB_OK;
+    }
+    if (!each && times < 0) return fb_kernel_fail(call, "a number of repeats is negative") == FB_OK;
+    *index = calloc((size_t)*count + 1, sizeof **index);
+    if (!*index) call->status = fb_fail_memory(call->error);
+    for (int64_t i = 0, next = 0; i < size && *index; i++)
+        for (int64_t k = each ? fb_array_int(each, i) : times; k > 0; k--) (*index)[next++] = i;
+    return !call->status;
+}
+
+fb_status fb_kernel_repeat_interleave(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *line = NULL, *out = NULL;
+    int64_t dim = 0, *index = NULL, count = 0;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    if (!fb_argument_is_given(call, "dim")) input = line = flat_view(call, input);
+    else if (!input->rank) return fb_kernel_fail(call, "a tensor without dimensions has none that is repeated");
+    else if (!fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
+    if (input && repeated_index(call, input->sizes[dim], &index, &count)) out = take_along(call, input, dim, index, count);
+    free(index);
+    fb_array_drop(line);
     return fb_return_array(call, out, result);
+}
+
+static fb_array *reordered(fb_kernel_call *call, const fb_array *input, int64_t dim, bool rolls, int64_t shift) {
+    int64_t size = input->sizes[dim], *index = calloc((size_t)size + 1, sizeof *index);
+    if (!index) call->status = fb_fail_memory(call->error);
+    for (int64_t i = 0; i < size && index; i++) index[i] = rolls ? ((i - shift % size) % size + size) % size : size - 1 - i;
+    fb_array *out = index ? take_along(call, input, dim, index, size) : NULL;
+    free(index);
+    return out;
+}
+
+/* roll(shifts) without dimensions: all elements in a row. */
+static fb_array *roll_all(fb_kernel_call *call, fb_array *input, int64_t shift) {
+    fb_array *line = flat_view(call, input), *out = line ? reordered(call, line, 0, true, shift) : NULL;
+    fb_array_drop(line);
+    int64_t stride = 1;
+    if (out) out->rank = input->rank;
+    for (int i = input->rank; i-- > 0 && out; stride *= input->sizes[i] > 1 ? input->sizes[i] : 1) {
+        out->sizes[i] = input->sizes[i];
+        out->strides[i] = stride;
+    }
+    return out;
 }
 
 /* flip(dims) and roll(shifts, dims), one dimension after another. */
 fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
-    int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK];
+    int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK] = {0};
     int count, count_shifts = 0;
+    uint64_t seen = 0;
     bool rolls = call->op == FB_OP_ROLL;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, "dims", dims, &count)) return call->status;
     if (rolls && !fb_argument_ints(call, "shifts", shifts, &count_shifts)) return call->status;
-    if (count < 0 || (rolls && count != count_shifts))
-        return fb_kernel_unsupported(call, "it is not given as many dimensions as shifts");
+    if (rolls && count <= 0 && count_shifts == 1) return fb_return_array(call, roll_all(call, input, shifts[0]), result);
+    if (count < 0 || (rolls && count != count_shifts)) return fb_kernel_fail(call, "it has not one shift for each dimension");
     fb_array *now = fb_make_cast(call, input, input->dtype);
     for (int i = 0; i < count && now && !call->status; i++) {
-        int64_t dim = dims[i] < 0 ? dims[i] + input->rank : dims[i], size;
+        int64_t dim = dims[i] < 0 ? dims[i] + input->rank : dims[i];
         if (dim < 0 || dim >= input->rank) fb_kernel_fail(call, "%lld is no dimension", (long long)dims[i]);
+        else if (!rolls && seen >> dim & 1) fb_kernel_fail(call, "it flips a dimension twice");
         if (call->status) break;
-        size = input->sizes[dim];
-        int64_t *index = calloc((size_t)size + 1, sizeof *index);
-        if (!index) call->status = fb_fail_memory(call->error);
-        for (int64_t k = 0; k < size && index; k++) index[k] = rolls ? ((k - shifts[i]) % size + size) % size : size - 1 - k;
-        fb_array *next = index ? take_along(call, now, dim, index, size) : NULL;
-        free(index);
+        seen |= (uint64_t)1 << dim;
+        fb_array *next = reordered(call, now, dim, rolls, shifts[i]);
         fb_array_drop(now);
         now = next;
     }
     return fb_return_array(call, now, result);
 }
 
-/* index_select(dim, index) and embedding's rows; gather is in kernels_gather.c. */
+/* Parts along a dimension. A tensor without dimensions is its own only part. */
 fb_status fb_kernel_index_select(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *index, *flat;
     int64_t dim;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "index", &index) ||
         !fb_argument_axis(call, "dim", input->rank, &dim))
         return call->status;
-    if (index->held != FB_HELD_INT || index->rank > 1 || !input->rank)
+    if (index->held != FB_HELD_INT || index->rank > 1 || (!input->rank && fb_array_count(index) != 1))
         return fb_kernel_fail(call, "its index is no vector of ints");
     flat = fb_make_contiguous(call, index);
     int64_t count = fb_array_count(index);
     for (int64_t i = 0; i < count && flat; i++) {
         int64_t at = ((int64_t *)fb_array_data(flat))[i];
-        if (at < 0 || at >= input->sizes[dim]) {
-            fb_kernel_fail(call, "index %lld is out of a size of %lld", (long long)at, (long long)input->sizes[dim]);
+        int64_t size = input->rank ? input->sizes[dim] : 1;
+        if (at < 0 || at >= size) {
+            fb_kernel_fail(call, "index %lld is out of a size of %lld", (long long)at, (long long)size);
             break;
         }
     }
-    fb_array *out = flat && !call->status ? take_along(call, input, dim, fb_array_data(flat), count) : NULL;
+    fb_array *out = NULL;
+    if (flat && !call->status)
+        out = input->rank ? take_along(call, input, dim, fb_array_data(flat), count) : fb_make_cast(call, input, input->dtype);
     fb_array_drop(flat);
     return fb_return_array(call, out, result);
 }

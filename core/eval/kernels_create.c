@@ -4,31 +4,42 @@
 
 #include "core/eval/evaluator.h"
 
-static void fill(const fb_array *array, double number, int64_t integer) {
-    int64_t count = fb_array_count(array); /* contiguous */
-    void *data = fb_array_data(array);
-    for (int64_t i = 0; i < count; i++) {
-        if (array->held == FB_HELD_DOUBLE) ((double *)data)[i] = number;
-        else if (array->held == FB_HELD_FLOAT) ((float *)data)[i] = (float)number;
-        else if (array->held == FB_HELD_INT) ((int64_t *)data)[i] = integer;
-        else ((unsigned char *)data)[i] = number != 0;
+/* torch's dtype of a number. */
+static fb_dtype dtype_of_number(const fb_object *object) {
+    switch (object->kind) {
+    case FB_OBJECT_ARRAY: return object->array->dtype;
+    case FB_OBJECT_BOOL: return FB_BOOL;
+    case FB_OBJECT_INT: return FB_INT64;
+    default: return FB_FLOAT32;
     }
 }
 
-/* A Python number or a 0-d tensor as both. *dtype is the one that torch gives a tensor of it. */
+/* A Python number or a tensor without dimensions, both ways. */
 static bool number_of(fb_kernel_call *call, const char *name, double *number, int64_t *integer, fb_dtype *dtype) {
     const fb_object *object = fb_argument(call, name);
-    if (object && object->kind == FB_OBJECT_ARRAY && fb_array_count(object->array) == 1) {
+    if (!object || (object->kind == FB_OBJECT_ARRAY && object->array->rank))
+        return fb_kernel_unsupported(call, "its argument %s is no number", name) == FB_OK;
+    *dtype = dtype_of_number(object);
+    *integer = 0;
+    if (object->kind == FB_OBJECT_ARRAY) {
         *number = fb_array_number(object->array, 0);
         *integer = fb_array_int(object->array, 0);
-        *dtype = object->array->dtype;
         return true;
     }
-    if (!object || !fb_object_number(object, number))
-        return fb_kernel_unsupported(call, "its argument %s is no number", name) == FB_OK;
-    *dtype = object->kind == FB_OBJECT_BOOL ? FB_BOOL : object->kind == FB_OBJECT_INT ? FB_INT64 : FB_FLOAT32;
-    if (!fb_object_int(object, integer)) *integer = fabs(*number) < 0x1p63 ? (int64_t)*number : INT64_MIN;
+    if (!fb_object_number(object, number)) return fb_kernel_unsupported(call, "its argument %s is no number", name) == FB_OK;
+    if (object->kind != FB_OBJECT_FLOAT) return fb_object_int(object, integer);
+    if (fabs(*number) < 0x1p63) *integer = (int64_t)*number;
     return true;
+}
+
+/* A new array of one value. */
+static fb_status return_filled(fb_kernel_call *call, const fb_object *value, fb_dtype dtype, int rank, const int64_t *sizes,
+                               fb_object *result) {
+    fb_array *one = fb_make_number_of(call, value, dtype);
+    fb_array *out = one ? fb_make_array(call, dtype, rank, sizes) : NULL;
+    if (out) fb_array_fill(out, fb_array_number(one, 0), fb_array_int(one, 0));
+    fb_array_drop(one);
+    return fb_return_array(call, out, result);
 }
 
 /* zeros, ones, full and what they are called like another tensor (…_like, new_…). */
@@ -36,7 +47,7 @@ fb_status fb_kernel_filled(fb_kernel_call *call, fb_object *result) {
     static const struct {
         fb_op op;
         const char *size, *value; /* NULL = of `input`; NULL = `constant` */
-        double constant;
+        int constant;
     } rows[] = {
         {FB_OP_ZEROS, "size", NULL, 0},     {FB_OP_ONES, "size", NULL, 1},     {FB_OP_FULL, "size", "fill_value", 0},
         {FB_OP_ZEROS_LIKE, NULL, NULL, 0},  {FB_OP_ONES_LIKE, NULL, NULL, 1},  {FB_OP_FULL_LIKE, NULL, "fill_value", 0},
@@ -46,25 +57,26 @@ fb_status fb_kernel_filled(fb_kernel_call *call, fb_object *result) {
     while (rows[i].op != call->op) i++;
     bool is_like = i >= 3;
     fb_array *input = NULL;
-    double number = rows[i].constant;
-    int64_t integer = (int64_t)number, sizes[FB_MAX_RANK];
+    const fb_object constant = {.kind = FB_OBJECT_INT, .integer = rows[i].constant};
+    const fb_object *value = rows[i].value ? fb_argument(call, rows[i].value) : &constant;
+    int64_t sizes[FB_MAX_RANK];
     int rank;
-    fb_dtype of_value, dtype = FB_FLOAT32;
+    fb_dtype dtype = FB_FLOAT32;
+    if (!value) return fb_kernel_unsupported(call, "it has no value");
     if (is_like && !fb_argument_array(call, "input", &input)) return call->status;
-    if (rows[i].value && !number_of(call, rows[i].value, &number, &integer, &of_value)) return call->status;
     if (is_like) dtype = input->dtype;
-    else if (rows[i].value) dtype = of_value;
+    else if (rows[i].value) dtype = dtype_of_number(value);
     if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
     if (rows[i].size) {
         if (!fb_argument_ints(call, rows[i].size, sizes, &rank)) return call->status;
         if (rank < 0) return fb_kernel_unsupported(call, "it has no size");
+        for (int k = 0; k < rank; k++)
+            if (sizes[k] < 0) return fb_kernel_fail(call, "%lld is no size", (long long)sizes[k]);
     } else {
         rank = input->rank;
         memcpy(sizes, input->sizes, sizeof sizes);
     }
-    fb_array *out = fb_make_array(call, dtype, rank, sizes);
-    if (out) fill(out, number, integer);
-    return fb_return_array(call, out, result);
+    return return_filled(call, value, dtype, rank, sizes, result);
 }
 
 /* arange(end), arange(start, end), arange(start, end, step): counted in double, as torch does for floats. */
@@ -82,6 +94,9 @@ fb_status fb_kernel_arange(fb_kernel_call *call, fb_object *result) {
         if (fb_dtype_is_floating(dtypes[i])) dtype = FB_FLOAT32;
     bool counts_whole = dtype == FB_INT64;
     if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
+    if (!counts_whole && !fb_dtype_is_floating(dtype)) return fb_kernel_unsupported(call, "it counts floats as integers");
+    if (fabs(start) > 0x1p61 || fabs(end) > 0x1p61 || fabs(step) > 0x1p61)
+        return fb_kernel_unsupported(call, "its numbers are too large");
     double length = ceil((end - start) / step);
     if (step == 0 || !(length < 0x1p40)) return fb_kernel_fail(call, "its step does not lead to its end");
     if (length < 0) return fb_kernel_fail(call, "its step leads away from its end");
@@ -101,38 +116,50 @@ fb_status fb_kernel_arange(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-/* torch.tensor(number): lists are not evaluated. */
-fb_status fb_kernel_tensor(fb_kernel_call *call, fb_object *result) {
-    double number;
-    int64_t integer;
-    fb_dtype dtype;
-    const char *name = "data";
-    const fb_object *data = fb_argument(call, name);
-    if (!data) data = fb_argument(call, name = "s"); /* aten.scalar_tensor */
-    if (data && data->kind == FB_OBJECT_ARRAY && call->op == FB_OP_AS_TENSOR) {
-        if (!fb_argument_dtype(call, "dtype", data->array->dtype, &dtype)) return call->status;
-        if (dtype == data->array->dtype) return fb_return_array(call, fb_array_keep(data->array), result);
-        return fb_return_array(call, fb_make_cast(call, data->array, dtype), result);
-    }
-    if (!number_of(call, name, &number, &integer, &dtype)) return call->status;
-    if (fb_call_is_spelled(call, "scalar_tensor")) dtype = FB_FLOAT32;
-    if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
-    fb_array *out = fb_make_array(call, dtype, 0, NULL);
-    if (out) fill(out, number, integer);
+/* linspace(start, end, steps): from both ends towards the middle, as torch does. */
+fb_status fb_kernel_linspace(fb_kernel_call *call, fb_object *result) {
+    double start, end;
+    int64_t ignored, count;
+    fb_dtype of_start, of_end, dtype;
+    if (!fb_call_is_spelled(call, "linspace")) return fb_kernel_unsupported(call, "it is not evaluated");
+    if (!number_of(call, "start", &start, &ignored, &of_start) || !number_of(call, "end", &end, &ignored, &of_end) ||
+        !fb_argument_int(call, "steps", -1, &count) || !fb_argument_dtype(call, "dtype", FB_FLOAT32, &dtype))
+        return call->status;
+    if (count < 0) return fb_kernel_fail(call, "it has no steps");
+    if (!fb_dtype_is_floating(dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    double step = count > 1 ? (end - start) / (double)(count - 1) : 0;
+    fb_array *out = fb_make_array(call, dtype, 1, &count);
+    for (int64_t i = 0; i < count && out; i++)
+        fb_array_put(out, i, i < count / 2 || count == 1 ? start + step * (double)i : end - step * (double)(count - 1 - i));
     return fb_return_array(call, out, result);
+}
+
+/* tensor, scalar_tensor, as_tensor, new_tensor: of numbers and sequences of them. */
+fb_status fb_kernel_tensor(fb_kernel_call *call, fb_object *result) {
+    fb_array *input = NULL;
+    fb_dtype dtype = FB_DTYPE_UNKNOWN;
+    const fb_object *data = fb_argument(call, "data");
+    if (!data) data = fb_argument(call, "s"); /* aten.scalar_tensor */
+    if (!data) return fb_kernel_unsupported(call, "it has no data");
+    if (call->op == FB_OP_NEW_TENSOR) {
+        if (!fb_argument_array(call, "input", &input)) return call->status;
+        dtype = input->dtype;
+    }
+    if (fb_call_is_spelled(call, "scalar_tensor")) dtype = FB_FLOAT32;
+    if (data->kind == FB_OBJECT_ARRAY) dtype = data->array->dtype;
+    if (!fb_argument_dtype(call, "dtype", dtype, &dtype)) return call->status;
+    if (data->kind != FB_OBJECT_ARRAY) return fb_return_array(call, fb_make_array_of(call, data, dtype), result);
+    bool is_same = call->op == FB_OP_AS_TENSOR && dtype == data->array->dtype;
+    return fb_return_array(call, is_same ? fb_array_keep(data->array) : fb_make_cast(call, data->array, dtype), result);
 }
 
 /* fill, zero: what in-place spellings then write. */
 fb_status fb_kernel_fill(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
-    double number = 0;
-    int64_t integer = 0;
-    fb_dtype dtype;
+    const fb_object zero = {.kind = FB_OBJECT_INT}, *value = call->op == FB_OP_FILL ? fb_argument(call, "value") : &zero;
     if (!fb_argument_array(call, "input", &input)) return call->status;
-    if (call->op == FB_OP_FILL && !number_of(call, "value", &number, &integer, &dtype)) return call->status;
-    fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
-    if (out) fill(out, number, integer);
-    return fb_return_array(call, out, result);
+    if (!value) return fb_kernel_unsupported(call, "it has no value");
+    return return_filled(call, value, input->dtype, input->rank, input->sizes, result);
 }
 
 /* copy(input, src): src broadcast to the input, in its dtype. */
@@ -151,16 +178,43 @@ fb_status fb_kernel_eye(fb_kernel_call *call, fb_object *result) {
         !fb_argument_dtype(call, "dtype", FB_FLOAT32, &dtype))
         return call->status;
     fb_array *out = fb_make_array(call, dtype, 2, sizes), *diagonal;
-    if (out) fill(out, 0, 0);
+    if (out) fb_array_fill(out, 0, 0);
     diagonal = out ? fb_make_view(call, out, 1) : NULL;
     if (diagonal) {
         fb_array *one = fb_make_array(call, dtype, 0, NULL);
         diagonal->sizes[0] = sizes[0] < sizes[1] ? sizes[0] : sizes[1];
         diagonal->strides[0] = sizes[1] + 1;
-        if (one) fill(one, 1, 1);
+        if (one) fb_array_fill(one, 1, 1);
         if (one) call->status = fb_array_assign(diagonal, one, call->error);
         fb_array_drop(one);
     }
     fb_array_drop(diagonal);
+    return fb_return_array(call, out, result);
+}
+
+/* tril_indices, triu_indices (row, col, offset): two rows of the positions that tril and triu keep, in row-major order. */
+fb_status fb_kernel_triangle_indices(fb_kernel_call *call, fb_object *result) {
+    int64_t rows, columns, offset, sizes[2] = {2, 0}, found = 0;
+    fb_dtype dtype;
+    bool is_lower = fb_call_is_spelled(call, "tril_indices");
+    if (!fb_argument_int(call, "row", -1, &rows) || !fb_argument_int(call, "col", -1, &columns) ||
+        !fb_argument_int(call, "offset", 0, &offset) || !fb_argument_dtype(call, "dtype", FB_INT64, &dtype))
+        return call->status;
+    if (rows < 0 || columns < 0 || dtype != FB_INT64) return fb_kernel_unsupported(call, "its arguments are not known");
+    offset = offset > columns ? columns : offset < -rows ? -rows : offset;
+    if (rows >= INT32_MAX || columns >= INT32_MAX) return fb_kernel_unsupported(call, "it is too large");
+    for (int64_t i = 0; i < rows && (i % 1024 || fb_kernel_may_go_on(call)); i++) {
+        int64_t kept = fb_clip_index(i + offset + is_lower < 0 ? 0 : i + offset + is_lower, columns);
+        sizes[1] += is_lower ? kept : columns - kept;
+    }
+    fb_array *out = fb_make_array(call, dtype, 2, sizes);
+    for (int64_t i = 0; i < rows && out; i++) {
+        for (int64_t k = 0; k < columns; k++) {
+            if (is_lower ? k - i > offset : k - i < offset) continue;
+            int64_t *data = fb_array_data(out);
+            data[found] = i;
+            data[sizes[1] + found++] = k;
+        }
+    }
     return fb_return_array(call, out, result);
 }

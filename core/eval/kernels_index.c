@@ -18,25 +18,6 @@ static void end_indexing(indexing *ix) {
     for (int i = 0; i < FB_MAX_RANK; i++) fb_array_drop(ix->tensors[i]);
 }
 
-static void remove_dim(fb_array *view, int dim) {
-    view->rank--;
-    for (int i = dim; i < view->rank; i++) {
-        view->sizes[i] = view->sizes[i + 1];
-        view->strides[i] = view->strides[i + 1];
-    }
-}
-
-static bool insert_dim(fb_kernel_call *call, fb_array *view, int dim) {
-    if (view->rank == FB_MAX_RANK) return fb_kernel_unsupported(call, "a tensor gets too many dimensions") == FB_OK;
-    for (int i = view->rank++; i > dim; i--) {
-        view->sizes[i] = view->sizes[i - 1];
-        view->strides[i] = view->strides[i - 1];
-    }
-    view->sizes[dim] = 1;
-    view->strides[dim] = 0;
-    return true;
-}
-
 static bool select_one(fb_kernel_call *call, fb_array *view, int dim, int64_t index) {
     int64_t size = view->sizes[dim];
     if (index < -size || index >= size) {
@@ -44,46 +25,29 @@ static bool select_one(fb_kernel_call *call, fb_array *view, int dim, int64_t in
         return false;
     }
     view->offset += (index < 0 ? index + size : index) * view->strides[dim];
-    remove_dim(view, dim);
+    fb_array_remove_dim(view, dim);
     return true;
 }
 
-static int64_t clip(int64_t index, int64_t size) {
-    if (index < 0) index += size;
-    return index < 0 ? 0 : index > size ? size : index;
-}
-
 static bool slice_dim(fb_kernel_call *call, fb_array *view, int dim, const fb_items *slice) {
-    int64_t bounds[3] = {0, INT64_MAX, 1}, size = view->sizes[dim];
+    int64_t bounds[3] = {0, INT64_MAX, 1};
     for (int i = 0; i < 3; i++) {
         const fb_object *bound = &slice->objects[i];
         if (bound->kind != FB_OBJECT_NONE && !fb_object_int(bound, &bounds[i]))
             return fb_kernel_unsupported(call, "a bound of a slice is no int") == FB_OK;
     }
     if (bounds[2] <= 0) return fb_kernel_fail(call, "the step of a slice must be positive") == FB_OK;
-    int64_t start = clip(bounds[0], size), stop = clip(bounds[1], size);
-    view->sizes[dim] = stop > start ? (stop - start - 1) / bounds[2] + 1 : 0;
-    view->offset += start * view->strides[dim];
-    view->strides[dim] *= bounds[2];
+    fb_array_slice(view, dim, bounds[0], bounds[1], bounds[2]);
     return true;
 }
 
 /* A list of ints (or bools) in brackets is a tensor. */
-static fb_array *tensor_of_list(fb_kernel_call *call, const fb_items *list) {
-    int64_t count = (int64_t)list->count;
-    bool is_mask = count > 0 && list->objects[0].kind == FB_OBJECT_BOOL;
-    fb_array *array = fb_make_array(call, is_mask ? FB_BOOL : FB_INT64, 1, &count);
-    for (int64_t i = 0; i < count && array; i++) {
-        int64_t integer;
-        if (!fb_object_int(&list->objects[i], &integer)) {
-            fb_array_drop(array);
-            fb_kernel_unsupported(call, "a list in an index holds something else than ints");
-            return NULL;
-        }
-        if (is_mask) ((unsigned char *)fb_array_data(array))[i] = integer != 0;
-        else ((int64_t *)fb_array_data(array))[i] = integer;
-    }
-    return array;
+static fb_array *tensor_of_list(fb_kernel_call *call, const fb_object *list) {
+    fb_array *array = fb_make_array_of(call, list, FB_DTYPE_UNKNOWN);
+    if (!array || !fb_dtype_is_floating(array->dtype) || fb_array_count(array)) return array;
+    fb_array *none = fb_make_cast(call, array, FB_INT64); /* [] */
+    fb_array_drop(array);
+    return none;
 }
 
 /* Dimensions that an item of an index takes. */
@@ -100,6 +64,10 @@ static int taken_by(const fb_object *item) {
 static bool put_tensor(fb_kernel_call *call, indexing *ix, int dim, fb_array *tensor) {
     if (!tensor) return false;
     bool is_index = tensor->held == FB_HELD_INT || tensor->held == FB_HELD_BOOL;
+    if (tensor->dtype == FB_UINT8) { /* a mask, in old code */
+        fb_array_drop(tensor);
+        return fb_kernel_unsupported(call, "a tensor of uint8 indexes") == FB_OK;
+    }
     if (!is_index || dim >= ix->view->rank) {
         fb_array_drop(tensor);
         fb_kernel_fail(call, is_index ? "there are too many indices" : "a floating tensor is no index");
@@ -114,12 +82,14 @@ static bool put_tensor(fb_kernel_call *call, indexing *ix, int dim, fb_array *te
 static bool apply_item(fb_kernel_call *call, indexing *ix, const fb_object *item, int skipped, int *dim) {
     int64_t integer;
     switch (item->kind) {
-    case FB_OBJECT_NONE: return insert_dim(call, ix->view, (*dim)++);
+    case FB_OBJECT_NONE:
+        if (fb_array_insert_dim(ix->view, (*dim)++)) return true;
+        return fb_kernel_unsupported(call, "a tensor gets too many dimensions") == FB_OK;
     case FB_OBJECT_ELLIPSIS: *dim += skipped; return true;
     case FB_OBJECT_INT: return *dim < ix->view->rank && select_one(call, ix->view, *dim, item->integer);
     case FB_OBJECT_SLICE: return *dim < ix->view->rank && slice_dim(call, ix->view, (*dim)++, item->items);
     case FB_OBJECT_LIST:
-    case FB_OBJECT_TUPLE: return put_tensor(call, ix, (*dim)++, tensor_of_list(call, item->items));
+    case FB_OBJECT_TUPLE: return put_tensor(call, ix, (*dim)++, tensor_of_list(call, item));
     case FB_OBJECT_ARRAY:
         if (item->array->rank == 0 && item->array->held == FB_HELD_INT && fb_object_int(item, &integer))
             return *dim < ix->view->rank && select_one(call, ix->view, *dim, integer);
@@ -131,12 +101,24 @@ static bool apply_item(fb_kernel_call *call, indexing *ix, const fb_object *item
     }
 }
 
+/* A list that holds more than numbers is taken for a tuple: treatSequenceAsTuple in python_variable_indexing.cpp. */
+static bool is_list_of_indices(const fb_object *index) {
+    if (index->kind != FB_OBJECT_LIST || index->items->count >= 32) return false;
+    for (size_t i = 0; i < index->items->count; i++) {
+        const fb_object *item = &index->items->objects[i];
+        bool is_index = fb_object_is_sequence(item) || item->kind == FB_OBJECT_ARRAY || item->kind == FB_OBJECT_SLICE ||
+                        item->kind == FB_OBJECT_ELLIPSIS || item->kind == FB_OBJECT_NONE;
+        if (is_index) return true;
+    }
+    return false;
+}
+
 static bool begin_indexing(fb_kernel_call *call, const fb_array *array, const fb_object *index, indexing *ix) {
     *ix = (indexing){0};
     /* A list at the top is an index of its own, a tuple is several. */
     const fb_object *items = index;
     size_t count = 1;
-    if (index->kind == FB_OBJECT_TUPLE) {
+    if (index->kind == FB_OBJECT_TUPLE || is_list_of_indices(index)) {
         items = index->items->objects;
         count = index->items->count;
     }
@@ -197,19 +179,8 @@ static bool expand_mask(fb_kernel_call *call, indexing *ix, int dim) {
 
 static bool join_sizes(fb_kernel_call *call, const indexing *ix, targets *t) {
     for (int d = 0; d < ix->view->rank; d++) {
-        const fb_array *tensor = ix->tensors[d];
-        if (!tensor) continue;
-        if (tensor->rank > t->rank) {
-            memmove(t->sizes + (tensor->rank - t->rank), t->sizes, (size_t)t->rank * sizeof *t->sizes);
-            for (int i = 0; i < tensor->rank - t->rank; i++) t->sizes[i] = 1;
-            t->rank = tensor->rank;
-        }
-        for (int i = 0; i < tensor->rank; i++) {
-            int64_t *size = &t->sizes[t->rank - tensor->rank + i];
-            if (*size == 1) *size = tensor->sizes[i];
-            else if (tensor->sizes[i] != 1 && tensor->sizes[i] != *size)
-                return fb_kernel_fail(call, "tensors that index together do not broadcast") == FB_OK;
-        }
+        if (ix->tensors[d] && !fb_array_join_sizes(ix->tensors[d], &t->rank, t->sizes))
+            return fb_kernel_fail(call, "tensors that index together do not broadcast") == FB_OK;
     }
     t->count = 1;
     for (int i = 0; i < t->rank; i++) t->count *= t->sizes[i];
@@ -340,35 +311,23 @@ fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object 
     return call->status;
 }
 
-/* A number becomes a 0-d array of the dtype. */
-static fb_array *array_of_value(fb_kernel_call *call, const fb_object *value, fb_dtype dtype) {
-    double number;
-    if (value->kind == FB_OBJECT_ARRAY) return fb_make_cast(call, value->array, dtype);
-    if (!fb_object_number(value, &number)) {
-        fb_kernel_unsupported(call, "what is written is neither a tensor nor a number");
-        return NULL;
-    }
-    fb_array *wide = fb_make_array(call, value->kind == FB_OBJECT_FLOAT ? FB_FLOAT64 : FB_INT64, 0, NULL);
-    if (!wide) return NULL;
-    if (wide->held == FB_HELD_INT) fb_object_int(value, fb_array_data(wide));
-    else *(double *)fb_array_data(wide) = number;
-    fb_array *array = fb_make_cast(call, wide, dtype);
-    fb_array_drop(wide);
-    return array;
-}
-
 fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value,
                           bool accumulates) {
     indexing ix;
     targets t = {0};
-    fb_array *from = array_of_value(call, value, array->dtype), *wide = NULL;
+    fb_array *wide = NULL, *from = value->kind == FB_OBJECT_ARRAY ? fb_make_cast(call, value->array, array->dtype)
+                                                                  : fb_make_number_of(call, value, array->dtype);
     if (!from) return call->status;
     if (begin_indexing(call, array, index, &ix)) {
         int rank = ix.view->rank;
         int64_t sizes[FB_MAX_RANK];
         memcpy(sizes, ix.view->sizes, sizeof sizes);
-        bool fits = !ix.has_tensors || (find_targets(call, &ix, &t) && result_sizes(call, &t, &rank, sizes));
-        while (fits && from->rank > rank && from->sizes[0] == 1) remove_dim(from, 0); /* as setitem and index_put allow */
+        bool strips = call->op == FB_OP_SETITEM; /* dimensions of size 1 at the front */
+        if ((ix.has_tensors || !strips) && value->kind == FB_OBJECT_ARRAY && value->array->dtype != array->dtype)
+            fb_kernel_fail(call, "a tensor of %s is put into one of %s", fb_dtype_name(value->array->dtype),
+                           fb_dtype_name(array->dtype));
+        bool fits = !call->status && (!ix.has_tensors || (find_targets(call, &ix, &t) && result_sizes(call, &t, &rank, sizes)));
+        while (fits && strips && from->rank > rank && from->sizes[0] == 1) fb_array_remove_dim(from, 0);
         if (fits) call->status = fb_array_broadcast(from, rank, sizes, &wide, call->error);
         if (!call->status && ix.has_tensors) move_elements(call, &t, wide, false, accumulates);
         else if (!call->status && accumulates) add_elements(ix.view, wide);
@@ -407,7 +366,7 @@ static fb_status get_from_items(fb_kernel_call *call, const fb_object *items, co
                 return fb_kernel_unsupported(call, "a bound of a slice is no int");
         }
         if (bounds[2] <= 0) return fb_kernel_unsupported(call, "the step of a slice is not positive");
-        int64_t start = clip(bounds[0], count), stop = clip(bounds[1], count);
+        int64_t start = fb_clip_index(bounds[0], count), stop = fb_clip_index(bounds[1], count);
         size_t taken = stop > start ? (size_t)((stop - start - 1) / bounds[2] + 1) : 0;
         call->status = fb_object_sequence(items->kind, taken, result, call->error);
         for (size_t i = 0; i < taken && !call->status; i++) {
@@ -449,6 +408,7 @@ static bool indices_of_aten(fb_kernel_call *call, fb_object *out) {
     const fb_object *indices = fb_argument(call, "indices");
     if (!indices || !fb_object_is_sequence(indices)) return fb_kernel_unsupported(call, "its indices are no list") == FB_OK;
     size_t count = indices->items->count;
+    if (!count) return fb_kernel_fail(call, "it has no indices") == FB_OK;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, out, call->error);
     for (size_t i = 0; i < count && !call->status; i++) {
         const fb_object *item = &indices->items->objects[i];

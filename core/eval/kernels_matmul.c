@@ -93,16 +93,11 @@ static bool same_dtype(fb_kernel_call *call, const fb_array *a, const fb_array *
 
 /* With one dimension more, of size 1, in front or behind. */
 static fb_array *with_dim(fb_kernel_call *call, const fb_array *array, bool in_front) {
-    fb_array *view = fb_make_view(call, array, array->rank + 1);
-    if (!view) return NULL;
-    int at = in_front ? 0 : array->rank;
-    for (int i = array->rank; i > at; i--) {
-        view->sizes[i] = view->sizes[i - 1];
-        view->strides[i] = view->strides[i - 1];
-    }
-    view->sizes[at] = 1;
-    view->strides[at] = 0;
-    return view;
+    fb_array *view = fb_make_view(call, array, array->rank);
+    if (!view || fb_array_insert_dim(view, in_front ? 0 : array->rank)) return view;
+    fb_kernel_unsupported(call, "it has too many dimensions");
+    fb_array_drop(view);
+    return NULL;
 }
 
 static bool join_batch(fb_kernel_call *call, const fb_array *a, const fb_array *b, int *rank, int64_t sizes[FB_MAX_RANK]) {
@@ -164,14 +159,6 @@ static fb_array *product(fb_kernel_call *call, fb_array *a, fb_array *b) {
     return NULL;
 }
 
-static void remove_dim(fb_array *array, int dim) {
-    for (int i = dim; i + 1 < array->rank; i++) {
-        array->sizes[i] = array->sizes[i + 1];
-        array->strides[i] = array->strides[i + 1];
-    }
-    array->rank--;
-}
-
 static fb_array *matmul(fb_kernel_call *call, fb_array *a, fb_array *b) {
     if (!a->rank || !b->rank) {
         fb_kernel_fail(call, "a tensor without dimensions is no matrix");
@@ -182,8 +169,8 @@ static fb_array *matmul(fb_kernel_call *call, fb_array *a, fb_array *b) {
     fb_array *left = is_row ? with_dim(call, a, true) : fb_array_keep(a);
     fb_array *right = is_column ? with_dim(call, b, false) : fb_array_keep(b);
     fb_array *c = left && right ? product(call, left, right) : NULL;
-    if (c && is_column) remove_dim(c, c->rank - 1);
-    if (c && is_row) remove_dim(c, is_column ? c->rank - 1 : c->rank - 2);
+    if (c && is_column) fb_array_remove_dim(c, c->rank - 1);
+    if (c && is_row) fb_array_remove_dim(c, is_column ? c->rank - 1 : c->rank - 2);
     fb_array_drop(left);
     fb_array_drop(right);
     return c;
@@ -228,7 +215,7 @@ static fb_array *add_product(fb_kernel_call *call, const fb_array *input, fb_arr
     if (!c) return NULL;
     if (alpha != 1) scale(c, alpha);
     sum = fb_make_array(call, c->dtype, c->rank, c->sizes);
-    if (sum && beta != 0) call->status = fb_array_assign(sum, input, call->error); /* beta 0: what input holds does not count */
+    if (sum) call->status = fb_array_assign(sum, input, call->error); /* beta 0: what it holds does not count, its sizes do */
     if (sum && beta != 1 && beta != 0) scale(sum, beta);
     int64_t count = sum ? fb_array_count(sum) : 0;
     for (int64_t i = 0; i < count && !call->status; i++) {
@@ -256,6 +243,8 @@ fb_status fb_kernel_addmm(fb_kernel_call *call, fb_object *result) {
                            &b) ||
         !fb_argument_number(call, "beta", 1, &beta) || !fb_argument_number(call, "alpha", 1, &alpha))
         return call->status;
+    if (is_batch && a->rank == 3 && b->rank == 3 && a->sizes[0] != b->sizes[0])
+        return fb_kernel_fail(call, "its batches are of several sizes");
     if (a->rank != (is_batch ? 3 : 2) || b->rank != (is_batch ? 3 : is_vector ? 1 : 2))
         return fb_kernel_fail(call, "its matrices have other numbers of dimensions");
     return fb_return_array(call, add_product(call, input, a, b, beta, alpha), result);

@@ -3,26 +3,24 @@
 #include <string.h>
 
 #include "core/eval/evaluator.h"
-
-static double get(const fb_array *array, int64_t at) {
-    return array->held == FB_HELD_FLOAT ? (double)((float *)fb_array_data(array))[at] : ((double *)fb_array_data(array))[at];
-}
-static void put(const fb_array *array, int64_t at, double value) {
-    if (array->held == FB_HELD_FLOAT) ((float *)fb_array_data(array))[at] = (float)value;
-    else ((double *)fb_array_data(array))[at] = value;
-}
+#include "core/weights/dtype.h"
 
 static bool is_floating(fb_kernel_call *call, const fb_array *input) {
     if (fb_dtype_is_floating(input->dtype)) return true;
     return fb_kernel_unsupported(call, "it is not defined for %s", fb_dtype_name(input->dtype)) == FB_OK;
 }
 
-/* A vector of `count`, as a contiguous array to be dropped, or NULL when it is absent. */
-static bool vector(fb_kernel_call *call, const char *name, int64_t count, fb_array **out) {
+/* A vector of `count`, as a contiguous array to be dropped, or NULL when it is absent. Of the input's dtype, or float32 beside
+ * the 16-bit ones. */
+static bool vector(fb_kernel_call *call, const char *name, int64_t count, fb_dtype dtype, fb_array **out) {
     fb_array *found;
     *out = NULL;
     if (!fb_argument_optional(call, name, &found)) return false;
     if (!found) return true;
+    bool is_wider = found->dtype == FB_FLOAT32 && (dtype == FB_FLOAT16 || dtype == FB_BFLOAT16) && call->op != FB_OP_RMS_NORM;
+    if (found->dtype != dtype && !is_wider)
+        return fb_kernel_fail(call, "%s is %s and the input %s", name, fb_dtype_name(found->dtype), fb_dtype_name(dtype)) ==
+               FB_OK;
     if (fb_array_count(found) != count || !fb_dtype_is_floating(found->dtype))
         return fb_kernel_fail(call, "%s has not one number for each of %lld", name, (long long)count) == FB_OK;
     *out = fb_make_contiguous(call, found);
@@ -30,15 +28,16 @@ static bool vector(fb_kernel_call *call, const char *name, int64_t count, fb_arr
 }
 
 static double at_or(const fb_array *array, int64_t at, double fallback) {
-    return array ? get(array, at) : fallback;
+    return array ? fb_array_get(array, at) : fallback;
 }
 
 /* Mean and variance (of the population) of `count` elements in a row. */
 static void moments(const fb_array *array, int64_t from, int64_t count, double *mean, double *variance) {
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < count; i++) sum += get(array, from + i);
+    for (int64_t i = 0; i < count; i++) sum += fb_array_get(array, from + i);
     *mean = sum / (double)count;
-    for (int64_t i = 0; i < count; i++) squares += (get(array, from + i) - *mean) * (get(array, from + i) - *mean);
+    for (int64_t i = 0; i < count; i++)
+        squares += (fb_array_get(array, from + i) - *mean) * (fb_array_get(array, from + i) - *mean);
     *variance = squares / (double)count;
 }
 
@@ -72,59 +71,101 @@ static void close_channels(channels *c) {
     fb_array_drop(c->variance);
 }
 
-static bool open_channels(fb_kernel_call *call, channels *c) {
+/* `spatial` 0: whatever the input has, behind its batch and channels. A module of so many spatial dimensions may be given one
+ * sample alone where `takes_sample`. */
+static bool open_channels(fb_kernel_call *call, int spatial, bool takes_sample, channels *c) {
     fb_array *input;
     *c = (channels){0};
     if (!fb_argument_array(call, "input", &input) || !is_floating(call, input)) return false;
-    if (input->rank < 2) return fb_kernel_fail(call, "it takes two dimensions at least") == FB_OK;
-    c->batch = input->sizes[0];
-    c->count = input->sizes[1];
+    bool is_sample = takes_sample && spatial && input->rank == spatial + 1;
+    bool is_vector = spatial == 1 && !takes_sample && input->rank == 2; /* BatchNorm1d's other form */
+    if (input->rank < 2 || (spatial && input->rank != spatial + 2 && !is_sample && !is_vector))
+        return fb_kernel_fail(call, "its input has %d dimensions", input->rank) == FB_OK;
+    c->batch = is_sample ? 1 : input->sizes[0];
+    c->count = input->sizes[!is_sample];
     c->inner = 1;
-    for (int i = 2; i < input->rank; i++) c->inner *= input->sizes[i];
+    for (int i = 2 - is_sample; i < input->rank; i++) c->inner *= input->sizes[i];
     c->input = fb_make_contiguous(call, input);
-    return c->input && vector(call, "weight", c->count, &c->weight) && vector(call, "bias", c->count, &c->bias) &&
-           vector(call, "running_mean", c->count, &c->mean) && vector(call, "running_var", c->count, &c->variance);
+    return c->input && vector(call, "weight", c->count, input->dtype, &c->weight) &&
+           vector(call, "bias", c->count, input->dtype, &c->bias) &&
+           vector(call, "running_mean", c->count, input->dtype, &c->mean) &&
+           vector(call, "running_var", c->count, input->dtype, &c->variance);
 }
 
-/* (x - mean) / sqrt(var + eps) × weight + bias, with the running statistics. What uses those of the batch writes the running
- * ones, too, and is refused. */
+/* y = (x - mean) / sqrt(variance + eps) × weight + bias for one channel of one sample. */
+static void normalise_row(const channels *c, const fb_array *out, int64_t row, double mean, double variance, double eps) {
+    int64_t channel = row % c->count;
+    double scale = at_or(c->weight, channel, 1) / sqrt(variance + eps);
+    scale_row(c->input, out, row * c->inner, c->inner, scale, at_or(c->bias, channel, 0) - mean * scale);
+}
+
+static void normalise_by_running(const channels *c, const fb_array *out, double eps) {
+    for (int64_t row = 0; row < c->batch * c->count; row++)
+        normalise_row(c, out, row, fb_array_get(c->mean, row % c->count), fb_array_get(c->variance, row % c->count), eps);
+}
+
+static void normalise_by_batch(const channels *c, const fb_array *out, double eps) {
+    for (int64_t k = 0; k < c->count; k++) {
+        double sum = 0, squares = 0, count = (double)(c->batch * c->inner);
+        for (int64_t n = 0; n < c->batch; n++)
+            for (int64_t i = 0; i < c->inner; i++) sum += fb_array_get(c->input, (n * c->count + k) * c->inner + i);
+        for (int64_t n = 0; n < c->batch; n++) {
+            for (int64_t i = 0; i < c->inner; i++) {
+                double apart = fb_array_get(c->input, (n * c->count + k) * c->inner + i) - sum / count;
+                squares += apart * apart;
+            }
+        }
+        for (int64_t n = 0; n < c->batch; n++) normalise_row(c, out, n * c->count + k, sum / count, squares / count, eps);
+    }
+}
+
+static bool is_module(const fb_kernel_call *call) {
+    return fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE;
+}
+
+/* By the running statistics; by those of the batch where there are no others. What would write the running ones is refused. */
 fb_status fb_kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
     channels c;
     double eps;
     bool training;
     fb_array *out = NULL;
-    if (open_channels(call, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
+    int spatial = call->op == FB_OP_BATCH_NORM1D   ? 1
+                  : call->op == FB_OP_BATCH_NORM2D ? 2
+                  : call->op == FB_OP_BATCH_NORM3D ? 3
+                                                   : 0;
+    if (open_channels(call, spatial, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
         fb_argument_bool(call, "training", false, &training)) {
-        if (call->op == FB_OP_BATCH_NORM_INFERENCE) fb_kernel_unsupported(call, "it gives statistics, too");
-        else if (training || !c.mean || !c.variance) fb_kernel_unsupported(call, "it uses the statistics of the batch");
+        bool by_batch = !c.mean && !c.variance;
+        if (!by_batch && training) fb_kernel_unsupported(call, "it updates its running statistics");
+        else if (!c.mean != !c.variance || (by_batch && !training && !is_module(call)))
+            fb_kernel_fail(call, "it has no running statistics");
+        else if (by_batch && c.batch * c.inner <= 1) fb_kernel_fail(call, "a single value has no variance");
         else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
-        for (int64_t n = 0; n < c.batch && out; n++) {
-            for (int64_t k = 0; k < c.count; k++) {
-                double scale = at_or(c.weight, k, 1) / sqrt(get(c.variance, k) + eps);
-                scale_row(c.input, out, (n * c.count + k) * c.inner, c.inner, scale,
-                          at_or(c.bias, k, 0) - get(c.mean, k) * scale);
-            }
-        }
+        if (out) (by_batch ? normalise_by_batch : normalise_by_running)(&c, out, eps);
     }
     close_channels(&c);
     return fb_return_array(call, out, result);
 }
 
-/* Each channel of each sample by its own statistics. */
+/* Each channel of each sample by its own statistics; or by running ones, where a module in eval mode has them. */
 fb_status fb_kernel_instance_norm(fb_kernel_call *call, fb_object *result) {
     channels c;
     double eps;
-    bool uses_input;
+    bool training, uses_input;
     fb_array *out = NULL;
-    if (open_channels(call, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
-        fb_argument_bool(call, "use_input_stats", true, &uses_input)) {
-        if (!uses_input || c.mean) fb_kernel_unsupported(call, "it has running statistics");
+    const char *digit = is_module(call) ? strpbrk(fb_call_spelling(call), "123") : NULL;
+    if (open_channels(call, digit ? *digit - '0' : 0, true, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
+        fb_argument_bool(call, "training", false, &training) &&
+        fb_argument_bool(call, "use_input_stats", !is_module(call) || training || !c.mean, &uses_input)) {
+        if (uses_input && c.mean) fb_kernel_unsupported(call, "it updates its running statistics");
+        else if (!uses_input && (!c.mean || !c.variance)) fb_kernel_fail(call, "it has no running statistics");
+        else if (uses_input && c.inner == 1) fb_kernel_fail(call, "a single value has no variance");
         else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
-        for (int64_t row = 0; row < c.batch * c.count && out; row++) {
+        if (out && !uses_input) normalise_by_running(&c, out, eps);
+        for (int64_t row = 0; row < c.batch * c.count && out && uses_input; row++) {
             double mean, variance;
             moments(c.input, row * c.inner, c.inner, &mean, &variance);
-            double scale = at_or(c.weight, row % c.count, 1) / sqrt(variance + eps);
-            scale_row(c.input, out, row * c.inner, c.inner, scale, at_or(c.bias, row % c.count, 0) - mean * scale);
+            normalise_row(&c, out, row, mean, variance, eps);
         }
     }
     close_channels(&c);
@@ -136,7 +177,7 @@ fb_status fb_kernel_group_norm(fb_kernel_call *call, fb_object *result) {
     double eps;
     int64_t groups;
     fb_array *out = NULL;
-    if (open_channels(call, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
+    if (open_channels(call, 0, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
         fb_argument_int(call, "num_groups", 0, &groups)) {
         if (groups < 1 || c.count % groups)
             fb_kernel_fail(call, "%lld groups do not divide %lld channels", (long long)groups, (long long)c.count);
@@ -178,25 +219,55 @@ fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
                       : input->dtype == FB_FLOAT32 ? 0x1p-23
                       : input->dtype == FB_FLOAT16 ? 0x1p-10
                                                    : 0x1p-7;
-    if (fb_argument_number(call, "eps", fallback, &eps) && vector(call, "weight", row, &weight) &&
-        vector(call, "bias", row, &bias)) {
+    if (fb_argument_number(call, "eps", fallback, &eps) && vector(call, "weight", row, input->dtype, &weight) &&
+        vector(call, "bias", row, input->dtype, &bias)) {
         from = fb_make_contiguous(call, input);
         out = from ? fb_make_array(call, input->dtype, input->rank, input->sizes) : NULL;
     }
     int64_t rows = out && row ? fb_array_count(input) / row : 0;
     for (int64_t r = 0; r < rows; r++) {
-        double mean, variance;
-        moments(from, r * row, row, &mean, &variance);
-        if (is_rms) {
-            variance += mean * mean; /* the mean of the squares */
-            mean = 0;
-        }
+        double mean = 0, variance = 0;
+        if (!is_rms) moments(from, r * row, row, &mean, &variance);
+        for (int64_t i = 0; i < row && is_rms; i++) /* the mean of the squares */
+            variance += fb_array_get(from, r * row + i) * fb_array_get(from, r * row + i) / (double)row;
         double scale = 1 / sqrt(variance + eps);
         for (int64_t i = 0; i < row; i++)
-            put(out, r * row + i, (get(from, r * row + i) - mean) * scale * at_or(weight, i, 1) + at_or(bias, i, 0));
+            fb_array_put(out, r * row + i,
+                         (fb_array_get(from, r * row + i) - mean) * scale * at_or(weight, i, 1) + at_or(bias, i, 0));
     }
     fb_array_drop(from);
     fb_array_drop(weight);
     fb_array_drop(bias);
+    return fb_return_array(call, out, result);
+}
+
+/* ---- of a weight -----------------------------------------------------------------------------------------------------------
+ */
+
+/* v × g / norm of v over all dimensions but `dim` (-1: over all). */
+fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
+    fb_array *given, *gain, *v = NULL, *g = NULL, *out = NULL;
+    int64_t dim, inner = 1;
+    if (!fb_argument_array(call, "v", &given) || !fb_argument_array(call, "g", &gain) ||
+        !fb_argument_int(call, "dim", 0, &dim) || !is_floating(call, given))
+        return call->status;
+    if (dim < -1 || dim >= given->rank) return fb_kernel_fail(call, "%lld is no dimension", (long long)dim);
+    int64_t size = dim < 0 ? 1 : given->sizes[dim];
+    for (int i = (int)dim + 1; i < given->rank; i++) inner *= given->sizes[i];
+    if (gain->dtype != given->dtype || fb_array_count(gain) != size) return fb_kernel_fail(call, "its gains do not fit");
+    v = fb_make_contiguous(call, given);
+    g = v ? fb_make_contiguous(call, gain) : NULL;
+    out = g ? fb_make_array(call, v->dtype, v->rank, v->sizes) : NULL;
+    int64_t outer = out && size && inner ? fb_array_count(v) / (size * inner) : 0;
+    for (int64_t k = 0; k < size && outer; k++) {
+        double squares = 0;
+        for (int64_t o = 0; o < outer; o++)
+            for (int64_t i = 0, at = (o * size + k) * inner; i < inner; i++, at++)
+                squares += fb_array_get(v, at) * fb_array_get(v, at);
+        double scale = fb_array_get(g, k) / sqrt(squares);
+        for (int64_t o = 0; o < outer; o++) scale_row(v, out, (o * size + k) * inner, inner, scale, 0);
+    }
+    fb_array_drop(v);
+    fb_array_drop(g);
     return fb_return_array(call, out, result);
 }

@@ -39,9 +39,17 @@ static bool floor_divide(const fb_pair_of *pair, bool wants_remainder, fb_object
         return give_int(result, wants_remainder ? remainder : quotient);
     }
     if (pair->q == 0) return false;
-    double remainder = fmod(pair->p, pair->q);
-    if (remainder != 0 && (remainder < 0) != (pair->q < 0)) remainder += pair->q;
-    return give_float(result, wants_remainder ? remainder : floor(pair->p / pair->q));
+    /* float_divmod of CPython's floatobject.c: the quotient follows from the remainder. */
+    double remainder = fmod(pair->p, pair->q), quotient = (pair->p - remainder) / pair->q;
+    if (remainder == 0) remainder = copysign(0, pair->q);
+    else if ((remainder < 0) != (pair->q < 0)) {
+        remainder += pair->q;
+        quotient -= 1;
+    }
+    if (wants_remainder) return give_float(result, remainder);
+    if (quotient == 0) return give_float(result, copysign(0, pair->p / pair->q));
+    double whole = floor(quotient);
+    return give_float(result, quotient - whole > 0.5 ? whole + 1 : whole);
 }
 
 static bool power(const fb_pair_of *pair, fb_object *result) {
@@ -72,6 +80,12 @@ static bool compare(fb_op op, const fb_pair_of *pair, fb_object *result) {
     }
 }
 
+/* Bits of two bools are a bool. */
+static bool give_like(const fb_pair_of *pair, int64_t integer, fb_object *result) {
+    bool are_bools = pair->a->kind == FB_OBJECT_BOOL && pair->b->kind == FB_OBJECT_BOOL;
+    return are_bools ? give_bool(result, integer != 0) : give_int(result, integer);
+}
+
 /* False: Python would raise, or the result is no number that we have. */
 static bool calculate(fb_op op, const fb_pair_of *pair, fb_object *result) {
     int64_t integer;
@@ -95,12 +109,12 @@ static bool calculate(fb_op op, const fb_pair_of *pair, fb_object *result) {
     case FB_OP_LE:
     case FB_OP_GT:
     case FB_OP_GE: return compare(op, pair, result);
-    case FB_OP_BITWISE_AND: return pair->are_ints && give_int(result, pair->x & pair->y);
-    case FB_OP_BITWISE_OR: return pair->are_ints && give_int(result, pair->x | pair->y);
-    case FB_OP_BITWISE_XOR: return pair->are_ints && give_int(result, pair->x ^ pair->y);
+    case FB_OP_BITWISE_AND: return pair->are_ints && give_like(pair, pair->x & pair->y, result);
+    case FB_OP_BITWISE_OR: return pair->are_ints && give_like(pair, pair->x | pair->y, result);
+    case FB_OP_BITWISE_XOR: return pair->are_ints && give_like(pair, pair->x ^ pair->y, result);
     case FB_OP_SHIFT_LEFT:
-        return pair->are_ints && pair->y >= 0 && pair->y < 62 && llabs(pair->x) < (int64_t)1 << (62 - pair->y) &&
-               give_int(result, pair->x * ((int64_t)1 << pair->y));
+        return pair->are_ints && pair->y >= 0 && pair->y < 63 &&
+               !__builtin_mul_overflow(pair->x, (int64_t)1 << pair->y, &integer) && give_int(result, integer);
     case FB_OP_SHIFT_RIGHT: return pair->are_ints && pair->y >= 0 && give_int(result, pair->x >> (pair->y < 63 ? pair->y : 63));
     default: return false;
     }
@@ -129,23 +143,30 @@ static bool calculate_one(fb_kernel_call *call, const fb_pair_of *pair, fb_objec
 
 /* ---- sequences --------------------------------------------------------------------------------------------------------- */
 
-static bool are_equal(const fb_object *a, const fb_object *b) {
+/* False: it cannot be told. */
+static bool compare_objects(const fb_object *a, const fb_object *b, bool *equal) {
     double x, y;
     if (fb_object_number(a, &x) && fb_object_number(b, &y)) {
-        if (a->kind == FB_OBJECT_INT && b->kind == FB_OBJECT_INT) return a->integer == b->integer;
-        return x == y;
+        bool are_ints = a->kind == FB_OBJECT_INT && b->kind == FB_OBJECT_INT;
+        *equal = are_ints ? a->integer == b->integer : x == y;
+        return true;
     }
-    if (a->kind != b->kind) return false;
+    *equal = false;
+    bool is_known =
+        a->kind != FB_OBJECT_OTHER && b->kind != FB_OBJECT_OTHER && a->kind != FB_OBJECT_ARRAY && b->kind != FB_OBJECT_ARRAY;
+    if (!is_known || a->kind != b->kind) return is_known;
     switch (a->kind) {
-    case FB_OBJECT_NONE: return true;
-    case FB_OBJECT_STRING: return strcmp(a->text, b->text) == 0;
-    case FB_OBJECT_DTYPE: return a->dtype == b->dtype;
-    case FB_OBJECT_DEVICE: return strcmp(a->text, b->text) == 0;
+    case FB_OBJECT_ELLIPSIS:
+    case FB_OBJECT_NONE: *equal = true; return true;
+    case FB_OBJECT_STRING: *equal = strcmp(a->text, b->text) == 0; return true;
+    case FB_OBJECT_DTYPE: *equal = a->dtype == b->dtype; return a->dtype != FB_DTYPE_UNKNOWN;
+    case FB_OBJECT_DEVICE: *equal = strcmp(a->text, b->text) == 0; return true;
     case FB_OBJECT_LIST:
     case FB_OBJECT_TUPLE:
-        if (a->items->count != b->items->count) return false;
-        for (size_t i = 0; i < a->items->count; i++)
-            if (!are_equal(&a->items->objects[i], &b->items->objects[i])) return false;
+        if (a->items->count != b->items->count) return true;
+        *equal = true;
+        for (size_t i = 0; i < a->items->count && *equal; i++)
+            if (!compare_objects(&a->items->objects[i], &b->items->objects[i], equal)) return false;
         return true;
     default: return false;
     }
@@ -153,7 +174,9 @@ static bool are_equal(const fb_object *a, const fb_object *b) {
 
 /* a + b, or a b times. */
 static bool repeat(fb_kernel_call *call, const fb_object *a, const fb_object *b, int64_t times, fb_object *result) {
-    size_t count = a->items->count, all = b ? count + b->items->count : count * (size_t)(times > 0 ? times : 0);
+    size_t count = a->items->count, all;
+    if (b) all = count + b->items->count;
+    else if (__builtin_mul_overflow(count, (size_t)(times > 0 ? times : 0), &all)) return false;
     if (all > 1000000) return false;
     call->status = fb_object_sequence(a->kind, all, result, call->error);
     for (size_t i = 0; i < all && !call->status; i++) {
@@ -165,8 +188,11 @@ static bool repeat(fb_kernel_call *call, const fb_object *a, const fb_object *b,
 
 static bool calculate_others(fb_kernel_call *call, const fb_object *a, const fb_object *b, fb_object *result) {
     int64_t times;
+    bool equal;
     if (b && (call->op == FB_OP_EQ || call->op == FB_OP_NE))
-        return give_bool(result, are_equal(a, b) == (call->op == FB_OP_EQ));
+        return compare_objects(a, b, &equal) && give_bool(result, equal == (call->op == FB_OP_EQ));
+    if (b && call->op == FB_OP_MUL && fb_object_is_sequence(b) && fb_object_int(a, &times))
+        return repeat(call, b, NULL, times, result);
     if (!b || !fb_object_is_sequence(a)) return false;
     if (call->op == FB_OP_ADD && a->kind == b->kind) return repeat(call, a, b, 0, result);
     if (call->op == FB_OP_MUL && fb_object_int(b, &times)) return repeat(call, a, NULL, times, result);

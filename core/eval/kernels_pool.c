@@ -24,14 +24,6 @@ typedef struct window {
 typedef double pool(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
                     const pooling *p);
 
-static double get(const fb_array *array, int64_t at) {
-    switch (array->held) {
-    case FB_HELD_FLOAT: return (double)((float *)fb_array_data(array))[at];
-    case FB_HELD_DOUBLE: return ((double *)fb_array_data(array))[at];
-    default: return (double)((int64_t *)fb_array_data(array))[at];
-    }
-}
-
 static double max_of(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
                      const pooling *p) {
     double best = -INFINITY;
@@ -39,7 +31,7 @@ static double max_of(const fb_array *input, int64_t plane, const int64_t strides
     for (int64_t z = w->start[0]; z < w->stop[0]; z += w->step[0])
         for (int64_t y = w->start[1]; y < w->stop[1]; y += w->step[1])
             for (int64_t x = w->start[2]; x < w->stop[2]; x += w->step[2]) {
-                double value = get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
+                double value = fb_array_get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
                 if (value > best || value != value) best = value;
             }
     return best;
@@ -52,7 +44,7 @@ static double mean_of(const fb_array *input, int64_t plane, const int64_t stride
     for (int64_t z = w->start[0]; z < w->stop[0]; z++)
         for (int64_t y = w->start[1]; y < w->stop[1]; y++)
             for (int64_t x = w->start[2]; x < w->stop[2]; x++, count++)
-                sum += get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
+                sum += fb_array_get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
     return sum / (double)(p->divisor ? p->divisor : p->counts_padding ? w->with_padding : count);
 }
 
@@ -107,9 +99,7 @@ static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, po
                 for (at[2] = 0; at[2] < out_sizes[2]; at[2]++) {
                     window w = window_at(p, at, is_adaptive);
                     double value = function(input, plane * in[0] * in[1] * in[2], strides, &w, p);
-                    if (out->held == FB_HELD_FLOAT) ((float *)fb_array_data(out))[next++] = (float)value;
-                    else if (out->held == FB_HELD_DOUBLE) ((double *)fb_array_data(out))[next++] = value;
-                    else ((int64_t *)fb_array_data(out))[next++] = (int64_t)value;
+                    fb_array_put(out, next++, value);
                 }
     }
     fb_array_drop(input);
@@ -122,6 +112,8 @@ static bool open_pooling(fb_kernel_call *call, int spatial, fb_array **input, po
     if ((*input)->rank != spatial + 1 && (*input)->rank != spatial + 2)
         return fb_kernel_fail(call, "its input has %d dimensions", (*input)->rank) == FB_OK;
     if (!fb_dtype_is_floating((*input)->dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone") == FB_OK;
+    for (int i = (*input)->rank - spatial - 1; i < (*input)->rank; i++) /* a batch alone may be empty */
+        if (!(*input)->sizes[i]) return fb_kernel_fail(call, "its input is empty") == FB_OK;
     for (int i = 0; i < (*input)->rank - spatial; i++) p->planes *= (*input)->sizes[i];
     memcpy(p->in, (*input)->sizes + (*input)->rank - spatial, (size_t)spatial * sizeof *p->in);
     return true;
@@ -154,9 +146,12 @@ static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_
         !fb_argument_int(call, "divisor_override", 0, &p.divisor))
         return call->status;
     if (wants_indices) return fb_kernel_unsupported(call, "its indices are not evaluated");
+    if (!p.divisor && fb_argument_is_given(call, "divisor_override")) return fb_kernel_fail(call, "its divisor is 0");
     for (int i = 0; i < spatial; i++) {
         if (p.kernel[i] < 1 || p.stride[i] < 1 || p.dilation[i] < 1 || p.padding[i] < 0 || p.padding[i] > p.kernel[i] / 2)
             return fb_kernel_fail(call, "its window is none");
+        if (!is_max && spatial == 3 && p.kernel[i] > p.in[i]) /* whatever the padding is */
+            return fb_kernel_fail(call, "its window is larger than the input");
         p.out[i] = positions(&p, i, ceil_mode);
         if (p.out[i] < 1) return fb_kernel_fail(call, "its window is larger than the input");
     }
@@ -188,10 +183,9 @@ static fb_status run_adaptive(fb_kernel_call *call, int spatial, pool *function,
             item = &size->items->objects[size->items->count == 1 ? 0 : i];
         }
         if (item->kind == FB_OBJECT_NONE) p.out[i] = p.in[i];
-        else if (!fb_object_int(item, &p.out[i]) || p.out[i] < 1)
-            return fb_kernel_unsupported(call, "its output size is no positive int");
+        else if (!fb_object_int(item, &p.out[i]) || p.out[i] < 0)
+            return fb_kernel_unsupported(call, "its output size is no size");
         p.dilation[i] = 1;
-        if (!p.in[i]) return fb_kernel_fail(call, "its input is empty");
     }
     return fb_return_array(call, run(call, input, &p, function, true), result);
 }

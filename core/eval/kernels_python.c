@@ -100,7 +100,7 @@ fb_status fb_kernel_item(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_unsupported(call, "lists are not made of tensors");
     fb_object element;
     if (give_element(call, input->array, &element)) return call->status;
-    bool truth;
+    bool truth = false;
     if (fb_call_is_spelled(call, "__int__") || fb_call_is_spelled(call, "__index__")) return to_int(call, &element, result);
     if (fb_call_is_spelled(call, "__float__")) return to_float(call, &element, result);
     if (fb_call_is_spelled(call, "__bool__")) return to_bool(call, &element, &truth) ? call->status : give_bool(result, truth);
@@ -128,11 +128,12 @@ fb_status fb_kernel_number_of(fb_kernel_call *call, fb_object *result) {
     fb_object number = *input;
     if (fb_call_is_spelled(call, "prod")) return product(call, input, result);
     if (input->kind == FB_OBJECT_ARRAY && give_element(call, input->array, &number)) return call->status;
-    bool truth;
+    bool truth = false;
     if (fb_call_is_spelled(call, "float") || fb_call_is_spelled(call, "sym_float")) return to_float(call, &number, result);
     if (fb_call_is_spelled(call, "int") || fb_call_is_spelled(call, "sym_int") || fb_call_is_spelled(call, "index") ||
         fb_call_is_spelled(call, "trunc"))
-        return to_int(call, &number, result);
+        return fb_call_is_spelled(call, "index") && number.kind == FB_OBJECT_FLOAT ? fb_kernel_fail(call, "a float is no index")
+                                                                                   : to_int(call, &number, result);
     if (fb_call_is_spelled(call, "bool") || fb_call_is_spelled(call, "truth"))
         return to_bool(call, &number, &truth) ? call->status : give_bool(result, truth);
     if (fb_call_is_spelled(call, "not_") || fb_call_is_spelled(call, "not") || fb_call_is_spelled(call, "sym_not"))
@@ -141,8 +142,10 @@ fb_status fb_kernel_number_of(fb_kernel_call *call, fb_object *result) {
     bool is_alone = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args)->count == 1;
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         if (!fb_call_is_spelled(call, functions[i].name) || !is_alone || !fb_object_number(&number, &real)) continue;
-        if (real < 0 || (real == 0 && functions[i].function != sqrt && functions[i].function != exp)) break;
-        return give_float(result, functions[i].function(real));
+        double value = functions[i].function(real);
+        bool raises = value != value || (isinf(value) && isfinite(real)); /* out of its domain, or range */
+        if (!raises || real != real) return give_float(result, value);
+        break;
     }
     return fb_kernel_unsupported(call, "it is not evaluated on these arguments");
 }
@@ -153,8 +156,9 @@ fb_status fb_kernel_number_max(fb_kernel_call *call, fb_object *result) {
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     bool is_sequence = input && fb_object_is_sequence(input) && args->count == 1;
     size_t count = is_sequence ? input->items->count : args->count;
-    if (!input || !count) return fb_kernel_unsupported(call, "it has no arguments");
     bool is_max = fb_call_is_spelled(call, "max"), is_sum = fb_call_is_spelled(call, "sum");
+    fb_arguments_are_read(call);
+    if (!input || (!count && !is_sum) || (!is_sequence && count < 2)) return fb_kernel_unsupported(call, "it has no arguments");
     if (is_sum && !is_sequence) return fb_kernel_unsupported(call, "sum begins with something else than 0");
     fb_object best = {.kind = FB_OBJECT_INT};
     double best_number = 0;
@@ -169,9 +173,11 @@ fb_status fb_kernel_number_max(fb_kernel_call *call, fb_object *result) {
         bool is_number = fb_object_number(&item, &number);
         if (!is_sequence && !is_number) fb_object_drop(&item);
         if (!is_number) return fb_kernel_unsupported(call, "its arguments are no numbers");
-        if (is_sum && item.kind != FB_OBJECT_INT) return fb_kernel_unsupported(call, "its items are no ints");
-        if (is_sum) best.integer += item.integer;
-        else if (i == 0 || (is_max ? number > best_number : number < best_number)) {
+        int64_t integer;
+        if (is_sum && (!fb_object_int(&item, &integer) || __builtin_add_overflow(best.integer, integer, &best.integer)))
+            return fb_kernel_unsupported(call, "its sum is no int of 64 bits");
+        if (is_sum) continue;
+        if (i == 0 || (is_max ? number > best_number : number < best_number)) {
             best = item;
             best_number = number;
         }
@@ -184,8 +190,8 @@ fb_status fb_kernel_number_max(fb_kernel_call *call, fb_object *result) {
 
 /* tuple(x), list(x) and torch.Size(x) of a sequence. */
 fb_status fb_kernel_collection(fb_kernel_call *call, fb_object *result) {
-    const fb_object *input = fb_argument(call, "input");
-    bool is_tuple = fb_call_is_spelled(call, "tuple"), is_list = fb_call_is_spelled(call, "list");
+    const fb_object *input = fb_argument(call, call->op == FB_OP_DEVICE ? "type" : "input");
+    bool is_tuple = fb_call_is_spelled(call, "tuple") || call->op == FB_OP_DEVICE, is_list = fb_call_is_spelled(call, "list");
     bool is_alone = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args)->count == 1;
     if (!input || !is_alone || (!is_tuple && !is_list) || !fb_object_is_sequence(input))
         return fb_kernel_unsupported(call, "it is not evaluated on these arguments");
@@ -198,22 +204,45 @@ fb_status fb_kernel_collection(fb_kernel_call *call, fb_object *result) {
     return call->status;
 }
 
+fb_status fb_kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result) {
+    const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
+    fb_array joined = {0}; /* only its sizes */
+    fb_arguments_are_read(call);
+    for (uint32_t i = 0; i < args->count && !call->status; i++) {
+        fb_object shape;
+        fb_array one = {0};
+        call->status = fb_evaluate_value(call->evaluator, args->items[i], &shape);
+        if (call->status) return call->status;
+        if (!fb_object_is_sequence(&shape) || shape.items->count > FB_MAX_RANK) fb_kernel_unsupported(call, "it takes shapes");
+        else one.rank = (int)shape.items->count;
+        for (int d = 0; d < one.rank; d++)
+            if (!fb_object_int(&shape.items->objects[d], &one.sizes[d])) fb_kernel_unsupported(call, "a size is no int");
+        fb_object_drop(&shape);
+        if (!call->status && !fb_array_join_sizes(&one, &joined.rank, joined.sizes))
+            fb_kernel_fail(call, "the shapes do not broadcast");
+    }
+    return call->status ? call->status : give_sizes(call, &joined, result);
+}
+
 /* ---- dtypes, devices ------------------------------------------------------------------------------------------------- */
 
 /* torch.finfo(dtype): the dtype stands for it; getattr knows what to ask. */
 fb_status fb_kernel_dtype_info(fb_kernel_call *call, fb_object *result) {
     const fb_object *type = fb_argument(call, "type");
     if (!type || type->kind != FB_OBJECT_DTYPE) return fb_kernel_unsupported(call, "its argument is no dtype");
+    if (fb_dtype_is_floating(type->dtype) != fb_call_is_spelled(call, "finfo") || type->dtype == FB_BOOL)
+        return fb_kernel_fail(call, "%s has no such limits", fb_dtype_name(type->dtype));
     *result = *type;
     return FB_OK;
 }
 
 fb_status fb_kernel_device(fb_kernel_call *call, fb_object *result) {
+    if (fb_call_is_spelled(call, "Size")) return fb_kernel_collection(call, result);
     if (fb_call_is_spelled(call, "get_default_dtype")) {
         *result = (fb_object){.kind = FB_OBJECT_DTYPE, .dtype = FB_FLOAT32};
         return FB_OK;
     }
-    if (fb_call_is_spelled(call, "Size")) return fb_kernel_unsupported(call, "torch.Size is not made of anything");
+    fb_arguments_are_read(call);
     *result = (fb_object){.kind = FB_OBJECT_DEVICE, .text = "cpu"};
     return FB_OK;
 }
@@ -279,6 +308,14 @@ fb_status fb_kernel_getattr(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_text(call, "name", &name) || !input) return fb_kernel_unsupported(call, "its arguments are not known");
     if (input->kind == FB_OBJECT_ARRAY) return array_attribute(call, input->array, name, result);
     if (input->kind == FB_OBJECT_DTYPE) return dtype_attribute(call, input->dtype, name, result);
+    if (input->kind == FB_OBJECT_TUPLE && input->items->count == 2) { /* what max, sort … along a dimension give */
+        bool is_first = strcmp(name, "values") == 0 || strcmp(name, "min") == 0;
+        if (is_first || strcmp(name, "indices") == 0 || strcmp(name, "max") == 0) {
+            *result = input->items->objects[is_first ? 0 : 1];
+            fb_object_keep(result);
+            return FB_OK;
+        }
+    }
     if (input->kind == FB_OBJECT_DEVICE && strcmp(name, "type") == 0) {
         *result = (fb_object){.kind = FB_OBJECT_STRING, .text = "cpu"};
         return FB_OK;
@@ -300,13 +337,13 @@ fb_status fb_kernel_question(fb_kernel_call *call, fb_object *result) {
 
 /* Modes of autograd and of compilers are off while a graph is evaluated. */
 fb_status fb_kernel_mode_question(fb_kernel_call *call, fb_object *result) {
-    (void)call;
+    fb_arguments_are_read(call); /* "cpu", "cuda" */
     return give_bool(result, false);
 }
 
 /* What would raise in PyTorch was checked when the graph was traced; it gives None. */
 fb_status fb_kernel_nothing(fb_kernel_call *call, fb_object *result) {
-    (void)call;
+    fb_arguments_are_read(call);
     (void)result;
     return FB_OK;
 }

@@ -19,20 +19,43 @@ typedef struct settings {
 /* `part` has the reduced dimensions alone. */
 typedef void reduction(const fb_array *part, const settings *with, outcome *out);
 
-/* For each element: `value` as a double, `whole` as an int64_t. */
+enum { BLOCK = 256 };
+
+/* Up to BLOCK elements of a run as doubles, and integers also as they are. */
+static void load_block(const fb_array *part, const void *data, int64_t stride, int64_t count, double *values,
+                       int64_t *integers) {
+    switch (part->held) {
+    case FB_HELD_FLOAT:
+        for (int64_t i = 0; i < count; i++) values[i] = (double)((const float *)data)[i * stride];
+        break;
+    case FB_HELD_DOUBLE:
+        for (int64_t i = 0; i < count; i++) values[i] = ((const double *)data)[i * stride];
+        break;
+    case FB_HELD_INT:
+        for (int64_t i = 0; i < count; i++) values[i] = (double)(integers[i] = ((const int64_t *)data)[i * stride]);
+        break;
+    default:
+        for (int64_t i = 0; i < count; i++) values[i] = (double)(integers[i] = ((const unsigned char *)data)[i * stride]);
+        break;
+    }
+}
+
+/* For each element: `value` as a double, `whole` as an int64_t (0 where floats are held). */
 #define FOR_EACH(part, statement)                                                                                              \
+    double values[BLOCK];                                                                                                      \
+    int64_t integers[BLOCK] = {0};                                                                                             \
     fb_walk walk;                                                                                                              \
     for (fb_walk_begin(&walk, part, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {                                         \
-        for (int64_t i = 0; i < walk.count; i++) {                                                                             \
-            int64_t at = i * walk.strides[0], whole = 0;                                                                       \
-            double value;                                                                                                      \
-            if ((part)->held == FB_HELD_FLOAT) value = (double)((float *)walk.data[0])[at];                                    \
-            else if ((part)->held == FB_HELD_DOUBLE) value = ((double *)walk.data[0])[at];                                     \
-            else                                                                                                               \
-                value = (double)(whole = (part)->held == FB_HELD_INT ? ((int64_t *)walk.data[0])[at]                           \
-                                                                     : ((unsigned char *)walk.data[0])[at]);                   \
-            (void)whole;                                                                                                       \
-            statement;                                                                                                         \
+        for (int64_t done = 0; done < walk.count; done += BLOCK) {                                                             \
+            int64_t count = walk.count - done < BLOCK ? walk.count - done : BLOCK;                                             \
+            char *start = (char *)walk.data[0] + done * walk.strides[0] * (int64_t)walk.element[0];                            \
+            load_block(part, start, walk.strides[0], count, values, integers);                                                 \
+            for (int64_t i = 0; i < count; i++) {                                                                              \
+                const double value = values[i];                                                                                \
+                const int64_t whole = integers[i];                                                                             \
+                (void)whole;                                                                                                   \
+                statement;                                                                                                     \
+            }                                                                                                                  \
         }                                                                                                                      \
     }
 
@@ -149,7 +172,7 @@ typedef struct reduced {
     int64_t out_sizes[FB_MAX_RANK];
 } reduced;
 
-/* dim: absent or an empty sequence = all. */
+/* dim: absent or an empty sequence = all (for `all` and `any` an empty one = none). */
 static bool open_reduction(fb_kernel_call *call, const fb_array *input, const char *name, reduced *r) {
     int64_t dims[FB_MAX_RANK];
     int count;
@@ -160,13 +183,16 @@ static bool open_reduction(fb_kernel_call *call, const fb_array *input, const ch
     for (int i = 0; i < count; i++) {
         int64_t limit = input->rank ? input->rank : 1, dim = dims[i] < 0 ? dims[i] + limit : dims[i];
         if (dim < 0 || dim >= limit) return fb_kernel_fail(call, "%lld is no dimension", (long long)dims[i]) == FB_OK;
+        if (chosen >> dim & 1) return fb_kernel_fail(call, "a dimension is named twice") == FB_OK;
         chosen |= (uint64_t)1 << dim;
     }
+    bool takes_all = count < 0 || (count == 0 && call->op != FB_OP_ALL && call->op != FB_OP_ANY);
+    if (count == 0 && call->op == FB_OP_LOGSUMEXP && !keeps) return fb_kernel_fail(call, "it has no dimensions") == FB_OK;
     r->part = fb_make_view(call, input, input->rank);
     if (!r->part) return false;
     r->part->rank = 0;
     for (int i = 0; i < input->rank; i++) {
-        bool is_reduced = count <= 0 || (chosen >> i & 1);
+        bool is_reduced = takes_all || (chosen >> i & 1);
         if (is_reduced) {
             r->part->sizes[r->part->rank] = input->sizes[i];
             r->part->strides[r->part->rank++] = input->strides[i];
@@ -191,7 +217,7 @@ static void store(const fb_array *out, int64_t at, const outcome *found, bool wa
 static bool reduce_all(fb_kernel_call *call, reduced *r, reduction *function, const settings *with, const fb_array *out,
                        const fb_array *indices, bool wants_index) {
     int64_t index[FB_MAX_RANK] = {0}, count = fb_array_count(out), at = r->offset;
-    for (int64_t k = 0; k < count && fb_kernel_may_go_on(call); k++) {
+    for (int64_t k = 0; k < count && (k % 256 || fb_kernel_may_go_on(call)); k++) {
         outcome found = {0};
         r->part->offset = at;
         function(r->part, with, &found);
@@ -253,8 +279,12 @@ fb_status fb_kernel_reduce(fb_kernel_call *call, fb_object *result) {
         dtype = FB_FLOAT32;
     }
     if (rows[i].dtype == TRUTH) {
-        if (input->dtype == FB_UINT8) return fb_kernel_unsupported(call, "of uint8 it gives uint8");
-        dtype = FB_BOOL;
+        dtype = input->dtype == FB_UINT8 ? FB_UINT8 : FB_BOOL;
+    }
+    if (rows[i].dtype == INDEX) {
+        const fb_object *dim = fb_argument(call, "dim");
+        if (dim && fb_object_is_sequence(dim)) return fb_kernel_fail(call, "its dim is no int");
+        if (input->dtype == FB_BOOL) return fb_kernel_fail(call, "it is not defined for bools");
     }
     if (rows[i].dtype == COUNT || rows[i].dtype == INDEX) dtype = FB_INT64;
     if (given && given != input->dtype) {
@@ -273,10 +303,11 @@ fb_status fb_kernel_max(fb_kernel_call *call, fb_object *result) {
     const fb_object *second = fb_argument(call, "dim");
     reduction *function = call->op == FB_OP_MAX ? largest : smallest;
     if (!fb_argument_array(call, "input", &input)) return call->status;
-    if ((second && second->kind == FB_OBJECT_ARRAY) || fb_argument_is_given(call, "other"))
-        return fb_kernel_unsupported(call, "it compares two tensors: maximum and minimum do that");
+    if (second && second->kind == FB_OBJECT_ARRAY) return fb_largest_of_two(call, "dim", result);
+    if (fb_argument_is_given(call, "other")) return fb_largest_of_two(call, "other", result);
     if (!second || second->kind == FB_OBJECT_NONE)
         return reduce_as(call, input, "dim", function, &(settings){0}, input->dtype, false, result);
+    if (fb_object_is_sequence(second)) return fb_kernel_fail(call, "its dim is no int");
     reduced r;
     fb_array *out = NULL, *indices = NULL;
     if (open_reduction(call, input, "dim", &r)) {
@@ -286,164 +317,72 @@ fb_status fb_kernel_max(fb_kernel_call *call, fb_object *result) {
         if (indices) reduce_all(call, &r, function, &(settings){0}, out, indices, false);
     }
     fb_array_drop(r.part);
-    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, 2, result, call->error);
-    if (call->status) {
-        fb_array_drop(out);
-        fb_array_drop(indices);
-        return call->status;
-    }
-    result->items->objects[0] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = out};
-    result->items->objects[1] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = indices};
-    return FB_OK;
+    return fb_return_two(call, out, indices, result);
 }
 
-/* var, std: correction, or unbiased (true = 1), which may stand where dim does. */
+fb_status fb_kernel_aminmax(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    fb_object low = {.kind = FB_OBJECT_NONE}, high = {.kind = FB_OBJECT_NONE};
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    if (reduce_as(call, input, "dim", smallest, &(settings){0}, input->dtype, false, &low)) return call->status;
+    if (reduce_as(call, input, "dim", largest, &(settings){0}, input->dtype, false, &high)) fb_object_drop(&low);
+    return call->status ? call->status : fb_return_two(call, low.array, high.array, result);
+}
+
+/* var, std, var_mean, std_mean: correction, or unbiased (true = 1), which may stand where dim does. */
 fb_status fb_kernel_variance(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     settings s = {1};
-    bool unbiased;
+    bool unbiased, has_mean = call->op == FB_OP_VAR_MEAN;
+    bool is_deviation = call->op == FB_OP_STD || (has_mean && fb_call_is_spelled(call, "std_mean"));
     const fb_object *dim = fb_argument(call, "dim");
+    const char *dims = "dim";
     if (!fb_argument_array(call, "input", &input)) return call->status;
-    if (dim && dim->kind == FB_OBJECT_BOOL) return fb_kernel_unsupported(call, "its only argument is unbiased");
     if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_fail(call, "integers have no variance of their dtype");
-    if (!fb_argument_bool(call, "unbiased", true, &unbiased) || !fb_argument_number(call, "correction", unbiased, &s.a))
+    if (dim && dim->kind == FB_OBJECT_BOOL) {
+        s.a = dim->boolean;
+        dims = "no dim";
+    } else if (!fb_argument_bool(call, "unbiased", true, &unbiased) ||
+               !fb_argument_number(call, "correction", unbiased, &s.a)) {
         return call->status;
-    return reduce_as(call, input, "dim", call->op == FB_OP_VAR ? variance : deviation, &s, input->dtype, false, result);
+    }
+    fb_object spread = {.kind = FB_OBJECT_NONE}, middle = {.kind = FB_OBJECT_NONE};
+    if (reduce_as(call, input, dims, is_deviation ? deviation : variance, &s, input->dtype, false, has_mean ? &spread : result))
+        return call->status;
+    if (!has_mean) return FB_OK;
+    if (reduce_as(call, input, dims, mean, &s, input->dtype, false, &middle)) fb_object_drop(&spread);
+    return call->status ? call->status : fb_return_two(call, spread.array, middle.array, result);
 }
 
 fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     settings s;
     const char *name = call->op == FB_OP_NORM ? "p" : "ord";
-    const fb_object *order = fb_argument(call, name);
-    if (!fb_argument_array(call, "input", &input)) return call->status;
-    if (order && order->kind == FB_OBJECT_STRING && strcmp(order->text, "fro") != 0)
-        return fb_kernel_unsupported(call, "it is a norm of matrices");
-    if (order && order->kind == FB_OBJECT_STRING) s.a = 2;
-    else if (!fb_argument_number(call, name, 2, &s.a)) return call->status;
-    if (fb_argument_is_given(call, "dtype") || !fb_dtype_is_floating(input->dtype))
-        return fb_kernel_unsupported(call, "it is evaluated for floats alone");
-    if (fb_call_is_spelled(call, "norm") && call->op == FB_OP_VECTOR_NORM)
-        return fb_kernel_unsupported(call, "it may be a norm of matrices");
-    return reduce_as(call, input, "dim", norm, &s, input->dtype, false, result);
-}
-
-/* ---- along one dimension, element by element -------------------------------------------------------------------------------
- */
-
-/* Elements of one line along a dimension, as doubles, there and back. */
-static double get(const fb_array *array, int64_t at) {
-    const void *data = array->storage->bytes;
-    if (array->held == FB_HELD_FLOAT) return (double)((const float *)data)[at];
-    if (array->held == FB_HELD_DOUBLE) return ((const double *)data)[at];
-    return array->held == FB_HELD_INT ? (double)((const int64_t *)data)[at] : ((const unsigned char *)data)[at];
-}
-static void put(const fb_array *array, int64_t at, double number) {
-    void *data = array->storage->bytes;
-    if (array->held == FB_HELD_FLOAT) ((float *)data)[at] = (float)number;
-    else ((double *)data)[at] = number;
-}
-
-typedef void line_function(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at, int64_t out_step,
-                           int64_t count);
-
-static void softmax_line(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at, int64_t out_step,
-                         int64_t count) {
-    double top = -INFINITY, total = 0;
-    for (int64_t i = 0; i < count; i++) {
-        double value = get(from, at + i * step);
-        if (value > top || value != value) top = value;
-    }
-    for (int64_t i = 0; i < count; i++) total += exp(get(from, at + i * step) - top);
-    for (int64_t i = 0; i < count; i++) put(to, out_at + i * out_step, exp(get(from, at + i * step) - top) / total);
-}
-
-static void log_softmax_line(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at,
-                             int64_t out_step, int64_t count) {
-    double top = -INFINITY, total = 0;
-    for (int64_t i = 0; i < count; i++) {
-        double value = get(from, at + i * step);
-        if (value > top || value != value) top = value;
-    }
-    for (int64_t i = 0; i < count; i++) total += exp(get(from, at + i * step) - top);
-    for (int64_t i = 0; i < count; i++) put(to, out_at + i * out_step, get(from, at + i * step) - top - log(total));
-}
-
-static void cumulative_sum(const fb_array *from, int64_t at, int64_t step, const fb_array *to, int64_t out_at, int64_t out_step,
-                           int64_t count) {
-    double total = 0;
-    uint64_t whole = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (to->held == FB_HELD_INT) {
-            whole += (uint64_t)(from->held == FB_HELD_INT ? ((int64_t *)from->storage->bytes)[at + i * step]
-                                                          : ((unsigned char *)from->storage->bytes)[at + i * step]);
-            ((int64_t *)to->storage->bytes)[out_at + i * out_step] = (int64_t)whole;
-        } else {
-            put(to, out_at + i * out_step, total += get(from, at + i * step));
-        }
-    }
-}
-
-static fb_status along(fb_kernel_call *call, fb_array *input, int64_t dim, fb_dtype dtype, line_function *function,
-                       fb_object *result) {
-    fb_array *out = fb_make_array(call, dtype, input->rank, input->sizes);
-    if (!out) return call->status;
-    int64_t index[FB_MAX_RANK] = {0}, count = input->rank ? input->sizes[dim] : 1, step = input->rank ? input->strides[dim] : 1;
-    int64_t out_step = input->rank ? out->strides[dim] : 1, at = input->offset, out_at = 0;
-    for (bool more = fb_array_count(input) > 0; more && fb_kernel_may_go_on(call);) {
-        function(input, at, step, out, out_at, out_step, count);
-        more = false;
-        for (int i = input->rank - 1; i >= 0 && !more; i--) {
-            if (i == dim) continue;
-            at += input->strides[i];
-            out_at += out->strides[i];
-            if (++index[i] < input->sizes[i]) more = true;
-            else {
-                at -= input->strides[i] * input->sizes[i];
-                out_at -= out->strides[i] * input->sizes[i];
-                index[i] = 0;
-            }
-        }
-    }
-    return fb_return_array(call, out, result);
-}
-
-/* softmax, log_softmax, softmin: without dim (old code) dimension 0 or 1 is taken, as torch does. */
-fb_status fb_kernel_softmax(fb_kernel_call *call, fb_object *result) {
-    fb_array *input, *converted = NULL;
-    int64_t dim;
+    const fb_object *order = fb_argument(call, name), *dim = fb_argument(call, "dim");
     fb_dtype dtype;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", input->dtype, &dtype))
         return call->status;
-    bool is_given = fb_argument_is_given(call, "dim");
-    if (fb_call_is_spelled(call, "Softmax2d")) {
-        dim = input->rank - 3;
-        is_given = false;
-    } else {
-        dim = input->rank == 0 || input->rank == 1 || input->rank == 3 ? 0 : 1;
+    bool is_frobenius = call->op == FB_OP_NORM && (!order || order->kind == FB_OBJECT_STRING);
+    if (order && order->kind == FB_OBJECT_STRING && strcmp(order->text, "fro") != 0)
+        return fb_kernel_unsupported(call, "it is a norm of matrices");
+    if (is_frobenius && dim && fb_object_is_sequence(dim) && dim->items->count > 2)
+        return fb_kernel_fail(call, "Frobenius's norm is that of a matrix");
+    if (is_frobenius) s.a = 2;
+    else if (!fb_argument_number(call, name, 2, &s.a)) return call->status;
+    if (!fb_dtype_is_floating(dtype) || !fb_dtype_is_floating(input->dtype))
+        return fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    if (fb_call_is_spelled(call, "norm") && call->op == FB_OP_VECTOR_NORM)
+        return fb_kernel_unsupported(call, "it may be a norm of matrices");
+    reduced r;
+    bool is_empty = false;
+    if (s.a < 0 || s.a == INFINITY) { /* of nothing: only a sum is known */
+        if (open_reduction(call, input, "dim", &r)) is_empty = fb_array_count(r.part) == 0;
+        fb_array_drop(r.part);
+        if (is_empty) fb_kernel_fail(call, "nothing has no largest or smallest element");
+        if (call->status) return call->status;
     }
-    if (is_given && !fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
-    if (call->op == FB_OP_SOFTMIN) return fb_kernel_unsupported(call, "softmin is not evaluated");
-    if (!fb_dtype_is_floating(dtype)) return fb_kernel_fail(call, "it is not defined for %s", fb_dtype_name(dtype));
-    if (dtype != input->dtype) {
-        converted = fb_make_cast(call, input, dtype);
-        if (!converted) return call->status;
-        input = converted;
-    }
-    bool is_log = call->op == FB_OP_LOG_SOFTMAX || call->op == FB_OP_NATIVE_LOG_SOFTMAX;
-    along(call, input, dim, dtype, is_log ? log_softmax_line : softmax_line, result);
+    fb_array *converted = dtype == input->dtype ? fb_array_keep(input) : fb_make_cast(call, input, dtype);
+    if (converted) reduce_as(call, converted, "dim", norm, &s, dtype, false, result);
     fb_array_drop(converted);
     return call->status;
-}
-
-fb_status fb_kernel_cumsum(fb_kernel_call *call, fb_object *result) {
-    fb_array *input;
-    int64_t dim;
-    fb_dtype dtype;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
-    bool is_floating = fb_dtype_is_floating(input->dtype);
-    if (!fb_argument_dtype(call, "dtype", is_floating ? input->dtype : FB_INT64, &dtype)) return call->status;
-    if (is_floating != fb_dtype_is_floating(dtype))
-        return fb_kernel_unsupported(call, "its dtype is of another kind than its input's");
-    return along(call, input, dim, dtype, cumulative_sum, result);
 }

@@ -26,30 +26,14 @@ static void choose(const fb_array *out, const fb_array *condition, const fb_arra
     }
 }
 
-/* Sizes that three arrays broadcast to. */
-static bool join_sizes(fb_kernel_call *call, fb_array *const *arrays, int count, int *rank, int64_t sizes[FB_MAX_RANK]) {
-    *rank = 0;
-    for (int k = 0; k < count; k++)
-        if (arrays[k]->rank > *rank) *rank = arrays[k]->rank;
-    for (int i = 0; i < *rank; i++) {
-        sizes[i] = 1;
-        for (int k = 0; k < count; k++) {
-            int at = i - (*rank - arrays[k]->rank);
-            if (at < 0 || arrays[k]->sizes[at] == 1) continue;
-            if (sizes[i] != 1 && sizes[i] != arrays[k]->sizes[at])
-                return fb_kernel_fail(call, "its operands do not broadcast") == FB_OK;
-            sizes[i] = arrays[k]->sizes[at];
-        }
-    }
-    return true;
-}
-
 static fb_array *choose_by(fb_kernel_call *call, fb_array *condition, fb_array *a, fb_array *b) {
     fb_array *arrays[3] = {condition, a, b}, *wide[3] = {NULL}, *out = NULL;
     int64_t sizes[FB_MAX_RANK];
-    int rank;
+    int rank = 0;
     if (condition->held != FB_HELD_BOOL) fb_kernel_unsupported(call, "its condition is no bool tensor");
-    if (!call->status && join_sizes(call, arrays, 3, &rank, sizes)) {
+    for (int k = 0; k < 3 && !call->status; k++)
+        if (!fb_array_join_sizes(arrays[k], &rank, sizes)) fb_kernel_fail(call, "its operands do not broadcast");
+    if (!call->status) {
         for (int k = 0; k < 3 && !call->status; k++)
             call->status = fb_array_broadcast(arrays[k], rank, sizes, &wide[k], call->error);
         out = call->status ? NULL : fb_make_array(call, a->dtype, rank, sizes);
@@ -64,6 +48,11 @@ fb_status fb_kernel_where(fb_kernel_call *call, fb_object *result) {
     fb_array *condition, *operands[2];
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
     if (!fb_argument_is_given(call, "other")) return fb_kernel_unsupported(call, "it gives positions");
+    const fb_object *a = fb_argument(call, "input"), *b = fb_argument(call, "other");
+    if (a && b && a->kind <= FB_OBJECT_FLOAT && b->kind <= FB_OBJECT_FLOAT) /* of numbers alone: their default dtype */
+        dtype = a->kind == FB_OBJECT_FLOAT || b->kind == FB_OBJECT_FLOAT ? FB_FLOAT32
+                : a->kind == FB_OBJECT_INT || b->kind == FB_OBJECT_INT   ? FB_INT64
+                                                                         : FB_BOOL;
     if (!fb_argument_array(call, "condition", &condition) || !fb_operands(call, names, &dtype, operands)) return call->status;
     fb_array *out = choose_by(call, condition, operands[0], operands[1]);
     fb_array_drop(operands[0]);
@@ -71,34 +60,10 @@ fb_status fb_kernel_where(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-/* A number or a tensor of one element, in the dtype. */
-static fb_array *scalar(fb_kernel_call *call, const char *name, fb_dtype dtype) {
-    const fb_object *object = fb_argument(call, name);
-    double number = 0;
-    if (!object || (object->kind != FB_OBJECT_ARRAY && !fb_object_number(object, &number))) {
-        fb_kernel_unsupported(call, "its argument %s is no number", name);
-        return NULL;
-    }
-    if (object->kind == FB_OBJECT_ARRAY) {
-        if (object->array->rank) {
-            fb_kernel_fail(call, "%s has dimensions", name);
-            return NULL;
-        }
-        return fb_make_cast(call, object->array, dtype);
-    }
-    fb_array *wide = fb_make_array(call, object->kind == FB_OBJECT_FLOAT ? FB_FLOAT64 : FB_INT64, 0, NULL), *made = NULL;
-    if (!wide) return NULL;
-    if (wide->held == FB_HELD_INT) fb_object_int(object, fb_array_data(wide));
-    else *(double *)fb_array_data(wide) = number;
-    made = fb_make_cast(call, wide, dtype);
-    fb_array_drop(wide);
-    return made;
-}
-
 fb_status fb_kernel_masked_fill(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *mask;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "mask", &mask)) return call->status;
-    fb_array *value = scalar(call, "value", input->dtype);
+    fb_array *value = fb_make_number(call, "value", input->dtype);
     fb_array *out = value ? choose_by(call, mask, value, input) : NULL;
     fb_array_drop(value);
     return fb_return_array(call, out, result);
@@ -114,10 +79,13 @@ fb_status fb_kernel_triangle(fb_kernel_call *call, fb_object *result) {
     if (!out) return call->status;
     int64_t rows = out->sizes[out->rank - 2], columns = out->sizes[out->rank - 1], count = fb_array_count(out);
     size_t element = fb_held_size(out->held);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t above = i % columns - i / columns % rows; /* 0 on the diagonal */
-        if (call->op == FB_OP_TRIU ? above < diagonal : above > diagonal)
-            memset((char *)fb_array_data(out) + (size_t)i * element, 0, element);
+    diagonal = diagonal > columns ? columns : diagonal < -rows ? -rows : diagonal;
+    for (int64_t row = 0; columns && row < count / columns; row++) {
+        int64_t first = row % rows + diagonal + (call->op == FB_OP_TRIL); /* column that triu keeps, and tril no more */
+        int64_t kept = first < 0 ? 0 : first > columns ? columns : first;
+        char *data = (char *)fb_array_data(out) + (size_t)(row * columns) * element;
+        if (call->op == FB_OP_TRIU) memset(data, 0, (size_t)kept * element);
+        else memset(data + (size_t)kept * element, 0, (size_t)(columns - kept) * element);
     }
     return fb_return_array(call, out, result);
 }
@@ -197,7 +165,11 @@ fb_status fb_kernel_combine(fb_kernel_call *call, fb_object *result) {
         !fb_operands(call, call->op == FB_OP_LERP ? of_lerp : of_others, &dtype, operands))
         return call->status;
     fb_array *out = NULL;
-    if (!fb_dtype_is_floating(dtype)) fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    const fb_object *end = call->op == FB_OP_LERP ? fb_argument(call, "end") : NULL, *input = fb_argument(call, "input");
+    bool is_mixed = end && input && end->kind == FB_OBJECT_ARRAY && input->kind == FB_OBJECT_ARRAY &&
+                    (end->array->dtype != input->array->dtype || input->array->dtype != dtype);
+    if (is_mixed) fb_kernel_fail(call, "its operands' dtypes differ");
+    else if (!fb_dtype_is_floating(dtype)) fb_kernel_unsupported(call, "it is evaluated for floats alone");
     else out = fb_make_array(call, dtype, operands[0]->rank, operands[0]->sizes);
     if (out) combine(call->op, out, operands[0], operands[1], operands[2], value);
     for (int i = 0; i < 3; i++) fb_array_drop(operands[i]);

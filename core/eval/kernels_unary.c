@@ -5,6 +5,7 @@
 #include "core/eval/evaluator.h"
 #include "core/eval/loops.h"
 #include "core/ops/promote.h"
+#include "core/weights/dtype.h"
 
 typedef void loop(const fb_array *out, const fb_array *a);
 
@@ -32,6 +33,25 @@ static double selu(double x) {
     return scale * (x > 0 ? x : alpha * expm1(x));
 }
 
+/* Rational approximations and two steps of Newton's method: calc_erfinv in aten/src/ATen/native/Math.h. */
+static double inverse_erf(double y) {
+    static const double a[] = {0.886226899, -1.645349621, 0.914624893, -0.140543331},
+                        b[] = {-2.118377725, 1.442710462, -0.329097515, 0.012229801},
+                        c[] = {-1.970840454, -1.624906493, 3.429567803, 1.641345311}, d[] = {3.543889200, 1.637067800};
+    double x, magnitude = fabs(y);
+    if (!(magnitude <= 1)) return NAN;
+    if (magnitude == 1) return copysign(INFINITY, y);
+    if (magnitude <= 0.7) {
+        double z = y * y;
+        x = y * (((a[3] * z + a[2]) * z + a[1]) * z + a[0]) / ((((b[3] * z + b[2]) * z + b[1]) * z + b[0]) * z + 1);
+    } else {
+        double z = sqrt(-log((1 - magnitude) / 2));
+        x = copysign(((c[3] * z + c[2]) * z + c[1]) * z + c[0], y) / ((d[1] * z + d[0]) * z + 1);
+    }
+    for (int i = 0; i < 2; i++) x -= (erf(x) - y) / (M_2_SQRTPI * exp(-x * x));
+    return x;
+}
+
 BOTH(neg, -x, -x)
 BOTH(abs, fabs(x), fabsf(x))
 BOTH(sign, (x > 0) - (x < 0), (x > 0) - (x < 0))
@@ -57,14 +77,15 @@ BOTH(cosh, cosh(x), coshf(x))
 BOTH(tanh, tanh(x), tanhf(x))
 BOTH(erf, erf(x), erff(x))
 BOTH(erfc, erfc(x), erfcf(x))
+BOTH(erfinv, inverse_erf(x), inverse_erf((double)x))
 BOTH(lgamma, lgamma(x), lgammaf(x))
 BOTH(floor, floor(x), floorf(x))
 BOTH(ceil, ceil(x), ceilf(x))
 BOTH(round, nearbyint(x), nearbyintf(x))
 BOTH(trunc, trunc(x), truncf(x))
 BOTH(frac, x - trunc(x), x - truncf(x))
-BOTH(relu, x <= 0 ? 0 : x, x <= 0 ? 0 : x) /* nan stays */
-BOTH(relu6, x <= 0 ? 0 : x > 6 ? 6 : x, x <= 0 ? 0 : x > 6 ? 6 : x)
+BOTH(relu, x < 0 ? 0 : x, x < 0 ? 0 : x) /* nan and -0 stay */
+BOTH(relu6, x<0 ? 0 : x> 6 ? 6 : x, x<0 ? 0 : x> 6 ? 6 : x)
 BOTH(silu, x / (1 + exp(-x)), (double)x / (1 + exp(-(double)x)))
 BOTH(mish, x *tanh(softplus(x)), (double)x *tanh(softplus((double)x)))
 BOTH(sigmoid_of, sigmoid(x), sigmoid((double)x))
@@ -92,6 +113,7 @@ static const unary table[] = {
     ROW_INT(NEG, neg, neg_int),
     ROW_INT(ABS, abs, abs_int),
     ROW_INT(SIGN, sign, sign_int),
+    ROW_INT(SGN, sign, sign_int),
     ROW_INT(SQUARE, square, square_int),
     ROW_INT(FLOOR, floor, same_int),
     ROW_INT(CEIL, ceil, same_int),
@@ -120,6 +142,7 @@ static const unary table[] = {
     ROW(TANH, tanh),
     ROW(ERF, erf),
     ROW(ERFC, erfc),
+    ROW(ERFINV, erfinv),
     ROW(LGAMMA, lgamma),
     ROW(FRAC, frac),
     ROW(SILU, silu),
@@ -141,6 +164,9 @@ static fb_status run(fb_kernel_call *call, const unary *row, fb_object *result) 
     bool is_integer = input->held == FB_HELD_INT, becomes_float = fb_op_facts_of(call->op)->dtype == FB_DTYPE_RULE_FLOAT;
     bool is_bool = input->held == FB_HELD_BOOL;
     fb_array *floats = NULL;
+    if (is_bool && (call->op == FB_OP_SIGN || call->op == FB_OP_SGN))
+        return fb_return_array(call, fb_make_cast(call, input, FB_BOOL), result);
+    if (is_bool && call->op == FB_OP_SOFTSIGN) return fb_kernel_fail(call, "it is not defined for bools");
     if ((is_integer || is_bool) && becomes_float) {
         floats = fb_make_cast(call, input, fb_to_floating(input->dtype));
         if (!floats) return call->status;
@@ -169,9 +195,85 @@ fb_status fb_kernel_unary_number(fb_kernel_call *call, fb_object *result) {
     return fb_kernel_unary(call, result);
 }
 
+/* +x: the tensor itself. */
+fb_status fb_kernel_positive(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    if (fb_python_arithmetic(call, result) || call->status || !fb_argument_array(call, "input", &input)) return call->status;
+    if (input->dtype == FB_BOOL) return fb_kernel_fail(call, "it is not defined for bools");
+    return fb_return_array(call, fb_array_keep(input), result);
+}
+
+/* Rounds x × 10^decimals, in the dtype itself. */
+static fb_status round_decimals(fb_kernel_call *call, fb_array *input, int64_t decimals, fb_object *result) {
+    if (input->dtype != FB_FLOAT32 && input->dtype != FB_FLOAT64)
+        return fb_kernel_unsupported(call, "decimals of %s are not rounded", fb_dtype_name(input->dtype));
+    fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes), *from = fb_make_contiguous(call, input);
+    double ten = pow(10, (double)llabs(decimals));
+    bool is_float = input->held == FB_HELD_FLOAT;
+    for (int64_t i = 0, count = out && from ? fb_array_count(out) : 0; i < count; i++) {
+        double x = fb_array_get(from, i), y;
+        if (is_float && decimals > 0) y = (double)(nearbyintf((float)x * (float)ten) / (float)ten);
+        else if (is_float) y = (double)(nearbyintf((float)x / (float)ten) * (float)ten);
+        else y = decimals > 0 ? nearbyint(x * ten) / ten : nearbyint(x / ten) * ten;
+        fb_array_put(out, i, y);
+    }
+    fb_array_drop(from);
+    return fb_return_array(call, out, result);
+}
+
 fb_status fb_kernel_round(fb_kernel_call *call, fb_object *result) {
-    if (fb_argument_is_given(call, "decimals")) return fb_kernel_unsupported(call, "it rounds to decimals");
-    return call->status ? call->status : fb_kernel_unary_number(call, result);
+    const fb_object *input = fb_argument(call, "input");
+    int64_t decimals;
+    if (!fb_argument_int(call, "decimals", 0, &decimals)) return call->status;
+    bool is_given = fb_argument_is_given(call, "decimals"), is_array = input && input->kind == FB_OBJECT_ARRAY;
+    if (is_given && is_array && !fb_dtype_is_floating(input->array->dtype))
+        return fb_kernel_fail(call, "integers have no decimals");
+    if (decimals && is_array) return round_decimals(call, input->array, decimals, result);
+    if (is_given && !is_array) return fb_kernel_unsupported(call, "it rounds to decimals");
+    return fb_kernel_unary_number(call, result);
+}
+
+/* The limits that stand for infinities are those of the dtype unless they are given. */
+fb_status fb_kernel_nan_to_num(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    double for_nan, for_high, for_low;
+    fb_dtype_range range = {0};
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    fb_dtype_limits(input->dtype, &range);
+    if (!fb_argument_number(call, "nan", 0, &for_nan) || !fb_argument_number(call, "posinf", range.largest, &for_high) ||
+        !fb_argument_number(call, "neginf", -range.largest, &for_low))
+        return call->status;
+    fb_array *out = fb_make_cast(call, input, input->dtype);
+    for (int64_t i = 0, count = out && fb_dtype_is_floating(out->dtype) ? fb_array_count(out) : 0; i < count; i++) {
+        double x = fb_array_get(out, i);
+        if (!isfinite(x)) fb_array_put(out, i, x != x ? for_nan : x > 0 ? for_high : for_low);
+    }
+    return fb_return_array(call, out, result);
+}
+
+FB_LOOP_2(gate_double, double, double, x *sigmoid(y))
+FB_LOOP_2(gate_float, float, float, (double)x *sigmoid((double)y))
+
+/* glu: the first half of a dimension times the sigmoid of the second. */
+fb_status fb_kernel_glu(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dim;
+    if (!fb_argument_array(call, "input", &input)) return call->status;
+    dim = input->rank - 1;
+    if (fb_argument_is_given(call, "dim") && !fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
+    if (!input->rank || input->sizes[dim] % 2) return fb_kernel_fail(call, "its dimension has no two halves");
+    if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone");
+    int64_t half = input->sizes[dim] / 2;
+    fb_array *first = fb_make_view(call, input, input->rank), *second = fb_make_view(call, input, input->rank), *out = NULL;
+    if (first && second) {
+        fb_array_slice(first, (int)dim, 0, half, 1);
+        fb_array_slice(second, (int)dim, half, 2 * half, 1);
+        out = fb_make_array(call, input->dtype, first->rank, first->sizes);
+    }
+    if (out) (out->held == FB_HELD_DOUBLE ? gate_double : gate_float)(out, first, second);
+    fb_array_drop(first);
+    fb_array_drop(second);
+    return fb_return_array(call, out, result);
 }
 
 static double gelu_tanh(double x) {
@@ -203,8 +305,8 @@ fb_status fb_kernel_bitwise_not(fb_kernel_call *call, fb_object *result) {
 
 FB_LOOP_1(is_zero_double, unsigned char, double, x == 0)
 FB_LOOP_1(is_nan_double, unsigned char, double, x != x)
-FB_LOOP_1(is_inf_double, unsigned char, double, isinf(x))
-FB_LOOP_1(is_finite_double, unsigned char, double, isfinite(x))
+FB_LOOP_1(is_inf_double, unsigned char, double, isinf(x) != 0)
+FB_LOOP_1(is_finite_double, unsigned char, double, isfinite(x) != 0)
 
 fb_status fb_kernel_classify(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
@@ -226,53 +328,46 @@ fb_status fb_kernel_classify(fb_kernel_call *call, fb_object *result) {
 /* ---- activations with parameters ----------------------------------------------------------------------------------------- */
 
 /* y = f(x, a, b) in double: the parameters are Python floats. */
-typedef double activation(double x, double a, double b);
+typedef void activation(const fb_array *out, const fb_array *in, double a, double b);
+
+#define RUNS(T, expression)                                                                                                    \
+    for (fb_walk_begin(&walk, out, in, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {                                      \
+        T *restrict to = walk.data[0];                                                                                         \
+        const T *restrict from = walk.data[1];                                                                                 \
+        const bool is_plain = walk.strides[0] == 1 && walk.strides[1] == 1;                                                    \
+        for (int64_t i = 0; i < walk.count && is_plain; i++) {                                                                 \
+            const double x = (double)from[i];                                                                                  \
+            to[i] = (T)(expression);                                                                                           \
+        }                                                                                                                      \
+        for (int64_t i = 0; i < walk.count && !is_plain; i++) {                                                                \
+            const double x = (double)from[i * walk.strides[1]];                                                                \
+            to[i * walk.strides[0]] = (T)(expression);                                                                         \
+        }                                                                                                                      \
+    }
+
+#define ACTIVATION(name, expression)                                                                                           \
+    static void name(const fb_array *out, const fb_array *in, double a, double b) {                                            \
+        fb_walk walk;                                                                                                          \
+        (void)b;                                                                                                               \
+        if (out->held == FB_HELD_DOUBLE) RUNS(double, expression) else RUNS(float, expression)                                 \
+    }
+
+ACTIVATION(leaky_relu, x > 0 ? x : x * a)
+ACTIVATION(elu, x > 0 ? x : a * expm1(x))
+ACTIVATION(celu, x > 0 ? x : a * expm1(x / a))
+ACTIVATION(hard_tanh, x<a ? a : x> b ? b : x)
+ACTIVATION(hard_shrink, x >= -a && x <= a ? 0 : x)
+ACTIVATION(soft_shrink, x > a ? x - a : x < -a ? x + a : x * 0)
+ACTIVATION(softplus_of, x *a > b ? x : log1p(exp(x * a)) / a)
+ACTIVATION(threshold_of, x <= a ? b : x)
 
 static fb_status activate(fb_kernel_call *call, activation *function, double a, double b, fb_object *result) {
     fb_array *input;
     if (call->status || !fb_argument_array(call, "input", &input)) return call->status;
     if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone");
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
-    if (!out) return call->status;
-    fb_walk walk;
-    for (fb_walk_begin(&walk, out, input, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
-        for (int64_t i = 0; i < walk.count; i++) {
-            int64_t to = i * walk.strides[0], from = i * walk.strides[1];
-            if (out->held == FB_HELD_DOUBLE) ((double *)walk.data[0])[to] = function(((double *)walk.data[1])[from], a, b);
-            else ((float *)walk.data[0])[to] = (float)function((double)((float *)walk.data[1])[from], a, b);
-        }
-    }
+    if (out) function(out, input, a, b);
     return fb_return_array(call, out, result);
-}
-
-static double leaky_relu(double x, double slope, double unused) {
-    (void)unused;
-    return x > 0 ? x : x * slope;
-}
-static double elu(double x, double alpha, double unused) {
-    (void)unused;
-    return x > 0 ? x : alpha * expm1(x);
-}
-static double celu(double x, double alpha, double unused) {
-    (void)unused;
-    return x > 0 ? x : alpha * expm1(x / alpha);
-}
-static double hard_tanh(double x, double low, double high) {
-    return x < low ? low : x > high ? high : x;
-}
-static double hard_shrink(double x, double lambda, double unused) {
-    (void)unused;
-    return x >= -lambda && x <= lambda ? 0 : x;
-}
-static double soft_shrink(double x, double lambda, double unused) {
-    (void)unused;
-    return x > lambda ? x - lambda : x < -lambda ? x + lambda : x * 0;
-}
-static double softplus_of(double x, double beta, double threshold) {
-    return x * beta > threshold ? x : log1p(exp(x * beta)) / beta;
-}
-static double threshold_of(double x, double threshold, double value) {
-    return x <= threshold ? value : x;
 }
 
 fb_status fb_kernel_activation(fb_kernel_call *call, fb_object *result) {
@@ -296,7 +391,8 @@ fb_status fb_kernel_activation(fb_kernel_call *call, fb_object *result) {
     double a, b = 0, scale;
     if (!fb_argument_number(call, rows[i].a, rows[i].default_a, &a)) return call->status;
     if (rows[i].b && !fb_argument_number(call, rows[i].b, rows[i].default_b, &b)) return call->status;
-    if (call->op == FB_OP_ELU && (!fb_argument_number(call, "scale", 1, &scale) || scale != 1))
+    if (call->op == FB_OP_ELU && (!fb_argument_number(call, "scale", 1, &scale) ||
+                                  !fb_argument_number(call, "input_scale", 1, &b) || scale != 1 || b != 1))
         return fb_kernel_unsupported(call, "it has a scale");
     return activate(call, rows[i].function, a, b, result);
 }

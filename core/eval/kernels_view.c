@@ -224,14 +224,9 @@ fb_status fb_kernel_unsqueeze(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dim", input->rank + 1, &dim)) return call->status;
-    fb_array *view = fb_make_view(call, input, input->rank + 1);
-    if (!view) return call->status;
-    for (int i = input->rank; i > dim; i--) {
-        view->sizes[i] = view->sizes[i - 1];
-        view->strides[i] = view->strides[i - 1];
-    }
-    view->sizes[dim] = 1;
-    view->strides[dim] = dim < input->rank ? input->sizes[dim] * input->strides[dim] : 1;
+    fb_array *view = fb_make_view(call, input, input->rank);
+    if (view && !fb_array_insert_dim(view, (int)dim)) fb_kernel_unsupported(call, "it has too many dimensions");
+    else if (view) view->strides[dim] = dim < input->rank ? input->sizes[dim] * input->strides[dim] : 1;
     return fb_return_array(call, view, result);
 }
 
@@ -243,6 +238,7 @@ fb_status fb_kernel_squeeze(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, "dim", dims, &count)) return call->status;
     for (int i = 0; i < count; i++) {
         if (!normalise(call, &dims[i], input->rank)) return call->status;
+        if (chosen >> dims[i] & 1) return fb_kernel_fail(call, "it names a dimension twice");
         chosen |= (uint64_t)1 << dims[i];
     }
     fb_array *view = fb_make_view(call, input, input->rank);
@@ -269,6 +265,10 @@ fb_status fb_kernel_expand(fb_kernel_call *call, fb_object *result) {
     } else if (!fb_argument_ints(call, "size", sizes, &rank)) {
         return call->status;
     }
+    for (int i = input->rank - fb_array_hidden_rank(input); i < input->rank && call->op == FB_OP_EXPAND; i++) {
+        if (rank == FB_MAX_RANK) return fb_kernel_unsupported(call, "it has too many dimensions");
+        sizes[rank++] = input->sizes[i];
+    }
     for (int i = 0; i < rank; i++) {
         int at = i - (rank - input->rank);
         if (sizes[i] == -1 && at >= 0) sizes[i] = input->sizes[at];
@@ -290,6 +290,13 @@ static fb_array *part_of(fb_kernel_call *call, const fb_array *array, int64_t di
     return view;
 }
 
+/* The part at one index, without the dimension. */
+static fb_array *element_of(fb_kernel_call *call, const fb_array *array, int64_t dim, int64_t index) {
+    fb_array *view = part_of(call, array, dim, index, 1, 1);
+    if (view) fb_array_remove_dim(view, (int)dim);
+    return view;
+}
+
 static bool axis_of_some(fb_kernel_call *call, const fb_array *array, const char *name, int64_t fallback, int64_t *dim) {
     if (!array->rank) return fb_kernel_fail(call, "a tensor without dimensions has no parts") == FB_OK;
     return fb_argument_int(call, name, fallback, dim) && normalise(call, dim, array->rank);
@@ -304,18 +311,7 @@ fb_status fb_kernel_select(fb_kernel_call *call, fb_object *result) {
     int64_t size = input->sizes[dim];
     if (index < -size || index >= size)
         return fb_kernel_fail(call, "index %lld is out of a size of %lld", (long long)index, (long long)size);
-    fb_array *view = part_of(call, input, dim, index < 0 ? index + size : index, 1, 1);
-    for (int i = (int)dim; view && i + 1 < view->rank; i++) {
-        view->sizes[i] = view->sizes[i + 1];
-        view->strides[i] = view->strides[i + 1];
-    }
-    if (view) view->rank--;
-    return fb_return_array(call, view, result);
-}
-
-static int64_t clip(int64_t index, int64_t size) {
-    if (index < 0) index += size;
-    return index < 0 ? 0 : index > size ? size : index;
+    return fb_return_array(call, element_of(call, input, dim, index < 0 ? index + size : index), result);
 }
 
 fb_status fb_kernel_slice(fb_kernel_call *call, fb_object *result) {
@@ -326,8 +322,8 @@ fb_status fb_kernel_slice(fb_kernel_call *call, fb_object *result) {
         !fb_argument_int(call, "step", 1, &step))
         return call->status;
     if (step <= 0) return fb_kernel_fail(call, "its step is not positive");
-    start = clip(start, input->sizes[dim]);
-    end = clip(end, input->sizes[dim]);
+    start = fb_clip_index(start, input->sizes[dim]);
+    end = fb_clip_index(end, input->sizes[dim]);
     return fb_return_array(call, part_of(call, input, dim, start, end > start ? (end - start - 1) / step + 1 : 0, step),
                            result);
 }
@@ -358,19 +354,46 @@ static fb_status split(fb_kernel_call *call, const fb_array *input, int64_t dim,
     return call->status;
 }
 
+/* Into that many parts, the first ones larger by one; or at these indices, which slice. A method's keywords and a tensor of
+ * indices are not known. */
+static fb_status tensor_split(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dim, bounds[FB_MAX_RANK], parts;
+    int count;
+    if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim)) return call->status;
+    const fb_object *given = fb_argument(call, "split_sizes");
+    if (!given || given->kind == FB_OBJECT_NONE || given->kind == FB_OBJECT_ARRAY)
+        return fb_kernel_unsupported(call, "it is not given numbers");
+    if (!fb_argument_ints(call, "split_sizes", bounds, &count)) return call->status;
+    bool has_bounds = fb_object_is_sequence(given);
+    int64_t size = input->sizes[dim];
+    parts = has_bounds ? count + 1 : bounds[0];
+    if (parts <= 0) return fb_kernel_fail(call, "%lld is no number of parts", (long long)parts);
+    call->status = fb_object_sequence(FB_OBJECT_TUPLE, (size_t)parts, result, call->error);
+    for (int64_t i = 0, start = 0; i < parts && !call->status; i++) {
+        int64_t stop = !has_bounds ? start + size / parts + (i < size % parts)
+                       : i < count ? fb_clip_index(bounds[i], size)
+                                   : size;
+        fb_return_array(call, part_of(call, input, dim, start, stop > start ? stop - start : 0, 1), &result->items->objects[i]);
+        start = stop;
+    }
+    return call->status;
+}
+
 fb_status fb_kernel_split(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, sizes[FB_MAX_RANK], sum = 0;
     int count;
     const char *name = call->op == FB_OP_SPLIT ? "split_size_or_sections" : "split_sizes";
-    if (fb_call_is_spelled(call, "tensor_split")) return fb_kernel_unsupported(call, "it is not evaluated");
+    if (fb_call_is_spelled(call, "tensor_split")) return tensor_split(call, result);
     if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim)) return call->status;
     const fb_object *parts = fb_argument(call, name);
     if (!parts) parts = fb_argument(call, "split_size"); /* the method's keyword */
     if (!parts) return fb_kernel_unsupported(call, "it has no sizes");
     int64_t size = input->sizes[dim], each;
     if (!fb_object_is_sequence(parts)) {
-        if (!fb_object_int(parts, &each) || each <= 0) return fb_kernel_unsupported(call, "its size is no positive int");
+        if (!fb_object_int(parts, &each)) return fb_kernel_unsupported(call, "its size is no int");
+        if (each < 0 || (!each && size)) return fb_kernel_fail(call, "its size is %lld", (long long)each);
         return split(call, input, dim, NULL, size ? (size_t)((size - 1) / each + 1) : 1, each, result);
     }
     count = (int)parts->items->count;
@@ -404,13 +427,51 @@ fb_status fb_kernel_unbind(fb_kernel_call *call, fb_object *result) {
     size_t count = (size_t)input->sizes[dim];
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, result, call->error);
     for (size_t k = 0; k < count && !call->status; k++) {
-        fb_array *view = part_of(call, input, dim, (int64_t)k, 1, 1);
-        for (int i = (int)dim; view && i + 1 < view->rank; i++) {
-            view->sizes[i] = view->sizes[i + 1];
-            view->strides[i] = view->strides[i + 1];
-        }
-        if (view) view->rank--;
-        fb_return_array(call, view, &result->items->objects[k]);
+        fb_return_array(call, element_of(call, input, dim, (int64_t)k), &result->items->objects[k]);
     }
     return call->status;
+}
+
+/* Windows of `size` along a dimension, every `step`; the positions within a window are the last dimension. */
+fb_status fb_kernel_unfold(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dim, size, step;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dimension", input->rank, &dim) ||
+        !fb_argument_int(call, "size", 0, &size) || !fb_argument_int(call, "step", 1, &step))
+        return call->status;
+    int64_t there = input->rank ? input->sizes[dim] : 1;
+    if (size < 0 || size > there || step < 1) return fb_kernel_fail(call, "its windows do not fit");
+    fb_array *view = fb_make_view(call, input, input->rank);
+    if (!view || !fb_array_insert_dim(view, input->rank)) {
+        fb_array_drop(view);
+        return fb_kernel_unsupported(call, "it has too many dimensions");
+    }
+    view->sizes[input->rank] = size;
+    view->strides[input->rank] = input->rank ? input->strides[dim] : 1;
+    if (input->rank) {
+        view->sizes[dim] = (there - size) / step + 1;
+        view->strides[dim] *= step;
+    }
+    return fb_return_array(call, view, result);
+}
+
+fb_status fb_kernel_diagonal(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t offset, rows, columns;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_int(call, "offset", 0, &offset) ||
+        !fb_argument_int(call, "dim1", 0, &rows) || !fb_argument_int(call, "dim2", 1, &columns) ||
+        !normalise(call, &rows, input->rank) || !normalise(call, &columns, input->rank))
+        return call->status;
+    if (rows == columns) return fb_kernel_fail(call, "its dimensions are the same");
+    int64_t below = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
+    int64_t height = input->sizes[rows] - below, width = input->sizes[columns] - right;
+    int64_t size = height < width ? height : width, stride = input->strides[rows] + input->strides[columns];
+    fb_array *view = fb_make_view(call, input, input->rank);
+    if (!view) return call->status;
+    if (size > 0) view->offset += below * input->strides[rows] + right * input->strides[columns];
+    fb_array_remove_dim(view, (int)(rows > columns ? rows : columns));
+    fb_array_remove_dim(view, (int)(rows > columns ? columns : rows));
+    view->sizes[view->rank] = size > 0 ? size : 0;
+    view->strides[view->rank++] = stride;
+    return fb_return_array(call, view, result);
 }

@@ -43,5 +43,5 @@ fb_kernel *fb_kernel_of_program_call(const fb_graph *graph, fb_node node) {
     if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return NULL;
     if (strcmp(target, "torch.ops.higher_order.wrap_with_autocast") == 0) return call_in_autocast;
     if (strcmp(target, "torch.ops.higher_order.wrap_with_set_grad_enabled") == 0) return call_with_grad;
-    return NULL;
+    return fb_kernel_of_batches(target);
 }

@@ -29,7 +29,8 @@ typedef struct fb_tolerance {
     double absolute, relative;
 } fb_tolerance;
 /* Of a dtype with p bits of mantissa: relative 2^(6 - p) when weights were only moved (a sum may go in another order), 2^(9 -
- * p) when they were computed and rounded; 0 for integers and bool. */
+ * p) when they were computed and rounded; 2^(2 - p) and 2^(4 - p) for float16 and bfloat16, which are summed in float32; 0 for
+ * integers and bool. */
 fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves);
 bool fb_difference_passes(const fb_difference *difference, double largest, const fb_tolerance *tolerance);
 double fb_largest_magnitude(const fb_array *array);

@@ -13,8 +13,7 @@
 
 /* ---- files -------------------------------------------------------------------------------------------------------------- */
 
-/* The open file, or -1 after it has said why. */
-static int open_file(const char *path, uint64_t *size) {
+int fb_sent_file_open(const char *path, fb_sent_file *out) {
     struct stat facts;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || fstat(file, &facts)) {
@@ -22,11 +21,11 @@ static int open_file(const char *path, uint64_t *size) {
     } else if (!S_ISREG(facts.st_mode)) {
         fb_complain(0, "cannot read %s: it is no ordinary file", path);
     } else {
-        *size = (uint64_t)facts.st_size;
-        return file;
+        *out = (fb_sent_file){.file = file, .size = (uint64_t)facts.st_size};
+        return FB_EXIT_DONE;
     }
     if (file >= 0) close(file);
-    return -1;
+    return FB_EXIT_FAILED;
 }
 
 static int add_up(int file, fb_sha256 *hash, char *piece, const fb_blob_file *one) {
@@ -47,15 +46,17 @@ static int add_up(int file, fb_sha256 *hash, char *piece, const fb_blob_file *on
 }
 
 static int find_digest(fb_blob_file *one) {
-    int file = open_file(one->path, &one->size);
-    if (file < 0) return FB_EXIT_FAILED;
+    fb_sent_file body;
+    int result = fb_sent_file_open(one->path, &body);
+    if (result) return result;
+    one->size = body.size;
     fb_sha256 *hash = fb_sha256_new();
     char *piece = malloc(PIECE);
-    int result = hash && piece ? add_up(file, hash, piece, one) : fb_cli_no_memory();
+    result = hash && piece ? add_up(body.file, hash, piece, one) : fb_cli_no_memory();
     if (!result && !fb_sha256_id_so_far(hash, one->digest)) result = fb_cli_no_memory();
     fb_sha256_free(hash);
     free(piece);
-    close(file);
+    close(body.file);
     return result;
 }
 
@@ -183,15 +184,15 @@ int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files) {
 
 static int send_one(fb_cli *cli, const fb_blob_file *one) {
     fb_progress progress;
-    fb_sent_file body = {.size = one->size};
+    fb_sent_file body;
     fb_call call = {.method = "PUT", .file = &body, .progress = &progress};
     fb_answer answer;
-    body.file = open_file(one->path, &body.size);
-    if (body.file < 0) return FB_EXIT_FAILED;
+    int result = fb_sent_file_open(one->path, &body);
+    if (result) return result;
     fb_address_path(&call.address, "/v1/blobs");
     fb_address_segment(&call.address, one->digest);
     fb_progress_begin(&progress, "sending", one->path, 0, body.size);
-    int result = fb_cli_call(cli, &call, &answer);
+    result = fb_cli_call(cli, &call, &answer);
     close(body.file);
     if (!result) fb_answer_free(&answer);
     return result;

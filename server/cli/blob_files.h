@@ -5,6 +5,9 @@
 #include "core/base/sha256.h"
 #include "server/cli/cli.h"
 
+/* Opens a file to be sent; the caller closes it. */
+int fb_sent_file_open(const char *path, fb_sent_file *out);
+
 typedef struct fb_blob_file {
     char *path; /* owned; NULL: it was given as a digest */
     char digest[FB_ID_LENGTH + 1];

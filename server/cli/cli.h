@@ -30,6 +30,8 @@ typedef struct fb_cli_values {
     bool is_irreversible, changes_computation;
     fb_text_list weights, names; /* files to bind; tensors to download */
     const char *tied;
+    const char *inputs, *seed, *precision, *validate; /* evaluating */
+    bool random_weights;
     bool is_strict;
     unsigned grace; /* seconds */
 } fb_cli_values;

@@ -84,6 +84,17 @@ int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_ref
     return fb_reference_member(cli, graph, out);
 }
 
+int fb_request_seed(fb_buffer *out, const char *text) {
+    if (!text) return FB_EXIT_DONE;
+    size_t length = strlen(text);
+    if (!length || length > 18 || strspn(text, "0123456789") != length)
+        return fb_complain(FB_EXIT_USAGE, "--seed %s: a seed is an integer, 0 or greater, of 18 digits at most", text);
+    while (*text == '0' && text[1]) text++; /* JSON has no 01 */
+    fb_put_name(out, "seed");
+    fb_buffer_string(out, text);
+    return FB_EXIT_DONE;
+}
+
 int fb_request_end(fb_buffer *out) {
     fb_buffer_char(out, '}');
     return out->failed ? fb_cli_no_memory() : FB_EXIT_DONE;

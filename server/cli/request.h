@@ -17,6 +17,8 @@ int fb_request_labels(fb_buffer *out, const fb_text_list *labels);
 int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_reference *graph);
 /* "weights" from --weights, if there are any: files are sent first, so this comes after all that is checked here. */
 int fb_request_weights(fb_cli *cli, fb_buffer *out);
+/* "seed", a number, unless `text` is NULL. */
+int fb_request_seed(fb_buffer *out, const char *text);
 int fb_request_end(fb_buffer *out);
 
 #endif

@@ -15,6 +15,8 @@ static int put_options(const fb_cli_values *values, fb_buffer *out) {
     fb_put_name(out, "options");
     fb_buffer_char(out, '{');
     int result = fb_request_text(out, "lint", values->lint);
+    if (!result) result = fb_request_text(out, "validate", values->validate);
+    if (!result) result = fb_request_seed(out, values->seed);
     if (values->dry_run) fb_put_bool(out, "dry_run", true);
     if (values->output) {
         fb_put_name(out, "include");

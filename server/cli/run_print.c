@@ -27,6 +27,28 @@ static void print_passes(fb_cli *cli, const json_t *passes) {
     fb_cli_table(cli, &table);
 }
 
+/* How far the graphs before and after each pass are apart, and what of it could not be told. */
+static void print_validation(fb_cli *cli, const json_t *passes) {
+    static const char *const headings[] = {"VALIDATED", ">COMPARED", ">NOT", ">ABSOLUTE", ">RELATIVE", ">ULP"};
+    fb_screen_table table = {.columns = 6, .headings = headings};
+    const json_t *pass;
+    size_t i;
+    json_array_foreach(passes, i, pass) {
+        const json_t *found = json_object_get(pass, "validation"), *compared = json_object_get(found, "regions");
+        size_t unknown = json_array_size(json_object_get(found, "not_evaluated"));
+        if (!found) continue;
+        if (!compared) compared = json_object_get(found, "outputs");
+        fb_table_cell(&table, "%s", fb_text_of(pass, "name"));
+        fb_table_cell(&table, "%lld", (long long)json_integer_value(compared));
+        fb_table_cell(&table, "%zu", unknown);
+        fb_table_deviation(&table, found, "max_absolute");
+        fb_table_deviation(&table, found, "max_relative");
+        fb_table_deviation(&table, found, "max_ulp");
+    }
+    if (table.count) putchar('\n');
+    if (table.count) fb_cli_table(cli, &table);
+}
+
 static void join_names(const json_t *names, char *out, size_t space) {
     const json_t *name;
     size_t i, used = 0;
@@ -88,5 +110,6 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
     fb_print_binding(cli, json_object_get(run, "weights"));
     putchar('\n');
     print_passes(cli, passes);
+    print_validation(cli, passes);
     print_refusals(cli, passes);
 }

@@ -28,6 +28,8 @@
 #define LIMIT COUNT("limit", "N", "how many to list; 0 is all (50)", limit)
 #define WEIGHTS LIST("weights", 0, "FILE", "bind these weights: a safetensors file or sha256:…; may be repeated", weights)
 #define GOES_TO TEXT("output", 'o', "FILE", "write it there; an interrupted download is gone on with", output)
+#define SEED TEXT("seed", 0, "N", "of what is random (0)", seed)
+#define RANDOM_WEIGHTS FLAG("random-weights", 0, "draw weights that are not here", random_weights)
 #define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
@@ -40,6 +42,8 @@ static const fb_option optimize_options[] = {
     WEIGHTS,
     OUTPUT,
     TEXT("lint", 0, "WHEN", "when to verify: end, each (after each pass) or none (end)", lint),
+    TEXT("validate", 0, "HOW", "what must compute the same after each pass: off, rewrites or graph (off)", validate),
+    SEED,
     NOTE,
     LABEL,
     DRY_RUN,
@@ -85,6 +89,23 @@ static const fb_option diff_options[] = {
     FLAG("edits", 'e', "the edits instead of the code", wants_edits),
     STORE,
     FLAG("json", 0, "the edits as JSON", wants_json),
+    END,
+};
+static const fb_option evaluate_options[] = {
+    TEXT("inputs", 0, "FILE", "a safetensors file of them; without it they are random, of the recorded shapes", inputs),
+    TEXT("output", 'o', "FILE", "write the outputs there, as safetensors; - is standard output", output),
+    TEXT("precision", 0, "HOW", "recorded, or float64 throughout (recorded)", precision),
+    SEED,
+    RANDOM_WEIGHTS,
+    STORE,
+    END,
+};
+static const fb_option compare_options[] = {
+    TEXT("inputs", 0, "FILE", "a safetensors file or sha256:…; what it lacks is random, of the recorded shape", inputs),
+    SEED,
+    RANDOM_WEIGHTS,
+    STORE,
+    JSON,
     END,
 };
 static const fb_option verify_options[] = {STORE, FLAG("json", 0, "the findings as JSON", wants_json), END};
@@ -214,6 +235,24 @@ const fb_verb fb_verbs[] = {
      .options = diff_options,
      .start = fb_cli_start,
      .run = fb_cli_diff},
+    {.name = "evaluate",
+     .arguments = "GRAPH",
+     .minimum = 1,
+     .maximum = 1,
+     .summary = "computes what a graph gives, on inputs of yours or on random ones",
+     .description = GRAPH_NAMES "The store must have it, and the bytes of its weights: see foldback bind.\n",
+     .options = evaluate_options,
+     .start = fb_cli_start,
+     .run = fb_cli_evaluate},
+    {.name = "compare",
+     .arguments = "GRAPH GRAPH",
+     .minimum = 2,
+     .maximum = 2,
+     .summary = "evaluates two graphs on the same inputs, and says how far they are apart",
+     .description = GRAPH_NAMES "Exit status 1 when they differ by more than rounding explains.\n",
+     .options = compare_options,
+     .start = fb_cli_start,
+     .run = fb_cli_compare},
     {.name = "verify",
      .arguments = "GRAPH",
      .minimum = 1,

@@ -30,6 +30,7 @@
 #include "core/base/error.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -296,6 +297,9 @@ bool fb_http_stop(fb_http_server *server, unsigned timeout_ms);
  * foldback_http_request_duration_seconds (histogram by route), foldback_http_in_flight, foldback_http_queue_depth,
  * foldback_http_connections, foldback_http_streams, foldback_http_rejected_total{reason}. From any thread. */
 void fb_http_metrics(const fb_http_server *server, fb_buffer *out);
+
+/* True as soon as the server, stopping, has run out of time: what runs on should end. From any thread. */
+const atomic_bool *fb_request_is_cancelled(const fb_request *request);
 
 /* The server that a request came through: for a /metrics route. */
 const fb_http_server *fb_request_server(const fb_request *request);

@@ -68,26 +68,14 @@ static bool read_params(fb_response *response, const json_t *members, fb_buffer 
     return !out->failed;
 }
 
-/* "source" or "result". */
-static bool read_graph(const fb_request *request, fb_response *response, const record *made, const char *name, const char *text,
-                       size_t size, fb_graph_input *out) {
-    const json_t *id = json_object_get(made->asked.body.members, name);
-    char pointer[16];
-    snprintf(pointer, sizeof pointer, "/%s", name);
-    if (!text && !id) return fb_refuse_member(response, "missing-member", pointer, "a document or an id is needed here");
-    if (!text && !json_is_string(id))
-        return fb_refuse_member(response, "wrong-type", pointer, "this is a document (an object) or the id of one (a string)");
-    return fb_graph_input_get(request, response, text, size, json_string_value(id), pointer, out);
-}
-
 static bool read_record(const fb_request *request, fb_response *response, record *made) {
     const fb_request_body *body = &made->asked.body;
     const json_t *members = body->members;
     return read_name(response, made) && read_version(response, members, &made->version) &&
            read_params(response, members, &made->params) && read_flag(response, members, "reversible", &made->is_reversible) &&
            read_flag(response, members, "preserves_computation", &made->preserves_computation) &&
-           read_graph(request, response, made, "source", body->source, body->source_size, &made->source) &&
-           read_graph(request, response, made, "result", body->result, body->result_size, &made->result);
+           fb_graph_input_pair(request, response, body, 0, "source", &made->source) &&
+           fb_graph_input_pair(request, response, body, 1, "result", &made->result);
 }
 
 /* ---- the report --------------------------------------------------------------------------------------------------------- */

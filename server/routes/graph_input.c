@@ -1,9 +1,11 @@
 #include "server/routes/graph_input.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/graph/document.h"
+#include "server/routes/body_members.h"
 #include "server/store/blob_references.h"
 
 static void respond_bad_document(fb_response *response, fb_status status, const fb_errors *errors) {
@@ -40,6 +42,18 @@ bool fb_graph_input_get(const fb_request *request, fb_response *response, const 
     fb_status status = fb_load_graph(request->context, id, &out->shared, &error);
     if (status) fb_respond_error_at(response, status == FB_NOT_FOUND ? pointer : "", &error);
     return !status;
+}
+
+bool fb_graph_input_pair(const fb_request *request, fb_response *response, const fb_request_body *body, int which,
+                         const char *name, fb_graph_input *out) {
+    const char *text = body->pair[which];
+    const json_t *id = json_object_get(body->members, name);
+    char pointer[40];
+    snprintf(pointer, sizeof pointer, "/%s", name);
+    if (!text && !id) return fb_refuse_member(response, "missing-member", pointer, "a document or an id is needed here");
+    if (!text && !json_is_string(id))
+        return fb_refuse_member(response, "wrong-type", pointer, "this is a document (an object) or the id of one (a string)");
+    return fb_graph_input_get(request, response, text, body->pair_size[which], json_string_value(id), pointer, out);
 }
 
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out) {

@@ -18,6 +18,9 @@ bool fb_graph_input_read(const fb_request *request, fb_response *response, const
 /* A graph that is given as a document (`text`, NULL when it is not) or by its id. `pointer` says where. Likewise. */
 bool fb_graph_input_get(const fb_request *request, fb_response *response, const char *text, size_t size, const char *id,
                         const char *pointer, fb_graph_input *out);
+/* The member `name` of a body, the first or second of its pair (request_body.h): a document, or the id of one. Likewise. */
+bool fb_graph_input_pair(const fb_request *request, fb_response *response, const fb_request_body *body, int which,
+                         const char *name, fb_graph_input *out);
 /* The graph that a request gives, as a document or by its id; nothing when it gives none. Likewise. */
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out);
 /* Writes a graph's document and finds its id; steals the graph, also on failure. */

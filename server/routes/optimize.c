@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/routes/evaluation.h"
 #include "server/routes/routes.h"
 #include "server/routes/rule_library.h"
 #include "server/routes/run_answer.h"
@@ -12,6 +13,8 @@ typedef struct optimization {
     fb_composition composition;
     fb_graph_input source, result;
     fb_run run;
+    fb_run_validation validation;
+    char validation_text[100]; /* for the answer; "" = the run is not validated */
     fb_buffer request, report;
     fb_store_pass *passes;
     json_t *told; /* of weights that were bound */
@@ -40,9 +43,8 @@ static fb_status list_passes(optimization *work, fb_error *error) {
     return FB_OK;
 }
 
-static fb_status run_passes(fb_app *app, optimization *work, fb_error *error) {
-    fb_status status = fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &work->run, error);
-    if (!status) status = fb_composition_settle(&work->composition, &work->run, error);
+static fb_status finish_run(fb_app *app, optimization *work, fb_error *error) {
+    fb_status status = fb_composition_settle(&work->composition, &work->run, error);
     if (status) return status;
     fb_pass_counts_add(app->counts, &work->run);
     fb_graph *result = work->run.result;
@@ -59,6 +61,66 @@ static fb_status run_passes(fb_app *app, optimization *work, fb_error *error) {
     return status;
 }
 
+/* ---- validation -------------------------------------------------------------------------------------------------------- */
+
+/* The pass whose result differs, where, and by how much. */
+static void respond_failed(fb_response *response, const fb_run_validation *validation, const fb_error *error) {
+    const char *const *nodes = (const char *const *)(const void *)validation->failed_nodes.data;
+    const fb_buffer *numbers = &validation->failed_numbers;
+    fb_buffer text = {0};
+    fb_respond_error(response, error);
+    fb_problem_member_take(
+        response, "pass",
+        json_pack("{s:s, s:I}", "name", validation->failed->name, "position", (json_int_t)validation->failed_position));
+    for (size_t i = 0; i < validation->failed_nodes.size / sizeof *nodes; i++) fb_problem_node(response, nodes[i]);
+    fb_buffer_char(&text, '[');
+    fb_buffer_append(&text, numbers->data, numbers->size);
+    fb_buffer_char(&text, ']');
+    const char *list = fb_buffer_text(&text);
+    fb_problem_member_take(response, validation->mode == FB_VALIDATE_GRAPH ? "outputs" : "regions",
+                           list ? json_loads(list, 0, NULL) : NULL);
+    fb_buffer_free(&text);
+}
+
+static fb_status run_validated(const fb_request *request, fb_response *response, optimization *work, fb_error *error) {
+    fb_evaluating evaluating;
+    fb_run_validation *validation = &work->validation;
+    const fb_graph *source = work->source.shared->graph;
+    fb_run_watcher watcher = fb_validation_watcher(validation);
+    if (!fb_evaluating_begin(request, response, &evaluating)) return FB_BUSY;
+    evaluating.options.seed = work->asked.seed;
+    validation->mode = work->asked.validate;
+    validation->options = &evaluating.options;
+    validation->tolerance = work->asked.has_tolerance ? &work->asked.tolerance : NULL;
+    fb_status status = fb_composition_run_watched(&work->composition, source, work->asked.lint, &watcher, &work->run, error);
+    fb_evaluating_end(&evaluating);
+    if (validation->failed) respond_failed(response, validation, error);
+    else if (status) fb_respond_evaluation_error(response, error, source, NULL);
+    else
+        snprintf(work->validation_text, sizeof work->validation_text, "{\"mode\":\"%s\",\"passes\":%s,\"complete\":%s}",
+                 fb_validation_mode_name(validation->mode),
+                 validation->compared || !validation->is_incomplete ? "true" : "null",
+                 validation->is_incomplete ? "false" : "true");
+    return status;
+}
+
+/* On failure it has responded. */
+static bool run_passes(const fb_request *request, fb_response *response, optimization *work) {
+    fb_error error = {0};
+    fb_status status;
+    if (work->asked.validate) {
+        if (run_validated(request, response, work, &error)) return false;
+        status = FB_OK;
+    } else {
+        status = fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &work->run, &error);
+    }
+    if (!status) status = finish_run(request->context, work, &error);
+    if (status) fb_respond_error(response, &error);
+    return !status;
+}
+
+/* ---- the answer --------------------------------------------------------------------------------------------------------- */
+
 static void answer(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
     const fb_composition *composition = &work->composition;
     fb_new_run made = {.source = &work->source, .result = &work->result, .weights = work->told};
@@ -72,6 +134,7 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
                               .note = work->asked.note,
                               .request = work->request.data,
                               .report = work->report.data,
+                              .validation = *work->validation_text ? work->validation_text : NULL,
                               .passes = work->passes,
                               .pass_count = work->run.count,
                               .labels = work->asked.labels,
@@ -81,7 +144,8 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
 
 static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
     fb_error error = {0};
-    fb_status status = fb_run_request_read(request, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS, &work->asked, &error);
+    fb_status status = fb_run_request_read(request, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS | FB_TAKES_VALIDATION,
+                                           &work->asked, &error);
     if (!status) status = check_members(&work->asked, &error);
     fb_rule_library library = fb_rule_library_of(request->context);
     if (!status)
@@ -94,9 +158,7 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
     const fb_run_request *asked = &work->asked;
     fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict};
     if (!fb_bind_weights(request, response, &weights, &work->source, &work->told)) return;
-    status = run_passes(request->context, work, &error);
-    if (status) fb_respond_error(response, &error);
-    else answer(request, response, work, repeat);
+    if (run_passes(request, response, work)) answer(request, response, work, repeat);
 }
 
 void fb_post_optimize(const fb_request *request, fb_response *response) {
@@ -109,6 +171,7 @@ void fb_post_optimize(const fb_request *request, fb_response *response) {
     json_decref(work.told);
     fb_buffer_free(&work.report);
     fb_buffer_free(&work.request);
+    fb_run_validation_free(&work.validation);
     fb_run_free(&work.run);
     fb_graph_input_free(&work.result);
     fb_graph_input_free(&work.source);

@@ -119,9 +119,9 @@ static fb_status keep_value(body_reader *reader, const char *start, const char *
 /* Where the text of a member goes that may be a document; NULL for others. */
 static const char **document_of(fb_request_body *body, const char *name, size_t **size) {
     if (!strcmp(name, "graph")) return *size = &body->graph_size, &body->graph;
-    if (!strcmp(name, "source")) return *size = &body->source_size, &body->source;
-    if (!strcmp(name, "result")) return *size = &body->result_size, &body->result;
-    return NULL;
+    bool is_first = !strcmp(name, "source") || !strcmp(name, "a");
+    if (!is_first && strcmp(name, "result") && strcmp(name, "b")) return NULL;
+    return *size = &body->pair_size[!is_first], &body->pair[!is_first];
 }
 
 static fb_status read_member(body_reader *reader, fb_error *error) {

@@ -10,8 +10,8 @@ typedef struct fb_request_body {
     bool is_document;  /* the whole body is a graph document: it has a member "format" */
     const char *graph; /* the text of the document: the body, or its member "graph" where that is an object; else NULL */
     size_t graph_size;
-    const char *source, *result; /* likewise of those members */
-    size_t source_size, result_size;
+    const char *pair[2]; /* likewise of the members source and result, or a and b */
+    size_t pair_size[2];
     json_t *members; /* the others, and those of the above that are no objects; empty for a document */
 } fb_request_body;
 

@@ -81,6 +81,10 @@ void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffe
     }
     if (run->note) fb_put_text(out, "note", run->note);
     if (run->label_count) write_labels(run, out);
+    if (run->validation) {
+        fb_put_name(out, "validation");
+        fb_buffer_string(out, run->validation);
+    }
     fb_put_name(out, "passes");
     if (run->report) fb_buffer_string(out, run->report);
     else write_short_passes(run, out);

@@ -1,9 +1,11 @@
 #include "server/routes/run_request.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/routes/body_members.h"
+#include "server/routes/evaluation.h"
 #include "server/routes/weights_input.h"
 
 #define LABELS_MAX 64
@@ -101,6 +103,15 @@ static fb_status read_flag(json_t *options, const char *name, const char *text, 
     return json_object_set_new(options, name, json_boolean(is_true)) ? fb_fail_memory(error) : FB_OK;
 }
 
+static fb_status read_seed(json_t *options, const char *text, fb_error *error) {
+    char *end;
+    errno = 0;
+    long long seed = strtoll(text, &end, 10);
+    if (errno || *end || end == text || seed < 0)
+        return fb_fail(error, FB_INVALID, "wrong-type", "?seed=", "a seed is an integer, 0 or greater, not \"%.80s\"", text);
+    return json_object_set_new(options, "seed", json_integer(seed)) ? fb_fail_memory(error) : FB_OK;
+}
+
 /* Whether the query has said this before; note and the options are said once. */
 static bool is_repeated(const json_t *query, const char *name) {
     if (!strcmp(name, "weights") || !strcmp(name, "include")) return false;
@@ -121,6 +132,9 @@ static fb_status read_parameter(json_t *query, const char *name, const char *val
     else if (!strcmp(name, "weights")) ok = append_text(query, "weights", json_string(value));
     else if (!strcmp(name, "dry_run") || !strcmp(name, "strict"))
         return read_flag(query_object(query, "options"), name, value, error);
+    else if (!strcmp(name, "validate"))
+        ok = !json_object_set_new(query_object(query, "options"), "validate", json_string(value));
+    else if (!strcmp(name, "seed")) return read_seed(query_object(query, "options"), value, error);
     else if (!strcmp(name, "lint")) ok = !json_object_set_new(query_object(query, "options"), "lint", json_string(value));
     else if (!strcmp(name, "include")) ok = append_text(query_object(query, "options"), "include", json_string(value));
     return ok ? FB_OK : fb_fail_memory(error);
@@ -172,6 +186,12 @@ static fb_status read_lint(const json_t *value, const char *pointer, fb_run_requ
     return unknown_value(pointer, value, "end, each, none", error);
 }
 
+static fb_status read_validate(const json_t *value, const char *pointer, fb_run_request *out, fb_error *error) {
+    if (!json_is_string(value)) return wrong_type(pointer, "validate is a string: off, rewrites or graph", error);
+    if (fb_validation_mode_find(json_string_value(value), &out->validate)) return FB_OK;
+    return unknown_value(pointer, value, "off, rewrites, graph", error);
+}
+
 static fb_status take_flag(const json_t *value, const char *name, const char *pointer, bool *out, fb_error *error) {
     if (!json_is_boolean(value)) return fb_fail(error, FB_INVALID, "wrong-type", pointer, "%s is true or false", name);
     *out = json_is_true(value);
@@ -191,9 +211,15 @@ static fb_status read_options(const json_t *options, bool is_query, unsigned tak
         else if (!strcmp(name, "dry_run")) status = take_flag(value, name, pointer, &out->dry_run, error);
         else if (!strcmp(name, "strict") && takes & FB_TAKES_WEIGHTS)
             status = take_flag(value, name, pointer, &out->is_strict, error);
-        else
-            status = fb_fail(error, FB_INVALID, "unknown-option", pointer, "the options here are include, dry_run%s%s",
-                             takes & FB_TAKES_LINT ? ", lint" : "", takes & FB_TAKES_WEIGHTS ? ", strict" : "");
+        else if (!strcmp(name, "validate") && takes & FB_TAKES_VALIDATION) status = read_validate(value, pointer, out, error);
+        else if (!strcmp(name, "seed") && takes & FB_TAKES_VALIDATION) status = fb_read_seed(value, pointer, &out->seed, error);
+        else if (!strcmp(name, "tolerance") && takes & FB_TAKES_VALIDATION) {
+            out->has_tolerance = true;
+            status = fb_read_tolerance(value, pointer, &out->tolerance, error);
+        } else
+            status = fb_fail(error, FB_INVALID, "unknown-option", pointer, "the options here are include, dry_run%s%s%s",
+                             takes & FB_TAKES_LINT ? ", lint" : "", takes & FB_TAKES_WEIGHTS ? ", strict" : "",
+                             takes & FB_TAKES_VALIDATION ? ", validate, tolerance, seed" : "");
         if (status) return status;
     }
     return FB_OK;

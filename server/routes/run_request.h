@@ -3,7 +3,7 @@
 #ifndef FB_ROUTES_RUN_REQUEST_H
 #define FB_ROUTES_RUN_REQUEST_H
 
-#include "core/compose/run.h"
+#include "core/compose/validation.h"
 #include "server/app.h"
 #include "server/http/http.h"
 #include "server/routes/request_body.h"
@@ -11,7 +11,7 @@
 /* The query parameters: `query` of the routes. */
 #define FB_RECORD_QUERY "include,dry_run,note,label"
 #define FB_RUN_QUERY "pass," FB_RECORD_QUERY
-#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict"
+#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,validate,seed"
 
 #define FB_LABEL_KEY_MAX 256 /* characters */
 
@@ -34,6 +34,7 @@ typedef enum fb_run_members {
     FB_TAKES_LINT = 2,
     FB_TAKES_RECORD = 4, /* no passes, but what an external pass did: external.c reads it from body.members */
     FB_TAKES_WEIGHTS = 8,
+    FB_TAKES_VALIDATION = 16,
 } fb_run_members;
 
 typedef struct fb_run_request {
@@ -46,6 +47,10 @@ typedef struct fb_run_request {
     const char *weights_pointer; /* "/weights" or "?weights=" */
     bool is_strict;
     fb_lint lint;
+    fb_validation_mode validate;
+    bool has_tolerance; /* else by dtype and pass */
+    fb_tolerance tolerance;
+    uint64_t seed;
     bool dry_run;
     unsigned includes; /* fb_include */
     const char *note;

@@ -80,7 +80,8 @@ static fb_status read_run(fb_connection *connection, int64_t key, bool with_repo
                           fb_error *error) {
     fb_query query = fb_query_begin(connection,
                                     "SELECT r.id, r.kind, s.id, t.id, r.composition, r.exact, r.reversible, "
-                                    "r.preserves_computation, r.lint, r.created, r.request, r.note, o.id "
+                                    "r.preserves_computation, r.lint, r.created, r.request, r.note, o.id, "
+                                    "r.validation "
                                     "FROM runs r JOIN graphs s ON s.key = r.source JOIN graphs t ON t.key = r.result "
                                     "LEFT JOIN runs o ON o.key = r.of_run WHERE r.key = ?",
                                     error);
@@ -99,6 +100,7 @@ static fb_status read_run(fb_connection *connection, int64_t key, bool with_repo
         out->request = fb_copy_column(&query, 10, memory, &query.status);
         out->note = fb_copy_optional(&query, 11, memory, &query.status);
         out->of_run = fb_copy_optional(&query, 12, memory, &query.status);
+        out->validation = fb_copy_optional(&query, 13, memory, &query.status);
     } else if (!query.status) {
         query.status = fb_fail_corrupt(error, "a run without its graphs");
     }

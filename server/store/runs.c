@@ -47,11 +47,12 @@ static fb_status find_references(fb_connection *connection, const fb_store_run *
 
 static fb_status insert_run(fb_connection *connection, const fb_packed_run *packed, const references *keys, fb_error *error) {
     const fb_store_run *run = packed->run;
-    fb_query insert = fb_query_begin(connection,
-                                     "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
-                                     "preserves_computation, lint, created, note, request, report_size, report, of_run) "
-                                     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                                     error);
+    fb_query insert =
+        fb_query_begin(connection,
+                       "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
+                       "preserves_computation, lint, created, note, request, report_size, report, validation, of_run) "
+                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                       error);
     fb_bind_text(&insert, run->id);
     fb_bind_text(&insert, run->kind);
     fb_bind_int(&insert, keys->source);
@@ -66,6 +67,7 @@ static fb_status insert_run(fb_connection *connection, const fb_packed_run *pack
     fb_bind_text(&insert, run->request);
     fb_bind_int(&insert, (int64_t)strlen(run->report));
     fb_bind_bytes(&insert, packed->report, packed->report_frame_size);
+    fb_bind_text(&insert, run->validation);
     if (keys->of_run) fb_bind_int(&insert, keys->of_run); /* else it stays NULL */
     return fb_query_run(&insert);
 }

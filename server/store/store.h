@@ -196,9 +196,10 @@ typedef struct fb_store_run {
     const char *signature;         /* of the composition */
     bool is_exact, is_reversible, preserves_computation;
     const char *lint;
-    const char *note;    /* or NULL */
-    const char *request; /* compact JSON, what a replay needs: of an optimize run the flattened pass list with parameters */
-    const char *report;  /* JSON: the array `passes` of the answer; NULL in lists that were asked without */
+    const char *note;       /* or NULL */
+    const char *request;    /* compact JSON, what a replay needs: of an optimize run the flattened pass list with parameters */
+    const char *report;     /* JSON: the array `passes` of the answer; NULL in lists that were asked without */
+    const char *validation; /* JSON: the member `validation` of the answer; NULL = it was not validated */
     const fb_store_pass *passes;
     size_t pass_count;
     const fb_store_label *labels; /* distinct keys; sorted by key when read */

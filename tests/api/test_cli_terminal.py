@@ -43,6 +43,27 @@ def test_a_run(local):
     assert json.loads(as_json.out)["id"] == run["id"]
 
 
+def test_a_validated_run(local):
+    words = ["optimize", TOY, "-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d", "--validate"]
+    for mode, counts in (("rewrites", ["1", "2"]), ("graph", ["2", "2"])):
+        lines = rows(local.on_terminal(*words, mode, NO_COLOR="1").out)
+        assert ["VALIDATED", "COMPARED", "NOT", "ABSOLUTE", "RELATIVE", "ULP"] in lines
+        found = [line for line in lines if len(line) == 6 and line[0] in ("MergeLinears", "FuseBatchNorm2dInConv2d")]
+        assert [line[1:3] for line in found] == [[count, "0"] for count in counts]
+        assert all(float(cell) < 1e-4 for line in found for cell in line[3:5])
+
+
+def test_a_comparison(local):
+    optimize(local, TOY, "FuseBatchNorm2dInConv2d")
+    shown = local.on_terminal("compare", TOY, "out.json", "--random-weights", NO_COLOR="1")
+    lines = rows(shown.out)
+    assert shown.status == 0 and lines[0][:3] == ["OUTPUT", "DTYPE", "SAME"] and len(lines) == 3
+    assert [line[:3] for line in lines[1:]] == [["output.0", "float32", "yes"], ["output.1", "float32", "yes"]]
+    other = json.loads(pathlib.Path(TOY).read_text().replace("torch.sigmoid", "torch.tanh"))
+    shown = local.on_terminal("compare", TOY, local.put("other.json", other), "--random-weights", NO_COLOR="1")
+    assert shown.status == 1 and "the first node that differs: sigmoid" in shown.out
+
+
 def test_columns_stand_below_each_other(local):
     optimize(local, TOY, "MergeLinears")
     optimize(local, local.put("folds.json", batch_norm_fold()), "FuseBatchNorm2dInConv2d")

@@ -16,7 +16,7 @@ import pytest
 
 from conftest import ROOT, binary
 
-DOCUMENTS = ["README.md", "docs/undo.md", "docs/registry.md", "docs/weights.md", "docs/rules.md"]
+DOCUMENTS = ["README.md", "docs/undo.md", "docs/registry.md", "docs/weights.md", "docs/validation.md", "docs/rules.md"]
 ADDRESS = "localhost:8080"
 WIDTH = 116
 LINES = 13  # of one answer that are shown

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/compose/run.h"
+#include "core/compose/validation.h"
 #include "core/graph/code.h"
 #include "core/graph/document.h"
 #include "core/graph/verify.h"
@@ -96,6 +97,43 @@ static void run_verify_and_code(void *context) {
     fb_code_write(run.result, &code);
     fb_buffer_free(&code);
     fb_run_free(&run);
+}
+
+/* ---- validated ----------------------------------------------------------------------------------------------------------- */
+
+static void run_validated(const subject *s, fb_validation_mode mode) {
+    fb_eval_options options = {.seed = 1, .memory_limit = (size_t)4 << 30};
+    fb_run_validation validation = {.mode = mode, .options = &options};
+    fb_run_watcher watcher = fb_validation_watcher(&validation);
+    fb_run run;
+    check(fb_composition_run_watched(&s->composition, s->graph, FB_LINT_NONE, &watcher, &run, NULL) == FB_OK, "validation");
+    fb_run_free(&run);
+    fb_run_validation_free(&validation);
+}
+
+static void validate_rewrites(void *context) {
+    run_validated(context, FB_VALIDATE_REWRITES);
+}
+
+static void validate_graph(void *context) {
+    run_validated(context, FB_VALIDATE_GRAPH);
+}
+
+static void print_validation(const char *name, const char *of_rewrites, const char *of_graph, size_t rounds) {
+    char path[100];
+    fb_buffer document = {0};
+    snprintf(path, sizeof path, "tests/fixtures/%s/graph.json", name);
+    fb_bench_read_file(path, &document);
+    subject s = subject_of(document);
+    fb_row rows[] = {
+        {.what = "three passes", .work = run_passes, .context = &s},
+        {.what = "the same, validated: rewrites", .work = validate_rewrites, .context = &s, .target = of_rewrites},
+        {.what = "the same, validated: graph", .work = validate_graph, .context = &s, .target = of_graph},
+    };
+    fb_measure(rows, sizeof rows / sizeof *rows, rounds);
+    printf("\nValidation on random weights, %s: %zu nodes; %zu rounds\n\n", name, fb_node_count(s.graph), rounds);
+    fb_print_rows(rows, sizeof rows / sizeof *rows);
+    subject_free(&s);
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------------------------ */
@@ -247,6 +285,9 @@ int main(int count, char **arguments) {
     print_speed(binary, "BERT-base", &bert, 200, &bert_targets);
     print_stored(binary, &bert);
     subject_free(&bert);
+
+    print_validation("bert-base", "2,000 ms", NULL, 3);
+    print_validation("bert-tiny", NULL, "20 ms", 50);
 
     document = (fb_buffer){0};
     fb_bench_blocks(&document, 100000);

@@ -27,7 +27,7 @@ HEAD = """# What of real architectures is evaluated
 
 The models of [models.md](models.md), evaluated by the reference interpreter and compared with PyTorch: "equal" is within 1e-5
 relative (1e-4 absolute where values exceed 10), in the dtypes of the graph and in float64. Of any other model the first operator is
-named that is refused; no model gives another number than PyTorch's. Written by `make test-evaluate UPDATE=1`.
+named that is refused; no model gives another number than PyTorch's. Written by `make test-python UPDATE=1`.
 
 | model | dialect | nodes | evaluated |
 |---|---|---:|---|

@@ -236,6 +236,7 @@ void machine_run(machine *m, fb_program program, value *inputs, size_t count, va
         }
         m->nodes[n.id] = result;
         m->unusable += result.kind == V_UNUSABLE;
+        m->untrue += result.kind == V_TENSOR && row->shape.id && fb_shape_rank(m->graph, row->shape) != result.rank;
         if (row->opcode == FB_OUTPUT) *out = result;
     }
 }
@@ -299,6 +300,7 @@ void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out) {
     write_value(&out->numbers, &result);
     write_value(&out->numbers, &inputs);
     out->unusable = m.unusable;
+    out->untrue = m.untrue;
     fb_arena_free(&m.arena);
 }
 

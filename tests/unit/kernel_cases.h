@@ -7,6 +7,10 @@
 
 #include "core/eval/evaluate_graph.h"
 
+/* Files of tests/fixtures/kernels. */
+enum { KERNEL_FAMILIES = 16 };
+extern const char *const kernel_families[KERNEL_FAMILIES];
+
 /* The cases of a family; aborts when there are none. */
 json_t *kernel_cases_open(const char *family);
 

@@ -126,11 +126,43 @@ START_TEST(fixtures_compute_what_pytorch_recorded) {
 }
 END_TEST
 
+#define ALL_PASSES                                                                                                             \
+    "[\"ChangeTrueDivToMulByInverse\",\"MergeLinears\",\"FuseBatchNorm2dInConv2d\",\"FuseBatchNorm1dInLinear\","               \
+    "\"FuseBiasInLinear\"]"
+
+/* After each pass that applies, and after all of them. */
+START_TEST(passes_leave_what_fixtures_compute) {
+    static const char *const lists[] = {
+        "[\"MergeLinears\"]",
+        "[\"FuseBiasInLinear\"]",
+        "[\"ChangeTrueDivToMulByInverse\"]",
+        "[\"FuseBatchNorm2dInConv2d\"]",
+        "[\"FuseBatchNorm1dInLinear\"]",
+        ALL_PASSES,
+    };
+    example e;
+    open_example(fixtures[_i], &e);
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        json_t *list = json_loads(lists[i], 0, NULL);
+        fb_composition composition;
+        fb_run run;
+        ck_assert_int_eq(fb_composition_read(list, "", &composition, NULL), FB_OK);
+        ck_assert_int_eq(fb_composition_run(&composition, e.graph, FB_LINT_EACH, &run, NULL), FB_OK);
+        check_graph(fixtures[_i], lists[i], &e, run.result, FB_PRECISION_RECORDED);
+        fb_run_free(&run);
+        fb_composition_free(&composition);
+        json_decref(list);
+    }
+    close_example(&e);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("eval-fixtures");
     TCase *tests = tcase_create("fixtures");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, fixtures_compute_what_pytorch_recorded, 0, (int)(sizeof fixtures / sizeof *fixtures));
+    tcase_add_loop_test(tests, passes_leave_what_fixtures_compute, 0, (int)(sizeof fixtures / sizeof *fixtures));
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -6,8 +6,6 @@
 
 #include "tests/unit/kernel_cases.h"
 
-static const char *const families[] = {"python", "index", "binary", "unary", "choice", "create", "reduce"};
-
 /* How many cases fail, each told. */
 static size_t replay(const json_t *cases, fb_precision precision) {
     const char *only = getenv("FOLDBACK_KERNEL_CASE");
@@ -33,9 +31,9 @@ static size_t replay(const json_t *cases, fb_precision precision) {
 }
 
 START_TEST(kernels_compute_what_pytorch_recorded) {
-    json_t *cases = kernel_cases_open(families[_i]);
+    json_t *cases = kernel_cases_open(kernel_families[_i]);
     size_t wrong = replay(cases, FB_PRECISION_RECORDED) + replay(cases, FB_PRECISION_DOUBLE);
-    ck_assert_msg(wrong == 0, "%s: %zu cases are wrong", families[_i], wrong);
+    ck_assert_msg(wrong == 0, "%s: %zu cases are wrong", kernel_families[_i], wrong);
     json_decref(cases);
 }
 END_TEST
@@ -44,7 +42,7 @@ int main(void) {
     Suite *suite = suite_create("eval-kernels");
     TCase *tests = tcase_create("recorded");
     tcase_set_timeout(tests, 300);
-    tcase_add_loop_test(tests, kernels_compute_what_pytorch_recorded, 0, (int)(sizeof families / sizeof *families));
+    tcase_add_loop_test(tests, kernels_compute_what_pytorch_recorded, 0, KERNEL_FAMILIES);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -260,7 +260,8 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
     fb_store_close(store);
     run_sql("DROP TABLE rules; DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP TABLE graph_blobs; DROP TABLE blobs;"
-            "PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name = 'model 2'");
+            "ALTER TABLE runs DROP COLUMN validation; PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name "
+            "= 'model 2'");
     store = NULL;
     reopen();
     for (unsigned i = 0; i < 3; i++) put_new_blob(store, &made[i]);

@@ -188,10 +188,8 @@ static double tolerance_of(const undo_case *u, const fb_graph *ours) {
     for (fb_tensor t = fb_first_tensor(u->result); t.id; t = fb_tensor_at(u->result, t)->next) {
         const fb_tensor_row *row = fb_tensor_at(u->result, t);
         fb_tensor now = fb_tensor_find(ours, fb_tensor_name(u->result, t));
-        fb_recipe_type type;
         fb_dtype_range range;
-        if (!row->recipe.id || !now.id || !fb_tensor_at(ours, now)->data.id) continue;
-        if (fb_recipe_type_of(u->result, row->recipe, &type, NULL) || type.is_movement) continue;
+        if (!row->recipe.id || !now.id || !fb_tensor_at(ours, now)->data.id || !is_computed(u->result, t)) continue;
         if (fb_dtype_limits((fb_dtype)row->dtype, &range)) tolerance = fmax(tolerance, ldexp(16, -range.mantissa_bits));
     }
     return tolerance;
@@ -208,9 +206,10 @@ static void check_merged(const undo_case *u, const fb_graph *ours, const fb_grap
     check_round_trip(c, merged, "the merged graph");
     evaluate(ours, c->seed, &before);
     evaluate(merged, c->seed, &after);
-    /* Where the client's change makes PyTorch fail there is nothing to be kept. */
+    /* Where the client's change makes PyTorch fail, or makes false what the graph says of shapes, there is nothing to be kept.
+     */
     evaluate(u->result, c->seed, &unchanged);
-    bool is_broken = before.unusable > unchanged.unusable;
+    bool is_broken = before.unusable > unchanged.unusable || before.untrue > unchanged.untrue;
     broken += is_broken;
     evaluation_free(&unchanged);
     CK(c, is_broken || evaluations_agree(&before, &after, tolerance_of(u, ours), &why),

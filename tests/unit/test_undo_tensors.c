@@ -41,6 +41,33 @@
     .tensors = TENSOR("big", "[6,4]") ",{'name':'q.weight','dtype':'float32','shape':[4,4],'recipe':{'op':'slice','args':["    \
                                       "'big'],'axis':0,'start':0,'stop':4}}," TENSOR("k.weight", "[4,4]")
 
+/* A Linear and its BatchNorm, and another Linear with the same weight. */
+#define SHARED                                                                                                                 \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
+             "{'name':'l','op':'call_module','target':'l','args':[{'$node':'x'}],'meta':{'shape':[2,4],'dtype':'float32'}},"   \
+             "{'name':'bn','op':'call_module','target':'bn','args':[{'$node':'l'}]}," CALL_M                                   \
+             "{'name':'output','op':'output','target':'output','args':[{'$node':'bn'}]}",                                      \
+    .modules = "{'path':'','type':'torch.nn.Module'}," MODULE_M LINEAR(                                                        \
+        "l", "w", "false") "null}},"                                                                                           \
+                           "{'path':'bn','type':'torch.nn.BatchNorm1d','config':{'num_features':4,'affine':false},"            \
+                           "'parameters':{'weight':null,'bias':null},'buffers':{'running_mean':'bn.running_mean',"             \
+                           "'running_var':'bn.running_var'}}",                                                                 \
+    .tensors = TENSOR("w", "[4,4]") "," TENSOR("bn.running_mean", "[4]") "," TENSOR("bn.running_var", "[4]"),                  \
+    .passes = "['FuseBatchNorm1dInLinear']", .undone = "0"
+/* Two Linears of whose weights the bytes are known. */
+#define DIGEST_B "'digest':'sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb'"
+#define TOLD                                                                                                                   \
+    .nodes = PAIR_NODES("q", "k"),                                                                                             \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR("q", "q.weight", "false") "null}}," LINEAR("k", "k.weight",      \
+                                                                                                         "false") "null}}",    \
+    .tensors = "{'name':'q.weight','dtype':'float32','shape':[4,4]," DIGEST_A                                                  \
+               "},{'name':'k.weight','dtype':'float32','shape':[4,4]," DIGEST_B "}"
+
+#define CALL_M "{'name':'m','op':'call_module','target':'m','args':[{'$node':'x'}],'kwargs':{},'meta':{}},"
+#define MODULE_M                                                                                                               \
+    "{'path':'m','type':'torch.nn.Linear','config':{'bias':false,'in_features':4,'out_features':4},'parameters':{"             \
+    "'weight':'w','bias':null},'buffers':{},'training':false},"
+
 static const undo_example cases[] = {
     {"the merged weight was trained: the originals are cut out of it",
      PAIR,
@@ -67,6 +94,17 @@ static const undo_example cases[] = {
      {{"{'name':'q-k-merged.weight'", "{'name':'merged'"}, {"'weight':'q-k-merged.weight'", "'weight':'merged'"}},
      NULL,
      {{NULL, NULL}}},
+    {"an original is called what another one was called",
+     TOLD,
+     MERGE_ALL,
+     {{"{'name':'q.weight'", "{'name':'t'"},
+      {"{'name':'k.weight'", "{'name':'q.weight'"},
+      {"['q.weight','k.weight']", "['t','q.weight']"}},
+     NULL,
+     {{"{'name':'q.weight'", "{'name':'t'"},
+      {"{'name':'k.weight'", "{'name':'q.weight'"},
+      {"{'weight':'q.weight'", "{'weight':'t'"},
+      {"{'weight':'k.weight'", "{'weight':'q.weight'"}}},
     {"the merged weight was frozen",
      PAIR,
      MERGE_ALL,
@@ -141,6 +179,11 @@ static const undo_example cases[] = {
       {"," TENSOR_LAST("k.weight", "[4,4]"), ""},
       {"{'name':'big','dtype':'float32','shape':[6,4]},", ""}},
      "partly-moved tensor big\n"},
+    {"the other owner of a folded weight is gone: it is trained as it was",
+     SHARED,
+     {{CALL_M, ""}, {MODULE_M, ""}},
+     NULL,
+     {{CALL_M, ""}, {MODULE_M, ""}}},
     {"a folded weight was trained",
      NORM,
      {{"{'op':'mul','args':['conv.weight'", "{'op':'add','args':['conv.weight'"}},

@@ -1,5 +1,6 @@
 """The calls of the client, and that none of it needs PyTorch."""
 
+import struct
 import subprocess
 import sys
 
@@ -37,6 +38,25 @@ def test_every_call(client):
     assert client.rollback(run)["result"] == graph
     assert client.rollback(run, ["DeepCopy"])["result"] == run["result"]
     assert client.reverse(run, graph=client.graph(run["result"]))["result"] == graph
+
+
+def test_evaluation(client, tmp_path):
+    graph = client.put_graph(relu())
+    header = b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    inputs = tmp_path / "inputs.safetensors"
+    inputs.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 8, -4))
+    output = client.evaluate(graph, inputs, file=tmp_path / "outputs.safetensors")
+    assert struct.unpack("<2f", output.read_bytes()[-8:]) == (1, -0.5)
+    drawn = [client.evaluate(graph, file=tmp_path / "drawn", seed=seed, precision="float64").read_bytes() for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2] and b'"F64"' in drawn[0]
+    run = client.optimize(graph, ["ChangeTrueDivToMulByInverse"], validate="rewrites", seed=3, tolerance={"relative": 0})
+    assert run["validation"] == {"mode": "rewrites", "passes": True, "complete": True}
+    assert client.compare(run["source"], run["result"])["passes"]
+    other = relu()
+    other["nodes"][1]["args"][1] = 4
+    found = client.compare(graph, other, inputs=inputs, progress=False)
+    assert not found["passes"] and found["outputs"][0]["max_absolute"] == 1 and found["first_node"]["name"] == "y"
+    assert client.compare(graph, other, inputs=inputs, tolerance={"absolute": 1}, progress=False)["passes"]
 
 
 def test_problems(client):

@@ -123,11 +123,11 @@ def test_an_exported_module_itself_can_be_edited(client):
     (node,) = [row for row in changed["nodes"] if row["target"] == "torch.ops.aten.mul.Tensor"]
     node["target"] = "torch.ops.aten.add.Tensor"
     ids = client.put_graph(document), client.put_graph(changed)
-    diff = client._json("GET", f"/v1/graphs/{ids[1]}/diff?base={ids[0]}")["edits"]
+    diff = client._service.json("GET", f"/v1/graphs/{ids[1]}/diff?base={ids[0]}")["edits"]
     before = live(*args, **kwargs)["a"]
     foldback.apply_edits(live, diff)
     assert torch.equal(live(*args, **kwargs)["a"], foldback.fx.from_document(changed, model)(*args, **kwargs)["a"])
-    foldback.apply_edits(live, client._json("GET", f"/v1/graphs/{ids[0]}/diff?base={ids[1]}")["edits"])
+    foldback.apply_edits(live, client._service.json("GET", f"/v1/graphs/{ids[0]}/diff?base={ids[1]}")["edits"])
     assert torch.equal(live(*args, **kwargs)["a"], before)
 
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,7 +20,7 @@
 #define DISK "build/bench-data"
 #define FILE_PATH "build/bench-weights.safetensors"
 #define PIECE ((size_t)1 << 20)
-#define ROUNDS 9
+#define ROUNDS 25
 
 static void check(bool ok, const char *what) {
     if (ok) return;
@@ -42,6 +43,13 @@ static void run_program(const char *program, const char *file) {
 
 static void cat(void *model) {
     run_program("cat", ((const fb_model *)model)->path);
+}
+
+/* From one process to another, as an answer goes. */
+static void cat_through_pipe(void *model) {
+    char command[300];
+    snprintf(command, sizeof command, "cat %s | cat >/dev/null", ((const fb_model *)model)->path);
+    check(system(command) == 0, "cat");
 }
 
 static void sha256sum(void *model) {
@@ -221,6 +229,7 @@ static void print_out(const char *binary, const char *title, fb_model *model, bo
     client_fill(&c);
     fb_row rows[] = {
         {.what = "`cat` of the file, from the page cache (the reference)", .work = cat, .context = model},
+        {.what = "`cat` of it through a pipe to another `cat`", .work = cat_through_pipe, .context = model},
         {.what = "engine: no recipe, the file as it went in", .work = read_source, .context = &e},
         {.what = moves ? "engine: recipes that move" : "engine: recipes that compute",
          .work = read_result,
@@ -283,6 +292,7 @@ static void print_memory(const char *binary) {
 int main(int count, char **arguments) {
     const char *binary = count > 1 ? arguments[1] : "build/foldback";
     fb_model model;
+    mkdir("build", 0777);
     fb_model_linears(&model, FILE_PATH, 4, 2896);
     print_out(binary, "Linears of 2896 × 2896 in threes, float32", &model, true);
     print_in(binary, &model);

@@ -30,8 +30,6 @@ def casts(recorder):
     for name in ("to", "type_as"):
         case = recorder.start(f"Tensor.{name} of another")
         recorder.finish(case, case.method(name, case.input(x), case.input(values(torch.int32, 2))))
-    case = recorder.start("Tensor.to with a tensor as keyword")
-    recorder.finish(case, case.method("to", case.input(x), other=case.input(values(torch.int32, 2))))
     for target in (torch.float64, torch.uint8):
         case = recorder.start(f"Tensor.type {short(target)}")
         recorder.finish(case, case.method("type", case.input(x.abs()), target))

@@ -26,6 +26,10 @@ def main(recorder):
         case = recorder.start(name)
         finish(case, case.call(target, *args, **kwargs))
 
+    def refuse_last():
+        recorder.cases[-1].pop("outputs", None)
+        recorder.cases[-1]["refused"] = True
+
     # arithmetic of numbers: the operands come from the graph, as sizes would
     for name in BINARY:
         for a in NUMBERS:
@@ -45,18 +49,22 @@ def main(recorder):
                 continue
             number(f"{name} {a!r}", name, a)
     number("math.log of two", "math.log", 8, 2)
-    recorder.cases[-1].pop("outputs", None)
-    recorder.cases[-1]["refused"] = True
+    refuse_last()
     number("round to digits", "builtins.round", 2.567, 2)
-    recorder.cases[-1].pop("outputs", None)
-    recorder.cases[-1]["refused"] = True
+    refuse_last()
     for args in [(3, 1, 2), (1, 2.5), (2.5, 1), (1, True), ([4, 9, 2],), ([],), ((1.0, 1),), (5,), ("ab",), (0.0, -0.0), (math.nan, 1.0), (1.0, math.nan)]:
         for name in ["max", "min"]:
             number(f"builtins.{name} {args}", f"builtins.{name}", *args)
+            if args == ("ab",):
+                refuse_last()
     for args in [([1, 2, 3],), ([],), ([1, 2.5],), ([1, 2], 10), ([True, True],)]:
         number(f"builtins.sum {args}", "builtins.sum", *args)
+        if len(args) > 1 or 2.5 in args[0]:
+            refuse_last()
     for items in [[2, 3, 4], (5,), [], [2.5, 2], [2**40, 2**40]]:
         number(f"math.prod {items}", "math.prod", items)
+        if 2.5 in items:
+            refuse_last()
     # sizes
     for shape in [(2, 3, 4), (), (0, 5), (7,)]:
         case = recorder.start(f"sizes {shape}")
@@ -207,12 +215,14 @@ def main(recorder):
     for args in [(3,), (1, 4), (0, 10, 3), (5, 0, -2), (0,)]:
         case = recorder.start(f"range {args}")
         y = case.call("builtins.range", *args)
-        finish(case, case.call("builtins.len", y))
+        finish(case, case.call("builtins.len", y), refused=True)
     case = recorder.start("builtins.str")
     finish(case, case.call("builtins.str", 3), refused=True)
     for value in (1, 2.5, True, "x", None):
         for name in ["len", "int"]:
             number(f"{name} of {value!r}", f"builtins.{name}", value)
+            if value == "x":
+                refuse_last()
     # numbers and tensors together
     for dtype in [F, L, T]:
         case = recorder.start(f"arithmetic with item {short(dtype)}")

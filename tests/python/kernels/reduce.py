@@ -155,7 +155,7 @@ def main(recorder):
             for dtype in [F, H, L]:
                 case = recorder.start(f"functional.{name} {short(dtype)} dtype={short(given)}")
                 y = case.call(f"torch.nn.functional.{name}", case.input(values(dtype, 3, 7)), -1, dtype=given)
-                recorder.finish(case, y, ulps=4, absolute=1e-6)
+                recorder.finish(case, y, ulps=4, absolute=4e-3 if given == B else 1e-6)
         for shape in [(), (0,), (3, 0), (0, 3), (2, 3, 4), (1,), (2, 1, 3, 2)]:
             case = recorder.start(f"functional.{name} {shape}")
             y = case.call(f"torch.nn.functional.{name}", case.input(values(F, *shape)), dim=-1)
@@ -220,7 +220,7 @@ def main(recorder):
             continue
         for kwargs in [{"k": 2}, {"k": 1, "dim": 0}, {"k": 3, "largest": False}, {"k": 0}, {"k": 6}, {"k": 5}]:
             case = recorder.start(f"torch.topk {short(dtype)} {kwargs}")
-            x = torch.stack([torch.randperm(5, generator=torch.Generator().manual_seed(i)) for i in range(4)]).to(dtype)
+            x = torch.randperm(20, generator=torch.Generator().manual_seed(1)).reshape(4, 5).to(dtype)
             recorder.finish(case, case.call("torch.topk", case.input(x), **kwargs))
     case = recorder.start("sort of nan")
     recorder.finish(case, case.call("torch.sort", case.input(edges(F)), stable=True))

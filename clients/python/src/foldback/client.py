@@ -64,10 +64,20 @@ class Client:
         lint: str = "end",
         note: str | None = None,
         weights: Sequence[File] | File = (),
+        validate: str = "off",
+        tolerance: Mapping[str, float] | None = None,
+        seed: int = 0,
     ) -> Run:
         """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
-        result's "graph", "code" or "edits" into the run. With `weights` the graph is bound to them first, as `bind` does."""
-        body = {"graph": graph, "passes": list(passes), "options": {"lint": lint, "include": list(include)}}
+        result's "graph", "code" or "edits" into the run. With `weights` the graph is bound to them first, as `bind` does.
+        `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
+        pass that changes what is computed is a Problem, `validation-failed`."""
+        options: dict[str, Any] = {"lint": lint, "include": list(include)}
+        if validate != "off":
+            options |= {"validate": validate, "seed": seed}
+        if tolerance is not None:
+            options["tolerance"] = dict(tolerance)
+        body: dict[str, Any] = {"graph": graph, "passes": list(passes), "options": options}
         if note is not None:
             body["note"] = note
         if weights:
@@ -94,6 +104,48 @@ class Client:
     def rollback(self, run: RunOrId, passes: Sequence[Any] | None = None) -> Run:
         """The run's source from the store, or the source with the other passes only; whatever the passes are."""
         return dict(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
+
+    # ---- evaluation -----------------------------------------------------------------------------------------------------
+
+    def evaluate(
+        self,
+        graph: str,
+        inputs: File | None = None,
+        *,
+        file: File,
+        precision: str = "recorded",
+        seed: int = 0,
+        random_weights: bool = False,
+    ) -> Path:
+        """Evaluates a stored graph and writes its outputs as a safetensors file, `output.0` and so on. `inputs` is a safetensors
+        file of arrays by placeholder; without it they are random, of the recorded shapes. `precision`: "float64" computes all
+        of it in float64."""
+        query = {"precision": precision, "seed": str(seed), "random_weights": "true" if random_weights else "false"}
+        content = None if inputs is None else Path(inputs).read_bytes()
+        headers = {} if inputs is None else {"Content-Type": "application/octet-stream"}
+        answer = self._service.request("POST", f"/v1/graphs/{graph}/evaluate", content, headers, query=query, timeout=LONG)
+        Path(file).write_bytes(answer.content)
+        return Path(file)
+
+    def compare(
+        self,
+        a: GraphOrId,
+        b: GraphOrId,
+        *,
+        inputs: File | None = None,
+        seed: int = 0,
+        tolerance: Mapping[str, float] | None = None,
+        random_weights: bool = False,
+        progress: Progress = True,
+    ) -> dict[str, Any]:
+        """Evaluates two graphs on the same inputs: "passes", how far each of the "outputs" are apart, and the "first_node" that
+        differs."""
+        body: dict[str, Any] = {"a": a, "b": b, "seed": seed, "random_weights": random_weights}
+        if inputs is not None:
+            body["inputs"] = self._blobs(inputs, progress)[0]
+        if tolerance is not None:
+            body["tolerance"] = dict(tolerance)
+        return dict(self._service.json("POST", "/v1/compare", body, timeout=LONG))
 
     # ---- weights --------------------------------------------------------------------------------------------------------
 

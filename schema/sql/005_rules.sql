@@ -1,4 +1,4 @@
--- Schema 4: rules, which are passes given as data. Runs refer to them by name and version, so no version is ever changed or
+-- Schema 5: rules, which are passes given as data. Runs refer to them by name and version, so no version is ever changed or
 -- deleted.
 
 CREATE TABLE rules (

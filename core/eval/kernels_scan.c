@@ -1,0 +1,174 @@
+/* Along one dimension, line by line: softmax and cumulative sums. A line is taken apart into doubles (or integers), computed,
+ * and put together again. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/eval/evaluator.h"
+
+typedef union line {
+    double *numbers;
+    int64_t *integers;
+} line;
+
+typedef void line_function(line values, int64_t count);
+
+static void take_line(const fb_array *from, int64_t at, int64_t step, line values, int64_t count) {
+    const void *data = from->storage->bytes;
+    switch (from->held) {
+    case FB_HELD_FLOAT:
+        for (int64_t i = 0; i < count; i++) values.numbers[i] = (double)((const float *)data)[at + i * step];
+        break;
+    case FB_HELD_DOUBLE:
+        for (int64_t i = 0; i < count; i++) values.numbers[i] = ((const double *)data)[at + i * step];
+        break;
+    case FB_HELD_INT:
+        for (int64_t i = 0; i < count; i++) values.integers[i] = ((const int64_t *)data)[at + i * step];
+        break;
+    default:
+        for (int64_t i = 0; i < count; i++) values.integers[i] = ((const unsigned char *)data)[at + i * step];
+        break;
+    }
+}
+
+static void put_line(const fb_array *to, int64_t at, int64_t step, line values, int64_t count) {
+    void *data = to->storage->bytes;
+    switch (to->held) {
+    case FB_HELD_FLOAT:
+        for (int64_t i = 0; i < count; i++) ((float *)data)[at + i * step] = (float)values.numbers[i];
+        break;
+    case FB_HELD_DOUBLE:
+        for (int64_t i = 0; i < count; i++) ((double *)data)[at + i * step] = values.numbers[i];
+        break;
+    case FB_HELD_INT:
+        for (int64_t i = 0; i < count; i++) ((int64_t *)data)[at + i * step] = values.integers[i];
+        break;
+    default:
+        for (int64_t i = 0; i < count; i++) ((unsigned char *)data)[at + i * step] = values.integers[i] != 0;
+        break;
+    }
+}
+
+/* `input` has the result's dtype. */
+static fb_status along(fb_kernel_call *call, const fb_array *input, int64_t dim, line_function *function, fb_object *result) {
+    int64_t index[FB_MAX_RANK] = {0}, count = input->rank ? input->sizes[dim] : 1, step = input->rank ? input->strides[dim] : 1;
+    fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
+    line values = {malloc(count ? (size_t)count * sizeof(double) : 1)};
+    if (!values.numbers && !call->status) call->status = fb_fail_memory(call->error);
+    int64_t out_step = out && input->rank ? out->strides[dim] : 1, at = input->offset, out_at = 0, lines = 0;
+    bool more = !call->status && fb_array_count(input) > 0;
+    while (more && (lines++ % 64 || fb_kernel_may_go_on(call))) {
+        take_line(input, at, step, values, count);
+        function(values, count);
+        put_line(out, out_at, out_step, values, count);
+        more = false;
+        for (int i = input->rank - 1; i >= 0 && !more; i--) {
+            if (i == dim) continue;
+            at += input->strides[i];
+            out_at += out->strides[i];
+            more = ++index[i] < input->sizes[i];
+            if (more) break;
+            at -= input->strides[i] * input->sizes[i];
+            out_at -= out->strides[i] * input->sizes[i];
+            index[i] = 0;
+        }
+    }
+    free(values.numbers);
+    return fb_return_array(call, out, result);
+}
+
+/* ---- softmax ------------------------------------------------------------------------------------------------------------- */
+
+static double largest_of(const double *x, int64_t count) {
+    double top = -INFINITY;
+    for (int64_t i = 0; i < count; i++)
+        if (x[i] > top || x[i] != x[i]) top = x[i];
+    return top;
+}
+
+static void softmax_line(line values, int64_t count) {
+    double *x = values.numbers, top = largest_of(x, count), total = 0;
+    for (int64_t i = 0; i < count; i++) total += x[i] = exp(x[i] - top);
+    for (int64_t i = 0; i < count; i++) x[i] /= total;
+}
+
+static void softmin_line(line values, int64_t count) {
+    for (int64_t i = 0; i < count; i++) values.numbers[i] = -values.numbers[i];
+    softmax_line(values, count);
+}
+
+static void log_softmax_line(line values, int64_t count) {
+    double *x = values.numbers, top = largest_of(x, count), total = 0;
+    for (int64_t i = 0; i < count; i++) total += exp(x[i] - top);
+    double logarithm = log(total);
+    for (int64_t i = 0; i < count; i++) x[i] = x[i] - top - logarithm;
+}
+
+/* softmax, log_softmax, softmin: without dim (old code) dimension 0 or 1 is taken, as torch does. */
+fb_status fb_kernel_softmax(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dim;
+    fb_dtype dtype;
+    bool to_float;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", input->dtype, &dtype) ||
+        !fb_argument_bool(call, "half_to_float", false, &to_float))
+        return call->status;
+    if (to_float) return fb_kernel_unsupported(call, "it converts to float32, as on a GPU alone");
+    if (fb_call_is_spelled(call, "Softmax2d")) {
+        if (input->rank != 3 && input->rank != 4) return fb_kernel_fail(call, "it takes 3 or 4 dimensions");
+        dim = input->rank - 3;
+    } else if (fb_argument_is_given(call, "dim")) {
+        if (!fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
+    } else {
+        dim = input->rank == 0 || input->rank == 1 || input->rank == 3 ? 0 : 1;
+    }
+    if (!fb_dtype_is_floating(dtype)) return fb_kernel_fail(call, "it is not defined for %s", fb_dtype_name(dtype));
+    fb_array *converted = dtype == input->dtype ? fb_array_keep(input) : fb_make_cast(call, input, dtype);
+    bool is_log = call->op == FB_OP_LOG_SOFTMAX || call->op == FB_OP_NATIVE_LOG_SOFTMAX;
+    if (converted)
+        along(call, converted, dim,
+              is_log                      ? log_softmax_line
+              : call->op == FB_OP_SOFTMIN ? softmin_line
+                                          : softmax_line,
+              result);
+    fb_array_drop(converted);
+    return call->status;
+}
+
+/* ---- cumulative ---------------------------------------------------------------------------------------------------------- */
+
+static void sum_numbers(line values, int64_t count) {
+    double total = 0;
+    for (int64_t i = 0; i < count; i++) values.numbers[i] = total += values.numbers[i];
+}
+static void sum_integers(line values, int64_t count) {
+    uint64_t total = 0;
+    for (int64_t i = 0; i < count; i++) values.integers[i] = (int64_t)(total += (uint64_t)values.integers[i]);
+}
+static void multiply_numbers(line values, int64_t count) {
+    double total = 1;
+    for (int64_t i = 0; i < count; i++) values.numbers[i] = total *= values.numbers[i];
+}
+static void multiply_integers(line values, int64_t count) {
+    uint64_t total = 1;
+    for (int64_t i = 0; i < count; i++) values.integers[i] = (int64_t)(total *= (uint64_t)values.integers[i]);
+}
+
+/* cumsum, cumprod */
+fb_status fb_kernel_cumulative(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dim;
+    fb_dtype dtype;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dim", input->rank, &dim) ||
+        !fb_argument_dtype(call, "dtype", fb_dtype_is_floating(input->dtype) ? input->dtype : FB_INT64, &dtype))
+        return call->status;
+    if (dtype == FB_BOOL) return fb_kernel_unsupported(call, "it is not evaluated for bools");
+    bool is_sum = call->op == FB_OP_CUMSUM, is_floating = fb_dtype_is_floating(dtype);
+    fb_array *converted = dtype == input->dtype ? fb_array_keep(input) : fb_make_cast(call, input, dtype);
+    if (converted) {
+        line_function *function =
+            is_floating ? (is_sum ? sum_numbers : multiply_numbers) : (is_sum ? sum_integers : multiply_integers);
+        along(call, converted, dim, function, result);
+    }
+    fb_array_drop(converted);
+    return call->status;
+}

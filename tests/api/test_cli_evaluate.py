@@ -1,0 +1,86 @@
+"""The command line: evaluate, compare, optimize --validate."""
+
+import json
+
+import documents
+import weights_files
+from test_cli import TOY, foldback, optimize  # noqa: F401 (fixtures)
+from test_evaluate import RELU, x_file
+
+FOLDER = documents.FIXTURES / "toy"
+WEIGHTS = FOLDER / "weights.safetensors"
+IO = FOLDER / "io.safetensors"
+
+
+def test_evaluate(foldback):  # noqa: F811
+    foldback("bind", TOY, WEIGHTS, "-o", "bound.json")
+    assert foldback("evaluate", "bound.json", "--inputs", IO, "-o", "out.safetensors").out == ""
+    found = weights_files.tensors_of(foldback.path("out.safetensors").read_bytes())
+    recorded = weights_files.tensors_of(IO.read_bytes())
+    assert set(found) == {name for name in recorded if name.startswith("output.")}
+    for name, (dtype, shape, part) in found.items():
+        values = weights_files.numbers(recorded[name][2])
+        largest = max(map(abs, values))
+        assert (dtype, shape) == recorded[name][:2]
+        assert all(abs(a - b) <= 1e-5 * largest for a, b in zip(weights_files.numbers(part), values))
+
+
+def test_evaluate_on_random_inputs(foldback):  # noqa: F811
+    foldback("optimize", TOY, "-p", "DeepCopy")
+    refused = foldback("evaluate", TOY, "-o", "out.safetensors")
+    assert refused.status == 1 and "bytes" in refused.err and not foldback.path("out.safetensors").exists()
+    outputs = []
+    for options in ([], ["--seed", "0"], ["--seed", "7"], ["--seed", "7", "--precision", "float64"]):
+        assert foldback("evaluate", TOY, "--random-weights", "-o", "out.safetensors", *options).status == 0
+        outputs.append(foldback.path("out.safetensors").read_bytes())
+    assert outputs[0] == outputs[1] != outputs[2]
+    kinds = [{one[0] for one in weights_files.tensors_of(file).values()} for file in outputs]
+    assert kinds == [{"float32"}, {"float32"}, {"float32"}, {"float64"}]
+
+
+def test_evaluate_says_where_to(foldback):  # noqa: F811
+    assert foldback("evaluate", TOY).status == 2
+    foldback("optimize", TOY, "-p", "DeepCopy")
+    assert foldback("evaluate", TOY, "-o", "x", "--inputs", "missing.safetensors").status == 1
+
+
+def test_compare(foldback):  # noqa: F811
+    run = foldback("optimize", TOY, "--weights", WEIGHTS, "-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d").json()
+    for options in (["--inputs", IO], ["--seed", "5"], []):
+        answer = foldback("compare", run["source"], run["id"], *options)
+        found = answer.json()
+        assert answer.status == 0 and found["passes"] and found["first_node"] is None and len(found["outputs"]) == 2
+
+
+def test_compare_files_that_differ(foldback):  # noqa: F811
+    changed = json.loads(json.dumps(RELU))
+    changed["nodes"][1]["target"] = "torch.sigmoid"
+    for name, graph in (("a.json", RELU), ("b.json", changed)):
+        foldback.path(name).write_text(json.dumps(graph))
+    answer = foldback("compare", "a.json", "b.json")
+    found = json.loads(answer.out)
+    assert answer.status == 1 and not found["passes"] and found["first_node"]["name"] == "relu"
+    assert foldback("compare", "a.json", "a.json").status == 0
+    assert not foldback.path(".foldback").exists()  # nothing that needs a store
+    foldback.path("x.safetensors").write_bytes(x_file([1] * 6))
+    foldback("optimize", "a.json", "-p", "DeepCopy")
+    assert foldback("compare", "a.json", "b.json", "--inputs", "x.safetensors").status == 1
+
+
+def test_compare_refuses(foldback):  # noqa: F811
+    answer = foldback("compare", TOY, TOY)
+    assert answer.status == 1 and "bytes" in answer.err
+    assert foldback("compare", TOY, TOY, "--random-weights").status == 0
+    assert foldback("compare", TOY).status == 2
+    assert foldback("compare", TOY, TOY, "--seed", "many").status == 2
+
+
+def test_optimize_validated(foldback):  # noqa: F811
+    for mode in ("rewrites", "graph"):
+        passes = ["-p", "MergeLinears", "-p", "FuseBatchNorm2dInConv2d"]
+        run = foldback("optimize", TOY, *passes, "--validate", mode, "--seed", "2").json()
+        assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
+        assert foldback("show", run["id"]).json()["validation"] == run["validation"]
+    assert foldback("optimize", TOY, "-p", "MergeLinears", "--validate", "all").status == 1
+    tried = foldback("optimize", TOY, "-p", "MergeLinears", "--validate", "rewrites", "--dry-run").json()
+    assert tried["id"] is None and tried["validation"]["passes"]

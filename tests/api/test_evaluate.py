@@ -1,0 +1,252 @@
+"""POST /v1/graphs/{id}/evaluate: recorded inputs give PyTorch's outputs; what cannot be evaluated is said by name."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import math
+import struct
+
+import pytest
+from blobs import stored as stored_blob
+from blobs import wait_until
+from documents import FIXTURES, node, ref
+from weights_files import file_of, floats, numbers, tensors_of
+
+# Small ones, of each kind; all of them are evaluated by tests/unit/test_eval_fixtures.c.
+RECORDED = ["toy", "bert-tiny", "gpt2-tiny", "aten-toy"]
+
+
+def bound(service, name):
+    """The id of a fixture with its weights."""
+    weights = (FIXTURES / name / "weights.safetensors").read_bytes()
+    digest = stored_blob(service, weights)
+    answer = service.post("/v1/graphs", (FIXTURES / name / "graph.json").read_bytes(), raw_query={"weights": digest})
+    assert answer.status in (200, 201), answer
+    return answer.json()["id"]
+
+
+def stored(service, graph):
+    answer = service.post("/v1/graphs", graph)
+    assert answer.status in (200, 201), answer
+    return answer.json()["id"]
+
+
+def graph_of(*nodes, **more):
+    """A document of these nodes, which read x: float32 [2, 3]."""
+    x = node("x", "placeholder", "x", meta={"shape": [2, 3], "dtype": "float32"})
+    return {
+        "format": "foldback.graph/1",
+        "nodes": [x, *nodes],
+        "modules": [{"path": "", "type": "Model"}],
+        "tensors": [],
+        **more,
+    }
+
+
+def output(*names):
+    return node("output", "output", "output", [ref(names[0]) if len(names) == 1 else [ref(name) for name in names]])
+
+
+RELU = graph_of(node("relu", "call_function", "torch.relu", [ref("x")]), output("relu"))
+
+
+def evaluate(service, graph, body=None, **options):
+    return service.post(f"/v1/graphs/{graph}/evaluate", body, **options)
+
+
+def x_file(values, name="x", shape=(2, 3)):
+    return file_of({name: ("float32", list(shape), floats(values))})
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_inputs_give_the_recorded_outputs(shared, name):
+    recorded = (FIXTURES / name / "io.safetensors").read_bytes()
+    answer = evaluate(shared, bound(shared, name), recorded, headers={"Content-Type": "application/octet-stream"})
+    assert answer.status == 200 and answer.headers["content-type"] == "application/octet-stream"
+    found = tensors_of(answer.body)
+    expected = {key: value for key, value in tensors_of(recorded).items() if key.startswith("output.")}
+    assert found.keys() == expected.keys()
+    for key, (dtype, shape, part) in expected.items():
+        assert found[key][:2] == (dtype, shape)
+        values = numbers(part)
+        largest = max(map(abs, values))
+        assert all(abs(a - b) <= 1e-5 * largest for a, b in zip(numbers(found[key][2]), values))
+
+
+def test_inputs_by_name(shared):
+    graph = stored(shared, RELU)
+    for name in ("x", "input.x"):
+        answer = evaluate(shared, graph, x_file([-1, 2, -3, 4, 0.5, 7], name))
+        assert answer.status == 200
+        assert tensors_of(answer.body) == {"output.0": ("float32", [2, 3], floats([0, 2, 0, 4, 0.5, 7]))}
+
+
+def test_other_shapes_than_the_recorded_one(shared):
+    answer = evaluate(shared, stored(shared, RELU), x_file([1, -1], shape=[2]))
+    assert tensors_of(answer.body)["output.0"] == ("float32", [2], floats([1, 0]))
+
+
+def test_random_inputs_are_those_of_the_seed(shared):
+    graph = stored(shared, RELU)
+    default, zero, one, body = (
+        evaluate(shared, graph).body,
+        evaluate(shared, graph, raw_query="seed=0").body,
+        evaluate(shared, graph, raw_query="seed=1").body,
+        evaluate(shared, graph, {"seed": 1.0}).body,
+    )
+    assert default == zero != one == body
+    assert tensors_of(one)["output.0"][:2] == ("float32", [2, 3])
+
+
+def test_float64(shared):
+    graph = stored(shared, graph_of(node("exp", "call_function", "torch.exp", [ref("x")]), output("exp")))
+    sent = x_file([1, 2, 3, 4, 5, 6])
+    answer = evaluate(shared, graph, sent, raw_query="precision=float64")
+    dtype, shape, part = tensors_of(answer.body)["output.0"]
+    assert (dtype, shape) == ("float64", [2, 3])
+    assert all(math.isclose(a, math.exp(x), rel_tol=1e-14) for a, x in zip(struct.unpack("<6d", part), range(1, 7)))
+    assert tensors_of(evaluate(shared, graph, sent).body)["output.0"][0] == "float32"
+    assert tensors_of(evaluate(shared, graph, {"precision": "float64"}).body)["output.0"][0] == "float64"
+
+
+def test_several_outputs_in_order(shared):
+    graph = graph_of(
+        node("neg", "call_function", "operator.neg", [ref("x")]),
+        node("sum_1", "call_method", "sum", [ref("x")]),
+        output("neg", "sum_1"),
+    )
+    found = tensors_of(evaluate(shared, stored(shared, graph), x_file([1, 2, 3, 4, 5, 6])).body)
+    assert found == {
+        "output.0": ("float32", [2, 3], floats([-1, -2, -3, -4, -5, -6])),
+        "output.1": ("float32", [], floats([21])),
+    }
+
+
+def test_weights_that_are_not_here(shared):
+    graph = stored(shared, json.loads((FIXTURES / "toy" / "graph.json").read_text()))
+    answer = evaluate(shared, graph)
+    assert answer.status == 409 and answer.json()["code"] == "bytes-missing"
+    for options in ({"raw_query": "random_weights=true"}, {"body": {"random_weights": True}}):
+        answer = evaluate(shared, graph, **options)
+        assert answer.status == 200 and "output.0" in tensors_of(answer.body)
+
+
+def test_an_unsupported_operator_is_named(shared):
+    graph = graph_of(
+        node("relu", "call_function", "torch.relu", [ref("x")]),
+        node("mystery", "call_function", "torch.rrelu", [ref("relu")], kwargs={"training": True}),
+        output("mystery"),
+    )
+    answer = evaluate(shared, stored(shared, graph))
+    problem = answer.json()
+    assert answer.status == 422 and problem["code"] == "unsupported-operator"
+    assert problem["nodes"] == ["mystery"] and problem["target"] == "torch.rrelu"
+
+
+def test_what_is_missing(shared):
+    add = node("add", "call_function", "operator.add", [ref("x"), ref("y")])
+    two = graph_of(node("y", "placeholder", "y"), add, output("add"))
+    graph = stored(shared, two)
+    answer = evaluate(shared, graph, x_file([1] * 6))
+    assert (answer.status, answer.json()["code"], answer.json()["nodes"]) == (422, "missing-input", ["y"])
+    answer = evaluate(shared, graph)
+    assert (answer.status, answer.json()["code"], answer.json()["nodes"]) == (422, "missing-shape", ["y"])
+    answer = evaluate(shared, graph, x_file([1] * 6, "z"))
+    assert (answer.status, answer.json()["code"], answer.json()["names"]) == (422, "unknown-input", ["z"])
+
+
+def test_shapes_that_do_not_fit(shared):
+    graph = stored(shared, graph_of(node("mm", "call_function", "torch.matmul", [ref("x"), ref("x")]), output("mm")))
+    answer = evaluate(shared, graph, x_file([1] * 6))
+    assert (answer.status, answer.json()["code"], answer.json()["nodes"]) == (422, "evaluation-failed", ["mm"])
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "code"),
+    [
+        ({"raw_query": "precision=half"}, 422, "bad-parameter"),
+        ({"raw_query": "seed=-1"}, 422, "bad-parameter"),
+        ({"raw_query": "sed=1"}, 422, "unknown-parameter"),
+        ({"body": {"seed": -1}}, 422, "wrong-type"),
+        ({"body": {"seed": 1.5}}, 422, "wrong-type"),
+        ({"body": {"random_weights": "yes"}}, 422, "wrong-type"),
+        ({"body": {"precision": "half"}}, 422, "wrong-type"),
+        ({"body": {"inputs": {}}}, 422, "unknown-member"),
+        ({"body": {"seed": 1}, "raw_query": "seed=2"}, 422, "given-twice"),
+        ({"body": "{", "headers": {"Content-Type": "application/json"}}, 400, "invalid-json"),
+        ({"body": b"\x10\0\0\0\0\0\0\0{}"}, 422, "bad-safetensors"),
+        ({"body": b"rubbish"}, 422, "bad-safetensors"),
+    ],
+)
+def test_bad_requests(shared, options, status, code):
+    answer = evaluate(shared, stored(shared, RELU), **options)
+    assert (answer.status, answer.json()["code"]) == (status, code)
+
+
+def test_an_unknown_graph(shared):
+    answer = evaluate(shared, "sha256:" + "0" * 64)
+    assert (answer.status, answer.json()["code"]) == (404, "unknown-graph")
+
+
+def test_memory_is_limited(new_service):
+    service = new_service("--evaluation-memory", "4K")
+    graph = stored(service, RELU)
+    assert evaluate(service, graph, x_file([1] * 6)).status == 200
+    answer = evaluate(service, graph, x_file([1] * 2000, shape=[2000]))
+    assert (answer.status, answer.json()["code"]) == (413, "evaluation-too-large")
+
+
+def test_a_view_counts_with_all_its_elements(new_service):
+    """Expanded it has 4 GB in 24 bytes."""
+    service = new_service("--evaluation-memory", "64M")
+    wide = node("wide", "call_method", "expand", [ref("x"), 200_000_000, -1, -1])
+    total = node("total", "call_method", "sum", [ref("wide")])
+    for nodes in ([wide, output("wide")], [wide, total, output("total")]):
+        answer = evaluate(service, stored(service, graph_of(*nodes)), {"seed": 1})
+        assert answer.status == 413 and answer.json()["code"] == "evaluation-too-large"
+
+
+def test_an_input_is_given_once(shared):
+    twice = file_of({name: ("float32", [2, 3], floats([1] * 6)) for name in ("x", "input.x")})
+    answer = evaluate(shared, stored(shared, RELU), twice)
+    assert answer.status == 422 and answer.json()["code"] == "given-twice"
+
+
+def slow_graph(steps=400):
+    """Minutes of matrix products."""
+    nodes = [node("x", "placeholder", "x", meta={"shape": [2000, 2000], "dtype": "float32"})]
+    for i in range(steps):
+        nodes.append(node(f"mm{i}", "call_function", "torch.matmul", [ref(nodes[-1]["name"]), ref("x")]))
+    return {**RELU, "nodes": [*nodes, output(nodes[-1]["name"])]}
+
+
+def test_time_is_limited(new_service):
+    service = new_service("--evaluation-timeout", "1")
+    answer = evaluate(service, stored(service, slow_graph()))
+    assert (answer.status, answer.json()["code"]) == (422, "evaluation-timeout")
+
+
+def test_a_stop_ends_what_runs(new_service):
+    service = new_service("--stop-timeout", "0")
+    graph = stored(service, slow_graph())
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        running = pool.submit(service.request, "POST", f"/v1/graphs/{graph}/evaluate")
+        wait_until(lambda: b'foldback_http_in_flight 2' in service.get("/metrics").body)
+        assert service.stop() == 0  # long before the evaluation would end
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            assert running.result().status == 503
+
+
+def test_only_so_many_at_once(new_service):
+    service = new_service("--max-evaluations", "1", "--stop-timeout", "0")
+    slow, quick = stored(service, slow_graph()), stored(service, RELU)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        running = pool.submit(service.request, "POST", f"/v1/graphs/{slow}/evaluate")
+        wait_until(lambda: evaluate(service, quick).status == 503)
+        answer = evaluate(service, quick)
+        assert answer.json()["code"] == "too-many-evaluations" and "retry-after" in answer.headers
+        assert service.get("/readyz").status == 200
+        service.stop()
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            running.result()

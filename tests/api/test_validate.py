@@ -1,0 +1,184 @@
+"""options.validate of a run: what each pass did is held against what it began with, and a run that fails is not stored."""
+
+import pytest
+from documents import FIXTURES, NAMES, batch_norm_fold, branches, counts, node, ref
+from test_compare import PASSES
+from test_evaluate import bound
+
+STRICT = {"absolute": 0, "relative": 0}
+SMALL = [name for name in NAMES if name not in ("bert-base", "resnet50")]
+
+
+def optimize(service, graph, passes, **options):
+    return service.post("/v1/optimize", {"graph": graph, "passes": passes, "options": options})
+
+
+def run_of(service, graph, passes, **options):
+    answer = optimize(service, graph, passes, **options)
+    assert answer.status == (200 if options.get("dry_run") else 201), answer
+    return answer.json()
+
+
+@pytest.mark.parametrize("mode", ["rewrites", "graph"])
+@pytest.mark.parametrize("name", SMALL)
+def test_every_fixture_passes_without_its_weights(shared, name, mode):
+    graph = (FIXTURES / name / "graph.json").read_bytes()
+    query = [("pass", one) for one in PASSES] + [("validate", mode), ("seed", 3)]
+    answer = shared.post("/v1/optimize", graph, raw_query=query)
+    assert answer.status == 201, answer
+    run = answer.json()
+    assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
+    for one in run["passes"]:
+        assert ("validation" in one) == (one["applied"] > 0)
+        if not one["applied"]:
+            continue
+        found = one["validation"]
+        assert found["regions" if mode == "rewrites" else "outputs"] > 0 and found["not_evaluated"] == []
+        assert found["max_relative"] < 1e-5
+        assert found["before_against_float64"]["max_relative"] < 1e-5 and found["after_against_float64"]["max_relative"] < 1e-5
+        assert one["exactness"] != "moves" or found["max_relative"] < 1e-6
+
+
+@pytest.mark.parametrize("mode", ["rewrites", "graph"])
+def test_with_weights(shared, mode):
+    run = run_of(shared, bound(shared, "toy"), PASSES, validate=mode)
+    assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
+
+
+def test_it_is_stored_with_the_run(service):
+    run = run_of(service, branches(), ["MergeLinears"], validate="rewrites")
+    stored = service.get(f"/v1/runs/{run['id']}").json()
+    assert stored == run and stored["passes"][0]["validation"]["regions"] == 1
+    (listed,) = service.get("/v1/runs").json()["items"]
+    assert listed["validation"] == run["validation"] and "validation" not in listed["passes"][0]
+    service.restart()
+    assert service.get(f"/v1/runs/{run['id']}").json() == run
+
+
+def test_off_is_the_default(shared):
+    for options in ({}, {"validate": "off"}):
+        run = run_of(shared, branches(), ["MergeLinears"], **options)
+        assert "validation" not in run and "validation" not in run["passes"][0]
+
+
+def test_the_result_is_the_same(shared):
+    plain = run_of(shared, branches(), ["MergeLinears", "ChangeTrueDivToMulByInverse"])
+    validated = run_of(shared, branches(), ["MergeLinears", "ChangeTrueDivToMulByInverse"], validate="rewrites")
+    assert validated["result"] == plain["result"] and validated["signature"] == plain["signature"]
+
+
+def test_a_repeated_request_is_answered_alike(shared):
+    body = {"graph": branches(name="again"), "passes": ["MergeLinears"], "options": {"validate": "rewrites"}}
+    first, again = (shared.post("/v1/optimize", body, headers={"Idempotency-Key": "validated"}) for _ in range(2))
+    assert first.body == again.body and first.json()["validation"]["passes"]
+
+
+@pytest.mark.parametrize(("mode", "numbers"), [("rewrites", "regions"), ("graph", "outputs")])
+def test_a_run_that_fails_is_not_stored(service, mode, numbers):
+    """A fold rounds, so it differs when nothing at all is tolerated."""
+    for dry_run in (True, False):
+        passes = ["MergeLinears", "FuseBatchNorm2dInConv2d"]
+        answer = optimize(service, batch_norm_fold(), passes, validate=mode, tolerance=STRICT, dry_run=dry_run)
+        problem = answer.json()
+        assert (answer.status, problem["code"]) == (422, "validation-failed")
+        assert problem["pass"] == {"name": "FuseBatchNorm2dInConv2d", "position": 1}
+        assert problem["nodes"] == ["conv"] and "FuseBatchNorm2dInConv2d" in problem["detail"]
+        (one,) = problem[numbers]
+        assert one.get("nodes", ["conv"]) == ["conv"] and one.get("name", "output.0") == "output.0"
+        assert 0 < one["max_absolute"] < 1e-4 and 0 < one["max_relative"] < 1e-5 and one["max_ulp"] >= 1
+        assert counts(service) == (0, 0)
+    # With what rounding explains it passes.
+    assert optimize(service, batch_norm_fold(), ["FuseBatchNorm2dInConv2d"], validate=mode).status == 201
+
+
+def test_a_tolerance_of_ones_own(shared):
+    run = run_of(shared, batch_norm_fold(), ["FuseBatchNorm2dInConv2d"], validate="rewrites", tolerance={"relative": 1e-3})
+    assert run["validation"]["passes"]
+
+
+def test_dry_runs_are_validated(service):
+    run = run_of(service, branches(), ["MergeLinears"], validate="graph", dry_run=True)
+    assert run["id"] is None and run["validation"]["passes"] and counts(service) == (0, 0)
+
+
+def unsupported():
+    """The division's input is of a function that nobody knows."""
+    graph = branches()
+    for one in graph["nodes"]:
+        if one["name"] == "truediv":
+            one["args"] = [ref("own"), 8]
+    meta = {"shape": [2, 4], "dtype": "float32"}
+    graph["nodes"].insert(-2, node("own", "call_function", "my.own.function", [ref("add_1")], meta=meta))
+    return graph
+
+
+def test_what_is_not_rewritten_need_not_be_supported(shared):
+    run = run_of(shared, unsupported(), ["MergeLinears", "ChangeTrueDivToMulByInverse"], validate="rewrites")
+    assert run["validation"] == {"mode": "rewrites", "passes": True, "complete": True}
+
+
+def test_what_cannot_be_evaluated_is_reported(shared):
+    run = run_of(shared, unsupported(), ["MergeLinears"], validate="graph")
+    assert run["validation"] == {"mode": "graph", "passes": None, "complete": False}
+    found = run["passes"][0]["validation"]
+    assert found["outputs"] == 0 and found["max_absolute"] is None and found["after_against_float64"]["max_ulp"] is None
+    (one,) = found["not_evaluated"]
+    assert one["code"] == "unsupported-operator" and one["nodes"] == ["own"] and one["detail"]
+
+
+def test_without_shapes_nothing_is_shown(shared):
+    graph = branches()
+    for one in graph["nodes"]:
+        one.pop("meta", None)
+    run = run_of(shared, graph, ["MergeLinears"], validate="rewrites")
+    assert run["passes"][0]["applied"] and not run["validation"]["complete"] and run["validation"]["passes"] is None
+    (one,) = run["passes"][0]["validation"]["not_evaluated"]
+    assert one["code"] == "missing-shape" and one["nodes"]
+
+
+def test_undoing_a_validated_run(shared):
+    run = run_of(shared, branches(name="undone"), ["MergeLinears", "ChangeTrueDivToMulByInverse"], validate="rewrites")
+    undone = shared.post(f"/v1/runs/{run['id']}/reverse", {}).json()
+    assert undone["result"] == run["source"] and undone["exact"] and "validation" not in undone
+
+
+def test_limits(new_service):
+    service = new_service("--evaluation-memory", "1K")
+    answer = optimize(service, branches(), ["MergeLinears"], validate="graph")
+    assert answer.status == 201
+    big = branches(name="big")
+    for one in big["nodes"]:
+        if "meta" in one:
+            one["meta"]["shape"] = [20000, 4]
+    answer = optimize(service, big, ["MergeLinears"], validate="rewrites")
+    assert (answer.status, answer.json()["code"]) == (413, "evaluation-too-large")
+    assert optimize(service, big, ["MergeLinears"]).status == 201
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"validate": "all"}, "unknown-option-value"),
+        ({"validate": True}, "wrong-type"),
+        ({"validate": "graph", "seed": -1}, "wrong-type"),
+        ({"validate": "graph", "tolerance": {"absolute": "1"}}, "wrong-type"),
+        ({"validate": "graph", "tolerance": []}, "wrong-type"),
+        ({"validate": "graph", "tolerance": {"ulps": 1}}, "unknown-member"),
+    ],
+)
+def test_bad_options(shared, options, code):
+    answer = optimize(shared, branches(), ["MergeLinears"], **options)
+    assert (answer.status, answer.json()["code"]) == (422, code)
+    assert answer.json()["pointer"].startswith("/options/")
+
+
+@pytest.mark.parametrize("query", ["validate=all", "seed=x", "seed=-1", "validate=graph&validate=graph"])
+def test_bad_parameters(shared, query):
+    answer = shared.post("/v1/optimize", branches(), raw_query=f"pass=MergeLinears&{query}")
+    assert answer.status == 422 and answer.json()["parameter"] in ("validate", "seed")
+
+
+def test_an_undo_takes_no_validation(shared):
+    run = run_of(shared, branches(name="no validation"), ["MergeLinears"])
+    answer = shared.post(f"/v1/runs/{run['id']}/reverse", {"options": {"validate": "graph"}})
+    assert (answer.status, answer.json()["code"]) == (422, "unknown-option")
