@@ -59,6 +59,19 @@ $(BUILD)/generated/migrations.inc: $(MIGRATIONS)
 $(BUILD)/server/store/migrate.o: $(BUILD)/generated/migrations.inc
 $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 
+# What each pass's file says about it at its top, as C strings: GET /v1/passes/{name} shows it.
+PASSES := $(sort $(shell grep -l '^const fb_pass fb_' core/passes/*.c))
+$(BUILD)/generated/passes.inc: Makefile $(PASSES)
+	@mkdir -p $(@D)
+	@for file in $(PASSES); do \
+	    sed -n '1s|^/\* \([A-Za-z0-9]*\): .*|{"\1",|p' $$file; \
+	    sed -n '1,/\*\/$$/{s|^/\* ||; s|^ \*/$$||; s|^ \* \{0,1\}||; s| \*/$$||; s|[\\"]|\\&|g; s|.*|"&\\n"|; p;}' $$file; \
+	    echo '},'; \
+	done >$@.part
+	@mv $@.part $@
+$(BUILD)/server/routes/passes.o: $(BUILD)/generated/passes.inc
+$(BUILD)/server/routes/passes.o: CPPFLAGS += -I$(BUILD)/generated
+
 # The API's description: openapi.yaml and schema/ in one, as it is served at /openapi.yaml, and as a page.
 PYTHON ?= /usr/bin/python3
 API := $(BUILD)/generated/openapi

@@ -102,7 +102,7 @@ static fb_value make(fb_constant_call *c, fb_constant_rule *rule) {
     if (!rule) return fb_no_constant(c, "unsupported-operator", "no recipe computes this");
     read_inputs(c);
     if (!fb_infer(c->graph, c->call.node, &c->type) || !is_static(&c->type))
-        return fb_no_constant(c, "unknown-shape", "its shape and dtype do not follow from the weights");
+        return fb_no_constant(c, "unsupported-arguments", "its shape and dtype do not follow from the weights");
     if (!agrees(c->graph, c->call.node, &c->type))
         return fb_no_constant(c, "recorded-otherwise", "another shape or dtype is recorded than follows from the weights");
     fb_value recipe = rule(c);

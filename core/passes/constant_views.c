@@ -51,7 +51,8 @@ fb_value fb_constant_expand(fb_constant_call *c) {
     if (!type_of(c, recipe, &type)) return (fb_value){0};
     for (int i = 0; i < c->type.rank; i++) {
         sizes[i] = c->type.sizes[i].size;
-        if (__builtin_mul_overflow(count, sizes[i], &count)) return fb_no_constant(c, "unknown-shape", "it is too large");
+        if (__builtin_mul_overflow(count, sizes[i], &count))
+            return fb_no_constant(c, "too-large", "it has more elements than can be counted");
     }
     if (count == element_count(&type)) return fb_constant_reshaped(c, recipe);
     return fb_recipe_mul(c->graph, recipe, fb_recipe_full(c->graph, sizes, (size_t)c->type.rank, fb_make_float(c->graph, 1)));

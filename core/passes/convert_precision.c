@@ -6,8 +6,9 @@
  * Every float32 parameter and buffer that takes part is rounded once, in a recipe. Inputs of the graph stay float32 and are
  * cast where they are read; its results are cast back unless `cast_outputs` is false. The literal torch.float32 becomes the
  * other dtype, so that casts, factories and finfo follow. `keep` names modules (paths, with * and ?) and operators (softmax)
- * that go on in float32, with casts around them; so do operators that are not known, and what hangs together with these
- * (precision.h). Other dtypes than float32 stay as they are.
+ * that go on in float32, with casts around them. So does what is not known, and what gives float32 whatever it reads, float64
+ * or complex numbers; with a value that is written in place all that share its memory, and with a call the module's other ones.
+ * Other dtypes than float32 stay as they are.
  *
  * Refused, and reported: literals beyond the range of the dtype ("literal-overflows"; a mask's -3.4e38 becomes the dtype's own
  * least number), weights in the document with such numbers ("tensor-overflows"), and a graph whose inputs have no dtype.

@@ -283,6 +283,7 @@ typedef struct fb_rule_trial {
     fb_namespace *names;
     fb_node end;
     fb_map nodes; /* of the match -> of the trial */
+    unsigned uses;
 } fb_rule_trial;
 
 bool fb_rule_trial_begin(fb_rule_trial *trial);

@@ -5,6 +5,8 @@
 #include "core/ops/infer.h"
 #include "core/rules/internal.h"
 
+#define USES_MAX 512 /* names and values of earlier trials stay: after so many it is begun anew */
+
 bool fb_rule_trial_begin(fb_rule_trial *trial) {
     *trial = (fb_rule_trial){.graph = fb_graph_new(), .names = fb_namespace_new()};
     fb_symbol output = trial->graph ? fb_intern(trial->graph, "output") : (fb_symbol){0};
@@ -101,6 +103,10 @@ static fb_rule_outcome look_at(const fb_rule_trial *trial, fb_node made, const f
 
 bool fb_rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,
                  fb_rule_outcome *outcomes) {
+    if (++trial->uses == USES_MAX) {
+        fb_rule_trial_end(trial);
+        if (!fb_rule_trial_begin(trial)) return false;
+    }
     fb_rewrite *rewrite = fb_rewrite_begin(trial->graph, trial->names, "");
     if (!rewrite) return false;
     memset(outcomes, 0, rule->replaced_count * sizeof *outcomes);

@@ -7,7 +7,20 @@
 #include "server/routes/json_members.h"
 #include "server/routes/routes.h"
 
-static void write_pass(const fb_pass *pass, fb_buffer *out) {
+/* What a pass's file says at its top: a picture, conditions, exactness. */
+static const struct {
+    const char *name, *text;
+} documentation[] = {
+#include "passes.inc"
+};
+
+static void write_documentation(const char *name, fb_buffer *out) {
+    for (size_t i = 0; i < sizeof documentation / sizeof *documentation; i++) {
+        if (strcmp(documentation[i].name, name) == 0) fb_put_text(out, "documentation", documentation[i].text);
+    }
+}
+
+static void write_pass(const fb_pass *pass, bool is_whole, fb_buffer *out) {
     fb_signature signature;
     out->failed |= !fb_pass_signature(pass->name, pass->version, "{}", signature);
     fb_put_comma(out);
@@ -21,6 +34,7 @@ static void write_pass(const fb_pass *pass, fb_buffer *out) {
     fb_put_bool(out, "preserves_computation", pass->preserves_computation);
     fb_put_text(out, "exactness", fb_exactness_name(pass->exactness));
     fb_put_text(out, "signature", out->failed ? "" : signature);
+    if (is_whole) write_documentation(pass->name, out);
     fb_buffer_char(out, '}');
 }
 
@@ -46,7 +60,7 @@ void fb_get_passes(const fb_request *request, fb_response *response) {
     fb_buffer_string(&answer, "{\"items\":[");
     for (size_t i = 0; fb_pass_at(i); i++) {
         const fb_pass *pass = fb_pass_at(i);
-        if (pass == fb_pass_find(pass->name)) write_pass(pass, &answer); /* the newest version */
+        if (pass == fb_pass_find(pass->name)) write_pass(pass, false, &answer); /* the newest version */
     }
     fb_buffer_string(&answer, "],\"presets\":[");
     for (size_t i = 0; fb_preset_at(i); i++) write_preset(fb_preset_at(i), &answer);
@@ -62,6 +76,6 @@ void fb_get_pass(const fb_request *request, fb_response *response) {
         return;
     }
     fb_buffer answer = {0};
-    write_pass(pass, &answer);
+    write_pass(pass, true, &answer);
     fb_respond_json_buffer_take(response, 200, &answer);
 }

@@ -15,6 +15,7 @@ import subprocess
 import pytest
 
 from conftest import ROOT, binary
+from passes_document import passes_document
 
 DOCUMENTS = ["README.md", "docs/undo.md", "docs/registry.md", "docs/weights.md", "docs/validation.md", "docs/rules.md"]
 ADDRESS = "localhost:8080"
@@ -96,3 +97,12 @@ def test_tour(service, tmp_path, document):
         text = text.replace(block, "\n".join(fresh[:-1]) + "\n", 1)
     if os.environ.get("UPDATE"):
         path.write_text(text)
+
+
+def test_passes(service):
+    """docs/passes.md says what the service says."""
+    path = ROOT / "docs/passes.md"
+    text = passes_document(service)
+    if os.environ.get("UPDATE"):
+        path.write_text(text)
+    assert path.read_text() == text

@@ -25,6 +25,9 @@ static double second(double a, double b) {
     (void)a;
     return b;
 }
+static double inverse_root(double a) {
+    return 1 / sqrt(a);
+}
 static double negate(double a) {
     return -a;
 }
@@ -48,6 +51,7 @@ static const struct {
     {" operator.mul torch.mul .mul ", multiply, false},
     {" operator.truediv torch.div torch.divide torch.true_divide torch.Tensor.div .div .divide .true_divide ", divide, false},
     {" operator.floordiv ", floor_divide, false},
+    {" operator.pow torch.pow ", pow, false},
     {" operator.iadd .add_ ", add, true},
     {" operator.imul .mul_ ", multiply, true},
     {" operator.itruediv .div_ ", divide, true},
@@ -70,6 +74,7 @@ static const struct {
     {" torch.exp .exp ", exp, false, 1},
     {" torch.sin .sin ", sin, false, 1},
     {" torch.sqrt .sqrt ", sqrt, false, 1},
+    {" torch.rsqrt .rsqrt ", inverse_root, false, 1},
     {" torch.relu_ .relu_ ", relu_of, true, 1},
     {" .tanh_ ", tanh, true, 1},
 };
@@ -173,10 +178,17 @@ static value get_item(const call *c, const value *from, const value *index) {
     return part;
 }
 
+static value reversed(const value *x) {
+    int64_t dims[MAX_DIMS];
+    for (int i = 0; i < x->rank; i++) dims[i] = x->rank - 1 - i;
+    return x->kind == V_TENSOR ? permuted(x, dims) : (value){0};
+}
+
 static value get_attribute(const call *c, const value *from, const value *name) {
     if (from->kind != V_TENSOR || name->kind != V_TEXT) return (value){0};
     if (strcmp(name->text, "shape") == 0) return shape_of(c, from);
     if (strcmp(name->text, "ndim") == 0) return number_value(from->rank, true);
+    if (strcmp(name->text, "T") == 0) return reversed(from);
     return (value){.kind = V_TEXT, .text = name->text}; /* device, dtype */
 }
 
@@ -243,9 +255,39 @@ static value dropped(const call *c, const value *x) {
  * that give another one. */
 static bool evaluate_cast(const call *c, const value *x, value *out) {
     if (is_listed(" .float .to .type .long .detach torch.detach ", c->target)) *out = *x;
-    else if (is_listed(" .double ", c->target)) *out = x->kind == V_TENSOR ? copy_of(c->arena, x) : (value){0};
+    else if (is_listed(" .double .half ", c->target)) *out = x->kind == V_TENSOR ? copy_of(c->arena, x) : (value){0};
     else return false;
     return true;
+}
+
+/* The dimensions named by so many ints, the first at args[1]. */
+static value permuted_by(const call *c, const value *x) {
+    int64_t dims[MAX_DIMS];
+    int rank;
+    if (x->kind != V_TENSOR || !sizes_of(c, 1, dims, &rank) || rank != x->rank) return (value){0};
+    return permuted(x, dims);
+}
+
+static value unsqueezed(const value *x, const value *at) {
+    int axis = (int)at->number;
+    if (x->kind != V_TENSOR || at->kind != V_NUMBER || x->rank == MAX_DIMS) return (value){0};
+    if (axis < 0) axis += x->rank + 1;
+    value result = *x;
+    for (int i = axis; i <= x->rank; i++) {
+        result.sizes[i] = i == axis ? 1 : x->sizes[i - 1];
+        result.strides[i] = i == axis ? 0 : x->strides[i - 1];
+    }
+    result.rank = x->rank + 1;
+    return result;
+}
+
+static value stacked(const call *c) {
+    value tensors = argument(c, 0, "tensors"), dim = argument(c, 1, "dim");
+    if (dim.kind != V_NUMBER) dim = number_value(0, true);
+    if (tensors.kind != V_TUPLE || tensors.count == 0) return (value){0};
+    value parts = tuple_value(c->arena, tensors.count);
+    for (size_t i = 0; i < parts.count; i++) parts.items[i] = unsqueezed(&tensors.items[i], &dim);
+    return concatenate(c->arena, parts.items, parts.count, (int64_t)dim.number);
 }
 
 static bool evaluate_view(const call *c, value *out) {
@@ -261,6 +303,15 @@ static bool evaluate_view(const call *c, value *out) {
     } else if (is_listed(" .transpose torch.transpose ", t)) {
         value a = argument(c, 1, "dim0"), b = argument(c, 2, "dim1");
         *out = x.kind == V_TENSOR ? transposed(&x, &a, &b) : (value){0};
+    } else if (strcmp(t, ".permute") == 0) {
+        *out = permuted_by(c, &x);
+    } else if (strcmp(t, ".t") == 0) {
+        *out = reversed(&x);
+    } else if (strcmp(t, ".unsqueeze") == 0) {
+        value at = argument(c, 1, "dim");
+        *out = unsqueezed(&x, &at);
+    } else if (strcmp(t, "torch.stack") == 0) {
+        *out = stacked(c);
     } else if (is_listed(" .clone torch.clone ", t)) {
         *out = x.kind == V_TENSOR ? copy_of(c->arena, &x) : (value){0};
     } else if (is_listed(" .expand ", t)) {

@@ -243,6 +243,7 @@ value reshaped(fb_arena *arena, const value *tensor, int rank, const int64_t *si
     if (tensor->kind != V_TENSOR || rank > MAX_DIMS) return unusable;
     for (int i = 0; i < rank; i++) {
         result.sizes[i] = sizes[i];
+        if (sizes[i] == -1 && open >= 0) return unusable;
         if (sizes[i] == -1) open = i;
         else known *= sizes[i];
     }

@@ -21,5 +21,10 @@ void add_flat_view(generator *g, const result *x);
 void add_no_op(generator *g);
 void add_again(generator *g);
 void add_effect(generator *g);
+/* generator_folds.c */
+void add_weight_arithmetic(generator *g);
+void add_scaled_linear(generator *g);
+void add_scaled_conv(generator *g);
+void add_norm_and_linears(generator *g);
 
 #endif

@@ -22,7 +22,7 @@ static json_t *json_of(const char *text) {
 
 static fb_status read_rule(const char *text, fb_rule **out, fb_error *error) {
     json_t *json = json_of(text);
-    fb_status status = fb_rule_read(json, "", 1, out, error);
+    fb_status status = fb_rule_read(json, "/rule", 1, out, error);
     json_decref(json);
     return status;
 }
@@ -137,7 +137,8 @@ START_TEST(test_wrong_rules) {
         fb_error error = {0};
         fb_status status = read_rule(wrong[i].rule, &rule, &error);
         ck_assert_msg(status == FB_INVALID && !rule, "taken: %s", wrong[i].rule);
-        ck_assert_msg(strcmp(error.code, wrong[i].code) == 0 && strcmp(error.pointer, wrong[i].pointer) == 0,
+        ck_assert(strncmp(error.pointer, "/rule", 5) == 0);
+        ck_assert_msg(strcmp(error.code, wrong[i].code) == 0 && strcmp(error.pointer + 5, wrong[i].pointer) == 0,
                       "%s at \"%s\" (%s) for %s", error.code, error.pointer, error.message, wrong[i].rule);
     }
 }

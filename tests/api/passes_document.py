@@ -1,0 +1,79 @@
+"""docs/passes.md, from what the service says of its passes, and what it refuses in the golden cases."""
+
+import json
+
+from conftest import ROOT
+
+INTRODUCTION = """# Passes
+
+What each pass does, when, and when it does not. This is what `GET /v1/passes/{name}` says (and `foldback passes NAME`), and what
+the service answers for the golden cases in `tests/golden`; a test writes it and holds it against the service.
+
+**Exactness** says what becomes of the numbers. *moves*: weights are rearranged, never recomputed. *rounds*: the same function in
+real arithmetic; constants or weights are rounded once. *changes*: something else is computed, on purpose. Whatever a pass did,
+[a rollback undoes it exactly](undo.md); *reversible* is one that can also be undone on a graph that was fine-tuned since.
+
+Nothing is skipped in silence: a node that looks like a match and is none is *refused*, with a reason.
+"""
+
+
+def cell(text):
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *lines])
+
+
+def kind_of(schema):
+    if "enum" in schema:
+        return " or ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
+    return f"list of {schema['items']['type']}s" if schema["type"] == "array" else schema["type"]
+
+
+def parameters(described):
+    schema = described["parameters"]
+    rows = []
+    for name, one in schema["properties"].items():
+        default = "needed" if name in schema.get("required", []) else f"`{json.dumps(one['default'])}`" if "default" in one else ""
+        rows.append([f"`{name}`", kind_of(one), default, cell(one.get("description", ""))])
+    return table(["parameter", "", "default", ""], rows) if rows else "It takes no parameters."
+
+
+def refusals(service, name):
+    """Each reason with a sentence that the service gives for it, and the case in which it does."""
+    found = {}
+    for folder in sorted((ROOT / "tests/golden" / name).iterdir()):
+        reports = json.loads((folder / "refused.json").read_text())
+        reasons = {one["reason"] for report in reports if report["pass"] == name for one in report["refused"]}
+        if reasons <= found.keys():
+            continue
+        request = {"graph": json.loads((folder / "before.json").read_text()), "passes": json.loads((folder / "passes.json").read_text()),
+                   "options": {"dry_run": True}}
+        answer = service.post("/v1/optimize", request).json()
+        for report in answer["passes"]:
+            for one in report["refused"] if report["name"] == name else []:
+                found.setdefault(one["reason"], [f"`{one['reason']}`", cell(one["detail"]), f"`{folder.name}`"])
+    return table(["refused", "for instance", "golden case"], [found[reason] for reason in sorted(found)]) if found else None
+
+
+def chapter(service, name):
+    described = service.get(f"/v1/passes/{name}").json()
+    facts = [f"exactness: *{described['exactness']}*", "reversible" if described["reversible"] else "not reversible",
+             f"version {described['version']}"]
+    parts = [f"## {name}", described["summary"], ", ".join(facts) + ".", "```text\n" + described["documentation"].strip() + "\n```",
+             parameters(described), refusals(service, name)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def passes_document(service):
+    answer = service.get("/v1/passes").json()
+    rows = [[f"[{one['name']}](#{one['name'].lower()})", one["exactness"], "yes" if one["reversible"] else "no", cell(one["summary"])]
+            for one in answer["items"]]
+    presets = [[f"`{one['name']}`", cell(one["summary"]), cell(" ".join(f"`{json.dumps(p)}`" for p in one["passes"])),
+                str(one["rounds"])] for one in answer["presets"]]
+    parts = [INTRODUCTION, table(["pass", "exactness", "reversible", ""], rows) + "\n",
+             "A preset stands for a list of passes, which is run again until a round of it changes nothing:\n",
+             table(["preset", "", "passes", "rounds at most"], presets) + "\n"]
+    return "\n".join(parts + [chapter(service, one["name"]) for one in answer["items"]])
