@@ -95,7 +95,8 @@ bool fb_is_change_between_refused(fb_matcher *m, const fb_fold *fold, const fb_n
 /* BatchNorm works on axis 1, a Linear on the last one, and a convolution on axis 1 unless its input has no batch. */
 bool fb_is_rank_refused(fb_matcher *m, const fb_fold *fold) {
     const fb_graph *g = m->graph;
-    bool is_certain = fold->norm.module.id && fold->norm.spatial > 1; /* BatchNorm2d takes 4 dimensions, and no others */
+    /* BatchNorm2d takes 4 dimensions, and no others: right for a convolution, wrong for a Linear. */
+    bool is_certain = !fold->is_linear && fold->norm.module.id && fold->norm.spatial > 1;
     if (is_certain) return false;
     fb_layer norm = fb_norm_calls(&fold->norm);
     int wanted = fold->is_linear ? 2 : fold->conv.spatial + 2;

@@ -41,6 +41,10 @@ static const char *const documents[] = {
     "tests/golden/ConvertPrecision/in-place-between-casts/before.json",
     "tests/golden/ConvertPrecision/weights-too-large/before.json",
     "tests/golden/ConvertPrecision/aten-keep-a-path/before.json",
+    "tests/golden/FoldConstants/read-by-both/before.json",
+    "tests/golden/FoldConstants/stack-permute-reshape/before.json",
+    "tests/golden/FoldScaleIntoLinear/attention/before.json",
+    "tests/golden/FoldNormIntoLinear/aten-layer-norm/before.json",
     "tests/fixtures/toy/graph.json",
 };
 enum { DOCUMENTS = sizeof documents / sizeof *documents, RANDOM = 10 };
@@ -61,7 +65,8 @@ static char *document_at(int i, size_t *size, const char **name) {
 
 #define EVERY_PASS                                                                                                             \
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
-    "{\"name\": \"FuseBiasInLinear\", \"params\": {}}, \"cleanup\", \"DeepCopy\", \"LintAndRecompile\"]"
+    "\"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": \"FuseBiasInLinear\", \"params\": {}}, "   \
+    "\"cleanup\", \"DeepCopy\", \"LintAndRecompile\"]"
 
 /* Everything from text to text. FB_OK or FB_NO_MEMORY; the id of the result on FB_OK. */
 static fb_status transform(const char *text, size_t size, const json_t *list, char id[FB_ID_LENGTH + 1]) {
