@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "core/passes/effect.h"
+#include "core/passes/layer.h"
 #include "core/weights/recipe.h"
 
 enum { RECIPE_SIZE_MAX = 200 }; /* operations and tensors in one recipe; as a tree, for so it is written */
@@ -41,6 +42,12 @@ static const char *seen_detail(const char *reason) {
                                                : "its strides are asked for, and a weight has others";
 }
 
+/* Nothing is made of the weights of such a module; and to look each of them up takes as long as there are many. */
+static bool is_crowded(search *s, fb_node read) {
+    const char *obstacle = fb_read_obstacle(s->m, read);
+    return obstacle && strcmp(obstacle, "crowded-module") == 0;
+}
+
 /* ---- who needs a tensor -------------------------------------------------------------------------------------------------- */
 
 static void count_owners(search *s, fb_module module) {
@@ -62,7 +69,7 @@ static void count_needs(search *s) {
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(s->graph); p++) {
         for (fb_node n = fb_first_node(s->graph, (fb_program){p}); n.id; n = fb_node_at(s->graph, n)->next) {
             const fb_node_row *row = fb_node_at(s->graph, n);
-            if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) continue;
+            if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id || is_crowded(s, n)) continue;
             fb_tensor tensor = fb_module_tensor(s->graph, row->module, fb_text(s->graph, row->attribute));
             s->needs[tensor.id] += row->user_count;
         }
@@ -125,11 +132,14 @@ static bool reads_constants_only(search *s, fb_node node) {
     return is_any;
 }
 
-static bool reads_mutated(const search *s, fb_node node) {
-    for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e)) {
-        if (fb_is_mutated(s->alias, fb_edge_input(s->graph, e))) return true;
+/* Why a weight that it reads must stay as it is. */
+static const char *reads_obstacle(search *s, fb_node node) {
+    const char *reason = NULL;
+    for (uint32_t e = fb_input_first(s->graph, node); e && !reason; e = fb_input_next(s->graph, e)) {
+        fb_node input = fb_edge_input(s->graph, e);
+        if (s->found[input.id].constancy == FB_WEIGHT) reason = fb_read_obstacle(s->m, input);
     }
-    return false;
+    return reason;
 }
 
 static void look_at_call(search *s, fb_node node) {
@@ -141,8 +151,10 @@ static void look_at_call(search *s, fb_node node) {
     if (effects.has_effect && !effects.is_unknown) return; /* an assertion */
     if ((obstacle = fb_effect_obstacle(g, node, &detail))) {
         refuse(s, node, obstacle, detail);
-    } else if (reads_mutated(s, node) || fb_is_mutated(s->alias, node)) {
-        refuse(s, node, "tensor-mutated", "what it reads or gives is written in place, or shares memory with what is");
+    } else if ((obstacle = reads_obstacle(s, node))) {
+        refuse(s, node, obstacle, fb_obstacle_detail(obstacle));
+    } else if (fb_is_mutated(s->alias, node)) {
+        refuse(s, node, "tensor-mutated", "what it gives is written in place, or shares memory with what is");
     } else if (seen) {
         refuse(s, node, seen, seen_detail(seen));
     } else if (!fb_node_at(g, node)->dtype && fb_mode_switched_between(s->alias, 0, fb_node_at(g, node)->ordinal)) {
@@ -160,7 +172,9 @@ static void look_forwards(search *s) {
     fb_value recipe;
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->next) {
         const fb_node_row *row = fb_node_at(s->graph, n);
-        if (row->opcode == FB_GET_ATTR && fb_constant_recipe(&s->constants, n, &recipe)) s->found[n.id].constancy = FB_WEIGHT;
+        bool is_read = row->opcode == FB_GET_ATTR && row->module.id && row->attribute.id;
+        if (is_read && (is_crowded(s, n) || fb_constant_recipe(&s->constants, n, &recipe)))
+            s->found[n.id].constancy = FB_WEIGHT;
         if (row->opcode >= FB_CALL_MODULE && row->opcode <= FB_CALL_METHOD) look_at_call(s, n);
     }
 }

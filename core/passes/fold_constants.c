@@ -9,7 +9,8 @@
  *
  * Not: what is random, has effects, is written in place, or is (memory of) an output of the graph; integer arithmetic, which
  * recipes do not have; numbers that a cast has rounded and something computes with; what would make the weights grow by more
- * than `maximum_growth` elements (a view of a weight that others keep, an expanded one).
+ * than `maximum_growth` elements (a view of a weight that others keep, an expanded one); weights of a module that is called as
+ * a whole, or that very many nodes read.
  * Exactness: rounds. Not reversible.
  */
 #include <stdlib.h>

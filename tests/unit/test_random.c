@@ -46,7 +46,7 @@ static struct tally {
                  "no-running-statistics", "not-2d", "padded", "shared-module", "shared-output", "tensor-mutated",
                  "training-mode", "unknown-shape", "unsupported-arguments", "unsupported-dtype"}},
     {.pass = "FoldConstants",
-     .reasons = {"graph-output", "mode-switched", "mutates", "random", "recorded-otherwise", "tensor-mutated",
+     .reasons = {"graph-output", "mode-switched", "module-called", "mutates", "random", "recorded-otherwise", "tensor-mutated",
                  "unknown-operator", "unsupported-arguments", "unsupported-dtype", "unsupported-operator"}},
     {.pass = "FoldScaleIntoLinear",
      .reasons = {"already-transformed", "constant-out-of-range", "dtype", "graph-output", "input-mutated", "mode-switched",
