@@ -241,6 +241,12 @@ def fold_constants():
     g.output(g.fn("torch.matmul", x, moved, shape=(3, 3), dtype="float32"), strides)
     fold("layout-read", g, 0, refusal("layout-read", "t"))
 
+    g = Graph()
+    x = g.input()
+    y = g.linear("fc", x, 3)
+    g.output(y, linear(g, mul(g, g.get_attr("fc.weight", [3, 4])), x))
+    fold("module-called", g, 0, refusal("module-called", "mul"))
+
     g, w = weights(weight=(3, 4))
     mul(g, w)
     g.output(linear(g, w))
