@@ -166,7 +166,7 @@ $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(CORE_LIBS)
 
 ## make bench        speed, as ratios measured in one run; needs 8 GB; UPDATE=1 puts the tables into docs/performance.md
-bench: all $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench
+bench: all $(EVALUATE) $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench
 	@tests/bench/run $(BUILD) documents
 	@tests/bench/run $(BUILD) weights
 

@@ -36,7 +36,7 @@ static fb_array *get_array(fb_kernel_call *call, int64_t level) {
     return NULL;
 }
 
-static fb_status add_batch(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_add_batch(fb_kernel_call *call, fb_object *result) {
     int64_t dim = get_int(call, 1), level = get_int(call, 2);
     fb_array *array = get_array(call, level);
     if (array && (array->rank != 1 || array->levels || dim != 0)) fb_kernel_unsupported(call, "its batch is no vector");
@@ -49,7 +49,7 @@ static fb_status add_batch(fb_kernel_call *call, fb_object *result) {
 }
 
 /* The hidden dimension of the level becomes the first of the array's own. */
-static fb_status remove_batch(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_remove_batch(fb_kernel_call *call, fb_object *result) {
     int64_t level = get_int(call, 1), size = get_int(call, 2), dim = get_int(call, 3);
     fb_array *array = get_array(call, level);
     if (dim != 0) fb_kernel_unsupported(call, "the batch does not become the first dimension");
@@ -74,19 +74,19 @@ static fb_status remove_batch(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view, result);
 }
 
-static fb_status begin_level(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_begin_level(fb_kernel_call *call, fb_object *result) {
     if (call->evaluator->levels == FB_MAX_RANK / 2) return fb_kernel_unsupported(call, "it is nested too deep");
     *result = (fb_object){.kind = FB_OBJECT_INT, .integer = ++call->evaluator->levels};
     return FB_OK;
 }
 
-static fb_status end_level(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_end_level(fb_kernel_call *call, fb_object *result) {
     if (!call->evaluator->levels) return fb_kernel_unsupported(call, "no level is open");
     *result = (fb_object){.kind = FB_OBJECT_INT, .integer = --call->evaluator->levels};
     return FB_OK;
 }
 
-static fb_status load_nothing(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_load_nothing(fb_kernel_call *call, fb_object *result) {
     (void)result;
     return call->status;
 }
@@ -115,7 +115,7 @@ static bool take(fb_kernel_call *call, const fb_array *x, fb_array *const *indic
     return true;
 }
 
-static fb_status apply_index(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_apply_index(fb_kernel_call *call, fb_object *result) {
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     int count = (int)args->count - FIRST, rank = 0;
     int64_t sizes[FB_MAX_RANK];
@@ -146,21 +146,6 @@ static fb_status apply_index(fb_kernel_call *call, fb_object *result) {
     }
     fb_object_drop(&x);
     return fb_return_array(call, out, result);
-}
-
-fb_kernel *fb_kernel_of_batches(const char *target) {
-    static const struct {
-        const char *target;
-        fb_kernel *kernel;
-    } rows[] = {{"torch._functorch.predispatch.lazy_load_decompositions", load_nothing},
-                {"torch._functorch.predispatch._vmap_increment_nesting", begin_level},
-                {"torch._functorch.predispatch._vmap_decrement_nesting", end_level},
-                {"torch._functorch.predispatch._add_batch_dim", add_batch},
-                {"torch._functorch.predispatch._remove_batch_dim", remove_batch},
-                {"torch.ops.higher_order.flat_apply", apply_index}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].target, target) == 0) return rows[i].kernel;
-    return NULL;
 }
 
 /* ---- operators ----------------------------------------------------------------------------------------------------------- */

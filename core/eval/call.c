@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/eval/evaluator.h"
+#include "core/graph/namespace.h"
 
 fb_kernel *fb_kernel_of(fb_op op) {
     static fb_kernel *const kernels[FB_OP_COUNT] = {
@@ -14,15 +15,27 @@ fb_kernel *fb_kernel_of(fb_op op) {
     return row < FB_OP_COUNT ? kernels[row] : NULL;
 }
 
+/* That of a function without a row in ops.def; NULL = it is none that we know. */
+static fb_kernel *kernel_of_target(const fb_graph *graph, fb_node node) {
+    static const struct {
+        const char *target;
+        fb_kernel *kernel;
+    } rows[] = {
+#define FB_TARGET(target, function) {target, fb_kernel_##function},
+#include "core/eval/targets.def"
+#undef FB_TARGET
+    };
+    if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return NULL;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].target, fb_node_target(graph, node)) == 0) return rows[i].kernel;
+    return NULL;
+}
+
 const char *fb_call_spelling(const fb_kernel_call *call) {
     const fb_node_row *row = fb_node_at(call->graph, call->node);
     const char *text = fb_node_target(call->graph, call->node);
     if (row->opcode == FB_CALL_MODULE) text = fb_text(call->graph, fb_module_at(call->graph, row->module)->type);
-    if (row->opcode == FB_CALL_METHOD) return text;
-    static const char aten[] = "torch.ops.aten.";
-    if (strncmp(text, aten, sizeof aten - 1) == 0) return text + sizeof aten - 1;
-    const char *last = strrchr(text, '.');
-    return last ? last + 1 : text;
+    return row->opcode == FB_CALL_METHOD ? text : fb_function_name(text);
 }
 
 bool fb_call_is_spelled(const fb_kernel_call *call, const char *name) {
@@ -33,27 +46,28 @@ bool fb_call_is_spelled(const fb_kernel_call *call, const char *name) {
     return !spelling[length] || spelling[length] == '.';
 }
 
-fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) {
-    if (call->status) return call->status;
+/* The first failure of a call counts. */
+static void fail(fb_kernel_call *call, const char *code, const char *verdict, const char *format, va_list list) {
     char why[300];
+    if (call->status) return;
+    vsnprintf(why, sizeof why, format, list);
+    call->status = fb_fail(call->error, FB_INVALID, code, NULL, "%s (%s)%s: %s", fb_node_name(call->graph, call->node),
+                           fb_node_target(call->graph, call->node), verdict, why);
+}
+
+fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) {
     va_list list;
     va_start(list, format);
-    vsnprintf(why, sizeof why, format, list);
+    fail(call, "unsupported-operator", " cannot be evaluated", format, list);
     va_end(list);
-    call->status = fb_fail(call->error, FB_INVALID, "unsupported-operator", NULL, "%s (%s) cannot be evaluated: %s",
-                           fb_node_name(call->graph, call->node), fb_node_target(call->graph, call->node), why);
     return call->status;
 }
 
 fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) {
-    if (call->status) return call->status;
-    char why[300];
     va_list list;
     va_start(list, format);
-    vsnprintf(why, sizeof why, format, list);
+    fail(call, "evaluation-failed", "", format, list);
     va_end(list);
-    call->status = fb_fail(call->error, FB_INVALID, "evaluation-failed", NULL, "%s (%s): %s",
-                           fb_node_name(call->graph, call->node), fb_node_target(call->graph, call->node), why);
     return call->status;
 }
 
@@ -162,7 +176,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
                            .op = op & (fb_op)~FB_OP_IN_PLACE,
                            .memory = evaluator->memory,
                            .error = evaluator->error};
-    fb_kernel *kernel = op ? fb_kernel_of(op) : fb_kernel_of_program_call(graph, node);
+    fb_kernel *kernel = op ? fb_kernel_of(op) : kernel_of_target(graph, node);
     unsigned levels = 0;
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
     if (!kernel) refuse(&call);

@@ -133,7 +133,8 @@ static fb_status draw_weight(void *context, const fb_graph *graph, fb_tensor ten
         return fb_fail_memory(error);
     }
     *bytes = drawn;
-    return fb_random_weight(graph, tensor, evaluator->options->seed, drawn);
+    fb_random_weight(graph, tensor, evaluator->options->seed, drawn);
+    return FB_OK;
 }
 
 static void free_drawn(fb_evaluator *evaluator) {

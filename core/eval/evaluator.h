@@ -36,14 +36,10 @@ fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *
 /* A tensor's array: kept for the caller. */
 fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
 /* The bytes of a weight that is not known, drawn from the seed and its name, by what it is (variances are positive). */
-fb_status fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes);
+void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes);
 /* A nested program over these inputs (borrowed). */
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);
-/* A call of a nested program by one of torch's higher-order operators; NULL: it is none that we know. */
-fb_kernel *fb_kernel_of_program_call(const fb_graph *graph, fb_node node);
-/* A call of torch.vmap's machinery; NULL: it is none of it. */
-fb_kernel *fb_kernel_of_batches(const char *target);
 /* While levels are open: may the operator be computed of batches as if they were dimensions? False: the call has failed.
  * *levels are those of its result. */
 bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);

@@ -14,22 +14,30 @@ bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name) {
     return strcmp(name, target) == 0 || strcmp(name, fb_node_name(graph, node)) == 0;
 }
 
-static fb_status draw(const fb_given *given, fb_node node, fb_object *out, fb_error *error) {
+fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
+                        fb_error *error) {
     fb_shape_result type;
     int64_t sizes[FB_MAX_RANK];
-    const char *name = fb_node_name(given->graph, node);
-    if (!fb_recorded_shape(given->graph, node, &type) || type.rank < 0 || !type.dtype) {
-        if (fb_node_arg(given->graph, node, 0).id) return FB_NOT_FOUND; /* its default will do */
+    const char *name = fb_node_name(graph, node);
+    if (!fb_recorded_shape(graph, node, &type) || type.rank < 0 || !type.dtype)
         return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its shape and dtype are not recorded",
                        name);
-    }
     for (int i = 0; i < type.rank; i++) {
         if (type.sizes[i].symbol.id)
             return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its sizes are symbols", name);
         sizes[i] = type.sizes[i].size;
     }
-    fb_status status = fb_random_array(given->memory, type.dtype, type.rank, sizes, given->seed, name, 2, &out->array, error);
+    fb_status status = fb_random_array(memory, type.dtype, type.rank, sizes, seed, name, 2, &out->array, error);
     if (!status) out->kind = FB_OBJECT_ARRAY;
+    return status;
+}
+
+static fb_status draw(const fb_given *given, fb_node node, fb_object *out, fb_error *error) {
+    fb_error found = {0};
+    fb_status status = fb_draw_value(given->graph, node, given->memory, given->seed, out, &found);
+    bool has_default = fb_node_arg(given->graph, node, 0).id;
+    if (status == FB_INVALID && has_default && strcmp(found.code, "missing-shape") == 0) return FB_NOT_FOUND; /* that will do */
+    if (status && error) *error = found;
     return status;
 }
 

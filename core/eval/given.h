@@ -18,6 +18,10 @@ typedef struct fb_given {
 /* `given` of fb_eval_hooks; the context is a fb_given. Of what is to be drawn and has no recorded shape, and no default either:
  * FB_INVALID "missing-shape". */
 fb_status fb_give_input(void *context, fb_node node, fb_object *out, fb_error *error);
+/* A random array of the shape and dtype that are recorded for a node, the same for the same seed and name. FB_INVALID
+ * "missing-shape" when they are not, or sizes are symbols. */
+fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
+                        fb_error *error);
 /* Is it one of the names of this placeholder: the node's, or its target's without stars? */
 bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name);
 

@@ -42,6 +42,9 @@ fb_kernel *fb_kernel_of(fb_op op);
 #define FB_KERNEL(op, function) fb_kernel fb_kernel_##function;
 #include "core/eval/kernels.def"
 #undef FB_KERNEL
+#define FB_TARGET(target, function) fb_kernel fb_kernel_##function;
+#include "core/eval/targets.def"
+#undef FB_TARGET
 
 /* ---- arguments ----------------------------------------------------------------------------------------------------------
  *

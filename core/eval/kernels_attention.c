@@ -11,9 +11,8 @@
 /* Rows of the weight by index. `padding_idx` matters to gradients alone. */
 fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
     fb_array *weight, *indices;
-    bool is_aten =
-        strncmp(fb_node_target(call->graph, call->node), "torch.ops.", 10) == 0 || !fb_argument_is_given(call, "input");
-    if (!fb_argument_array(call, "weight", &weight) || !fb_argument_array(call, is_aten ? "indices" : "input", &indices))
+    bool is_native = !fb_argument_is_given(call, "input"); /* torch.embedding and ATen: weight, indices */
+    if (!fb_argument_array(call, "weight", &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
         return call->status;
     if (fb_argument_is_given(call, "max_norm")) return fb_kernel_unsupported(call, "max_norm writes to its weight");
     if (weight->rank != 2 || indices->held != FB_HELD_INT) return fb_kernel_fail(call, "it takes a matrix and integers");

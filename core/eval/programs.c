@@ -1,6 +1,4 @@
 /* Nested programs, which torch.export makes of regions in which a mode is switched. */
-#include <string.h>
-
 #include "core/eval/evaluator.h"
 
 /* The call's arguments from `first` on are the program and its inputs. */
@@ -26,7 +24,7 @@ static fb_status run_program(fb_kernel_call *call, size_t first, fb_object *resu
 }
 
 /* wrap_with_autocast(device, dtype, enabled, cache_enabled, program, *inputs) */
-static fb_status call_in_autocast(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_call_in_autocast(fb_kernel_call *call, fb_object *result) {
     fb_value enabled = fb_node_arg(call->graph, call->node, 2);
     if (!enabled.id || fb_value_kind(call->graph, enabled) != FB_FALSE)
         return fb_kernel_unsupported(call, "autocast is on: dtypes then depend on each operator");
@@ -34,14 +32,6 @@ static fb_status call_in_autocast(fb_kernel_call *call, fb_object *result) {
 }
 
 /* wrap_with_set_grad_enabled(enabled, program, *inputs) */
-static fb_status call_with_grad(fb_kernel_call *call, fb_object *result) {
+fb_status fb_kernel_call_with_grad(fb_kernel_call *call, fb_object *result) {
     return run_program(call, 1, result);
-}
-
-fb_kernel *fb_kernel_of_program_call(const fb_graph *graph, fb_node node) {
-    const char *target = fb_node_target(graph, node);
-    if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return NULL;
-    if (strcmp(target, "torch.ops.higher_order.wrap_with_autocast") == 0) return call_in_autocast;
-    if (strcmp(target, "torch.ops.higher_order.wrap_with_set_grad_enabled") == 0) return call_with_grad;
-    return fb_kernel_of_batches(target);
 }

@@ -83,7 +83,7 @@ static void distribution_of(const fb_graph *graph, fb_tensor tensor, double *mea
     if (is_called(name, "running_var")) *mean = 1; /* within 1 ± 0.87 */
 }
 
-fb_status fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes) {
+void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     fb_dtype dtype = (fb_dtype)row->dtype;
     size_t element = fb_dtype_size(dtype), count = 1;
@@ -104,5 +104,4 @@ fb_status fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t see
             bytes[0] = (unsigned char)(draw(&state) >> 63);
         }
     }
-    return FB_OK;
 }

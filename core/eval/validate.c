@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
+#include "core/eval/given.h"
 #include "core/eval/region.h"
 
 typedef struct failure {
@@ -35,19 +36,7 @@ static bool is_wanted(void *context, fb_node node) {
 /* Random values of the recorded shape, the same for the same name in both graphs. */
 static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
     side *s = context;
-    fb_shape_result type;
-    int64_t sizes[FB_MAX_RANK];
-    const char *name = fb_node_name(s->graph, node);
-    if (!fb_recorded_shape(s->graph, node, &type) || type.rank < 0 || !type.dtype)
-        return fb_fail(error, FB_INVALID, "missing-shape", NULL, "the shape and dtype of %s are not recorded", name);
-    for (int i = 0; i < type.rank; i++) {
-        if (type.sizes[i].symbol.id)
-            return fb_fail(error, FB_INVALID, "missing-shape", NULL, "the sizes of %s are symbols", name);
-        sizes[i] = type.sizes[i].size;
-    }
-    fb_status status = fb_random_array(&s->memory, type.dtype, type.rank, sizes, s->options->seed, name, 2, &out->array, error);
-    if (!status) out->kind = FB_OBJECT_ARRAY;
-    return status;
+    return fb_draw_value(s->graph, node, &s->memory, s->options->seed, out, error);
 }
 
 static fb_status keep(void *context, fb_node node, const fb_object *object, fb_error *error) {

@@ -224,8 +224,7 @@ bool fb_namespace_is_used(const fb_namespace *names, const char *name) {
     return found && entry_at(names, found)->is_used;
 }
 
-/* The part of a function's qualified name that is its __name__. An overload of torch.ops has two parts: `add.Tensor`. */
-static const char *function_name(const char *target) {
+const char *fb_function_name(const char *target) {
     size_t dots = 0;
     for (const char *c = target; *c; c++) dots += *c == '.';
     const char *last = strrchr(target, '.');
@@ -236,7 +235,7 @@ static const char *function_name(const char *target) {
 }
 
 void fb_candidate_name(fb_buffer *out, fb_opcode opcode, const char *target) {
-    const char *name = opcode == FB_CALL_FUNCTION ? function_name(target) : target;
+    const char *name = opcode == FB_CALL_FUNCTION ? fb_function_name(target) : target;
     size_t length = strlen(name);
     bool is_magic = length >= 2 && strncmp(name, "__", 2) == 0 && strcmp(name + length - 2, "__") == 0;
     if (opcode != FB_CALL_FUNCTION && is_magic) {

@@ -43,6 +43,10 @@ bool fb_namespace_reserve(fb_namespace *names, const char *name);
 
 bool fb_namespace_is_used(const fb_namespace *names, const char *name);
 
+/* The part of a function's qualified name that is its __name__: `cat` of `torch.cat`. An overload of torch.ops has two parts:
+ * `add.Tensor`. */
+const char *fb_function_name(const char *target);
+
 /* Appends what torch.fx would call a new node before names are made unique (Graph._target_to_str): the last part of a
  * function's qualified name (`add.Tensor` for `torch.ops.aten.add.Tensor`), else the target without the underscores of
  * `__len__`; in snake case. Hand it to fb_namespace_create. */
