@@ -9,9 +9,35 @@
 #include "server/routes/rule_library.h"
 
 /* ---- what an undo left over ---------------------------------------------------------------------------------------------
- * {"source": "sha256:…", "signature": of the passes that are left, "steps": [{"run": "run_…", "position": 0}, …]} */
+ * {"source": "sha256:…", "signature": of the passes that are left, "steps": [{"run": "run_…", "position": 0}, …]}, and when it
+ * was merged: "result": "sha256:…" of the graph that was changed since, "undone": steps, with "after": how many of those that
+ * are left go before */
 
-fb_status fb_history_write_rest(const fb_history *history, fb_buffer *out, fb_error *error) {
+static void write_step(const fb_past_step *step, fb_buffer *out) {
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "run", step->of->run.id);
+    fb_put_int(out, "position", (int64_t)step->position);
+}
+
+static void write_undone(const fb_history *history, fb_buffer *out) {
+    int64_t left = 0;
+    fb_put_text(out, "result", history->result);
+    fb_put_name(out, "undone");
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < history->step_count; i++) {
+        if (!history->steps[i].is_undone) {
+            left++;
+            continue;
+        }
+        write_step(&history->steps[i], out);
+        fb_put_int(out, "after", left);
+        fb_buffer_char(out, '}');
+    }
+    fb_buffer_char(out, ']');
+}
+
+fb_status fb_history_write_rest(const fb_history *history, bool is_exact, fb_buffer *out, fb_error *error) {
     const char **signatures = calloc(history->step_count + 1, sizeof *signatures);
     if (!signatures) return fb_fail_memory(error);
     size_t count = 0;
@@ -23,13 +49,11 @@ fb_status fb_history_write_rest(const fb_history *history, fb_buffer *out, fb_er
         const fb_past_step *step = &history->steps[i];
         if (step->is_undone) continue;
         signatures[count++] = step->of->run.passes[step->position].signature;
-        fb_put_comma(out);
-        fb_buffer_char(out, '{');
-        fb_put_text(out, "run", step->of->run.id);
-        fb_put_int(out, "position", (int64_t)step->position);
+        write_step(step, out);
         fb_buffer_char(out, '}');
     }
     fb_buffer_char(out, ']');
+    if (!is_exact) write_undone(history, out);
     fb_signature signature;
     bool ok = fb_composition_signature(signatures, count, signature);
     free(signatures);
@@ -61,6 +85,10 @@ bool fb_run_has_steps_of(const fb_store_run *run, const json_t *request, const c
         if (of && !strcmp(of, run_id)) return true;
     }
     return false;
+}
+
+const fb_pass_call *fb_past_call(const fb_past_step *step) {
+    return step->of->composition.count ? &step->of->composition.calls[step->position] : NULL;
 }
 
 /* ---- runs --------------------------------------------------------------------------------------------------------------- */
@@ -133,13 +161,12 @@ static fb_status make_room(fb_history *history, size_t count, bool at_front, fb_
     return FB_OK;
 }
 
-static fb_status fail_rest(const fb_past_run *past, fb_error *error) {
-    return fb_fail(error, FB_IO, "store-corrupt", "", "what run %s left over cannot be read", past->run.id);
+static fb_status fail_rest(const fb_store_run *undo, fb_error *error) {
+    return fb_fail(error, FB_IO, "store-corrupt", "", "what run %s left over cannot be read", undo->id);
 }
 
-static fb_status add_rest(const fb_app *app, fb_history *history, const fb_past_run *undo, const json_t *request, bool at_front,
-                          fb_error *error) {
-    const json_t *list = json_object_get(request, "steps");
+static fb_status add_steps(const fb_app *app, fb_history *history, const fb_store_run *undo, const json_t *list, bool at_front,
+                           fb_error *error) {
     size_t count = json_array_size(list);
     fb_past_step *steps = NULL;
     fb_status status = make_room(history, count, at_front, &steps, error);
@@ -173,10 +200,54 @@ fb_status fb_history_add(const fb_app *app, fb_history *history, const char *run
         origin = past->run.source;
         status = add_own(history, past, at_front, error);
     } else {
-        status = origin ? add_rest(app, history, past, request, at_front, error) : fail_rest(past, error);
+        const json_t *steps = json_object_get(request, "steps");
+        status = origin ? add_steps(app, history, &past->run, steps, at_front, error) : fail_rest(&past->run, error);
     }
     if (!status && (is_first || at_front)) memcpy(history->source, origin, sizeof history->source);
     if (!status && (is_first || !at_front)) memcpy(history->result, past->run.result, sizeof history->result);
+    json_decref(request);
+    return status;
+}
+
+/* ---- of a stored undo --------------------------------------------------------------------------------------------------- */
+
+/* Steps that are left and steps that are undone, in one list and in their order; the latter have a member "after". */
+static json_t *put_in_order(const json_t *left, const json_t *undone) {
+    json_t *all = json_array();
+    size_t next = 0;
+    for (size_t i = 0; i <= json_array_size(left); i++) {
+        for (; next < json_array_size(undone); next++) {
+            json_t *step = json_array_get(undone, next);
+            if (json_integer_value(json_object_get(step, "after")) > (json_int_t)i) break;
+            json_array_append(all, step);
+        }
+        if (i < json_array_size(left)) json_array_append(all, json_array_get(left, i));
+    }
+    return all;
+}
+
+static fb_status add_all(const fb_app *app, fb_history *history, const fb_store_run *run, const json_t *request,
+                         fb_error *error) {
+    json_t *all = put_in_order(json_object_get(request, "steps"), json_object_get(request, "undone"));
+    fb_status status = all ? add_steps(app, history, run, all, false, error) : fb_fail_memory(error);
+    for (size_t i = 0; i < history->step_count && !status; i++)
+        history->steps[i].is_undone = json_object_get(json_array_get(all, i), "after") != NULL;
+    json_decref(all);
+    return status;
+}
+
+fb_status fb_history_of_undo(const fb_app *app, const fb_store_run *run, fb_history *out, bool *is_known, fb_error *error) {
+    *out = (fb_history){0};
+    json_t *request = json_loads(run->request, 0, NULL);
+    const char *source = json_string_value(json_object_get(request, "source"));
+    const char *result = run->is_exact ? run->result : json_string_value(json_object_get(request, "result"));
+    fb_status status = source ? FB_OK : fail_rest(run, error);
+    *is_known = !status && result;
+    if (*is_known) {
+        snprintf(out->source, sizeof out->source, "%s", source);
+        snprintf(out->result, sizeof out->result, "%s", result);
+        status = add_all(app, out, run, request, error);
+    }
     json_decref(request);
     return status;
 }

@@ -3,6 +3,7 @@
 #define FB_ROUTES_HISTORY_H
 
 #include "core/compose/composition.h"
+#include "core/diff/merge.h"
 #include "server/app.h"
 
 #define FB_HISTORY_MAX 1000 /* steps */
@@ -44,8 +45,24 @@ bool fb_run_has_steps_of(const fb_store_run *run, const json_t *request, const c
  * then its result must be the history's source. FB_CONFLICT "history-too-long". */
 fb_status fb_history_add(const fb_app *app, fb_history *history, const char *run_id, bool at_front, fb_error *error);
 
-/* For fb_store_run.request of an undo that is exact: JSON that says what is left over. */
-fb_status fb_history_write_rest(const fb_history *history, fb_buffer *out, fb_error *error);
+/* For fb_store_run.request of an undo: JSON that says what is left over; unless it is exact, also what it takes to merge again.
+ */
+fb_status fb_history_write_rest(const fb_history *history, bool is_exact, fb_buffer *out, fb_error *error);
+
+/* A pass of ours; NULL for an external one. */
+const fb_pass_call *fb_past_call(const fb_past_step *step);
+
+/* The history that a stored undo was made from, as far as the run tells: of one that was exact the steps that it left over; of
+ * one that merged all of them, those marked that it undid. `is_known` false: the run does not say (it merged, and was stored by
+ * an earlier version). Free it in either case. */
+fb_status fb_history_of_undo(const fb_app *app, const fb_store_run *run, fb_history *out, bool *is_known, fb_error *error);
+
+/* ---- history_replay.c ---- */
+
+/* The source with the steps that are not undone; `ours` is what became of the result since, onto which that is merged, or NULL.
+ * Otherwise as fb_undo. */
+fb_status fb_history_replay(const fb_app *app, const fb_history *history, const fb_graph *ours, fb_graph **out, bool *is_exact,
+                            fb_conflicts *conflicts, fb_error *error);
 
 /* ---- history_find.c ---- */
 

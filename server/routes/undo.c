@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
-#include "server/blob_source.h"
 #include "server/routes/json_members.h"
 
 /* An undoing under way, and then what a worked out run refers to. */
@@ -38,22 +37,17 @@ void fb_undone_free(fb_undone *undone) {
 
 /* ---- which passes ------------------------------------------------------------------------------------------------------- */
 
-/* A pass of ours; NULL for an external one. */
-static const fb_pass_call *call_of(const fb_past_step *step) {
-    return step->of->composition.count ? &step->of->composition.calls[step->position] : NULL;
-}
-
 static const fb_store_pass *pass_of(const fb_past_step *step) {
     return &step->of->run.passes[step->position];
 }
 
 static bool is_reversible(const fb_past_step *step) {
-    const fb_pass_call *call = call_of(step);
+    const fb_pass_call *call = fb_past_call(step);
     return call ? call->pass->reversible : step->of->run.is_reversible;
 }
 
 static bool preserves_computation(const fb_past_step *step) {
-    const fb_pass_call *call = call_of(step);
+    const fb_pass_call *call = fb_past_call(step);
     return call ? call->pass->preserves_computation : step->of->run.preserves_computation;
 }
 
@@ -105,36 +99,10 @@ static void respond_conflicts(fb_response *response, const fb_conflicts *conflic
     fb_problem_member_take(response, "conflicts", list);
 }
 
-/* Replays and merges. */
 static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *ours, fb_conflicts *conflicts, fb_error *error) {
-    const fb_history *history = &work->history;
-    fb_shared_graph *source = NULL, *result = NULL;
     fb_graph *made = NULL;
-    fb_undo_step *steps = calloc(history->step_count + 1, sizeof *steps);
-    fb_status status = steps ? fb_load_graph(app, history->source, &source, error) : fb_fail_memory(error);
-    if (!status && ours) status = fb_load_graph(app, history->result, &result, error);
-    for (size_t i = 0; i < history->step_count && !status; i++) {
-        const fb_past_step *step = &history->steps[i];
-        steps[i] = (fb_undo_step){.call = call_of(step), .is_undone = step->is_undone};
-        steps[i].begins_run = i && step->of != step[-1].of;
-        if (!steps[i].call) steps[i].before = step->of->before->graph;
-        if (!steps[i].call) steps[i].after = step->of->after->graph;
-    }
-    if (!status) {
-        fb_blobs blobs = fb_blob_source(app->store);
-        fb_undo_plan plan = {.source = source->graph,
-                             .steps = steps,
-                             .step_count = history->step_count,
-                             .result = result ? result->graph : NULL,
-                             .ours = ours,
-                             .blobs = &blobs};
-        status = fb_undo(&plan, &made, &work->is_exact, conflicts, error);
-    }
-    if (!status) status = fb_graph_input_take(made, &work->result, error);
-    free(steps);
-    fb_share_release(source);
-    fb_share_release(result);
-    return status;
+    fb_status status = fb_history_replay(app, &work->history, ours, &made, &work->is_exact, conflicts, error);
+    return status ? status : fb_graph_input_take(made, &work->result, error);
 }
 
 static bool replay(const fb_app *app, fb_response *response, undoing *work) {
@@ -250,7 +218,7 @@ bool fb_undo_work_out(const fb_request *request, fb_response *response, fb_undo_
     if (ok) {
         status = list_passes(work, &error);
         if (!status) status = copy_reports(work, &error);
-        if (!status) status = fb_history_write_rest(&work->history, &work->request, &error);
+        if (!status) status = fb_history_write_rest(&work->history, work->is_exact, &work->request, &error);
         if (status) fb_respond_error(response, &error);
     }
     if (!ok || status) {
