@@ -191,7 +191,7 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
     exchange->request.method = exchange->is_head ? "GET" : method;
     if (!exchange->target || !exchange->decoded || !exchange->path) return MHD_NO;
 
-    bool is_framed = fb_guard_framing(exchange, version);
+    bool is_framed = fb_guard_framing(exchange, method, version);
     choose_id(exchange);
     if (!is_framed) {
         exchange->must_close = true;
@@ -297,6 +297,9 @@ static enum MHD_Result finish_sink(fb_exchange *exchange) {
 }
 
 static enum MHD_Result end_of_body(fb_exchange *exchange) {
+    bool is_bad = !is_answered(exchange) && !fb_guard_trailers(exchange);
+    if (is_bad && exchange->intake) fb_intake_refuse(exchange);
+    if (is_bad && !exchange->intake) return send_answer(exchange);
     if (exchange->intake) return finish_sink(exchange);
     return exchange->phase == FB_PHASE_READING ? dispatch(exchange) : send_answer(exchange);
 }

@@ -16,9 +16,18 @@ typedef struct framing {
     fb_exchange *exchange;
     size_t capacity, bytes;
     unsigned content_lengths, transfer_encodings, hosts, expects;
-    const char *content_length, *transfer_encoding, *expect;
-    bool has_bad_name, has_bad_value;
+    const char *content_length, *transfer_encoding, *host, *expect;
+    const char *line; /* where the next line begins when all before it ended in CR LF */
+    bool has_bad_name, has_bad_value, has_loose_lines;
 } framing;
+
+/* libmicrohttpd takes a bare LF for the end of a line, joins folded lines, and cuts a line at a NUL, all without telling. But
+ * it parses in place and puts a NUL over each byte of a line's end: so a line that ended in CR LF has two of them after it, and
+ * the next one follows there. What is not so was not CR LF. (NUL LF looks the same and is let through.) From 1.0 on it does
+ * this itself when told to be strict. */
+static const char *after_line(const char *end) {
+    return end + 2;
+}
 
 static bool is_name(const char *name, size_t size, const char *expected) {
     return size == strlen(expected) && !strncasecmp(name, expected, size);
@@ -30,12 +39,14 @@ static enum MHD_Result take_header(void *context, enum MHD_ValueKind kind, const
     framing *f = context;
     if (!value) value = "";
     f->bytes += name_size + value_size;
+    f->has_loose_lines |= name != f->line;
+    f->line = after_line(value + value_size);
     f->has_bad_name |= !fb_text_is_token(name, name_size);
     for (size_t i = 0; i < value_size; i++)
         f->has_bad_value |= ((unsigned char)value[i] < 0x20 && value[i] != '\t') || value[i] == 0x7f;
     if (is_name(name, name_size, "Content-Length")) f->content_lengths++, f->content_length = value;
     if (is_name(name, name_size, "Transfer-Encoding")) f->transfer_encodings++, f->transfer_encoding = value;
-    if (is_name(name, name_size, "Host")) f->hosts++;
+    if (is_name(name, name_size, "Host")) f->hosts++, f->host = value;
     if (is_name(name, name_size, "Expect")) f->expects++, f->expect = value;
     if (f->exchange->header_count < f->capacity)
         f->exchange->headers[f->exchange->header_count++] = (fb_pair){.name = name, .value = value};
@@ -56,7 +67,8 @@ static bool check_lengths(fb_exchange *exchange, const framing *f, bool is_1_1) 
     if (f->transfer_encodings) {
         if (!is_1_1 || strcasecmp(f->transfer_encoding, "chunked"))
             return bad_framing(exchange, "the only Transfer-Encoding taken is chunked, with HTTP/1.1");
-        exchange->is_chunked = true;
+        /* Chunk extensions, and bare LF between chunks, are taken and not shown to us: so nothing that follows is believed. */
+        exchange->is_chunked = exchange->must_close = true;
     }
     if (f->content_lengths) {
         size_t digits = strspn(f->content_length, "0123456789");
@@ -67,9 +79,30 @@ static bool check_lengths(fb_exchange *exchange, const framing *f, bool is_1_1) 
     return true;
 }
 
-bool fb_guard_framing(fb_exchange *exchange, const char *version) {
+bool fb_guard_sees_lines(void) {
+    return !strncmp(MHD_get_version(), "0.", 2);
+}
+
+/* Whether the request line and the headers were lines as they should be; after all headers were taken. */
+static bool has_strict_lines(const fb_exchange *exchange, const framing *f, const char *method, const char *version) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(exchange->mhd, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    bool has_single_spaces = version == method + strlen(method) + 1 + strlen(exchange->target) + 1;
+    return has_single_spaces && !f->has_loose_lines && info && after_line(f->line) == method + info->header_size;
+}
+
+/* A name or an address, and perhaps a port. */
+static bool is_host(const char *host) {
+    size_t size = strspn(host, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-._~!$&'()*+;=%:[]");
+    return size && !host[size + strspn(host + size, " \t")];
+}
+
+bool fb_guard_framing(fb_exchange *exchange, const char *method, const char *version) {
     int count = MHD_get_connection_values(exchange->mhd, MHD_HEADER_KIND, NULL, NULL);
-    framing f = {.exchange = exchange, .capacity = count < HEADERS_MAX ? (size_t)(count > 0 ? count : 0) : HEADERS_MAX};
+    framing f = {
+        .exchange = exchange,
+        .capacity = count < HEADERS_MAX ? (size_t)(count > 0 ? count : 0) : HEADERS_MAX,
+        .line = after_line(version + strlen(version)),
+    };
     exchange->headers = calloc(f.capacity + 1, sizeof *exchange->headers);
     if (!exchange->headers) {
         exchange->response.failed = true;
@@ -78,10 +111,15 @@ bool fb_guard_framing(fb_exchange *exchange, const char *version) {
     MHD_get_connection_values_n(exchange->mhd, MHD_HEADER_KIND, take_header, &f);
     bool is_1_1 = !strcmp(version, "HTTP/1.1");
     if (!is_1_1 && strcmp(version, "HTTP/1.0")) return bad_framing(exchange, "the protocol is neither HTTP/1.1 nor HTTP/1.0");
+    if (!fb_text_is_token(method, strlen(method)))
+        return bad_framing(exchange, "the method holds characters that no method may have");
     if (f.has_bad_name) return bad_framing(exchange, "a header's name holds characters that no name may have");
     if (f.has_bad_value) return bad_framing(exchange, "a header's value holds control characters");
+    if (fb_guard_sees_lines() && !has_strict_lines(exchange, &f, method, version))
+        return bad_framing(exchange, "a line does not end in CR LF, is folded, or holds a NUL or a space too many");
     if (f.hosts > 1) return bad_framing(exchange, "there is more than one Host");
     if (!f.hosts && is_1_1) return bad_framing(exchange, "there is no Host");
+    if (f.hosts && !is_host(f.host)) return bad_framing(exchange, "the Host is no name or address");
     if (!check_lengths(exchange, &f, is_1_1)) return false;
     if (count > HEADERS_MAX || f.bytes > exchange->server->config.header_limit) {
         fb_respond_problem(&exchange->response, 431, "headers-too-large", "the headers are more than %zu bytes or %d lines",
@@ -94,6 +132,11 @@ bool fb_guard_framing(fb_exchange *exchange, const char *version) {
         return false;
     }
     return true;
+}
+
+bool fb_guard_trailers(fb_exchange *exchange) {
+    return !MHD_get_connection_values(exchange->mhd, MHD_FOOTER_KIND, NULL, NULL) ||
+           bad_framing(exchange, "there are trailers after the body");
 }
 
 /* A web page of another origin must not make a browser write here: browsers send Origin then, other clients do not. */

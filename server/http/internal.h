@@ -130,7 +130,11 @@ bool fb_route_find(fb_exchange *exchange);
 
 /* Headers into exchange->headers, and the checks without which nothing on this connection can be trusted. False: responded, and
  * the connection must be closed. */
-bool fb_guard_framing(fb_exchange *exchange, const char *version);
+bool fb_guard_framing(fb_exchange *exchange, const char *method, const char *version);
+/* After the last byte of a body. False: there are trailers; responded. */
+bool fb_guard_trailers(fb_exchange *exchange);
+/* Whether this libmicrohttpd is one whose parsing fb_guard_framing looks through; others are told to be strict themselves. */
+bool fb_guard_sees_lines(void);
 /* Checks of a routed request: Accept, Origin, query names, media type, coding, size. False: responded. */
 bool fb_guard_request(fb_exchange *exchange);
 

@@ -66,7 +66,7 @@ static fb_status start_daemon(fb_http_server *server, fb_error *error) {
         keep_escapes, server, MHD_OPTION_THREAD_POOL_SIZE, config->io_threads, MHD_OPTION_CONNECTION_LIMIT,
         config->connection_limit + CONNECTION_SLACK * config->io_threads, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
         config->connection_limit_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory, MHD_OPTION_CONNECTION_TIMEOUT, 0u,
-        MHD_OPTION_END);
+        MHD_OPTION_STRICT_FOR_CLIENT, fb_guard_sees_lines() ? 0 : 1, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (server->daemon) return FB_OK;
     return fb_fail(error, FB_IO, "no-server", NULL, "cannot start the HTTP server: %s", strerror(errno));
