@@ -6,7 +6,7 @@ set -eu
 
 packages_of() {
     case "$1" in
-    build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libopenblas-serial-dev python3 python3-yaml" ;;
+    build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libseccomp-dev libsystemd-dev libopenblas-serial-dev python3 python3-yaml" ;;
     test) echo "check libsubunit-dev python3-pytest python3-jsonschema python3-venv curl ca-certificates" ;;
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
     *) echo "install-deps.sh: unknown group: $1 (build, test, lint)" >&2; exit 2 ;;

@@ -3,7 +3,10 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <systemd/sd-daemon.h>
+#include <time.h>
 
+#include "server/sandbox.h"
 #include "server/serve_options.h"
 
 /* ---- signals ------------------------------------------------------------------------------------------------------------ */
@@ -20,10 +23,17 @@ static sigset_t block_signals(void) {
     return stop;
 }
 
-/* Afterwards the next signal ends the process as signals do by default: what was answered is on disk already. */
-static void wait_for_signal(const sigset_t *stop) {
-    int taken;
-    while (sigwait(stop, &taken) != 0) continue;
+/* Tells systemd's watchdog, where there is one, that the store still works. Afterwards the next signal ends the process as
+ * signals do by default: what was answered is on disk already. */
+static void wait_for_signal(const sigset_t *stop, fb_store *store) {
+    uint64_t microseconds = 0;
+    bool is_watched = sd_watchdog_enabled(0, &microseconds) > 0;
+    microseconds /= 2;
+    struct timespec interval = {.tv_sec = (time_t)(microseconds / 1000000), .tv_nsec = (long)(microseconds % 1000000) * 1000};
+    while (sigtimedwait(stop, NULL, is_watched ? &interval : NULL) < 0) {
+        fb_error error = {0};
+        if (errno == EAGAIN && !fb_store_health(store, &error)) sd_notify(0, "WATCHDOG=1");
+    }
     pthread_sigmask(SIG_UNBLOCK, stop, NULL);
 }
 
@@ -42,16 +52,26 @@ static void close_access_log(FILE *log) {
     if (log && log != stderr) fclose(log);
 }
 
-static int serve(const fb_serve_values *values, const sigset_t *stop) {
+/* The data folder is made before the sandbox is entered, which allows what there is. */
+static fb_status start(const fb_serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
+    const char *data = values->service.data;
+    fb_status status = fb_store_make_folder(data, error);
+    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const[]){NULL}, error);
+    return status ? status : fb_service_start(&values->service, service, error);
+}
+
+static int serve(const fb_serve_values *values, fb_sandbox_mode sandbox, const sigset_t *stop) {
     fb_service service;
     fb_error error = {0};
-    if (fb_service_start(&values->service, &service, &error)) {
+    if (start(values, sandbox, &service, &error)) {
         bool is_held = strcmp(error.code, "store-locked") == 0;
         return fb_complain(is_held ? FB_EXIT_FOLDER_IN_USE : FB_EXIT_FAILED, "%s", error.message);
     }
     printf("listening on %s\n", fb_http_url(service.http));
     fflush(stdout);
-    wait_for_signal(stop);
+    sd_notify(0, "READY=1");
+    wait_for_signal(stop, service.app.store);
+    sd_notify(0, "STOPPING=1");
     if (!fb_service_stop(&service, values->stop_timeout_ms))
         fb_complain(0, "stopped; some requests took too long and were cut off");
     return FB_EXIT_DONE;
@@ -65,11 +85,14 @@ static int check_and_serve(fb_serve_values *values) {
             "%s is no loopback address with a port; to listen beyond this machine say --insecure-listen, knowing "
             "that there is no authentication yet",
             listen);
+    fb_sandbox_mode sandbox;
+    if (!fb_sandbox_mode_of(values->sandbox, &sandbox))
+        return fb_complain(FB_EXIT_USAGE, "--sandbox is auto, on or off, not %s", values->sandbox);
     FILE **log = &values->service.http.access_log;
     if (!open_access_log(values->access_log, log))
         return fb_complain(FB_EXIT_FAILED, "cannot open the access log %s: %s", values->access_log, strerror(errno));
     sigset_t stop = block_signals();
-    int result = serve(values, &stop);
+    int result = serve(values, sandbox, &stop);
     close_access_log(*log);
     return result;
 }

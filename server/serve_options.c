@@ -48,12 +48,17 @@ const fb_option fb_serve_options[] = {
      AT(service.gc_interval_ms), 0, 315360000},
     {"gc-grace", 0, "SECONDS", "how long blobs stay that no graph refers to, and uploads that nobody goes on with (86400)",
      FB_OPTION_SECONDS, AT(service.gc_grace_ms), 0, 315360000},
+    {"sandbox", 0, "auto|on|off",
+     "give up what the service does not need, by Landlock and seccomp: what there is of them, all or it does not start, or not "
+     "(auto)",
+     FB_OPTION_TEXT, AT(sandbox), 0, 0},
     {"help", 'h', NULL, "this text", FB_OPTION_FLAG, AT(wants_help), 0, 0},
     {0},
 };
 
 fb_serve_values fb_serve_values_default(void) {
-    fb_serve_values values = {.service = fb_service_config_default(), .access_log = "-", .stop_timeout_ms = 30000};
+    fb_serve_values values = {
+        .service = fb_service_config_default(), .access_log = "-", .sandbox = "auto", .stop_timeout_ms = 30000};
     values.service.gc_interval_ms = 3600000;
     return values;
 }

@@ -7,6 +7,7 @@
 typedef struct fb_serve_values {
     fb_service_config service; /* without the access log, which is opened later */
     const char *access_log;    /* a file, "-" for stderr, or "off" */
+    const char *sandbox;       /* "auto", "on" or "off" */
     bool insecure_listen;
     unsigned stop_timeout_ms;
     bool wants_help;

@@ -53,14 +53,19 @@ static void sync_parent(const char *folder) {
     close(descriptor);
 }
 
-/* One process holds the folder, as long as the file `lock` in it is open here. */
-static fb_status hold_folder(fb_store *store, const char *folder, fb_error *error) {
+fb_status fb_store_make_folder(const char *folder, fb_error *error) {
     struct stat about;
     if (mkdir(folder, 0700) == 0) sync_parent(folder);
     else if (errno != EEXIST) return fail_folder(error, "create the data folder", folder, errno);
     if (stat(folder, &about) != 0) return fail_folder(error, "use the data folder", folder, errno);
     if (!S_ISDIR(about.st_mode)) return fail_folder(error, "use the data folder", folder, ENOTDIR);
+    return FB_OK;
+}
 
+/* One process holds the folder, as long as the file `lock` in it is open here. */
+static fb_status hold_folder(fb_store *store, const char *folder, fb_error *error) {
+    fb_status made = fb_store_make_folder(folder, error);
+    if (made) return made;
     fb_buffer path = {0};
     fb_buffer_printf(&path, "%s/lock", folder);
     const char *text = fb_buffer_text(&path);

@@ -43,6 +43,9 @@ typedef struct fb_store_config {
     void *alias_context;
 } fb_store_config;
 
+/* Makes the data folder `folder` (mode 0700, its parent must exist) unless it is there. FB_IO store-not-writable. */
+fb_status fb_store_make_folder(const char *folder, fb_error *error);
+
 /* Opens the data folder `folder`, creates it (mode 0700, its parent must exist) and the database when missing, and brings an
  * older schema up to date. `config` may be NULL. Reports:
  *     FB_BUSY     store-locked        another process, or another fb_store of this one, holds the folder
