@@ -21,5 +21,6 @@ int fb_cli_upload(fb_cli *cli), fb_cli_download(fb_cli *cli), fb_cli_missing(fb_
 int fb_cli_blobs(fb_cli *cli), fb_cli_gc(fb_cli *cli);
 
 int fb_cli_history(fb_cli *cli), fb_cli_delete(fb_cli *cli);
+int fb_cli_ready(fb_cli *cli); /* ready.c */
 
 #endif

@@ -115,6 +115,7 @@ static const fb_option id_options[] = {
     END,
 };
 static const fb_option passes_options[] = {STORE, JSON, END};
+static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), JSON, END};
 static const fb_option transformation_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option graphs_options[] = {
     TEXT("name", 0, "NAME", "graphs of this name", name),
@@ -422,6 +423,14 @@ const fb_verb fb_verbs[] = {
      .options = gc_options,
      .start = fb_cli_start,
      .run = fb_cli_gc},
+    {.name = "ready",
+     .arguments = "",
+     .summary = "asks a service whether it can do its work; for health checks",
+     .description = "Exit status 0 when it can. The service is --server, $FOLDBACK_SERVER, or http://127.0.0.1:8080.\n",
+     .options = ready_options,
+     .folder = FB_FOLDER_UNUSED,
+     .start = fb_cli_start,
+     .run = fb_cli_ready},
     {.name = "serve",
      .arguments = "",
      .summary = "runs the HTTP service",
