@@ -211,7 +211,7 @@ def run_shell(command):
 def test_completion(complete):
     everything = set(complete(""))
     assert {name for name, _ in verbs()} <= everything
-    assert sorted(complete("re")) == ["record", "register", "reverse"]
+    assert sorted(complete("re")) == ["ready", "record", "register", "reverse"]
     for verb, _ in verbs():
         assert sorted(complete(verb, "--")) == sorted(name for _, name, _ in options(verb)), verb
     assert sorted(complete("optimize", "--pass", "Merge")) == ["MergeLinears"]
