@@ -11,7 +11,8 @@ CPPFLAGS := -I. -D_GNU_SOURCE -DFB_VERSION='"$(VERSION)"'
 ifdef CI
 WARNINGS += -Werror
 endif
-ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
+# No path of the machine that builds gets into the binary: the same source gives the same bytes (make reproducible).
+ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
 # The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
 CORE_LIBS   := -ljansson -lcrypto $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
@@ -206,10 +207,22 @@ install: all
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/fish/vendor_completions.d deploy/completions/foldback.fish
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback README.md LICENSE docs/*.md
 
+	install -d $(DESTDIR)$(prefix)/lib/systemd/system
+	sed 's|/usr/local|$(prefix)|' deploy/systemd/foldback.service >$(DESTDIR)$(prefix)/lib/systemd/system/foldback.service
+
+## make sbom         the software bill of materials of the binary, CycloneDX in JSON: build/foldback.cdx.json
+sbom: all
+	@python3 deploy/sbom.py $(BUILD)/foldback $(VERSION) >$(BUILD)/foldback.cdx.json.part
+	@mv $(BUILD)/foldback.cdx.json.part $(BUILD)/foldback.cdx.json; echo $(BUILD)/foldback.cdx.json
+
+## make reproducible   builds what is committed in two folders, and compares the binaries
+reproducible: deps
+	@deploy/reproducible
+
 ## make clean
 clean:
 	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-weights bench-peers format lint install clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-weights bench-peers format lint install sbom reproducible clean
 .SECONDARY:
