@@ -129,6 +129,7 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
         .path = exchange->path,
         .id = exchange->id,
         .content_type = "",
+        .principal = FB_ANONYMOUS,
         .body = "",
         .context = exchange->server->context,
         .inner = exchange,

@@ -49,6 +49,7 @@ typedef struct fb_request {
     const char *path;         /* as sent, still percent-encoded, without the query: "/v1/graphs/sha256:ab…" */
     const char *id;           /* for logs and traces: the client's X-Request-Id or trace id when sane, else random hex */
     const char *content_type; /* as sent, "" when there was none */
+    const char *principal;    /* who asks: the name of its token; FB_ANONYMOUS without one; FB_LOCAL from within the process */
     const char *body;         /* decompressed, followed by a NUL (not counted); never NULL */
     size_t body_size;
     void *body_state;          /* that of the route's sink, which got body_size bytes; NULL without one */
@@ -200,6 +201,18 @@ typedef enum fb_body {
     FB_BODY_REQUIRED, /* an empty body is 400 missing-body */
 } fb_body;
 
+/* What a request may do; each includes those before it. */
+typedef enum fb_scope {
+    FB_SCOPE_NONE, /* needs nothing: for probes, and for what says how to use the service */
+    FB_SCOPE_READ,
+    FB_SCOPE_WRITE,
+    FB_SCOPE_ADMIN,
+} fb_scope;
+
+/* Principals that no token is called. */
+#define FB_ANONYMOUS "anonymous" /* where no tokens are needed */
+#define FB_LOCAL "local"         /* fb_http_connect */
+
 /* Where the body of a request goes as it comes, when it is not to be held in memory: a file. All functions run on workers, one
  * at a time for a request, in order; the I/O thread reads on meanwhile, into a second buffer of 1 MiB at most. */
 typedef struct fb_sink {
@@ -222,6 +235,7 @@ typedef struct fb_route {
     const char *method;  /* "GET" (HEAD comes with it), "POST", "PUT", "PATCH", "DELETE" */
     const char *pattern; /* "/v1/graphs/{id}/code"; a literal segment beats a parameter; at most FB_ROUTE_PARAMS parameters */
     fb_handler *handler;
+    fb_scope scope; /* what asking for it needs */
     fb_body body;
     const char *consumes; /* media types of the body, comma-separated; "*" (any) for raw bodies; NULL = JSON:
                            * application/json, anything +json, and for the sake of `curl --data-binary` without -H also
