@@ -136,6 +136,11 @@ test-client: all
 test-contract: all
 	@tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-60}
 
+## make test-deploy  the unit, the manifests, the image and the bill of materials, with validators in a venv of its own
+test-deploy: all
+	@deploy/install-deps.sh build deploy
+	@tests/deploy/run $(BUILD)
+
 ## make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan: deps
 	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} $(MAKE) --no-print-directory run-tests BUILD=build-asan \
@@ -224,5 +229,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-weights bench-peers format lint install sbom reproducible clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy asan soak fuzz bench bench-weights bench-peers format lint install sbom reproducible clean
 .SECONDARY:
