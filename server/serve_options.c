@@ -13,6 +13,8 @@ const fb_option fb_serve_options[] = {
     {"access-log", 0, "FILE|-|off", "JSON lines, one a request; - is standard error (-)", FB_OPTION_TEXT, AT(access_log), 0, 0},
     {"max-body", 0, "BYTES", "largest body after decompression (1G)", FB_OPTION_BYTES, AT(service.http.body_limit), 1024,
      (uint64_t)4 << 30},
+    {"max-body-ratio", 0, "N", "decompressed to compressed size, beyond the first 16M; 0 is no limit (200)", FB_OPTION_COUNT,
+     AT(service.http.body_ratio), 0, 1 << 20},
     {"max-body-memory", 0, "BYTES", "all bodies held at once (4G)", FB_OPTION_BYTES, AT(service.http.body_memory_limit), 1024,
      UINT64_MAX},
     {"max-nodes", 0, "N", "most nodes of a graph (2000000)", FB_OPTION_COUNT, AT(service.limits.max_nodes), 1, UINT32_MAX},

@@ -9,7 +9,8 @@
 #include <zstd.h>
 #include <zstd_errors.h>
 
-#define STEP ((size_t)256 << 10) /* decoded bytes at a time */
+#define STEP ((size_t)256 << 10)      /* decoded bytes at a time */
+#define RATIO_FROM ((size_t)16 << 20) /* decoded bytes that a body may have whatever it was before */
 
 bool fb_coding_parse(const char *value, fb_coding *coding) {
     if (!strcasecmp(value, "identity") || !*value) *coding = FB_CODING_IDENTITY;
@@ -19,9 +20,10 @@ bool fb_coding_parse(const char *value, fb_coding *coding) {
     return true;
 }
 
-fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, fb_error *error) {
+fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, unsigned ratio, fb_error *error) {
     reader->coding = coding;
     reader->limit = limit;
+    reader->ratio = ratio;
     if (coding == FB_CODING_GZIP) {
         z_stream *stream = calloc(1, sizeof *stream);
         if (!stream) return fb_fail_memory(error);
@@ -40,6 +42,15 @@ fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit
 static fb_status too_large(const fb_body_reader *reader, fb_error *error) {
     return fb_fail(error, FB_TOO_LARGE, "body-too-large", NULL, "the body is larger than %llu bytes%s",
                    (unsigned long long)reader->limit, reader->coding == FB_CODING_IDENTITY ? "" : " after decompression");
+}
+
+/* Whether what came out so far may be: small bodies always. */
+static fb_status check_size(const fb_body_reader *reader, fb_error *error) {
+    if (reader->bytes.size > reader->limit) return too_large(reader, error);
+    if (!reader->ratio || reader->bytes.size <= RATIO_FROM || reader->bytes.size / reader->ratio <= reader->taken) return FB_OK;
+    return fb_fail(error, FB_TOO_LARGE, "body-ratio-too-large", NULL,
+                   "the body is more than %u times as large after decompression as before; send it less compressed",
+                   reader->ratio);
 }
 
 static fb_status corrupt(fb_error *error, const char *coding) {
@@ -70,7 +81,8 @@ static fb_status feed_gzip(fb_body_reader *reader, const char *bytes, size_t siz
         if (result == Z_MEM_ERROR) return fb_fail_memory(error);
         if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) return corrupt(error, "gzip");
         reader->bytes.size += space - stream->avail_out;
-        if (reader->bytes.size > reader->limit) return too_large(reader, error);
+        fb_status status = check_size(reader, error);
+        if (status) return status;
         reader->is_frame_end = result == Z_STREAM_END;
         is_full = stream->avail_out == 0 && !reader->is_frame_end;
     }
@@ -90,7 +102,8 @@ static fb_status feed_zstd(fb_body_reader *reader, const char *bytes, size_t siz
                            "the zstd frame needs a window of more than 128 MiB; compress with --long=27 or less");
         if (ZSTD_isError(result)) return corrupt(error, "zstd");
         reader->bytes.size += output.pos;
-        if (reader->bytes.size > reader->limit) return too_large(reader, error);
+        fb_status status = check_size(reader, error);
+        if (status) return status;
         reader->is_frame_end = result == 0;
         is_full = output.pos == output.size && !reader->is_frame_end;
     }
@@ -98,6 +111,7 @@ static fb_status feed_zstd(fb_body_reader *reader, const char *bytes, size_t siz
 }
 
 fb_status fb_body_feed(fb_body_reader *reader, const char *bytes, size_t size, fb_error *error) {
+    reader->taken += size;
     if (reader->coding == FB_CODING_GZIP) return feed_gzip(reader, bytes, size, error);
     if (reader->coding == FB_CODING_ZSTD) return feed_zstd(reader, bytes, size, error);
     if (size > reader->limit - reader->bytes.size) return too_large(reader, error);

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/random.h>
 
 #define DISCARD_WHOLE ((uint64_t)1 << 20) /* a refused body of up to this size is read, so that the connection can be kept */
 #define DISCARD_REST ((uint64_t)16 << 20) /* of a body found bad in the middle, this much more is read */
@@ -26,31 +25,6 @@ const char *fb_exchange_header(const fb_exchange *exchange, const char *name, si
         if (!strcasecmp(header->name, name)) return header->value;
     }
     return NULL;
-}
-
-static bool is_sane_id(const char *id) {
-    size_t size = strlen(id);
-    return size && size <= 128 && strspn(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") == size;
-}
-
-/* W3C trace context: version, 32 hex digits of trace id, 16 of parent id, flags. */
-static bool is_traceparent(const char *text) {
-    return strlen(text) >= 55 && text[2] == '-' && strspn(text + 3, "0123456789abcdef") == 32 && text[35] == '-';
-}
-
-static void choose_id(fb_exchange *exchange) {
-    const char *id = fb_request_header(&exchange->request, "X-Request-Id");
-    const char *trace = fb_request_header(&exchange->request, "traceparent");
-    if (id && is_sane_id(id)) {
-        snprintf(exchange->id, sizeof exchange->id, "%s", id);
-    } else if (trace && is_traceparent(trace)) {
-        snprintf(exchange->id, sizeof exchange->id, "%.32s", trace + 3);
-    } else {
-        uint64_t random[2] = {(uint64_t)exchange->started, (uint64_t)(uintptr_t)exchange};
-        if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_http_now();
-        snprintf(exchange->id, sizeof exchange->id, "%016llx%016llx", (unsigned long long)random[0],
-                 (unsigned long long)random[1]);
-    }
 }
 
 static void release_body(fb_exchange *exchange) {
@@ -87,7 +61,11 @@ bool fb_exchange_is_due(fb_exchange *exchange) {
 }
 
 void fb_exchange_work(fb_exchange *exchange) {
-    if (fb_exchange_is_due(exchange)) exchange->route->handler(&exchange->request, &exchange->response);
+    if (fb_exchange_is_due(exchange)) {
+        fb_trace_begin_work(exchange);
+        exchange->route->handler(&exchange->request, &exchange->response);
+        fb_trace_end_work(exchange);
+    }
     release_body(exchange);
     if (atomic_load(&exchange->server->is_stopping)) exchange->must_close = true;
     exchange->answer = fb_response_finish(exchange);
@@ -105,6 +83,7 @@ static void handle(void *argument) {
 static bool push(fb_exchange *exchange) {
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return false;
     MHD_suspend_connection(exchange->mhd);
+    exchange->times.queued = fb_http_now();
     if (fb_queue_push(&exchange->server->queue, &exchange->job)) return true;
     respond_overload(exchange, FB_REJECTED_QUEUE_FULL, "overloaded", "too many requests are waiting");
     MHD_resume_connection(exchange->mhd);
@@ -193,7 +172,7 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
     if (!exchange->target || !exchange->decoded || !exchange->path) return MHD_NO;
 
     bool is_framed = fb_guard_framing(exchange, method, version);
-    choose_id(exchange);
+    fb_trace_identify(exchange);
     if (!is_framed) {
         exchange->must_close = true;
         return refuse(exchange);
@@ -293,6 +272,7 @@ static enum MHD_Result finish_sink(fb_exchange *exchange) {
     exchange->request.body_size = exchange->received;
     exchange->phase = FB_PHASE_WORKING;
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return MHD_NO;
+    exchange->times.queued = fb_http_now();
     fb_intake_finish(exchange);
     return MHD_YES;
 }

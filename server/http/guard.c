@@ -209,7 +209,7 @@ static bool check_body(fb_exchange *exchange) {
     if (!check_coding(exchange, &coding)) return false;
     if (route->sink) return true;
     fb_error error = {0};
-    if (fb_body_begin(&exchange->reader, coding, limit, &error)) {
+    if (fb_body_begin(&exchange->reader, coding, limit, exchange->server->config.body_ratio, &error)) {
         fb_respond_error(response, &error);
         return false;
     }

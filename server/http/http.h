@@ -267,6 +267,8 @@ typedef struct fb_http_config {
     size_t target_limit;                   /* bytes of path and query together; more is 414 */
     size_t header_limit;                   /* bytes of all headers; more is 431 */
     uint64_t body_limit;                   /* bytes of one body after decompression; more is 413 */
+    unsigned body_ratio;                   /* decompressed size to compressed size, beyond the first 16 MiB; more is 413;
+                                            * 0 = no such limit */
     uint64_t body_memory_limit;            /* bytes of all bodies held at once, buffers of sinks included; more is 503 with
                                             * Retry-After */
     unsigned header_timeout_ms;            /* from accept, or from the request line on, to the end of the headers */
@@ -279,8 +281,8 @@ typedef struct fb_http_config {
 } fb_http_config;
 
 /* The defaults: 127.0.0.1:8080, 2 I/O threads, 32 workers, queue 256, 1024 connections, no limit per address, target 8 KiB,
- * headers 32 KiB, body 1 GiB, body memory 4 GiB, headers 10 s, idle 60 s, body 30 s + size / (64 KiB/s), compress, log to
- * stderr. */
+ * headers 32 KiB, body 1 GiB, ratio 200, body memory 4 GiB, headers 10 s, idle 60 s, body 30 s + size / (64 KiB/s), compress,
+ * log to stderr. */
 fb_http_config fb_http_config_default(void);
 
 /* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is no address. */

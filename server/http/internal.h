@@ -9,6 +9,7 @@
 #define FB_HTTP_INTERNAL_H
 
 #include "server/http/http.h"
+#include "server/timing.h"
 
 #include <microhttpd.h>
 #include <pthread.h>
@@ -66,6 +67,8 @@ typedef enum fb_coding { FB_CODING_IDENTITY, FB_CODING_GZIP, FB_CODING_ZSTD } fb
 typedef struct fb_body_reader {
     fb_coding coding;
     uint64_t limit;
+    unsigned ratio; /* decoded bytes to encoded ones, at most; 0 = any */
+    uint64_t taken; /* encoded bytes */
     fb_buffer bytes;
     void *stream;      /* z_stream or ZSTD_DCtx */
     bool is_frame_end; /* the compressed stream may end here */
@@ -73,7 +76,7 @@ typedef struct fb_body_reader {
 
 /* *coding of a Content-Encoding value; false when it is none that we decode. */
 bool fb_coding_parse(const char *value, fb_coding *coding);
-fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, fb_error *error);
+fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, unsigned ratio, fb_error *error);
 fb_status fb_body_feed(fb_body_reader *reader, const char *bytes, size_t size, fb_error *error);
 fb_status fb_body_end(fb_body_reader *reader, fb_error *error);
 void fb_body_free(fb_body_reader *reader);
@@ -174,6 +177,7 @@ typedef enum fb_rejection {
     FB_REJECTED_FRAMING,
     FB_REJECTED_DEADLINE,
     FB_REJECTED_STREAMS,
+    FB_REJECTED_ADDRESS,
     FB_REJECTION_COUNT,
 } fb_rejection;
 
@@ -185,6 +189,12 @@ typedef enum fb_phase {
     FB_PHASE_WORKING,    /* with a worker, or ready and waiting for its I/O thread */
     FB_PHASE_SENDING,
 } fb_phase;
+
+/* Moments and durations, in nanoseconds. */
+typedef struct fb_exchange_times {
+    int64_t queued, begun;      /* when it came to wait for a worker, and when its handler began; 0 = not yet */
+    int64_t parse, work, store; /* what the handler spent */
+} fb_exchange_times;
 
 struct fb_exchange {
     fb_request request;
@@ -216,7 +226,9 @@ struct fb_exchange {
     fb_pair *headers;
     size_t header_count;
     int64_t started;
+    fb_exchange_times times;
     char id[136];
+    char trace[33], parent[17]; /* of traceparent; "" = none */
 };
 
 void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection *mhd);
@@ -236,6 +248,16 @@ uint64_t fb_exchange_body_limit(const fb_exchange *exchange);
 void fb_respond_stopping(fb_exchange *exchange);
 void fb_respond_body_memory(fb_exchange *exchange);
 const char *fb_exchange_header(const fb_exchange *exchange, const char *name, size_t *cursor);
+
+/* ----------------------------------------------------------------------------------------------------- trace.c */
+
+/* Fills exchange->id, trace and parent. */
+void fb_trace_identify(fb_exchange *exchange);
+/* Around the handler. End adds Server-Timing to the response. */
+void fb_trace_begin_work(fb_exchange *exchange);
+void fb_trace_end_work(fb_exchange *exchange);
+/* Members for the access log, each with a comma before it. */
+void fb_trace_print(const fb_exchange *exchange, fb_buffer *line);
 
 /* ------------------------------------------------------------------------------------------------ connection.c */
 

@@ -114,7 +114,9 @@ static void *accept_connections(void *context) {
         }
         int on = 1;
         setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        MHD_add_connection(server->daemon, socket, (struct sockaddr *)&address, size); /* closes it when it fails */
+        /* It closes the socket when it fails: only for too many of one address, for it has room for more than we accept. */
+        if (MHD_add_connection(server->daemon, socket, (struct sockaddr *)&address, size) != MHD_YES)
+            fb_metrics_reject(server, FB_REJECTED_ADDRESS);
     }
 }
 

@@ -36,6 +36,7 @@ fb_http_config fb_http_config_default(void) {
         .target_limit = (size_t)8 << 10,
         .header_limit = (size_t)32 << 10,
         .body_limit = (uint64_t)1 << 30,
+        .body_ratio = 200,
         .body_memory_limit = (uint64_t)4 << 30,
         .header_timeout_ms = 10 * 1000,
         .idle_timeout_ms = 60 * 1000,

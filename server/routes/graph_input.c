@@ -7,6 +7,7 @@
 #include "core/graph/document.h"
 #include "server/routes/body_members.h"
 #include "server/store/blob_references.h"
+#include "server/timing.h"
 
 static void respond_bad_document(fb_response *response, fb_status status, const fb_errors *errors) {
     if (status == FB_INVALID) {
@@ -25,7 +26,9 @@ bool fb_graph_input_read(const fb_request *request, fb_response *response, const
     const fb_app *app = request->context;
     fb_graph *graph = NULL;
     fb_errors errors = {0};
+    fb_timing_enter(FB_TIMING_PARSE);
     fb_status status = fb_document_read(document, size, &app->limits, pointer, &graph, &errors);
+    fb_timing_leave();
     if (status) respond_bad_document(response, status, &errors);
     fb_errors_free(&errors);
     if (status) return false;
@@ -88,7 +91,9 @@ void fb_graph_input_free(fb_graph_input *input) {
 static fb_status read_stored(const char *document, size_t size, fb_graph **out, fb_error *error) {
     static const fb_document_limits stored = {.max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000};
     fb_errors errors = {.limit = 1};
+    fb_timing_enter(FB_TIMING_PARSE);
     fb_status status = fb_document_read(document, size, &stored, "", out, &errors);
+    fb_timing_leave();
     if (status == FB_NO_MEMORY) fb_fail_memory(error);
     else if (status)
         fb_fail(error, FB_IO, "store-corrupt", "", "a stored document cannot be read: %s",

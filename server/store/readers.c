@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "server/timing.h"
+
 fb_status fb_readers_open(fb_readers *readers, const char *path, size_t count, fb_error *error) {
     *readers = (fb_readers){.all = calloc(count, sizeof *readers->all), .idle = calloc(count, sizeof(fb_connection *))};
     pthread_mutex_init(&readers->mutex, NULL);
@@ -34,6 +36,7 @@ static void end_snapshot(fb_connection *connection) {
 }
 
 fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_error *error) {
+    fb_timing_enter(FB_TIMING_STORE);
     pthread_mutex_lock(&readers->mutex);
     while (readers->is_paused || readers->idle_count == 0) pthread_cond_wait(&readers->came_back, &readers->mutex);
     fb_connection *taken = readers->idle[--readers->idle_count];
@@ -53,6 +56,7 @@ void fb_readers_give_back(fb_readers *readers, fb_connection *connection) {
     readers->idle[readers->idle_count++] = connection;
     pthread_cond_broadcast(&readers->came_back);
     pthread_mutex_unlock(&readers->mutex);
+    fb_timing_leave();
 }
 
 void fb_readers_pause(fb_readers *readers) {

@@ -230,6 +230,16 @@ static void print_metric(fb_buffer *out, const char *name, const char *type, con
                      help, name, type, name, value);
 }
 
+static void print_groups(fb_buffer *out, const fb_writer_figures *figures) {
+    static const char name[] = "foldback_store_group_size";
+    fb_buffer_printf(out, "# HELP %s Writes committed together.\n# TYPE %s histogram\n", name, name);
+    uint64_t below = 0;
+    for (size_t i = 0; i < FB_GROUP_BUCKETS; i++)
+        fb_buffer_printf(out, "%s_bucket{le=\"%u\"} %" PRIu64 "\n", name, 1u << i, below += figures->groups[i]);
+    fb_buffer_printf(out, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n%s_sum %" PRIu64 "\n%s_count %" PRIu64 "\n", name, below, name,
+                     figures->writes, name, below);
+}
+
 fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error) {
     fb_writer_figures figures = fb_writer_read_figures(&store->writer);
     print_metric(out, "commits_total", "counter", "Transactions committed.", figures.commits);
@@ -237,6 +247,7 @@ fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error) {
                  figures.writes);
     print_metric(out, "failed_writes_total", "counter", "Writes that failed.", figures.failed_writes);
     print_metric(out, "largest_group", "gauge", "Most writes committed together since the start.", figures.largest_group);
+    print_groups(out, &figures);
     print_metric(out, "queue_depth", "gauge", "Writes that wait.", figures.queued);
     print_metric(out, "checkpoints_total", "counter", "Checkpoints of the write-ahead log.", figures.checkpoints);
     print_metric(out, "failed_checkpoints_total", "counter", "Checkpoints that failed.", figures.failed_checkpoints);

@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define GROUP_MAX 256             /* writes in one transaction */
-#define CHECKPOINT_PAGES 1000     /* pages of log that are worth a checkpoint: 4 MB */
-#define LOG_PAGES_MAX (16 * 1024) /* with this much log, readers wait for a checkpoint: 64 MB */
-#define IDLE_MS 1000              /* idle for this long: empty the log */
+#include "server/timing.h"
+
+#define GROUP_MAX (1u << (FB_GROUP_BUCKETS - 1)) /* writes in one transaction */
+#define CHECKPOINT_PAGES 1000                    /* pages of log that are worth a checkpoint: 4 MB */
+#define LOG_PAGES_MAX (16 * 1024)                /* with this much log, readers wait for a checkpoint: 64 MB */
+#define IDLE_MS 1000                             /* idle for this long: empty the log */
 #define CLEAN_UP_INTERVAL_MS 60000
 
 struct fb_write {
@@ -169,6 +171,9 @@ static void answer(fb_writer *writer, fb_write *first, size_t count) {
     pthread_mutex_lock(&writer->mutex);
     writer->figures.writes += count;
     if (count > writer->figures.largest_group) writer->figures.largest_group = count;
+    size_t bucket = 0;
+    while ((size_t)1 << bucket < count) bucket++;
+    writer->figures.groups[bucket]++;
     for (fb_write *write = first, *next; write; write = next) {
         next = write->next;
         if (write->status) writer->figures.failed_writes++;
@@ -290,11 +295,13 @@ fb_status fb_writer_run_to_end(fb_writer *writer, fb_write_function *function, f
                                fb_error *error) {
     fb_write write = {.function = function, .end = end, .argument = argument};
     pthread_cond_init(&write.done, NULL);
+    fb_timing_enter(FB_TIMING_STORE);
     pthread_mutex_lock(&writer->mutex);
     fb_status refused = enqueue(writer, &write, &write.error);
     while (!refused && !write.is_done) pthread_cond_wait(&write.done, &writer->mutex);
     if (refused) write.status = refused;
     pthread_mutex_unlock(&writer->mutex);
+    fb_timing_leave();
     pthread_cond_destroy(&write.done);
     if (write.status && error && error->status == FB_OK) *error = write.error;
     return write.status;

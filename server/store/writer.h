@@ -29,9 +29,12 @@ typedef void fb_write_end_function(fb_connection *connection, void *argument, bo
 
 typedef struct fb_write fb_write;
 
+#define FB_GROUP_BUCKETS 9 /* the last: up to 256, which is the most that one transaction takes */
+
 typedef struct fb_writer_figures {
     uint64_t commits, writes, failed_writes, largest_group, checkpoints, failed_checkpoints;
-    uint64_t queued; /* now */
+    uint64_t queued;                   /* now */
+    uint64_t groups[FB_GROUP_BUCKETS]; /* groups of up to 1, 2, 4 … writes */
     fb_totals totals;
     fb_error last_failure; /* of a commit; status FB_OK when the last one went well */
 } fb_writer_figures;

@@ -1,0 +1,86 @@
+/* What a request is called in logs and traces, and where its time went. */
+#include "server/http/internal.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+/* ---- names -------------------------------------------------------------------------------------------------------------- */
+
+static bool is_sane_id(const char *id) {
+    size_t size = strlen(id);
+    return size && size <= 128 && strspn(id, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") == size;
+}
+
+/* `digits` lower-case hexadecimal digits, and the one expected after them. */
+static bool is_field(const char *text, size_t digits, char after) {
+    return strspn(text, "0123456789abcdef") == digits && text[digits] == after;
+}
+
+static bool is_zero(const char *text, size_t digits) {
+    return strspn(text, "0") >= digits;
+}
+
+/* W3C trace context, level 1: version, trace id, parent id, flags; a later version may have more. What is malformed counts as
+ * absent. */
+static bool is_traceparent(const char *text) {
+    bool is_first_version = !strncmp(text, "00-", 3);
+    if (!is_field(text, 2, '-') || !strncmp(text, "ff", 2)) return false;
+    if (!is_field(text + 3, 32, '-') || is_zero(text + 3, 32)) return false;
+    if (!is_field(text + 36, 16, '-') || is_zero(text + 36, 16)) return false;
+    return is_field(text + 53, 2, '\0') || (!is_first_version && is_field(text + 53, 2, '-'));
+}
+
+void fb_trace_identify(fb_exchange *exchange) {
+    size_t cursor = 0;
+    const char *id = fb_request_header(&exchange->request, "X-Request-Id");
+    const char *trace = fb_exchange_header(exchange, "traceparent", &cursor);
+    bool is_single = trace && !fb_exchange_header(exchange, "traceparent", &cursor);
+    if (is_single && is_traceparent(trace)) {
+        snprintf(exchange->trace, sizeof exchange->trace, "%.32s", trace + 3);
+        snprintf(exchange->parent, sizeof exchange->parent, "%.16s", trace + 36);
+    }
+    if (id && is_sane_id(id)) {
+        snprintf(exchange->id, sizeof exchange->id, "%s", id);
+    } else if (*exchange->trace) {
+        snprintf(exchange->id, sizeof exchange->id, "%s", exchange->trace);
+    } else {
+        uint64_t random[2] = {(uint64_t)exchange->started, (uint64_t)(uintptr_t)exchange};
+        if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_http_now();
+        snprintf(exchange->id, sizeof exchange->id, "%016llx%016llx", (unsigned long long)random[0],
+                 (unsigned long long)random[1]);
+    }
+}
+
+/* ---- times -------------------------------------------------------------------------------------------------------------- */
+
+void fb_trace_begin_work(fb_exchange *exchange) {
+    exchange->times.begun = fb_http_now();
+    if (!exchange->times.queued) exchange->times.queued = exchange->times.begun;
+    fb_timing_reset();
+}
+
+static double milliseconds(int64_t nanoseconds) {
+    return (double)nanoseconds / 1e6;
+}
+
+void fb_trace_end_work(fb_exchange *exchange) {
+    fb_exchange_times *times = &exchange->times;
+    int64_t end = fb_http_now();
+    times->parse = fb_timing_spent(FB_TIMING_PARSE);
+    times->store = fb_timing_spent(FB_TIMING_STORE);
+    times->work = end - times->begun - times->parse - times->store;
+    fb_response_header_format(&exchange->response, "Server-Timing",
+                              "read;dur=%.3f, queue;dur=%.3f, parse;dur=%.3f, work;dur=%.3f, store;dur=%.3f, total;dur=%.3f",
+                              milliseconds(times->queued - exchange->started), milliseconds(times->begun - times->queued),
+                              milliseconds(times->parse), milliseconds(times->work), milliseconds(times->store),
+                              milliseconds(end - exchange->started));
+}
+
+void fb_trace_print(const fb_exchange *exchange, fb_buffer *line) {
+    const fb_exchange_times *times = &exchange->times;
+    if (*exchange->trace) fb_buffer_printf(line, ",\"trace\":\"%s\",\"parent_span\":\"%s\"", exchange->trace, exchange->parent);
+    if (!times->begun) return; /* no handler ran */
+    fb_buffer_printf(line, ",\"queue_ms\":%.3f,\"parse_ms\":%.3f,\"work_ms\":%.3f,\"store_ms\":%.3f",
+                     milliseconds(times->begun - times->queued), milliseconds(times->parse), milliseconds(times->work),
+                     milliseconds(times->store));
+}
