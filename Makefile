@@ -157,19 +157,26 @@ soak: deps
 ## make fuzz         libFuzzer on every reader in tests/fuzz, each FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60
 FUZZ_BUILD   := build-fuzz
-FUZZERS      := $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZERS      ?= $(patsubst tests/fuzz/%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_FLAGS   := OPTIMISE='-O1 -g' SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined'
 fuzz:
 	@deploy/install-deps.sh build lint
-	@$(MAKE) --no-print-directory CC=clang BUILD=$(FUZZ_BUILD) OPTIMISE='-O1 -g' \
-	    SANITIZE='-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined' $(FUZZERS:%=$(FUZZ_BUILD)/%)
-	@for fuzzer in $(FUZZERS); do \
-	    mkdir -p $(FUZZ_BUILD)/corpus/$$fuzzer; \
-	    $(FUZZ_BUILD)/$$fuzzer -max_total_time=$(FUZZ_SECONDS) -max_len=65536 -print_final_stats=1 $(FUZZ_BUILD)/corpus/$$fuzzer \
-	        tests/fixtures/toy tests/fixtures/aten-toy tests/unit/data/safetensors tests/golden/rules/_rules || exit 1; \
-	done
+	@$(MAKE) --no-print-directory CC=clang BUILD=$(FUZZ_BUILD) $(FUZZ_FLAGS) $(FUZZERS:%=$(FUZZ_BUILD)/%)
+	@tests/fuzz/run $(FUZZ_BUILD) $(FUZZ_SECONDS) $(FUZZERS)
 
-$(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/libfoldback.a
-	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $^ $(CORE_LIBS)
+## make fuzz-coverage   which lines the committed inputs of the fuzzers, and those that make fuzz found, reach
+fuzz-coverage:
+	@deploy/install-deps.sh build lint
+	@$(MAKE) --no-print-directory CC=clang BUILD=build-fuzz-coverage OPTIMISE='-O1 -g' \
+	    SANITIZE='-fprofile-instr-generate -fcoverage-mapping' $(FUZZERS:%=build-fuzz-coverage/%)
+	@tests/fuzz/coverage build-fuzz-coverage $(FUZZ_BUILD) $(FUZZERS)
+
+# The generator of random graphs, and what clients change of them.
+FUZZ_HELPERS := tests/fuzz/shared $(basename $(wildcard tests/unit/generator*.c tests/unit/client_*.c)) tests/unit/document_rows \
+    tests/unit/random_case tests/unit/composition_part
+$(BUILD)/fuzz_target $(BUILD)/fuzz_body: $(SERVER_PARTS)
+$(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_HELPERS:%=$(BUILD)/%.o) $(BUILD)/libfoldback.a
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
 
 ## make bench        speed, as ratios measured in one run; needs 8 GB; UPDATE=1 puts the tables into docs/performance.md
 bench: all $(EVALUATE) $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench
@@ -226,8 +233,8 @@ reproducible: deps
 
 ## make clean
 clean:
-	rm -rf build build-asan build-clang build-fuzz
+	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy asan soak fuzz bench bench-weights bench-peers format lint install sbom reproducible clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy asan soak fuzz fuzz-coverage bench bench-weights bench-peers format lint install sbom reproducible clean
 .SECONDARY:

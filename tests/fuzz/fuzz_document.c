@@ -1,16 +1,8 @@
 /* libFuzzer: whatever bytes come, the reader answers; and what it takes is written in one form that it takes again. `make fuzz`
  * builds and runs it. */
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/fuzz/fuzz.h"
+
 #include <string.h>
-
-#include "core/graph/document.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds) {
-    if (!holds) abort();
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fb_graph *graph = NULL;

@@ -1,16 +1,10 @@
 /* libFuzzer: whatever bytes come, the reader of safetensors headers answers; and of the tensors that it takes a header is laid
  * out that says the same, and that is laid out the same again. `make fuzz` builds and runs it. */
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/fuzz/fuzz.h"
+
 #include <string.h>
 
 #include "core/weights/safetensors.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds) {
-    if (!holds) abort();
-}
 
 static const fb_safetensors_entry *find(const fb_safetensors *file, const char *name) {
     for (size_t i = 0; i < file->count; i++) {
