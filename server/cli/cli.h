@@ -34,6 +34,7 @@ typedef struct fb_cli_values {
     bool random_weights;
     bool is_strict;
     unsigned grace; /* seconds */
+    bool force, copies, unchecked; /* of data folders */
 } fb_cli_values;
 
 struct fb_cli {

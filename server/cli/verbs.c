@@ -176,6 +176,15 @@ static const fb_option gc_options[] = {
     END,
 };
 
+static const fb_option db_options[] = {
+    TEXT("data", 0, "DIR", "the data folder (./.foldback)", data),
+    FLAG("copy", 0, "backup: copy the files of blobs, also where links to them would do", copies),
+    FLAG("force", 0, "restore: replace a folder that is not empty; it stays beside it, under another name", force),
+    FLAG("unchecked", 0, "restore: also a backup that is damaged", unchecked),
+    JSON,
+    END,
+};
+
 const fb_verb fb_verbs[] = {
     {.name = "optimize",
      .arguments = "GRAPH",
@@ -431,6 +440,18 @@ const fb_verb fb_verbs[] = {
      .folder = FB_FOLDER_UNUSED,
      .start = fb_cli_start,
      .run = fb_cli_ready},
+    {.name = "db",
+     .arguments = "check|backup FOLDER|restore FOLDER",
+     .minimum = 1,
+     .maximum = 2,
+     .summary = "checks, backs up or restores a data folder",
+     .description =
+         "check reads all of it, computes every id and digest again and does every run again; exit status 1 when something\n"
+         "is wrong, 3 when a service holds the folder. backup makes FOLDER, a data folder itself, while a service goes on.\n"
+         "restore puts such a folder in the place of the data folder, after it was checked.\n",
+     .options = db_options,
+     .start = fb_cli_start,
+     .run = fb_cli_db},
     {.name = "serve",
      .arguments = "",
      .summary = "runs the HTTP service",

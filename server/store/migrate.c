@@ -14,8 +14,7 @@ static fb_status read_int(fb_connection *connection, const char *sql, int64_t *v
     return fb_query_end(&query);
 }
 
-/* The version, 0 for an empty database. */
-static fb_status check_version(fb_connection *connection, int64_t *version, fb_error *error) {
+fb_status fb_schema_read(fb_connection *connection, int64_t *version, fb_error *error) {
     int64_t application = 0, objects = 0;
     fb_status status = read_int(connection, "PRAGMA application_id", &application, error);
     if (!status) status = read_int(connection, "PRAGMA user_version", version, error);
@@ -62,7 +61,7 @@ static const char writer_settings[] = "PRAGMA synchronous = FULL;"
 
 fb_status fb_migrate(fb_connection *connection, fb_error *error) {
     int64_t version = 0;
-    fb_status status = check_version(connection, &version, error);
+    fb_status status = fb_schema_read(connection, &version, error);
     if (!status) status = set_write_ahead_log(connection, error);
     if (!status) status = fb_sql_script(connection, writer_settings, error);
     for (int64_t number = version + 1; number <= MIGRATION_COUNT && !status; number++)

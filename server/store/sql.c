@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buffer.h"
 #include "core/base/map.h"
 
 fb_status fb_fail_corrupt(fb_error *error, const char *what) {
@@ -78,14 +79,32 @@ static void configure(void) {
     sqlite3_config(SQLITE_CONFIG_STMTJRNL_SPILL, -1);
 }
 
-fb_status fb_connection_open(fb_connection *connection, const char *path, bool is_reader, fb_error *error) {
+/* As SQLite's URI of a file that does not change. */
+static char *frozen_name(const char *path) {
+    fb_buffer name = {0};
+    fb_buffer_string(&name, "file:");
+    for (; *path; path++) {
+        if (strchr("?#%", *path)) fb_buffer_printf(&name, "%%%02X", *path);
+        else fb_buffer_char(&name, *path);
+    }
+    fb_buffer_string(&name, "?immutable=1");
+    return fb_buffer_take(&name, NULL);
+}
+
+fb_status fb_connection_open(fb_connection *connection, const char *path, fb_access access, fb_error *error) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, configure);
     *connection = (fb_connection){0};
-    int flags = is_reader ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-    int result = sqlite3_open_v2(path, &connection->handle, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+    int flags = access == FB_READS_AND_WRITES ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
+    if (access == FB_READS_FROZEN) flags |= SQLITE_OPEN_URI;
+    char *name = access == FB_READS_FROZEN ? frozen_name(path) : NULL;
+    if (access == FB_READS_FROZEN && !name) return fb_fail_memory(error);
+    int result =
+        sqlite3_open_v2(name ? name : path, &connection->handle, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
+    free(name);
     fb_status status = fb_sql_status(connection, result, error);
     if (!status) {
+        sqlite3_db_config(connection->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, access != FB_READS_AND_WRITES, NULL);
         sqlite3_db_config(connection->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
         sqlite3_db_config(connection->handle, SQLITE_DBCONFIG_DQS_DML, 0, NULL);
         sqlite3_db_config(connection->handle, SQLITE_DBCONFIG_DQS_DDL, 0, NULL);

@@ -33,9 +33,14 @@ typedef struct fb_connection {
     uint64_t uses;
 } fb_connection;
 
-/* Opens the database file; a reader's connection cannot write. Sets what every connection needs; the writer's file settings
- * (WAL) are fb_writer's. */
-fb_status fb_connection_open(fb_connection *connection, const char *path, bool is_reader, fb_error *error);
+typedef enum fb_access {
+    FB_READS_AND_WRITES,
+    FB_READS,        /* beside others; never checkpoints */
+    FB_READS_FROZEN, /* a file without a log that nobody changes meanwhile; its folder may be read-only */
+} fb_access;
+
+/* Opens the database file. Sets what every connection needs; the writer's file settings (WAL) are fb_writer's. */
+fb_status fb_connection_open(fb_connection *connection, const char *path, fb_access access, fb_error *error);
 void fb_connection_close(fb_connection *connection);
 
 /* Runs SQL of our own that gives no rows and is run once: pragmas, migrations. */

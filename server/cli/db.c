@@ -1,0 +1,179 @@
+/* foldback db: checks, backs up and restores a data folder. It works on the files, not through a service. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/check/check.h"
+#include "server/cli/actions.h"
+#include "server/cli/run.h"
+#include "server/store/backup.h"
+
+#define FINDINGS_MAX 1000 /* shown; all are counted */
+
+/* ---- progress ----------------------------------------------------------------------------------------------------------- */
+
+/* A line that is written over, when standard error is a terminal. */
+typedef struct counter {
+    bool is_visible;
+    const char *what;
+    uint64_t percent;
+} counter;
+
+static void show(void *context, const char *what, uint64_t done, uint64_t total) {
+    counter *line = context;
+    uint64_t percent = total ? done * 100 / total : 100;
+    if (!line->is_visible || (line->what == what && line->percent == percent)) return;
+    line->what = what;
+    line->percent = percent;
+    fprintf(stderr, "\r%s %" PRIu64 " of %" PRIu64 "  %" PRIu64 " %%\033[K", what, done, total, percent);
+    fflush(stderr);
+}
+
+static void hide(const counter *line) {
+    if (line->is_visible && line->what) fputs("\r\033[K", stderr);
+}
+
+/* ---- check -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct checking {
+    counter line;
+    fb_check check;
+    json_t *findings; /* for JSON, else NULL: they are printed as they come */
+    FILE *out;
+} checking;
+
+static void found(void *context, const fb_finding *finding) {
+    checking *work = context;
+    if (work->check.findings > FINDINGS_MAX) return;
+    if (work->findings) {
+        json_t *one = json_pack("{ss, ss, ss, ss, ss}", "code", finding->code, "subject", finding->subject, "detail",
+                                finding->detail, "costs", finding->costs, "cure", finding->cure);
+        json_array_append_new(work->findings, one);
+        return;
+    }
+    hide(&work->line);
+    fb_screen_text(work->out, finding->subject);
+    fprintf(work->out, ": %s\n  ", finding->code);
+    fb_screen_text(work->out, finding->detail);
+    fprintf(work->out, "\n  costs: %s\n  cure: %s\n", finding->costs, finding->cure);
+}
+
+static void show_check(void *context, const char *what, uint64_t done, uint64_t total) {
+    show(&((checking *)context)->line, what, done, total);
+}
+
+static checking begin_check(bool is_json, FILE *out) {
+    checking work = {.line.is_visible = fb_screen_can_move(stderr), .out = out, .findings = is_json ? json_array() : NULL};
+    work.check.found = found;
+    work.check.progress = show_check;
+    return work;
+}
+
+static json_t *check_json(const checking *work) {
+    const fb_check *check = &work->check;
+    return json_pack("{sb, sI, sI, sI, sI, sI, sI, sI, sI, sI, sO}", "ok", !check->findings, "graphs",
+                     (json_int_t)check->graphs, "rules", (json_int_t)check->rules, "runs", (json_int_t)check->runs, "replayed",
+                     (json_int_t)check->replayed, "blobs", (json_int_t)check->blobs, "blob_bytes",
+                     (json_int_t)check->blob_bytes, "tensors", (json_int_t)check->tensors, "answers",
+                     (json_int_t)check->answers, "total", (json_int_t)check->findings, "findings", work->findings);
+}
+
+static void print_check(const checking *work) {
+    const fb_check *check = &work->check;
+    fprintf(work->out,
+            "%" PRIu64 " graphs, %" PRIu64 " runs (%" PRIu64 " done again), %" PRIu64 " rules, %" PRIu64 " blobs (%" PRIu64
+            " bytes): ",
+            check->graphs, check->runs, check->replayed, check->rules, check->blobs, check->blob_bytes);
+    if (check->findings) fprintf(work->out, "%" PRIu64 " findings\n", check->findings);
+    else fputs("nothing is wrong\n", work->out);
+}
+
+static int check_folder(const char *folder, bool is_json, FILE *out) {
+    fb_error error = {0};
+    checking work = begin_check(is_json, out);
+    work.check.context = &work;
+    fb_status status = fb_check_folder(folder, &work.check, &error);
+    hide(&work.line);
+    int result = status ? fb_cli_error(&error) : work.check.findings ? FB_EXIT_FAILED : FB_EXIT_DONE;
+    if (!status && is_json) {
+        json_t *answer = check_json(&work);
+        if (fb_cli_print_json(answer)) result = FB_EXIT_FAILED;
+        json_decref(answer);
+    } else if (!status) {
+        print_check(&work);
+    }
+    json_decref(work.findings);
+    return result;
+}
+
+/* ---- backup ------------------------------------------------------------------------------------------------------------- */
+
+static json_t *copied_json(const char *folder, const fb_copied *copied) {
+    return json_pack("{ss, sI, sI, sI, sI, sI, sI, sI}", "folder", folder, "database_bytes", (json_int_t)copied->database_bytes,
+                     "graphs", (json_int_t)copied->graphs, "runs", (json_int_t)copied->runs, "blobs", (json_int_t)copied->blobs,
+                     "files", (json_int_t)copied->files, "linked", (json_int_t)copied->linked, "damaged",
+                     (json_int_t)copied->damaged);
+}
+
+static int print_copied(const fb_cli *cli, const char *folder, const fb_copied *copied) {
+    if (cli->is_json) {
+        json_t *answer = copied_json(folder, copied);
+        int result = fb_cli_print_json(answer);
+        json_decref(answer);
+        return result;
+    }
+    fb_screen_text(stdout, folder);
+    printf(": %" PRIu64 " graphs, %" PRIu64 " runs, %" PRIu64 " blobs (%" PRIu64 " files, %" PRIu64
+           " of them linked), a database of %" PRIu64 " bytes\n",
+           copied->graphs, copied->runs, copied->blobs, copied->files, copied->linked, copied->database_bytes);
+    return FB_EXIT_DONE;
+}
+
+static int back_up(fb_cli *cli, const char *folder) {
+    fb_error error = {0};
+    fb_copied copied;
+    counter line = {.is_visible = fb_screen_can_move(stderr)};
+    fb_copying how = {.may_link = !cli->values.copies, .context = &line, .progress = show};
+    fb_status status = fb_store_back_up(cli->values.data, folder, &how, &copied, &error);
+    hide(&line);
+    if (status) return fb_cli_error(&error);
+    int result = print_copied(cli, folder, &copied);
+    if (!copied.damaged) return result;
+    return fb_complain(FB_EXIT_FAILED,
+                       "the backup is there, but %" PRIu64 " blobs are damaged in the store, too; foldback db check names them",
+                       copied.damaged);
+}
+
+/* ---- restore ------------------------------------------------------------------------------------------------------------ */
+
+/* What is wrong goes to standard error: standard output tells what was restored. */
+static int restore_checked(fb_cli *cli, fb_restoring *restoring, const fb_copied *copied) {
+    fb_error error = {0};
+    int result = FB_EXIT_DONE;
+    if (!cli->values.unchecked) result = check_folder(restoring->stage, false, stderr);
+    if (result) return fb_complain(result, "nothing was restored; --unchecked restores a damaged backup as it is");
+    if (fb_restore_finish(restoring, &error)) return fb_cli_error(&error);
+    if (restoring->aside) fb_complain(0, "what was there before is in %s now", restoring->aside);
+    return print_copied(cli, restoring->data, copied);
+}
+
+static int restore(fb_cli *cli, const char *backup) {
+    fb_error error = {0};
+    fb_restoring restoring;
+    fb_copied copied;
+    counter line = {.is_visible = fb_screen_can_move(stderr)};
+    fb_copying how = {.context = &line, .progress = show};
+    fb_status status = fb_restore_begin(backup, cli->values.data, cli->values.force, &how, &restoring, &copied, &error);
+    hide(&line);
+    int result = status ? fb_cli_error(&error) : restore_checked(cli, &restoring, &copied);
+    fb_restore_end(&restoring);
+    return result;
+}
+
+int fb_cli_db(fb_cli *cli) {
+    const char *what = cli->arguments.items[0], *folder = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
+    if (strcmp(what, "check") == 0 && !folder) return check_folder(cli->values.data, cli->is_json, stdout);
+    if (strcmp(what, "backup") == 0 && folder) return back_up(cli, folder);
+    if (strcmp(what, "restore") == 0 && folder) return restore(cli, folder);
+    return fb_complain(FB_EXIT_USAGE, "db: it takes check, backup FOLDER or restore FOLDER; foldback db --help tells more");
+}

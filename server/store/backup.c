@@ -1,0 +1,268 @@
+#include "server/store/backup.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/store/internal.h"
+#include "server/store/migrate.h"
+
+#define PAGES_AT_ONCE 1024
+#define ATTEMPTS 5
+#define BLOCK ((size_t)1 << 20)
+
+typedef struct copy {
+    const fb_copying *how;
+    int from, to; /* folders */
+    char *from_database, *to_database;
+    fb_copied figures;
+} copy;
+
+static void tell(const copy *work, const char *what, uint64_t done, uint64_t total) {
+    if (work->how->progress) work->how->progress(work->how->context, what, done, total);
+}
+
+/* ---- the database ------------------------------------------------------------------------------------------------------- */
+
+static fb_status copy_pages(copy *work, fb_connection *from, fb_connection *to, fb_error *error) {
+    sqlite3_backup *pages = sqlite3_backup_init(to->handle, "main", from->handle, "main");
+    if (!pages) return fb_sql_status(to, sqlite3_extended_errcode(to->handle), error);
+    int result = SQLITE_OK;
+    while (result == SQLITE_OK) {
+        result = sqlite3_backup_step(pages, PAGES_AT_ONCE);
+        int total = sqlite3_backup_pagecount(pages);
+        tell(work, "pages", (uint64_t)(total - sqlite3_backup_remaining(pages)), (uint64_t)total);
+    }
+    fb_status status = fb_sql_status(to, result, error);
+    result = sqlite3_backup_finish(pages);
+    return status ? status : fb_sql_status(to, result, error);
+}
+
+/* Everything is read within one transaction, so that it is one snapshot. */
+static fb_status read_snapshot(copy *work, fb_connection *from, fb_connection *to, fb_error *error) {
+    int64_t version = 0;
+    fb_status status = fb_sql_script(from, "BEGIN", error);
+    if (!status) status = fb_schema_read(from, &version, error);
+    if (!status && !version) status = fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "the database of the store is empty");
+    if (!status) status = copy_pages(work, from, to, error);
+    return status;
+}
+
+static fb_status copy_database(copy *work, fb_error *error) {
+    fb_connection from = {0}, to = {0};
+    int file = open(work->to_database, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600); /* SQLite's would be for everybody */
+    if (file < 0) return fb_fail_file(error, "make a database", errno);
+    fb_access access = work->how->is_frozen ? FB_READS_FROZEN : FB_READS;
+    fb_status status = fb_connection_open(&from, work->from_database, access, error);
+    if (!status) status = fb_connection_open(&to, work->to_database, FB_READS_AND_WRITES, error);
+    if (!status) status = fb_sql_script(&to, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", error);
+    if (!status) status = read_snapshot(work, &from, &to, error);
+    fb_connection_close(&from);
+    fb_connection_close(&to);
+    if (!status && fsync(file) != 0) status = fb_fail_file(error, "sync a database", errno);
+    struct stat about;
+    if (!status && fstat(file, &about) == 0) work->figures.database_bytes = (uint64_t)about.st_size;
+    close(file);
+    return status;
+}
+
+/* ---- files of blobs ----------------------------------------------------------------------------------------------------- */
+
+static fb_status make_folders(const copy *work, const char *path, fb_error *error) {
+    char folder[FB_FILE_PATH_MAX];
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+        if (mkdirat(work->to, folder, 0700) != 0 && errno != EEXIST) return fb_fail_file(error, "make a folder", errno);
+    }
+    return FB_OK;
+}
+
+static fb_status write_all(int file, const char *bytes, size_t size, fb_error *error) {
+    for (size_t done = 0; done < size;) {
+        ssize_t wrote = write(file, bytes + done, size - done);
+        if (wrote < 0 && errno == EINTR) continue;
+        if (wrote <= 0) return fb_fail_file(error, "write a copy", wrote < 0 ? errno : ENOSPC);
+        done += (size_t)wrote;
+    }
+    return FB_OK;
+}
+
+/* `digest` is that of what was copied. */
+static fb_status copy_bytes(int from, int to, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+    fb_sha256 *hash = fb_sha256_new();
+    char *block = malloc(BLOCK);
+    fb_status status = hash && block ? FB_OK : fb_fail_memory(error);
+    while (!status) {
+        ssize_t got = read(from, block, BLOCK);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) status = fb_fail_file(error, "read a blob", errno);
+        if (got <= 0) break;
+        if (!fb_sha256_add(hash, block, (size_t)got)) status = fb_fail_memory(error);
+        if (!status) status = write_all(to, block, (size_t)got, error);
+    }
+    if (!status && fsync(to) != 0) status = fb_fail_file(error, "sync a copy", errno);
+    if (!status && !fb_sha256_id_so_far(hash, digest)) status = fb_fail_memory(error);
+    free(block);
+    fb_sha256_free(hash);
+    return status;
+}
+
+static fb_status copy_file(copy *work, const char *path, const char *digest, bool *is_there, fb_error *error) {
+    char actual[FB_ID_LENGTH + 1];
+    int from = openat(work->from, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    *is_there = from >= 0;
+    if (from < 0) return errno == ENOENT ? FB_OK : fb_fail_file(error, "open a blob", errno);
+    int to = openat(work->to, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    fb_status status = to < 0 ? fb_fail_file(error, "make a copy", errno) : copy_bytes(from, to, actual, error);
+    if (!status && strcmp(actual, digest) != 0) work->figures.damaged++;
+    if (to >= 0) close(to);
+    close(from);
+    return status;
+}
+
+/* A file that went since the snapshot is not there; nor is one that the store has lost. */
+static fb_status take_file(copy *work, const char *digest, uint64_t size, bool *is_there, fb_error *error) {
+    char path[FB_FILE_PATH_MAX];
+    struct stat about;
+    fb_blob_path(digest, path);
+    *is_there = fstatat(work->to, path, &about, AT_SYMLINK_NOFOLLOW) == 0; /* from the attempt before */
+    if (*is_there) return FB_OK;
+    fb_status status = make_folders(work, path, error);
+    if (status) return status;
+    if (work->how->may_link && linkat(work->from, path, work->to, path, 0) == 0) {
+        *is_there = true;
+        work->figures.linked++;
+        bool is_whole = fstatat(work->to, path, &about, AT_SYMLINK_NOFOLLOW) == 0 && (uint64_t)about.st_size == size;
+        if (!is_whole) work->figures.damaged++;
+        return FB_OK;
+    }
+    return copy_file(work, path, digest, is_there, error);
+}
+
+static fb_status take_files(copy *work, fb_connection *snapshot, uint64_t *missing, fb_error *error) {
+    int64_t total = 0;
+    fb_query count = fb_query_begin(snapshot, "SELECT count(*) FROM blobs WHERE bytes IS NULL", error);
+    fb_status status = fb_read_key(&count, &total);
+    work->figures.files = *missing = 0;
+    fb_query query = fb_query_begin(snapshot, "SELECT digest, size FROM blobs WHERE bytes IS NULL", error);
+    while (!status && fb_query_row(&query)) {
+        bool is_there = false;
+        const char *digest = fb_column_text(&query, 0);
+        if (fb_is_sha256_id(digest)) status = take_file(work, digest, (uint64_t)fb_column_int(&query, 1), &is_there, error);
+        *missing += !is_there;
+        tell(work, "files", ++work->figures.files, (uint64_t)total);
+    }
+    fb_status ended = fb_query_end(&query);
+    return status ? status : ended;
+}
+
+/* ---- the copy ----------------------------------------------------------------------------------------------------------- */
+
+static fb_status count(fb_connection *connection, const char *sql, uint64_t *out, fb_error *error) {
+    int64_t number = 0;
+    fb_query query = fb_query_begin(connection, sql, error);
+    fb_status status = fb_read_key(&query, &number);
+    *out = (uint64_t)number;
+    return status;
+}
+
+static fb_status check_pages(fb_connection *snapshot, fb_error *error) {
+    fb_query query = fb_query_begin(snapshot, "PRAGMA quick_check(1)", error);
+    if (fb_query_row(&query) && strcmp(fb_column_text(&query, 0), "ok") != 0)
+        query.status = fb_fail_corrupt(error, fb_column_text(&query, 0));
+    return fb_query_end(&query);
+}
+
+/* Looks the copied database through, and takes the files that it speaks of. */
+static fb_status complete(copy *work, uint64_t *missing, fb_error *error) {
+    fb_connection snapshot = {0};
+    uint64_t has_blobs = 0;
+    fb_status status = fb_connection_open(&snapshot, work->to_database, FB_READS_AND_WRITES, error);
+    if (!status) status = check_pages(&snapshot, error);
+    if (!status) status = count(&snapshot, "SELECT count(*) FROM graphs", &work->figures.graphs, error);
+    if (!status) status = count(&snapshot, "SELECT count(*) FROM runs", &work->figures.runs, error);
+    /* not before schema 3 */
+    if (!status) status = count(&snapshot, "SELECT count(*) FROM sqlite_schema WHERE name = 'blobs'", &has_blobs, error);
+    if (!status && has_blobs) status = count(&snapshot, "SELECT count(*) FROM blobs", &work->figures.blobs, error);
+    if (!status && has_blobs) status = take_files(work, &snapshot, missing, error);
+    fb_connection_close(&snapshot);
+    return status;
+}
+
+/* Files may go while they are copied: then a newer snapshot does not speak of them. */
+static fb_status copy_all(copy *work, fb_error *error) {
+    fb_status status = FB_OK;
+    uint64_t missing = 1;
+    for (int attempt = 0; attempt < ATTEMPTS && !status && missing; attempt++) {
+        missing = 0;
+        status = copy_database(work, error);
+        if (!status) status = complete(work, &missing, error);
+    }
+    work->figures.damaged += missing;
+    if (status) return status;
+    if (mkdirat(work->to, FB_BLOBS_FOLDER, 0700) != 0 && errno != EEXIST) return fb_fail_file(error, "make a folder", errno);
+    if (mkdirat(work->to, FB_UPLOADS_FOLDER, 0700) != 0) return fb_fail_file(error, "make a folder", errno);
+    return syncfs(work->to) == 0 ? FB_OK : fb_fail_file(error, "sync a copy", errno);
+}
+
+/* A new empty folder that is held; what an interrupted copy left there goes first. */
+static fb_status make_stage(const char *stage, int *lock, fb_error *error) {
+    struct stat about;
+    fb_status status = FB_OK;
+    if (stat(stage, &about) == 0) {
+        status = fb_folder_lock(stage, false, lock, error);
+        if (!status && *lock < 0 && !fb_folder_is_empty(stage))
+            return fb_fail(error, FB_CONFLICT, "folder-in-use", NULL, "%s is in the way", stage);
+        if (!status) status = fb_folder_remove(stage, error);
+        if (*lock >= 0) close(*lock);
+    }
+    if (!status && mkdir(stage, 0700) != 0)
+        status = errno == ENOSPC || errno == EDQUOT
+                     ? fb_fail_full(error)
+                     : fb_fail(error, FB_IO, "store-not-writable", NULL, "cannot make %s: %s", stage, strerror(errno));
+    return status ? status : fb_folder_lock(stage, true, lock, error);
+}
+
+fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *how, fb_copied *out, fb_error *error) {
+    copy work = {.how = how, .from = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .to = -1};
+    int lock = -1;
+    if (work.from < 0 || faccessat(work.from, "foldback.sqlite", F_OK, 0) != 0) {
+        if (work.from >= 0) close(work.from);
+        return fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", from);
+    }
+    work.from_database = fb_path_with(from, "/foldback.sqlite");
+    work.to_database = fb_path_with(stage, "/foldback.sqlite");
+    fb_status status = work.from_database && work.to_database ? make_stage(stage, &lock, error) : fb_fail_memory(error);
+    if (!status) {
+        work.to = open(stage, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        status = work.to < 0 ? fb_fail_file(error, "open a folder", errno) : copy_all(&work, error);
+        if (status) fb_folder_remove(stage, NULL);
+    }
+    if (work.to >= 0) close(work.to);
+    if (lock >= 0) close(lock);
+    close(work.from);
+    free(work.from_database);
+    free(work.to_database);
+    if (!status) *out = work.figures;
+    return status;
+}
+
+fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *how, fb_copied *out, fb_error *error) {
+    struct stat about;
+    if (lstat(to, &about) == 0 && rmdir(to) != 0)
+        return fb_fail(error, FB_CONFLICT, "folder-in-use", NULL, "%s is there already, and not an empty folder", to);
+    char *target = fb_path_with(to, ""), *stage = fb_path_with(to, ".partial");
+    fb_status status = target && stage ? fb_folder_copy(from, stage, how, out, error) : fb_fail_memory(error);
+    if (!status && rename(stage, target) != 0) {
+        status = fb_fail_file(error, "name the backup", errno);
+        fb_folder_remove(stage, NULL);
+    }
+    if (!status) status = fb_entry_sync(target, error);
+    free(stage);
+    free(target);
+    return status;
+}

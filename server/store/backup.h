@@ -1,0 +1,62 @@
+/* Copying a data folder, also one that a service is writing to; and putting a copy in a folder's place.
+ *
+ * A copy is a data folder. Its database is one snapshot of the other's, read by a connection that cannot write and so never
+ * checkpoints. Files of blobs never change: they are linked where both folders are on one file system, and copied elsewhere. */
+#ifndef FB_STORE_BACKUP_H
+#define FB_STORE_BACKUP_H
+
+#include "server/store/store.h"
+
+typedef struct fb_copying {
+    bool may_link;  /* else every file is copied, and its digest computed */
+    bool is_frozen; /* nobody may open the folder meanwhile; then it may be on a read-only disk */
+    void *context;
+    void (*progress)(void *context, const char *what, uint64_t done, uint64_t total); /* or NULL; "pages", "files" */
+} fb_copying;
+
+typedef struct fb_copied {
+    uint64_t database_bytes, graphs, runs, blobs, files, linked;
+    uint64_t damaged; /* files that are not there, or not what their digest says: what they are is in the copy all the same */
+} fb_copied;
+
+/* Makes the folder `to`, which must not be there or be empty, and appears when it is complete and on disk; until then it is
+ * TO.partial, which a later call removes. FB_NOT_FOUND "no-store"; FB_CONFLICT "folder-in-use": `to` is not empty, or somebody
+ * copies to it; FB_IO "store-corrupt": damaged pages; "store-failed", "store-not-writable"; FB_NO_SPACE. */
+fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *how, fb_copied *out, fb_error *error);
+
+/* ---- restore ---- */
+
+/* A copy of a backup beside the data folder whose place it is to take, which is held meanwhile. */
+typedef struct fb_restoring {
+    char *data, *stage;
+    char *aside; /* where the old folder went, when there was one with something in it */
+    bool has_old, has_content, is_staged;
+    int lock; /* of the old folder */
+} fb_restoring;
+
+/* Copies the backup. FB_CONFLICT "folder-not-empty": and `may_replace` is false; FB_BUSY "store-locked": a service holds the
+ * folder, or has the backup open; else as above. fb_restore_end is due in either case. */
+fb_status fb_restore_begin(const char *backup, const char *data, bool may_replace, const fb_copying *how, fb_restoring *out,
+                           fb_copied *copied, fb_error *error);
+/* Puts the copy in its place, in one step; an old folder stays beside it, DATA.before-restore… */
+fb_status fb_restore_finish(fb_restoring *restoring, fb_error *error);
+/* Removes a copy that did not get there. */
+void fb_restore_end(fb_restoring *restoring);
+
+/* ---- for both: folders.c ---- */
+
+/* "path" and what follows, malloc'ed; NULL when memory is out. Slashes at the path's end are left out. */
+char *fb_path_with(const char *path, const char *suffix);
+/* Takes the lock of a data folder: FB_BUSY "store-locked". *lock stays -1 when the folder has none and `is_made` is false. */
+fb_status fb_folder_lock(const char *folder, bool is_made, int *lock, fb_error *error);
+/* True when nothing but a lock is in it. A folder that cannot be read is not. */
+bool fb_folder_is_empty(const char *folder);
+/* Removes a folder and all in it. */
+fb_status fb_folder_remove(const char *folder, fb_error *error);
+/* Makes the entry of a file or folder in its parent durable. */
+fb_status fb_entry_sync(const char *path, fb_error *error);
+
+/* What fb_store_back_up does but for the last step: `stage` is complete, on disk, and unlocked. */
+fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *how, fb_copied *out, fb_error *error);
+
+#endif

@@ -1,0 +1,273 @@
+#include "server/store/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/internal.h"
+
+/* One connection, and where to tell what is found. */
+typedef struct checking {
+    fb_store *store;
+    fb_connection *connection;
+    fb_store_found *found;
+    void *context;
+} checking;
+
+static fb_status begin(checking *check, fb_error *error) {
+    return fb_readers_take(&check->store->readers, &check->connection, error);
+}
+
+static void end(checking *check) {
+    fb_readers_give_back(&check->store->readers, check->connection);
+}
+
+/* A query that meets a damaged page is a finding, and the check goes on. */
+static fb_status end_query(checking *check, fb_query *query, const char *subject, fb_error *found, fb_error *error) {
+    fb_status status = fb_query_end(query);
+    if (!status) return FB_OK;
+    if (strcmp(found->code, "store-corrupt") == 0) {
+        check->found(check->context, "database-damaged", subject, found->message);
+        return FB_OK;
+    }
+    return fb_fail(error, status, found->code, NULL, "%s", found->message);
+}
+
+/* ---- lists -------------------------------------------------------------------------------------------------------------- */
+
+fb_status fb_store_list_texts(fb_store *store, fb_store_kind kind, fb_store_texts *out, fb_error *error) {
+    static const char *const queries[] = {
+        [FB_STORED_GRAPHS] = "SELECT id FROM graphs ORDER BY id",
+        [FB_STORED_RUNS] = "SELECT id FROM runs ORDER BY id",
+        [FB_STORED_BLOBS] = "SELECT digest FROM blobs ORDER BY digest",
+        [FB_STORED_RULES] = "SELECT name || ' ' || version FROM rules ORDER BY name, version",
+    };
+    fb_connection *connection = NULL;
+    fb_store_texts list = {0};
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection, queries[kind], error);
+    for (; fb_query_row(&query); list.count++) {
+        const char *text = fb_column_text(&query, 0);
+        fb_buffer_append(&list.texts, text, strlen(text) + 1);
+    }
+    if (!query.status && list.texts.failed) query.status = fb_fail_memory(error);
+    status = fb_query_end(&query);
+    fb_readers_give_back(&store->readers, connection);
+    if (status) fb_buffer_free(&list.texts);
+    else *out = list;
+    return status;
+}
+
+/* ---- pages -------------------------------------------------------------------------------------------------------------- */
+
+fb_status fb_store_check_pages(fb_store *store, fb_store_found *found, void *context, fb_error *error) {
+    checking check = {store, NULL, found, context};
+    fb_error met = {0};
+    fb_status status = begin(&check, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(check.connection, "PRAGMA integrity_check(100)", &met);
+    while (fb_query_row(&query)) {
+        const char *line = fb_column_text(&query, 0);
+        if (strcmp(line, "ok") != 0) found(context, "database-damaged", "the database", line);
+    }
+    status = end_query(&check, &query, "the database", &met, error);
+    end(&check);
+    return status;
+}
+
+/* ---- references --------------------------------------------------------------------------------------------------------- */
+
+static fb_status check_keys(checking *check, fb_error *error) {
+    fb_error met = {0};
+    fb_query query = fb_query_begin(check->connection, "PRAGMA foreign_key_check", &met);
+    while (fb_query_row(&query)) {
+        char subject[120], detail[160];
+        snprintf(subject, sizeof subject, "row %lld of %.80s", (long long)fb_column_int(&query, 1), fb_column_text(&query, 0));
+        snprintf(detail, sizeof detail, "it refers to a row of %.80s that is not there", fb_column_text(&query, 2));
+        check->found(check->context, "reference-broken", subject, detail);
+    }
+    return end_query(check, &query, "the database", &met, error);
+}
+
+/* What refers by its text: rows of two columns, the subject and what is wrong. */
+static const struct {
+    const char *code, *sql;
+} text_references[] = {
+    {"reference-broken",
+     "SELECT 'entry ' || e.number || ' of the history of aliases', 'its graph ' || e.graph || ' is not there' "
+     "FROM alias_entries e JOIN versions v ON v.key = e.version "
+     "WHERE NOT EXISTS (SELECT 1 FROM graphs WHERE id = e.graph)"},
+    {"reference-broken", "SELECT 'entry ' || e.number || ' of the history of aliases', 'its run ' || e.run || ' is not there' "
+                         "FROM alias_entries e JOIN versions v ON v.key = e.version "
+                         "WHERE e.run IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs WHERE id = e.run)"},
+    {"alias-broken", "SELECT 'alias ' || m.name || '@' || a.name, 'it is not at the version of its last entry' "
+                     "FROM aliases a JOIN models m ON m.key = a.model WHERE a.version IS NOT "
+                     "(SELECT version FROM alias_entries WHERE alias = a.key ORDER BY number DESC LIMIT 1)"},
+    {"alias-broken", "SELECT 'entry ' || e.number || ' of the history of aliases', 'it does not follow the entry before it' "
+                     "FROM alias_entries e WHERE e.previous IS NOT (SELECT max(number) FROM alias_entries "
+                     "WHERE alias = e.alias AND number < e.number)"},
+    {"reference-broken", "SELECT 'run ' || r.id, 'it undoes nothing' FROM runs r "
+                         "WHERE r.kind IN ('reverse', 'rollback') AND r.of_run IS NULL"},
+};
+
+fb_status fb_store_check_references(fb_store *store, fb_store_found *found, void *context, fb_error *error) {
+    checking check = {store, NULL, found, context};
+    fb_status status = begin(&check, error);
+    if (status) return status;
+    status = check_keys(&check, error);
+    for (size_t i = 0; i < sizeof text_references / sizeof *text_references && !status; i++) {
+        fb_error met = {0};
+        fb_query query = fb_query_begin(check.connection, text_references[i].sql, &met);
+        while (fb_query_row(&query)) {
+            char subject[480];
+            fb_copy_text(subject, sizeof subject, fb_column_text(&query, 0));
+            found(context, text_references[i].code, subject, fb_column_text(&query, 1));
+        }
+        status = end_query(&check, &query, "the database", &met, error);
+    }
+    end(&check);
+    return status;
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------------------------ */
+
+fb_status fb_store_check_answers(fb_store *store, fb_store_found *found, void *context, uint64_t *count, fb_error *error) {
+    checking check = {store, NULL, found, context};
+    fb_error met = {0};
+    fb_status status = begin(&check, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(check.connection, "SELECT scope, body_size, body FROM answers", &met);
+    for (; fb_query_row(&query); ++*count) {
+        fb_error damage = {0};
+        char *body = NULL, subject[300];
+        size_t size = 0;
+        if (fb_column_is_null(&query, 2)) continue;
+        const void *frame = fb_column_bytes(&query, 2, &size);
+        snprintf(subject, sizeof subject, "the answer to a %.200s", fb_column_text(&query, 0));
+        if (fb_frame_unpack(frame, size, (size_t)fb_column_int(&query, 1), &body, &damage) == FB_IO)
+            found(context, "answer-damaged", subject, damage.message);
+        free(body);
+    }
+    status = end_query(&check, &query, "the answers to repeated requests", &met, error);
+    end(&check);
+    return status;
+}
+
+/* ---- rows of graphs ----------------------------------------------------------------------------------------------------- */
+
+static fb_status count_of(fb_connection *connection, const char *sql, int64_t key, int64_t *count, fb_error *error) {
+    fb_query query = fb_query_begin(connection, sql, error);
+    fb_bind_int(&query, key);
+    return fb_read_key(&query, count);
+}
+
+/* A document may name a signature twice at one node. */
+static size_t count_distinct(const fb_store_mark *marks, size_t count) {
+    size_t distinct = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t j = i;
+        while (j > 0 && marks[j - 1].node == marks[i].node && strcmp(marks[j - 1].signature, marks[i].signature) != 0) j--;
+        distinct += j == 0 || marks[j - 1].node != marks[i].node;
+    }
+    return distinct;
+}
+
+static fb_status check_marks(checking *check, int64_t key, const fb_store_graph *graph, bool *is_right, fb_error *error) {
+    int64_t count = 0;
+    fb_status status = count_of(check->connection, "SELECT count(*) FROM node_signatures WHERE graph = ?", key, &count, error);
+    *is_right = (size_t)count == count_distinct(graph->marks, graph->mark_count);
+    fb_query query = fb_query_begin(check->connection,
+                                    "SELECT 1 FROM node_signatures WHERE graph = ? AND node = ? AND signature = "
+                                    "(SELECT id FROM signatures WHERE text = ?)",
+                                    error);
+    for (size_t i = 0; i < graph->mark_count && *is_right && !status && !query.status; i++) {
+        fb_bind_int(&query, key);
+        fb_bind_int(&query, graph->marks[i].node);
+        fb_bind_text(&query, graph->marks[i].signature);
+        *is_right = fb_query_row(&query);
+        fb_query_again(&query);
+    }
+    fb_status ended = fb_query_end(&query);
+    return status ? status : ended;
+}
+
+static fb_status check_blobs(checking *check, int64_t key, const fb_store_graph *graph, bool *is_right, fb_error *error) {
+    int64_t count = 0;
+    fb_status status = count_of(check->connection, "SELECT count(*) FROM graph_blobs WHERE graph = ?", key, &count, error);
+    *is_right = (size_t)count == graph->blob_count;
+    fb_query query = fb_query_begin(check->connection, "SELECT 1 FROM graph_blobs WHERE graph = ? AND digest = ?", error);
+    for (size_t i = 0; i < graph->blob_count && *is_right && !status && !query.status; i++) {
+        fb_bind_int(&query, key);
+        fb_bind_text(&query, graph->blobs[i]);
+        *is_right = fb_query_row(&query);
+        fb_query_again(&query);
+    }
+    fb_status ended = fb_query_end(&query);
+    return status ? status : ended;
+}
+
+/* What of the row is wrong; NULL when nothing is. */
+static const char *compare_row(fb_query *query, const fb_store_graph *graph) {
+    if (strcmp(fb_column_text(query, 1), graph->structure) != 0) return "the structure is not that of the document";
+    if (strcmp(fb_column_text(query, 2), graph->name) != 0) return "the name is not that of the document";
+    if (fb_column_int(query, 3) != (int64_t)graph->node_count) return "the number of nodes is not that of the document";
+    return NULL;
+}
+
+fb_status fb_store_check_graph(fb_store *store, const fb_store_graph *graph, fb_store_found *found, void *context,
+                               fb_error *error) {
+    checking check = {store, NULL, found, context};
+    char subject[FB_ID_LENGTH + 8];
+    snprintf(subject, sizeof subject, "graph %s", graph->id);
+    fb_status status = begin(&check, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(check.connection, "SELECT key, structure, name, nodes FROM graphs WHERE id = ?", error);
+    fb_bind_text(&query, graph->id);
+    bool is_known = fb_query_row(&query), has_marks = true, has_blobs = true;
+    int64_t key = is_known ? fb_column_int(&query, 0) : 0;
+    const char *wrong = is_known ? compare_row(&query, graph) : NULL;
+    if (wrong) found(context, "graph-rows-wrong", subject, wrong);
+    status = fb_query_end(&query);
+    if (!status && !is_known) status = fb_fail_unknown_graph(error, graph->id);
+    if (!status) status = check_marks(&check, key, graph, &has_marks, error);
+    if (!status) status = check_blobs(&check, key, graph, &has_blobs, error);
+    end(&check);
+    if (status) return status;
+    if (!has_marks) found(context, "graph-rows-wrong", subject, "the signatures of its nodes are not those in the document");
+    if (!has_blobs) found(context, "graph-rows-wrong", subject, "the blobs that it needs are not those in the document");
+    return FB_OK;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------------ */
+
+fb_status fb_store_tensor_digests(fb_store *store, const char *blob, fb_store_tensor_digest **out, size_t *count,
+                                  fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_buffer list = {0};
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT offset, dtype, shape, digest FROM tensor_digests WHERE blob = "
+                                    "(SELECT key FROM blobs WHERE digest = ?) ORDER BY offset",
+                                    error);
+    fb_bind_text(&query, blob);
+    while (fb_query_row(&query)) {
+        fb_store_tensor_digest one = {.offset = (uint64_t)fb_column_int(&query, 0)};
+        if (strlen(fb_column_text(&query, 2)) >= sizeof one.shape) continue;
+        snprintf(one.dtype, sizeof one.dtype, "%s", fb_column_text(&query, 1));
+        snprintf(one.shape, sizeof one.shape, "%s", fb_column_text(&query, 2));
+        snprintf(one.digest, sizeof one.digest, "%s", fb_column_text(&query, 3));
+        fb_buffer_append(&list, &one, sizeof one);
+    }
+    if (!query.status && list.failed) query.status = fb_fail_memory(error);
+    status = fb_query_end(&query);
+    fb_readers_give_back(&store->readers, connection);
+    if (status) {
+        fb_buffer_free(&list);
+        return status;
+    }
+    *count = list.size / sizeof **out;
+    *out = (fb_store_tensor_digest *)(void *)list.data;
+    return FB_OK;
+}

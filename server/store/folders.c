@@ -1,0 +1,72 @@
+/* Whole data folders: locked, looked into, removed. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "server/store/backup.h"
+#include "server/store/blob_files.h"
+
+char *fb_path_with(const char *path, const char *suffix) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/') length--;
+    fb_buffer out = {0};
+    fb_buffer_append(&out, path, length);
+    fb_buffer_string(&out, suffix);
+    return fb_buffer_take(&out, NULL);
+}
+
+fb_status fb_folder_lock(const char *folder, bool is_made, int *lock, fb_error *error) {
+    char *path = fb_path_with(folder, "/lock");
+    *lock = -1;
+    if (!path) return fb_fail_memory(error);
+    int file = open(path, (is_made ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC, 0600);
+    int reason = errno;
+    free(path);
+    if (file < 0) return !is_made && reason == ENOENT ? FB_OK : fb_fail_file(error, "open a folder's lock", reason);
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) {
+        *lock = file;
+        return FB_OK;
+    }
+    reason = errno;
+    close(file);
+    if (reason != EWOULDBLOCK) return fb_fail_file(error, "lock a folder", reason);
+    return fb_fail(error, FB_BUSY, "store-locked", NULL, "the data folder %s is held by another process of foldback", folder);
+}
+
+bool fb_folder_is_empty(const char *folder) {
+    DIR *listing = opendir(folder);
+    bool is_empty = listing != NULL;
+    for (struct dirent *entry; is_empty && (entry = readdir(listing));)
+        is_empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, "lock") == 0;
+    if (listing) closedir(listing);
+    return is_empty;
+}
+
+static int remove_entry(const char *path, const struct stat *about, int kind, struct FTW *place) {
+    (void)about, (void)kind, (void)place;
+    return remove(path);
+}
+
+fb_status fb_folder_remove(const char *folder, fb_error *error) {
+    if (nftw(folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return FB_OK;
+    return fb_fail_file(error, "remove a folder", errno);
+}
+
+fb_status fb_entry_sync(const char *path, fb_error *error) {
+    char *parent = fb_path_with(path, "/..");
+    int folder = parent ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    bool is_done = folder >= 0 && fsync(folder) == 0;
+    int reason = errno;
+    if (folder >= 0) close(folder);
+    bool is_short = !parent;
+    free(parent);
+    if (is_short) return fb_fail_memory(error);
+    return is_done ? FB_OK : fb_fail_file(error, "sync a folder", reason);
+}
