@@ -39,7 +39,7 @@ static void *work(void *argument) {
         fb_error error = {0};
         fb_garbage found;
         pthread_mutex_unlock(&collector->mutex);
-        if (fb_store_collect(collector->store, collector->grace_ms, false, &found, &error))
+        if (fb_store_collect(collector->store, collector->grace_ms, false, NULL, &found, &error))
             fprintf(stderr, "foldback: gc: %s\n", error.message);
         pthread_mutex_lock(&collector->mutex);
     }

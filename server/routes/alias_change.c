@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/app.h"
+#include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/name.h"
 
@@ -82,7 +83,8 @@ static bool match(const fb_request *request, fb_response *response, const char *
 bool fb_alias_change_begin(const fb_request *request, fb_response *response, fb_alias_request kind,
                            fb_store_alias_change *out) {
     const char *if_match = fb_request_header(request, "If-Match"), *if_none_match = fb_request_header(request, "If-None-Match");
-    *out = (fb_store_alias_change){.model = fb_request_param(request, "model"), .alias = fb_request_param(request, "alias")};
+    *out = (fb_store_alias_change){
+        .model = fb_request_param(request, "model"), .alias = fb_request_param(request, "alias"), .by = fb_actor_of(request)};
     if (!fb_check_path_name(request, response, "model") || !fb_check_path_name(request, response, "alias")) return false;
     if (if_none_match && (kind != FB_ALIAS_SET || if_match || strcmp(if_none_match, "*") != 0))
         return respond_bad_precondition(response, kind == FB_ALIAS_SET

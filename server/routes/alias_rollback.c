@@ -1,6 +1,7 @@
 /* POST /v1/models/{model}/aliases/{alias}/rollback: to a version from before, or to what is deployed without some passes. */
 #include <string.h>
 
+#include "server/routes/actor.h"
 #include "server/routes/alias_answer.h"
 #include "server/routes/alias_change.h"
 #include "server/routes/body_members.h"
@@ -69,10 +70,12 @@ static void write_name(const char *version, const fb_store_run *run, fb_buffer *
     }
 }
 
-static fb_status store_rollback(fb_app *app, const rollback *work, const char *version, fb_undone *undone,
+static fb_status store_rollback(const fb_request *request, const rollback *work, const char *version, fb_undone *undone,
                                 fb_store_alias_entry *entry, fb_error *error) {
+    fb_app *app = request->context;
     fb_new_run *made = &undone->made;
     fb_new_graphs new;
+    made->run.by = fb_actor_of(request);
     fb_buffer location = {0}, name = {0};
     fb_status status = fb_new_graphs_make(app, made, &new, error);
     if (!status) status = fb_store_new_run(app->store, &made->run, error);
@@ -93,7 +96,7 @@ static fb_status store_rollback(fb_app *app, const rollback *work, const char *v
 
 /* What is worked out here is of the version that the alias has now: the change is made only if it has it still. */
 static void roll_back_passes(const fb_request *request, fb_response *response, rollback *work) {
-    fb_app *app = request->context;
+    const fb_app *app = request->context;
     fb_store_alias_change *change = &work->change;
     fb_error error = {0};
     fb_store_alias_entry present, entry;
@@ -105,7 +108,7 @@ static void roll_back_passes(const fb_request *request, fb_response *response, r
     if (change->condition == FB_ALIAS_EXISTS) change->expected = present.number;
     change->condition = FB_ALIAS_IS_AT;
     if (fb_undo_deployed(request, response, present.to_graph, present.run, work->passes, "/passes", &undone)) {
-        fb_status status = store_rollback(app, work, present.to, &undone, &entry, &error);
+        fb_status status = store_rollback(request, work, present.to, &undone, &entry, &error);
         respond(response, status, &error, &entry);
         fb_undone_free(&undone);
     }

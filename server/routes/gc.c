@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "server/app.h"
+#include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/json_members.h"
 #include "server/routes/routes.h"
@@ -23,10 +24,12 @@ static bool read_dry_run(fb_response *response, const json_t *member, bool *is_d
     return !member || json_is_boolean(member) || fb_refuse_member(response, "wrong-type", "/dry_run", "this is true or false");
 }
 
-static void collect(const fb_app *app, fb_response *response, int64_t grace_ms, bool is_dry) {
+static void collect(const fb_request *request, fb_response *response, int64_t grace_ms, bool is_dry) {
     fb_error error = {0};
     fb_garbage found;
-    if (fb_store_collect(app->store, grace_ms, is_dry, &found, &error)) {
+    const fb_app *app = request->context;
+    fb_store_actor by = fb_actor_of(request);
+    if (fb_store_collect(app->store, grace_ms, is_dry, &by, &found, &error)) {
         fb_respond_error(response, &error);
         return;
     }
@@ -53,6 +56,6 @@ void fb_post_gc(const fb_request *request, fb_response *response) {
     if (!fb_body_read(request, response, known, &body)) return;
     if (read_grace(response, json_object_get(body.members, "grace_seconds"), &grace_ms) &&
         read_dry_run(response, json_object_get(body.members, "dry_run"), &is_dry))
-        collect(app, response, grace_ms, is_dry);
+        collect(request, response, grace_ms, is_dry);
     fb_request_body_free(&body);
 }

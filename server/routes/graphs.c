@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/graph/code.h"
+#include "server/routes/actor.h"
 #include "server/routes/graph_answer.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/json_members.h"
@@ -149,7 +150,8 @@ void fb_delete_graph(const fb_request *request, fb_response *response) {
     const char *id = fb_request_param(request, "id");
     fb_error error = {0};
     fb_store_users users = {0};
-    fb_status status = fb_store_delete_graph(app->store, id, &users, &error);
+    fb_store_actor by = fb_actor_of(request);
+    fb_status status = fb_store_delete_graph(app->store, id, &by, &users, &error);
     if (!status) {
         fb_cache_drop(app->cache, id);
         fb_respond_empty(response, 204);

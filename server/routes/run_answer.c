@@ -5,6 +5,7 @@
 
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
+#include "server/routes/actor.h"
 #include "server/routes/json_members.h"
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------ */
@@ -163,8 +164,9 @@ void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_
     }
 }
 
-static fb_status store_run(fb_app *app, const fb_run_request *asked, fb_new_run *made, const char *location, fb_repeat *repeat,
-                           fb_error *error) {
+static fb_status store_run(const fb_request *request, const fb_run_request *asked, fb_new_run *made, const char *location,
+                           fb_repeat *repeat, fb_error *error) {
+    fb_app *app = request->context;
     fb_new_graphs new;
     fb_buffer names = {0};
     fb_includes_write(asked->includes, &names);
@@ -176,6 +178,7 @@ static fb_status store_run(fb_app *app, const fb_run_request *asked, fb_new_run 
     const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
     fb_status status = fb_new_graphs_make(app, made, &new, error);
     if (!status && !text) status = fb_fail_memory(error);
+    made->run.by = fb_actor_of(request);
     if (!status) status = fb_store_put_run(app->store, &made->run, new.graphs, new.count, answer, error);
     fb_new_graphs_free(app, made, !status, &new);
     fb_buffer_free(&names);
@@ -195,7 +198,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     fb_buffer answer = {0};
     if (!status) fb_run_write(&made->run, &what.extras, &answer); /* before it is stored: what is stored must be answered */
     if (!status && answer.failed) status = fb_fail_memory(&error);
-    if (!status && !asked->dry_run) status = store_run(app, asked, made, location, repeat, &error);
+    if (!status && !asked->dry_run) status = store_run(request, asked, made, location, repeat, &error);
     if (status) {
         fb_respond_error(response, &error);
         fb_buffer_free(&answer);

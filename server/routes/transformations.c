@@ -4,6 +4,7 @@
 
 #include "core/compose/preset.h"
 #include "core/compose/signature.h"
+#include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
@@ -72,12 +73,14 @@ static void respond_list(fb_response *response, fb_store_rules *list) {
 
 /* ---- POST --------------------------------------------------------------------------------------------------------------- */
 
-static void store_rule(const fb_app *app, fb_response *response, const fb_rule *rule) {
+static void store_rule(const fb_request *request, fb_response *response, const fb_rule *rule) {
+    const fb_app *app = request->context;
+    fb_store_actor by = fb_actor_of(request);
     const fb_pass *pass = fb_rule_pass(rule);
     fb_error error = {0};
     fb_store_rule stored;
     bool is_new = false;
-    if (fb_store_put_rule(app->store, pass->name, pass->digest, fb_rule_document(rule), &is_new, &stored, &error)) {
+    if (fb_store_put_rule(app->store, pass->name, pass->digest, fb_rule_document(rule), &by, &is_new, &stored, &error)) {
         fb_respond_error(response, &error);
         return;
     }
@@ -100,7 +103,7 @@ void fb_post_transformation(const fb_request *request, fb_response *response) {
         const char *name = fb_rule_pass(rule)->name;
         bool is_taken = fb_pass_find(name) || fb_preset_find(name);
         if (is_taken) fb_refuse_member(response, "name-taken-by-pass", "/name", "a pass of this service has that name");
-        else store_rule(request->context, response, rule);
+        else store_rule(request, response, rule);
     }
     fb_rule_free(rule);
     fb_request_body_free(&body);

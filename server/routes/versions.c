@@ -1,6 +1,7 @@
 /* /v1/models/{model}/versions: immutable names for graphs. */
 #include <string.h>
 
+#include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/graph_answer.h"
 #include "server/routes/graph_input.h"
@@ -93,7 +94,8 @@ void fb_put_version(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"graph", "run", "note", NULL};
     fb_request_body body;
     if (!fb_check_path_name(request, response, "model") || !fb_check_path_name(request, response, "version")) return;
-    fb_store_new_version version = {.model = fb_request_param(request, "model"), .name = fb_request_param(request, "version")};
+    fb_store_new_version version = {
+        .model = fb_request_param(request, "model"), .name = fb_request_param(request, "version"), .by = fb_actor_of(request)};
     if (!fb_body_read(request, response, known, &body)) return;
     if (read_version(response, &body, &version)) {
         if (body.graph) store_document(request, response, &body, &version);
@@ -151,8 +153,9 @@ void fb_get_version_graph(const fb_request *request, fb_response *response) {
 void fb_delete_version(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
-    fb_status status =
-        fb_store_delete_version(app->store, fb_request_param(request, "model"), fb_request_param(request, "version"), &error);
+    fb_store_actor by = fb_actor_of(request);
+    fb_status status = fb_store_delete_version(app->store, fb_request_param(request, "model"),
+                                               fb_request_param(request, "version"), &by, &error);
     if (status) fb_respond_error(response, &error);
     else fb_respond_empty(response, 204);
 }

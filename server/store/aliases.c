@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
 
 /* The alias as the write finds it. Keys and numbers are 0 where there is none. */
@@ -124,6 +125,14 @@ static fb_status append(fb_connection *connection, const alias_write *write, ali
     return fb_query_run(&update);
 }
 
+static fb_status audit_entry(fb_connection *connection, const alias_write *write, fb_error *error) {
+    const fb_store_alias_entry *entry = &write->entry;
+    char action[32], object[2 * FB_NAME_MAX + 2];
+    snprintf(action, sizeof action, "alias-%s", entry->action);
+    snprintf(object, sizeof object, "%s@%s", entry->model, entry->alias);
+    return fb_write_audit(connection, &write->change->by, write->at, action, object, entry->to ? entry->to : "deleted", error);
+}
+
 /* The answer names the entry, whose number is known only here. */
 static fb_status write_answer(fb_connection *connection, const alias_write *write, fb_error *error) {
     if (!write->answer) return FB_OK;
@@ -150,6 +159,7 @@ static fb_status write_change(fb_connection *connection, void *argument, fb_tota
     write->is_added = next.action != NULL;
     if (!status && write->is_added) status = append(connection, write, &state, &next, error);
     if (!status) status = fb_read_alias_entry(connection, state.last, &write->entry.memory, &write->entry, error);
+    if (!status && write->is_added) status = audit_entry(connection, write, error);
     return status ? status : write_answer(connection, write, error);
 }
 

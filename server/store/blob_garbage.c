@@ -6,11 +6,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
 
 #define BATCH 32 /* that the writer takes away at once */
@@ -23,7 +25,8 @@ typedef struct candidate {
 
 typedef struct removal {
     fb_store *store;
-    int64_t before;
+    const fb_store_actor *by;
+    int64_t now, before;
     candidate items[BATCH];
     size_t count;
     uint64_t blobs, bytes, files; /* that went */
@@ -54,7 +57,11 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
     added->blob_bytes -= (int64_t)batch->bytes;
     added->collected_blobs += (int64_t)batch->blobs;
     added->collected_bytes += (int64_t)batch->bytes;
-    return fb_query_end(&delete);
+    fb_status status = fb_query_end(&delete);
+    if (status || !batch->blobs) return status;
+    char outcome[80];
+    snprintf(outcome, sizeof outcome, "%" PRIu64 " blobs, %" PRIu64 " bytes", batch->blobs, batch->bytes);
+    return fb_write_audit(connection, batch->by, batch->now, "gc", "blobs", outcome, error);
 }
 
 /* To give back the room of a large file takes seconds: so that writes need not wait for it, the file stays open until they go
@@ -189,8 +196,10 @@ static fb_status collect_files(removal *batch, int parent, const char *name, int
     return status;
 }
 
-fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, fb_garbage *out, fb_error *error) {
-    removal batch = {.store = store, .before = store->config.now_ms() - (grace_ms > 0 ? grace_ms : 0)};
+fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, fb_garbage *out,
+                           fb_error *error) {
+    int64_t now = store->config.now_ms();
+    removal batch = {.store = store, .by = by, .now = now, .before = now - (grace_ms > 0 ? grace_ms : 0)};
     fb_garbage garbage = {0};
     fb_status status = collect_rows(&batch, is_dry, &garbage, error);
     if (!status) status = collect_files(&batch, store->folder, FB_BLOBS_FOLDER, 2, is_dry, &garbage, error);

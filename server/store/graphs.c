@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
 #include "server/store/walk.h"
 
@@ -150,6 +151,7 @@ fb_status fb_store_put_graph(fb_store *store, const fb_store_graph *graph, const
 
 typedef struct delete_graph {
     const char *id;
+    const fb_store_actor *by;
     int64_t now;
     fb_store_users users;
 } delete_graph;
@@ -214,12 +216,14 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
     fb_query query = fb_query_begin(connection, "DELETE FROM graphs WHERE key = ?", error);
     fb_bind_int(&query, key);
     status = fb_query_run(&query);
+    if (!status) status = fb_write_audit(connection, delete->by, delete->now, "graph-delete", delete->id, "deleted", error);
     if (!status) added->graphs--;
     return status;
 }
 
-fb_status fb_store_delete_graph(fb_store *store, const char *id, fb_store_users *users, fb_error *error) {
-    delete_graph delete = {.id = id, .now = store->config.now_ms()};
+fb_status fb_store_delete_graph(fb_store *store, const char *id, const fb_store_actor *by, fb_store_users *users,
+                                fb_error *error) {
+    delete_graph delete = {.id = id, .by = by, .now = store->config.now_ms()};
     fb_status status = fb_writer_run(&store->writer, write_delete, &delete, error);
     if (users) *users = delete.users;
     return status;

@@ -61,6 +61,7 @@ typedef struct fb_store_new_version {
     const fb_store_graph *document; /* a graph that is stored with the version unless it is known, or NULL */
     const char *run;                /* or NULL */
     const char *note;               /* or NULL */
+    fb_store_actor by;
 } fb_store_new_version;
 
 /* Makes the model with its first version. `out` (free it) is the version as it is stored; with the same graph again nothing
@@ -80,7 +81,8 @@ void fb_store_versions_free(fb_store_versions *versions);
 
 /* FB_NOT_FOUND "unknown-model", "unknown-version"; FB_CONFLICT "version-in-use" when an alias has it or ever had it: then it
  * could be rolled back to it. An alias that was deleted needs nothing. */
-fb_status fb_store_delete_version(fb_store *store, const char *model, const char *name, fb_error *error);
+fb_status fb_store_delete_version(fb_store *store, const char *model, const char *name, const fb_store_actor *by,
+                                  fb_error *error);
 
 /* ---- aliases ---- */
 
@@ -138,7 +140,8 @@ typedef struct fb_store_alias_change {
     const char *model, *alias;
     fb_alias_condition condition; /* holds when the change is made, in one step with it */
     int64_t expected;
-    const char *who, *why; /* or NULL */
+    const char *who, *why; /* or NULL; what the client says of it, whoever it is */
+    fb_store_actor by;
 } fb_store_alias_change;
 
 /* Every change: the condition's errors, FB_NOT_FOUND "unknown-model". `out` (free it) is the alias' last entry afterwards.

@@ -1,8 +1,10 @@
 /* Rules and their versions. */
 #include "server/store/rules.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
 #include "server/store/walk.h"
 
@@ -40,6 +42,7 @@ static fb_status fail_unknown(fb_error *error, const char *name) {
 
 typedef struct put_rule {
     const char *name, *digest, *document;
+    const fb_store_actor *by;
     int64_t created;
     bool is_new;
     fb_store_rule stored;
@@ -70,12 +73,16 @@ static fb_status write_rule(fb_connection *connection, void *argument, fb_totals
     fb_status status = fb_read_key(&query, &key);
     put->is_new = !key;
     if (!status && !key) status = insert_rule(connection, put, &key, error);
-    return status ? status : read_rule(connection, key, &put->stored.memory, &put->stored, error);
+    if (!status) status = read_rule(connection, key, &put->stored.memory, &put->stored, error);
+    if (status || !put->is_new) return status;
+    char version[24];
+    snprintf(version, sizeof version, "version %u", put->stored.version);
+    return fb_write_audit(connection, put->by, put->created, "transformation-put", put->name, version, error);
 }
 
-fb_status fb_store_put_rule(fb_store *store, const char *name, const char *digest, const char *document, bool *is_new,
-                            fb_store_rule *out, fb_error *error) {
-    put_rule put = {.name = name, .digest = digest, .document = document, .created = store->config.now_ms()};
+fb_status fb_store_put_rule(fb_store *store, const char *name, const char *digest, const char *document,
+                            const fb_store_actor *by, bool *is_new, fb_store_rule *out, fb_error *error) {
+    put_rule put = {.name = name, .digest = digest, .document = document, .by = by, .created = store->config.now_ms()};
     fb_status status = fb_writer_run(&store->writer, write_rule, &put, error);
     if (status) {
         fb_store_rule_free(&put.stored);

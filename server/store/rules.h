@@ -23,8 +23,8 @@ typedef struct fb_store_rules {
 
 /* Stores the document as the next version of that name, unless one of its versions has that document already; that is `out`
  * then. */
-fb_status fb_store_put_rule(fb_store *store, const char *name, const char *digest, const char *document, bool *is_new,
-                            fb_store_rule *out, fb_error *error);
+fb_status fb_store_put_rule(fb_store *store, const char *name, const char *digest, const char *document,
+                            const fb_store_actor *by, bool *is_new, fb_store_rule *out, fb_error *error);
 
 /* `version` 0 is the newest. FB_NOT_FOUND "unknown-transformation", "unknown-version". */
 fb_status fb_store_get_rule(fb_store *store, const char *name, uint32_t version, fb_store_rule *out, fb_error *error);

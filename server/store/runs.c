@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
 
 fb_status fb_find_run(fb_connection *connection, const char *id, int64_t *key, fb_error *error) {
@@ -106,6 +107,10 @@ static fb_status insert_labels(fb_connection *connection, const fb_store_run *ru
     return fb_query_end(&insert);
 }
 
+static fb_status audit_run(fb_connection *connection, const fb_store_run *run, fb_error *error) {
+    return fb_write_audit(connection, &run->by, run->created, run->kind, run->id, run->result, error);
+}
+
 fb_status fb_write_run(fb_connection *connection, fb_packed_run *packed, fb_totals *added, fb_error *error) {
     references keys = {0};
     fb_status status = FB_OK;
@@ -116,6 +121,7 @@ fb_status fb_write_run(fb_connection *connection, fb_packed_run *packed, fb_tota
     int64_t key = sqlite3_last_insert_rowid(connection->handle);
     if (!status) status = insert_passes(connection, packed->run, key, error);
     if (!status) status = insert_labels(connection, packed->run, key, error);
+    if (!status) status = audit_run(connection, packed->run, error);
     if (!status) added->runs++;
     return status;
 }

@@ -65,6 +65,14 @@ fb_status fb_store_health(fb_store *store, fb_error *error);
 /* Appends the store's counters and gauges in Prometheus' text format, all named foldback_store_…. */
 fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error);
 
+/* Who does something, for the audit (audit.h). None (NULL, or all NULL) is the service itself. */
+typedef struct fb_store_actor {
+    const char *who;     /* a token's name, "anonymous" or "local" */
+    const char *request; /* its id, or NULL */
+} fb_store_actor;
+
+#define FB_STORE_SERVICE "service" /* who did what nobody asked for */
+
 /* ---- pages ----
  * Lists are newest first. A page token names a place between two items, so what is added meanwhile neither repeats nor hides an
  * item. A token belongs to its list and its filters: with others it is FB_INVALID "bad-page-token". */
@@ -153,7 +161,8 @@ typedef struct fb_store_users {
 
 /* Deletes a graph and its marks. FB_NOT_FOUND "unknown-graph"; FB_CONFLICT "graph-in-use", then `users` (may be NULL) says
  * what needs it. */
-fb_status fb_store_delete_graph(fb_store *store, const char *id, fb_store_users *users, fb_error *error);
+fb_status fb_store_delete_graph(fb_store *store, const char *id, const fb_store_actor *by, fb_store_users *users,
+                                fb_error *error);
 
 /* Positions of the nodes of graph `id` that carry `signature`, ascending, from position `first` on, `limit` at most (0 = all);
  * malloc'ed (caller frees), NULL when there are none. FB_NOT_FOUND "unknown-graph". */
@@ -207,6 +216,7 @@ typedef struct fb_store_run {
     size_t pass_count;
     const fb_store_label *labels; /* distinct keys; sorted by key when read */
     size_t label_count;
+    fb_store_actor by;       /* of a run to be stored */
     fb_store_memory *memory; /* NULL in a run that the caller made */
 } fb_store_run;
 

@@ -1,7 +1,17 @@
 /* Making and deleting versions. */
+#include <stdio.h>
 #include <string.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
+
+/* Notes what was done with a version. */
+static fb_status audit_version(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
+                               const char *model, const char *name, const char *outcome, fb_error *error) {
+    char object[2 * FB_NAME_MAX + 2];
+    snprintf(object, sizeof object, "%s:%s", model, name);
+    return fb_write_audit(connection, by, at, action, object, outcome, error);
+}
 
 /* ---- put ---- */
 
@@ -80,7 +90,10 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     if (!status && key) status = check_same(connection, version, key, graph, error);
     else if (!status)
         status = fb_insert_version(connection, model, version->name, graph, run, version->note, put->created, &key, error);
-    return status ? status : fb_read_version(connection, key, &put->stored.memory, &put->stored, error);
+    if (!status) status = fb_read_version(connection, key, &put->stored.memory, &put->stored, error);
+    if (status || !put->is_new) return status;
+    return audit_version(connection, &version->by, put->created, "version-put", version->model, version->name,
+                         put->stored.graph, error);
 }
 
 fb_status fb_store_put_version(fb_store *store, const fb_store_new_version *version, bool *is_new, fb_store_version *out,
@@ -102,6 +115,8 @@ fb_status fb_store_put_version(fb_store *store, const fb_store_new_version *vers
 
 typedef struct delete_version {
     const char *model, *name;
+    const fb_store_actor *by;
+    int64_t now;
 } delete_version;
 
 /* An alias that was deleted needs nothing. */
@@ -130,10 +145,13 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
     if (status) return status;
     fb_query query = fb_query_begin(connection, "DELETE FROM versions WHERE key = ?", error);
     fb_bind_int(&query, key);
-    return fb_query_run(&query);
+    status = fb_query_run(&query);
+    if (status) return status;
+    return audit_version(connection, delete->by, delete->now, "version-delete", delete->model, delete->name, "deleted", error);
 }
 
-fb_status fb_store_delete_version(fb_store *store, const char *model, const char *name, fb_error *error) {
-    delete_version delete = {.model = model, .name = name};
+fb_status fb_store_delete_version(fb_store *store, const char *model, const char *name, const fb_store_actor *by,
+                                  fb_error *error) {
+    delete_version delete = {.model = model, .name = name, .by = by, .now = store->config.now_ms()};
     return fb_writer_run(&store->writer, write_delete, &delete, error);
 }

@@ -77,7 +77,7 @@ START_TEST(unknown_graphs_are_not_found) {
     fb_store_signatures signatures;
     check_error(fb_store_get_document(store, "sha256:0", &document, &size, &error), &error, FB_NOT_FOUND, "unknown-graph");
     check_error(fb_store_get_graph(store, "sha256:0", &summary, &error), &error, FB_NOT_FOUND, "unknown-graph");
-    check_error(fb_store_delete_graph(store, "sha256:0", NULL, &error), &error, FB_NOT_FOUND, "unknown-graph");
+    check_error(fb_store_delete_graph(store, "sha256:0", NULL, NULL, &error), &error, FB_NOT_FOUND, "unknown-graph");
     check_error(fb_store_graph_signatures(store, "sha256:0", &signatures, &error), &error, FB_NOT_FOUND, "unknown-graph");
     check_error(fb_store_marked_nodes(store, "sha256:0", "s1", 0, 0, &nodes, &count, &error), &error, FB_NOT_FOUND,
                 "unknown-graph");
@@ -207,15 +207,15 @@ START_TEST(a_graph_in_use_is_not_deleted) {
         put_run(store, &last, &source, &result);
     }
     fb_store_users users = {0};
-    check_error(fb_store_delete_graph(store, result.id, &users, &error), &error, FB_CONFLICT, "graph-in-use");
+    check_error(fb_store_delete_graph(store, result.id, NULL, &users, &error), &error, FB_CONFLICT, "graph-in-use");
     ck_assert_uint_eq(users.count, FB_USERS_MAX);
     ck_assert_uint_eq(users.total, 12);
     ck_assert_str_eq(users.runs[0], last.id);
-    check_error(fb_store_delete_graph(store, source.id, NULL, &error), &error, FB_CONFLICT, "graph-in-use");
+    check_error(fb_store_delete_graph(store, source.id, NULL, NULL, &error), &error, FB_CONFLICT, "graph-in-use");
     put_graphs(3, 4);
     made_graph free_one;
     make_graph(&free_one, 3, 0);
-    check_ok(fb_store_delete_graph(store, free_one.id, &users, &error), &error);
+    check_ok(fb_store_delete_graph(store, free_one.id, NULL, &users, &error), &error);
     ck_assert_uint_eq(users.total, 0);
     ck_assert_double_eq(metric(store, "graphs"), 2);
     fb_store_summary summary;

@@ -282,7 +282,7 @@ END_TEST
 
 /* What was remembered is there when a later write is. */
 static void wait_for_writes(void) {
-    ck_assert_int_eq(fb_store_delete_graph(store, "none", NULL, NULL), FB_NOT_FOUND);
+    ck_assert_int_eq(fb_store_delete_graph(store, "none", NULL, NULL, NULL), FB_NOT_FOUND);
 }
 
 START_TEST(digests_of_tensors_are_remembered_with_their_blob) {

@@ -74,7 +74,7 @@ START_TEST(what_graphs_refer_to_is_kept) {
     for (unsigned i = 1; i <= 2; i++) { /* when the last graph goes, the grace period begins */
         make_graph(&graph, i, 10);
         time_ms += 2 * HOUR;
-        ck_assert_int_eq(fb_store_delete_graph(store, graph.id, NULL, NULL), FB_OK);
+        ck_assert_int_eq(fb_store_delete_graph(store, graph.id, NULL, NULL, NULL), FB_OK);
         free_graph(&graph);
         ck_assert_uint_eq(collect(store, HOUR, false).blobs, 0);
     }
@@ -259,7 +259,8 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     make_graph(&damaged, 2, 100);
     ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
     fb_store_close(store);
-    run_sql("DROP TABLE rules; DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP TABLE graph_blobs; DROP TABLE blobs;"
+    run_sql("DROP TABLE tokens; DROP TABLE audit; DROP TABLE rules; DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
+            "TABLE graph_blobs; DROP TABLE blobs;"
             "ALTER TABLE runs DROP COLUMN validation; PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name "
             "= 'model 2'");
     store = NULL;

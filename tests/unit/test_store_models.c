@@ -98,23 +98,23 @@ END_TEST
 START_TEST(what_is_needed_is_not_deleted) {
     fb_store_users users;
     put_versions();
-    check_error(fb_store_delete_graph(fixture.store, fixture.graphs[0].id, &users, &fixture.error), &fixture.error, FB_CONFLICT,
-                "graph-in-use");
+    check_error(fb_store_delete_graph(fixture.store, fixture.graphs[0].id, NULL, &users, &fixture.error), &fixture.error,
+                FB_CONFLICT, "graph-in-use");
     ck_assert_uint_eq(users.version_count, 1);
     ck_assert_str_eq(users.versions[0], "bert/v0");
     int64_t first = set_live("v0", FB_ALIAS_IS_FREE, 0), second = set_live("v1", FB_ALIAS_IS_AT, first);
     ck_assert_int_gt(second, first);
-    check_error(fb_store_delete_version(fixture.store, "bert", "v1", &fixture.error), &fixture.error, FB_CONFLICT,
+    check_error(fb_store_delete_version(fixture.store, "bert", "v1", NULL, &fixture.error), &fixture.error, FB_CONFLICT,
                 "version-in-use");
-    check_error(fb_store_delete_version(fixture.store, "bert", "v0", &fixture.error), &fixture.error, FB_CONFLICT,
+    check_error(fb_store_delete_version(fixture.store, "bert", "v0", NULL, &fixture.error), &fixture.error, FB_CONFLICT,
                 "version-in-use");
-    check_ok(fb_store_delete_version(fixture.store, "bert", "v2", &fixture.error), &fixture.error);
-    check_error(fb_store_delete_version(fixture.store, "bert", "v2", &fixture.error), &fixture.error, FB_NOT_FOUND,
+    check_ok(fb_store_delete_version(fixture.store, "bert", "v2", NULL, &fixture.error), &fixture.error);
+    check_error(fb_store_delete_version(fixture.store, "bert", "v2", NULL, &fixture.error), &fixture.error, FB_NOT_FOUND,
                 "unknown-version");
     fb_store_alias_change change = change_if(FB_ALIAS_IS_AT, second);
     check_ok(fb_store_delete_alias(fixture.store, &change, &fixture.error), &fixture.error);
-    check_ok(fb_store_delete_version(fixture.store, "bert", "v0", &fixture.error), &fixture.error);
-    check_ok(fb_store_delete_graph(fixture.store, fixture.graphs[0].id, &users, &fixture.error), &fixture.error);
+    check_ok(fb_store_delete_version(fixture.store, "bert", "v0", NULL, &fixture.error), &fixture.error);
+    check_ok(fb_store_delete_graph(fixture.store, fixture.graphs[0].id, NULL, &users, &fixture.error), &fixture.error);
     fb_store_alias_entries history; /* it still says what there was */
     check_ok(fb_store_alias_history(fixture.store, "bert", "live", NULL, &history, &fixture.error), &fixture.error);
     ck_assert_uint_eq(history.count, 3);
@@ -229,7 +229,8 @@ START_TEST(a_store_from_before_models_gets_them) {
     fb_store_run run = make_run(fixture.store, &fixture.graphs[0], &fixture.graphs[1]);
     put_run(fixture.store, &run, &fixture.graphs[0], &fixture.graphs[1]);
     fb_store_close(fixture.store);
-    run_sql("DROP TABLE rules; DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP TABLE graph_blobs; DROP TABLE blobs; "
+    run_sql("DROP TABLE tokens; DROP TABLE audit; DROP TABLE rules; DROP TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
+            "TABLE graph_blobs; DROP TABLE blobs; "
             "DROP TABLE alias_entries; DROP TABLE aliases; DROP TABLE versions; DROP TABLE models; ALTER TABLE runs DROP "
             "COLUMN validation; PRAGMA user_version = 1");
     open_models_store();

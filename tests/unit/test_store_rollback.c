@@ -62,7 +62,7 @@ START_TEST(a_deleted_version_is_passed_over) {
     set_live("v2", FB_ALIAS_EXISTS, 0);
     fb_store_alias_change change = change_if(FB_ALIAS_EXISTS, 0);
     check_ok(fb_store_delete_alias(fixture.store, &change, &fixture.error), &fixture.error);
-    check_ok(fb_store_delete_version(fixture.store, "bert", "v0", &fixture.error), &fixture.error);
+    check_ok(fb_store_delete_version(fixture.store, "bert", "v0", NULL, &fixture.error), &fixture.error);
     set_live("v3", FB_ALIAS_IS_FREE, 0);
     check_ok(put_version("v0", 3), &fixture.error); /* another one of that name */
     ck_assert_int_eq(roll_back_live("v0"), 0);

@@ -1,0 +1,50 @@
+/* Who did what. Every act leaves an entry, written in the transaction of what it did: there is neither an act without one nor
+ * one without its act. Entries are never changed and never deleted; the database itself refuses that.
+ *
+ *     action              object          outcome
+ *     optimize, external  the run         the resulting graph
+ *     reverse, rollback   the run         the resulting graph
+ *     version-put         model:version   its graph
+ *     version-delete      model:version   deleted
+ *     alias-create        model@alias     the version that it has now; so also for alias-deploy and alias-rollback
+ *     alias-delete        model@alias     deleted
+ *     graph-delete        the graph       deleted
+ *     transformation-put  its name        version N
+ *     gc                  blobs           how many, and their bytes
+ *     token-create        the token       its scope
+ *     token-revoke        the token       revoked */
+#ifndef FB_STORE_AUDIT_H
+#define FB_STORE_AUDIT_H
+
+#include "server/store/sql.h"
+#include "server/store/store.h"
+
+typedef struct fb_audit_entry {
+    int64_t number, at;
+    const char *who, *request; /* `request` NULL for none */
+    const char *action, *object, *outcome;
+} fb_audit_entry;
+
+typedef struct fb_audit_entries {
+    fb_audit_entry *items;
+    size_t count;
+    char next_token[FB_PAGE_TOKEN_LENGTH + 1];
+    fb_store_memory *memory;
+} fb_audit_entries;
+
+/* All that is not NULL must hold; since ≤ at < until, where 0 is no limit. */
+typedef struct fb_audit_filter {
+    const char *who, *action, *object;
+    int64_t since, until;
+} fb_audit_filter;
+
+/* Newest first. `page` may be NULL. */
+fb_status fb_store_list_audit(fb_store *store, const fb_audit_filter *filter, const fb_store_page *page, fb_audit_entries *out,
+                              fb_error *error);
+void fb_audit_entries_free(fb_audit_entries *entries);
+
+/* On the writer, within an act's write. NULL for `by` is the service itself. */
+fb_status fb_write_audit(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
+                         const char *object, const char *outcome, fb_error *error);
+
+#endif
