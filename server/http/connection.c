@@ -85,6 +85,18 @@ static void describe_address(const struct sockaddr *address, char *text, size_t 
     }
 }
 
+/* A key of whom it counts for. In IPv6 that is a network of 64 bits: one machine has all of its addresses. */
+static uint64_t address_key(const fb_http_server *server, const struct sockaddr *address) {
+    const fb_rates *rates = &server->rates;
+    if (address->sa_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)address;
+        return fb_rate_key(rates, &v4->sin_addr, sizeof v4->sin_addr);
+    }
+    if (address->sa_family != AF_INET6) return 0;
+    const struct in6_addr *v6 = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+    return IN6_IS_ADDR_V4MAPPED(v6) ? fb_rate_key(rates, v6->s6_addr + 12, 4) : fb_rate_key(rates, v6->s6_addr, 8);
+}
+
 static void open_connection(fb_http_server *server, struct MHD_Connection *mhd, void **context) {
     const union MHD_ConnectionInfo *socket = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
     const union MHD_ConnectionInfo *address = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
@@ -95,6 +107,8 @@ static void open_connection(fb_http_server *server, struct MHD_Connection *mhd, 
     connection->waiting = FB_WAITING_HEADERS;
     connection->touched = fb_http_now();
     connection->deadline = connection->touched + (int64_t)server->config.header_timeout_ms * MILLISECOND;
+    connection->is_local = address->client_addr->sa_family == AF_UNIX;
+    connection->address = address_key(server, address->client_addr);
     describe_address(address->client_addr, connection->remote, sizeof connection->remote);
     fb_reaper *reaper = &server->reaper;
     pthread_mutex_lock(&reaper->lock);
@@ -136,8 +150,9 @@ void fb_connection_notify(void *server, struct MHD_Connection *mhd, void **conne
     else close_connection(server, connection);
 }
 
-void fb_connection_send_problem(int socket, int status, const char *body) {
+void fb_connection_send_problem(const fb_http_server *server, int socket, int status, const char *body) {
     char answer[2500];
+    if (server->config.tls_key) return; /* only libmicrohttpd can say something there */
     int size =
         snprintf(answer, sizeof answer,
                  "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: application/problem+json\r\nCache-Control: no-store\r\n"
@@ -152,7 +167,7 @@ static void expire(fb_http_server *server, fb_http_connection *connection) {
     connection->is_expired = true;
     if (connection->waiting != FB_WAITING_IDLE) fb_metrics_reject(server, FB_REJECTED_DEADLINE);
     if (connection->waiting == FB_WAITING_HEADERS || connection->waiting == FB_WAITING_BODY)
-        fb_connection_send_problem(connection->socket, 408,
+        fb_connection_send_problem(server, connection->socket, 408,
                                    "{\"type\":\"/problems/request-timeout\",\"title\":\"Request timeout\",\"status\":408,"
                                    "\"detail\":\"the request did not come in time\",\"code\":\"request-timeout\"}");
     shutdown(connection->socket, SHUT_RDWR);

@@ -179,7 +179,10 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
     }
     const char *content_type = fb_request_header(&exchange->request, "Content-Type");
     if (content_type) exchange->request.content_type = content_type;
-    if (!check_target_size(exchange) || !fb_target_parse(exchange) || !fb_route_find(exchange) || !fb_guard_request(exchange))
+    const char *pattern;
+    if (!check_target_size(exchange) || !fb_target_parse(exchange)) return refuse(exchange);
+    fb_route_find(exchange, &pattern);
+    if (!fb_access_check(exchange) || !fb_route_require(exchange, pattern) || !fb_guard_request(exchange))
         return refuse(exchange);
     if (atomic_load(&server->is_stopping) && !exchange->route->is_inline) {
         fb_respond_stopping(exchange);
@@ -230,7 +233,7 @@ static bool discard(fb_exchange *exchange, size_t size) {
     if (exchange->discarded <= DISCARD_REST) return true;
     fb_response *response = &exchange->response;
     char *problem = response->problem ? json_dumps(response->problem, JSON_COMPACT) : NULL;
-    if (problem) fb_connection_send_problem(exchange->connection->socket, response->status, problem);
+    if (problem) fb_connection_send_problem(exchange->server, exchange->connection->socket, response->status, problem);
     free(problem);
     exchange->phase = FB_PHASE_SENDING;
     exchange->connection->lingers = true;

@@ -213,6 +213,26 @@ typedef enum fb_scope {
 #define FB_ANONYMOUS "anonymous" /* where no tokens are needed */
 #define FB_LOCAL "local"         /* fb_http_connect */
 
+#define FB_PRINCIPAL_MAX 200
+
+typedef enum fb_grant {
+    FB_GRANTED,
+    FB_TOKEN_MISSING, /* 401 token-required */
+    FB_TOKEN_UNKNOWN,
+    FB_TOKEN_EXPIRED,
+    FB_TOKEN_REVOKED,   /* 401 token-invalid */
+    FB_SCOPE_TOO_SMALL, /* 403 scope-too-small */
+} fb_grant;
+
+/* Knows who may ask. The context is that of the handlers. Called on I/O threads: they must not block. */
+typedef struct fb_doorkeeper {
+    /* For each request of a route that needs a scope, unless it comes from within the process. `token` NULL: there was none.
+     * When it is known who asks, granted or not, its name is written to `principal`, which is FB_ANONYMOUS before. */
+    fb_grant (*admit)(void *context, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]);
+    /* Now and then, for a stream that was granted: whether it may go on. */
+    bool (*still_admits)(void *context, const char *principal, fb_scope needed);
+} fb_doorkeeper;
+
 /* Where the body of a request goes as it comes, when it is not to be held in memory: a file. All functions run on workers, one
  * at a time for a request, in order; the I/O thread reads on meanwhile, into a second buffer of 1 MiB at most. */
 typedef struct fb_sink {
@@ -277,6 +297,11 @@ typedef struct fb_http_config {
                                             * with an answer that it takes; waiting for us does not count */
     unsigned minimum_rate;                 /* bytes per second */
     bool compress;                         /* gzip or zstd answers over 1 KiB when the client accepts them */
+    fb_doorkeeper doorkeeper;              /* without `admit` everybody may do everything */
+    unsigned rate_limit;                   /* requests a second of one token, or without one of one address (in IPv6 of one
+                                            * /64), and as many at once; more are 429. 0 = any. Routes that need no scope do
+                                            * not count */
+    const char *tls_certificate, *tls_key; /* PEM: then it speaks TLS alone. The certificate may be a chain. NULL = no TLS */
     FILE *access_log;                      /* one JSON line a request; NULL = none. Stays the caller's */
 } fb_http_config;
 
@@ -301,7 +326,7 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
 const char *fb_http_url(const fb_http_server *server);
 
 /* A connection from within the process, without any network: the client's end of it, a blocking socket for the caller to close,
- * or -1 (errno). */
+ * or -1 (errno). Needs no token, but TLS where the server has it. */
 int fb_http_connect(fb_http_server *server);
 
 /* Graceful stop: stops listening at once, answers new requests on open connections with 503 and Connection: close, lets running

@@ -126,8 +126,10 @@ bool fb_target_parse(fb_exchange *exchange);
 /* ----------------------------------------------------------------------------------------------------- router.c */
 
 bool fb_route_check(const fb_route *route, fb_error *error);
-/* Finds exchange->route and fills its parameters; otherwise responds (404, 405, OPTIONS) and returns false. */
-bool fb_route_find(fb_exchange *exchange);
+/* Finds exchange->route and fills its parameters; without one *pattern is that of the path, with other methods, or NULL. */
+void fb_route_find(fb_exchange *exchange, const char **pattern);
+/* When there is no route, responds (404, 405, OPTIONS) and returns false. */
+bool fb_route_require(fb_exchange *exchange, const char *pattern);
 
 /* ------------------------------------------------------------------------------------------------------ guard.c */
 
@@ -140,6 +142,27 @@ bool fb_guard_trailers(fb_exchange *exchange);
 bool fb_guard_sees_lines(void);
 /* Checks of a routed request: Accept, Origin, query names, media type, coding, size. False: responded. */
 bool fb_guard_request(fb_exchange *exchange);
+
+/* ---------------------------------------------------------------------------------------------- access.c, rate.c */
+
+/* Of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */
+bool fb_access_check(fb_exchange *exchange);
+/* Whether it would still be granted; for streams. */
+bool fb_access_stands(const fb_exchange *exchange);
+
+typedef struct fb_rates {
+    pthread_mutex_t lock;
+    struct fb_rate_slot *slots;
+    int64_t interval; /* nanoseconds between two requests; 0 = no limit */
+    uint64_t seed;
+} fb_rates;
+
+fb_status fb_rates_init(fb_rates *rates, unsigned per_second, fb_error *error);
+void fb_rates_free(fb_rates *rates);
+/* Of an asker's name or address. */
+uint64_t fb_rate_key(const fb_rates *rates, const void *bytes, size_t size);
+/* 0: it may ask; otherwise in how many nanoseconds. */
+int64_t fb_rate_take(fb_rates *rates, uint64_t key, int64_t now);
 
 /* --------------------------------------------------------------------------------------------------- workers.c */
 
@@ -178,6 +201,8 @@ typedef enum fb_rejection {
     FB_REJECTED_DEADLINE,
     FB_REJECTED_STREAMS,
     FB_REJECTED_ADDRESS,
+    FB_REJECTED_ACCESS,
+    FB_REJECTED_RATE,
     FB_REJECTION_COUNT,
 } fb_rejection;
 
@@ -229,6 +254,7 @@ struct fb_exchange {
     fb_exchange_times times;
     char id[136];
     char trace[33], parent[17]; /* of traceparent; "" = none */
+    char principal[FB_PRINCIPAL_MAX + 1];
 };
 
 void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection *mhd);
@@ -277,8 +303,10 @@ struct fb_http_connection {
     bool is_expired; /* its deadline passed: the socket is shut down, nothing more is done on it */
     bool lingers;    /* we close while the client still sends: read on for a moment, or it never sees the answer */
     int64_t deadline;
-    int64_t touched; /* when the client was last heard of */
-    bool is_checked; /* for having left, since then */
+    int64_t touched;  /* when the client was last heard of */
+    bool is_checked;  /* for having left, since then */
+    bool is_local;    /* fb_http_connect */
+    uint64_t address; /* a key of its rate */
     char remote[64];
 };
 
@@ -310,7 +338,7 @@ bool fb_connection_wait(fb_http_server *server, fb_http_connection *connection, 
 bool fb_connection_moved(fb_http_server *server, fb_http_connection *connection, fb_waiting waiting, uint64_t size);
 /* Writes a whole answer past MHD, `body` being a small problem in JSON, and shuts the sending side down: for where MHD can no
  * longer answer. */
-void fb_connection_send_problem(int socket, int status, const char *body);
+void fb_connection_send_problem(const fb_http_server *server, int socket, int status, const char *body);
 
 /* --------------------------------------------------------------------------------------------------- stream.c */
 
@@ -379,7 +407,7 @@ typedef struct fb_listener {
     char url[80];
 } fb_listener;
 
-fb_status fb_listener_open(fb_listener *listener, const char *address, fb_error *error);
+fb_status fb_listener_open(fb_listener *listener, const char *address, bool has_tls, fb_error *error);
 fb_status fb_listener_start(fb_http_server *server, fb_error *error);
 void fb_listener_stop(fb_listener *listener, bool is_running);
 
@@ -410,6 +438,7 @@ struct fb_http_server {
     fb_queue queue;
     fb_reaper reaper;
     fb_streams streams;
+    fb_rates rates;
     atomic_bool is_stopping;
     atomic_bool is_out_of_time; /* to stop: what waits for a worker is refused */
     atomic_ullong body_memory;

@@ -53,7 +53,7 @@ bool fb_http_is_loopback(const char *listen) {
     return is_loopback;
 }
 
-static void write_url(fb_listener *listener) {
+static void write_url(fb_listener *listener, const char *scheme) {
     struct sockaddr_storage bound = {0};
     socklen_t size = sizeof bound;
     char host[INET6_ADDRSTRLEN] = "?";
@@ -61,15 +61,15 @@ static void write_url(fb_listener *listener) {
     if (bound.ss_family == AF_INET6) {
         const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)&bound;
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
-        snprintf(listener->url, sizeof listener->url, "http://[%s]:%u", host, ntohs(v6->sin6_port));
+        snprintf(listener->url, sizeof listener->url, "%s://[%s]:%u", scheme, host, ntohs(v6->sin6_port));
     } else {
         const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)&bound;
         inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
-        snprintf(listener->url, sizeof listener->url, "http://%s:%u", host, ntohs(v4->sin_port));
+        snprintf(listener->url, sizeof listener->url, "%s://%s:%u", scheme, host, ntohs(v4->sin_port));
     }
 }
 
-fb_status fb_listener_open(fb_listener *listener, const char *address, fb_error *error) {
+fb_status fb_listener_open(fb_listener *listener, const char *address, bool has_tls, fb_error *error) {
     struct addrinfo *found = resolve(address);
     if (!found)
         return fb_fail(error, FB_INVALID, "bad-address", NULL,
@@ -81,7 +81,7 @@ fb_status fb_listener_open(fb_listener *listener, const char *address, fb_error 
     if (!ok) fb_fail(error, FB_IO, "cannot-listen", NULL, "cannot listen on %s: %s", address, strerror(errno));
     freeaddrinfo(found);
     if (!ok) return FB_IO;
-    write_url(listener);
+    write_url(listener, has_tls ? "https" : "http");
     listener->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (listener->wake < 0)
         return fb_fail(error, FB_IO, "no-descriptor", NULL, "cannot create an eventfd: %s", strerror(errno));

@@ -35,6 +35,7 @@ void fb_log_request(const fb_exchange *exchange, int status, uint64_t bytes_out,
     fb_buffer_printf(&line, ",\"status\":%d,\"bytes_in\":%llu,\"bytes_out\":%llu,\"ms\":%.3f", status,
                      (unsigned long long)exchange->received, (unsigned long long)bytes_out, (double)nanoseconds / 1e6);
     fb_trace_print(exchange, &line);
+    append_text(&line, "who", exchange->request.principal, strlen(exchange->request.principal));
     append_text(&line, "remote", exchange->connection->remote, strlen(exchange->connection->remote));
     fb_error error = {0};
     if (exchange->pull && fb_pull_error(exchange->pull, &error))

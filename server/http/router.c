@@ -54,7 +54,7 @@ static void allowed_methods(const fb_http_server *server, const char *pattern, c
     append_word(list, space, "OPTIONS");
 }
 
-bool fb_route_find(fb_exchange *exchange) {
+void fb_route_find(fb_exchange *exchange, const char **found) {
     const fb_http_server *server = exchange->server;
     const char *pattern = NULL, *method = exchange->request.method;
     size_t fewest = FB_ROUTE_PARAMS + 1;
@@ -70,13 +70,18 @@ bool fb_route_find(fb_exchange *exchange) {
         exchange->route = route;
         memcpy(exchange->parameters, parameters, sizeof parameters);
     }
+    *found = pattern;
+}
+
+bool fb_route_require(fb_exchange *exchange, const char *pattern) {
+    const char *method = exchange->request.method;
     if (exchange->route) return true;
     if (!pattern) {
         fb_respond_problem(&exchange->response, 404, "not-found", "there is nothing at this path");
         return false;
     }
     char allow[128];
-    allowed_methods(server, pattern, allow, sizeof allow);
+    allowed_methods(exchange->server, pattern, allow, sizeof allow);
     if (!strcmp(method, "OPTIONS")) fb_respond_empty(&exchange->response, 204);
     else fb_respond_problem(&exchange->response, 405, "method-not-allowed", "this path takes %s", allow);
     fb_response_header(&exchange->response, "Allow", allow);

@@ -53,23 +53,37 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
     return strlen(text);
 }
 
+/* What TLS 1.2 and 1.3 have that is not known to be weak. */
+#define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE"
+
 static fb_status start_daemon(fb_http_server *server, fb_error *error) {
     const fb_http_config *config = &server->config;
+    bool has_tls = config->tls_key && config->listen;
+    struct MHD_OptionItem tls[] = {
+        {has_tls ? MHD_OPTION_HTTPS_MEM_KEY : MHD_OPTION_END, 0, (void *)(uintptr_t)config->tls_key},
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)config->tls_certificate},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
+        {MHD_OPTION_END, 0, NULL},
+    };
     size_t memory = 2 * (config->header_limit + config->target_limit); /* above our limits, so that ours answer first */
     if (memory < (size_t)128 << 10) memory = (size_t)128 << 10;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     server->daemon = MHD_start_daemon(
-        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC, 0, NULL, NULL,
-        fb_exchange_step, server, MHD_OPTION_URI_LOG_CALLBACK, fb_exchange_begin, server, MHD_OPTION_NOTIFY_COMPLETED,
-        fb_exchange_end, server, MHD_OPTION_NOTIFY_CONNECTION, fb_connection_notify, server, MHD_OPTION_UNESCAPE_CALLBACK,
-        keep_escapes, server, MHD_OPTION_THREAD_POOL_SIZE, config->io_threads, MHD_OPTION_CONNECTION_LIMIT,
-        config->connection_limit + CONNECTION_SLACK * config->io_threads, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-        config->connection_limit_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory, MHD_OPTION_CONNECTION_TIMEOUT, 0u,
-        MHD_OPTION_STRICT_FOR_CLIENT, fb_guard_sees_lines() ? 0 : 1, MHD_OPTION_END);
+        MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET | MHD_USE_ITC |
+            (has_tls ? MHD_USE_TLS : MHD_NO_FLAG),
+        0, NULL, NULL, fb_exchange_step, server, MHD_OPTION_URI_LOG_CALLBACK, fb_exchange_begin, server,
+        MHD_OPTION_NOTIFY_COMPLETED, fb_exchange_end, server, MHD_OPTION_NOTIFY_CONNECTION, fb_connection_notify, server,
+        MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, server, MHD_OPTION_THREAD_POOL_SIZE, config->io_threads,
+        MHD_OPTION_CONNECTION_LIMIT, config->connection_limit + CONNECTION_SLACK * config->io_threads,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, config->connection_limit_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory,
+        MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, fb_guard_sees_lines() ? 0 : 1, MHD_OPTION_ARRAY, tls,
+        MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (server->daemon) return FB_OK;
+    if (has_tls)
+        return fb_fail(error, FB_INVALID, "bad-certificate", NULL, "cannot serve TLS with that certificate and that key");
     return fb_fail(error, FB_IO, "no-server", NULL, "cannot start the HTTP server: %s", strerror(errno));
 }
 
@@ -80,6 +94,7 @@ static void free_server(fb_http_server *server) {
     pthread_cond_destroy(&server->queue.ready);
     pthread_mutex_destroy(&server->reaper.lock);
     pthread_mutex_destroy(&server->streams.lock);
+    fb_rates_free(&server->rates);
     free(server->metrics);
     free(server);
 }
@@ -114,8 +129,9 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
     pthread_cond_init(&server->landed, &monotonic);
     pthread_condattr_destroy(&monotonic);
 
-    fb_status status = server->metrics ? FB_OK : fb_fail_memory(error);
-    if (!status && config->listen) status = fb_listener_open(&server->listener, config->listen, error);
+    fb_status status = fb_rates_init(&server->rates, config->rate_limit, error);
+    if (!status && !server->metrics) status = fb_fail_memory(error);
+    if (!status && config->listen) status = fb_listener_open(&server->listener, config->listen, config->tls_key, error);
     if (!status) status = fb_queue_start(&server->queue, config->worker_threads, config->queue_limit, error);
     if (!status) status = fb_reaper_start(server, error);
     if (!status) status = start_daemon(server, error);

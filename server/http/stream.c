@@ -29,10 +29,12 @@ struct fb_stream {
     uint64_t sent;                  /* the I/O thread's own */
     fb_http_connection *connection; /* this and mhd: NULL until the answer goes out and after it ended */
     struct MHD_Connection *mhd;
+    const fb_exchange *exchange; /* as long as mhd */
 
     /* under the lock of `streams` */
     fb_stream *previous, *next;
     bool is_suspended, is_woken, has_left;
+    bool is_withdrawn; /* what it was granted is no more */
 };
 
 static unsigned limit_of(const fb_http_config *config) {
@@ -129,7 +131,8 @@ static bool wait_for(const fb_stream *stream, bool is_end, size_t given) {
 static outcome settle(fb_stream *stream, size_t given) {
     fb_streams *streams = &stream->server->streams;
     pthread_mutex_lock(&streams->lock);
-    bool is_end = given == FB_STREAM_END || (streams->is_ending && fb_stream_is_endless(stream));
+    bool is_ending = streams->is_ending || stream->is_withdrawn;
+    bool is_end = given == FB_STREAM_END || (is_ending && fb_stream_is_endless(stream));
     bool is_alive = wait_for(stream, is_end, given) && !stream->has_left;
     outcome next = !is_alive ? ABORT : is_end ? END : given ? SEND : stream->is_woken ? AGAIN : WAIT;
     stream->is_woken = false;
@@ -182,6 +185,7 @@ void fb_stream_begin(fb_exchange *exchange) {
     }
     pthread_mutex_lock(&streams->lock);
     stream->mhd = exchange->mhd;
+    stream->exchange = exchange;
     stream->connection = exchange->connection;
     stream->next = streams->first;
     if (stream->next) stream->next->previous = stream;
@@ -228,9 +232,10 @@ void fb_streams_look_after(fb_http_server *server, int64_t now) {
     streams->next_look = now + LOOK_INTERVAL;
     pthread_mutex_lock(&streams->lock);
     for (fb_stream *stream = streams->first; stream; stream = stream->next) {
-        if (!stream->is_suspended || !has_left(stream)) continue;
-        stream->has_left = true;
-        resume(stream);
+        stream->is_withdrawn = fb_stream_is_endless(stream) && !fb_access_stands(stream->exchange);
+        if (!stream->is_suspended) continue;
+        stream->has_left = has_left(stream);
+        if (stream->is_withdrawn || stream->has_left) resume(stream);
     }
     pthread_mutex_unlock(&streams->lock);
 }

@@ -1,0 +1,100 @@
+/* Who asks, whether it may, and whether it asks too often.
+ *
+ * The order is: the framing (nothing of a badly framed request is believed), access, rate, and only then whether there is
+ * anything at the path: who has no token does not learn that. */
+#include "server/http/internal.h"
+
+#include <string.h>
+#include <strings.h>
+
+static bool is_needless(const fb_exchange *exchange) {
+    return exchange->connection->is_local || !exchange->server->config.doorkeeper.admit;
+}
+
+/* What a path that is none, or a method that it does not take, needs: a token, whatever its scope. */
+static fb_scope scope_of(const fb_exchange *exchange) {
+    return exchange->route ? exchange->route->scope : FB_SCOPE_READ;
+}
+
+/* The credentials of "Authorization: Bearer …" (RFC 6750; a scheme's case does not matter). NULL: there are none of that
+ * scheme.
+ * "": there are, but no token could be so. */
+static const char *find_token(const fb_exchange *exchange) {
+    static const char scheme[] = "Bearer";
+    size_t cursor = 0, length = sizeof scheme - 1;
+    const char *value = fb_exchange_header(exchange, "Authorization", &cursor);
+    if (!value) return NULL;
+    if (fb_exchange_header(exchange, "Authorization", &cursor)) return "";
+    if (strncasecmp(value, scheme, length) != 0 || (value[length] && value[length] != ' ')) return NULL;
+    value += length;
+    return value + strspn(value, " ");
+}
+
+static bool refuse_token(fb_exchange *exchange, const char *code, const char *error, const char *detail) {
+    fb_respond_problem(&exchange->response, 401, code, "%s", detail);
+    fb_response_header_format(&exchange->response, "WWW-Authenticate", "Bearer realm=\"foldback\"%s", error);
+    fb_metrics_reject(exchange->server, FB_REJECTED_ACCESS);
+    return false;
+}
+
+static bool refuse_invalid(fb_exchange *exchange, const char *detail) {
+    return refuse_token(exchange, "token-invalid", ", error=\"invalid_token\"", detail);
+}
+
+static bool refuse_scope(fb_exchange *exchange) {
+    static const char *const names[] = {"none", "read", "write", "admin"};
+    const char *needed = names[scope_of(exchange)];
+    fb_respond_problem(&exchange->response, 403, "scope-too-small", "this needs a token of scope %s", needed);
+    fb_response_header_format(&exchange->response, "WWW-Authenticate",
+                              "Bearer realm=\"foldback\", error=\"insufficient_scope\", scope=\"%s\"", needed);
+    fb_metrics_reject(exchange->server, FB_REJECTED_ACCESS);
+    return false;
+}
+
+static bool answer_grant(fb_exchange *exchange, fb_grant grant) {
+    switch (grant) {
+    case FB_GRANTED: return true;
+    case FB_TOKEN_MISSING:
+        return refuse_token(exchange, "token-required", "", "this needs a token: send Authorization: Bearer and the token");
+    case FB_TOKEN_UNKNOWN: return refuse_invalid(exchange, "the token is not one of this service");
+    case FB_TOKEN_EXPIRED: return refuse_invalid(exchange, "the token has expired");
+    case FB_TOKEN_REVOKED: return refuse_invalid(exchange, "the token has been revoked");
+    case FB_SCOPE_TOO_SMALL: return refuse_scope(exchange);
+    }
+    return false;
+}
+
+/* Requests that show a token count together wherever they come from; all others by their address. So who guesses tokens soon
+ * guesses slowly. */
+static bool check_rate(fb_exchange *exchange, bool has_token) {
+    fb_http_server *server = exchange->server;
+    uint64_t key = exchange->connection->address;
+    if (has_token) key = fb_rate_key(&server->rates, exchange->principal, strlen(exchange->principal));
+    int64_t wait = fb_rate_take(&server->rates, key, fb_http_now());
+    if (!wait) return true;
+    fb_respond_problem(&exchange->response, 429, "too-many-requests", "more than %u requests a second come from this %s",
+                       server->config.rate_limit, has_token ? "token" : "address");
+    fb_response_header_format(&exchange->response, "Retry-After", "%lld", (long long)(wait / 1000000000 + 1));
+    fb_metrics_reject(server, FB_REJECTED_RATE);
+    return false;
+}
+
+bool fb_access_check(fb_exchange *exchange) {
+    fb_scope needed = scope_of(exchange);
+    fb_grant grant = FB_GRANTED;
+    exchange->request.principal = exchange->principal;
+    snprintf(exchange->principal, sizeof exchange->principal, "%s", exchange->connection->is_local ? FB_LOCAL : FB_ANONYMOUS);
+    if (exchange->connection->is_local || needed == FB_SCOPE_NONE) return true;
+    if (!is_needless(exchange)) {
+        const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;
+        grant = doorkeeper->admit(exchange->server->context, find_token(exchange), needed, exchange->principal);
+    }
+    bool has_token = strcmp(exchange->principal, FB_ANONYMOUS) != 0;
+    return check_rate(exchange, has_token) && answer_grant(exchange, grant);
+}
+
+bool fb_access_stands(const fb_exchange *exchange) {
+    const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;
+    if (is_needless(exchange) || scope_of(exchange) == FB_SCOPE_NONE) return true;
+    return doorkeeper->still_admits(exchange->server->context, exchange->principal, scope_of(exchange));
+}
