@@ -116,7 +116,13 @@ demo: deps
 test: deps
 	@$(MAKE) --no-print-directory run-tests
 
-run-tests: all $(UNIT_PROGRAMS)
+# Makes calls of the service fail; not beside a sanitizer, which has an allocator of its own.
+FAULTS := $(if $(SANITIZE),,$(BUILD)/tests/fault/faults.so)
+$(BUILD)/tests/fault/faults.so: tests/fault/faults.c
+	@mkdir -p $(@D)
+	@echo '  LD  $@'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fno-builtin -fPIC -shared -o $@ $<
+
+run-tests: all $(UNIT_PROGRAMS) $(FAULTS)
 	@tests/run $(BUILD)
 
 # Evaluates documents, for tests and measurements in Python.
@@ -143,7 +149,8 @@ test-deploy: all
 
 ## make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan: deps
-	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} $(MAKE) --no-print-directory run-tests BUILD=build-asan \
+	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} FOLDBACK_KILL_ROUNDS=$${FOLDBACK_KILL_ROUNDS:-20} \
+	    $(MAKE) --no-print-directory run-tests BUILD=build-asan \
 	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
 ## make soak         a million random graphs, optimised and undone; then the service against its description, at length

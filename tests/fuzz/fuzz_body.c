@@ -169,7 +169,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (strstr(route->pattern, "{upload}")) make("POST", "/v1/blobs/uploads", "", "upload", upload_id, sizeof upload_id);
     write_target(route, &target);
     write_query(route, data[1], &target);
-    const char *header = route->sink ? "Upload-Offset: 0" : "If-Match: *";
+    const char *header = route->sink ? "Content-Range: bytes 0-3/4" : "If-Match: *";
     int status = ask(route->method, fb_buffer_text(&target), data[1] & 1 ? header : NULL, data + 2, size - 2, &said);
     if (status >= 300) check_problem(status, &said);
     if (status >= 500 && status != 503) fprintf(stderr, "%s %s: %d %s\n", route->method, target.data, status, said.data);

@@ -1,0 +1,213 @@
+"""The requests that are made while calls fail. A step prepares itself while nothing fails, and says what it asks, which status is the
+right answer, and what to remember when it was given."""
+
+import json
+import math
+import pathlib
+import random
+
+from blobs import digest_of
+from documents import branches
+from ledger import Ledger
+from weights_files import file_of
+
+RULE = pathlib.Path(__file__).resolve().parents[1] / "golden/rules/_rules/DivisionToMultiplication.json"
+
+
+class Request:
+    def __init__(self, method, path, body=None, headers=None, status=200, told=None):
+        self.method, self.path, self.status, self.told = method, path, status, told or (lambda answer: None)
+        self.headers = dict(headers or {})
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body).encode()
+            self.headers["Content-Type"] = "application/json"
+        self.body = body
+
+
+class Script:
+    def __init__(self, service, seed):
+        self.service, self.rng, self.ledger, self.number = service, random.Random(seed), Ledger(), 0
+        self.rule = json.loads(RULE.read_text())
+        self.graph = self.made(service.post("/v1/graphs", branches(3, "fixed")))["id"]
+        self.given = self.ask(self.optimize()).json()
+        self.changed = service.get(f"/v1/graphs/{self.given['result']}").json()
+        self.conflicting = json.loads(json.dumps(self.changed))
+        for one in self.conflicting["modules"]:
+            one["training"] = one["training"] or one["path"].endswith("merged")
+        self.weights, self.bound = self.model_with_weights()
+        for version in ("v0", "v00"):
+            self.ask(self.put_version(version))
+        self.ask(self.alias())
+
+    @staticmethod
+    def made(answer):
+        assert answer.status in (200, 201), answer
+        return answer.json()
+
+    def ask(self, request):
+        """While nothing fails."""
+        answer = self.service.request(request.method, request.path, request.body, request.headers)
+        assert answer.status == request.status, (request.path, answer)
+        request.told(answer)
+        return answer
+
+    def fresh(self, what):
+        self.number += 1
+        return f"{what}{self.number}"
+
+    # ---- what there is before ---------------------------------------------------------------------------------------------
+
+    def model_with_weights(self):
+        """A new file of weights: its digest, and the optimised graph that reads it."""
+        graph = branches(2, "with weights")
+        parts = {one["name"]: self.rng.randbytes(4 * math.prod(one["shape"])) for one in graph["tensors"]}
+        file = file_of({one["name"]: ("float32", one["shape"], parts[one["name"]]) for one in graph["tensors"]})
+        digest = digest_of(file)
+        self.ask(Request("PUT", f"/v1/blobs/{digest}", file, status=201))
+        self.ledger.blobs[digest] = file
+        bound = self.made(self.service.post("/v1/graphs", graph, raw_query={"weights": digest}))["id"]
+        run = self.made(self.service.post("/v1/optimize", {"graph": bound, "passes": ["MergeLinears"]}))
+        self.ledger.run(run)
+        return digest, run["result"]
+
+    # ---- the steps --------------------------------------------------------------------------------------------------------
+
+    def remember_run(self, answer):
+        self.ledger.run(answer.json())
+
+    def optimize(self):
+        passes = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]
+        body = {"graph": self.graph, "passes": passes, "note": self.fresh("note")}
+        return Request("POST", "/v1/optimize", body, status=201, told=self.remember_run)
+
+    def optimize_document(self):
+        body = {"graph": branches(2, self.fresh("new")), "passes": ["MergeLinears"], "options": {"include": ["graph", "code"]}}
+        return Request("POST", "/v1/optimize", body, status=201, told=self.remember_run)
+
+    def reverse(self):
+        return Request("POST", f"/v1/runs/{self.given['id']}/reverse", {"note": self.fresh("note")}, status=201, told=self.remember_run)
+
+    def merge(self):
+        body = {"graph": {**self.changed, "name": self.fresh("changed")}}
+        return Request("POST", f"/v1/runs/{self.given['id']}/reverse", body, status=201, told=self.remember_run)
+
+    def conflict(self):
+        return Request("POST", f"/v1/runs/{self.given['id']}/reverse", {"graph": self.conflicting}, status=409)
+
+    def rollback(self):
+        def told(answer):
+            assert answer.json()["result"] == self.given["source"]
+            self.remember_run(answer)
+
+        return Request("POST", f"/v1/runs/{self.given['id']}/rollback", {}, status=201, told=told)
+
+    def put_version(self, name):
+        path = f"/v1/models/m/versions/{name}"
+
+        def told(answer):
+            self.ledger.versions["m", name] = answer.json()["graph"]
+
+        return Request("PUT", path, {"graph": self.given["result"]}, status=201, told=told)
+
+    def versions(self):
+        return self.put_version(self.fresh("v"))
+
+    def alias(self):
+        path, known = "/v1/models/m/aliases/live", sorted(name for _, name in self.ledger.versions)
+        now = self.service.get(path)
+        headers = {"If-Match": now.headers["etag"]} if now.status == 200 else {"If-None-Match": "*"}
+        others = [name for name in known if now.status != 200 or name != now.json()["version"]]
+        version = others[self.rng.randrange(len(others))]
+
+        why = self.fresh("why")
+
+        def told(answer):
+            self.ledger.moved("m", "live", version, why)
+
+        return Request("PUT", path, {"version": version, "why": why}, headers, 200 if now.status == 200 else 201, told)
+
+    def alias_rollback(self):
+        self.ask(self.alias())
+        why = self.fresh("why")
+
+        def told(answer):
+            self.ledger.moved("m", "live", answer.json()["version"], why)
+
+        return Request("POST", "/v1/models/m/aliases/live/rollback", {"why": why}, status=200, told=told)
+
+    def upload(self, size=100000):
+        data = self.rng.randbytes(size)
+
+        def told(answer):
+            self.ledger.blobs[digest_of(data)] = data
+
+        return Request("PUT", f"/v1/blobs/{digest_of(data)}", data, status=201, told=told)
+
+    def upload_small(self):
+        return self.upload(1000)
+
+    def part(self):
+        location = self.service.post("/v1/blobs/uploads").headers["location"]
+        return Request("PATCH", location, self.rng.randbytes(200000), status=202)
+
+    def finish(self):
+        request, data = self.part(), self.rng.randbytes(5000)
+        self.ask(request)
+        whole = request.body + data
+
+        def told(answer):
+            self.ledger.blobs[digest_of(whole)] = whole
+
+        path = f"{request.path}?digest={digest_of(whole)}"
+        return Request("PUT", path, data, status=201, told=told)
+
+    def bind(self):
+        path = f"/v1/graphs?weights={self.weights}"
+        return Request("POST", path, branches(2, self.fresh("bound")), status=201)
+
+    def read_weights(self):
+        return Request("GET", f"/v1/graphs/{self.bound}/weights")
+
+    def read_tensor(self):
+        return Request("GET", f"/v1/graphs/{self.bound}/tensors/fc0-fc1-merged.weight")
+
+    def materialize(self):
+        _, graph = self.model_with_weights()  # of which nothing is stored yet
+        return Request("POST", f"/v1/graphs/{graph}/materialize", {"names": ["fc0-fc1-merged.weight"]}, status=201)
+
+    def evaluate(self):
+        return Request("POST", f"/v1/graphs/{self.bound}/evaluate?seed=1")
+
+    def compare(self):
+        return Request("POST", "/v1/compare", {"a": self.given["source"], "b": self.given["result"], "random_weights": True})
+
+    def add_rule(self):
+        name = self.fresh("Rule")
+
+        def told(answer):
+            self.ledger.rules[name] = answer.json()["version"]
+
+        return Request("POST", "/v1/transformations", {**self.rule, "name": name}, status=201, told=told)
+
+    def collect_garbage(self):
+        return Request("POST", "/v1/gc", {})
+
+    def look(self):
+        return Request("GET", f"/v1/runs/{self.given['id']}?include=graph")
+
+    def lists(self):
+        return Request("GET", f"/v1/graphs/{self.graph}/lineage")
+
+    def diff(self):
+        return Request("GET", f"/v1/graphs/{self.given['result']}/diff?base={self.given['source']}")
+
+    def ready(self):
+        return Request("GET", "/readyz")
+
+
+STEPS = [
+    Script.optimize, Script.optimize_document, Script.reverse, Script.merge, Script.conflict, Script.rollback, Script.versions,
+    Script.alias, Script.alias_rollback, Script.upload, Script.upload_small, Script.part, Script.finish, Script.bind,
+    Script.read_weights, Script.read_tensor, Script.materialize, Script.evaluate, Script.compare, Script.add_rule,
+    Script.collect_garbage, Script.look, Script.lists, Script.diff, Script.ready,
+]  # fmt: skip

@@ -1,0 +1,123 @@
+"""Torture: every kind of call that can fail is made to, in the real service, at the k-th call of it, once and from then on, within
+every step of a script of requests.
+
+Asserted: the service lives; it answers what is right or a problem that the description has, 500, 503 or 507 (where it could not even
+make an answer, the connection ends); it works as before when nothing fails any more; what it acknowledged is there after a restart,
+and runs roll back; `foldback db check` finds nothing; and it holds no more memory at its end than one for which nothing failed.
+
+FOLDBACK_FAULT_SAMPLES (4) values of k are drawn for each step, kind of call and manner; 0 means every k. FOLDBACK_FAULT_SEED draws
+others."""
+
+import http.client
+import os
+import random
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "api"))
+
+import faults
+from conftest import Answer, description
+from ledger import check_store
+from script import STEPS, Script
+
+SAMPLES = int(os.environ.get("FOLDBACK_FAULT_SAMPLES", "4"))
+SEED = int(os.environ.get("FOLDBACK_FAULT_SEED", "1"))
+OPTIONS = ("--workers", "4", "--io-threads", "1", "--access-log", "off", "--cache", "1M", "--gc-interval", "0")
+TIMEOUT = 20  # seconds: an answer that takes longer is none
+pytestmark = pytest.mark.skipif(not faults.LIBRARY.exists(), reason="a build with a sanitizer has an allocator of its own")
+MORE_BLOCKS = 64  # of memory, that libraries may keep for themselves after a failure
+NO_ANSWER = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteRead)
+
+
+def ask(service, request):
+    """None: the connection ended without an answer, or within one."""
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=TIMEOUT)
+    try:
+        connection.request(request.method, request.path, request.body, request.headers)
+        response = connection.getresponse()
+        return Answer(response.status, response.getheaders(), response.read())
+    except NO_ANSWER:
+        return None
+    finally:
+        connection.close()
+
+
+class Torture:
+    def __init__(self, folder):
+        self.service = faults.FaultyService(folder / "data", *OPTIONS).start()
+        self.script = Script(self.service, SEED)
+        self.rng = random.Random(SEED)
+        self.injected = 0
+
+    def check(self, request, answer, calls, what):
+        assert self.service.process.poll() is None, f"{what}: the service died; {self.service.log()[-4000:]}"
+        if answer is None:
+            # No memory for an answer, or a download whose rest could not be read: cut, so that nobody takes it for the whole.
+            assert calls in ("memory", "accept") or request.method == "GET", f"{what}: no answer"
+            return
+        description().check(request.method, request.path, answer)
+        if answer.status == request.status:
+            request.told(answer)
+            return
+        assert answer.status in (500, 503, 507), f"{what}: {answer}"
+        assert answer.json()["code"] != "no-response", f"{what}: {answer}"
+
+    def one(self, step, calls, first, goes_on=False, reason=0):
+        """One request of the step; how many calls there were, and how many failed."""
+        request = step(self.script)
+        self.service.arm(calls, first, goes_on, reason)
+        what = f"{step.__name__}, {calls} {first}{' and later' if goes_on else ''}, errno {self.service.page.reason}"
+        try:
+            answer = ask(self.service, request)
+        except TimeoutError:
+            answer = TimeoutError
+        counted, failed = self.service.disarm()
+        assert answer is not TimeoutError, f"{what}: no answer in time"
+        self.injected += failed
+        self.check(request, answer, calls, what)
+        return counted, failed
+
+    def every(self, step, calls):
+        """The calls of that kind within the step, one after the other, or some of them."""
+        reasons = faults.CALLS[calls][1]
+        count, _ = self.one(step, calls, 1 << 40)
+        chosen = range(count) if not SAMPLES else sorted(self.rng.sample(range(count), min(SAMPLES, count)))
+        for first in chosen:
+            self.one(step, calls, first, reason=reasons[first % len(reasons)])
+            if calls != "accept":  # it would be asked again until somebody gives up
+                self.one(step, calls, first, goes_on=True, reason=reasons[-1 - first % len(reasons)])
+        self.one(step, calls, 1 << 40)
+
+
+def blocks_without_faults(folder):
+    torture = Torture(folder)
+    for step in STEPS:
+        torture.script.ask(step(torture.script))
+    assert torture.service.stop() == 0
+    return torture.service.page.allocated
+
+
+@pytest.fixture(scope="module")
+def usual_blocks(tmp_path_factory):
+    return blocks_without_faults(tmp_path_factory.mktemp("usual"))
+
+
+@pytest.mark.parametrize("calls", faults.CALLS)
+def test_calls_that_fail(calls, tmp_path, usual_blocks):
+    torture = Torture(tmp_path)
+    for step in STEPS:
+        torture.every(step, calls)
+    print(f"{calls}: {torture.injected} failed, {len(torture.script.ledger)} writes acknowledged")
+    assert torture.injected > 0
+    assert torture.service.stop() == 0, torture.service.log()[-4000:]
+    more = torture.service.page.allocated - usual_blocks
+    assert more <= MORE_BLOCKS, f"{more} more blocks of memory than without faults"
+    after = faults.Service(torture.service.data, *OPTIONS).start()
+    try:
+        torture.script.ledger.check(after)
+        assert after.stop() == 0
+    finally:
+        after.kill()
+    check_store(after.data)
