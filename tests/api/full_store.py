@@ -76,8 +76,9 @@ def fill(service, schema=NEWEST):
     for passes in (["MergeLinears"], [0, 2]):
         runs += [undo(service, composed, how, {"passes": passes}) for how in ("rollback", "reverse")]
     changed = with_relu(json.loads(service.get(f"/v1/graphs/{composed['result']}").body))
-    runs.append(undo(service, composed, "reverse", {"graph": changed, "passes": ["MergeLinears"]}))
-    assert runs[-1]["exact"] is False
+    if schema >= MODELS:  # before, a graph that was changed could not be reversed
+        runs.append(undo(service, composed, "reverse", {"graph": changed, "passes": ["MergeLinears"]}))
+        assert runs[-1]["exact"] is False
     second = optimize(composed["result"], "FuseBiasInLinear", "DeepCopy")
     repeated = {"graph": branches(3, "again"), "passes": ["MergeLinears"]}
     once = made(service.post("/v1/optimize", repeated, headers={"Idempotency-Key": "once"}))
