@@ -11,7 +11,7 @@ fb_status fb_readers_open(fb_readers *readers, const char *path, size_t count, f
     fb_status status = readers->all && readers->idle ? FB_OK : fb_fail_memory(error);
     while (!status && readers->count < count) {
         fb_connection *connection = &readers->all[readers->count];
-        status = fb_connection_open(connection, path, true, error);
+        status = fb_connection_open(connection, path, FB_READS, error);
         if (status) break;
         readers->count++;
         readers->idle[readers->idle_count++] = connection;

@@ -114,7 +114,7 @@ static fb_status count(fb_connection *connection, const char *sql, int64_t *numb
 
 static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *error) {
     fb_connection *connection = &store->writer.connection;
-    fb_status status = fb_connection_open(connection, store->path, false, error);
+    fb_status status = fb_connection_open(connection, store->path, FB_READS_AND_WRITES, error);
     if (!status) status = fb_migrate(connection, error);
     if (!status && store->config.max_bytes) {
         char limit[64];
