@@ -44,6 +44,8 @@ const fb_option fb_serve_options[] = {
      AT(service.http.body_timeout_ms), 1, 86400},
     {"minimum-rate", 0, "BYTES", "of a body or an answer, per second (64K)", FB_OPTION_BYTES, AT(service.http.minimum_rate), 1,
      1 << 30},
+    {"request-timeout", 0, "SECONDS", "for the work of one request, once it is whole (120)", FB_OPTION_SECONDS,
+     AT(service.http.request_timeout_ms), 1, 86400},
     {"stop-timeout", 0, "SECONDS", "for running requests when the service is stopped (30)", FB_OPTION_SECONDS,
      AT(stop_timeout_ms), 0, 86400},
     {"gc-interval", 0, "SECONDS", "between collections of garbage; 0 is never (3600)", FB_OPTION_SECONDS,

@@ -16,43 +16,48 @@ fb_namespace *fb_run_names(const fb_graph *graph) {
     return NULL;
 }
 
-fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, fb_pass_report *report,
-                           fb_arena *arena, fb_error *error) {
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, const fb_watch *watch,
+                           fb_pass_report *report, fb_arena *arena, fb_error *error) {
+    fb_status status = fb_watch_check(watch, error);
+    if (status) return status;
     report->pass = call->pass;
     report->params = fb_arena_text(arena, call->params, strlen(call->params));
     memcpy(report->signature, call->signature, sizeof report->signature);
-    return report->params ? fb_pass_apply(graph, names, report, arena, error) : fb_fail_memory(error);
-}
-
-/* One pass of a run, watched; `before` is the graph as the last pass left it, made again when this one has changed it. */
-static fb_status run_call(const fb_composition *composition, size_t position, fb_namespace *names,
-                          const fb_run_watcher *watcher, fb_graph **before, fb_run *run, fb_error *error) {
-    fb_pass_report *report = &run->passes[run->count++];
-    report->position = position;
-    if (watcher && !*before && !(*before = fb_graph_copy(run->result))) return fb_fail_memory(error);
-    fb_status status = fb_pass_call_run(&composition->calls[position], run->result, names, report, &run->arena, error);
-    if (status || !watcher || !report->applied) return status;
-    status = watcher->applied(watcher->context, run->count - 1, *before, run->result, report, &run->arena, error);
-    fb_graph_free(*before);
-    *before = NULL;
-    return status;
+    return report->params ? fb_pass_apply(graph, names, watch, report, arena, error) : fb_fail_memory(error);
 }
 
 /* One run of a composition, as far as it is. */
 typedef struct running {
     const fb_composition *composition;
     fb_namespace *names;
-    const fb_run_watcher *watcher;
+    fb_run_watcher watcher;
     fb_graph *before;
     fb_lint lint;
     fb_run run;
     fb_error *error;
 } running;
 
+/* One pass of a run. `before` is the graph as the last pass left it, made again when this one has changed it. */
+static fb_status run_call(running *r, size_t position) {
+    const fb_pass_call *call = &r->composition->calls[position];
+    const fb_run_watcher *watcher = &r->watcher;
+    fb_run *run = &r->run;
+    fb_pass_report *report = &run->passes[run->count++];
+    report->position = position;
+    fb_watch_begins(watcher->watch, call->pass->name, position, r->composition->count);
+    if (watcher->applied && !r->before && !(r->before = fb_graph_copy(run->result))) return fb_fail_memory(r->error);
+    fb_status status = fb_pass_call_run(call, run->result, r->names, watcher->watch, report, &run->arena, r->error);
+    if (status || !watcher->applied || !report->applied) return status;
+    status = watcher->applied(watcher->context, run->count - 1, r->before, run->result, report, &run->arena, r->error);
+    fb_graph_free(r->before);
+    r->before = NULL;
+    return status;
+}
+
 static fb_status run_calls(running *r, size_t position, size_t count) {
     fb_status status = FB_OK;
     for (size_t end = position + count; position < end && !status; position++) {
-        status = run_call(r->composition, position, r->names, r->watcher, &r->before, &r->run, r->error);
+        status = run_call(r, position);
         if (!status && r->lint == FB_LINT_EACH) status = fb_lint_graph(r->run.result, r->error);
     }
     return status;
@@ -84,7 +89,7 @@ fb_status fb_composition_run_watched(const fb_composition *composition, const fb
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
     running r = {.composition = composition,
                  .names = fb_run_names(source),
-                 .watcher = watcher,
+                 .watcher = watcher ? *watcher : (fb_run_watcher){0},
                  .lint = lint,
                  .run = {.result = fb_graph_copy(source), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
                  .error = error};

@@ -23,10 +23,12 @@ void fb_run_free(fb_run *run);
 /* Makes of the composition what was run: the list that stands for the run, and gives it when it is run on the same source. */
 fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, fb_error *error);
 
-/* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run. */
+/* Who looks on while a run is made. Any of the members may be NULL. */
 typedef struct fb_run_watcher {
+    const fb_watch *watch; /* stops it; its parts are the passes */
     void *context;
-    /* `position` counts what was run. */
+    /* Looks at what a pass that applied something made of a graph, before the next pass begins; a failure ends the run.
+     * `position` counts what was run. */
     fb_status (*applied)(void *context, size_t position, const fb_graph *before, const fb_graph *after, fb_pass_report *report,
                          fb_arena *arena, fb_error *error);
 } fb_run_watcher;
@@ -34,9 +36,10 @@ typedef struct fb_run_watcher {
 fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error);
 
-/* One call: what fb_composition_run does for each of its composition. `names` holds every name that is or was in use. */
-fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, fb_pass_report *report,
-                           fb_arena *arena, fb_error *error);
+/* One call: what fb_composition_run does for each of its composition. `names` holds every name that is or was in use; `watch`
+ * may be NULL. */
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, const fb_watch *watch,
+                           fb_pass_report *report, fb_arena *arena, fb_error *error);
 /* The names of a graph, for a run that starts on it; NULL when memory is out. */
 fb_namespace *fb_run_names(const fb_graph *graph);
 

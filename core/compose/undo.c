@@ -14,6 +14,7 @@ typedef struct replay {
     fb_namespace *names;
     fb_meanings meanings;
     const fb_blobs *blobs;
+    const fb_watch *watch;
     fb_conflicts *conflicts;
     fb_error *error;
 } replay;
@@ -39,7 +40,7 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
     if (step->call) {
         fb_pass_report report = {0};
         fb_arena arena = {0};
-        status = fb_pass_call_run(step->call, r->graph, r->names, &report, &arena, r->error);
+        status = fb_pass_call_run(step->call, r->graph, r->names, r->watch, &report, &arena, r->error);
         if (!status && !fb_meanings_note(&r->meanings, &report)) status = fb_fail_memory(r->error);
         fb_arena_free(&arena);
         return status;
@@ -48,7 +49,7 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
     fb_graph *next = NULL;
     status = is_same_graph(r->graph, step->before, &is_same, r->error);
     if (!status && is_same && !(next = fb_graph_copy(step->after))) status = fb_fail_memory(r->error);
-    const fb_merge_facts facts = {.blobs = r->blobs};
+    const fb_merge_facts facts = {.blobs = r->blobs, .watch = r->watch};
     if (!status && !is_same) status = fb_merge(step->before, step->after, r->graph, &facts, &next, r->conflicts, r->error);
     if (status) return status;
     fb_graph_free(r->graph);
@@ -81,7 +82,9 @@ static fb_status run_steps(const fb_undo_plan *plan, bool is_whole, replay *r) {
     fb_status status = begin(plan, r);
     for (size_t i = 0; i < plan->step_count && !status; i++) {
         const fb_undo_step *step = &plan->steps[i];
-        if (step->begins_run) status = begin_run(r);
+        fb_watch_begins(plan->watch, step->call ? step->call->pass->name : "external", i, plan->step_count);
+        status = fb_watch_check(plan->watch, r->error);
+        if (!status && step->begins_run) status = begin_run(r);
         if (!status && (is_whole || !step->is_undone)) status = take_step(r, step);
     }
     return status;
@@ -106,6 +109,7 @@ static fb_status merge_replay(const fb_undo_plan *plan, const replay *whole, con
     for (size_t i = 0; i < plan->step_count; i++) is_known &= plan->steps[i].call != NULL;
     fb_merge_facts facts = {.source = is_known ? plan->source : NULL,
                             .blobs = plan->blobs,
+                            .watch = plan->watch,
                             .parted = (const char *const *)(const void *)parted.data,
                             .parted_count = parted.size / sizeof(const char *)};
     fb_status status = parted.failed ? fb_fail_memory(error) : FB_OK;
@@ -116,7 +120,7 @@ static fb_status merge_replay(const fb_undo_plan *plan, const replay *whole, con
 
 static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_conflicts *conflicts,
                             fb_error *error) {
-    replay whole = {.blobs = plan->blobs, .conflicts = conflicts, .error = error}, rest = whole;
+    replay whole = {.blobs = plan->blobs, .watch = plan->watch, .conflicts = conflicts, .error = error}, rest = whole;
     fb_graph *plain = NULL, *theirs = NULL, *merged = NULL;
     fb_status status = run_steps(plan, true, &whole);
     if (!status) status = replay_rest(plan, &rest, &plain);
@@ -138,7 +142,7 @@ fb_status fb_undo(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_c
     fb_status status = is_same ? FB_OK : is_same_graph(plan->ours, plan->result, &is_same, error);
     if (status) return status;
     if (!is_same) return merge_rest(plan, out, is_exact, conflicts, error);
-    replay rest = {.blobs = plan->blobs, .conflicts = conflicts, .error = error};
+    replay rest = {.blobs = plan->blobs, .watch = plan->watch, .conflicts = conflicts, .error = error};
     status = replay_rest(plan, &rest, out);
     end(&rest);
     if (!status) *is_exact = true;

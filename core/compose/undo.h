@@ -20,11 +20,13 @@ typedef struct fb_undo_plan {
     size_t step_count;
     const fb_graph *result; /* what all steps made of the source; may be NULL when `ours` is */
     const fb_graph *ours;   /* what became of the result since; NULL: nothing, the answer is the plain replay */
+    const fb_watch *watch;  /* may be NULL; its parts are the steps */
     const fb_blobs *blobs;  /* where tensors' bytes are, to know which changed; NULL: only inline data is known */
 } fb_undo_plan;
 
 /* A new graph. `is_exact`: it is the source replayed without the undone steps. FB_CONFLICT "conflict" fills `conflicts` (empty
- * before); otherwise the errors of fb_composition_run. `out` and `is_exact` are written on success only.
+ * before); otherwise the errors of fb_composition_run, and what the watch stops it with. `out` and `is_exact` are written on
+ * success only.
  *
  * For a merge, what passes created in the replay is called what it is called in `result` (align.h). */
 fb_status fb_undo(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error);

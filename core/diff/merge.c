@@ -8,6 +8,8 @@
 #include "core/graph/document.h"
 #include "core/weights/inputs.h"
 
+#define EDITS_UNWATCHED 256
+
 /* What the conflicts of a table are called. */
 typedef struct table_facts {
     fb_conflict_kind kind;
@@ -321,7 +323,10 @@ static fb_status merge_rows(fb_merging *m) {
         if (!fb_rows_read(&m->tables[table], m->sides.ours, table)) return fb_fail_memory(m->error);
     }
     fb_status status = FB_OK;
-    for (size_t i = 0; i < m->diff.count && !status; i++) status = take_edit(m, i);
+    for (size_t i = 0; i < m->diff.count && !status; i++) {
+        if (i % EDITS_UNWATCHED == 0) status = fb_watch_check(m->watch, m->error);
+        if (!status) status = take_edit(m, i);
+    }
     if (!status) status = check_types(m);
     if (!status) status = place_rows(m, FB_NODE_TABLE);
     if (!status) status = place_rows(m, FB_MODULE_TABLE);
@@ -359,14 +364,19 @@ static fb_status finish(fb_merging *m, fb_graph **out) {
     return FB_OK;
 }
 
+static fb_status watch(fb_merging *m) {
+    return fb_watch_check(m->watch, m->error);
+}
+
 static fb_status merge(fb_merging *m, fb_graph **out) {
     fb_status status = fb_carry_back(&m->sides, m->conflicts, m->error);
     if (!status) status = fb_diff_make(m->sides.base, m->sides.theirs, &m->diff, m->error);
-    if (!status) status = merge_rows(m);
-    if (!status) status = fb_merge_users(m);
-    if (!status) status = fb_merge_values(m);
-    if (!status) status = fb_merge_order(m);
-    if (!status) status = fb_merge_tensors(m);
+    fb_status (*const steps[])(fb_merging *) = {merge_rows,     fb_merge_users,   fb_merge_values,
+                                                fb_merge_order, fb_merge_tensors, watch};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps && !status; i++) {
+        status = watch(m);
+        if (!status) status = steps[i](m);
+    }
     if (!status && !m->conflicts->count && !m->conflicts->failed) status = finish(m, out);
     if (!status && *out) status = fb_merge_memory(m, *out);
     if (!status && *out) fb_merge_effects(m, *out);
@@ -379,7 +389,10 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
 
 fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
                    fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
-    fb_merging m = {.facts = facts && facts->source ? facts : NULL, .conflicts = conflicts, .error = error};
+    fb_merging m = {.facts = facts && facts->source ? facts : NULL,
+                    .conflicts = conflicts,
+                    .watch = facts ? facts->watch : NULL,
+                    .error = error};
     fb_graph *merged = NULL;
     fb_status status = fb_sides_make(base, theirs, ours, &m.sides, error);
     m.sides.blobs = facts ? facts->blobs : NULL;

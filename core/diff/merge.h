@@ -5,6 +5,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
+#include "core/base/watch.h"
 #include "core/graph/graph.h"
 #include "core/weights/blobs.h"
 
@@ -53,11 +54,12 @@ typedef struct fb_merge_facts {
     const char *const *parted; /* nodes of the source that stand for one value in base and for another in theirs */
     size_t parted_count;
     const fb_blobs *blobs; /* where tensors' bytes are; NULL: only inline data is known */
+    const fb_watch *watch; /* may be NULL */
 } fb_merge_facts;
 
 /* `facts` may be NULL. Without a source a node that computes otherwise, and that something reads which did not, counts as one
  * that stands for something else. Makes a new graph, which the verifier has passed. FB_CONFLICT "conflict" when `conflicts`
- * (empty before) has any; FB_NO_MEMORY. `out` is written on success only. */
+ * (empty before) has any; what the watch stops it with; FB_NO_MEMORY. `out` is written on success only. */
 fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, const fb_merge_facts *facts,
                    fb_graph **out, fb_conflicts *conflicts, fb_error *error);
 

@@ -31,6 +31,7 @@ typedef struct fb_merging {
     const fb_merge_facts *facts; /* or NULL */
     fb_buffer ingredients;       /* fb_ingredient after fb_ingredient; of fb_merge_values */
     fb_conflicts *conflicts;
+    const fb_watch *watch;
     fb_error *error;
 } fb_merging;
 

@@ -234,12 +234,7 @@ static void release_inputs(fb_evaluator *evaluator, fb_node node) {
 /* ---- programs -------------------------------------------------------------------------------------------------------- */
 
 static fb_status may_go_on(fb_evaluator *evaluator) {
-    const fb_eval_options *options = evaluator->options;
-    if (options->cancel && atomic_load_explicit(options->cancel, memory_order_relaxed))
-        return fb_fail(evaluator->error, FB_BUSY, "cancelled", NULL, "the evaluation was cancelled");
-    if (options->deadline && options->now() > options->deadline)
-        return fb_fail(evaluator->error, FB_BUSY, "deadline", NULL, "the evaluation took longer than it may");
-    return FB_OK;
+    return fb_watch_check(evaluator->options->watch, evaluator->error);
 }
 
 bool fb_kernel_may_go_on(fb_kernel_call *call) {

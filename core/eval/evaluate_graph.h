@@ -2,19 +2,16 @@
 #ifndef FB_EVAL_EVALUATE_GRAPH_H
 #define FB_EVAL_EVALUATE_GRAPH_H
 
-#include <stdatomic.h>
-
+#include "core/base/watch.h"
 #include "core/eval/object.h"
 #include "core/weights/blobs.h"
 
 typedef struct fb_eval_options {
     fb_precision precision;
-    size_t memory_limit;       /* bytes of all arrays at once; 0 = 1 GiB */
-    int64_t deadline;          /* CLOCK_MONOTONIC nanoseconds as `now` gives them; 0 = none */
-    int64_t (*now)(void);      /* needed with a deadline: core asks no clock itself */
-    const atomic_bool *cancel; /* NULL = never; true stops it: FB_BUSY "cancelled" */
-    const fb_blobs *blobs;     /* where weights are; NULL = inline only */
-    bool random_weights; /* tensors whose bytes are not known are drawn from `seed`: otherwise FB_NOT_FOUND "bytes-unknown" */
+    size_t memory_limit;   /* bytes of all arrays at once; 0 = 1 GiB */
+    const fb_watch *watch; /* stops it; may be NULL */
+    const fb_blobs *blobs; /* where weights are; NULL = inline only */
+    bool random_weights;   /* tensors whose bytes are not known are drawn from `seed`: otherwise FB_NOT_FOUND "bytes-unknown" */
     uint64_t seed;
 } fb_eval_options;
 
@@ -44,7 +41,7 @@ typedef struct fb_eval_hooks {
  * lives on it, so it must outlive it.
  *
  * FB_INVALID "unsupported-operator" names the first node that no kernel computes, "missing-input", "evaluation-failed";
- * FB_TOO_LARGE "evaluation-too-large"; FB_BUSY "deadline" or "cancelled"; FB_NOT_FOUND "bytes-unknown"; FB_NO_MEMORY. Errors
+ * FB_TOO_LARGE "evaluation-too-large"; what the watch stops it with; FB_NOT_FOUND "bytes-unknown"; FB_NO_MEMORY. Errors
  * have the node's name (error->node) where one is to blame. */
 fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *options, const fb_eval_hooks *hooks,
                             fb_array_memory *memory, fb_object *output, fb_error *error);

@@ -133,8 +133,9 @@ fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object
                           bool accumulates);
 
 /* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in the held type float or double.
- * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. */
-void fb_gemm(fb_held held, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda,
-             const void *b, int64_t ldb, void *c, int64_t ldc, bool is_added);
+ * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. When the evaluation is to stop, a part of C is not
+ * written, and the call has failed. */
+void fb_gemm(fb_kernel_call *call, fb_held held, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
+             const void *a, int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc, bool is_added);
 
 #endif

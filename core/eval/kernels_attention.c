@@ -92,11 +92,11 @@ static void attend(fb_kernel_call *call, const attention *a, const fb_array *out
     int64_t element = (int64_t)fb_held_size(held), key_heads = a->heads / a->groups;
     for (int64_t matrix = 0; matrix < a->batch * a->heads && fb_kernel_may_go_on(call); matrix++) {
         int64_t of_key = matrix / a->heads * key_heads + matrix % a->heads / a->groups;
-        fb_gemm(held, false, true, a->rows, a->columns, a->width,
+        fb_gemm(call, held, false, true, a->rows, a->columns, a->width,
                 (char *)fb_array_data(a->query) + matrix * a->rows * a->width * element, a->width,
                 (char *)fb_array_data(a->key) + of_key * a->columns * a->width * element, a->width, scores, a->columns, false);
         weigh(a, scores, held, matrix);
-        fb_gemm(held, false, false, a->rows, a->value_width, a->columns, scores, a->columns,
+        fb_gemm(call, held, false, false, a->rows, a->value_width, a->columns, scores, a->columns,
                 (char *)fb_array_data(a->value) + of_key * a->columns * a->value_width * element, a->value_width,
                 (char *)fb_array_data(out) + matrix * a->rows * a->value_width * element, a->value_width, false);
     }

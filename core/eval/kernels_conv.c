@@ -97,8 +97,8 @@ static void convolve(fb_kernel_call *call, const convolution *c, void *columns) 
                 patches(c, held, image, c->in, c->out, columns, c->in_each, false);
                 read = columns;
             }
-            fb_gemm(held, false, false, c->out_each, c->out_size, inner, part(c->weight, g * c->out_each * inner), inner, read,
-                    c->out_size, part(c->result, (n * c->groups + g) * c->out_each * c->out_size), c->out_size, true);
+            fb_gemm(call, held, false, false, c->out_each, c->out_size, inner, part(c->weight, g * c->out_each * inner), inner,
+                    read, c->out_size, part(c->result, (n * c->groups + g) * c->out_each * c->out_size), c->out_size, true);
         }
     }
 }
@@ -109,7 +109,7 @@ static void convolve_back(fb_kernel_call *call, const convolution *c, void *colu
     int64_t inner = c->out_each * c->kernel_size;
     for (int64_t n = 0; n < c->batch && fb_kernel_may_go_on(call); n++) {
         for (int64_t g = 0; g < c->groups; g++) {
-            fb_gemm(held, true, false, inner, c->in_size, c->in_each, part(c->weight, g * c->in_each * inner), inner,
+            fb_gemm(call, held, true, false, inner, c->in_size, c->in_each, part(c->weight, g * c->in_each * inner), inner,
                     part(c->input, (n * c->groups + g) * c->in_each * c->in_size), c->in_size, columns, c->in_size, false);
             patches(c, held, part(c->result, (n * c->groups + g) * c->out_each * c->out_size), c->out, c->in, columns,
                     c->out_each, true);

@@ -37,10 +37,11 @@ static bool open_matrix(fb_kernel_call *call, fb_array *array, matrix *out) {
 }
 
 /* c (…, m, n) = a (…, m, k) · b (…, k, n), batches broadcast to those of c; c is contiguous. Integers in plain loops. */
-static void multiply_ints(const fb_array *c, const fb_array *a, const fb_array *b, int64_t at_a, int64_t at_b, int64_t *to) {
+static void multiply_ints(fb_kernel_call *call, const fb_array *c, const fb_array *a, const fb_array *b, int64_t at_a,
+                          int64_t at_b, int64_t *to) {
     int64_t m = c->sizes[c->rank - 2], n = c->sizes[c->rank - 1], k = a->sizes[a->rank - 1];
     const int64_t *x = (const int64_t *)fb_array_data(a) + at_a, *y = (const int64_t *)fb_array_data(b) + at_b;
-    for (int64_t i = 0; i < m; i++) {
+    for (int64_t i = 0; i < m && fb_kernel_may_go_on(call); i++) {
         for (int64_t j = 0; j < n; j++) {
             uint64_t sum = 0;
             for (int64_t l = 0; l < k; l++)
@@ -68,10 +69,10 @@ static bool multiply(fb_kernel_call *call, fb_array *a, fb_array *b, fb_array *c
             at_a += index[i] * of_a.array->strides[i];
             at_b += index[i] * of_b.array->strides[i];
         }
-        if (c->held == FB_HELD_INT) multiply_ints(c, of_a.array, of_b.array, at_a, at_b, (int64_t *)(void *)to);
+        if (c->held == FB_HELD_INT) multiply_ints(call, c, of_a.array, of_b.array, at_a, at_b, (int64_t *)(void *)to);
         else if (k == 0 && !is_added) memset(to, 0, (size_t)(m * n) * element);
         else if (k)
-            fb_gemm(c->held, of_a.is_transposed, of_b.is_transposed, m, n, k,
+            fb_gemm(call, c->held, of_a.is_transposed, of_b.is_transposed, m, n, k,
                     (char *)fb_array_data(of_a.array) + at_a * (int64_t)element, of_a.stride,
                     (char *)fb_array_data(of_b.array) + at_b * (int64_t)element, of_b.stride, to, n, is_added);
         int i = batch - 1;

@@ -7,6 +7,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/sha256.h"
+#include "core/base/watch.h"
 #include "core/graph/graph.h"
 
 #define FB_DOCUMENT_FORMAT "foldback.graph/1"
@@ -15,9 +16,10 @@
 
 /* What a reader accepts; a member that is 0 has its default. */
 typedef struct fb_document_limits {
-    size_t max_bytes;   /* of the document; default 1 GiB, never more than 4 GiB */
-    size_t max_nodes;   /* those of nested programs included; default FB_MAX_NODES_DEFAULT */
-    size_t max_nesting; /* arrays and objects open at once; default 64, never more than 1,000 */
+    size_t max_bytes;      /* of the document; default 1 GiB, never more than 4 GiB */
+    size_t max_nodes;      /* those of nested programs included; default FB_MAX_NODES_DEFAULT */
+    size_t max_nesting;    /* arrays and objects open at once; default 64, never more than 1,000 */
+    const fb_watch *watch; /* may be NULL */
 } fb_document_limits;
 
 /* Reads a document, checks it whole (verify.h) and numbers its nodes. `limits` may be NULL. `pointer_prefix` says where the
@@ -29,6 +31,7 @@ typedef struct fb_document_limits {
  *   FB_INVALID   every other fault, all of them (errors->total; the first `limit` are kept), but nesting-too-deep stands alone
  *   FB_TOO_LARGE one error: document-too-large, too-many-nodes
  *   FB_NO_MEMORY one error, if there is room for it
+ *   FB_BUSY      one error: what the watch stops it with
  *
  * `*out` is written on FB_OK only. */
 fb_status fb_document_read(const char *bytes, size_t size, const fb_document_limits *limits, const char *pointer_prefix,

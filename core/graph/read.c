@@ -149,6 +149,15 @@ static void keep_recipe(fb_reader *reader, outline *outer, late_recipe recipe) {
     outer->recipes[outer->recipe_count++] = recipe;
 }
 
+#define ELEMENTS_UNWATCHED 256
+
+/* Asked for each element: whether the reading goes on. */
+static bool is_wanted(fb_reader *reader, size_t index) {
+    if (index % ELEMENTS_UNWATCHED || !fb_watch_check(reader->watch, &reader->stopped)) return true;
+    reader->scan.status = reader->stopped.status;
+    return false;
+}
+
 /* Reads the elements of the array that the scanner stands before. Of modules that must wait, only the syntax is checked. */
 static void read_elements(fb_reader *reader, outline *outer, outer_member which, bool must_wait) {
     if (!fb_scan_enter(&reader->scan, '[')) {
@@ -157,7 +166,7 @@ static void read_elements(fb_reader *reader, outline *outer, outer_member which,
         return;
     }
     if (!must_wait) outer->list_count++;
-    while (fb_scan_more(&reader->scan, ']', &reader->index) && !reader->failed) {
+    while (fb_scan_more(&reader->scan, ']', &reader->index) && !reader->failed && is_wanted(reader, reader->index)) {
         const char *at = reader->scan.at;
         reader->element = fb_scan_value(&reader->scan);
         if (!reader->element) return;
@@ -175,7 +184,7 @@ static void read_elements(fb_reader *reader, outline *outer, outer_member which,
 static void read_recipes(fb_reader *reader, const outline *outer) {
     const char *resume = reader->scan.at;
     size_t depth = reader->scan.depth++;
-    for (size_t i = 0; i < outer->recipe_count && goes_on(reader); i++) {
+    for (size_t i = 0; i < outer->recipe_count && goes_on(reader) && is_wanted(reader, i); i++) {
         const fb_json *recipe[1];
         reader->scan.at = outer->recipes[i].at;
         reader->index = outer->recipes[i].index;
@@ -328,10 +337,18 @@ static fb_status report_no_memory(fb_errors *errors) {
     return FB_NO_MEMORY;
 }
 
+static fb_status report_stopped(fb_errors *errors, const fb_error *stopped) {
+    errors->count = errors->total = 0;
+    fb_error *error = fb_errors_add(errors, stopped->code, "", "%s", stopped->message);
+    if (error) error->status = stopped->status;
+    return stopped->status;
+}
+
 static fb_status finish(fb_reader *reader, bool has_lists) {
     fb_errors *errors = reader->errors;
     bool is_out = reader->failed || fb_graph_out_of_memory(reader->graph) || reader->scan.status == FB_NO_MEMORY;
     if (is_out) return report_no_memory(errors);
+    if (reader->stopped.status) return report_stopped(errors, &reader->stopped);
     if (reader->scan.status != FB_OK) return report_failure(reader);
     if (has_lists) {
         set_default_requires_grad(reader);
@@ -380,6 +397,7 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
     fb_reader reader = {.graph = fb_graph_new(),
                         .errors = errors,
                         .max_nodes = given.max_nodes ? given.max_nodes : FB_MAX_NODES_DEFAULT,
+                        .watch = given.watch,
                         .section = "",
                         .index = SIZE_MAX};
     if (!reader.graph) return report_no_memory(errors);

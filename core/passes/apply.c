@@ -17,7 +17,7 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
         pass->match_graph(matcher);
         return;
     }
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !matcher->failed && !matcher->is_too_much;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher);
          n = fb_node_at(graph, n)->next) {
         if (fb_is_marked(matcher, n)) refuse_marked(matcher, n);
         pass->match(matcher, n);
@@ -92,6 +92,7 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
     if (!collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
     if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
+        fb_rewrite_watch(rewrite, matcher->watch);
         edit_all(rewrite, report->pass, matcher->params, matcher->found, &report->applied);
         if (list_marked(graph, report, &marked_before, arena) && list_taken_in(graph, rewrite, report, arena)) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
@@ -115,7 +116,8 @@ static fb_status inspect(const fb_graph *graph, fb_pass_report *report, fb_arena
     return status;
 }
 
-fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, const fb_watch *watch, fb_pass_report *report, fb_arena *arena,
+                        fb_error *error) {
     if (report->pass->inspect) return inspect(graph, report, arena, error);
     fb_buffer found = {0};
     json_t *params = fb_load_json(report->params);
@@ -127,12 +129,15 @@ fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *re
                           .report = report,
                           .arena = arena,
                           .found = &found,
+                          .watch = watch,
+                          .error = error,
                           .failed = !params || !usage};
     if (!matcher.failed) match_all(&matcher, report->pass);
     fb_alias_free(matcher.alias);
     fb_usage_free(usage);
     fb_status status = FB_OK;
     if (matcher.failed) status = fb_fail_memory(error);
+    else if (matcher.stopped) status = matcher.stopped;
     else if (matcher.is_too_much)
         status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
                          "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);

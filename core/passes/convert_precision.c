@@ -69,7 +69,8 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     bool *stays = alias ? fb_find_staying(m, alias) : NULL, *is_converted = calloc(fb_node_limit(g), sizeof *is_converted);
     fb_buffer nodes = {0};
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && stays && is_converted; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && stays && is_converted && fb_matcher_goes_on(m);
+         n = fb_node_at(g, n)->next) {
         if (stays[n.id] || fb_node_at(g, n)->opcode == FB_OUTPUT || !is_concerned(g, is_converted, n)) continue;
         is_converted[n.id] = true;
         fb_buffer_append(&nodes, &n, sizeof n);

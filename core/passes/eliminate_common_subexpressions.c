@@ -118,7 +118,7 @@ static void match_graph(fb_matcher *m) {
                 .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
     s.same = (fb_same_call){.graph = g, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
     m->failed |= !s.sharing || !s.now || !s.latest;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_node_at(g, n)->next) {
         match(&s, n);
     }
     fb_map_free(&s.first);

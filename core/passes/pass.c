@@ -36,6 +36,14 @@ const char *fb_exactness_name(fb_exactness exactness) {
 
 /* ---- matching ---------------------------------------------------------------------------------------------------------- */
 
+#define NODES_UNWATCHED 256
+
+bool fb_matcher_goes_on(fb_matcher *matcher) {
+    if (matcher->failed || matcher->is_too_much || matcher->stopped) return false;
+    if (++matcher->nodes_seen % NODES_UNWATCHED == 0) matcher->stopped = fb_watch_check(matcher->watch, matcher->error);
+    return !matcher->stopped;
+}
+
 /* In `found`, a match is its count as an fb_node, then its nodes. */
 void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count) {
     fb_buffer_append(matcher->found, &(fb_node){(uint32_t)count}, sizeof(fb_node));

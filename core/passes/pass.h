@@ -73,7 +73,14 @@ struct fb_matcher {
     fb_alias *alias;  /* made when first asked for */
     bool failed;      /* memory is out */
     bool is_too_much; /* the report has outgrown FB_REPORT_MAX */
+    const fb_watch *watch;
+    unsigned nodes_seen; /* since matching began: `watch` is asked at some of them */
+    fb_status stopped;   /* what it said; with the reason in `error`, the caller's */
+    fb_error *error;
 };
+
+/* Asked before each node: whether matching goes on. */
+bool fb_matcher_goes_on(fb_matcher *matcher);
 
 /* Reports a match. */
 void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count);
@@ -135,8 +142,9 @@ typedef struct fb_pass_report {
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
 
-/* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX. `report` has pass, params and
- * signature filled in. After a failure the graph is as before. */
-fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, fb_pass_report *report, fb_arena *arena, fb_error *error);
+/* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX; what `watch`, which may be NULL,
+ * stops it with. `report` has pass, params and signature filled in. After a failure the graph is as before. */
+fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, const fb_watch *watch, fb_pass_report *report, fb_arena *arena,
+                        fb_error *error);
 
 #endif

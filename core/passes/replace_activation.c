@@ -121,7 +121,7 @@ static void match_graph(fb_matcher *m) {
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && s.is_sole; n = fb_node_at(g, n)->next) {
         s.is_sole[n.id] = has_sole_memory(&s, n);
     }
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_node_at(g, n)->next) {
         if ((fb_node_op(g, n) & ~FB_OP_IN_PLACE) != s.from) continue;
         if (fb_node_at(g, n)->opcode == FB_CALL_MODULE) match_module(&s, n);
         else match_calls(&s, &n, 1);

@@ -25,6 +25,8 @@ struct fb_rewrite {
     bool readers_known;  /* they have been counted */
     fb_buffer uncalled;  /* fb_module: a call of it was erased */
     bool frees_tensors;  /* a tensor may have lost its last owner */
+    const fb_watch *watch;
+    unsigned steps; /* since the rewrite began: it is asked at some of them */
     fb_error error;
 };
 

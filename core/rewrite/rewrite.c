@@ -8,6 +8,8 @@
 #include "core/ops/view.h"
 #include "core/rewrite/internal.h"
 
+#define STEPS_UNWATCHED 1024 /* microseconds of work each */
+
 fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *signature) {
     fb_rewrite *rewrite = calloc(1, sizeof *rewrite);
     if (!rewrite) return NULL;
@@ -41,8 +43,13 @@ fb_graph *fb_rewrite_graph(fb_rewrite *rewrite) {
     return rewrite->graph;
 }
 
+void fb_rewrite_watch(fb_rewrite *rewrite, const fb_watch *watch) {
+    rewrite->watch = watch;
+}
+
 bool fb_rewrite_is_failed(fb_rewrite *rewrite) {
     if (fb_graph_out_of_memory(rewrite->graph)) fb_fail_memory(&rewrite->error);
+    if (!rewrite->error.status && ++rewrite->steps % STEPS_UNWATCHED == 0) fb_watch_check(rewrite->watch, &rewrite->error);
     return rewrite->error.status != FB_OK;
 }
 

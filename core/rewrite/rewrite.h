@@ -12,6 +12,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
+#include "core/base/watch.h"
 #include "core/graph/graph.h"
 #include "core/graph/namespace.h"
 
@@ -22,6 +23,8 @@ typedef struct fb_rewrite fb_rewrite;
 /* Starts a rewrite in the name of a pass with this signature. `names` is the run's namespace: it holds every name that is or
  * was in use in the run. All three are borrowed until commit or abort. NULL when memory is out. */
 fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *signature);
+/* Asked now and then from here on; when it says stop, that is this rewrite's failure. */
+void fb_rewrite_watch(fb_rewrite *rewrite, const fb_watch *watch);
 /* Makes the changes final, drops tensors that nobody owns or computes from any more, numbers the nodes, and frees the rewrite.
  * After a failure (of this or an earlier call) the graph is as it was at fb_rewrite_begin. */
 fb_status fb_rewrite_commit(fb_rewrite *rewrite, fb_error *error);

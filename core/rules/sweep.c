@@ -279,7 +279,7 @@ void fb_rule_match_graph(fb_matcher *matcher) {
         s->graph = graph;
         s->rule = rule;
     }
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !matcher->failed && !matcher->is_too_much;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher);
          n = fb_node_at(graph, n)->next) {
         if (!fb_rule_may_fit(rule, graph, n)) continue;
         if (fb_is_marked(matcher, n))

@@ -56,7 +56,9 @@ static bool is_answered(const fb_exchange *exchange) {
 
 bool fb_exchange_is_due(fb_exchange *exchange) {
     if (is_answered(exchange)) return false;
+    fb_error error = {0};
     if (atomic_load(&exchange->server->is_out_of_time)) fb_respond_stopping(exchange);
+    else if (fb_watch_check(&exchange->watch, &error)) fb_respond_error(&exchange->response, &error);
     return !is_answered(exchange);
 }
 
@@ -113,6 +115,7 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
         .context = exchange->server->context,
         .inner = exchange,
     };
+    fb_exchange_watch(exchange);
     exchange->job = (fb_job){.run = handle, .argument = exchange, .is_request = true};
     fb_connection_wait(server, connection, FB_WAITING_HEADERS, 0);
     return exchange;
@@ -265,6 +268,7 @@ static enum MHD_Result dispatch(fb_exchange *exchange) {
         return send_answer(exchange);
     }
     exchange->phase = FB_PHASE_WORKING;
+    fb_exchange_begin_work(exchange);
     return push(exchange) ? MHD_YES : MHD_NO;
 }
 
@@ -274,6 +278,7 @@ static enum MHD_Result finish_sink(fb_exchange *exchange) {
         respond_missing_body(exchange);
     exchange->request.body_size = exchange->received;
     exchange->phase = FB_PHASE_WORKING;
+    fb_exchange_begin_work(exchange);
     if (!fb_connection_wait(exchange->server, exchange->connection, FB_WAITING_WORK, 0)) return MHD_NO;
     exchange->times.queued = fb_http_now();
     fb_intake_finish(exchange);

@@ -28,6 +28,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
+#include "core/base/watch.h"
 
 #include <jansson.h>
 #include <stdatomic.h>
@@ -296,6 +297,8 @@ typedef struct fb_http_config {
     unsigned body_timeout_ms;              /* a client may lag behind minimum_rate by so much, with a body that it sends and
                                             * with an answer that it takes; waiting for us does not count */
     unsigned minimum_rate;                 /* bytes per second */
+    unsigned request_timeout_ms;           /* from the end of a request to the end of its handler, waiting for a worker
+                                            * included; see fb_request_watch */
     bool compress;                         /* gzip or zstd answers over 1 KiB when the client accepts them */
     fb_doorkeeper doorkeeper;              /* without `admit` everybody may do everything */
     unsigned rate_limit;                   /* requests a second of one token, or without one of one address (in IPv6 of one
@@ -306,8 +309,8 @@ typedef struct fb_http_config {
 } fb_http_config;
 
 /* The defaults: 127.0.0.1:8080, 2 I/O threads, 32 workers, queue 256, 1024 connections, no limit per address, target 8 KiB,
- * headers 32 KiB, body 1 GiB, ratio 200, body memory 4 GiB, headers 10 s, idle 60 s, body 30 s + size / (64 KiB/s), compress,
- * log to stderr. */
+ * headers 32 KiB, body 1 GiB, ratio 200, body memory 4 GiB, headers 10 s, idle 60 s, body 30 s + size / (64 KiB/s), requests
+ * 120 s, compress, log to stderr. */
 fb_http_config fb_http_config_default(void);
 
 /* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is no address. */
@@ -339,8 +342,10 @@ bool fb_http_stop(fb_http_server *server, unsigned timeout_ms);
  * foldback_http_connections, foldback_http_streams, foldback_http_rejected_total{reason}. From any thread. */
 void fb_http_metrics(const fb_http_server *server, fb_buffer *out);
 
-/* True as soon as the server, stopping, has run out of time: what runs on should end. From any thread. */
-const atomic_bool *fb_request_is_cancelled(const fb_request *request);
+/* For a handler whose work may take long: says when it is to end with an error, which fb_respond_error knows how to answer.
+ * FB_BUSY "deadline-exceeded" (it takes longer than fb_http_config.request_timeout_ms), "cancelled" (nobody waits for the
+ * answer any more), "stopping" (the server does, and has run out of time). What is not stored by then is not to be. */
+const fb_watch *fb_request_watch(const fb_request *request);
 
 /* The server that a request came through: for a /metrics route. */
 const fb_http_server *fb_request_server(const fb_request *request);

@@ -203,6 +203,8 @@ typedef enum fb_rejection {
     FB_REJECTED_ADDRESS,
     FB_REJECTED_ACCESS,
     FB_REJECTED_RATE,
+    FB_REJECTED_WORK_DEADLINE,
+    FB_REJECTED_CLIENT_LEFT,
     FB_REJECTION_COUNT,
 } fb_rejection;
 
@@ -252,6 +254,9 @@ struct fb_exchange {
     size_t header_count;
     int64_t started;
     fb_exchange_times times;
+    int64_t work_deadline; /* 0 = the request is not whole yet */
+    fb_watch watch;
+    bool is_stopped; /* the watch has said so */
     char id[136];
     char trace[33], parent[17]; /* of traceparent; "" = none */
     char principal[FB_PRINCIPAL_MAX + 1];
@@ -285,6 +290,13 @@ void fb_trace_end_work(fb_exchange *exchange);
 /* Members for the access log, each with a comma before it. */
 void fb_trace_print(const fb_exchange *exchange, fb_buffer *line);
 
+/* ----------------------------------------------------------------------------------------------------- watch.c */
+
+/* Fills exchange->watch. */
+void fb_exchange_watch(fb_exchange *exchange);
+/* The request is whole: its work must end in time from here on. */
+void fb_exchange_begin_work(fb_exchange *exchange);
+
 /* ------------------------------------------------------------------------------------------------ connection.c */
 
 typedef enum fb_waiting {
@@ -300,8 +312,9 @@ struct fb_http_connection {
     fb_http_connection *previous, *next;
     int socket;
     fb_waiting waiting;
-    bool is_expired; /* its deadline passed: the socket is shut down, nothing more is done on it */
-    bool lingers;    /* we close while the client still sends: read on for a moment, or it never sees the answer */
+    bool is_expired;      /* its deadline passed: the socket is shut down, nothing more is done on it */
+    atomic_bool has_left; /* while it was with a worker: what is done for it is not waited for any more */
+    bool lingers;         /* we close while the client still sends: read on for a moment, or it never sees the answer */
     int64_t deadline;
     int64_t touched;  /* when the client was last heard of */
     bool is_checked;  /* for having left, since then */

@@ -6,9 +6,17 @@
 static const double bounds[FB_METRIC_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10};
 
 static const char *const rejection_names[FB_REJECTION_COUNT] = {
-    [FB_REJECTED_QUEUE_FULL] = "queue-full", [FB_REJECTED_STOPPING] = "stopping", [FB_REJECTED_BODY_MEMORY] = "body-memory",
-    [FB_REJECTED_FRAMING] = "framing",       [FB_REJECTED_DEADLINE] = "deadline", [FB_REJECTED_STREAMS] = "streams",
-    [FB_REJECTED_ADDRESS] = "address",       [FB_REJECTED_ACCESS] = "access",     [FB_REJECTED_RATE] = "rate",
+    [FB_REJECTED_QUEUE_FULL] = "queue-full",
+    [FB_REJECTED_STOPPING] = "stopping",
+    [FB_REJECTED_BODY_MEMORY] = "body-memory",
+    [FB_REJECTED_FRAMING] = "framing",
+    [FB_REJECTED_DEADLINE] = "deadline",
+    [FB_REJECTED_STREAMS] = "streams",
+    [FB_REJECTED_ADDRESS] = "address",
+    [FB_REJECTED_ACCESS] = "access",
+    [FB_REJECTED_RATE] = "rate",
+    [FB_REJECTED_WORK_DEADLINE] = "work-deadline",
+    [FB_REJECTED_CLIENT_LEFT] = "client-left",
 };
 
 void fb_metrics_record(fb_exchange *exchange, int status, int64_t nanoseconds) {

@@ -113,7 +113,8 @@ void fb_respond_error_at(fb_response *response, const char *prefix, const fb_err
     bool is_in_body = error->status == FB_SYNTAX || error->pointer[0] || prefix[0]; /* "" is the body's root */
     if (is_clients_fault && is_in_body) fb_problem_member_take(response, "pointer", joined_pointer(prefix, error->pointer));
     if (error->node[0]) fb_problem_node(response, error->node);
-    if (status == 503) fb_response_header(response, "Retry-After", error->status == FB_NO_MEMORY ? "5" : "1");
+    bool is_hopeless = !strcmp(error->code, "deadline-exceeded"); /* it would take as long again */
+    if (status == 503 && !is_hopeless) fb_response_header(response, "Retry-After", error->status == FB_NO_MEMORY ? "5" : "1");
 }
 
 void fb_respond_error(fb_response *response, const fb_error *error) {

@@ -42,6 +42,7 @@ fb_http_config fb_http_config_default(void) {
         .idle_timeout_ms = 60 * 1000,
         .body_timeout_ms = 30 * 1000,
         .minimum_rate = 64 << 10,
+        .request_timeout_ms = 120 * 1000,
         .compress = true,
         .access_log = stderr,
     };

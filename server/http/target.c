@@ -157,10 +157,6 @@ bool fb_request_has_etag(const fb_request *request, const char *tag) {
     return fb_has_etag(request->inner, tag);
 }
 
-const atomic_bool *fb_request_is_cancelled(const fb_request *request) {
-    return &request->inner->server->is_out_of_time;
-}
-
 const fb_http_server *fb_request_server(const fb_request *request) {
     return request->inner->server;
 }

@@ -15,6 +15,13 @@ static int64_t now(void) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
+static fb_status check(void *context, fb_error *error) {
+    const fb_evaluating *evaluating = context;
+    fb_status status = fb_watch_check(evaluating->request, error);
+    if (status || now() < evaluating->deadline) return status;
+    return fb_fail(error, FB_BUSY, "evaluation-timeout", NULL, "the evaluation took longer than it may");
+}
+
 bool fb_evaluating_begin(const fb_request *request, fb_response *response, fb_evaluating *out) {
     fb_app *app = request->context;
     const fb_evaluation_limits *limits = &app->evaluation;
@@ -26,12 +33,13 @@ bool fb_evaluating_begin(const fb_request *request, fb_response *response, fb_ev
         fb_respond_error(response, &error);
         return false;
     }
-    *out = (fb_evaluating){.app = app, .blobs = fb_blob_source(app->store)};
-    out->options = (fb_eval_options){.memory_limit = limits->memory,
-                                     .deadline = now() + (int64_t)limits->timeout_ms * 1000000,
-                                     .now = now,
-                                     .cancel = fb_request_is_cancelled(request),
-                                     .blobs = app->store ? &out->blobs : NULL};
+    *out = (fb_evaluating){.watch = {.context = out, .check = check},
+                           .request = fb_request_watch(request),
+                           .deadline = now() + (int64_t)limits->timeout_ms * 1000000,
+                           .blobs = fb_blob_source(app->store),
+                           .app = app};
+    out->options =
+        (fb_eval_options){.memory_limit = limits->memory, .watch = &out->watch, .blobs = app->store ? &out->blobs : NULL};
     return true;
 }
 
@@ -48,7 +56,7 @@ static const char *target_of(const fb_graph *graph, const char *name) {
 
 void fb_respond_evaluation_error(fb_response *response, const fb_error *error, const fb_graph *a, const fb_graph *b) {
     fb_error told = *error;
-    bool is_late = error->status == FB_BUSY && !strcmp(error->code, "deadline");
+    bool is_late = error->status == FB_BUSY && !strcmp(error->code, "evaluation-timeout");
     static const char *const known[] = {"unsupported-operator", "missing-input", "missing-shape", "output-mismatch"};
     bool is_known = false;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) is_known |= !strcmp(error->code, known[i]);
@@ -58,9 +66,6 @@ void fb_respond_evaluation_error(fb_response *response, const fb_error *error, c
         fb_copy_text(told.code, sizeof told.code, "bytes-missing");
     } else if (is_late) { /* the same request would take as long again */
         told.status = FB_INVALID;
-        fb_copy_text(told.code, sizeof told.code, "evaluation-timeout");
-    } else if (error->status == FB_BUSY) {
-        fb_copy_text(told.code, sizeof told.code, "stopping");
     } else if (error->status == FB_INVALID && !is_known) {
         fb_copy_text(told.code, sizeof told.code, "evaluation-failed");
     }

@@ -10,6 +10,9 @@
 /* An evaluation under way. It stays where it is. */
 typedef struct fb_evaluating {
     fb_eval_options options; /* of the service: memory, deadline, cancelling, where blobs are. The rest is the caller's */
+    fb_watch watch;          /* that of the request, and an evaluation's own deadline: FB_BUSY "evaluation-timeout" */
+    const fb_watch *request;
+    int64_t deadline;
     fb_blobs blobs;
     fb_app *app;
 } fb_evaluating;

@@ -24,10 +24,12 @@ static void respond_bad_document(fb_response *response, fb_status status, const 
 bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
                          const char *pointer, fb_graph_input *out) {
     const fb_app *app = request->context;
+    fb_document_limits limits = app->limits;
+    limits.watch = fb_request_watch(request);
     fb_graph *graph = NULL;
     fb_errors errors = {0};
     fb_timing_enter(FB_TIMING_PARSE);
-    fb_status status = fb_document_read(document, size, &app->limits, pointer, &graph, &errors);
+    fb_status status = fb_document_read(document, size, &limits, pointer, &graph, &errors);
     fb_timing_leave();
     if (status) respond_bad_document(response, status, &errors);
     fb_errors_free(&errors);

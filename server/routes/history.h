@@ -61,8 +61,8 @@ fb_status fb_history_of_undo(const fb_app *app, const fb_store_run *run, fb_hist
 
 /* The source with the steps that are not undone; `ours` is what became of the result since, onto which that is merged, or NULL.
  * Otherwise as fb_undo. */
-fb_status fb_history_replay(const fb_app *app, const fb_history *history, const fb_graph *ours, fb_graph **out, bool *is_exact,
-                            fb_conflicts *conflicts, fb_error *error);
+fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_history *history, const fb_graph *ours,
+                            fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error);
 
 /* ---- history_find.c ---- */
 

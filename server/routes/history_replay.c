@@ -15,8 +15,8 @@ static fb_undo_step step_of(const fb_history *history, size_t i) {
     return out;
 }
 
-fb_status fb_history_replay(const fb_app *app, const fb_history *history, const fb_graph *ours, fb_graph **out, bool *is_exact,
-                            fb_conflicts *conflicts, fb_error *error) {
+fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_history *history, const fb_graph *ours,
+                            fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error) {
     fb_shared_graph *source = NULL, *result = NULL;
     fb_undo_step *steps = calloc(history->step_count + 1, sizeof *steps);
     fb_status status = steps ? fb_load_graph(app, history->source, &source, error) : fb_fail_memory(error);
@@ -29,6 +29,7 @@ fb_status fb_history_replay(const fb_app *app, const fb_history *history, const 
                              .step_count = history->step_count,
                              .result = result ? result->graph : NULL,
                              .ours = ours,
+                             .watch = watch,
                              .blobs = &blobs};
         status = fb_undo(&plan, out, is_exact, conflicts, error);
     }

@@ -87,6 +87,7 @@ static fb_status run_validated(const fb_request *request, fb_response *response,
     fb_run_validation *validation = &work->validation;
     const fb_graph *source = work->source.shared->graph;
     fb_run_watcher watcher = fb_validation_watcher(validation);
+    watcher.watch = fb_request_watch(request);
     if (!fb_evaluating_begin(request, response, &evaluating)) return FB_BUSY;
     evaluating.options.seed = work->asked.seed;
     validation->mode = work->asked.validate;
@@ -112,7 +113,9 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
         if (run_validated(request, response, work, &error)) return false;
         status = FB_OK;
     } else {
-        status = fb_composition_run(&work->composition, work->source.shared->graph, work->asked.lint, &work->run, &error);
+        fb_run_watcher watcher = {.watch = fb_request_watch(request)};
+        status = fb_composition_run_watched(&work->composition, work->source.shared->graph, work->asked.lint, &watcher,
+                                            &work->run, &error);
     }
     if (!status) status = finish_run(request->context, work, &error);
     if (status) fb_respond_error(response, &error);

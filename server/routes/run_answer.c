@@ -179,6 +179,7 @@ static fb_status store_run(const fb_request *request, const fb_run_request *aske
     fb_status status = fb_new_graphs_make(app, made, &new, error);
     if (!status && !text) status = fb_fail_memory(error);
     made->run.by = fb_actor_of(request);
+    if (!status) status = fb_watch_check(fb_request_watch(request), error); /* the last time: from here on it is done */
     if (!status) status = fb_store_put_run(app->store, &made->run, new.graphs, new.count, answer, error);
     fb_new_graphs_free(app, made, !status, &new);
     fb_buffer_free(&names);

@@ -9,6 +9,7 @@
 /* An undoing under way, and then what a worked out run refers to. */
 typedef struct fb_undoing {
     fb_undo_kind kind;
+    const fb_watch *watch;
     fb_history history;
     char graph_id[FB_ID_LENGTH + 1]; /* of the graph at hand */
     fb_graph_input at_hand, result;  /* borrowed; owned */
@@ -101,7 +102,7 @@ static void respond_conflicts(fb_response *response, const fb_conflicts *conflic
 
 static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *ours, fb_conflicts *conflicts, fb_error *error) {
     fb_graph *made = NULL;
-    fb_status status = fb_history_replay(app, &work->history, ours, &made, &work->is_exact, conflicts, error);
+    fb_status status = fb_history_replay(app, work->watch, &work->history, ours, &made, &work->is_exact, conflicts, error);
     return status ? status : fb_graph_input_take(made, &work->result, error);
 }
 
@@ -204,6 +205,7 @@ bool fb_undo_work_out(const fb_request *request, fb_response *response, fb_undo_
         return false;
     }
     work->kind = task->kind;
+    work->watch = fb_request_watch(request);
     work->history = task->history;
     task->history = (fb_history){0};
     if (task->at_hand) work->at_hand = *task->at_hand;

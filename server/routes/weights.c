@@ -81,14 +81,15 @@ void fb_get_weights(const fb_request *request, fb_response *response) {
 #define PART ((size_t)1 << 20)
 
 /* Writes the file into an upload; a blob of it is durable afterwards. */
-static fb_status write_blob(fb_weights_file *file, fb_upload *upload, char digest[FB_ID_LENGTH + 1], bool *is_new,
-                            fb_error *error) {
+static fb_status write_blob(const fb_watch *watch, fb_weights_file *file, fb_upload *upload, char digest[FB_ID_LENGTH + 1],
+                            bool *is_new, fb_error *error) {
     uint64_t size = fb_weights_file_size(file);
     unsigned char *part = malloc(PART);
     fb_status status = part ? FB_OK : fb_fail_memory(error);
     for (uint64_t at = 0; at < size && !status;) {
         size_t now = size - at < PART ? (size_t)(size - at) : PART;
-        status = fb_weights_file_read(file, at, part, now, error);
+        status = fb_watch_check(watch, error);
+        if (!status) status = fb_weights_file_read(file, at, part, now, error);
         if (!status) status = fb_upload_write(upload, part, now, error);
         at += now;
     }
@@ -103,7 +104,7 @@ static void materialize(const fb_request *request, fb_response *response, fb_ope
     char digest[FB_ID_LENGTH + 1];
     bool is_new = false;
     fb_status status = fb_upload_new(app->store, false, &upload, &error);
-    if (!status) status = write_blob(weights->file, upload, digest, &is_new, &error);
+    if (!status) status = write_blob(fb_request_watch(request), weights->file, upload, digest, &is_new, &error);
     fb_upload_close(upload, status != FB_OK);
     if (status) {
         fb_respond_unreadable(response, &error, NULL);

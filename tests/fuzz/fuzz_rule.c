@@ -38,7 +38,7 @@ static void apply(const fb_rule *rule) {
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
     fb_namespace *names = fb_run_names(graph);
     fb_pass_report report = {.pass = fb_rule_pass(rule), .params = "{}", .signature = "fuzz"};
-    require(fb_pass_apply(graph, names, &report, &arena, &error) == FB_OK);
+    require(fb_pass_apply(graph, names, NULL, &report, &arena, &error) == FB_OK);
     require(fb_lint_graph(graph, &error) == FB_OK);
     fb_namespace_free(names);
     fb_graph_free(graph);

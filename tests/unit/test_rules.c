@@ -314,7 +314,7 @@ static fb_status read_and_apply(const json_t *document, const fb_graph *source, 
     fb_graph *graph = status ? NULL : fb_graph_copy(source);
     fb_namespace *names = graph ? fb_run_names(graph) : NULL;
     fb_pass_report report = {.params = "{}", .pass = status ? NULL : fb_rule_pass(rule), .signature = "s"};
-    if (!status) status = names ? fb_pass_apply(graph, names, &report, &arena, &error) : FB_NO_MEMORY;
+    if (!status) status = names ? fb_pass_apply(graph, names, NULL, &report, &arena, &error) : FB_NO_MEMORY;
     if (!status && !fb_document_id(graph, id)) status = FB_NO_MEMORY;
     memcpy(last_code, error.code, sizeof last_code);
     fb_namespace_free(names);

@@ -144,9 +144,14 @@ START_TEST(a_tolerance_of_ones_own) {
 }
 END_TEST
 
+static fb_status always_stopped(void *context, fb_error *error) {
+    (void)context;
+    return fb_fail(error, FB_BUSY, "cancelled", NULL, "it was cancelled");
+}
+
 START_TEST(a_cancelled_run_ends) {
-    static const atomic_bool yes = true;
-    fb_eval_options stopped = {.cancel = &yes};
+    fb_watch watch = {.check = always_stopped};
+    fb_eval_options stopped = {.watch = &watch};
     fb_graph *graph = graph_with(DIVISION OUTPUT("half"));
     static char params[] = "{}";
     fb_pass_call call = {.pass = &right, .params = params, .signature = "0123456789abcdef0123456789abcdef"};
