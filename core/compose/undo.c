@@ -125,7 +125,9 @@ static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_e
     fb_status status = run_steps(plan, true, &whole);
     if (!status) status = replay_rest(plan, &rest, &plain);
     if (!status && !(theirs = fb_graph_copy(plain))) status = fb_fail_memory(error);
+    if (!status) status = fb_watch_check(plan->watch, error);
     if (!status) status = fb_align_names(plan, theirs, error);
+    if (!status) status = fb_watch_check(plan->watch, error);
     if (!status) status = merge_replay(plan, &whole, &rest, theirs, &merged, conflicts, error);
     if (!status) status = is_same_graph(merged, plain, is_exact, error);
     if (status) fb_graph_free(merged);

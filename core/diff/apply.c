@@ -88,7 +88,7 @@ fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **o
     for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES && ok; table++)
         ok = fb_rows_read(&tables[table], graph, table);
     fb_status status = ok ? apply_edits(diff, tables, error) : fb_fail_memory(error);
-    if (!status) status = fb_rows_graph(tables, out, error);
+    if (!status) status = fb_rows_graph(tables, NULL, out, error);
     for (size_t i = 0; i < FB_TABLES; i++) fb_rows_free(&tables[i]);
     return status;
 }

@@ -356,20 +356,22 @@ static void report_invalid(fb_merging *m, const fb_error *found) {
     fb_conflicts_add(m->conflicts, kind, "invalid", name, "together the changes make no valid graph: %s", found->message);
 }
 
-static fb_status finish(fb_merging *m, fb_graph **out) {
-    fb_error found = {0};
-    fb_status status = fb_rows_graph(m->tables, out, &found);
-    if (status == FB_NO_MEMORY) return fb_fail_memory(m->error);
-    if (status) report_invalid(m, &found);
-    return FB_OK;
-}
-
 static fb_status watch(fb_merging *m) {
     return fb_watch_check(m->watch, m->error);
 }
 
+static fb_status finish(fb_merging *m, fb_graph **out) {
+    fb_error found = {0};
+    fb_status status = fb_rows_graph(m->tables, m->watch, out, &found);
+    if (status == FB_NO_MEMORY) return fb_fail_memory(m->error);
+    if (status == FB_BUSY) return fb_fail(m->error, status, found.code, "", "%s", found.message);
+    if (status) report_invalid(m, &found);
+    return FB_OK;
+}
+
 static fb_status merge(fb_merging *m, fb_graph **out) {
     fb_status status = fb_carry_back(&m->sides, m->conflicts, m->error);
+    if (!status) status = watch(m);
     if (!status) status = fb_diff_make(m->sides.base, m->sides.theirs, &m->diff, m->error);
     fb_status (*const steps[])(fb_merging *) = {merge_rows,     fb_merge_users,   fb_merge_values,
                                                 fb_merge_order, fb_merge_tensors, watch};
@@ -378,6 +380,7 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
         if (!status) status = steps[i](m);
     }
     if (!status && !m->conflicts->count && !m->conflicts->failed) status = finish(m, out);
+    if (!status) status = watch(m);
     if (!status && *out) status = fb_merge_memory(m, *out);
     if (!status && *out) fb_merge_effects(m, *out);
     if (!status && m->conflicts->failed) status = fb_fail_memory(m->error);

@@ -152,9 +152,10 @@ static void write_document(const fb_rows tables[FB_TABLES], fb_buffer *out) {
     fb_buffer_append(out, members.text + 1, members.size - 1);
 }
 
-fb_status fb_rows_graph(const fb_rows tables[FB_TABLES], fb_graph **out, fb_error *error) {
+fb_status fb_rows_graph(const fb_rows tables[FB_TABLES], const fb_watch *watch, fb_graph **out, fb_error *error) {
     /* No lower than any document's own: a service's limits were kept when its parts came. */
-    static const fb_document_limits limits = {.max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000};
+    const fb_document_limits limits = {
+        .max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000, .watch = watch};
     fb_buffer document = {0};
     fb_errors errors = {.limit = 1};
     write_document(tables, &document);

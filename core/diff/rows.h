@@ -4,6 +4,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
+#include "core/base/watch.h"
 #include "core/diff/diff.h"
 
 /* 1-based; 0 is no row. */
@@ -46,7 +47,7 @@ bool fb_rows_set(fb_rows *rows, fb_row_id row, fb_span text);
 void fb_rows_write(const fb_rows *rows, fb_buffer *out);
 
 /* The graph that four tables make, read and checked as any document. FB_INVALID and its first error when it breaks a rule;
- * FB_NO_MEMORY. */
-fb_status fb_rows_graph(const fb_rows tables[FB_TABLES], fb_graph **out, fb_error *error);
+ * FB_NO_MEMORY; what the watch, which may be NULL, stops it with. */
+fb_status fb_rows_graph(const fb_rows tables[FB_TABLES], const fb_watch *watch, fb_graph **out, fb_error *error);
 
 #endif
