@@ -84,7 +84,7 @@ static fb_status replay_steps(const looking *at, const fb_history *history, cons
     fb_graph *made = NULL;
     fb_conflicts conflicts = {0};
     bool is_exact;
-    fb_status status = fb_history_replay(at->app, history, ours, &made, &is_exact, &conflicts, error);
+    fb_status status = fb_history_replay(at->app, NULL, history, ours, &made, &is_exact, &conflicts, error);
     fb_conflicts_free(&conflicts);
     if (!status) status = compare(at, made, error);
     fb_graph_free(made);
