@@ -138,6 +138,15 @@ test-python: all $(EVALUATE)
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
 
+## make test-load     64 clients at once, then 1,000 slow ones beside them; FOLDBACK_LOAD_SECONDS=600 judges the times, too
+test-load: $(BUILD)/foldback $(BUILD)/tests/load/load
+	@$(BUILD)/tests/load/load $(BUILD)/foldback $${FOLDBACK_LOAD_SECONDS:-10} \
+	    $$(test $${FOLDBACK_LOAD_SECONDS:-10} -lt 60 || echo --judge)
+
+$(BUILD)/tests/load/load: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/load/*.c) tests/bench/measure.c tests/bench/service.c \
+        tests/bench/documents.c) $(BUILD)/libfoldback.a
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
 ## make test-contract   the service against its own description, with schemathesis, in a venv of its own
 test-contract: all
 	@tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-60}
@@ -186,12 +195,20 @@ $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_HELPERS:%=$(BUILD)/%.o) $(B
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
 
 ## make bench        speed, as ratios measured in one run; needs 8 GB; UPDATE=1 puts the tables into docs/performance.md
-bench: all $(EVALUATE) $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench
+bench: all $(EVALUATE) $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/bench bench-durable
 	@tests/bench/run $(BUILD) documents
 	@tests/bench/run $(BUILD) weights
 
 $(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
+## make bench-durable   requests that are answered when durable, beside the most that SQLite can do here
+bench-durable: all $(BUILD)/tests/bench/durable/bench
+	@tests/bench/run $(BUILD) durable
+
+$(BUILD)/tests/bench/durable/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/durable/*.c) tests/load/clients.c \
+        tests/bench/measure.c tests/bench/service.c tests/bench/documents.c) $(BUILD)/libfoldback.a
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ -lsqlite3 $(CORE_LIBS)
 
 ## make bench-weights   the same of weights alone; needs 8 GB of memory and of disk
 bench-weights: all $(BUILD)/tests/bench/weights/bench

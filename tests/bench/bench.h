@@ -37,10 +37,13 @@ void fb_bench_read_file(const char *path, fb_buffer *out);
 /* A service of its own on a free port, and one keep-alive connection to it. */
 typedef struct fb_bench_service {
     int pid, socket;
+    unsigned port;
 } fb_bench_service;
 void fb_bench_empty(const char *folder);
 size_t fb_bench_folder_size(const char *folder); /* bytes of its files */
 fb_bench_service fb_bench_start(const char *binary, const char *folder);
+/* With options of `foldback serve`, NULL after the last; at most 8. */
+fb_bench_service fb_bench_start_with(const char *binary, const char *folder, const char *const *options);
 void fb_bench_stop(fb_bench_service *service);
 /* A line of /proc/{pid}/status in KiB: "VmRSS:" now, "VmHWM:" at most so far. */
 size_t fb_bench_memory(const fb_bench_service *service, const char *line);

@@ -30,12 +30,18 @@ void fb_bench_empty(const char *folder) {
 }
 
 fb_bench_service fb_bench_start(const char *binary, const char *folder) {
+    return fb_bench_start_with(binary, folder, (const char *const[]){NULL});
+}
+
+fb_bench_service fb_bench_start_with(const char *binary, const char *folder, const char *const *options) {
+    const char *arguments[20] = {binary, "serve", "--listen", "127.0.0.1:0", "--data", folder, "--access-log", "off"};
+    for (size_t i = 0; i < 8 && options[i]; i++) arguments[8 + i] = options[i];
     int output[2];
     if (pipe(output)) fail("pipe");
     fb_bench_service service = {.pid = fork()};
     if (service.pid == 0) {
         dup2(output[1], STDOUT_FILENO);
-        execl(binary, binary, "serve", "--listen", "127.0.0.1:0", "--data", folder, "--access-log", "off", (char *)NULL);
+        execv(binary, (char **)(uintptr_t)arguments); /* which only reads them */
         _exit(127);
     }
     close(output[1]);
@@ -44,7 +50,8 @@ fb_bench_service fb_bench_start(const char *binary, const char *folder) {
     if (!lines || !fgets(line, sizeof line, lines)) fail("the service did not start");
     fclose(lines);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    address.sin_port = htons((uint16_t)atoi(strrchr(line, ':') + 1));
+    service.port = (unsigned)atoi(strrchr(line, ':') + 1);
+    address.sin_port = htons((uint16_t)service.port);
     service.socket = socket(AF_INET, SOCK_STREAM, 0);
     int on = 1;
     setsockopt(service.socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
