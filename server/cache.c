@@ -8,8 +8,9 @@
 #include "core/base/map.h"
 
 #define BUCKETS 1024
-/* A decoded graph takes 2 to 4 times the bytes of its canonical document, small ones the most. */
-#define BYTES_PER_DOCUMENT_BYTE 4
+/* A decoded graph takes 24 KiB, however small it is, and 2 to 3 times the bytes of its canonical document. */
+#define BYTES_OF_EACH ((size_t)24 << 10)
+#define BYTES_PER_DOCUMENT_BYTE 3
 
 typedef struct entry {
     struct entry *next_in_bucket;
@@ -34,7 +35,7 @@ fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size) {
         return NULL;
     }
     shared->graph = graph;
-    shared->weight = size * BYTES_PER_DOCUMENT_BYTE;
+    shared->weight = BYTES_OF_EACH + size * BYTES_PER_DOCUMENT_BYTE;
     memcpy(shared->id, id, sizeof shared->id);
     atomic_init(&shared->holders, 1);
     return shared;
