@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/load_json.h"
 #include "core/compose/signature.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/json_members.h"
@@ -71,7 +72,7 @@ const char *fb_run_origin(const fb_store_run *run, json_t **request) {
     if (!strcmp(run->source, run->result)) return NULL;
     if (fb_run_is_undoable(run)) return run->source;
     if (!run->is_exact) return NULL;
-    *request = json_loads(run->request, 0, NULL);
+    *request = fb_load_json(run->request);
     const char *source = json_string_value(json_object_get(*request, "source"));
     return source && strcmp(source, run->result) ? source : NULL;
 }
@@ -110,9 +111,10 @@ void fb_history_free(fb_history *history) {
 
 static fb_status read_composition(const fb_app *app, fb_past_run *past, fb_error *error) {
     fb_rule_library library = fb_rule_library_of(app);
-    json_t *list = json_loads(past->run.request, JSON_REJECT_DUPLICATES, NULL);
+    json_t *list;
     fb_error found = {0};
-    fb_status status = list ? fb_composition_read_with(list, "", &library, &past->composition, &found) : FB_SYNTAX;
+    fb_status status = fb_load_stored_json(past->run.request, &list);
+    if (!status) status = fb_composition_read_with(list, "", &library, &past->composition, &found);
     json_decref(list);
     if (status == FB_NO_MEMORY) return fb_fail_memory(error);
     if (!status && past->composition.count == past->run.pass_count) return FB_OK;
@@ -238,7 +240,8 @@ static fb_status add_all(const fb_app *app, fb_history *history, const fb_store_
 
 fb_status fb_history_of_undo(const fb_app *app, const fb_store_run *run, fb_history *out, bool *is_known, fb_error *error) {
     *out = (fb_history){0};
-    json_t *request = json_loads(run->request, 0, NULL);
+    json_t *request;
+    if (fb_load_stored_json(run->request, &request) == FB_NO_MEMORY) return fb_fail_memory(error);
     const char *source = json_string_value(json_object_get(request, "source"));
     const char *result = run->is_exact ? run->result : json_string_value(json_object_get(request, "result"));
     fb_status status = source ? FB_OK : fail_rest(run, error);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/load_json.h"
 #include "server/routes/evaluation.h"
 #include "server/routes/routes.h"
 #include "server/routes/rule_library.h"
@@ -78,7 +79,7 @@ static void respond_failed(fb_response *response, const fb_run_validation *valid
     fb_buffer_char(&text, ']');
     const char *list = fb_buffer_text(&text);
     fb_problem_member_take(response, validation->mode == FB_VALIDATE_GRAPH ? "outputs" : "regions",
-                           list ? json_loads(list, 0, NULL) : NULL);
+                           list ? fb_load_json(list) : NULL);
     fb_buffer_free(&text);
 }
 

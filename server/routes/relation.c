@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/load_json.h"
 #include "core/diff/diff.h"
 #include "core/graph/document.h"
 #include "core/rewrite/rewrite.h"
@@ -23,7 +24,7 @@ static bool is_anywhere(const fb_graph *graph, const char *signature) {
 
 /* Whether one of the nodes that the run marked carries its mark; or, `anywhere`, any node. */
 static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool anywhere, bool *is_found, fb_error *error) {
-    json_t *report = json_loads(run->report, 0, NULL);
+    json_t *report = fb_load_json(run->report);
     if (!report) return fb_fail_memory(error);
     size_t i, j;
     json_t *pass, *name;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/load_json.h"
 #include "core/graph/scan.h"
 #include "server/app.h"
 
@@ -110,9 +111,8 @@ static fb_status keep_value(body_reader *reader, const char *start, const char *
     reader->scan.at = start;
     if (!fb_scan_value(&reader->scan)) return scan_failure(&reader->scan, reader->pointer, error);
     json_error_t failure;
-    json_t *value = json_loadb(start, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &failure);
-    if (!value && json_error_code(&failure) != json_error_out_of_memory)
-        return fb_fail(error, FB_SYNTAX, "invalid-json", reader->pointer, "%s", failure.text);
+    json_t *value = fb_load_json_bytes(start, size, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &failure);
+    if (!value && failure.text[0]) return fb_fail(error, FB_SYNTAX, "invalid-json", reader->pointer, "%s", failure.text);
     return !value || json_object_set_new(reader->body.members, reader->name, value) ? fb_fail_memory(error) : FB_OK;
 }
 

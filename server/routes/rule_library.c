@@ -1,9 +1,12 @@
 #include "server/routes/rule_library.h"
 
+#include "core/base/load_json.h"
+
 fb_status fb_stored_rule_read(const fb_store_rule *stored, fb_rule **out, fb_error *error) {
     fb_error found = {0};
-    json_t *document = json_loads(stored->document, 0, NULL);
-    fb_status status = document ? fb_rule_read(document, "", (int)stored->version, out, &found) : FB_SYNTAX;
+    json_t *document;
+    fb_status status = fb_load_stored_json(stored->document, &document);
+    if (!status) status = fb_rule_read(document, "", (int)stored->version, out, &found);
     json_decref(document);
     if (status == FB_NO_MEMORY) return fb_fail_memory(error);
     if (!status) return FB_OK;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/load_json.h"
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
 #include "server/routes/actor.h"
@@ -240,7 +241,7 @@ void fb_respond_stored_run(const fb_request *request, fb_response *response, int
 
 void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body) {
     size_t line = strcspn(body, "\n");
-    json_t *weights = body[line] ? json_loads(body + line + 1, 0, NULL) : NULL;
+    json_t *weights = body[line] ? fb_load_json(body + line + 1) : NULL;
     if (body[line] && !weights) {
         fb_error error = {0};
         fb_fail_memory(&error);

@@ -30,7 +30,10 @@ bool chaos_off(void) {
     return has_failed;
 }
 
-static bool must_fail(void) {
+/* ThreadSanitizer allocates before it has set itself up. */
+#define BEFORE_SANITIZER __attribute__((no_sanitize("thread")))
+
+BEFORE_SANITIZER static bool must_fail(void) {
     if (left < 0) return false;
     if (left > 0) {
         left--;
@@ -42,17 +45,17 @@ static bool must_fail(void) {
     return true;
 }
 
-void *malloc(size_t size) {
+BEFORE_SANITIZER void *malloc(size_t size) {
     if (must_fail()) return NULL;
     return __interceptor_malloc ? __interceptor_malloc(size) : __libc_malloc(size);
 }
 
-void *calloc(size_t count, size_t size) {
+BEFORE_SANITIZER void *calloc(size_t count, size_t size) {
     if (must_fail()) return NULL;
     return __interceptor_calloc ? __interceptor_calloc(count, size) : __libc_calloc(count, size);
 }
 
-void *realloc(void *old, size_t size) {
+BEFORE_SANITIZER void *realloc(void *old, size_t size) {
     if (must_fail()) return NULL;
     return __interceptor_realloc ? __interceptor_realloc(old, size) : __libc_realloc(old, size);
 }
