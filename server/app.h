@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "core/graph/document.h"
+#include "server/auth/auth.h"
 #include "server/cache.h"
 #include "server/pass_counts.h"
 #include "server/routes/event_hub.h"
@@ -19,6 +20,7 @@ typedef struct fb_evaluation_limits {
 
 typedef struct fb_app {
     fb_store *store;
+    fb_auth *auth;
     fb_cache *cache;
     fb_pass_counts *counts;
     fb_event_hub *events;

@@ -6,6 +6,7 @@
 #include <systemd/sd-daemon.h>
 #include <time.h>
 
+#include "server/cli/file.h"
 #include "server/sandbox.h"
 #include "server/serve_options.h"
 
@@ -60,13 +61,17 @@ static fb_status start(const fb_serve_values *values, fb_sandbox_mode sandbox, f
     return status ? status : fb_service_start(&values->service, service, error);
 }
 
+static int exit_status(const fb_error *error) {
+    if (strcmp(error->code, "store-locked") == 0) return FB_EXIT_FOLDER_IN_USE;
+    return strcmp(error->code, "no-tokens") == 0 ? FB_EXIT_USAGE : FB_EXIT_FAILED;
+}
+
 static int serve(const fb_serve_values *values, fb_sandbox_mode sandbox, const sigset_t *stop) {
     fb_service service;
     fb_error error = {0};
-    if (start(values, sandbox, &service, &error)) {
-        bool is_held = strcmp(error.code, "store-locked") == 0;
-        return fb_complain(is_held ? FB_EXIT_FOLDER_IN_USE : FB_EXIT_FAILED, "%s", error.message);
-    }
+    if (start(values, sandbox, &service, &error)) return fb_complain(exit_status(&error), "%s", error.message);
+    if (!values->service.http.tls_key && !fb_http_is_loopback(values->service.http.listen))
+        fb_complain(0, "tokens and graphs are sent in the clear: --tls-certificate and --tls-key, or a proxy, encrypt them");
     printf("listening on %s\n", fb_http_url(service.http));
     fflush(stdout);
     sd_notify(0, "READY=1");
@@ -77,22 +82,34 @@ static int serve(const fb_serve_values *values, fb_sandbox_mode sandbox, const s
     return FB_EXIT_DONE;
 }
 
+/* Certificate and key as one needs the other; `key` and `certificate` are the texts, to be freed. */
+static int read_tls(fb_serve_values *values, fb_buffer *certificate, fb_buffer *key) {
+    if (!values->tls_certificate != !values->tls_key)
+        return fb_complain(FB_EXIT_USAGE, "--tls-certificate and --tls-key are given together");
+    if (!values->tls_key) return FB_EXIT_DONE;
+    int result = fb_file_read(values->tls_certificate, certificate);
+    if (!result) result = fb_file_read(values->tls_key, key);
+    if (result) return result;
+    values->service.http.tls_certificate = fb_buffer_text(certificate);
+    values->service.http.tls_key = fb_buffer_text(key);
+    return values->service.http.tls_certificate && values->service.http.tls_key ? FB_EXIT_DONE
+                                                                                : fb_complain(FB_EXIT_FAILED, "out of memory");
+}
+
 static int check_and_serve(fb_serve_values *values) {
-    const char *listen = values->service.http.listen;
-    if (!values->insecure_listen && !fb_http_is_loopback(listen))
-        return fb_complain(
-            FB_EXIT_USAGE,
-            "%s is no loopback address with a port; to listen beyond this machine say --insecure-listen, knowing "
-            "that there is no authentication yet",
-            listen);
     fb_sandbox_mode sandbox;
+    fb_buffer certificate = {0}, key = {0};
     if (!fb_sandbox_mode_of(values->sandbox, &sandbox))
         return fb_complain(FB_EXIT_USAGE, "--sandbox is auto, on or off, not %s", values->sandbox);
     FILE **log = &values->service.http.access_log;
     if (!open_access_log(values->access_log, log))
         return fb_complain(FB_EXIT_FAILED, "cannot open the access log %s: %s", values->access_log, strerror(errno));
     sigset_t stop = block_signals();
-    int result = serve(values, sandbox, &stop);
+    int result = read_tls(values, &certificate, &key);
+    if (!result) result = serve(values, sandbox, &stop);
+    if (key.data) explicit_bzero(key.data, key.size);
+    fb_buffer_free(&certificate);
+    fb_buffer_free(&key);
     close_access_log(*log);
     return result;
 }

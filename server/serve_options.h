@@ -5,10 +5,10 @@
 #include "server/service.h"
 
 typedef struct fb_serve_values {
-    fb_service_config service; /* without the access log, which is opened later */
-    const char *access_log;    /* a file, "-" for stderr, or "off" */
-    const char *sandbox;       /* "auto", "on" or "off" */
-    bool insecure_listen;
+    fb_service_config service;             /* without the access log, which is opened later */
+    const char *access_log;                /* a file, "-" for stderr, or "off" */
+    const char *sandbox;                   /* "auto", "on" or "off" */
+    const char *tls_certificate, *tls_key; /* files, or NULL */
     unsigned stop_timeout_ms;
     bool wants_help;
 } fb_serve_values;

@@ -26,6 +26,7 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
                              .alias_changed = fb_event_hub_notify,
                              .alias_context = app->events};
     fb_status status = fb_store_open(config->data, &store, &app->store, error);
+    if (!status) status = fb_auth_open(app->store, &app->auth, error);
     return status ? status : fb_event_hub_start(app->events, app->store, error);
 }
 
@@ -33,9 +34,40 @@ static void close_service(fb_service *service) {
     fb_app *app = &service->app;
     fb_collector_stop(service->collector);
     fb_event_hub_free(app->events);
+    fb_auth_close(app->auth);
     fb_store_close(app->store); /* checkpoints */
     fb_cache_free(app->cache);
     fb_pass_counts_free(app->counts);
+}
+
+/* ---- fb_doorkeeper ------------------------------------------------------------------------------------------------------ */
+
+static fb_grant admit(void *context, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]) {
+    const fb_app *app = context;
+    return fb_auth_admit(app->auth, token, needed, principal);
+}
+
+static bool still_admits(void *context, const char *principal, fb_scope needed) {
+    const fb_app *app = context;
+    return fb_auth_still_admits(app->auth, principal, needed);
+}
+
+/* ---- start and stop ----------------------------------------------------------------------------------------------------- */
+
+/* Listens beyond this machine for those who have a token alone. */
+static fb_status check_reach(const fb_service_config *config, const fb_app *app, fb_error *error) {
+    const char *listen = config->http.listen;
+    if (!listen || config->is_open || fb_http_is_loopback(listen) || (app->auth && fb_auth_is_needed(app->auth))) return FB_OK;
+    return fb_fail(error, FB_INVALID, "no-tokens", NULL,
+                   "%s is no loopback address with a port; to listen beyond this machine make a token first (foldback token "
+                   "create --scope admin), or say --insecure-listen, knowing that everybody may do everything",
+                   listen);
+}
+
+static fb_status start_http(const fb_service_config *config, fb_service *service, fb_error *error) {
+    fb_http_config http = config->http;
+    if (service->app.auth) http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits};
+    return fb_http_start(&http, fb_routes, fb_route_count, &service->app, &service->http, error);
 }
 
 fb_status fb_service_start(const fb_service_config *config, fb_service *service, fb_error *error) {
@@ -46,7 +78,8 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     if (!status && config->gc_interval_ms)
         status =
             fb_collector_start(service->app.store, config->gc_interval_ms, config->gc_grace_ms, &service->collector, error);
-    if (!status) status = fb_http_start(&config->http, fb_routes, fb_route_count, &service->app, &service->http, error);
+    if (!status) status = check_reach(config, &service->app, error);
+    if (!status) status = start_http(config, service, error);
     if (status) close_service(service);
     return status;
 }

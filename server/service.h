@@ -10,6 +10,7 @@
 typedef struct fb_service_config {
     fb_http_config http;
     fb_document_limits limits; /* max_bytes is the HTTP layer's body_limit */
+    bool is_open;              /* may listen beyond this machine without tokens */
     const char *data;          /* the data folder; NULL: no store, for routes that need none */
     size_t cache_bytes;        /* for decoded graphs */
     fb_evaluation_limits evaluation;
@@ -27,7 +28,8 @@ typedef struct fb_service {
 } fb_service;
 
 /* Opens the store and starts the server. On failure nothing is left open. FB_BUSY "store-locked": another process holds the
- * data folder; else the errors of fb_store_open and fb_http_start. `service` stays where it is until it is stopped. */
+ * data folder; FB_INVALID "no-tokens": it would listen beyond this machine for everybody; else the errors of fb_store_open and
+ * fb_http_start. `service` stays where it is until it is stopped. */
 fb_status fb_service_start(const fb_service_config *config, fb_service *service, fb_error *error);
 /* As fb_http_stop; then closes the store. */
 bool fb_service_stop(fb_service *service, unsigned timeout_ms);

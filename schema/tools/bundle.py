@@ -2,10 +2,11 @@
 
     bundle.py openapi.yaml OUT_FOLDER    writes OUT_FOLDER/openapi.yaml and OUT_FOLDER/openapi.json
 
-Two things are done:
+Three things are done:
 
 - `$ref: schema/run.schema.json#/$defs/id` becomes `$ref: '#/components/schemas/Run.id'`, and so on inside the schemas: a file is
   one component (Run), and each of its $defs another one.
+- `x-scope` of an operation becomes its `security`: read for GET and write for others unless it says so.
 - `x-errors` of an operation becomes its problem responses. openapi.yaml says what each code means once, in `x-problems`, and which
   codes go together, in `x-error-groups`.
 """
@@ -19,12 +20,16 @@ import yaml
 
 MEDIA = "application/problem+json"
 TITLES = {
-    400: "Not understood", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout", 409: "Conflict",
+    400: "Not understood", 401: "Not known who asks", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout", 409: "Conflict",
     412: "Precondition failed", 413: "Too large", 414: "Target too long", 415: "Unsupported media type",
-    416: "Range not satisfiable", 417: "Expectation failed", 422: "Invalid", 428: "Precondition required", 431: "Headers too large",
+    416: "Range not satisfiable", 417: "Expectation failed", 422: "Invalid", 428: "Precondition required",
+    429: "Too often; Retry-After says when to come back", 431: "Headers too large",
     500: "Internal error",
     503: "Overloaded or stopping; Retry-After says when to come back", 507: "The disk is full; nothing was stored",
 }  # fmt: skip
+RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+CHALLENGE = {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "Bearer, and what is wrong with the token"}}
+HEADERS = {401: CHALLENGE, 429: RETRY, 503: RETRY}
 METHODS = ("get", "put", "post", "delete", "patch")
 
 
@@ -106,8 +111,14 @@ def codes_of(errors, groups):
     return found
 
 
+def scope_of_operation(method, operation):
+    return operation.get("x-scope", "read" if method == "get" else "write")
+
+
 def groups_of_operation(method, operation):
     yield "every"
+    if scope_of_operation(method, operation) != "none":
+        yield "access"
     if not operation.get("x-any-query"):
         yield "query"
     body = operation.get("requestBody")
@@ -137,7 +148,7 @@ def problem_response(status, codes, problems):
     shown = codes if len(codes) <= 8 else codes[:1]
     return {
         "description": TITLES[status] + ": " + ", ".join(f"`{code}`" for code in codes),
-        **({"headers": {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}} if status == 503 else {}),
+        **({"headers": HEADERS[status]} if status in HEADERS else {}),
         "content": {
             MEDIA: {
                 "schema": {
@@ -148,6 +159,16 @@ def problem_response(status, codes, problems):
             }
         },
     }
+
+
+def add_security(document):
+    """Without tokens in the data folder nobody needs one: so the other choice is none."""
+    for item in document["paths"].values():
+        for method in METHODS:
+            if method in item:
+                scope = scope_of_operation(method, item[method])
+                item[method].pop("x-scope", None)
+                item[method]["security"] = [] if scope == "none" else [{"token": [scope]}, {}]
 
 
 def add_problems(document):
@@ -210,6 +231,7 @@ def bundle(source):
                 fail(f"{name} is defined twice")
             schemas[name] = schema
     add_problems(document)
+    add_security(document)
     check_operations(document)
     check_references(document)
     return document

@@ -2,7 +2,8 @@
 
     cc -E -P server/routes/routes.c | check_routes.py openapi.json
 
-Compared are paths and methods, the parameters of path and query, whether there is a body, and what kinds of answer there are.
+Compared are paths and methods, the parameters of path and query, whether there is a body, what kinds of answer there are,
+and the scope that is needed.
 """
 
 import json
@@ -29,6 +30,7 @@ def of_route(row):
         "query parameters": "any" if query is None else sorted(filter(None, query.split(","))),
         "body": {"FB_BODY_REQUIRED": "required", "FB_BODY_OPTIONAL": "optional"}.get(row.get("body"), "none"),
         "answers": sorted(row.get("produces", "application/json").split(",")),
+        "scope": row.get("scope", "not said").removeprefix("FB_SCOPE_").lower(),
     }
 
 
@@ -51,6 +53,7 @@ def of_operation(document, item, operation):
         "body": "none" if body is None else "required" if body.get("required") else "optional",
         # An answer without a body is none of any kind.
         "answers": sorted({kind for one in answers for kind in one.get("content", {})}) or ["application/json"],
+        "scope": operation["security"][0]["token"][0] if operation.get("security") else "none",
     }
 
 

@@ -16,18 +16,23 @@ static fb_scope scope_of(const fb_exchange *exchange) {
     return exchange->route ? exchange->route->scope : FB_SCOPE_READ;
 }
 
-/* The credentials of "Authorization: Bearer …" (RFC 6750; a scheme's case does not matter). NULL: there are none of that
- * scheme.
- * "": there are, but no token could be so. */
-static const char *find_token(const fb_exchange *exchange) {
+#define CREDENTIALS_MAX 255 /* characters: what is longer is no token */
+
+/* The credentials of "Authorization: Bearer …" (RFC 6750; a scheme's case does not matter), without the space around them.
+ * NULL: there are none of that scheme. "": there are, but no token could be so. */
+static const char *find_token(const fb_exchange *exchange, char text[CREDENTIALS_MAX + 1]) {
     static const char scheme[] = "Bearer";
     size_t cursor = 0, length = sizeof scheme - 1;
     const char *value = fb_exchange_header(exchange, "Authorization", &cursor);
     if (!value) return NULL;
-    if (fb_exchange_header(exchange, "Authorization", &cursor)) return "";
+    *text = '\0';
+    if (fb_exchange_header(exchange, "Authorization", &cursor)) return text;
     if (strncasecmp(value, scheme, length) != 0 || (value[length] && value[length] != ' ')) return NULL;
-    value += length;
-    return value + strspn(value, " ");
+    value += length + strspn(value + length, " ");
+    size_t size = strlen(value);
+    while (size && strchr(" \t", value[size - 1])) size--;
+    if (size <= CREDENTIALS_MAX) snprintf(text, CREDENTIALS_MAX + 1, "%.*s", (int)size, value);
+    return text;
 }
 
 static bool refuse_token(fb_exchange *exchange, const char *code, const char *error, const char *detail) {
@@ -86,8 +91,10 @@ bool fb_access_check(fb_exchange *exchange) {
     snprintf(exchange->principal, sizeof exchange->principal, "%s", exchange->connection->is_local ? FB_LOCAL : FB_ANONYMOUS);
     if (exchange->connection->is_local || needed == FB_SCOPE_NONE) return true;
     if (!is_needless(exchange)) {
+        char token[CREDENTIALS_MAX + 1];
         const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;
-        grant = doorkeeper->admit(exchange->server->context, find_token(exchange), needed, exchange->principal);
+        grant = doorkeeper->admit(exchange->server->context, find_token(exchange, token), needed, exchange->principal);
+        explicit_bzero(token, sizeof token);
     }
     bool has_token = strcmp(exchange->principal, FB_ANONYMOUS) != 0;
     return check_rate(exchange, has_token) && answer_grant(exchange, grant);

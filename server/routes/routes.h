@@ -24,6 +24,8 @@ fb_handler fb_get_models, fb_get_model;                                         
 fb_handler fb_get_versions, fb_put_version, fb_get_version, fb_get_version_graph, fb_delete_version; /* versions.c */
 fb_handler fb_get_aliases, fb_put_alias, fb_get_alias, fb_delete_alias;                              /* aliases.c */
 fb_handler fb_get_alias_graph, fb_get_alias_history;                                                 /* aliases.c */
+fb_handler fb_post_token, fb_get_tokens, fb_get_token, fb_delete_token;                              /* tokens.c */
+fb_handler fb_get_audit;                                                                             /* audit.c */
 fb_handler fb_get_events;                                                                            /* events.c */
 fb_handler fb_post_alias_rollback;                                                                   /* alias_rollback.c */
 fb_handler fb_get_blobs, fb_put_blob, fb_get_blob, fb_post_missing_blobs;                            /* blobs.c */

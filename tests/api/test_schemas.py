@@ -82,8 +82,8 @@ def test_what_is_none(name, pointer, new):
 
 ROUTES = """
 const fb_route fb_routes[] = {
-    {.method = "GET", .pattern = "/a/{id}", .handler = get, .query = "x," "y", .is_inline = 1},
-    {.method = "PUT", .pattern = "/a/{id}", .handler = put, .body = FB_BODY_REQUIRED, .query = ""},
+    {.method = "GET", .pattern = "/a/{id}", .handler = get, .scope = FB_SCOPE_NONE, .query = "x," "y", .is_inline = 1},
+    {.method = "PUT", .pattern = "/a/{id}", .handler = put, .scope = FB_SCOPE_WRITE, .body = FB_BODY_REQUIRED, .query = ""},
 };
 """
 
@@ -93,8 +93,8 @@ def described():
         return {"name": name, "in": where, "schema": {}}
 
     answers = {"200": {"description": "", "content": {"application/json": {}}}}
-    get = {"parameters": [parameter("x", "query"), parameter("y", "query")], "responses": answers}
-    put = {"requestBody": {"required": True}, "responses": answers}
+    get = {"parameters": [parameter("x", "query"), parameter("y", "query")], "responses": answers, "security": []}
+    put = {"requestBody": {"required": True}, "responses": answers, "security": [{"token": ["write"]}, {}]}
     return {"paths": {"/a/{id}": {"parameters": [parameter("id", "path")], "get": get, "put": put}}}
 
 
@@ -110,6 +110,9 @@ def described():
         ("/paths/A/put/requestBody", {}, "body"),
         ("/paths/A/get/requestBody", {"required": True}, "body"),
         ("/paths/A/get/responses", {"200": {"content": {"text/plain": {}}}}, "answers"),
+        ("/paths/A/put/security", [{"token": ["read"]}, {}], "scope"),
+        ("/paths/A/put/security", [], "scope"),
+        ("/paths/A/get/security", [{"token": ["read"]}, {}], "scope"),
     ],
 )
 def test_routes_are_compared_at_build_time(tmp_path, pointer, new, complaint):
