@@ -1,6 +1,5 @@
 #include "server/check/check.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -21,15 +20,18 @@ static fb_status check_store(const fb_app *app, fb_check *check, fb_error *error
     return status;
 }
 
-/* A folder that held a store: opening another one would make it. */
+/* Opening a folder without a store would make one. */
 static fb_status find_store(const char *folder, fb_error *error) {
+    static const char *const signs[] = {"foldback.sqlite", "blobs"}; /* the database may be what is lost */
+    bool is_there = false;
     struct stat about;
-    fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/foldback.sqlite", folder);
-    const char *text = fb_buffer_text(&path);
-    bool is_there = text && (stat(text, &about) == 0 || errno != ENOENT);
-    fb_buffer_free(&path);
-    if (!text) return fb_fail_memory(error);
+    for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {
+        fb_buffer path = {0};
+        fb_buffer_printf(&path, "%s/%s", folder, signs[i]);
+        const char *text = fb_buffer_text(&path);
+        is_there = is_there || !text || stat(text, &about) == 0;
+        fb_buffer_free(&path);
+    }
     return is_there ? FB_OK : fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", folder);
 }
 

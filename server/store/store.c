@@ -83,19 +83,38 @@ static fb_status hold_folder(fb_store *store, const char *folder, fb_error *erro
     return status;
 }
 
+/* What is made only after a database: where it is there, one that is missing or empty was lost, and is not made anew. */
+static bool held_a_store(const fb_store *store) {
+    struct stat about;
+    return fstatat(store->folder, FB_BLOBS_FOLDER, &about, 0) == 0 || (stat(store->log_path, &about) == 0 && about.st_size > 0);
+}
+
 static fb_status make_files(fb_store *store, const char *folder, fb_error *error) {
+    struct stat about = {0};
     fb_buffer path = {0};
     fb_buffer_printf(&path, "%s/foldback.sqlite", folder);
     store->path = fb_buffer_take(&path, NULL);
     fb_buffer_printf(&path, "%s/foldback.sqlite-wal", folder);
     store->log_path = fb_buffer_take(&path, NULL);
     if (!store->path || !store->log_path) return fb_fail_memory(error);
+    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store->folder < 0) return fail_folder(error, "open", folder, errno);
+    bool is_there = stat(store->path, &about) == 0;
+    if ((is_there ? about.st_size == 0 : errno == ENOENT) && held_a_store(store))
+        return fb_fail_corrupt(error, is_there ? "its database is empty" : "its database is missing");
     /* SQLite would make it readable for everybody, and gives its other files the same mode. */
     int descriptor = open(store->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (descriptor < 0) return fail_folder(error, "open", store->path, errno);
     close(descriptor);
-    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return store->folder < 0 ? fail_folder(error, "open", folder, errno) : FB_OK;
+    return FB_OK;
+}
+
+/* Whoever starts a service on a damaged store shall know what to do. */
+static void tell_cure(const char *folder, const fb_error *met, fb_error *error) {
+    bool is_damaged = strcmp(met->code, "store-corrupt") == 0;
+    fb_fail(error, met->status, met->code, NULL, "%s%s%s%s", met->message, is_damaged ? ", in the data folder " : "",
+            is_damaged ? folder : "",
+            is_damaged ? ": foldback db check tells what is wrong, foldback db restore puts a backup in its place" : "");
 }
 
 /* ---- open and close ---- */
@@ -112,6 +131,13 @@ static fb_status count(fb_connection *connection, const char *sql, int64_t *numb
     return fb_read_key(&query, number);
 }
 
+static fb_status resume_ulids(fb_store *store, fb_error *error) {
+    fb_query query = fb_query_begin(&store->writer.connection, "SELECT max(id) FROM runs", error);
+    if (fb_query_row(&query) && strncmp(fb_column_text(&query, 0), "run_", 4) == 0)
+        fb_ulid_resume(&store->ulids, fb_column_text(&query, 0) + 4);
+    return fb_query_end(&query);
+}
+
 static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *error) {
     fb_connection *connection = &store->writer.connection;
     fb_status status = fb_connection_open(connection, store->path, FB_READS_AND_WRITES, error);
@@ -126,6 +152,7 @@ static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *err
     if (!status) status = count(connection, "SELECT count(*) FROM runs", &totals->runs, error);
     if (!status) status = count(connection, "SELECT count(*) FROM blobs", &totals->blobs, error);
     if (!status) status = count(connection, "SELECT sum(size) FROM blobs", &totals->blob_bytes, error);
+    if (!status) status = resume_ulids(store, error);
     return status;
 }
 
@@ -170,7 +197,9 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
     pthread_mutex_init(&store->uploads.mutex, NULL);
     pthread_mutex_init(&store->requests.mutex, NULL);
     pthread_mutex_init(&store->ulids.mutex, NULL);
-    fb_status status = start(store, folder, error);
+    fb_error met = {0};
+    fb_status status = start(store, folder, &met);
+    if (status) tell_cure(folder, &met, error);
     if (status) free_store(store);
     else *out = store;
     return status;

@@ -19,9 +19,10 @@ static bool increment(uint8_t random[10]) {
     return false;
 }
 
+static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
 /* 130 bits in 26 characters, of which the first two bits are zero. */
 static void print(int64_t ms, const uint8_t random[10], char out[FB_ULID_LENGTH + 1]) {
-    static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     uint8_t bytes[16];
     for (size_t i = 0; i < 6; i++) bytes[i] = (uint8_t)((uint64_t)ms >> (40 - 8 * i));
     memcpy(bytes + 6, random, 10);
@@ -47,4 +48,19 @@ fb_status fb_ulid_next(fb_ulid_source *source, int64_t now_ms, char out[FB_ULID_
     pthread_mutex_unlock(&source->mutex);
     if (!is_ready) return fb_fail(error, FB_IO, "no-randomness", NULL, "the system gives no random bytes");
     return FB_OK;
+}
+
+void fb_ulid_resume(fb_ulid_source *source, const char *ulid) {
+    uint8_t bytes[16] = {0};
+    if (strspn(ulid, digits) != FB_ULID_LENGTH || ulid[FB_ULID_LENGTH]) return;
+    for (int i = 0; i < FB_ULID_LENGTH; i++) {
+        unsigned value = (unsigned)(strchr(digits, ulid[i]) - digits);
+        for (int bit = 5 * i - 2; bit < 5 * i + 3; bit++)
+            if (bit >= 0 && value >> (5 * i + 2 - bit) & 1U) bytes[bit / 8] |= (uint8_t)(1U << (7 - bit % 8));
+    }
+    pthread_mutex_lock(&source->mutex);
+    source->last_ms = 0;
+    for (size_t i = 0; i < 6; i++) source->last_ms = source->last_ms << 8 | bytes[i];
+    memcpy(source->random, bytes + 6, sizeof source->random);
+    pthread_mutex_unlock(&source->mutex);
 }

@@ -19,4 +19,8 @@ typedef struct fb_ulid_source {
 /* Writes the next ULID and a NUL. */
 fb_status fb_ulid_next(fb_ulid_source *source, int64_t now_ms, char out[FB_ULID_LENGTH + 1], fb_error *error);
 
+/* Goes on after a ULID that was given before, so that they ascend over a restart with a clock that went back, too. What is none
+ * changes nothing. */
+void fb_ulid_resume(fb_ulid_source *source, const char *ulid);
+
 #endif

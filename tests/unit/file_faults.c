@@ -34,6 +34,10 @@ static bool must_fail(unsigned call, int file) {
 ssize_t pwrite(int file, const void *bytes, size_t size, off_t offset) {
     return must_fail(PWRITE, file) ? -1 : syscall(SYS_pwrite64, file, bytes, size, offset);
 }
+/* What SQLite calls. */
+ssize_t pwrite64(int file, const void *bytes, size_t size, off64_t offset) {
+    return pwrite(file, bytes, size, offset);
+}
 int fsync(int file) {
     return must_fail(FSYNC, file) ? -1 : (int)syscall(SYS_fsync, file);
 }
