@@ -155,8 +155,11 @@ static fb_status read_params(reader *r, const named_pass *named, const json_t *g
     const json_t *params = given ? given : none;
     fb_buffer canonical = {0};
     fb_status status = none ? fb_params_check(named->pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
-    if (!status && (status = fb_free_json_canonical(params, &canonical)))
-        fb_fail(r->error, status, "bad-parameter", here(r), "the parameters cannot be held exactly");
+    if (!status) {
+        status = fb_free_json_canonical(params, &canonical);
+        if (status == FB_NO_MEMORY) fb_fail_memory(r->error);
+        else if (status) fb_fail(r->error, status, "bad-parameter", here(r), "the parameters cannot be held exactly");
+    }
     json_decref(none);
     if (status) {
         fb_buffer_free(&canonical);
