@@ -1,0 +1,238 @@
+"""What the service says when its data folder is full, read-only, locked, damaged or not a folder: an answer for each, nothing
+acknowledged is lost, and it goes on when the trouble is over."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+
+from blobs import some_bytes
+from conftest import Service, binary
+from documents import branches
+from full_store import check, fill, is_clean, verify
+from test_blob_faults import cramped, small_disk  # noqa: F401
+from test_blob_faults import fill as fill_disk
+from test_http import is_problem
+from test_runs import optimize
+
+
+def refused(data, *options, status=1):
+    """Why the service does not start; it says one line."""
+    done = subprocess.run([binary(), "serve", "--listen", "127.0.0.1:0", "--data", data, *options], capture_output=True, text=True,
+                          timeout=60)  # fmt: skip
+    assert done.returncode == status and done.stdout == "", done
+    assert done.stderr.startswith("foldback: ") and done.stderr.count("\n") == 1, done
+    return done.stderr
+
+
+# ---- full --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk(cramped, small_disk):  # noqa: F811
+    run = optimize(cramped, branches(4), ["MergeLinears"])
+    filler = fill_disk(small_disk)
+    requests = [
+        lambda i: cramped.post("/v1/graphs", branches(200, f"full {i}")),
+        lambda i: cramped.post("/v1/optimize", {"graph": branches(200, f"full run {i}"), "passes": ["MergeLinears"]}),
+        lambda i: cramped.request("PUT", f"/v1/models/m{i}/versions/1", {"graph": branches(200, f"full version {i}")}),
+    ]
+    told = []
+    for i in range(60):
+        for request in requests:
+            answer = request(i)
+            if answer.status == 507:
+                is_problem(answer, 507, "disk-full")
+            else:
+                assert answer.status == 201
+                told.append(answer.headers["location"])
+    assert len(told) < 180
+    assert cramped.get(f"/v1/runs/{run['id']}").json() == run
+    assert cramped.get("/livez").status == 200
+    is_problem(cramped.get("/readyz"), 503, "disk-full")
+    filler.unlink()
+    assert cramped.get("/readyz").status == 200
+    assert all(cramped.get(location).status == 200 for location in told)
+    optimize(cramped, branches(200, "room"), ["MergeLinears"])
+    cramped.stop()
+    is_clean(cramped.data)
+
+
+# ---- read-only ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """A folder on a file system that cannot be written."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_read_only_disk(read_only, new_service, tmp_path):
+    service = new_service(data=read_only / "data")
+    found = fill(service)
+    service.stop()
+    subprocess.run(["mount", "-o", "remount,ro", read_only], check=True)
+    for data in (read_only / "data", read_only / "other"):
+        assert "Read-only file system" in refused(data)
+    done = subprocess.run([binary(), "db", "restore", read_only / "data", "--data", tmp_path / "data"], capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.returncode == 0, done  # a backup may be on such a disk
+    verify(new_service(data=tmp_path / "data"), found)
+
+
+# ---- locked ------------------------------------------------------------------------------------------------------------------
+
+
+def test_another_program_locks_the_database(service):
+    run = optimize(service, branches(2), ["MergeLinears"])
+    other = sqlite3.connect(service.data / "foldback.sqlite", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    for body in (branches(3), branches(5)):
+        answer = service.post("/v1/graphs", body)
+        is_problem(answer, 503, "store-busy")
+        assert int(answer.headers["retry-after"]) >= 1
+    assert service.get(f"/v1/runs/{run['id']}").json() == run
+    other.execute("ROLLBACK")
+    other.close()
+    assert service.post("/v1/graphs", branches(3)).status == 201
+    service.stop()
+    assert is_clean(service.data)["graphs"] == 3
+
+
+def test_held_by_another_service(service):
+    assert "held by another process" in refused(service.data, status=3)
+
+
+# ---- damaged -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    service = Service(folder / "data").start()
+    found = fill(service)
+    service.stop()
+    return folder / "data", found
+
+
+@pytest.fixture
+def data(whole, tmp_path):
+    shutil.copytree(whole[0], tmp_path / "data")
+    return tmp_path / "data"
+
+
+def header(path):
+    damaged = bytearray(path.read_bytes())
+    damaged[:16] = b"this is no SQLit"
+    path.write_bytes(damaged)
+
+
+def schema_page(path):
+    damaged = bytearray(path.read_bytes())
+    damaged[100:4096] = some_bytes(3996)
+    path.write_bytes(damaged)
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size // 2 // 4096 * 4096)
+
+
+def empty(path):
+    os.truncate(path, 0)
+
+
+def gone(path):
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [header, schema_page, cut, empty, gone])
+def test_a_damaged_database_is_refused(data, damage):
+    """With what is wrong, where, and what to do; and nothing is made in its place."""
+    path = data / "foldback.sqlite"
+    damage(path)
+    before = path.read_bytes() if path.exists() else None
+    for _ in range(2):
+        reason = refused(data)
+        assert "damaged" in reason and str(data) in reason and "db check" in reason and "db restore" in reason
+        assert (path.read_bytes() if path.exists() else None) == before
+    assert {one["code"] for one in check(data)["findings"]} == {"database-damaged"}
+
+
+def test_a_new_folder_is_no_damaged_one(tmp_path, new_service):
+    """What a crash leaves before there was anything."""
+    for name, size in (("nothing", None), ("empty", 0)):
+        (tmp_path / name).mkdir()
+        if size is not None:
+            (tmp_path / name / "foldback.sqlite").touch()
+        service = new_service(data=tmp_path / name)
+        assert service.get("/v1/runs").json() == {"items": []} and service.stop() == 0
+
+
+def test_a_page_that_is_found_damaged_later(new_service, tmp_path):
+    """Only what is on it cannot be read."""
+    service = new_service()
+    graphs = [service.post("/v1/graphs", branches(2000, f"large {i}")).json()["id"] for i in range(4)]
+    service.stop()
+    path = service.data / "foldback.sqlite"
+    connection = sqlite3.connect(path)
+    document = connection.execute("SELECT document FROM graphs WHERE id = ?", (graphs[1],)).fetchone()[0]
+    connection.close()
+    damaged = bytearray(path.read_bytes())
+    at = damaged.find(document[-200:])
+    assert at > 4096 and len(document) > 12000
+    damaged[at : at + 200] = bytes(200)
+    path.write_bytes(damaged)
+    service.start()
+    problem = is_problem(service.get(f"/v1/graphs/{graphs[1]}"), 500, "store-corrupt")
+    assert "damaged" in problem["detail"]
+    is_problem(service.post("/v1/optimize", {"graph": graphs[1], "passes": ["DeepCopy"]}), 500, "store-corrupt")
+    for identity in (graphs[0], graphs[2], graphs[3]):
+        assert service.get(f"/v1/graphs/{identity}").status == 200
+    optimize(service, graphs[0], ["MergeLinears"])
+    assert service.stop() == 0
+    answer = check(service.data)
+    assert [(one["code"], one["subject"]) for one in answer["findings"]] == [("graph-damaged", f"graph {graphs[1]}")]
+
+
+@pytest.mark.parametrize("part", [0, 10, 40, 70, 99])
+def test_a_log_that_was_cut(service, part):
+    """What it holds whole is there, in the order in which it was written."""
+    service.stop()
+    service.start()  # so that the log begins anew
+    runs = [optimize(service, branches(2, f"log {i}"), ["MergeLinears"])["id"] for i in range(10)]
+    service.kill()
+    log = service.data / "foldback.sqlite-wal"
+    os.truncate(log, log.stat().st_size * part // 100)
+    service.start()
+    there = [service.get(f"/v1/runs/{run}").status == 200 for run in runs]
+    assert there == sorted(there, reverse=True)
+    service.stop()
+    assert is_clean(service.data)["runs"] == sum(there)
+
+
+# ---- folders -----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_no_data_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    assert "Not a directory" in refused(tmp_path / "file")
+    assert "No such file or directory" in refused(tmp_path / "no" / "parent")
+    (tmp_path / "theirs").mkdir()
+    connection = sqlite3.connect(tmp_path / "theirs" / "foldback.sqlite")
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    assert "not one of foldback" in refused(tmp_path / "theirs")
+    (tmp_path / "blocked").mkdir()
+    (tmp_path / "blocked" / "foldback.sqlite").mkdir()
+    assert "cannot" in refused(tmp_path / "blocked")
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "blobs").write_text("x")
+    (tmp_path / "occupied" / "lock").mkdir()
+    assert "cannot open" in refused(tmp_path / "occupied")
