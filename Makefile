@@ -122,7 +122,7 @@ $(BUILD)/tests/fault/faults.so: tests/fault/faults.c
 	@mkdir -p $(@D)
 	@echo '  LD  $@'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fno-builtin -fPIC -shared -o $@ $<
 
-run-tests: all $(UNIT_PROGRAMS) $(FAULTS)
+run-tests: all $(UNIT_PROGRAMS) $(FAULTS) $(BUILD)/tests/load/load
 	@tests/run $(BUILD)
 
 # Evaluates documents, for tests and measurements in Python.
@@ -260,5 +260,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy asan soak fuzz fuzz-coverage bench bench-weights bench-peers format lint install sbom reproducible clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers format lint install sbom reproducible clean
 .SECONDARY:

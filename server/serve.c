@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <systemd/sd-daemon.h>
 #include <time.h>
 
@@ -39,6 +40,14 @@ static void wait_for_signal(const sigset_t *stop, fb_store *store) {
 }
 
 /* ---- start -------------------------------------------------------------------------------------------------------------- */
+
+/* The usual 1,024 descriptors are fewer than the connections allowed and the files of the store. */
+static void raise_descriptor_limit(void) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+}
 
 static bool open_access_log(const char *name, FILE **out) {
     *out = NULL;
@@ -104,6 +113,7 @@ static int check_and_serve(fb_serve_values *values) {
     FILE **log = &values->service.http.access_log;
     if (!open_access_log(values->access_log, log))
         return fb_complain(FB_EXIT_FAILED, "cannot open the access log %s: %s", values->access_log, strerror(errno));
+    raise_descriptor_limit();
     sigset_t stop = block_signals();
     int result = read_tls(values, &certificate, &key);
     if (!result) result = serve(values, sandbox, &stop);

@@ -4,6 +4,7 @@ import concurrent.futures
 import gzip
 import json
 import re
+import resource
 import time
 
 import prometheus
@@ -192,6 +193,17 @@ def test_bodies_that_decompress_too_well(new_service):
     assert service.post("/v1/graphs", small, headers={"Content-Encoding": "gzip"}).status == 201
     lenient = new_service("--max-body-ratio", "0")
     assert lenient.post("/v1/graphs", gzip.compress(blank), headers={"Content-Encoding": "gzip"}).json()["code"] == "invalid-json"
+
+
+def test_descriptors_are_not_the_limit(new_service):
+    """A shell's soft limit is raised as far as it may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        service = new_service()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert prometheus.value(metrics_of(service), "process_max_fds") == hard
 
 
 def test_connections_of_one_address(new_service):

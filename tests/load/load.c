@@ -11,7 +11,6 @@
 #include "tests/bench/bench.h"
 #include "tests/load/clients.h"
 
-#define FOLDER "build/load-data"
 #define CLIENTS 64
 #define SLOW_CLIENTS 1000
 #define SLICES 10 /* of the long part: memory is looked at between them */
@@ -168,16 +167,18 @@ int main(int count, char **arguments) {
 
     traffic t = {0};
     figures f = {0};
-    fb_bench_empty(FOLDER);
+    char folder[1000]; /* beside the program */
+    snprintf(folder, sizeof folder, "%s-load-data", arguments[1]);
+    fb_bench_empty(folder);
     fb_bench_service service =
-        fb_bench_start_with(arguments[1], FOLDER, (const char *const[]){"--max-connections", "2048", "--cache", "16M", NULL});
+        fb_bench_start_with(arguments[1], folder, (const char *const[]){"--max-connections", "2048", "--cache", "16M", NULL});
     prepare(&service, &t);
     fb_load_clients *clients = fb_load_clients_new(service.port, CLIENTS, next, answered, &t);
     measure_long(&service, clients, seconds, &f);
     measure_slow(service.port, clients, &t, seconds / 10 < 1 ? 1 : seconds / 20, &f);
     fb_load_clients_free(clients);
     fb_bench_stop(&service);
-    fb_bench_empty(FOLDER);
+    fb_bench_empty(folder);
     fb_buffer_free(&t.optimize);
     return print(&f, is_judged) ? 0 : 1;
 }
