@@ -1,0 +1,237 @@
+"""The audit: every act leaves an entry, with it or not at all; nothing is ever taken out; no secret gets in."""
+
+import concurrent.futures
+import json
+import re
+import sqlite3
+
+import pytest
+from access import bearer, make_token
+from blobs import graph_of, put_blob, some_bytes, wait_until
+from documents import branches, every_item
+from test_external import gelu
+from test_models import put_version
+from test_transformations import DOUBLE
+from test_undo import model
+
+
+class As:
+    """A service as one of its clients sees it."""
+
+    def __init__(self, service, token):
+        self.service, self.token, self.count = service, token, 0
+
+    def request(self, method, path, body=None, headers=None, **options):
+        self.count += 1
+        given = {**(bearer(self.token) if self.token else {}), "X-Request-Id": f"request-{self.count}", **(headers or {})}
+        answer = self.service.request(method, path, body, headers=given, **options)
+        assert answer.status < 300, answer
+        return answer
+
+    def get(self, path, **options):
+        return self.request("GET", path, **options)
+
+    def post(self, path, body=None, **options):
+        return self.request("POST", path, body, **options)
+
+    def entries(self, **filters):
+        return every_item(self, "/v1/audit", filters.items(), limit=7)
+
+    def did(self, **filters):
+        return [(one["who"], one["action"], one["object"], one["outcome"]) for one in reversed(self.entries(**filters))]
+
+
+@pytest.fixture
+def people(service):
+    boss = As(service, make_token(service, "admin", "boss"))
+    return boss, As(service, make_token(service, "write", "ci", by=boss.token))
+
+
+ALIAS = "/v1/models/bert/aliases/production"
+
+
+def set_alias(client, version, tag):
+    headers = {"If-None-Match": "*"} if tag is None else {"If-Match": tag}
+    return client.request("PUT", ALIAS, {"version": version, "who": "somebody else"}, headers=headers).headers["etag"]
+
+
+def act(boss, ci):
+    """Everything that leaves an entry, once at least; the entries that it should leave."""
+    expected = [("anonymous", "token-create", "boss", "admin"), ("boss", "token-create", "ci", "write")]
+
+    def leaves(who, action, object, outcome):
+        expected.append((who, action, object, outcome))
+
+    run = ci.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"]}).json()
+    leaves("ci", "optimize", run["id"], run["result"])
+    for kind in ("reverse", "rollback"):
+        undone = ci.post(f"/v1/runs/{run['id']}/{kind}").json()
+        leaves("ci", kind, undone["id"], undone["result"])
+    recorded = ci.post("/v1/runs", {"source": model(), "result": gelu(model()), "name": "AddGelu"}).json()
+    leaves("ci", "external", recorded["id"], recorded["result"])
+    for version, of in (("v1", run), ("v2", recorded)):
+        put_version(ci, "bert", version, {"run": of["id"]})
+        leaves("ci", "version-put", f"bert:{version}", of["result"])
+    put_version(ci, "bert", "v3", {"run": run["id"]})
+    leaves("ci", "version-put", "bert:v3", run["result"])
+    ci.request("DELETE", "/v1/models/bert/versions/v3")
+    leaves("ci", "version-delete", "bert:v3", "deleted")
+    tag = set_alias(ci, "v2", None)
+    leaves("ci", "alias-create", "bert@production", "v2")
+    tag = set_alias(ci, "v1", tag)
+    leaves("ci", "alias-deploy", "bert@production", "v1")
+    passes = ci.post(f"{ALIAS}/rollback", {"passes": ["MergeLinears"]}, headers={"If-Match": tag}).json()
+    leaves("ci", "rollback", passes["run"], passes["graph"])
+    leaves("ci", "alias-rollback", "bert@production", passes["version"])
+    tag = ci.post(f"{ALIAS}/rollback", {"version": "v2"}).headers["etag"]
+    leaves("ci", "alias-rollback", "bert@production", "v2")
+    ci.request("DELETE", ALIAS, headers={"If-Match": tag})
+    leaves("ci", "alias-delete", "bert@production", "deleted")
+    ci.post("/v1/transformations", DOUBLE)
+    leaves("ci", "transformation-put", "DoubleTheDoubles", "version 1")
+    graph = ci.post("/v1/graphs", branches(2, "to go")).json()["id"]
+    ci.request("DELETE", f"/v1/graphs/{graph}")
+    leaves("ci", "graph-delete", graph, "deleted")
+    put_blob(ci, some_bytes(100))
+    boss.post("/v1/gc", {"grace_seconds": 0})
+    leaves("boss", "gc", "blobs", "1 blobs, 100 bytes")
+    boss.request("DELETE", "/v1/tokens/ci")
+    leaves("boss", "token-revoke", "ci", "revoked")
+    return expected
+
+
+def test_every_act_leaves_an_entry(people):
+    boss, ci = people
+    expected = act(boss, ci)
+    assert boss.did() == expected
+    entries = boss.entries()
+    assert [one["id"] for one in entries] == list(range(len(entries), 0, -1))
+    assert all(re.fullmatch(r"request-\d+|[0-9a-f]{32}", one["request"]) for one in entries)
+    assert all(set(one) == {"id", "when", "who", "request", "action", "object", "outcome"} for one in entries)
+    boss.service.restart()
+    assert boss.did() == expected
+
+
+def test_filters(people):
+    boss, ci = people
+    expected = act(boss, ci)
+    assert boss.did(who="boss") == [one for one in expected if one[0] == "boss"]
+    assert boss.did(action="rollback") == [one for one in expected if one[1] == "rollback"]
+    assert boss.did(object="bert@production", action="alias-rollback") == [
+        one for one in expected if one[1:3] == ("alias-rollback", "bert@production")
+    ]
+    assert boss.did(who="nobody") == boss.did(who="ci", action="gc") == []
+    entries = boss.entries()
+    middle = entries[len(entries) // 2]["when"]
+    since, until = boss.entries(since=middle), boss.entries(until=middle)
+    assert {one["id"] for one in since}.isdisjoint({one["id"] for one in until})
+    assert sorted((one["id"] for one in since + until), reverse=True) == [one["id"] for one in entries]
+    assert all(one["when"] >= middle for one in since) and all(one["when"] < middle for one in until)
+    assert boss.entries(since="2099-01-01") == boss.entries(until="2020-01-01T00:00:00Z") == []
+    bad = boss.service.get("/v1/audit?since=yesterday", headers=bearer(boss.token))
+    assert (bad.status, bad.json()["code"], bad.json()["parameter"]) == (422, "bad-time", "since")
+    page = boss.get("/v1/audit?limit=2&who=ci").json()["next_page_token"]
+    other = boss.service.get(f"/v1/audit?who=boss&page_token={page}", headers=bearer(boss.token))
+    assert (other.status, other.json()["code"]) == (422, "bad-page-token")
+
+
+def test_what_changed_nothing_leaves_nothing(people):
+    boss, ci = people
+    put_version(ci, "bert", "v1", {"graph": branches(2)})
+    tag = set_alias(ci, "v1", None)
+    run = ci.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"]}, headers={"Idempotency-Key": "k"}).json()
+    ci.post("/v1/transformations", DOUBLE)
+    before = boss.did()
+    put_version(ci, "bert", "v1", {"graph": branches(2)})
+    set_alias(ci, "v1", tag)
+    ci.post("/v1/transformations", DOUBLE)
+    again = ci.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"]}, headers={"Idempotency-Key": "k"})
+    assert again.json()["id"] == run["id"]
+    ci.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"], "options": {"dry_run": True}})
+    boss.post("/v1/gc", {"grace_seconds": 0, "dry_run": True})
+    boss.post("/v1/gc", {"grace_seconds": 0})
+    refused = (
+        ("DELETE", f"/v1/graphs/{run['source']}", None, {}, 409),
+        ("DELETE", "/v1/models/bert/versions/v1", None, {}, 409),
+        ("PUT", ALIAS, {"version": "v1"}, {"If-None-Match": "*"}, 412),
+        ("POST", f"{ALIAS}/rollback", {}, {}, 409),
+        ("POST", "/v1/tokens", {"scope": "read"}, {}, 403),
+        ("POST", "/v1/gc", None, {}, 403),
+    )
+    for method, path, body, headers, status in refused:
+        assert ci.service.request(method, path, body, headers={**headers, **bearer(ci.token)}).status == status, path
+    assert boss.did() == before
+
+
+def test_an_entry_is_there_when_its_act_was_answered(people):
+    """Acts of several at once, the process killed in the middle: each act that was answered has one entry, each entry its act."""
+    boss, ci = people
+    service, answered = boss.service, []
+
+    def work(number):
+        for i in range(1000):
+            try:
+                answer = service.post("/v1/optimize", {"graph": branches(2, f"{number}-{i}"), "passes": ["MergeLinears"]},
+                                      headers=bearer(ci.token))  # fmt: skip
+            except OSError:
+                return
+            answered.append(answer.json()["id"])
+            if len(answered) == 40:
+                service.process.kill()
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    service.kill()
+    service.start()
+    entries = [one["object"] for one in boss.entries(action="optimize")]
+    runs = [one["id"] for one in every_item(boss, "/v1/runs", limit=100)]
+    assert sorted(entries) == sorted(runs) and len(set(entries)) == len(entries)
+    assert set(answered) <= set(entries) and len(answered) >= 40
+
+
+def test_the_database_refuses_to_forget(people):
+    boss, ci = people
+    act(boss, ci)
+    boss.service.stop()
+    with sqlite3.connect(boss.service.data / "foldback.sqlite") as database:
+        for sql in ("DELETE FROM audit", "UPDATE audit SET who = 'nobody'", "DELETE FROM audit WHERE number = 1"):
+            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+                database.execute(sql)
+    boss.service.start()
+
+
+def test_without_tokens_somebody_did_it(service):
+    service.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"]})
+    assert [one["who"] for one in service.get("/v1/audit").json()["items"]] == ["anonymous"]
+
+
+def test_what_the_service_does_on_its_own(new_service):
+    service = new_service("--gc-interval", "1", "--gc-grace", "0")
+    put_blob(service, some_bytes(10))
+    wait_until(lambda: service.get("/v1/audit").json()["items"])
+    entry = service.get("/v1/audit").json()["items"][0]
+    assert (entry["who"], entry["action"], entry["request"]) == ("service", "gc", None)
+
+
+def test_no_secret_is_written_anywhere(people):
+    boss, ci = people
+    service = boss.service
+    expected = act(boss, ci)
+    key = "key-of-an-idempotent-request"
+    secret_text = "a-note-that-only-the-client-knows"
+    boss.post("/v1/optimize", {"graph": graph_of([]), "passes": ["MergeLinears"], "note": secret_text}, headers={"Idempotency-Key": key})
+    for target in (f"/v1/graphs?access_token={ci.token}", "/v1/graphs"):
+        service.get(target, headers={"Authorization": f"Basic {ci.token}"})
+        service.get(target, headers=bearer(ci.token))
+        service.raw(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {ci.token}\nX: y\r\n\r\n".encode())
+    log = service.log()
+    service.stop()
+    assert len(expected) < log.count("\n")
+    for secret in (boss.token, ci.token):
+        for path in service.data.rglob("*"):
+            assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+    for secret in (boss.token, ci.token, boss.token[4:], ci.token[4:], key, secret_text, "Bearer", "Basic"):
+        assert secret not in log, secret
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    assert {"boss", "ci", "anonymous"} <= {line["who"] for line in lines}
+    service.start()
