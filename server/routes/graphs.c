@@ -160,8 +160,8 @@ void fb_delete_graph(const fb_request *request, fb_response *response) {
     fb_respond_error(response, &error);
     if (strcmp(error.code, "graph-in-use") != 0) return;
     json_t *runs = json_array(), *versions = json_array();
-    for (size_t i = 0; i < users.count; i++) json_array_append_new(runs, json_string(users.runs[i]));
-    for (size_t i = 0; i < users.version_count; i++) json_array_append_new(versions, json_string(users.versions[i]));
+    for (size_t i = 0; i < users.count; i++) fb_list_add_take(&runs, json_string(users.runs[i]));
+    for (size_t i = 0; i < users.version_count; i++) fb_list_add_take(&versions, json_string(users.versions[i]));
     fb_problem_member_take(response, "runs", runs);
     fb_problem_member_take(response, "versions", versions);
     fb_problem_member_take(response, "total", json_integer((json_int_t)(users.total + users.version_total)));

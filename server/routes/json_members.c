@@ -50,6 +50,12 @@ void fb_put_json(fb_buffer *out, const char *name, const json_t *value) {
     fb_write_json(out, value);
 }
 
+void fb_list_add_take(json_t **list, json_t *item) {
+    if (!json_array_append_new(*list, item)) return;
+    json_decref(*list);
+    *list = NULL;
+}
+
 void fb_put_time(fb_buffer *out, const char *name, int64_t milliseconds) {
     time_t seconds = (time_t)(milliseconds / 1000);
     struct tm utc;

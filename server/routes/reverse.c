@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "server/routes/graph_input.h"
+#include "server/routes/json_members.h"
 #include "server/routes/relation.h"
 #include "server/routes/routes.h"
 #include "server/routes/undo.h"
@@ -90,7 +91,7 @@ void fb_post_rollback_run(const fb_request *request, fb_response *response) {
 
 static json_t *list_ids(const fb_related_runs *runs) {
     json_t *list = json_array();
-    for (size_t i = 0; i < runs->count; i++) json_array_append_new(list, json_string(runs->ids[i]));
+    for (size_t i = 0; i < runs->count; i++) fb_list_add_take(&list, json_string(runs->ids[i]));
     return list;
 }
 

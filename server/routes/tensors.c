@@ -188,13 +188,22 @@ static void list_missing(void *context, fb_tensor tensor, const char *code, cons
     missing_list *missing = context;
     const char *name = fb_text(missing->graph, fb_tensor_at(missing->graph, tensor)->name);
     json_t *item = json_pack("{s:s, s:s}", "name", name, "code", code);
-    if (item && blob) json_object_set_new(item, "blob", json_string(blob));
-    json_array_append_new(missing->items, item);
+    if (item && blob && json_object_set_new(item, "blob", json_string(blob))) {
+        json_decref(item);
+        item = NULL;
+    }
+    fb_list_add_take(&missing->items, item);
 }
 
 static void respond_unreadable(fb_response *response, open_tensor *open, fb_tensor tensor, const fb_error *error) {
     missing_list missing = {open->shared->graph, json_array()};
     fb_evaluation_missing(missing.graph, &tensor, 1, &open->blobs, list_missing, &missing, NULL);
+    if (!missing.items) {
+        fb_error short_of_memory = {0};
+        fb_fail_memory(&short_of_memory);
+        fb_respond_error(response, &short_of_memory);
+        return;
+    }
     if (!json_array_size(missing.items)) { /* that was not why */
         json_decref(missing.items);
         missing.items = NULL;

@@ -64,8 +64,7 @@ static bool check_reversible(const undoing *work, fb_response *response) {
     for (size_t i = 0; i < work->history.step_count; i++) {
         const fb_past_step *step = &work->history.steps[i];
         const char *name = pass_of(step)->name;
-        if (step->is_undone && !is_reversible(step) && !has_string(names, name))
-            json_array_append_new(names, json_string(name));
+        if (step->is_undone && !is_reversible(step) && !has_string(names, name)) fb_list_add_take(&names, json_string(name));
     }
     if (names && !json_array_size(names)) {
         json_decref(names);
@@ -92,8 +91,8 @@ static void respond_conflicts(fb_response *response, const fb_conflicts *conflic
     json_t *list = json_array();
     for (size_t i = 0; i < conflicts->count; i++) {
         const fb_conflict *one = &conflicts->items[i];
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "code", one->code, "kind",
-                                              fb_conflict_kind_name(one->kind), "name", one->name, "detail", one->detail));
+        fb_list_add_take(&list, json_pack("{s:s, s:s, s:s, s:s}", "code", one->code, "kind", fb_conflict_kind_name(one->kind),
+                                          "name", one->name, "detail", one->detail));
     }
     fb_respond_problem(response, 409, "conflict",
                        "the graph was changed since where the passes would be taken out; nothing was done");

@@ -5,6 +5,7 @@
 
 #include "core/graph/slot.h"
 #include "server/routes/body_members.h"
+#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 
 /* ---- which tensors ------------------------------------------------------------------------------------------------------ */
@@ -104,16 +105,22 @@ fb_tensor fb_tensor_called(const fb_graph *graph, const char *name) {
 }
 
 static bool check_names(fb_response *response, const fb_graph *graph, const fb_weights_wanted *wanted) {
-    json_t *unknown = NULL;
+    json_t *unknown = json_array();
+    const char *first = NULL;
+    bool is_one = true;
     for (size_t i = 0; i < wanted->count; i++) {
         if (fb_tensor_called(graph, wanted->names[i]).id) continue;
-        if (!unknown) unknown = json_array();
-        json_array_append_new(unknown, json_string(wanted->names[i]));
+        if (!first) first = wanted->names[i];
+        else is_one = false;
+        fb_list_add_take(&unknown, json_string(wanted->names[i]));
     }
-    if (!unknown) return true;
+    if (!first) {
+        json_decref(unknown);
+        return true;
+    }
     fb_respond_problem(response, 422, "unknown-tensor",
-                       "the graph has no tensor \"%.200s\"%s: neither owned at that path nor of that name",
-                       json_string_value(json_array_get(unknown, 0)), json_array_size(unknown) > 1 ? ", nor others" : "");
+                       "the graph has no tensor \"%.200s\"%s: neither owned at that path nor of that name", first,
+                       is_one ? "" : ", nor others");
     fb_problem_member_take(response, "names", unknown);
     return false;
 }
