@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "core/base/buffer.h"
+
 json_t *fb_load_json_bytes(const char *text, size_t size, size_t flags, json_error_t *failure) {
     json_error_t other = {0};
     *failure = (json_error_t){0};
@@ -27,4 +29,15 @@ fb_status fb_load_stored_json(const char *text, json_t **out) {
     *out = fb_load_json_bytes(text, strlen(text), 0, &failure);
     if (*out) return FB_OK;
     return failure.text[0] ? FB_SYNTAX : FB_NO_MEMORY;
+}
+
+static int append(const char *bytes, size_t size, void *out) {
+    fb_buffer_append(out, bytes, size);
+    return 0;
+}
+
+char *fb_dump_json(const json_t *value, size_t flags) {
+    fb_buffer text = {0};
+    if (json_dump_callback(value, append, &text, flags)) text.failed = true;
+    return fb_buffer_take(&text, NULL);
 }

@@ -1,4 +1,4 @@
-/* JSON texts as trees of jansson's, also when memory is short. */
+/* JSON texts as trees of jansson's and back, also when memory is short. */
 #ifndef FB_BASE_LOAD_JSON_H
 #define FB_BASE_LOAD_JSON_H
 
@@ -15,5 +15,8 @@ json_t *fb_load_json_bytes(const char *text, size_t size, size_t flags, json_err
 json_t *fb_load_json(const char *text);
 /* One that was stored: FB_SYNTAX when it is not JSON. `out` is NULL on failure. */
 fb_status fb_load_stored_json(const char *text, json_t **out);
+
+/* json_dumps, which would leave characters out in the same way: NULL when memory is out. The caller frees. */
+char *fb_dump_json(const json_t *value, size_t flags);
 
 #endif

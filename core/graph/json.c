@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/base/float.h"
+#include "core/base/load_json.h"
 #include "core/graph/document.h"
 #include "core/graph/scan.h"
 
@@ -107,7 +108,7 @@ bool fb_json_canonical(const fb_json *value, fb_buffer *out) {
 
 fb_status fb_free_json_canonical(const json_t *value, fb_buffer *out) {
     /* jansson prints what it holds exactly: 17 digits name every double. */
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    char *text = fb_dump_json(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
     if (!text) return FB_NO_MEMORY;
     fb_scan scan;
     fb_scan_init(&scan, text, strlen(text), SIZE_MAX);

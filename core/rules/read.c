@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/load_json.h"
 #include "core/base/sha256.h"
 #include "core/graph/document.h"
 #include "core/rules/internal.h"
@@ -129,7 +130,7 @@ static fb_status write_literals(fb_rule_reader *reader, fb_buffer *out) {
     fb_buffer_string(out, "{\"format\":\"" FB_DOCUMENT_FORMAT "\",\"nodes\":[{\"name\":\"literals\",\"op\":\"call_function\","
                           "\"target\":\"builtins.tuple\",\"args\":[");
     for (size_t i = 0; i < count; i++) {
-        char *text = json_dumps(literals[i], JSON_ENCODE_ANY | JSON_COMPACT);
+        char *text = fb_dump_json(literals[i], JSON_ENCODE_ANY | JSON_COMPACT);
         if (!text) return fb_fail_memory(reader->error);
         if (i) fb_buffer_char(out, ',');
         fb_buffer_string(out, text);

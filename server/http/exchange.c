@@ -15,6 +15,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/base/load_json.h"
+
 #define DISCARD_WHOLE ((uint64_t)1 << 20) /* a refused body of up to this size is read, so that the connection can be kept */
 #define DISCARD_REST ((uint64_t)16 << 20) /* of a body found bad in the middle, this much more is read */
 #define RETRY_AFTER "1"
@@ -235,7 +237,7 @@ static bool discard(fb_exchange *exchange, size_t size) {
     exchange->discarded += size;
     if (exchange->discarded <= DISCARD_REST) return true;
     fb_response *response = &exchange->response;
-    char *problem = response->problem ? json_dumps(response->problem, JSON_COMPACT) : NULL;
+    char *problem = response->problem ? fb_dump_json(response->problem, JSON_COMPACT) : NULL;
     if (problem) fb_connection_send_problem(exchange->server, exchange->connection->socket, response->status, problem);
     free(problem);
     exchange->phase = FB_PHASE_SENDING;

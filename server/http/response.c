@@ -6,6 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/base/load_json.h"
+
 #define COMPRESS_FROM 1024 /* bytes; below it the headers outweigh the gain */
 
 void fb_response_clear(fb_response *response) {
@@ -71,7 +73,7 @@ void fb_respond_json_buffer_take(fb_response *response, int status, fb_buffer *b
 }
 
 void fb_respond_json_take(fb_response *response, int status, json_t *value) {
-    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+    char *text = value ? fb_dump_json(value, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
     json_decref(value);
     if (!text) {
         response->failed = true;
@@ -145,7 +147,7 @@ void fb_response_require(fb_response *response) {
 void fb_response_settle(fb_response *response) {
     fb_response_require(response);
     if (response->problem) {
-        char *text = json_dumps(response->problem, JSON_COMPACT);
+        char *text = fb_dump_json(response->problem, JSON_COMPACT);
         if (text) {
             int status = response->status;
             fb_respond_bytes(response, status, "application/problem+json", text, strlen(text), free, text);
