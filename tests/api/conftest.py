@@ -54,6 +54,8 @@ class Answer:
 class Service:
     """One process of the service over one data folder."""
 
+    scheme = "http"
+
     def __init__(self, data, *options, environment=None):
         self.data = pathlib.Path(data)
         self.options = list(options)
@@ -69,7 +71,7 @@ class Service:
                 command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **self.environment}
             )
         line = self._first_line()
-        prefix = "listening on http://"
+        prefix = f"listening on {self.scheme}://"
         if not line.startswith(prefix):
             self.kill()
             raise AssertionError(f"{command} said {line!r}; its log: {self.log()[-2000:]}")
@@ -122,7 +124,7 @@ class Service:
 
     @property
     def url(self):
-        return f"http://{self.host}:{self.port}"
+        return f"{self.scheme}://{self.host}:{self.port}"
 
     def request(self, method, path, body=None, headers=None, raw_query=None, timeout=60):
         """One request on a connection of its own. `body`: bytes, text, or anything else to be sent as JSON. `raw_query`: text that
