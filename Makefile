@@ -162,13 +162,24 @@ asan: deps
 	    $(MAKE) --no-print-directory run-tests BUILD=build-asan \
 	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
-## make soak         a million random graphs, optimised and undone; then the service against its description, at length
+## make tsan         what runs in threads, under ThreadSanitizer: units, the API's concurrent tests, kills
+TSAN_UNITS := http http_sink http_pull event_hub store store_blob_threads
+tsan: deps
+	@$(MAKE) --no-print-directory BUILD=build-tsan OPTIMISE='-O1 -g' SANITIZE='-fsanitize=thread' \
+	    all $(TSAN_UNITS:%=build-tsan/tests/unit/test_%)
+	@tests/sanitize/tsan build-tsan $(TSAN_UNITS)
+
+## make valgrind     short unit tests and the service under a script, under memcheck: reads, leaks and descriptors left open
+VALGRIND_UNITS := base float namespace infer validate rules http store event_hub
+valgrind: deps
+	@deploy/install-deps.sh check
+	@$(MAKE) --no-print-directory BUILD=build-valgrind OPTIMISE='-O1 -g' all $(VALGRIND_UNITS:%=build-valgrind/tests/unit/test_%)
+	@tests/sanitize/valgrind build-valgrind $(VALGRIND_UNITS)
+
+## make soak         the long forms of the tests, the quickest to find something first; docs/reliability.md has the figures
 soak: deps
-	@$(MAKE) --no-print-directory $(BUILD)/tests/unit/test_random $(BUILD)/tests/unit/test_undo_random
-	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_random
-	FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000000} CK_DEFAULT_TIMEOUT=0 $(BUILD)/tests/unit/test_undo_random
-	@$(MAKE) --no-print-directory all
-	FOLDBACK_CONTRACT=long tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-100}
+	@$(MAKE) --no-print-directory all $(FAULTS) $(BUILD)/tests/unit/test_random $(BUILD)/tests/unit/test_undo_random
+	@tests/soak $(BUILD)
 
 ## make fuzz         libFuzzer on every reader in tests/fuzz, each FUZZ_SECONDS (60) long; needs clang (deploy/install-deps.sh lint)
 FUZZ_SECONDS ?= 60
@@ -182,7 +193,7 @@ fuzz:
 
 ## make fuzz-coverage   which lines the committed inputs of the fuzzers, and those that make fuzz found, reach
 fuzz-coverage:
-	@deploy/install-deps.sh build lint
+	@deploy/install-deps.sh build lint check
 	@$(MAKE) --no-print-directory CC=clang BUILD=build-fuzz-coverage OPTIMISE='-O1 -g' \
 	    SANITIZE='-fprofile-instr-generate -fcoverage-mapping' $(FUZZERS:%=build-fuzz-coverage/%)
 	@tests/fuzz/coverage build-fuzz-coverage $(FUZZ_BUILD) $(FUZZERS)
@@ -257,7 +268,7 @@ reproducible: deps
 
 ## make clean
 clean:
-	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan
+	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
 .PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers format lint install sbom reproducible clean

@@ -11,9 +11,10 @@ packages_of() {
     build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libseccomp-dev libsystemd-dev libopenblas-serial-dev python3 python3-yaml" ;;
     test) echo "check libsubunit-dev python3-pytest python3-jsonschema python3-venv curl ca-certificates" ;;
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
+    check) echo "valgrind llvm" ;;
     deploy) echo "systemd binutils" ;;
     run) echo "libmicrohttpd12 libcurl4 libsqlite3-0 libseccomp2 libsystemd0 libzstd1 zlib1g libjansson4 libssl3 libopenblas0-serial" ;;
-    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, deploy, run)" >&2; exit 2 ;;
+    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, check, deploy, run)" >&2; exit 2 ;;
     esac
 }
 

@@ -7,7 +7,7 @@ import pathlib
 import random
 
 from blobs import digest_of
-from documents import branches
+from documents import batch_norm_fold, branches
 from ledger import Ledger
 from weights_files import file_of
 
@@ -35,6 +35,9 @@ class Script:
         for one in self.conflicting["modules"]:
             one["training"] = one["training"] or one["path"].endswith("merged")
         self.weights, self.bound = self.model_with_weights()
+        body = {"graph": batch_norm_fold(), "passes": ["FuseBatchNorm2dInConv2d"]}
+        self.folded = self.made(service.post("/v1/optimize", body))
+        self.ledger.run(self.folded)
         for version in ("v0", "v00"):
             self.ask(self.put_version(version))
         self.ask(self.alias())
@@ -100,6 +103,15 @@ class Script:
             self.remember_run(answer)
 
         return Request("POST", f"/v1/runs/{self.given['id']}/rollback", {}, status=201, told=told)
+
+    def irreversible(self):
+        return Request("POST", f"/v1/runs/{self.folded['id']}/reverse", {}, status=409)
+
+    def in_use(self):
+        return Request("DELETE", f"/v1/graphs/{self.given['source']}", status=409)
+
+    def bytes_missing(self):
+        return Request("GET", f"/v1/graphs/{self.given['result']}/weights", status=409)
 
     def put_version(self, name):
         path = f"/v1/models/m/versions/{name}"
@@ -206,8 +218,8 @@ class Script:
 
 
 STEPS = [
-    Script.optimize, Script.optimize_document, Script.reverse, Script.merge, Script.conflict, Script.rollback, Script.versions,
-    Script.alias, Script.alias_rollback, Script.upload, Script.upload_small, Script.part, Script.finish, Script.bind,
+    Script.optimize, Script.optimize_document, Script.reverse, Script.merge, Script.conflict, Script.irreversible,
+    Script.in_use, Script.bytes_missing, Script.rollback, Script.versions, Script.alias, Script.alias_rollback, Script.upload, Script.upload_small, Script.part, Script.finish, Script.bind,
     Script.read_weights, Script.read_tensor, Script.materialize, Script.evaluate, Script.compare, Script.add_rule,
     Script.collect_garbage, Script.look, Script.lists, Script.diff, Script.ready,
 ]  # fmt: skip

@@ -1,0 +1,42 @@
+"""The service in valgrind: every step of the script of tests/fault, while nothing fails; afterwards no error, no leak, and no descriptor
+that was not open at its start."""
+
+import os
+import pathlib
+import re
+import sys
+
+import pytest
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "api"), str(TESTS / "fault")]
+
+import conftest
+from script import STEPS, Script
+
+MEMCHECK = os.environ.get("FOLDBACK_VALGRIND", "").split()
+pytestmark = pytest.mark.skipif(not MEMCHECK, reason="make valgrind runs it")
+
+
+def test_the_script(tmp_path, monkeypatch):
+    wrapper = tmp_path / "foldback"
+    log = tmp_path / "valgrind.log"
+    command = [part for part in MEMCHECK if not part.startswith("--log-file")]
+    wrapper.write_text(f'#!/bin/sh\nexec {" ".join(command)} --log-file={log} {conftest.binary()} "$@"\n')
+    wrapper.chmod(0o755)
+    conftest.description()
+    monkeypatch.setattr(conftest, "START_TIMEOUT", 120)
+    monkeypatch.setenv("FOLDBACK_BINARY", str(wrapper))
+    service = conftest.Service(tmp_path / "data", "--access-log", "off", "--sandbox", "off", "--workers", "4").start()
+    try:
+        script = Script(service, 1)
+        for step in STEPS:
+            script.ask(step(script))
+        script.ledger.check(service)
+        assert service.stop() == 0, log.read_text()[-6000:]
+    finally:
+        service.kill()
+    said = log.read_text()
+    opened = re.findall(r"Open (?:file descriptor|AF_INET socket|AF_UNIX socket) (\d+)(?:(?!Open).)*?\n[^\n]*\n", said)
+    inherited = said.count("<inherited from parent>")
+    assert len(opened) <= max(inherited, 3), said[-6000:]
