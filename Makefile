@@ -182,8 +182,12 @@ $(BUILD)/tests/bench/weights/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
 ## make bench-peers  the same beside Optimum and the optimisers of ONNX, in a venv of its own; writes docs/performance.md
-bench-peers: all
-	@tests/bench/peers/run $(BUILD) --write docs/performance.md
+bench-peers: bench-nodes
+	@tests/bench/peers/run $(BUILD) bench --write docs/performance.md
+
+## make bench-nodes  how many nodes the preset "inference" leaves, beside the optimisers of ONNX; fails where these leave fewer
+bench-nodes: all $(EVALUATE)
+	@tests/bench/peers/run $(BUILD) nodes --write docs/performance.md
 
 ## make format       clang-format over everything
 SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
@@ -211,5 +215,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-weights bench-peers format lint install clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client asan soak fuzz bench bench-weights bench-peers bench-nodes format lint install clean
 .SECONDARY:
