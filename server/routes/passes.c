@@ -44,12 +44,7 @@ static void write_preset(const fb_preset *preset, fb_buffer *out) {
     fb_put_text(out, "name", preset->name);
     fb_put_text(out, "summary", preset->summary);
     fb_put_name(out, "passes");
-    fb_buffer_string(out, "[\"");
-    for (const char *c = preset->passes; *c; c++) {
-        if (*c == ' ') fb_buffer_string(out, "\",\"");
-        else fb_buffer_char(out, *c);
-    }
-    fb_buffer_string(out, "\"]");
+    fb_buffer_string(out, preset->passes);
     fb_put_int(out, "rounds", preset->rounds);
     fb_buffer_char(out, '}');
 }
