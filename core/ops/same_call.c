@@ -1,4 +1,4 @@
-#include "core/passes/same_call.h"
+#include "core/ops/same_call.h"
 
 #include "core/base/map.h"
 

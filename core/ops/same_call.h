@@ -1,6 +1,6 @@
 /* Calls that say the same, as a hash and a comparison, when some nodes stand for others. */
-#ifndef FB_PASSES_SAME_CALL_H
-#define FB_PASSES_SAME_CALL_H
+#ifndef FB_OPS_SAME_CALL_H
+#define FB_OPS_SAME_CALL_H
 
 #include "core/graph/graph.h"
 
