@@ -198,6 +198,17 @@ static value read_attribute(machine *m, const fb_node_row *row) {
     return plain.id ? value_of(m, plain) : (value){.kind = V_NONE};
 }
 
+static void read_recorded_sizes(machine *m, const fb_node_row *row, call *c) {
+    int rank = row->shape.id ? fb_shape_rank(m->graph, row->shape) : -1;
+    if (rank < 0 || rank > MAX_DIMS) return;
+    int64_t *sizes = take(&m->arena, MAX_DIMS * sizeof *sizes);
+    for (int i = 0; i < rank; i++) {
+        if (!fb_value_is_int(m->graph, fb_value_item(m->graph, row->shape, (size_t)i), &sizes[i])) sizes[i] = -1;
+    }
+    c->recorded = sizes;
+    c->recorded_rank = rank;
+}
+
 static value run_call(machine *m, fb_node node) {
     const fb_graph *g = m->graph;
     const fb_node_row *row = fb_node_at(g, node);
@@ -211,6 +222,7 @@ static value run_call(machine *m, fb_node node) {
         c.keywords[i] = fb_value_text(g, kwargs->items[2 * i]);
         c.named[i] = value_of(m, kwargs->items[2 * i + 1]);
     }
+    read_recorded_sizes(m, row, &c);
     if (row->opcode == FB_CALL_MODULE) return evaluate_module(m, row->module, &c);
     const char *target = fb_text(g, row->target);
     char *spelled = take(&m->arena, strlen(target) + 2);

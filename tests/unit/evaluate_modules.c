@@ -190,6 +190,7 @@ value evaluate_module(machine *m, fb_module module, const call *c) {
         result = call_embedding(m, module, &x);
     } else if (is_named_like_linear(type)) {
         result = call_linear_like(m, module, &x);
+        result = of_recorded_sizes(c, &result);
     } else {
         result = call_unknown(m, module, c);
     }

@@ -441,9 +441,26 @@ static void disturb(const value *v, double with, value *first) {
     if (first->kind == V_UNUSABLE) *first = *v;
 }
 
+value of_recorded_sizes(const call *c, const value *given) {
+    if (given->kind != V_TENSOR || !c->recorded) return *given;
+    int64_t sizes[MAX_DIMS], count = element_count(given);
+    bool is_same = c->recorded_rank == given->rank;
+    for (int i = 0; i < c->recorded_rank; i++) {
+        int64_t own = i < given->rank ? given->sizes[i] : 2;
+        sizes[i] = c->recorded[i] < 0 ? own : c->recorded[i];
+        is_same &= sizes[i] == own;
+    }
+    if (is_same || !count) return *given;
+    value result = tensor_value(c->arena, c->recorded_rank, sizes);
+    int64_t made = result.kind == V_TENSOR ? element_count(&result) : 0;
+    for (int64_t i = 0; i < made; i++) result.data[i] = *element(given, i % count);
+    return result;
+}
+
 value do_anything(const call *c, double with) {
     value first = {0};
     for (size_t i = 0; i < c->count; i++) disturb(&c->args[i], with, &first);
     for (size_t i = 0; i < c->named_count; i++) disturb(&c->named[i], with, &first);
-    return has_keyword(c, "out") ? argument(c, 0, "out") : first;
+    if (has_keyword(c, "out")) return argument(c, 0, "out");
+    return of_recorded_sizes(c, &first);
 }
