@@ -340,6 +340,11 @@ static value add_product(const call *c) {
     return product.kind == V_TENSOR && bias.kind == V_TENSOR ? map_binary(c->arena, &bias, &product, add) : (value){0};
 }
 
+static value linear_of(const call *c) {
+    value x = argument(c, 0, "input"), weight = argument(c, 1, "weight"), bias = argument(c, 2, "bias");
+    return linear(c->arena, &x, &weight, &bias);
+}
+
 /* An int, or one for each dimension. */
 static void two_of(const call *c, size_t index, const char *name, int64_t fallback, int64_t out[2]) {
     value given = argument(c, index, name);
@@ -395,7 +400,7 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, "torch.ones") == 0) *out = filled(c, 1);
     else if (strcmp(t, "torch.zeros") == 0) *out = filled(c, 0);
     else if (strcmp(t, "torch.matmul") == 0) *out = matmul(c->arena, &x, &y);
-    else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear(c->arena, &x, &y, &z);
+    else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear_of(c);
     else if (strcmp(t, "torch.addmm") == 0) *out = add_product(c);
     else if (strcmp(t, "torch.conv2d") == 0) *out = convolved(c);
     else if (strcmp(t, "torch.nn.functional.batch_norm") == 0) *out = normalised(c);
