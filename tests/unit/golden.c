@@ -4,13 +4,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/compose/undo.h"
 #include "core/graph/build.h"
 #include "core/weights/evaluate.h"
 #include "tests/unit/composition_part.h"
+#include "tests/unit/documents.h"
 
 enum { TRAPS = 40 };
+
+char *golden_path(const golden *g, const char *file) {
+    fb_buffer path = {0};
+    fb_buffer_printf(&path, "%s/%s/%s", GOLDEN_FOLDER, g->name, file);
+    return fb_buffer_take(&path, NULL);
+}
+
+char *golden_file(const golden *g, const char *file, size_t *size) {
+    char *path = golden_path(g, file), *text = NULL;
+    *size = 0;
+    if (access(path, R_OK) == 0) text = read_file(path, size);
+    free(path);
+    return text;
+}
+
+void ck_id(const golden *g, const fb_graph *graph, const char *expected, const char *what) {
+    char id[FB_ID_LENGTH + 1];
+    ck_assert(fb_document_id(graph, id));
+    ck_assert_msg(strcmp(id, expected) == 0, "%s: %s", g->name, what);
+}
 
 /* ---- undoing ------------------------------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,8 @@
 #include "core/compose/run.h"
 #include "core/graph/document.h"
 
+#define GOLDEN_FOLDER "tests/golden"
+
 typedef struct golden {
     const char *name; /* "MergeLinears/trap-18-no-bias" */
     fb_graph *before;
@@ -13,7 +15,8 @@ typedef struct golden {
     bool update;
 } golden;
 
-/* A file of the case's folder; NULL when it has none. The caller's to free. */
+/* A file of the case's folder, and what is in it; NULL when it has none. The caller's to free. */
+char *golden_path(const golden *g, const char *file);
 char *golden_file(const golden *g, const char *file, size_t *size);
 void ck_id(const golden *g, const fb_graph *graph, const char *expected, const char *what);
 
@@ -24,7 +27,8 @@ void ck_golden_undone(golden *g, const fb_run *run);
 /* signatures.json: those of the passes and of the whole list. Passes that differ in any way have different ones. */
 void ck_golden_signatures(const golden *g, const fb_run *run);
 
-/* numbers.json: the bytes of some tensors of the result, in hexadecimal digits, by the module's path and the attribute's name. */
+/* numbers.json: the bytes of some tensors of the result, in hexadecimal digits, by the module's path and the attribute's name.
+ */
 void ck_golden_numbers(const golden *g, const fb_graph *result);
 
 /* Of each of the forty traps there is a case "trap-NN-…". */

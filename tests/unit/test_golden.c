@@ -19,24 +19,8 @@
 #include "tests/unit/golden.h"
 #include "tests/unit/rules.h"
 
-#define FOLDER "tests/golden"
-
-static char *path_of(const golden *g, const char *file) {
-    fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/%s/%s", FOLDER, g->name, file);
-    return fb_buffer_take(&path, NULL);
-}
-
-char *golden_file(const golden *g, const char *file, size_t *size) {
-    char *path = path_of(g, file), *text = NULL;
-    *size = 0;
-    if (access(path, R_OK) == 0) text = read_file(path, size);
-    free(path);
-    return text;
-}
-
 static void write_file(const golden *g, const char *file, const fb_buffer *text) {
-    char *path = path_of(g, file);
+    char *path = golden_path(g, file);
     FILE *out = fopen(path, "wb");
     ck_assert_ptr_nonnull(out);
     fwrite(text->data, 1, text->size, out);
@@ -45,15 +29,9 @@ static void write_file(const golden *g, const char *file, const fb_buffer *text)
 }
 
 static void remove_file(const golden *g, const char *file) {
-    char *path = path_of(g, file);
+    char *path = golden_path(g, file);
     unlink(path);
     free(path);
-}
-
-void ck_id(const golden *g, const fb_graph *graph, const char *expected, const char *what) {
-    char id[FB_ID_LENGTH + 1];
-    ck_assert(fb_document_id(graph, id));
-    ck_assert_msg(strcmp(id, expected) == 0, "%s: %s", g->name, what);
 }
 
 static void ck_valid(const golden *g, const fb_graph *graph, const char *what) {
@@ -276,7 +254,7 @@ END_TEST
 START_TEST(test_every_pass_has_cases) {
     for (size_t i = 0; fb_pass_at(i); i++) {
         char *folder = NULL;
-        ck_assert_int_gt(asprintf(&folder, "%s/%s", FOLDER, fb_pass_at(i)->name), 0);
+        ck_assert_int_gt(asprintf(&folder, "%s/%s", GOLDEN_FOLDER, fb_pass_at(i)->name), 0);
         ck_assert_msg(access(folder, R_OK) == 0, "%s has no golden cases", fb_pass_at(i)->name);
         free(folder);
     }
@@ -294,7 +272,7 @@ END_TEST
 
 static void list_cases(const char *folder) {
     fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/%s", FOLDER, folder);
+    fb_buffer_printf(&path, "%s/%s", GOLDEN_FOLDER, folder);
     struct dirent **entries = NULL;
     int count = scandir(fb_buffer_text(&path), &entries, is_shown, alphasort);
     for (int i = 0; i < count; i++) {
@@ -308,11 +286,11 @@ static void list_cases(const char *folder) {
 
 static void list_all(void) {
     struct dirent **entries = NULL;
-    int count = scandir(FOLDER, &entries, is_shown, alphasort);
+    int count = scandir(GOLDEN_FOLDER, &entries, is_shown, alphasort);
     for (int i = 0; i < count; i++) {
         struct stat status;
         fb_buffer path = {0};
-        fb_buffer_printf(&path, "%s/%s", FOLDER, entries[i]->d_name);
+        fb_buffer_printf(&path, "%s/%s", GOLDEN_FOLDER, entries[i]->d_name);
         if (stat(fb_buffer_text(&path), &status) == 0 && S_ISDIR(status.st_mode)) list_cases(entries[i]->d_name);
         fb_buffer_free(&path);
         free(entries[i]);
