@@ -28,7 +28,7 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespa
 static fb_status run_call(const fb_composition *composition, size_t position, fb_namespace *names,
                           const fb_run_watcher *watcher, fb_graph **before, fb_run *run, fb_error *error) {
     fb_pass_report *report = &run->passes[run->count++];
-    report->position = position;
+    *report = (fb_pass_report){.position = position}; /* a round that found nothing to do may have stood there */
     if (watcher && !*before && !(*before = fb_graph_copy(run->result))) return fb_fail_memory(error);
     fb_status status = fb_pass_call_run(&composition->calls[position], run->result, names, report, &run->arena, error);
     if (status || !watcher || !report->applied) return status;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compose/preset.h"
 #include "core/eval/validate.h"
 #include "core/graph/code.h"
 #include "tests/unit/composition_part.h"
@@ -200,15 +201,31 @@ static void check_validation(random_case *c, const fb_run *run) {
     fb_validation_free(&found);
 }
 
+/* A random list, now and then behind a preset. */
+static void choose_passes(random_case *c) {
+    const fb_preset *preset = fb_preset_at(c->seed % 8); /* there are fewer */
+    if (preset) fb_buffer_printf(&c->passes, "[\"%s\",", preset->name);
+    generate_passes(c->seed, &c->passes);
+    if (preset) fb_buffer_char(&c->passes, ']');
+}
+
+/* The calls that were run are the composition from now on: of a preset those of the rounds that it took. */
+static fb_run run_settled(random_case *c) {
+    fb_run run = run_passes(c, &c->composition, c->source);
+    fb_error error = {0};
+    CK(c, fb_composition_settle(&c->composition, &run, &error) == FB_OK, "%s", error.message);
+    return run;
+}
+
 static void run_case(uint64_t seed) {
     random_case c = {.seed = seed};
     char id[FB_ID_LENGTH + 1], result_id[FB_ID_LENGTH + 1];
     generate_document(seed, &c.document);
-    generate_passes(seed, &c.passes);
+    choose_passes(&c);
     read_case(&c);
     check_round_trip(&c, c.source, "the source");
 
-    fb_run run = run_passes(&c, &c.composition, c.source);
+    fb_run run = run_settled(&c);
     id_of(&c, c.source, id);
     CK(&c, strcmp(id, c.source_id) == 0, "the source changed");
     id_of(&c, run.result, result_id);
