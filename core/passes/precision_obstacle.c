@@ -21,7 +21,7 @@ static bool reads_other_narrow(const fb_matcher *m, fb_node n) {
     return false;
 }
 
-const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, const char **detail) {
+const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool is_in_autocast, const char **detail) {
     const fb_graph *g = m->graph;
     if (!reads_float32(g, n) && !fb_owns_float32(g, n) && !fb_is_marked(m, n)) return NULL;
     fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
@@ -29,6 +29,8 @@ const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, const char **d
     if (fb_is_marked(m, n)) return "already-transformed";
     *detail = "nothing is known of this operator; it goes on in float32, with casts around it";
     if (fb_op_effects(g, n).is_unknown) return "unknown-operator";
+    *detail = "autocast is on here and decides about dtypes; it goes on in float32";
+    if (is_in_autocast) return "autocast";
     *detail = "complex numbers have no such precision; it goes on in float32";
     if (fb_dtype_is_complex(dtype)) return "complex";
     *detail = "float16 and bfloat16 do not mix, and it reads the other one; it goes on in float32";

@@ -14,7 +14,8 @@ typedef struct search {
     bool *module_stays, *tensor_stays; /* by module, by tensor */
     fb_node *stack;                    /* nodes that stay, and whose consequences are still to be drawn */
     size_t depth;
-    bool *is_used; /* patterns of `keep` */
+    bool *is_used;      /* patterns of `keep` */
+    uint32_t autocasts; /* entered and not yet left */
 } search;
 
 static void stay(search *s, fb_node n) {
@@ -85,6 +86,8 @@ static void follow(search *s) {
 
 static void look_at(search *s, fb_node n) {
     const fb_graph *g = s->graph;
+    if (fb_op_is(g, n, FB_OP_ENTER_AUTOCAST)) s->autocasts++;
+    if (fb_op_is(g, n, FB_OP_EXIT_AUTOCAST) && s->autocasts) s->autocasts--;
     const fb_node_row *row = fb_node_at(g, n);
     fb_tensor tensor = row->opcode == FB_GET_ATTR && row->attribute.id
                            ? fb_module_tensor(g, row->module, fb_text(g, row->attribute))
@@ -92,7 +95,7 @@ static void look_at(search *s, fb_node n) {
     if (row->opcode == FB_OUTPUT && fb_casts_outputs(s->matcher->params)) stay_around(s, n); /* what cannot be cast */
     if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
-    const char *detail, *reason = fb_precision_obstacle(s->matcher, n, &detail);
+    const char *detail, *reason = fb_precision_obstacle(s->matcher, n, s->autocasts > 0, &detail);
     if (reason) fb_refuse_node(s->matcher, reason, n, "%s", detail);
     if (fb_gives_float32(g, n) || row->dtype == FB_FLOAT64) stay(s, n);
     if (reason || fb_is_kept(g, n, json_object_get(s->matcher->params, "keep"), s->is_used)) stay(s, n);
