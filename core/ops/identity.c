@@ -215,6 +215,9 @@ static bool read_arithmetic(const fb_graph *graph, fb_op op, bool is_sum, fb_ide
     type_of(graph, identity->input, &from);
     type_of(graph, identity->node, &to);
     if (!keeps_dtype(identity, &from, &to)) return false;
+    fb_shape_result inferred;
+    if (fb_infer(graph, identity->node, &inferred) && inferred.dtype && inferred.dtype != to.dtype)
+        doubt(identity, "unknown-dtype", "the dtype that is recorded is not the one that comes out");
     if (from.dtype && !fb_dtype_is_computed(from.dtype) && !fb_dtype_is_integer(from.dtype))
         doubt(identity, "unsupported-dtype", "in this dtype it is not certain that every value stays");
     if (is_sum) read_zero(graph, op, number, from.dtype, identity);

@@ -255,7 +255,7 @@ static value dropped(const call *c, const value *x) {
  * that give another one. */
 static bool evaluate_cast(const call *c, const value *x, value *out) {
     if (is_listed(" .float .to .type .long .detach torch.detach ", c->target)) *out = *x;
-    else if (is_listed(" .double .half ", c->target)) *out = x->kind == V_TENSOR ? copy_of(c->arena, x) : (value){0};
+    else if (is_listed(" .double .half ", c->target)) *out = x->kind == V_TENSOR ? clone_of(c->arena, x) : (value){0};
     else return false;
     return true;
 }
@@ -313,7 +313,7 @@ static bool evaluate_view(const call *c, value *out) {
     } else if (strcmp(t, "torch.stack") == 0) {
         *out = stacked(c);
     } else if (is_listed(" .clone torch.clone ", t)) {
-        *out = x.kind == V_TENSOR ? copy_of(c->arena, &x) : (value){0};
+        *out = x.kind == V_TENSOR ? clone_of(c->arena, &x) : (value){0};
     } else if (is_listed(" .expand ", t)) {
         *out = x.kind == V_TENSOR && sizes_of(c, 1, sizes, &rank) ? expanded(&x, rank, sizes) : (value){0};
     } else if (is_listed(" .contiguous ", t)) {
