@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/base/map.h"
+#include "core/ops/rearrange.h"
 #include "core/ops/same_call.h"
 #include "core/ops/view.h"
 
@@ -31,11 +32,17 @@ static bool reads_constants_only(const search *s, fb_node node) {
     return true;
 }
 
+/* The same elements in another shape. */
+static bool is_view(const fb_graph *graph, fb_node node) {
+    fb_rearrange view;
+    return fb_rearrange_at(graph, node, &view);
+}
+
 static void look_at(search *s, fb_node node) {
     if (fb_node_at(s->graph, node)->opcode == FB_GET_ATTR) s->is_constant[node.id] = true;
     if (!is_function(s->graph, node)) return;
     s->is_constant[node.id] = reads_constants_only(s, node);
-    if (s->is_constant[node.id]) s->determined[node.id] = true;
+    if (s->is_constant[node.id] || is_view(s->graph, node)) s->determined[node.id] = true;
     uint64_t hash = fb_call_hash(&s->same, node);
     uint32_t cursor = 0;
     for (uint32_t id; (id = fb_map_next(&s->first, hash, &cursor));) {

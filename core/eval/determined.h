@@ -4,6 +4,8 @@
  *
  *     x ──┬─ exp ── a         a and b are equal, so both are computed from x, or two numbers would stand for one
  *         └─ exp ── b
+ *
+ *     x ── view ── a          a is x in another shape, and a rewrite may read either
  */
 #ifndef FB_EVAL_DETERMINED_H
 #define FB_EVAL_DETERMINED_H

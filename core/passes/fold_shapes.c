@@ -81,8 +81,8 @@ static void match_known(fb_matcher *m, const fb_alias *alias, fb_node n, bool *s
     const char *detail = NULL, *reason = NULL;
     bool is_written = false;
     settled[n.id] = is_settled(g, alias, n, settled, &is_written);
-    if (is_written || (fb_op_is(g, n, FB_OP_FULL) && fb_is_mutated(alias, n)))
-        fb_refuse_node(m, "mutated", n, "what it is asked of is written in place, and may be given another shape");
+    is_written |= fb_op_is(g, n, FB_OP_FULL) && fb_is_mutated(alias, n);
+    if (is_written) fb_refuse_node(m, "mutated", n, "it, or what it is asked of, is written in place, and may become another");
     if (is_written || !settled[n.id] || !fb_node_at(g, n)->user_count) return;
     for (uint32_t e = fb_user_first(g, n); e && !reason; e = fb_user_next(g, e))
         reason = reader_obstacle(g, n, fb_edge_user(g, e), &detail);
