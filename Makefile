@@ -230,8 +230,12 @@ $(BUILD)/tests/bench/weights/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
 ## make bench-peers  the same beside Optimum and the optimisers of ONNX, in a venv of its own; writes docs/performance.md
-bench-peers: all
-	@tests/bench/peers/run $(BUILD) --write docs/performance.md
+bench-peers: bench-nodes
+	@tests/bench/peers/run $(BUILD) bench --write docs/performance.md
+
+## make bench-nodes  how many nodes the preset "inference" leaves, beside the optimisers of ONNX; fails where these leave fewer
+bench-nodes: all $(EVALUATE)
+	@tests/bench/peers/run $(BUILD) nodes --write docs/performance.md
 
 ## make format       clang-format over everything
 SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
@@ -271,5 +275,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers format lint install sbom reproducible clean
+.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
 .SECONDARY:

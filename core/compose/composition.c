@@ -1,6 +1,5 @@
 #include "core/compose/composition.h"
 
-#include <assert.h>
 #include <stdlib.h>
 
 #include "core/compose/params.h"
@@ -172,32 +171,22 @@ static fb_status read_params(reader *r, const named_pass *named, const json_t *g
 
 /* ---- presets ----------------------------------------------------------------------------------------------------------- */
 
-static fb_status add_round(reader *r, const char *names) {
-    fb_status status = FB_OK;
-    while (*names && !status) {
-        char name[64] = {0};
-        size_t length = strcspn(names, " ");
-        assert(length < sizeof name);
-        memcpy(name, names, length);
-        names += length + (names[length] == ' ');
-        named_pass named;
-        status = find_pass(r, name, 0, "", &named);
-        if (!status) status = read_params(r, &named, NULL);
-    }
-    return status;
-}
+static fb_status read_list(reader *r, const json_t *list, int depth);
 
 static fb_status add_rounds(reader *r, const fb_preset *preset) {
+    json_t *list = json_loads(preset->passes, 0, NULL);
+    if (!list) return fb_fail_memory(r->error);
     fb_status status = FB_OK;
     size_t start = r->out->count;
     for (int round = 0; round < preset->rounds && !status; round++) {
         size_t first = r->out->count;
-        status = add_round(r, preset->passes);
+        status = read_list(r, list, 1);
         if (status || round == 0) continue;
         r->out->calls[first].round_size = first - start;
         r->out->calls[first].rounds_left = (size_t)(preset->rounds - round);
         start = first;
     }
+    json_decref(list);
     return status;
 }
 

@@ -7,7 +7,7 @@
 typedef struct fb_preset {
     const char *name;
     const char *summary; /* one sentence, Markdown */
-    const char *passes;  /* one round: names separated by single spaces, no presets */
+    const char *passes;  /* one round, as a client would write it: a JSON array, without presets */
     int rounds;          /* at most */
 } fb_preset;
 

@@ -43,7 +43,7 @@ static fb_status run_call(running *r, size_t position) {
     const fb_run_watcher *watcher = &r->watcher;
     fb_run *run = &r->run;
     fb_pass_report *report = &run->passes[run->count++];
-    report->position = position;
+    *report = (fb_pass_report){.position = position}; /* a round that found nothing to do may have stood there */
     fb_watch_begins(watcher->watch, call->pass->name, position, r->composition->count);
     if (watcher->applied && !r->before && !(r->before = fb_graph_copy(run->result))) return fb_fail_memory(r->error);
     fb_status status = fb_pass_call_run(call, run->result, r->names, watcher->watch, report, &run->arena, r->error);

@@ -5,6 +5,7 @@
 
 #include "core/base/map.h"
 #include "core/diff/diff.h"
+#include "core/eval/determined.h"
 #include "core/ops/infer.h"
 #include "core/ops/view.h"
 #include "core/weights/inputs.h"
@@ -71,6 +72,12 @@ static bool match_values(const fb_regions *r, fb_value a, fb_value b, bool (*vis
     for (uint32_t i = 0; i < x->count; i++)
         if (!match_values(r, x->items[i], y->items[i], visit, context)) return false;
     return true;
+}
+
+/* A pass that changed what a node computes, and not what it says, has marked it: a weight that it reads is another one, and
+ * what comes behind it makes up for that. */
+static bool same_marks(const fb_regions *r, fb_node a, fb_node b) {
+    return match_values(r, fb_node_at(r->before, a)->transformations, fb_node_at(r->after, b)->transformations, NULL, NULL);
 }
 
 static bool same_call(const fb_regions *r, fb_node a, fb_node b) {
@@ -186,7 +193,8 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
         for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
             fb_node twin = r->twin_of_before[node.id];
             if (!twin.id) continue;
-            bool is_same = same_call(r, node, twin) && same_weights(r, node, twin) && same_attribute(r, node, twin) &&
+            bool is_same = same_call(r, node, twin) && same_marks(r, node, twin) && same_weights(r, node, twin) &&
+                           same_attribute(r, node, twin) &&
                            !reads_changed(r->before, node, rows.modules_before, rows.tensors_before) &&
                            !reads_changed(r->after, twin, rows.modules_after, rows.tensors_after);
             r->changed_before[node.id] = r->changed_after[twin.id] = !is_same;
@@ -217,7 +225,7 @@ static bool note_equal(void *context, fb_node before, fb_node after) {
     if (e->regions->twin_of_before[before.id].id == after.id || fb_map_get(&e->seen, key)) return true;
     if (!fb_map_put(&e->seen, key, 1)) e->to_do.failed = true;
     if (same_call(e->regions, before, after))
-        fb_buffer_append(&e->to_do, &(fb_region_pair){before, after}, sizeof(fb_region_pair));
+        fb_buffer_append(&e->to_do, &(fb_region_pair){before, after, false}, sizeof(fb_region_pair));
     return true;
 }
 
@@ -254,21 +262,23 @@ static bool draw_in_equal_calls(fb_regions *r) {
 /* ---- pairs, and what they need
  * ----------------------------------------------------------------------------------------------- */
 
-static bool add_pair(void *context, fb_node before, fb_node after) {
-    fb_regions *r = context;
-    bool are_twins = r->twin_of_before[before.id].id == after.id;
-    if (are_twins && !r->changed_before[before.id]) return true;
-    fb_buffer_append(&r->pairs, &(fb_region_pair){before, after}, sizeof(fb_region_pair));
+static bool note_pair(fb_regions *r, fb_region_pair pair) {
+    bool are_twins = r->twin_of_before[pair.before.id].id == pair.after.id;
+    if (!are_twins || r->changed_before[pair.before.id]) fb_buffer_append(&r->pairs, &pair, sizeof pair);
     return true;
+}
+
+static bool add_pair(void *context, fb_node before, fb_node after) {
+    return note_pair(context, (fb_region_pair){before, after, false});
 }
 
 /* For who asks for shape and dtype alone, as they are recorded. */
 static bool add_pair_of_two_types(void *context, fb_node before, fb_node after) {
-    const fb_regions *r = context;
+    fb_regions *r = context;
     const fb_node_row *x = fb_node_at(r->before, before), *y = fb_node_at(r->after, after);
     bool are_equal =
         x->dtype && x->dtype == y->dtype && x->shape.id && y->shape.id && match_values(r, x->shape, y->shape, NULL, NULL);
-    return are_equal || add_pair(context, before, after);
+    return are_equal || note_pair(r, (fb_region_pair){before, after, true});
 }
 
 static void find_pairs(fb_regions *r) {
@@ -282,27 +292,41 @@ static void find_pairs(fb_regions *r) {
     }
 }
 
-/* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is no tensor is computed,
- * and weights are what they are, whoever reads them: by get_attr here, by a module's call or through a recipe there. */
-static bool is_given(const fb_graph *graph, fb_node node, const unsigned char *changed) {
-    fb_shape_result type;
-    if (changed[node.id]) return false;
-    if (fb_node_at(graph, node)->opcode == FB_PLACEHOLDER) return true;
-    if (fb_node_at(graph, node)->opcode == FB_GET_ATTR) return false;
-    return fb_recorded_shape(graph, node, &type) && type.rank >= 0 && type.dtype;
+/* What is determined in one graph is so in the other: a value is given in both, or in neither. */
+static bool find_determined(fb_regions *r) {
+    if (!fb_find_determined(r->before, r->determined_before)) return false;
+    if (!fb_find_determined(r->after, r->determined_after)) return false;
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+        fb_node twin = r->twin_of_before[node.id];
+        if (!twin.id) continue;
+        unsigned char either = r->determined_before[node.id] | r->determined_after[twin.id];
+        r->determined_before[node.id] = r->determined_after[twin.id] = either;
+    }
+    return true;
 }
 
 typedef struct demand {
     fb_regions *regions;
     const fb_graph *graph;
-    const unsigned char *changed;
+    const unsigned char *changed, *determined;
     unsigned char *computed;
     uint32_t first_slot; /* of this graph's nodes in the union-find */
     fb_buffer to_do;     /* fb_node */
 } demand;
 
+/* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is no tensor is computed,
+ * and weights are what they are, whoever reads them: by get_attr here, by a module's call or through a recipe there. */
+static bool is_given(const demand *d, fb_node node) {
+    const fb_graph *graph = d->graph;
+    fb_shape_result type;
+    if (d->changed[node.id] || d->determined[node.id]) return false;
+    if (fb_node_at(graph, node)->opcode == FB_PLACEHOLDER) return true;
+    if (fb_node_at(graph, node)->opcode == FB_GET_ATTR) return false;
+    return fb_recorded_shape(graph, node, &type) && type.rank >= 0 && type.dtype;
+}
+
 static void need(demand *d, fb_node node) {
-    if (d->computed[node.id] || is_given(d->graph, node, d->changed)) return;
+    if (d->computed[node.id] || is_given(d, node)) return;
     d->computed[node.id] = true;
     fb_buffer_append(&d->to_do, &node, sizeof node);
 }
@@ -328,8 +352,8 @@ static bool spread_demand(demand *d) {
 static fb_status find_needed(fb_regions *r, fb_error *error) {
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     size_t count = r->pairs.size / sizeof *pairs;
-    demand before = {r, r->before, r->changed_before, r->computed_before, 0, {0}};
-    demand after = {r, r->after, r->changed_after, r->computed_after, fb_node_limit(r->before), {0}};
+    demand before = {r, r->before, r->changed_before, r->determined_before, r->computed_before, 0, {0}};
+    demand after = {r, r->after, r->changed_after, r->determined_after, r->computed_after, fb_node_limit(r->before), {0}};
     for (size_t i = 0; i < count; i++) {
         need(&before, pairs[i].before);
         need(&after, pairs[i].after);
@@ -353,17 +377,19 @@ fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regi
     out->twin_of_after = calloc(of_after, sizeof(fb_node));
     out->changed_before = calloc(of_before, 1);
     out->changed_after = calloc(of_after, 1);
+    out->determined_before = calloc(of_before, 1);
+    out->determined_after = calloc(of_after, 1);
     out->computed_before = calloc(of_before, 1);
     out->computed_after = calloc(of_after, 1);
     out->parents = calloc((size_t)of_before + of_after, sizeof *out->parents);
-    if (!out->twin_of_before || !out->twin_of_after || !out->changed_before || !out->changed_after || !out->computed_before ||
-        !out->computed_after || !out->parents)
+    if (!out->twin_of_before || !out->twin_of_after || !out->changed_before || !out->changed_after || !out->determined_before ||
+        !out->determined_after || !out->computed_before || !out->computed_after || !out->parents)
         return fb_fail_memory(error);
     for (uint32_t i = 0; i < of_before + of_after; i++) out->parents[i] = i;
     pair_nodes(out);
     fb_status status = find_changed(out, error);
     if (status) return status;
-    if (!draw_in_equal_calls(out)) return fb_fail_memory(error);
+    if (!draw_in_equal_calls(out) || !find_determined(out)) return fb_fail_memory(error);
     find_pairs(out);
     if (out->pairs.failed) return fb_fail_memory(error);
     return find_needed(out, error);
@@ -374,6 +400,8 @@ void fb_regions_free(fb_regions *regions) {
     free(regions->twin_of_after);
     free(regions->changed_before);
     free(regions->changed_after);
+    free(regions->determined_before);
+    free(regions->determined_after);
     free(regions->computed_before);
     free(regions->computed_after);
     free(regions->parents);

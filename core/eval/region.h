@@ -8,16 +8,18 @@
 /* Nodes of both graphs, paired by name. */
 typedef struct fb_regions {
     const fb_graph *before, *after;
-    fb_node *twin_of_before, *twin_of_after;         /* by node: of the same name in the other graph, or none */
-    unsigned char *changed_before, *changed_after;   /* by node: it is in one graph alone, or computes otherwise in the other */
-    unsigned char *computed_before, *computed_after; /* by node: needed for a pair, and not given */
-    fb_buffer pairs;                                 /* fb_region_pair */
-    uint32_t *parents;                               /* union-find over nodes: those of `before` first, then those of `after` */
+    fb_node *twin_of_before, *twin_of_after;       /* by node: of the same name in the other graph, or none */
+    unsigned char *changed_before, *changed_after; /* by node: it is in one graph alone, or computes otherwise in the other */
+    unsigned char *determined_before, *determined_after; /* by node: it must not be given, because others say what it is */
+    unsigned char *computed_before, *computed_after;     /* by node: needed for a pair, and not given */
+    fb_buffer pairs;                                     /* fb_region_pair */
+    uint32_t *parents; /* union-find over nodes: those of `before` first, then those of `after` */
 } fb_regions;
 
-/* Two values that unchanged nodes read for each other, so they must be the same. */
+/* Two values that unchanged nodes read for each other, so they must be the same; or alike, for who asks for no more. */
 typedef struct fb_region_pair {
     fb_node before, after;
+    bool by_type; /* shape and dtype are all that counts */
 } fb_region_pair;
 
 /* FB_NO_MEMORY. Freed also after a failure. Linear in the graphs' sizes. */

@@ -185,7 +185,9 @@ fb_value fb_list_with(fb_graph *graph, fb_value list, size_t index, fb_value ite
 /* Calls visit(context, node) for every FB_NODE in the tree, left to right, repeats included. */
 void fb_value_visit_nodes(const fb_graph *graph, fb_value value, void (*visit)(void *, fb_node), void *context);
 void fb_value_visit_tensors(const fb_graph *graph, fb_value value, void (*visit)(void *, fb_tensor), void *context);
-/* The tree with every node n replaced by replace(context, n); the same id when nothing changes. */
+/* The tree with every node n replaced by the value, or the node, that replace(context, n) gives; the same id when nothing
+ * changes. */
+fb_value fb_value_substitute(fb_graph *graph, fb_value value, fb_value (*replace)(void *, fb_node), void *context);
 fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(void *, fb_node), void *context);
 
 /* ---- rows -------------------------------------------------------------------------------------------------------------- */

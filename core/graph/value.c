@@ -296,13 +296,10 @@ void fb_value_visit_tensors(const fb_graph *graph, fb_value value, void (*visit)
     for (uint32_t i = 0; i < row->count; i++) fb_value_visit_tensors(graph, row->items[i], visit, context);
 }
 
-fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(void *, fb_node), void *context) {
+fb_value fb_value_substitute(fb_graph *graph, fb_value value, fb_value (*replace)(void *, fb_node), void *context) {
     const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
     if (!row || !row->has_nodes) return value;
-    if (row->kind == FB_NODE) {
-        fb_node now = replace(context, row->node);
-        return now.id == row->node.id ? value : fb_make_node(graph, now);
-    }
+    if (row->kind == FB_NODE) return replace(context, row->node);
     fb_value small[SMALL_LIST], *items = row->count <= SMALL_LIST ? small : malloc(row->count * sizeof *items), result = value;
     if (!items) {
         graph->out_of_memory = true;
@@ -310,7 +307,7 @@ fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(
     }
     bool changed = false;
     for (uint32_t i = 0; i < row->count; i++) {
-        items[i] = fb_value_map_nodes(graph, row->items[i], replace, context);
+        items[i] = fb_value_substitute(graph, row->items[i], replace, context);
         changed |= items[i].id != row->items[i].id;
     }
     if (changed) {
@@ -319,4 +316,19 @@ fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(
     }
     if (items != small) free(items);
     return result;
+}
+
+typedef struct node_map {
+    fb_graph *graph;
+    fb_node (*replace)(void *, fb_node);
+    void *context;
+} node_map;
+
+static fb_value replace_node(void *context, fb_node node) {
+    const node_map *map = context;
+    return fb_make_node(map->graph, map->replace(map->context, node));
+}
+
+fb_value fb_value_map_nodes(fb_graph *graph, fb_value value, fb_node (*replace)(void *, fb_node), void *context) {
+    return fb_value_substitute(graph, value, replace_node, &(node_map){graph, replace, context});
 }

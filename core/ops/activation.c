@@ -36,7 +36,7 @@ static void append_name(fb_buffer *out, const char *prefix, const char *names, b
 
 bool fb_activation_spell(const fb_graph *graph, fb_node call, fb_op activation, bool in_place, fb_buffer *target,
                          fb_activation_spelling *out) {
-    static const char torch[] = "torch.", functional[] = "torch.nn.functional.";
+    static const char torch[] = "torch.";
     const fb_op_facts *facts = fb_op_facts_of(activation);
     fb_opcode opcode = (fb_opcode)fb_node_at(graph, call)->opcode;
     const char *old = fb_node_target(graph, call);
@@ -64,6 +64,6 @@ bool fb_activation_spell(const fb_graph *graph, fb_node call, fb_op activation, 
         return true;
     }
     out->is_in_place = out->has_flag = has_flag;
-    append_name(target, functional, facts->names, false);
+    fb_op_functional_target(activation, target);
     return true;
 }

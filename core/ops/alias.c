@@ -169,6 +169,11 @@ static void switch_mode(builder *b) {
     add_write(b, mode(b->alias));
 }
 
+static bool is_switch(const fb_graph *graph, fb_node node) {
+    return fb_op_is(graph, node, FB_OP_SET_MODE) || fb_op_is(graph, node, FB_OP_ENTER_AUTOCAST) ||
+           fb_op_is(graph, node, FB_OP_EXIT_AUTOCAST);
+}
+
 static void add_call(builder *b, const fb_node_row *row) {
     const fb_graph *graph = b->alias->graph;
     fb_node node = {b->node};
@@ -180,7 +185,7 @@ static void add_call(builder *b, const fb_node_row *row) {
     if (effects.may_alias_all) touch_all_inputs(b);
     if (row->opcode == FB_CALL_MODULE && row->module.id && effects.mutates_module) write_module(b, row->module);
     if (row->opcode == FB_CALL_MODULE && effects.is_unknown) add_write(b, world(b->alias));
-    if (fb_op_is(graph, node, FB_OP_SET_MODE) || (effects.is_unknown && reads_numbers_only(b))) switch_mode(b);
+    if (is_switch(graph, node) || (effects.is_unknown && reads_numbers_only(b))) switch_mode(b);
 }
 
 static void add_node(builder *b, fb_node node) {

@@ -17,7 +17,8 @@ typedef enum family {
     COPIES,
     CASTS_COPY,
     ADDS,
-    SCALES
+    SCALES,
+    AVERAGES
 } family;
 
 static const uint8_t families[FB_OP_COUNT] = {
@@ -58,6 +59,9 @@ static const uint8_t families[FB_OP_COUNT] = {
     [FB_OP_MUL] = SCALES,
     [FB_OP_DIV] = SCALES,
     [FB_OP_TRUE_DIVIDE] = SCALES,
+    [FB_OP_ADAPTIVE_AVG_POOL1D] = AVERAGES,
+    [FB_OP_ADAPTIVE_AVG_POOL2D] = AVERAGES,
+    [FB_OP_ADAPTIVE_AVG_POOL3D] = AVERAGES,
 };
 
 static void doubt(fb_identity *identity, const char *reason, const char *detail) {
@@ -211,6 +215,9 @@ static bool read_arithmetic(const fb_graph *graph, fb_op op, bool is_sum, fb_ide
     type_of(graph, identity->input, &from);
     type_of(graph, identity->node, &to);
     if (!keeps_dtype(identity, &from, &to)) return false;
+    fb_shape_result inferred;
+    if (fb_infer(graph, identity->node, &inferred) && inferred.dtype && inferred.dtype != to.dtype)
+        doubt(identity, "unknown-dtype", "the dtype that is recorded is not the one that comes out");
     if (from.dtype && !fb_dtype_is_computed(from.dtype) && !fb_dtype_is_integer(from.dtype))
         doubt(identity, "unsupported-dtype", "in this dtype it is not certain that every value stays");
     if (is_sum) read_zero(graph, op, number, from.dtype, identity);
@@ -221,6 +228,17 @@ static bool read_arithmetic(const fb_graph *graph, fb_op op, bool is_sum, fb_ide
 static bool read_dropout(const fb_graph *graph, fb_identity *identity) {
     if (fb_op_effects(graph, identity->node).is_random) doubt(identity, "training-mode", "it is in training mode, or may be");
     return true;
+}
+
+/* An adaptive pool whose result has as many elements as its input: each is the mean of one, 0.0 + x. */
+static bool read_average(const fb_graph *graph, fb_identity *identity) {
+    fb_shape_result from, to;
+    type_of(graph, identity->input, &from);
+    type_of(graph, identity->node, &to);
+    if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to)) return false;
+    identity->form = FB_IDENTITY_COPY;
+    identity->turns_minus_zero = true;
+    return keeps_dtype(identity, &from, &to);
 }
 
 static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity *identity) {
@@ -236,6 +254,7 @@ static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity 
     case CASTS_COPY: identity->form = FB_IDENTITY_COPY; return read_cast(graph, identity);
     case ADDS: return read_arithmetic(graph, op, true, identity);
     case SCALES: return read_arithmetic(graph, op, false, identity);
+    case AVERAGES: return read_average(graph, identity);
     }
     return false;
 }

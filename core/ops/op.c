@@ -30,6 +30,7 @@ enum {
 #define FUNCTIONS(text) .functions = text
 #define IN_PLACE(text) .in_place = text
 #define HOMES(text) .homes = text
+#define PRINTED(text) .printed = text
 #define MODULES(text) .modules = text
 #define FLAGS(bits) .flags = (bits)
 #define RULES(shape_rule, dtype_rule) .shape = FB_SHAPE_##shape_rule, .dtype = FB_DTYPE_RULE_##dtype_rule
@@ -123,4 +124,14 @@ bool fb_op_is_named(fb_op op, const char *name) {
     const char *id = facts->id;
     while (*id && tolower((unsigned char)*id) == *name) id++, name++;
     return !*id && !*name;
+}
+
+void fb_op_functional_target(fb_op op, fb_buffer *out) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    if (facts->printed) {
+        fb_buffer_string(out, facts->printed);
+        return;
+    }
+    fb_buffer_string(out, "torch.nn.functional.");
+    fb_buffer_append(out, facts->names, strcspn(facts->names, " "));
 }

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/buffer.h"
+
 typedef uint16_t fb_op; /* one of FB_OP_…, perhaps with FB_OP_IN_PLACE; 0 = FB_OP_UNKNOWN */
 
 enum {
@@ -82,6 +84,7 @@ typedef struct fb_op_facts {
     const char *functions;  /* further function targets, or NULL */
     const char *in_place;   /* further function targets that write into their first argument, or NULL */
     const char *homes;      /* where the first name of an activation exists, see ops.def, or NULL */
+    const char *printed;    /* what torch.fx prints for the function in torch.nn.functional, or NULL: just that */
     const char *modules;    /* types in torch.nn, or NULL */
     uint16_t flags;         /* FB_FACT_… */
     uint8_t shape;          /* fb_shape_rule */
@@ -104,5 +107,8 @@ fb_op fb_op_of_module(const char *type, size_t length);
 bool fb_has_word(const char *list, const char *word, size_t length);
 /* Is the operator called so: one of its names ("layer_norm"), or its id in lower case ("batch_norm2d")? */
 bool fb_op_is_named(fb_op op, const char *name);
+
+/* Appends the target of the operator's function in torch.nn.functional, as torch.fx prints it ("torch._C._nn.gelu"). */
+void fb_op_functional_target(fb_op op, fb_buffer *out);
 
 #endif

@@ -17,7 +17,7 @@
 #include "core/ops/sharing.h"
 #include "core/passes/effect.h"
 #include "core/passes/pass.h"
-#include "core/passes/same_call.h"
+#include "core/ops/same_call.h"
 
 typedef struct search {
     fb_matcher *m;

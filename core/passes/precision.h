@@ -36,9 +36,14 @@ bool fb_literal_overflows(const fb_graph *graph, fb_node node, fb_value value, f
 /* The float32 tensor's bytes are in the document, and some number of it is beyond `largest`. */
 bool fb_tensor_overflows(const fb_graph *graph, fb_tensor tensor, double largest);
 
+/* The reason code for which a node that has to do with float32 cannot be converted; NULL when it can, or has nothing to do with
+ * it. `*detail` is a sentence. */
+const char *fb_precision_obstacle(const fb_matcher *matcher, fb_node node, bool is_in_autocast, const char **detail);
+
 /* By node of the main program: does it stay as it is, reading and giving float32? So do
  *   - inputs of the graph, what `keep` names, what carries the pass's mark, unknown operators, what gives float32 whatever it
- *     reads, or float64, or complex numbers, or a dtype that cannot be told;
+ *     reads, or float64, or complex numbers, or a dtype that cannot be told, or reads the other narrow dtype,
+ *     or stands where autocast is on;
  *   - with a call, the other calls of its module, and what reads that module's tensors;
  *   - with a value that is written in place, all that share its memory, because a cast would be a copy;
  *   - with a value of unknown dtype, its readers and its source, because it cannot be cast;

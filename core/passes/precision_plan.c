@@ -1,7 +1,6 @@
 /* Which nodes stay in float32 (precision.h): those with a reason of their own, and what hangs together with them. */
 #include <stdlib.h>
 
-#include "core/ops/infer.h"
 #include "core/passes/precision.h"
 
 typedef struct search {
@@ -15,7 +14,8 @@ typedef struct search {
     bool *module_stays, *tensor_stays; /* by module, by tensor */
     fb_node *stack;                    /* nodes that stay, and whose consequences are still to be drawn */
     size_t depth;
-    bool *is_used; /* patterns of `keep` */
+    bool *is_used;      /* patterns of `keep` */
+    uint32_t autocasts; /* entered and not yet left */
 } search;
 
 static void stay(search *s, fb_node n) {
@@ -84,34 +84,10 @@ static void follow(search *s) {
 /* ---- reasons of a node's own -----------------------------------------------------------------------------------------------
  */
 
-static bool reads_float32(const fb_graph *g, fb_node n) {
-    bool reads = fb_value_dtype(g, n) == FB_FLOAT32;
-    for (uint32_t e = fb_input_first(g, n); e && !reads; e = fb_input_next(g, e)) {
-        reads = fb_value_dtype(g, fb_edge_input(g, e)) == FB_FLOAT32;
-    }
-    return reads;
-}
-
-static const char *obstacle(const search *s, fb_node n, const char **detail) {
-    const fb_graph *g = s->graph;
-    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
-    *detail = "it was converted before";
-    if (fb_is_marked(s->matcher, n)) return "already-transformed";
-    *detail = "nothing is known of this operator; it goes on in float32, with casts around it";
-    if (fb_op_effects(g, n).is_unknown) return "unknown-operator";
-    *detail = "complex numbers have no such precision; it goes on in float32";
-    if (fb_dtype_is_complex(dtype)) return "complex";
-    *detail = "it casts to a dtype that cannot be told; it goes on in float32";
-    fb_shape_result found;
-    bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST && dtype == FB_FLOAT32;
-    if (is_cast && fb_infer(g, n, &found) && !found.dtype) return "unknown-dtype";
-    fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
-    *detail = "a module around it is called as a whole, too; both go on in float32";
-    return module.id && fb_module_is_inside_call(s->matcher->usage, module) ? "module-called" : NULL;
-}
-
 static void look_at(search *s, fb_node n) {
     const fb_graph *g = s->graph;
+    if (fb_op_is(g, n, FB_OP_ENTER_AUTOCAST)) s->autocasts++;
+    if (fb_op_is(g, n, FB_OP_EXIT_AUTOCAST) && s->autocasts) s->autocasts--;
     const fb_node_row *row = fb_node_at(g, n);
     fb_tensor tensor = row->opcode == FB_GET_ATTR && row->attribute.id
                            ? fb_module_tensor(g, row->module, fb_text(g, row->attribute))
@@ -119,7 +95,7 @@ static void look_at(search *s, fb_node n) {
     if (row->opcode == FB_OUTPUT && fb_casts_outputs(s->matcher->params)) stay_around(s, n); /* what cannot be cast */
     if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
-    const char *detail, *reason = reads_float32(g, n) || fb_is_marked(s->matcher, n) ? obstacle(s, n, &detail) : NULL;
+    const char *detail, *reason = fb_precision_obstacle(s->matcher, n, s->autocasts > 0, &detail);
     if (reason) fb_refuse_node(s->matcher, reason, n, "%s", detail);
     if (fb_gives_float32(g, n) || row->dtype == FB_FLOAT64) stay(s, n);
     if (reason || fb_is_kept(g, n, json_object_get(s->matcher->params, "keep"), s->is_used)) stay(s, n);

@@ -8,7 +8,8 @@
  *   - a copy (x * 1, clone) while either of the two is written later, or where a result of the graph would come to share the
  *     memory of an input or of another result (core/ops/sharing.h), or where a reader needs the copy's memory layout;
  *   - a view, which is another tensor than x, while their memory is written at all: x.t_() would change the sizes of x;
- *   - x + 0.0, which makes 0.0 of -0.0, unless `float_zeros` allows it; assertions, unless `asserts` does.
+ *   - x + 0.0, which makes 0.0 of -0.0, and the mean of one element, unless `float_zeros` allows them; assertions, unless
+ *     `asserts` does.
  * What is left carries no mark: nothing of the removed call is there any more.
  * Exactness: moves. Reversible.
  */

@@ -4,8 +4,8 @@
  *
  * Both are names of activations: "relu", "gelu", "silu", "hardswish" … `parameters` are those of `to` ({"approximate":
  * "tanh"}); those of `from` go with it. Calls of modules, functions, methods and ATen operators stay what they are: torch.relu
- * becomes torch.tanh, and where there is no such function torch.nn.functional.gelu. A module gets another type and config, and
- * that is one match for all its calls.
+ * becomes torch.tanh, and where there is no such function one of torch.nn.functional, as torch.fx prints it. A module gets
+ * another type and config, and that is one match for all its calls.
  *
  * What worked in place works in place, where `to` can. Otherwise its result is a new tensor, and the input keeps its numbers:
  * so not when something else may read the memory of the input. Not where the input is no floating tensor, for arguments that no

@@ -21,7 +21,7 @@ void fb_erase_unread(fb_rewrite *rewrite, fb_node node) {
     fb_release_call(rewrite, node);
 }
 
-/* As the verifier sees it: a module that owns nothing is there to be called. */
+/* As the verifier sees it: a module that owns nothing is there to be called, or read. */
 static bool owns_something(const fb_graph *graph, const fb_module_row *row) {
     return row->attributes.id || fb_value_at(graph, row->parameters)->has_tensors ||
            fb_value_at(graph, row->buffers)->has_tensors;
@@ -29,9 +29,8 @@ static bool owns_something(const fb_graph *graph, const fb_module_row *row) {
 
 static bool is_used(const fb_graph *graph, const fb_usage *usage, fb_module module) {
     const fb_module_row *row = fb_module_at(graph, module);
-    if (fb_call_count(usage, module) || row->program.id) return true;
-    bool is_seen = fb_module_is_read(usage, module) || fb_module_is_inside_call(usage, module);
-    return is_seen && owns_something(graph, row);
+    if (fb_call_count(usage, module) || fb_module_is_read(usage, module) || row->program.id) return true;
+    return fb_module_is_inside_call(usage, module) && owns_something(graph, row);
 }
 
 void fb_drop_uncalled(fb_rewrite *rewrite) {

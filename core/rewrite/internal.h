@@ -18,6 +18,7 @@ struct fb_rewrite {
     fb_map wanted_names; /* opcode << 32 | target -> fb_wanted_name of new nodes */
     fb_value mark;       /* the signature as a string */
     fb_map replaced;     /* node -> what its readers read instead */
+    fb_map literals;     /* node, which is erased -> the value that is written in its place */
     fb_buffer pending;   /* pending_node, in order */
     fb_buffer taken_in;  /* pending_node */
     fb_buffer released;  /* fb_node: get_attr nodes that may be read by nobody any more */

@@ -25,6 +25,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_journal_free(&rewrite->journal);
     fb_map_free(&rewrite->wanted_names);
     fb_map_free(&rewrite->replaced);
+    fb_map_free(&rewrite->literals);
     fb_map_free(&rewrite->readers);
     fb_buffer_free(&rewrite->released);
     fb_buffer_free(&rewrite->uncalled);
@@ -179,6 +180,12 @@ void fb_erase(fb_rewrite *rewrite, fb_node node) {
     if (rewrite->pending.failed) fb_fail_memory(&rewrite->error);
 }
 
+void fb_write_literal(fb_rewrite *rewrite, fb_node node, fb_value literal) {
+    if (fb_rewrite_is_failed(rewrite)) return;
+    if (!fb_map_put(&rewrite->literals, node.id, literal.id)) fb_fail_memory(&rewrite->error);
+    fb_erase(rewrite, node);
+}
+
 void fb_mark(fb_rewrite *rewrite, fb_node node) {
     if (fb_node_is_marked(rewrite->graph, node, rewrite->signature)) return;
     fb_node_row *row = change(rewrite, node);
@@ -213,6 +220,13 @@ static fb_node follow(void *context, fb_node node) {
     return node;
 }
 
+static fb_value read_instead(void *context, fb_node node) {
+    fb_rewrite *rewrite = context;
+    fb_node now = follow(rewrite, node);
+    fb_value literal = {fb_map_get(&rewrite->literals, now.id)};
+    return literal.id ? literal : fb_make_node(rewrite->graph, now);
+}
+
 static const pending_node *pending_nodes(const fb_rewrite *rewrite, size_t *count) {
     *count = rewrite->pending.size / sizeof(pending_node);
     return (const pending_node *)(const void *)rewrite->pending.data;
@@ -225,15 +239,16 @@ static void apply_replacements(fb_rewrite *rewrite) {
     size_t count;
     const pending_node *pending = pending_nodes(rewrite, &count);
     for (size_t i = 0; i < count; i++) {
-        if (!pending[i].now.id || pending[i].now.id == pending[i].old.id) continue;
+        bool is_literal = !pending[i].now.id && fb_map_get(&rewrite->literals, pending[i].old.id);
+        if (!is_literal && (!pending[i].now.id || pending[i].now.id == pending[i].old.id)) continue;
         uint32_t edge = fb_user_first(rewrite->graph, pending[i].old), next;
         for (; edge && !fb_rewrite_is_failed(rewrite); edge = next) {
             fb_node user = fb_edge_user(rewrite->graph, edge);
             next = fb_user_next(rewrite->graph, edge);
-            if (user.id == follow(rewrite, pending[i].old).id) continue;
+            if (!is_literal && user.id == follow(rewrite, pending[i].old).id) continue;
             const fb_node_row *row = fb_node_at(rewrite->graph, user);
-            fb_set_args(rewrite, user, fb_value_map_nodes(rewrite->graph, row->args, follow, rewrite),
-                        fb_value_map_nodes(rewrite->graph, row->kwargs, follow, rewrite));
+            fb_set_args(rewrite, user, fb_value_substitute(rewrite->graph, row->args, read_instead, rewrite),
+                        fb_value_substitute(rewrite->graph, row->kwargs, read_instead, rewrite));
         }
     }
 }

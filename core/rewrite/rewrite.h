@@ -52,6 +52,8 @@ void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now);
 /* `by` gives from now on what `node` gave: its readers read `by`, and `node` is erased. */
 void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by);
 void fb_erase(fb_rewrite *rewrite, fb_node node);
+/* Its readers get a value in its place, and it is erased. */
+void fb_write_literal(fb_rewrite *rewrite, fb_node node, fb_value literal);
 /* Releases what the node reads by get_attr (see fb_release_read): before it is erased, or reads something else. */
 void fb_release_reads(fb_rewrite *rewrite, fb_node node);
 /* Erases a node; and a module that it called, when nobody else does, or reads what the module owns. */

@@ -3,7 +3,7 @@
 
 #include "core/rules/internal.h"
 
-static const char aten[] = "torch.ops.aten.", functional[] = "torch.nn.functional.";
+static const char aten[] = "torch.ops.aten.";
 
 static bool begins(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
@@ -36,9 +36,14 @@ static bool is_functional(const fb_op_facts *facts) {
     return facts->modules && !(facts->flags & FB_FACT_ALIASES);
 }
 
-static fb_opcode spell_function(const fb_op_facts *facts, fb_buffer *out) {
+static fb_opcode spell_function(fb_op op, fb_buffer *out) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
     bool has_name = *facts->names && !begins(facts->names, "__");
-    if (has_name) fb_buffer_string(out, is_functional(facts) ? functional : "torch.");
+    if (has_name && is_functional(facts)) {
+        fb_op_functional_target(op, out);
+        return FB_CALL_FUNCTION;
+    }
+    if (has_name) fb_buffer_string(out, "torch.");
     append_word(out, has_name || !facts->functions ? facts->names : facts->functions);
     return FB_CALL_FUNCTION;
 }
@@ -53,7 +58,8 @@ static void append_overload(fb_buffer *out, const fb_op_facts *facts, const char
     append_word(out, all);
 }
 
-static fb_opcode spell_operator(const fb_op_facts *facts, fb_spelling_style style, fb_buffer *out) {
+static fb_opcode spell_operator(fb_op op, fb_spelling_style style, fb_buffer *out) {
+    const fb_op_facts *facts = fb_op_facts_of(op);
     const char *python = further_target(facts, "operator.");
     fb_spelling_family family = style.family;
     if (family == FB_SPELLED_OPERATOR && python) {
@@ -67,7 +73,7 @@ static fb_opcode spell_operator(const fb_op_facts *facts, fb_spelling_style styl
         fb_buffer_char(out, '.');
         append_overload(out, facts, style.overload);
     } else {
-        return spell_function(facts, out);
+        return spell_function(op, out);
     }
     return FB_CALL_FUNCTION;
 }
@@ -75,8 +81,7 @@ static fb_opcode spell_operator(const fb_op_facts *facts, fb_spelling_style styl
 fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_style style, fb_buffer *out) {
     const fb_spelling_family others[] = {style.family, FB_SPELLED_TORCH, FB_SPELLED_OPERATOR, FB_SPELLED_ATEN,
                                          FB_SPELLED_METHOD};
-    if (!call->spellings[style.family] && call->operator_count)
-        return spell_operator(fb_op_facts_of(call->operators[0]), style, out);
+    if (!call->spellings[style.family] && call->operator_count) return spell_operator(call->operators[0], style, out);
     size_t i = 0;
     while (!call->spellings[others[i]]) i++;
     fb_buffer_string(out, call->spellings[others[i]]);

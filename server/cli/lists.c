@@ -34,6 +34,29 @@ static void print_pass(fb_cli *cli, const json_t *pass) {
     free(text);
 }
 
+/* The passes of a preset, as it would be written out; malloc'ed, NULL when memory is out. */
+static char *preset_passes(const json_t *preset) {
+    const json_t *pass;
+    size_t i;
+    fb_buffer names = {0};
+    json_array_foreach(json_object_get(preset, "passes"), i, pass) {
+        fb_buffer_printf(&names, "%s%s", i ? ", " : "",
+                         json_is_string(pass) ? json_string_value(pass) : fb_text_of(pass, "name"));
+    }
+    return fb_buffer_take(&names, NULL);
+}
+
+static void print_preset(fb_cli *cli, const json_t *preset) {
+    char rounds[32], *passes = preset_passes(preset);
+    snprintf(rounds, sizeof rounds, "%lld at most", (long long)json_integer_value(json_object_get(preset, "rounds")));
+    fb_print_facts(cli, (const fb_fact[]){{"preset", fb_text_of(preset, "name")},
+                                          {"summary", fb_text_of(preset, "summary")},
+                                          {"passes", passes ? passes : ""},
+                                          {"rounds", rounds},
+                                          {0}});
+    free(passes);
+}
+
 static int show_pass(fb_cli *cli, const char *name) {
     fb_call call = {.method = "GET"};
     json_t *pass;
@@ -42,7 +65,8 @@ static int show_pass(fb_cli *cli, const char *name) {
     if (cli->is_json) return fb_cli_relay(cli, &call);
     int result = fb_cli_call_json(cli, &call, &pass, NULL);
     if (result) return result;
-    print_pass(cli, pass);
+    if (json_object_get(pass, "rounds")) print_preset(cli, pass);
+    else print_pass(cli, pass);
     json_decref(pass);
     return FB_EXIT_DONE;
 }
@@ -50,18 +74,11 @@ static int show_pass(fb_cli *cli, const char *name) {
 static const char *const preset_headings[] = {"PRESET", "ROUNDS", "PASSES"};
 
 static void preset_row(const json_t *preset, fb_screen_table *table) {
-    const json_t *pass;
-    size_t i;
-    fb_buffer names = {0};
-    json_array_foreach(json_object_get(preset, "passes"), i, pass) {
-        fb_buffer_printf(&names, "%s%s", i ? ", " : "",
-                         json_is_string(pass) ? json_string_value(pass) : fb_text_of(pass, "name"));
-    }
-    const char *text = fb_buffer_text(&names);
+    char *passes = preset_passes(preset);
     fb_table_text(table, preset, "name");
     fb_table_number(table, preset, "rounds");
-    fb_table_cell(table, "%s", text ? text : "");
-    fb_buffer_free(&names);
+    fb_table_cell(table, "%s", passes ? passes : "");
+    free(passes);
 }
 
 int fb_cli_passes(fb_cli *cli) {

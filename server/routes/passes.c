@@ -1,4 +1,4 @@
-/* GET /v1/passes and /v1/passes/{name}. */
+/* GET /v1/passes and /v1/passes/{name}, which may be a preset. */
 #include <string.h>
 
 #include "core/compose/preset.h"
@@ -44,12 +44,7 @@ static void write_preset(const fb_preset *preset, fb_buffer *out) {
     fb_put_text(out, "name", preset->name);
     fb_put_text(out, "summary", preset->summary);
     fb_put_name(out, "passes");
-    fb_buffer_string(out, "[\"");
-    for (const char *c = preset->passes; *c; c++) {
-        if (*c == ' ') fb_buffer_string(out, "\",\"");
-        else fb_buffer_char(out, *c);
-    }
-    fb_buffer_string(out, "\"]");
+    fb_buffer_string(out, preset->passes);
     fb_put_int(out, "rounds", preset->rounds);
     fb_buffer_char(out, '}');
 }
@@ -71,11 +66,13 @@ void fb_get_passes(const fb_request *request, fb_response *response) {
 void fb_get_pass(const fb_request *request, fb_response *response) {
     const char *name = fb_request_param(request, "name");
     const fb_pass *pass = fb_pass_find(name);
-    if (!pass) {
+    const fb_preset *preset = fb_preset_find(name);
+    if (!pass && !preset) {
         fb_respond_problem(response, 404, "unknown-pass", "there is no pass named \"%.80s\"; GET /v1/passes lists them", name);
         return;
     }
     fb_buffer answer = {0};
-    write_pass(pass, true, &answer);
+    if (pass) write_pass(pass, true, &answer);
+    else write_preset(preset, &answer);
     fb_respond_json_buffer_take(response, 200, &answer);
 }

@@ -271,6 +271,8 @@ def test_passes(foldback, tmp_path):
     assert "MergeLinears" in names
     one = CommandLine(tmp_path)("passes", "MergeLinears").json()
     assert one["name"] == "MergeLinears" and one["reversible"] is True
+    preset = CommandLine(tmp_path)("passes", "cleanup").json()
+    assert preset["name"] == "cleanup" and "EliminateDeadCode" in preset["passes"] and preset["rounds"] == 4
     wrong = CommandLine(tmp_path)("passes", "mergelinear")
     assert wrong.status == 1 and "did you mean MergeLinears?" in wrong.err
     assert not (tmp_path / ".foldback").exists()

@@ -94,6 +94,7 @@ def test_every_table(local):
     for words, cells in (
         (["passes"], ["MergeLinears", "moves", "yes"]),
         (["passes", "MergeLinears"], ["exactness", "moves"]),
+        (["passes", "cleanup"], ["rounds", "4 at most"]),
         (["graphs"], [run["result"], "toy"]),
         (["nodes", "out.json", "--pass", "MergeLinears"], ["q_k_v_merged", "call_module", "q-k-v-merged", "float32[2,40]"]),
         (["show", run["result"]], ["graph", run["result"]]),

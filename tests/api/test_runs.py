@@ -24,7 +24,8 @@ def test_passes(shared):
              "FuseBatchNorm1dInLinear", "DeepCopy", "LintAndRecompile"]  # fmt: skip
     assert [one["name"] for one in items if one["name"] in seeds] == seeds
     for one in items:
-        assert shared.get(f"/v1/passes/{one['name']}").json() == one
+        whole = shared.get(f"/v1/passes/{one['name']}").json()
+        assert whole.pop("documentation").startswith(one["name"]) and whole == one
         assert one["summary"] and one["parameters"]["type"] == "object" and len(one["signature"]) == 32
         assert one["exactness"] in ("moves", "rounds", "changes")
     assert len({one["signature"] for one in items}) == len(items)
@@ -39,6 +40,7 @@ def test_presets_are_listed(shared):
     for one in presets.values():
         listed = [entry if isinstance(entry, str) else entry["name"] for entry in one["passes"]]
         assert one["summary"] and one["rounds"] == 4 and set(listed) <= set(names)
+        assert shared.get(f"/v1/passes/{one['name']}").json() == one
 
 
 def test_a_preset_is_the_passes_that_it_ran(service):

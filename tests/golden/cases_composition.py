@@ -37,3 +37,40 @@ def compositions():
     g.output(b, g.linear("other", x, 2))
     case("Composition", "fold-then-merge-then-fuse", g, None, passes=[fold, merge, fuse],
          expected=[(fold, 1, []), (merge, 1, []), (fuse, 1, [])])
+    read_elsewhere()
+
+
+def read_elsewhere():
+    """Values inside of what is rewritten that others read as well: comparing before and after must not take them for faults."""
+    constants, scale, fuse, common = "FoldConstants", "FoldScaleIntoLinear", "FuseBiasInLinear", "EliminateCommonSubexpressions"
+    sizes = {"shape": (3, 4), "dtype": "float32"}
+    made = {"shape": (3, 3), "dtype": "float32"}
+
+    def weights(g):
+        g.module("", "torch.nn.Module", parameters={"w": g.tensor("w", [3, 4])})
+        return g.input(shape=(3, 4)), g.get_attr("w", (3, 4))
+
+    g = Graph()
+    x, w = weights(g)
+    copy = g.fn("torch.clone", w, **sizes)
+    half = g.fn("operator.mul", copy, 0.5, **sizes)
+    linear = lambda weight: g.fn("torch.nn.functional.linear", x, weight, **made)
+    case(constants, "weight-inside-is-read-elsewhere", g.output(linear(half), linear(copy)), 1)
+
+    g = Graph()
+    x, w = weights(g)
+    y = g.fn("torch.nn.functional.linear", x, g.fn("torch.neg", w, **sizes), **made)
+    case("Composition", "weight-folded-then-scaled", g.output(g.relu(g.fn("operator.mul", y, 0.5, **made))), None,
+         passes=[constants, scale], expected=[(constants, 1, []), (scale, 1, [])])
+
+    g = Graph()
+    x = g.input(shape=(3, 4))
+    y = g.linear("fc", x, 3, meta=False)
+    size = g.method("size", y)
+    case(scale, "sizes-of-what-is-scaled", g.output(g.relu(g.fn("operator.mul", y, 0.5, **made)), size), 1)
+
+    g = Graph()
+    x = g.input(shape=(3, 4))
+    a, b = g.fn("torch.neg", x, **sizes), g.fn("torch.neg", x, **sizes)
+    case("Composition", "one-of-two-equal-calls", g.output(g.relu(g.linear("fc", b, 3)), g.fn("torch.tanh", a, **sizes)), None,
+         passes=[fuse, common], expected=[(fuse, 1, []), (common, 1, [])])

@@ -127,6 +127,13 @@ def dead_modules():
     g.linear("fc", x, 4)
     eliminate("linear-still-read", g.output(g.fn("torch.matmul", x, g.get_attr("fc.weight", (4, 4)), **SHAPE)), 1)
 
+    def norm_without_weight(g, x):
+        g.module("ln", "torch.nn.LayerNorm", {"normalized_shape": (4,), "eps": 1e-5, "elementwise_affine": False},
+                 {"weight": None, "bias": None})
+        g.call("ln", x)
+        g.fn("my.function", g.get_attr("ln.weight", dtype=None), name="y")
+    eliminate("missing-weight-still-read", beside(norm_without_weight), 1, refusal("unknown-operator", "y"))
+
     g = Graph()
     x = g.input()
     g.linear("a", x, 4)

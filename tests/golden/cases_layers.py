@@ -109,7 +109,7 @@ def merge_linears():
         merge(f"{form}", done(branches(form, [3, 2])), 1)
     merge("aten-gqa", done(branches("aten", [8, 2, 2], [False] * 3)), 1)
     merge("aten-gate-up", done(branches("aten", [6, 6], [False] * 2, "mlp.")), 1)
-    merge("aten-mixed-bias", done(branches("aten", [3, 2], [True, False])), 1)
+    merge("trap-19-aten-mixed-bias", done(branches("aten", [3, 2], [True, False])), 1)
     merge("functional-gqa", done(branches("functional", [8, 2, 2], [False] * 3)), 1)
 
     merge("minimum-gain", done(branches("aten", [3, 2])), 0, refusal("minimum-gain", "layer_0_q", "layer_0_k"), minimum_gain=2)
@@ -122,7 +122,7 @@ def merge_linears():
     g = Graph()
     x = g.input()
     q, k = own(g, "", q_weight=[3, 4], k_weight=[2, 4])
-    merge("aten-owned-by-the-root", g.output(call_linear(g, x, [q], 3, name="q"), call_linear(g, x, [k], 2, name="k")), 1)
+    merge("trap-16-aten-owned-by-the-root", g.output(call_linear(g, x, [q], 3, name="q"), call_linear(g, x, [k], 2, name="k")), 1)
 
     g = Graph()
     x = g.input()
@@ -219,7 +219,7 @@ def fuse_bias():
     g = Graph()
     x, y = g.input(), g.input("y")
     reads = own(g, "fc", weight=[5, 4], bias=[5])
-    fuse("aten-weights-read-twice", g.output(call_linear(g, x, reads, 5, name="a"), call_linear(g, y, reads, 5, name="b")), 2)
+    fuse("trap-25-aten-weights-read-twice", g.output(call_linear(g, x, reads, 5, name="a"), call_linear(g, y, reads, 5, name="b")), 2)
 
     g = Graph()
     x = g.input()
@@ -247,14 +247,14 @@ def divisions():
         y = g.fn(ATEN + target, x, value, shape=(2, 4), dtype="float32", name="div", **more)
         case("ChangeTrueDivToMulByInverse", name, g.output(y), applied, *refused)
 
-    divide("aten-tensor", "div.Tensor", 8.0, 1)
-    divide("aten-tensor-int", "div.Tensor", 49, 1)
+    divide("trap-28-aten-power-of-two", "div.Tensor", 8.0, 1)
+    divide("trap-26-aten-int-49", "div.Tensor", 49, 1)
     divide("aten-scalar", "div.Scalar", 8.0, 1)
-    divide("aten-true-divide", "true_divide.Tensor", 3.0, 1)
+    divide("trap-28-aten-not-a-power-of-two", "true_divide.Tensor", 3.0, 1)
     divide("aten-mode-none", "div.Tensor_mode", 4.0, 1, kwargs={"rounding_mode": None})
-    divide("aten-mode-floor", "div.Tensor_mode", 4.0, 0, refusal("rounding-mode", "div"), kwargs={"rounding_mode": "floor"})
-    divide("aten-integer", "div.Tensor", 4.0, 0, refusal("integer-tensor", "div"), dtype="int64")
-    divide("aten-zero", "div.Tensor", 0.0, 0, refusal("division-by-zero", "div"))
+    divide("trap-27-aten-rounding-mode", "div.Tensor_mode", 4.0, 0, refusal("rounding-mode", "div"), kwargs={"rounding_mode": "floor"})
+    divide("trap-27-aten-integer", "div.Tensor", 4.0, 0, refusal("integer-tensor", "div"), dtype="int64")
+    divide("trap-27-aten-zero", "div.Tensor", 0.0, 0, refusal("division-by-zero", "div"))
     divide("aten-in-place", "div_.Tensor", 4.0, 0)
 
 
@@ -347,14 +347,14 @@ def fold_functions():
         fold(f"aten-conv{spatial}d", one(spatial), 1)
         fold(f"aten-conv{spatial}d-bias-groups", one(spatial, conv_={"bias": True, "groups": 2}), 1)
         fold(f"aten-norm-then-conv{spatial}d", one(spatial, before=False), 1)
-        fold(f"aten-conv-transpose{spatial}d-groups", one(spatial, conv_={"transposed": True, "groups": 2}), 1)
+        fold(f"trap-11-aten-conv-transpose{spatial}d-groups", one(spatial, conv_={"transposed": True, "groups": 2}), 1)
     fold("functional-conv2d", one(aten=False), 1)
     fold("functional-norm-then-conv2d-groups", one(aten=False, before=False, conv_={"groups": 2, "bias": True}), 1)
     fold("trap-14-options-by-keyword", one(aten=False, conv_={"options": False, "kwargs": {"padding": (1, 1), "groups": 1}}), 1)
-    fold("aten-affine-false", one(norm_={"affine": False}), 1)
-    fold("aten-training", one(norm_={"training": True}), 0, refusal("training-mode", "conv", "bn"))
-    fold("aten-no-running-statistics", one(norm_={"stats": False}), 0, refusal("no-running-statistics", "conv", "bn"))
-    fold("aten-norm-then-padded-conv", one(before=False, conv_={"padding": 1}), 0, refusal("padded", "conv", "bn"))
+    fold("trap-06-aten-affine-false", one(norm_={"affine": False}), 1)
+    fold("trap-04-aten-training", one(norm_={"training": True}), 0, refusal("training-mode", "conv", "bn"))
+    fold("trap-05-aten-no-running-statistics", one(norm_={"stats": False}), 0, refusal("no-running-statistics", "conv", "bn"))
+    fold("trap-10-aten-norm-then-padded-conv", one(before=False, conv_={"padding": 1}), 0, refusal("padded", "conv", "bn"))
     fold("aten-channel-mismatch", one(norm_={"features": 5}), 0, refusal("channel-mismatch", "conv", "bn"))
 
     g, y = pair()
@@ -370,7 +370,7 @@ def fold_functions():
 
     g = Graph()
     c = conv(g, "conv", image(g), 6)
-    fold("aten-value-between-is-an-output", g.output(c, norm(g, "bn", c)), 0, refusal("graph-output", "conv", "bn"))
+    fold("trap-38-aten-between-is-an-output", g.output(c, norm(g, "bn", c)), 0, refusal("graph-output", "conv", "bn"))
 
     g = Graph()
     x = image(g, channels=6)
@@ -417,7 +417,7 @@ def fold_functions():
     g = Graph()
     fold("aten-norm-then-linear-without-bias", g.output(linear(g, "fc", norm(g, "bn", g.input()), 5, bias=False)), 1)
     g = Graph()
-    fold("trap-08-aten-three-dimensions", g.output(norm(g, "bn", linear(g, "fc", g.input(shape=(2, 5, 5)), 5))), 0,
+    fold("trap-09-aten-square", g.output(norm(g, "bn", linear(g, "fc", g.input(shape=(2, 5, 5)), 5))), 0,
          refusal("not-2d", "bn"))
 
     g = Graph()

@@ -138,6 +138,7 @@ def arithmetic():
     typed("operator.add", 0.0, "int64", "float32", "not-int-add-float-zero", 0)
     typed("operator.truediv", 1, "int64", "float32", "not-int-div-one", 0)
     typed("operator.mul", 1, "bool", "int64", "not-bool-mul-one", 0)
+    typed("operator.mul", 1, "bool", "bool", "bool-mul-one-recorded-as-bool", 0, refusal("unknown-dtype", "y"))
     typed("operator.mul", 1, "complex64", "complex64", "complex", 0, refusal("unsupported-dtype", "y"))
     for dtype in FLOATS:
         typed("operator.mul", 1, dtype, dtype, f"mul-one-{dtype}", 1)

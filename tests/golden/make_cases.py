@@ -206,7 +206,7 @@ def case(pass_name, name, graph, applied, *refused, passes=None, expected=None):
 
 def main():
     sys.path.insert(0, HERE)
-    import cases_activation, cases_common_subexpressions, cases_composition, cases_dead_code, cases_division, cases_effects, cases_fold_constants, cases_fold_norm, cases_fold_scale, cases_fuse_bias, cases_layers, cases_merge_linears, cases_no_ops, cases_norm, cases_precision, cases_reparametrised, cases_rules
+    import cases_activation, cases_common_subexpressions, cases_composition, cases_dead_code, cases_division, cases_effects, cases_fold_constants, cases_fold_norm, cases_fold_scale, cases_fuse_bias, cases_layers, cases_merge_linears, cases_no_ops, cases_norm, cases_precision, cases_reparametrised, cases_rules, cases_shapes, cases_traps
     cases_activation.replace_activation()
     cases_precision.convert_precision()
     cases_merge_linears.merge_linears()
@@ -224,7 +224,9 @@ def main():
     cases_no_ops.no_ops()
     cases_dead_code.dead()
     cases_common_subexpressions.common_subexpressions()
+    cases_shapes.shapes()
     cases_rules.rules()
+    cases_traps.traps()
     for pass_name in sorted(os.listdir(HERE)):
         folder = os.path.join(HERE, pass_name)
         if pass_name == "__pycache__" or not os.path.isdir(folder):

@@ -301,7 +301,7 @@ def called_twice_on_two_inputs(self, x, y):
     return self.fc1(x), self.fc2(x), self.fc1(y)
 
 
-@case((2, 8), modules=three, merge=(1, ["module-read"]), bias=(2, ["module-read"]))
+@case((2, 8), modules=three, merge=(1, ["module-called", "module-read"]), bias=(2, ["module-read"]))
 def a_weight_is_read_beside_the_call(self, x):
     return self.fc1(x), F.linear(x, self.fc1.weight), self.fc2(x), self.fc3(x)
 
@@ -416,7 +416,7 @@ def a_sequential(self, x):
     return self.net(x)
 
 
-@case((2, 8), modules=two(), merge=(0, []), bias=(1, []))
+@case((2, 8), modules=two(), merge=(0, []), bias=(2, []))
 def a_functional_linear(self, x):
     return F.linear(x, self.fc1.weight, self.fc1.bias), self.fc2(x)
 

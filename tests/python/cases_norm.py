@@ -252,7 +252,7 @@ def a_norm_before_a_convolution(self, x):
     return self.conv(self.bn(x))
 
 
-@case(IMAGE, modules=pair(), conv=(0, []))
+@case(IMAGE, modules=pair(), conv=(1, []))
 def a_functional_convolution(self, x):
     return self.bn(F.conv2d(x, self.conv.weight, stride=2))
 

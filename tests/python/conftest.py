@@ -11,6 +11,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.append(str(HERE.parent / "api"))
 
+from passes import Passes  # noqa: E402
+
 specification = importlib.util.spec_from_file_location("api_conftest", HERE.parent / "api" / "conftest.py")
 api = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(api)
@@ -24,3 +26,8 @@ def service(tmp_path_factory):
     yield service
     status = service.stop()
     assert status == 0, service.log()[-4000:]
+
+
+@pytest.fixture(scope="session")
+def passes(service):
+    return Passes(service)

@@ -7,7 +7,7 @@ import cases_layout  # noqa: F401
 import cases_linear  # noqa: F401
 import cases_norm  # noqa: F401
 import pytest
-from case import COLLECTED, PASSES
+from case import COLLECTED, EXPECTED
 from proof import Prover, refusals
 from random_models import random_model
 
@@ -16,31 +16,34 @@ MODELS = 100
 
 
 def prove_compositions(prover, seed):
-    """All passes in an order of their own, and random lists of passes."""
-    choose = random.Random(seed)
-    names = list(PASSES.values())
-    prover.optimize(choose.sample(names, len(names)))
+    """All passes in an order of their own, random lists of passes, and every preset."""
+    choose, passes = random.Random(seed), prover.passes
+    for known in (passes.preserving, passes.each):
+        prover.optimize(choose.sample(known, len(known)))
     for _ in range(COMPOSITIONS):
-        prover.optimize(choose.choices(names, k=choose.randint(2, 5)))
+        prover.optimize(choose.choices(passes.preserving, k=choose.randint(2, 5)))
+    for preset in passes.presets:
+        prover.optimize([preset])
 
 
 @pytest.mark.parametrize("case", COLLECTED.values(), ids=list(COLLECTED))
-def test_case(service, case):
-    prover = Prover(service, *case.make())
-    for short, name in PASSES.items():
-        (outcome,) = prover.optimize([name])
-        if short in case.expected:
-            assert (outcome["applied"], refusals(outcome)) == case.expected[short], outcome
+def test_case(service, passes, case):
+    prover = Prover(service, passes, *case.make())
+    expected = {EXPECTED[short]: outcome for short, outcome in case.expected.items()}
+    for item in passes.each:
+        (outcome,) = prover.optimize([item])
+        if isinstance(item, str) and item in expected:
+            assert (outcome["applied"], refusals(outcome)) == expected[item], outcome
     prove_compositions(prover, case.name)
 
 
 @pytest.mark.parametrize("case", COLLECTED.values(), ids=list(COLLECTED))
-def test_case_without_shapes(service, case):
-    prover = Prover(service, *case.make(), shapes=False)
+def test_case_without_shapes(service, passes, case):
+    prover = Prover(service, passes, *case.make(), shapes=False)
     prove_compositions(prover, case.name)
 
 
 @pytest.mark.parametrize("seed", range(MODELS))
-def test_random_model(service, seed):
-    prover = Prover(service, *random_model(seed))
+def test_random_model(service, passes, seed):
+    prover = Prover(service, passes, *random_model(seed))
     prove_compositions(prover, seed)

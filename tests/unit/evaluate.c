@@ -198,6 +198,17 @@ static value read_attribute(machine *m, const fb_node_row *row) {
     return plain.id ? value_of(m, plain) : (value){.kind = V_NONE};
 }
 
+static void read_recorded_sizes(machine *m, const fb_node_row *row, call *c) {
+    int rank = row->shape.id ? fb_shape_rank(m->graph, row->shape) : -1;
+    if (rank < 0 || rank > MAX_DIMS) return;
+    int64_t *sizes = take(&m->arena, MAX_DIMS * sizeof *sizes);
+    for (int i = 0; i < rank; i++) {
+        if (!fb_value_is_int(m->graph, fb_value_item(m->graph, row->shape, (size_t)i), &sizes[i])) sizes[i] = -1;
+    }
+    c->recorded = sizes;
+    c->recorded_rank = rank;
+}
+
 static value run_call(machine *m, fb_node node) {
     const fb_graph *g = m->graph;
     const fb_node_row *row = fb_node_at(g, node);
@@ -211,6 +222,7 @@ static value run_call(machine *m, fb_node node) {
         c.keywords[i] = fb_value_text(g, kwargs->items[2 * i]);
         c.named[i] = value_of(m, kwargs->items[2 * i + 1]);
     }
+    read_recorded_sizes(m, row, &c);
     if (row->opcode == FB_CALL_MODULE) return evaluate_module(m, row->module, &c);
     const char *target = fb_text(g, row->target);
     char *spelled = take(&m->arena, strlen(target) + 2);
@@ -308,24 +320,53 @@ void evaluation_free(evaluation *done) {
     fb_buffer_free(&done->numbers);
 }
 
-bool evaluations_agree(const evaluation *a, const evaluation *b, double tolerance, fb_buffer *why) {
-    const double *x = (const double *)(const void *)a->numbers.data, *y = (const double *)(const void *)b->numbers.data;
-    size_t count = a->numbers.size / sizeof *x;
-    double largest = 0;
-    if (a->numbers.size != b->numbers.size) {
-        fb_buffer_printf(why, "%zu numbers before, %zu after", count, b->numbers.size / sizeof *y);
+/* What stands behind the value written there. */
+static const double *behind(const double *at) {
+    value_kind kind = (value_kind)*at++;
+    if (kind == V_NUMBER || kind == V_BOOL) return at + 1;
+    if (kind == V_TENSOR) {
+        size_t count = 1;
+        for (int rank = (int)*at++; rank > 0; rank--) count *= (size_t)*at++;
+        return at + count;
+    }
+    if (kind == V_TUPLE)
+        for (size_t count = (size_t)*at++; count > 0; count--) at = behind(at);
+    return at;
+}
+
+static bool numbers_agree(double x, double y, double tolerance, double largest) {
+    /* Past the largest double the order of a sum decides between inf and nan. */
+    bool is_finite_x = fabs(x) < 1e300, is_finite_y = fabs(y) < 1e300;
+    return is_finite_x == is_finite_y && (!is_finite_x || fabs(x - y) <= tolerance * (largest + fabs(x)));
+}
+
+static bool values_agree(const double *x, const double *y, double tolerance, double largest, fb_buffer *why) {
+    size_t count = (size_t)(behind(x) - x);
+    if ((value_kind)*x == V_UNUSABLE) return true;
+    if ((value_kind)*x == V_TUPLE && x[0] == y[0] && x[1] == y[1]) {
+        const double *a = x + 2, *b = y + 2;
+        for (size_t i = 0; i < (size_t)x[1]; i++, a = behind(a), b = behind(b))
+            if (!values_agree(a, b, tolerance, largest, why)) return false;
+        return true;
+    }
+    if (count != (size_t)(behind(y) - y)) {
+        fb_buffer_printf(why, "%zu numbers before, %zu after", count, (size_t)(behind(y) - y));
         return false;
     }
     for (size_t i = 0; i < count; i++) {
-        if (isfinite(x[i]) && fabs(x[i]) > largest && fabs(x[i]) < 1e6) largest = fabs(x[i]);
-    }
-    for (size_t i = 0; i < count; i++) {
-        /* Past the largest double the order of a sum decides between inf and nan. */
-        bool is_finite_x = fabs(x[i]) < 1e300, is_finite_y = fabs(y[i]) < 1e300;
-        bool is_equal = is_finite_x == is_finite_y && (!is_finite_x || fabs(x[i] - y[i]) <= tolerance * (largest + fabs(x[i])));
-        if (is_equal) continue;
+        if (numbers_agree(x[i], y[i], tolerance, largest)) continue;
         fb_buffer_printf(why, "number %zu of %zu: %.17g before, %.17g after", i, count, x[i], y[i]);
         return false;
     }
     return true;
+}
+
+bool evaluations_agree(const evaluation *a, const evaluation *b, double tolerance, fb_buffer *why) {
+    const double *x = (const double *)(const void *)a->numbers.data, *y = (const double *)(const void *)b->numbers.data;
+    double largest = 0;
+    for (size_t i = 0; i < a->numbers.size / sizeof *x; i++) {
+        if (isfinite(x[i]) && fabs(x[i]) > largest && fabs(x[i]) < 1e6) largest = fabs(x[i]);
+    }
+    /* The result, and the inputs. */
+    return values_agree(x, y, tolerance, largest, why) && values_agree(behind(x), behind(y), tolerance, largest, why);
 }

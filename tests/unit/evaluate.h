@@ -2,9 +2,9 @@
  * in-place writes, so that a rewrite that moves a read across a write shows in the numbers. Independent of core/passes,
  * core/ops and core/weights on purpose: it knows operators by their spelling, and evaluates recipes by itself.
  *
- * What PyTorch would fail at (shapes that do not fit) gives a value that is unusable, and so does everything computed from it;
- * two such values are equal. A call that it does not know does the worst that an unknown call may do: it writes into every
- * tensor that it is given and returns the first one.
+ * What PyTorch would fail at (shapes that do not fit) gives a value that is unusable, and so does everything computed from it.
+ * A call that it does not know does the worst that an unknown call may do: it writes into every tensor that it is given and
+ * returns the first one.
  */
 #ifndef FB_TESTS_EVALUATE_H
 #define FB_TESTS_EVALUATE_H
@@ -28,7 +28,7 @@ void evaluate(const fb_graph *graph, uint64_t seed, evaluation *out);
  * made from are rounded to their dtypes, which `evaluate` does not do: so it can tell a wrong fold from a rounded one. */
 double *evaluate_tensor(const fb_graph *graph, uint64_t seed, fb_tensor tensor, size_t *count);
 void evaluation_free(evaluation *done);
-/* Equal up to rounding. On a difference says where. */
+/* Equal up to rounding, but for what was unusable before: a pass may leave out what fails. On a difference says where. */
 bool evaluations_agree(const evaluation *a, const evaluation *b, double tolerance, fb_buffer *why);
 
 #endif

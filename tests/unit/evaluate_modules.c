@@ -186,10 +186,13 @@ value evaluate_module(machine *m, fb_module module, const call *c) {
         result = map_unary(&m->arena, &x, sigmoid_of);
     } else if (strcmp(type, "torch.nn.Identity") == 0 || (strstr(type, "Dropout") && !row->training)) {
         result = x;
+    } else if (strcmp(type, "torch.nn.Flatten") == 0) {
+        result = of_recorded_sizes(c, &x);
     } else if (strcmp(type, "torch.nn.Embedding") == 0) {
         result = call_embedding(m, module, &x);
     } else if (is_named_like_linear(type)) {
         result = call_linear_like(m, module, &x);
+        result = of_recorded_sizes(c, &result);
     } else {
         result = call_unknown(m, module, c);
     }

@@ -255,7 +255,7 @@ static value dropped(const call *c, const value *x) {
  * that give another one. */
 static bool evaluate_cast(const call *c, const value *x, value *out) {
     if (is_listed(" .float .to .type .long .detach torch.detach ", c->target)) *out = *x;
-    else if (is_listed(" .double .half ", c->target)) *out = x->kind == V_TENSOR ? copy_of(c->arena, x) : (value){0};
+    else if (is_listed(" .double .half ", c->target)) *out = x->kind == V_TENSOR ? clone_of(c->arena, x) : (value){0};
     else return false;
     return true;
 }
@@ -313,7 +313,7 @@ static bool evaluate_view(const call *c, value *out) {
     } else if (strcmp(t, "torch.stack") == 0) {
         *out = stacked(c);
     } else if (is_listed(" .clone torch.clone ", t)) {
-        *out = x.kind == V_TENSOR ? copy_of(c->arena, &x) : (value){0};
+        *out = x.kind == V_TENSOR ? clone_of(c->arena, &x) : (value){0};
     } else if (is_listed(" .expand ", t)) {
         *out = x.kind == V_TENSOR && sizes_of(c, 1, sizes, &rank) ? expanded(&x, rank, sizes) : (value){0};
     } else if (is_listed(" .contiguous ", t)) {
@@ -338,6 +338,11 @@ static value add_product(const call *c) {
     value product = matmul(c->arena, &a, &b);
     if (alpha.kind == V_NUMBER && product.kind == V_TENSOR) product = map_binary(c->arena, &product, &alpha, multiply);
     return product.kind == V_TENSOR && bias.kind == V_TENSOR ? map_binary(c->arena, &bias, &product, add) : (value){0};
+}
+
+static value linear_of(const call *c) {
+    value x = argument(c, 0, "input"), weight = argument(c, 1, "weight"), bias = argument(c, 2, "bias");
+    return linear(c->arena, &x, &weight, &bias);
 }
 
 /* An int, or one for each dimension. */
@@ -395,7 +400,7 @@ static bool evaluate_other(const call *c, value *out) {
     else if (strcmp(t, "torch.ones") == 0) *out = filled(c, 1);
     else if (strcmp(t, "torch.zeros") == 0) *out = filled(c, 0);
     else if (strcmp(t, "torch.matmul") == 0) *out = matmul(c->arena, &x, &y);
-    else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear(c->arena, &x, &y, &z);
+    else if (is_listed(" torch.nn.functional.linear torch._C._nn.linear ", t)) *out = linear_of(c);
     else if (strcmp(t, "torch.addmm") == 0) *out = add_product(c);
     else if (strcmp(t, "torch.conv2d") == 0) *out = convolved(c);
     else if (strcmp(t, "torch.nn.functional.batch_norm") == 0) *out = normalised(c);
@@ -441,9 +446,26 @@ static void disturb(const value *v, double with, value *first) {
     if (first->kind == V_UNUSABLE) *first = *v;
 }
 
+value of_recorded_sizes(const call *c, const value *given) {
+    if (given->kind != V_TENSOR || !c->recorded) return *given;
+    int64_t sizes[MAX_DIMS], count = element_count(given);
+    bool is_same = c->recorded_rank == given->rank;
+    for (int i = 0; i < c->recorded_rank; i++) {
+        int64_t own = i < given->rank ? given->sizes[i] : 2;
+        sizes[i] = c->recorded[i] < 0 ? own : c->recorded[i];
+        is_same &= sizes[i] == own;
+    }
+    if (is_same || !count) return *given;
+    value result = tensor_value(c->arena, c->recorded_rank, sizes);
+    int64_t made = result.kind == V_TENSOR ? element_count(&result) : 0;
+    for (int64_t i = 0; i < made; i++) result.data[i] = *element(given, i % count);
+    return result;
+}
+
 value do_anything(const call *c, double with) {
     value first = {0};
     for (size_t i = 0; i < c->count; i++) disturb(&c->args[i], with, &first);
     for (size_t i = 0; i < c->named_count; i++) disturb(&c->named[i], with, &first);
-    return has_keyword(c, "out") ? argument(c, 0, "out") : first;
+    if (has_keyword(c, "out")) return argument(c, 0, "out");
+    return of_recorded_sizes(c, &first);
 }

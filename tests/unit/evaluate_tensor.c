@@ -69,12 +69,39 @@ value copy_of(fb_arena *arena, const value *tensor) {
     return result;
 }
 
+/* Are its elements one behind the other in memory, in whatever order of dimensions? */
+static bool is_dense(const value *tensor) {
+    int64_t wanted = 1, count = element_count(tensor);
+    while (wanted < count) {
+        int next = 0;
+        while (next < tensor->rank && (tensor->sizes[next] == 1 || tensor->strides[next] != wanted)) next++;
+        if (next == tensor->rank) return false;
+        wanted *= tensor->sizes[next];
+    }
+    return true;
+}
+
+/* Where an elementwise operator puts its results: in the order in which an operand of their sizes lies in memory. */
+static value tensor_like(fb_arena *arena, const value *operand, int rank, const int64_t *sizes) {
+    value result = tensor_value(arena, rank, sizes);
+    bool is_like = result.kind == V_TENSOR && operand->kind == V_TENSOR && is_same_shape(operand, &result) && is_dense(operand);
+    if (is_like) memcpy(result.strides, operand->strides, sizeof result.strides);
+    return result;
+}
+
+value clone_of(fb_arena *arena, const value *tensor) {
+    value result = tensor_like(arena, tensor, tensor->rank, tensor->sizes);
+    int64_t count = element_count(&result);
+    for (int64_t i = 0; i < count; i++) *element(&result, i) = *element(tensor, i);
+    return result;
+}
+
 value map_unary(fb_arena *arena, const value *a, unary_function function) {
     if (a->kind == V_NUMBER) return number_value(function(a->number), false);
     if (a->kind != V_TENSOR) return unusable;
-    value result = copy_of(arena, a);
+    value result = tensor_like(arena, a, a->rank, a->sizes);
     int64_t count = element_count(&result);
-    for (int64_t i = 0; i < count; i++) result.data[i] = function(result.data[i]);
+    for (int64_t i = 0; i < count; i++) *element(&result, i) = function(*element(a, i));
     return result;
 }
 
@@ -111,9 +138,9 @@ value map_binary(fb_arena *arena, const value *a, const value *b, binary_functio
     }
     value left = broadcast(arena, a, rank, sizes), right = broadcast(arena, b, rank, sizes);
     if (left.kind != V_TENSOR || right.kind != V_TENSOR) return unusable;
-    value result = tensor_value(arena, rank, sizes);
+    value result = tensor_like(arena, is_number_a || rank_a < rank ? b : a, rank, sizes);
     int64_t count = element_count(&result);
-    for (int64_t i = 0; i < count; i++) result.data[i] = function(*element(&left, i), *element(&right, i));
+    for (int64_t i = 0; i < count; i++) *element(&result, i) = function(*element(&left, i), *element(&right, i));
     return result;
 }
 

@@ -338,7 +338,7 @@ void add_nested_program(generator *g) {
     } else {
         result program = *add_node(g, "part", "get_attr", path, "", "", (result){.sort = SORT_SHAPE});
         add_node(g, "wrapped", "call_function", "torch.ops.higher_order.wrap_with_set_grad_enabled",
-                 text(g, "false,%s,%s", node_ref(g, &program), node_ref(g, &x)), "", x);
+                 text(g, "false,%s,%s", node_ref(g, &program), node_ref(g, &x)), "", about);
     }
     if (!once_in(g, 3)) call_linear(g, &linear, &x);
 }

@@ -33,7 +33,7 @@ static const char *const documents[] = {
     "tests/golden/FuseBatchNorm1dInLinear/norm-on-both-sides/before.json",
     "tests/golden/FuseBatchNorm1dInLinear/input-mutated/before.json",
     "tests/golden/MergeLinears/spelled-in-three-ways/before.json",
-    "tests/golden/FuseBiasInLinear/aten-weights-read-twice/before.json",
+    "tests/golden/FuseBiasInLinear/trap-25-aten-weights-read-twice/before.json",
     "tests/golden/FuseBatchNorm/trap-02-aten-pair-twice/before.json",
     "tests/golden/FuseBatchNorm/aten-norm-then-conv2d/before.json",
     "tests/golden/FuseBatchNorm/norm-then-conv2d-groups/before.json",

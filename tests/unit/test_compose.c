@@ -347,6 +347,26 @@ START_TEST(test_presets_end_where_nothing_changes) {
 }
 END_TEST
 
+/* Nor does it leave anything in the report of what comes behind the preset. */
+START_TEST(test_rounds_that_do_nothing_report_nothing) {
+    char *text =
+        document_of("{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"shape\":[2,3],\"dtype\":\"float32\"}},"
+                    "{\"name\":\"dead\",\"op\":\"call_function\",\"target\":\"torch.tanh\",\"args\":[{\"$node\":\"x\"}]},"
+                    "{\"name\":\"check\",\"op\":\"call_function\",\"target\":\"torch._assert\",\"args\":[true,\"\"]},"
+                    "{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[{\"$node\":\"x\"}]}",
+                    NULL, "");
+    fb_graph *graph = graph_of(text, strlen(text));
+    fb_run run = run_on(graph, "[\"cleanup\", \"MergeLinears\"]");
+    ck_assert_uint_eq(run.count, 4);
+    ck_assert_uint_eq(run.passes[0].refused_count, 1); /* the assertion */
+    ck_assert_uint_eq(run.passes[3].refused_count, 0);
+    ck_assert_ptr_null(run.passes[3].refused);
+    fb_run_free(&run);
+    fb_graph_free(graph);
+    free(text);
+}
+END_TEST
+
 START_TEST(test_parameters_fit_their_schema) {
     static const char *const cases[][3] = {
         {"{\"asserts\": 1}", "wrong-type", "/passes/0/params/asserts"},
@@ -385,6 +405,7 @@ int main(void) {
     tcase_add_test(rules, test_report_as_json);
     tcase_add_test(rules, test_presets_expand_to_rounds);
     tcase_add_test(rules, test_presets_end_where_nothing_changes);
+    tcase_add_test(rules, test_rounds_that_do_nothing_report_nothing);
     tcase_add_test(rules, test_parameters_fit_their_schema);
     tcase_set_timeout(rules, 60);
     suite_add_tcase(suite, rules);

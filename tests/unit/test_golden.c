@@ -1,6 +1,6 @@
 /* Golden cases: every folder tests/golden/<Pass>/<case> has before.json, passes.json, refused.json (what each pass applied and
  * refused) and, where the graph changes, after.json. UPDATE=1 writes the last two; then the difference is reviewed.
- * tests/golden/make_cases.py writes the others. */
+ * tests/golden/make_cases.py writes the others, and of some cases signatures.json and numbers.json (golden.h). */
 #include <check.h>
 #include <dirent.h>
 #include <jansson.h>
@@ -16,34 +16,11 @@
 #include "core/graph/verify.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"
+#include "tests/unit/golden.h"
 #include "tests/unit/rules.h"
 
-#define FOLDER "tests/golden"
-
-typedef struct golden {
-    const char *name;
-    fb_graph *before;
-    char before_id[FB_ID_LENGTH + 1];
-    fb_composition passes;
-    bool update;
-} golden;
-
-static char *path_of(const golden *g, const char *file) {
-    fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/%s/%s", FOLDER, g->name, file);
-    return fb_buffer_take(&path, NULL);
-}
-
-static char *contents(const golden *g, const char *file, size_t *size) {
-    char *path = path_of(g, file), *text = NULL;
-    *size = 0;
-    if (access(path, R_OK) == 0) text = read_file(path, size);
-    free(path);
-    return text;
-}
-
 static void write_file(const golden *g, const char *file, const fb_buffer *text) {
-    char *path = path_of(g, file);
+    char *path = golden_path(g, file);
     FILE *out = fopen(path, "wb");
     ck_assert_ptr_nonnull(out);
     fwrite(text->data, 1, text->size, out);
@@ -52,15 +29,9 @@ static void write_file(const golden *g, const char *file, const fb_buffer *text)
 }
 
 static void remove_file(const golden *g, const char *file) {
-    char *path = path_of(g, file);
+    char *path = golden_path(g, file);
     unlink(path);
     free(path);
-}
-
-static void ck_id(const golden *g, const fb_graph *graph, const char *expected, const char *what) {
-    char id[FB_ID_LENGTH + 1];
-    ck_assert(fb_document_id(graph, id));
-    ck_assert_msg(strcmp(id, expected) == 0, "%s: %s", g->name, what);
 }
 
 static void ck_valid(const golden *g, const fb_graph *graph, const char *what) {
@@ -151,7 +122,10 @@ static void ck_computes_the_same(const golden *g, const fb_graph *after) {
 
 /* The service's own comparison, in every dialect. */
 static void ck_validates(const golden *g, const fb_run *run) {
-    bool only_moves = true;
+    size_t size;
+    char *numbers = golden_file(g, "numbers.json", &size);
+    bool only_moves = true, rounds = numbers != NULL;
+    free(numbers);
     for (size_t i = 0; i < run->count; i++) only_moves &= !run->passes[i].applied || run->passes[i].pass->exactness == FB_MOVES;
     fb_eval_options options = {.seed = 7};
     fb_validation found;
@@ -162,6 +136,7 @@ static void ck_validates(const golden *g, const fb_run *run) {
         const fb_region_report *region = &found.regions[i];
         const char *node = region->node_count ? region->nodes[0] : "";
         ck_assert_msg(region->unsupported || region->passes, "%s: %s computes something else", g->name, node);
+        ck_assert_msg(!rounds || region->between.ulp > 0, "%s: it was rounded, and no error is reported", g->name);
     }
     fb_validation_free(&found);
 }
@@ -177,7 +152,7 @@ static void ck_after(const golden *g, const fb_buffer *after, bool is_changed) {
     if (g->update && is_changed) write_file(g, "after.json", after);
     if (g->update && !is_changed) remove_file(g, "after.json");
     size_t size;
-    char *expected = contents(g, "after.json", &size);
+    char *expected = golden_file(g, "after.json", &size);
     ck_assert_msg(is_changed == (expected != NULL), "%s: %s", g->name,
                   is_changed ? "changed, but there is no after.json" : "unchanged, but there is an after.json");
     ck_assert_msg(!expected || (size == after->size && memcmp(expected, after->data, size) == 0),
@@ -190,7 +165,7 @@ static void ck_report(const golden *g, const fb_run *run) {
     write_report(run, &report);
     if (g->update) write_file(g, "refused.json", &report);
     size_t size;
-    char *expected = contents(g, "refused.json", &size);
+    char *expected = golden_file(g, "refused.json", &size);
     ck_assert_msg(expected && size == report.size && memcmp(expected, report.data, size) == 0,
                   "%s: the report is not refused.json:\n%s", g->name, fb_buffer_text(&report));
     free(expected);
@@ -209,7 +184,7 @@ static void ck_twice(const golden *g, const fb_buffer *after) {
     fb_run_free(&run);
 }
 
-static void run_case(const golden *g) {
+static void run_case(golden *g) {
     fb_run run;
     fb_error error = {0};
     fb_buffer after = {0}, code = {0};
@@ -226,8 +201,11 @@ static void run_case(const golden *g) {
     ck_reads_back(g, &after, id);
     ck_twice(g, &after);
     ck_assert(fb_code_write(run.result, &code));
+    ck_golden_signatures(g, &run);
+    ck_golden_numbers(g, run.result);
     if (preserves_computation(&run)) ck_validates(g, &run);
     if (preserves_computation(&run) && !is_foreign(g->before)) ck_computes_the_same(g, run.result);
+    ck_golden_undone(g, &run);
     fb_buffer_free(&after);
     fb_buffer_free(&code);
     fb_run_free(&run);
@@ -236,7 +214,7 @@ static void run_case(const golden *g) {
 static void read_passes(golden *g) {
     fb_error error = {0};
     size_t size;
-    char *text = contents(g, "passes.json", &size);
+    char *text = golden_file(g, "passes.json", &size);
     ck_assert_msg(text != NULL, "%s has no passes.json", g->name);
     json_t *list = json_loadb(text, size, 0, NULL);
     fb_status status = fb_composition_read_with(list, "", &test_rules, &g->passes, &error);
@@ -248,7 +226,7 @@ static void read_passes(golden *g) {
 static void read_before(golden *g) {
     fb_errors errors = {0};
     size_t size;
-    char *text = contents(g, "before.json", &size);
+    char *text = golden_file(g, "before.json", &size);
     ck_assert_msg(text != NULL, "%s has no before.json", g->name);
     fb_status status = fb_document_read(text, size, NULL, "", &g->before, &errors);
     ck_assert_msg(status == FB_OK, "%s: before.json: %s at %s: %s", g->name, errors.items ? errors.items[0].code : "",
@@ -276,7 +254,7 @@ END_TEST
 START_TEST(test_every_pass_has_cases) {
     for (size_t i = 0; fb_pass_at(i); i++) {
         char *folder = NULL;
-        ck_assert_int_gt(asprintf(&folder, "%s/%s", FOLDER, fb_pass_at(i)->name), 0);
+        ck_assert_int_gt(asprintf(&folder, "%s/%s", GOLDEN_FOLDER, fb_pass_at(i)->name), 0);
         ck_assert_msg(access(folder, R_OK) == 0, "%s has no golden cases", fb_pass_at(i)->name);
         free(folder);
     }
@@ -287,9 +265,14 @@ static int is_shown(const struct dirent *entry) {
     return entry->d_name[0] != '.' && entry->d_name[0] != '_';
 }
 
+START_TEST(test_every_trap_has_cases) {
+    ck_every_trap(cases, case_count);
+}
+END_TEST
+
 static void list_cases(const char *folder) {
     fb_buffer path = {0};
-    fb_buffer_printf(&path, "%s/%s", FOLDER, folder);
+    fb_buffer_printf(&path, "%s/%s", GOLDEN_FOLDER, folder);
     struct dirent **entries = NULL;
     int count = scandir(fb_buffer_text(&path), &entries, is_shown, alphasort);
     for (int i = 0; i < count; i++) {
@@ -303,11 +286,11 @@ static void list_cases(const char *folder) {
 
 static void list_all(void) {
     struct dirent **entries = NULL;
-    int count = scandir(FOLDER, &entries, is_shown, alphasort);
+    int count = scandir(GOLDEN_FOLDER, &entries, is_shown, alphasort);
     for (int i = 0; i < count; i++) {
         struct stat status;
         fb_buffer path = {0};
-        fb_buffer_printf(&path, "%s/%s", FOLDER, entries[i]->d_name);
+        fb_buffer_printf(&path, "%s/%s", GOLDEN_FOLDER, entries[i]->d_name);
         if (stat(fb_buffer_text(&path), &status) == 0 && S_ISDIR(status.st_mode)) list_cases(entries[i]->d_name);
         fb_buffer_free(&path);
         free(entries[i]);
@@ -322,6 +305,7 @@ int main(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_golden, 0, (int)case_count);
     tcase_add_test(tests, test_every_pass_has_cases);
+    tcase_add_test(tests, test_every_trap_has_cases);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import pathlib
-from typing import Any
+from typing import Any, Iterable
 
 from models import MODELS
 
@@ -65,22 +65,32 @@ writes this section. {versions}.
 
 
 def text(results: dict[str, Any]) -> str:
-    parts = [INTRODUCTION.format(versions=_versions(), load=os.getloadavg()[2], cores=os.cpu_count())]
+    parts = [INTRODUCTION.format(versions=versions(), load=os.getloadavg()[2], cores=os.cpu_count())]
     for name, found in results.items():
         parts.append(_times(name, found))
     parts.append(_able(results))
     return "\n".join(parts)
 
 
-def _versions() -> str:
-    names = {"optimum": "Optimum", "transformers": "transformers", "torch": "PyTorch", "onnxsim": "onnxsim"}
-    names |= {"onnxoptimizer": "onnxoptimizer", "onnxruntime": "ONNX Runtime"}
+NAMES = {
+    "optimum": "Optimum",
+    "transformers": "transformers",
+    "torch": "PyTorch",
+    "onnx": "ONNX",
+    "onnxsim": "onnxsim",
+    "onnxoptimizer": "onnxoptimizer",
+    "onnxruntime": "ONNX Runtime",
+    "onnxscript": "onnxscript",
+}
+
+
+def versions(packages: Iterable[str] = ("optimum", "transformers", "torch", "onnxsim", "onnxoptimizer", "onnxruntime")) -> str:
     found = []
-    for package, name in names.items():
+    for package in packages:
         try:
-            found.append(f"{name} {importlib.metadata.version(package).partition('+')[0]}")
+            found.append(f"{NAMES[package]} {importlib.metadata.version(package).partition('+')[0]}")
         except importlib.metadata.PackageNotFoundError:
-            found.append(f"{name} (not installed)")
+            found.append(f"{NAMES[package]} (not installed)")
     return ", ".join(found)
 
 
@@ -154,13 +164,13 @@ def _able(results: dict[str, Any]) -> str:
 # ---- the file -----------------------------------------------------------------------------------------------------------
 
 
-def put(file: pathlib.Path, section: str) -> None:
+def put(file: pathlib.Path, section: str, begin: str = BEGIN, end: str = END) -> None:
     """Writes the section between its markers; the rest of the file stays."""
     whole = file.read_text() if file.exists() else "# Performance\n"
-    marked = f"{BEGIN}\n{section}{END}"
-    if BEGIN in whole and END in whole:
-        before, _, rest = whole.partition(BEGIN)
-        whole = before + marked + rest.partition(END)[2]
+    marked = f"{begin}\n{section}{end}"
+    if begin in whole and end in whole:
+        before, _, rest = whole.partition(begin)
+        whole = before + marked + rest.partition(end)[2]
     else:
         whole = whole.rstrip("\n") + f"\n\n{marked}\n"
     file.write_text(whole)

@@ -1,0 +1,24 @@
+/* Calls that give all elements of what they are given: in the same order (view, flatten, unsqueeze, contiguous), or with the
+ * dimensions exchanged (permute, transpose). */
+#ifndef FB_OPS_REARRANGE_H
+#define FB_OPS_REARRANGE_H
+
+#include "core/ops/shape.h"
+
+typedef enum fb_rearrange_form {
+    FB_REARRANGE_RESHAPE,
+    FB_REARRANGE_CONTIGUOUS, /* the same shape, row-major in memory */
+    FB_REARRANGE_PERMUTE,
+} fb_rearrange_form;
+
+typedef struct fb_rearrange {
+    fb_node node, input;
+    fb_rearrange_form form;
+    int rank;              /* of the result, whose sizes are recorded */
+    int dims[FB_MAX_RANK]; /* of a permutation: where each of its dimensions is in the input */
+} fb_rearrange;
+
+/* Of a call whose result and input are recorded, in one dtype. */
+bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found);
+
+#endif

@@ -1,0 +1,163 @@
+/* MergeViews: what one view after the other makes of a tensor, one view makes.
+ *
+ *     x ── permute ── contiguous ── view(a, b) ── view(c)          x ── permute ── reshape(c)
+ *     x ── transpose(1, 2) ── transpose(2, 3)                      x ── permute(0, 2, 3, 1)
+ *
+ * Views that keep the elements in their order (view, reshape, flatten, unflatten, squeeze, unsqueeze), with contiguous between
+ * them, become one reshape to the sizes of the last. Views that exchange dimensions (permute, transpose, t) become one permute.
+ *
+ * The views in between have no other reader, and no memory of theirs is ever written. A reshape copies only where it must: so
+ * where one of them may have copied, the last one's reader must not mind its strides, and a result of the graph must not come
+ * to share the memory of another one. Exactness: moves. Reversible.
+ */
+#include "core/ops/rearrange.h"
+#include "core/ops/sharing.h"
+#include "core/ops/spelling.h"
+#include "core/ops/strides.h"
+#include "core/passes/pass.h"
+
+/* Views that keep the order of the elements go together, and those that exchange dimensions. */
+static bool is_ordered(const fb_rearrange *view) {
+    return view->form != FB_REARRANGE_PERMUTE;
+}
+
+/* Does `view` go into its reader `next`? */
+static bool goes_into(const fb_graph *g, const fb_rearrange *view, const fb_rearrange *next) {
+    bool is_same_kind = is_ordered(view) == is_ordered(next) && next->form != FB_REARRANGE_CONTIGUOUS;
+    return is_same_kind && next->input.id == view->node.id && fb_node_at(g, view->node)->user_count == 1;
+}
+
+static bool is_inside(const fb_graph *g, const fb_rearrange *view) {
+    fb_rearrange next;
+    uint32_t edge = fb_user_first(g, view->node);
+    return edge && fb_rearrange_at(g, fb_edge_user(g, edge), &next) && goes_into(g, view, &next);
+}
+
+/* view(x, sizes): its own sizes do for a reshape, whatever is put before them. */
+static bool has_sizes(const fb_graph *g, fb_node view) {
+    const fb_node_row *row = fb_node_at(g, view);
+    const fb_value_row *args = fb_value_at(g, row->args);
+    bool is_plain = row->opcode != FB_CALL_MODULE && fb_value_at(g, row->kwargs)->count == 0 && args->count > 1;
+    return is_plain && fb_op_facts_of(fb_node_op(g, view))->shape == FB_SHAPE_VIEW &&
+           fb_value_kind(g, args->items[1]) != FB_DTYPE;
+}
+
+static bool is_static(const fb_graph *g, fb_value shape) {
+    bool is_known = true;
+    for (int i = 0; i < fb_shape_rank(g, shape); i++) is_known &= fb_shape_size(g, shape, i) >= 0;
+    return is_known;
+}
+
+static const char *obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin,
+                            const char **detail) {
+    const fb_graph *g = m->graph;
+    *detail = "the memory that they show is written in place";
+    if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin)) return "mutated";
+    if (!is_ordered(last)) return NULL; /* as before, nothing is copied */
+    *detail = "not all sizes of what the last one gives are recorded as numbers";
+    if (!has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape)) return "unknown-shape";
+    *detail = "one of them may copy, so that a result shares no memory with an input or another result";
+    if (fb_may_share(sharing, origin, last->node, fb_node_at(g, last->node)->ordinal) != FB_MAY_SHARE) return "graph-output";
+    *detail = "one of them may copy, and a reader may need what lies in memory as the copy does";
+    return fb_is_contiguous(g, origin) || !fb_strides_are_read(g, last->node) ? NULL : "needs-contiguous";
+}
+
+/* The chain that ends with `last`, from there back. */
+static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *last) {
+    fb_rearrange at = *last, before;
+    fb_buffer chain = {0};
+    fb_buffer_append(&chain, &at.node, sizeof at.node);
+    while (fb_rearrange_at(m->graph, at.input, &before) && goes_into(m->graph, &before, &at)) {
+        fb_buffer_append(&chain, &before.node, sizeof before.node);
+        at = before;
+        if (at.form == FB_REARRANGE_CONTIGUOUS) at.form = FB_REARRANGE_RESHAPE; /* it is in the middle: any may be before it */
+    }
+    const fb_node *nodes = (const fb_node *)(const void *)chain.data;
+    size_t count = chain.size / sizeof *nodes;
+    m->failed |= chain.failed;
+    if (!m->failed && count > 1) {
+        const char *detail, *reason = obstacle(m, sharing, last, at.input, &detail);
+        if (reason) fb_refuse(m, reason, nodes, count, "%s", detail);
+        else fb_match_found(m, nodes, count);
+        if (!reason) fb_share(sharing, at.input, last->node);
+    }
+    fb_buffer_free(&chain);
+}
+
+static void match_graph(fb_matcher *m) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
+    m->failed |= !sharing;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+        fb_rearrange view;
+        if (fb_rearrange_at(g, n, &view) && view.form != FB_REARRANGE_CONTIGUOUS && !is_inside(g, &view))
+            match_chain(m, sharing, &view);
+    }
+    fb_sharing_free(sharing);
+}
+
+/* ---- edit ---------------------------------------------------------------------------------------------------------------- */
+
+/* The function or method with these ints behind x: spread in a method, a list in ATen. */
+static void call_with(fb_rewrite *rw, fb_node n, const char *aten, const char *method, fb_node x, const fb_value *ints,
+                      int count) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value args[FB_MAX_RANK + 1] = {fb_make_node(g, x)};
+    bool is_aten = fb_is_aten(g, n);
+    for (int i = 0; i < count; i++) args[i + 1] = ints[i];
+    if (is_aten) args[1] = fb_make_list(g, ints, (size_t)count);
+    fb_release_call(rw, n);
+    fb_set_target(rw, n, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD, is_aten ? aten : method);
+    fb_set_args(rw, n, fb_make_list(g, args, is_aten ? 2 : (size_t)count + 1), FB_VALUE_EMPTY_MAP);
+}
+
+static void edit_reshape(fb_rewrite *rw, fb_node n, fb_node origin) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value sizes[FB_MAX_RANK], shape = fb_node_at(g, n)->shape;
+    if (has_sizes(g, n)) {
+        fb_value args = fb_list_with(g, fb_node_at(g, n)->args, 0, fb_make_node(g, origin));
+        bool is_aten = fb_is_aten(g, n);
+        fb_set_target(rw, n, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD, is_aten ? FB_TARGET_RESHAPE_ATEN : FB_TARGET_RESHAPE);
+        fb_set_args(rw, n, args, FB_VALUE_EMPTY_MAP);
+        return;
+    }
+    for (int i = 0; i < fb_shape_rank(g, shape); i++) sizes[i] = fb_make_int(g, fb_shape_size(g, shape, i));
+    call_with(rw, n, FB_TARGET_RESHAPE_ATEN, FB_TARGET_RESHAPE, origin, sizes, fb_shape_rank(g, shape));
+}
+
+static void edit_permute(fb_rewrite *rw, const fb_match *match, const fb_rearrange *last, fb_node origin) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_rearrange before;
+    fb_value dims[FB_MAX_RANK];
+    int from[FB_MAX_RANK];
+    for (int i = 0; i < last->rank; i++) from[i] = last->dims[i];
+    for (size_t k = 1; k < match->count; k++) {
+        if (!fb_rearrange_at(g, match->nodes[k], &before)) return;
+        for (int i = 0; i < last->rank; i++) from[i] = before.dims[from[i]];
+    }
+    for (int i = 0; i < last->rank; i++) dims[i] = fb_make_int(g, from[i]);
+    call_with(rw, last->node, FB_TARGET_PERMUTE_ATEN, FB_TARGET_PERMUTE, origin, dims, last->rank);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    const fb_graph *g = fb_rewrite_graph(rw);
+    fb_rearrange last, first;
+    if (!fb_rearrange_at(g, match->nodes[0], &last) || !fb_rearrange_at(g, match->nodes[match->count - 1], &first)) return;
+    if (is_ordered(&last)) edit_reshape(rw, last.node, first.input);
+    else edit_permute(rw, match, &last, first.input);
+    for (size_t k = match->count - 1; k > 0; k--) fb_erase_call(rw, match->nodes[k]);
+    fb_mark(rw, last.node);
+}
+
+const fb_pass fb_merge_views = {
+    .name = "MergeViews",
+    .version = 1,
+    .summary = "A chain of reshapes becomes one, and a chain of transposes one `permute`.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match_graph = match_graph,
+    .edit = edit,
+};

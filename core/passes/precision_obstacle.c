@@ -1,0 +1,45 @@
+/* Why a node goes on in float32 though nobody asked for it (precision.h). */
+#include "core/ops/infer.h"
+#include "core/passes/precision.h"
+#include "core/passes/precision_change.h"
+
+static bool reads_float32(const fb_graph *g, fb_node n) {
+    bool reads = fb_value_dtype(g, n) == FB_FLOAT32;
+    for (uint32_t e = fb_input_first(g, n); e && !reads; e = fb_input_next(g, e)) {
+        reads = fb_value_dtype(g, fb_edge_input(g, e)) == FB_FLOAT32;
+    }
+    return reads;
+}
+
+/* Is one of its inputs in the other of the two narrow dtypes, with which this one does not mix? */
+static bool reads_other_narrow(const fb_matcher *m, fb_node n) {
+    fb_dtype to = fb_dtype_find(json_string_value(json_object_get(m->params, "to")));
+    fb_dtype other = to == FB_FLOAT16 ? FB_BFLOAT16 : FB_FLOAT16;
+    for (uint32_t e = fb_input_first(m->graph, n); e; e = fb_input_next(m->graph, e)) {
+        if (fb_value_dtype(m->graph, fb_edge_input(m->graph, e)) == other) return true;
+    }
+    return false;
+}
+
+const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool is_in_autocast, const char **detail) {
+    const fb_graph *g = m->graph;
+    if (!reads_float32(g, n) && !fb_owns_float32(g, n) && !fb_is_marked(m, n)) return NULL;
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
+    *detail = "it was converted before";
+    if (fb_is_marked(m, n)) return "already-transformed";
+    *detail = "nothing is known of this operator; it goes on in float32, with casts around it";
+    if (fb_op_effects(g, n).is_unknown) return "unknown-operator";
+    *detail = "autocast is on here and decides about dtypes; it goes on in float32";
+    if (is_in_autocast) return "autocast";
+    *detail = "complex numbers have no such precision; it goes on in float32";
+    if (fb_dtype_is_complex(dtype)) return "complex";
+    *detail = "float16 and bfloat16 do not mix, and it reads the other one; it goes on in float32";
+    if (reads_other_narrow(m, n)) return "mixed-dtypes";
+    *detail = "it casts to a dtype that cannot be told; it goes on in float32";
+    fb_shape_result found;
+    bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST && dtype == FB_FLOAT32;
+    if (is_cast && fb_infer(g, n, &found) && !found.dtype) return "unknown-dtype";
+    fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
+    *detail = "a module around it is called as a whole, too; both go on in float32";
+    return module.id && fb_module_is_inside_call(m->usage, module) ? "module-called" : NULL;
+}

@@ -1,0 +1,87 @@
+/* UnpackLinear: a packed Linear between two reshapes becomes a Linear of any number of dimensions, without them.
+ *
+ *     x ── view(-1, C) ── addmm(b, ·, W) ── view(…, N) ── y          x ── linear(·, Wᵀ, b) ── y
+ *
+ * As GPT-2's Conv1D is traced. The first reshape must keep the last dimension, of in_features, and the second one must give
+ * back the dimensions before it, as recorded; nobody else reads what addmm gives. The reshape before it goes when nobody else
+ * reads that. Weight and bias must not be written, and what is read not between the two. Exactness: moves (the weight is
+ * transposed; the product may sum in another order). Reversible.
+ */
+#include "core/ops/rearrange.h"
+#include "core/ops/spelling.h"
+#include "core/passes/layer.h"
+#include "core/weights/recipe.h"
+
+/* The two reshapes around the call. */
+typedef struct surroundings {
+    fb_linear linear;
+    fb_rearrange before, after;
+} surroundings;
+
+static bool find(const fb_graph *g, fb_node n, surroundings *s) {
+    if (!fb_linear_at(g, n, &s->linear) || !s->linear.is_packed || fb_node_at(g, n)->user_count != 1) return false;
+    fb_node reader = fb_edge_user(g, fb_user_first(g, n));
+    if (!fb_rearrange_at(g, s->linear.input, &s->before) || s->before.form != FB_REARRANGE_RESHAPE) return false;
+    return fb_rearrange_at(g, reader, &s->after) && s->after.form == FB_REARRANGE_RESHAPE && s->after.input.id == n.id;
+}
+
+/* (…, in_features) becomes (…, out_features), through (·, in_features). */
+static bool keeps_leading_dimensions(const fb_graph *g, const surroundings *s) {
+    fb_shape_result from, to;
+    if (!fb_recorded_shape(g, s->before.input, &from) || !fb_recorded_shape(g, s->after.node, &to)) return false;
+    if (from.rank < 1 || from.rank != to.rank || !fb_dim_is(from.sizes[from.rank - 1], s->linear.in_features)) return false;
+    for (int i = 0; i + 1 < from.rank; i++) {
+        if (!fb_dim_equal(from.sizes[i], to.sizes[i])) return false;
+    }
+    return fb_dim_is(to.sizes[to.rank - 1], s->linear.out_features) && s->before.rank == 2 &&
+           fb_shape_size(g, fb_node_at(g, s->before.node)->shape, 1) == s->linear.in_features;
+}
+
+static void match(fb_matcher *m, fb_node n) {
+    const fb_graph *g = m->graph;
+    surroundings s;
+    if (!find(g, n, &s)) return;
+    fb_layer layer = fb_linear_layer(&s.linear);
+    const fb_alias *alias = fb_matcher_alias(m);
+    const char *obstacle = fb_layer_obstacle(m, &layer);
+    uint32_t from = fb_node_at(g, s.before.node)->ordinal, to = fb_node_at(g, n)->ordinal;
+    if (!alias || fb_is_marked(m, n)) return;
+    if (!keeps_leading_dimensions(g, &s))
+        fb_refuse_node(m, "shape-mismatch", n, "the reshapes around it do more than to make it two-dimensional");
+    else if (fb_node_at(g, s.before.node)->dtype != s.linear.dtype || fb_node_at(g, n)->dtype != s.linear.dtype)
+        fb_refuse_node(m, "dtype", n, "what it reads or gives is not of the weight's dtype");
+    else if (obstacle) fb_refuse_node(m, obstacle, n, "%s", fb_obstacle_detail(obstacle));
+    else if (fb_mutated_between(alias, s.before.node, from, to) || fb_mutated_between(alias, s.before.input, from, to))
+        fb_refuse_node(m, "input-mutated", n, "what it reads is written in place after the reshape before it");
+    else fb_match_found(m, (fb_node[]){n, s.before.node, s.after.node}, 3);
+}
+
+static void edit(fb_rewrite *rw, const fb_match *match) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    surroundings s;
+    fb_node n = match->nodes[0];
+    if (!find(g, n, &s)) return;
+    fb_layer layer = fb_linear_layer(&s.linear);
+    const fb_node_row *after = fb_node_at(g, s.after.node);
+    fb_layer_set_weight(rw, &layer, fb_recipe_permute(g, fb_recipe_tensor(g, s.linear.weight), (int64_t[]){1, 0}, 2));
+    fb_value weight = fb_call_argument(g, n, layer.weight_parameter), bias = fb_call_argument(g, n, layer.bias_parameter);
+    fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_LINEAR_ATEN : FB_TARGET_LINEAR);
+    fb_set_args(rw, n, FB_ARGS(g, fb_make_node(g, s.before.input), weight, bias), FB_VALUE_EMPTY_MAP);
+    fb_set_result_type(rw, n, after->shape, (fb_dtype)after->dtype);
+    fb_take_in(rw, s.after.node, n);
+    fb_release_call(rw, s.after.node);
+    fb_erase_unread(rw, s.before.node);
+    fb_mark(rw, n);
+}
+
+const fb_pass fb_unpack_linear = {
+    .name = "UnpackLinear",
+    .version = 1,
+    .summary = "A packed Linear (`addmm`) between two reshapes becomes a Linear of any number of dimensions.",
+    .parameters = FB_NO_PARAMETERS,
+    .exactness = FB_MOVES,
+    .reversible = true,
+    .preserves_computation = true,
+    .match = match,
+    .edit = edit,
+};

@@ -1,0 +1,259 @@
+"""How many nodes are left: the preset "inference" on every fixture, beside the optimisers of ONNX on the same model's own export.
+
+Each fixture's document is made a live program again (weights of the fixture, or random ones), and torch.export's ONNX exporter
+writes that twice: plainly, and with its own optimiser, as it does when nothing is said. Every peer gets both files, and the
+smaller of its two results counts. The rules of counting are in TEXT.
+
+Exit status 1 when a fixture has more nodes left than the best peer, or gives other numbers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import warnings
+from typing import Any, Iterator
+
+import report
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+FIXTURES = ROOT / "tests" / "fixtures"
+BEGIN, END = "<!-- nodes begin -->", "<!-- nodes end -->"
+PEERS = ("onnxsim", "ONNX Runtime basic", "onnxscript")
+ALLOWED = 1e-5  # of the largest output: rounding of weights, and sums in another order, in float32
+
+TEXT = """## Nodes that are left
+
+`make bench-nodes` runs the preset `inference` on every fixture of the tests, and the optimisers of ONNX on the same model: the
+document is made a live program again, which PyTorch's exporter (`torch.onnx.export(…, dynamo=True)`) writes as ONNX twice, as it
+is and with its own optimiser (the default). Of each peer's two results the smaller counts; so does the export itself, under
+"export". {versions}.
+
+What is counted:
+
+- of a document every `call_function`, `call_method` and `call_module`; not placeholders, `get_attr` (weights, which ONNX has as
+  initialisers) and the output. A `getitem` that takes one result of an operator that has several is not counted, since a node of
+  ONNX has several outputs; nor is the call of a nested program, whose own calls are counted in its place. Arithmetic on sizes,
+  assertions, casts and copies are counted like anything else.
+- of an ONNX model every node but `Constant`, those of subgraphs too, after all functions are inlined.
+
+Nothing makes up for operators that one side has whole and the other in parts: in ONNX a Linear on more than two dimensions is a
+`MatMul` and an `Add`, `rsqrt` is two nodes, and attention is written out; a mean over a list of dimensions is one on both sides. *Error* is that of the outputs after `inference`, computed by foldback's
+interpreter, against those that PyTorch gave for the fixture when it was recorded (for bert-base and resnet50, which have no
+weights, against PyTorch on random weights): the largest difference over the largest output.
+
+"""
+
+
+# ---- documents ----------------------------------------------------------------------------------------------------------------
+
+
+def count_document(document: dict[str, Any]) -> int:
+    programs = {row["path"]: row["graph"]["nodes"] for row in document["modules"] if "graph" in row}
+    return sum(count_program(nodes, programs) for nodes in (document["nodes"], *programs.values()))
+
+
+def count_program(nodes: list[dict[str, Any]], programs: dict[str, Any]) -> int:
+    by_name = {node["name"]: node for node in nodes}
+    return sum(is_counted(node, by_name, programs) for node in nodes)
+
+
+def is_counted(node: dict[str, Any], by_name: dict[str, Any], programs: dict[str, Any]) -> bool:
+    if not node["op"].startswith("call_") or runs_program(node, programs, by_name):
+        return False
+    return not (node["target"] == "operator.getitem" and takes_result(node, by_name))
+
+
+def takes_result(node: dict[str, Any], by_name: dict[str, Any]) -> bool:
+    """One tensor of those that an operator gives: itself it has no shape. (Nor have sizes, but then the item has none either.)"""
+    read, index = node["args"]
+    return isinstance(index, int) and "shape" in node["meta"] and "shape" not in by_name[read["$node"]]["meta"]
+
+
+def runs_program(node: dict[str, Any], programs: dict[str, Any], by_name: dict[str, Any]) -> bool:
+    read = [by_name[name] for name in names_in([node["args"], node["kwargs"]])]
+    return any(one["op"] == "get_attr" and one["target"] in programs for one in read)
+
+
+def names_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and "$node" in value:
+        yield value["$node"]
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from names_in(item)
+
+
+# ---- ONNX ---------------------------------------------------------------------------------------------------------------------
+
+
+def count_onnx(model: Any) -> int:
+    import onnx.inliner
+
+    return count_graph(onnx.inliner.inline_local_functions(model).graph)
+
+
+def count_graph(graph: Any) -> int:
+    import onnx
+
+    inner = [a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return sum(node.op_type != "Constant" for node in graph.node) + sum(count_graph(one) for one in inner)
+
+
+def optimised(peer: str, path: pathlib.Path) -> Any:
+    import onnx
+
+    if peer == "onnxsim":
+        import onnxsim
+
+        return onnxsim.simplify(onnx.load(path))[0]
+    if peer == "onnxscript":
+        import onnxscript.optimizer
+
+        return onnxscript.optimizer.optimize(onnx.load(path))
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(path.with_suffix(".basic.onnx"))
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return onnx.load(options.optimized_model_filepath)
+
+
+def counts_of_peers(live: Any, arguments: tuple[Any, ...], folder: pathlib.Path) -> dict[str, int]:
+    import onnx
+    import torch
+
+    found: dict[str, int] = {}
+    for is_optimised in (False, True):
+        path = folder / f"{is_optimised}.onnx"
+        settings = {"dynamo": True, "optimize": is_optimised, "external_data": False, "verbose": False}
+        torch.onnx.export(live, arguments, str(path), **settings)
+        counts = {"export": count_onnx(onnx.load(path))} | {peer: count_onnx(optimised(peer, path)) for peer in PEERS}
+        found = {name: min(count, found.get(name, count)) for name, count in counts.items()}
+    return found
+
+
+# ---- one fixture --------------------------------------------------------------------------------------------------------------
+
+
+def random_tensor(row: dict[str, Any]) -> Any:
+    import torch
+
+    dtype = getattr(torch, row["dtype"])
+    if not dtype.is_floating_point:
+        return torch.zeros(row["shape"], dtype=dtype)
+    is_variance = row.get("name", "").endswith("running_var")
+    return (torch.rand(row["shape"]) + 0.5 if is_variance else torch.randn(row["shape"]) * 0.05).to(dtype)
+
+
+def recorded(fixture: pathlib.Path, document: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Weights, inputs by placeholder, and outputs; the last is empty where none were recorded."""
+    import torch
+    from safetensors.torch import load_file
+
+    torch.manual_seed(20)
+    if not (fixture / "weights.safetensors").exists():
+        inputs = {row["target"]: random_tensor(row["meta"]) for row in document["nodes"] if row["op"] == "placeholder"}
+        return {row["name"]: random_tensor(row) for row in document["tensors"]}, inputs, {}
+    values = load_file(fixture / "io.safetensors")
+    outputs = {name: tensor for name, tensor in values.items() if name.startswith("output.")}
+    inputs = {name.removeprefix("input."): tensor for name, tensor in values.items() if name not in outputs}
+    return load_file(fixture / "weights.safetensors"), inputs, outputs
+
+
+def outputs_of(live: Any, inputs: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    with torch.no_grad():
+        leaves = torch.utils._pytree.tree_leaves(live(**inputs))
+    return {f"output.{index}": leaf for index, leaf in enumerate(leaves)}
+
+
+def error_of(build: pathlib.Path, result: pathlib.Path, weights: Any, inputs: Any, expected: dict[str, Any]) -> float:
+    from safetensors.torch import load_file, save_file
+
+    folder = result.parent
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "weights.safetensors")
+    save_file(inputs, folder / "inputs.safetensors")
+    given = ["--weights", folder / "weights.safetensors", result, folder / "inputs.safetensors", folder / "outputs.safetensors"]
+    run([build / "tests/eval/evaluate_document", *given])
+    found = load_file(folder / "outputs.safetensors")
+    largest = 0.0
+    for name, tensor in expected.items():
+        if found[name].shape != tensor.shape or found[name].dtype != tensor.dtype:
+            return float("inf")
+        largest = max(largest, ((found[name] - tensor).abs().max() / tensor.abs().max()).item())
+    return largest
+
+
+def run(command: list[Any]) -> None:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{command[0]}: {done.stdout[-500:]}{done.stderr[-500:]}")
+
+
+def measure(name: str, build: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
+    import foldback.fx
+
+    document = json.loads((FIXTURES / name / "graph.json").read_text())
+    weights, inputs, outputs = recorded(FIXTURES / name, document)
+    live = foldback.fx.from_document(document, weights=weights).eval()
+    expected = outputs or outputs_of(live, inputs)
+    result = folder / "result.json"
+    source = FIXTURES / name / "graph.json"
+    run([build / "foldback", "optimize", source, "--pass", "inference", "--data", folder / "data", "-o", result])
+    placeholders = [row["target"] for row in document["nodes"] if row["op"] == "placeholder"]
+    peers = counts_of_peers(live, tuple(inputs[name] for name in placeholders), folder)
+    return {
+        "before": count_document(document),
+        "ours": count_document(json.loads(result.read_text())),
+        **peers,
+        "best": min(peers[peer] for peer in PEERS),
+        "error": error_of(build, result, weights, inputs, expected),
+    }
+
+
+# ---- all together -------------------------------------------------------------------------------------------------------------
+
+
+def text(rows: dict[str, dict[str, Any]]) -> str:
+    columns = ["before", "ours", "export", *PEERS, "best"]
+    lines = ["| fixture | before | **after `inference`** | export | " + " | ".join([*PEERS, "best of the three", "error"]) + " |"]
+    lines.append("|---|" + "---:|" * (len(columns) + 1))
+    for name, row in rows.items():
+        cells = [f"**{row[column]}**" if column == "ours" else str(row[column]) for column in columns]
+        lines.append(f"| {name} | " + " | ".join([*cells, f"{row['error']:.1e}"]) + " |")
+    versions = report.versions(("torch", "onnx", "onnxsim", "onnxruntime", "onnxscript"))
+    return TEXT.format(versions=versions) + "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--write", type=pathlib.Path, help="the Markdown file whose section is written anew")
+    parser.add_argument("fixtures", nargs="*", default=sorted(path.parent.name for path in FIXTURES.glob("*/graph.json")))
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    rows = {}
+    for name in options.fixtures:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            rows[name] = measure(name, options.build, pathlib.Path(folder))
+    print(text(rows))
+    if options.write:
+        report.put(options.write, text(rows), BEGIN, END)
+    lost = [name for name, row in rows.items() if row["ours"] > row["best"]]
+    wrong = [name for name, row in rows.items() if not row["error"] <= ALLOWED]
+    for name in lost:
+        print(f"{name}: more nodes are left than the best peer leaves", file=sys.stderr)
+    for name in wrong:
+        print(f"{name}: the outputs differ by more than rounding explains", file=sys.stderr)
+    return 1 if lost or wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
