@@ -10,15 +10,26 @@
 
 /* ---- what changed ------------------------------------------------------------------------------------------------------- */
 
+/* Without the texts themselves, for which memory might be out. */
 bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y) {
     if (!x.id || !y.id) return !x.id && !y.id;
-    fb_buffer of_x = {0}, of_y = {0};
-    fb_value_write(a, x, &of_x);
-    fb_value_write(b, y, &of_y);
-    bool is_same = !of_x.failed && !of_y.failed && of_x.size == of_y.size && memcmp(of_x.data, of_y.data, of_x.size) == 0;
-    fb_buffer_free(&of_x);
-    fb_buffer_free(&of_y);
-    return is_same;
+    const fb_value_row *of_x = fb_value_at(a, x), *of_y = fb_value_at(b, y);
+    if (of_x->kind != of_y->kind || of_x->count != of_y->count) return false;
+    switch ((fb_kind)of_x->kind) {
+    case FB_NONE:
+    case FB_FALSE:
+    case FB_TRUE: return true;
+    case FB_INT: return of_x->integer == of_y->integer;
+    case FB_FLOAT: return memcmp(&of_x->real, &of_y->real, sizeof of_x->real) == 0;
+    case FB_NODE: return strcmp(fb_node_name(a, of_x->node), fb_node_name(b, of_y->node)) == 0;
+    case FB_TENSOR: return strcmp(fb_tensor_name(a, of_x->tensor), fb_tensor_name(b, of_y->tensor)) == 0;
+    default: break;
+    }
+    if (strcmp(fb_text(a, of_x->symbol), fb_text(b, of_y->symbol)) != 0) return false;
+    for (size_t i = 0; i < of_x->count; i++) {
+        if (!fb_same_text(a, of_x->items[i], b, of_y->items[i])) return false;
+    }
+    return true;
 }
 
 static bool same_symbol(const fb_graph *a, fb_symbol x, const fb_graph *b, fb_symbol y) {

@@ -18,11 +18,12 @@ typedef struct chosen {
     bool is_theirs;
 } chosen;
 
-static bool same_row(const fb_graph *a, fb_tensor x, const fb_graph *b, fb_tensor y) {
+static bool same_row(gathering *g, const fb_graph *a, fb_tensor x, const fb_graph *b, fb_tensor y) {
     fb_buffer of_x = {0}, of_y = {0};
     fb_tensor_write(a, x, &of_x);
     fb_tensor_write(b, y, &of_y);
-    bool is_same = of_x.size == of_y.size && !of_x.failed && !of_y.failed && memcmp(of_x.data, of_y.data, of_x.size) == 0;
+    g->failed |= of_x.failed || of_y.failed;
+    bool is_same = !g->failed && of_x.size == of_y.size && memcmp(of_x.data, of_y.data, of_x.size) == 0;
     fb_buffer_free(&of_x);
     fb_buffer_free(&of_y);
     return is_same;
@@ -33,12 +34,12 @@ static bool same_row(const fb_graph *a, fb_tensor x, const fb_graph *b, fb_tenso
 static bool theirs_holds(gathering *g, const char *name, fb_tensor ours, fb_tensor theirs) {
     const fb_sides *sides = &g->m->sides;
     if (fb_map_get(&sides->stands_for_ours, theirs.id)) return false;
-    if (same_row(sides->ours, ours, sides->theirs, theirs)) return false;
+    if (same_row(g, sides->ours, ours, sides->theirs, theirs)) return false;
     fb_tensor base = fb_tensor_find(sides->base, name);
-    if (base.id && same_row(sides->base, base, sides->theirs, theirs))
+    if (base.id && same_row(g, sides->base, base, sides->theirs, theirs))
         return !g->is_owned[ours.id] && !fb_tensor_is_told(sides->ours, ours) && fb_tensor_is_told(sides->theirs, theirs) &&
                !fb_tensor_at(sides->theirs, theirs)->recipe.id;
-    if (!base.id || !same_row(sides->base, base, sides->ours, ours))
+    if (!base.id || !same_row(g, sides->base, base, sides->ours, ours))
         fb_conflicts_add(g->m->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name,
                          "what is said about %s was changed since, and what is undone changes it too", name);
     return true;
