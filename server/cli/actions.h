@@ -23,6 +23,7 @@ int fb_cli_blobs(fb_cli *cli), fb_cli_gc(fb_cli *cli);
 int fb_cli_db(fb_cli *cli); /* db.c */
 
 int fb_cli_history(fb_cli *cli), fb_cli_delete(fb_cli *cli);
-int fb_cli_ready(fb_cli *cli); /* ready.c */
+int fb_cli_ready(fb_cli *cli);                            /* ready.c */
+int fb_cli_token(fb_cli *cli), fb_cli_audit(fb_cli *cli); /* access.c */
 
 #endif

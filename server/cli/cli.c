@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/cli/file.h"
+
 #define DEFAULT_LIMIT 50
 
 /* ---- reporting ---------------------------------------------------------------------------------------------------------- */
@@ -44,6 +46,32 @@ int fb_cli_print_json(const json_t *value) {
 
 /* ---- requests ----------------------------------------------------------------------------------------------------------- */
 
+/* The first line of --token-file, or $FOLDBACK_TOKEN. There is no option for the token itself: whoever lists the processes of
+ * this machine sees their options. */
+static int read_token(const fb_cli_values *values, fb_buffer *out, const char **token) {
+    const char *usual = getenv("FOLDBACK_TOKEN");
+    *token = usual && *usual ? usual : NULL;
+    if (values->token_file) {
+        int result = fb_file_read(values->token_file, out);
+        if (result) return result;
+        *token = fb_buffer_text(out);
+        if (!*token) return fb_cli_no_memory();
+        out->data[strcspn(*token, "\r\n \t")] = '\0';
+    }
+    for (const char *at = *token; at && *at; at++)
+        if (*at <= ' ' || *at > '~') return fb_complain(FB_EXIT_USAGE, "what is given as the token is none");
+    return FB_EXIT_DONE;
+}
+
+static int open_remote(fb_cli *cli, fb_error *error) {
+    fb_buffer text = {0};
+    fb_credentials credentials = {.ca_file = cli->values.ca_file};
+    int result = read_token(&cli->values, &text, &credentials.token);
+    if (!result && fb_client_new_remote(cli->values.server, &credentials, &cli->client, error)) result = fb_cli_error(error);
+    fb_buffer_free(&text);
+    return result;
+}
+
 static int open_client(fb_cli *cli) {
     fb_error error = {0};
     const fb_cli_values *values = &cli->values;
@@ -52,9 +80,8 @@ static int open_client(fb_cli *cli) {
     if (!values->server && cli->folder == FB_FOLDER_MUST_EXIST && stat(values->data, &folder) && errno == ENOENT)
         return fb_complain(FB_EXIT_FAILED, "there is no data folder %s; name one with --data, or a service with --server",
                            values->data);
-    fb_status status;
-    if (values->server) status = fb_client_new_remote(values->server, &cli->client, &error);
-    else status = fb_client_new_local(cli->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error);
+    if (values->server) return open_remote(cli, &error);
+    fb_status status = fb_client_new_local(cli->folder == FB_FOLDER_UNUSED ? NULL : values->data, &cli->client, &error);
     return status ? fb_cli_error(&error) : FB_EXIT_DONE;
 }
 

@@ -16,6 +16,7 @@
 /* What the options set, those of all verbs. */
 typedef struct fb_cli_values {
     const char *data, *server;
+    const char *token_file, *ca_file;
     bool wants_json, wants_help;
     const char *output;
     fb_text_list passes, labels;
@@ -34,6 +35,7 @@ typedef struct fb_cli_values {
     bool random_weights;
     bool is_strict;
     unsigned grace; /* seconds */
+    const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
     bool force, copies, unchecked; /* of data folders */
 } fb_cli_values;
 

@@ -9,8 +9,14 @@
 
 typedef struct fb_client fb_client;
 
+/* How to be let in; each may be NULL. */
+typedef struct fb_credentials {
+    const char *token;
+    const char *ca_file; /* certificates to trust, PEM; NULL: those that the system trusts */
+} fb_credentials;
+
 /* To a running service: "http://host:8080", or with a path before /v1. FB_INVALID "bad-address", FB_NO_MEMORY. */
-fb_status fb_client_new_remote(const char *url, fb_client **out, fb_error *error);
+fb_status fb_client_new_remote(const char *url, const fb_credentials *credentials, fb_client **out, fb_error *error);
 /* Starts the service on a data folder; NULL: without a store. The errors of fb_service_start. */
 fb_status fb_client_new_local(const char *data, fb_client **out, fb_error *error);
 void fb_client_free(fb_client *client);

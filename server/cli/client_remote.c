@@ -11,7 +11,8 @@
 
 struct fb_remote {
     CURL *curl;
-    char *url; /* without a slash at its end */
+    char *url;           /* without a slash at its end */
+    char *authorization; /* a header, or NULL */
     char failure[CURL_ERROR_SIZE];
 };
 
@@ -73,7 +74,17 @@ static bool set_options(fb_remote *remote) {
            !curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, keep_header);
 }
 
-fb_remote *fb_remote_new(const char *url) {
+/* Answers are never followed elsewhere, so the token goes to this service alone. */
+static bool set_credentials(fb_remote *remote, const fb_credentials *credentials) {
+    fb_buffer header = {0};
+    if (credentials->ca_file && curl_easy_setopt(remote->curl, CURLOPT_CAINFO, credentials->ca_file)) return false;
+    if (!credentials->token) return true;
+    fb_buffer_printf(&header, "Authorization: Bearer %s", credentials->token);
+    remote->authorization = fb_buffer_take(&header, NULL);
+    return remote->authorization != NULL;
+}
+
+fb_remote *fb_remote_new(const char *url, const fb_credentials *credentials) {
     fb_remote *remote = calloc(1, sizeof *remote);
     if (!remote || curl_global_init(CURL_GLOBAL_DEFAULT)) {
         free(remote);
@@ -81,7 +92,7 @@ fb_remote *fb_remote_new(const char *url) {
     }
     remote->curl = curl_easy_init();
     remote->url = strdup(url);
-    if (!remote->curl || !remote->url || !set_options(remote)) {
+    if (!remote->curl || !remote->url || !set_options(remote) || !set_credentials(remote, credentials)) {
         fb_remote_free(remote);
         return NULL;
     }
@@ -94,6 +105,7 @@ void fb_remote_free(fb_remote *remote) {
     if (remote->curl) curl_easy_cleanup(remote->curl);
     curl_global_cleanup();
     free(remote->url);
+    free(remote->authorization);
     free(remote);
 }
 
@@ -130,7 +142,8 @@ static const char *type_of(const fb_call *call) {
 static CURLcode perform(fb_remote *remote, transfer *t, const char *url) {
     CURL *curl = remote->curl;
     struct curl_slist *headers = NULL;
-    bool ok = add_header(&headers, t->call->header) && add_header(&headers, type_of(t->call));
+    bool ok = add_header(&headers, remote->authorization) && add_header(&headers, t->call->header) &&
+              add_header(&headers, type_of(t->call));
     CURLcode code = ok ? set_body(curl, t->call) : CURLE_OUT_OF_MEMORY;
     if (!code) code = curl_easy_setopt(curl, CURLOPT_URL, url);
     if (!code) code = curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, t->call->receiver ? NULL : ""); /* "": all it can */

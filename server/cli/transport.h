@@ -12,7 +12,7 @@ bool fb_answer_body(const fb_call *call, fb_answer *answer, const char *bytes, s
 
 typedef struct fb_remote fb_remote;
 /* NULL when memory is out. */
-fb_remote *fb_remote_new(const char *url);
+fb_remote *fb_remote_new(const char *url, const fb_credentials *credentials);
 void fb_remote_free(fb_remote *remote);
 fb_status fb_remote_call(fb_remote *remote, const fb_call *call, const char *target, fb_answer *answer, fb_error *error);
 

@@ -12,9 +12,12 @@
     { name, 0, argument, help, FB_OPTION_COUNT, AT(member), 0, UINT32_MAX }
 
 /* Rows that several verbs have. */
+#define CA_FILE TEXT("ca-file", 0, "FILE", "of --server: trust these certificates (PEM), not the system's", ca_file)
+#define CREDENTIALS                                                                                                            \
+    TEXT("token-file", 0, "FILE", "of --server: the token is the first line of it ($FOLDBACK_TOKEN)", token_file), CA_FILE
 #define STORE                                                                                                                  \
     TEXT("data", 0, "DIR", "the data folder (./.foldback)", data),                                                             \
-        TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server)
+        TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server), CREDENTIALS
 #define JSON FLAG("json", 0, "JSON, as it is when the output is no terminal", wants_json)
 #define END                                                                                                                    \
     FLAG("help", 'h', "this text", wants_help), {                                                                              \
@@ -115,7 +118,8 @@ static const fb_option id_options[] = {
     END,
 };
 static const fb_option passes_options[] = {STORE, JSON, END};
-static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), JSON, END};
+static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), CA_FILE,
+                                          JSON, END};
 static const fb_option transformation_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option graphs_options[] = {
     TEXT("name", 0, "NAME", "graphs of this name", name),
@@ -181,6 +185,26 @@ static const fb_option db_options[] = {
     FLAG("copy", 0, "backup: copy the files of blobs, also where links to them would do", copies),
     FLAG("force", 0, "restore: replace a folder that is not empty; it stays beside it, under another name", force),
     FLAG("unchecked", 0, "restore: also a backup that is damaged", unchecked),
+    JSON,
+    END,
+};
+static const fb_option token_options[] = {
+    TEXT("scope", 0, "SCOPE", "create: what it may do: read, write or admin, each with those before it", scope),
+    TEXT("name", 0, "NAME", "create: who will use it; the audit names it so (made up)", name),
+    TEXT("expires", 0, "WHEN", "create: in 90d, 12h, 30m, or at 2026-12-31 or a time of RFC 3339 (never)", expires),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option audit_options[] = {
+    TEXT("who", 0, "NAME", "acts of this token; or anonymous, local, service", who),
+    TEXT("action", 0, "ACTION", "acts of this kind: optimize, alias-deploy, token-create and so on", action),
+    TEXT("object", 0, "OBJECT", "acts on this: a run, MODEL@ALIAS, MODEL:VERSION, a graph, a token", object),
+    TEXT("since", 0, "WHEN", "not before this date or time (UTC)", since),
+    TEXT("until", 0, "WHEN", "before this date or time", until),
+    LIMIT,
+    STORE,
     JSON,
     END,
 };
@@ -432,6 +456,23 @@ const fb_verb fb_verbs[] = {
      .options = gc_options,
      .start = fb_cli_start,
      .run = fb_cli_gc},
+    {.name = "token",
+     .arguments = "create|list|revoke NAME",
+     .minimum = 1,
+     .maximum = 2,
+     .summary = "makes a token, lists them, or revokes one",
+     .description = "A token is shown once, when it is made. From the first one on a service needs one for every request; on\n"
+                    "the data folder itself, while no service holds it, none is needed.\n",
+     .options = token_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .start = fb_cli_start,
+     .run = fb_cli_token},
+    {.name = "audit",
+     .arguments = "",
+     .summary = "lists who did what, and when",
+     .options = audit_options,
+     .start = fb_cli_start,
+     .run = fb_cli_audit},
     {.name = "ready",
      .arguments = "",
      .summary = "asks a service whether it can do its work; for health checks",

@@ -159,13 +159,13 @@ def test_the_man_page_tells_of_every_verb_and_option():
     assert sorted(sections) == sorted(name for name, _ in verbs())
     for verb, text in sections.items():
         told = set(re.findall(r"\\fB(--[a-z-]+)\\fR", text))
-        everywhere = {"--data", "--server", "--json", "--help"} if verb != "serve" else set()
+        everywhere = {"--data", "--server", "--token-file", "--ca-file", "--json", "--help"} if verb != "serve" else set()
         listed = {name for _, name, _ in options(verb)}
         assert told <= listed and listed - told <= everywhere, (verb, told ^ listed)
         for letter, name, argument in options(verb):
             assert not letter or name not in told or f"\\fB{letter}\\fR, \\fB{name}\\fR" in text
             assert not argument or name not in told or f"\\fB{name}\\fR \\fI{argument}\\fR" in text
-    assert all(name in common for name in ("--data", "--server", "--json", "--help"))
+    assert all(name in common for name in ("--data", "--server", "--token-file", "--ca-file", "--json", "--help"))
 
 
 # -------------------------------------------------------------------------------------------------------------- completion

@@ -1,0 +1,138 @@
+/* foldback token create, list, revoke; foldback audit. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/cli/actions.h"
+#include "server/cli/list.h"
+#include "server/cli/request.h"
+#include "server/cli/run.h"
+#include "server/timestamp.h"
+
+static void print_token(fb_cli *cli, const json_t *token) {
+    fb_print_facts(cli, (const fb_fact[]){{"name", fb_text_of(token, "name")},
+                                          {"scope", fb_text_of(token, "scope")},
+                                          {"token", fb_text_of(token, "token")},
+                                          {"created", fb_text_of(token, "created")},
+                                          {"expires", fb_text_of(token, "expires")},
+                                          {"revoked", fb_text_of(token, "revoked")},
+                                          {"last used", fb_text_of(token, "last_used")},
+                                          {0}});
+}
+
+/* Frees what is in the call. */
+static int answer_token(fb_cli *cli, fb_call *call) {
+    json_t *token;
+    if (cli->is_json) return fb_cli_relay(cli, call);
+    int result = fb_cli_call_json(cli, call, &token, NULL);
+    if (result) return result;
+    print_token(cli, token);
+    if (*fb_text_of(token, "token")) fb_complain(0, "keep the token now: it is not shown again");
+    json_decref(token);
+    return FB_EXIT_DONE;
+}
+
+/* ---- create ------------------------------------------------------------------------------------------------------------- */
+
+/* "90d" in seconds; 0 when it is no such time. */
+static long long seconds_of(const char *text) {
+    static const char units[] = "smhdw";
+    static const long long lengths[] = {1, 60, 3600, 86400, 7 * 86400};
+    size_t digits = strspn(text, "0123456789");
+    const char *unit = text[digits] ? strchr(units, text[digits]) : NULL;
+    if (!digits || digits > 9 || !unit || text[digits + 1]) return 0;
+    long long seconds = atoll(text) * lengths[unit - units];
+    return seconds < 100LL * 366 * 86400 ? seconds : 0;
+}
+
+/* When that is, as a time of RFC 3339. NULL stays NULL. */
+static int read_expires(const char *given, char space[32], const char **expires) {
+    int64_t unused;
+    *expires = given;
+    if (!given || fb_timestamp_read(given, &unused)) return FB_EXIT_DONE;
+    long long seconds = seconds_of(given);
+    if (!seconds)
+        return fb_complain(FB_EXIT_USAGE, "token: --expires is 90d, 12h or 30m from now, or 2026-12-31, or a time of RFC 3339");
+    time_t then = time(NULL) + (time_t)seconds;
+    struct tm utc;
+    gmtime_r(&then, &utc);
+    strftime(space, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    *expires = space;
+    return FB_EXIT_DONE;
+}
+
+static int create(fb_cli *cli) {
+    const fb_cli_values *values = &cli->values;
+    const char *expires;
+    char space[32];
+    fb_call call = {.method = "POST"};
+    if (!values->scope) return fb_complain(FB_EXIT_USAGE, "token: say --scope read, write or admin");
+    int result = read_expires(values->expires, space, &expires);
+    if (result) return result;
+    fb_address_path(&call.address, "/v1/tokens");
+    fb_request_begin(&call.body);
+    result = fb_request_text(&call.body, "scope", values->scope);
+    if (!result) result = fb_request_text(&call.body, "name", values->name);
+    if (!result) result = fb_request_text(&call.body, "expires", expires);
+    if (!result) result = fb_request_end(&call.body);
+    if (!result) return answer_token(cli, &call);
+    fb_call_free(&call);
+    return result;
+}
+
+/* ---- list and revoke ---------------------------------------------------------------------------------------------------- */
+
+static void token_row(const json_t *token, fb_screen_table *table) {
+    fb_table_text(table, token, "name");
+    fb_table_text(table, token, "scope");
+    fb_table_text(table, token, "created");
+    fb_table_text(table, token, "expires");
+    fb_table_text(table, token, "revoked");
+    fb_table_text(table, token, "last_used");
+}
+
+static int list(fb_cli *cli) {
+    static const char *const headings[] = {"TOKEN", "SCOPE", "CREATED", "EXPIRES", "REVOKED", "LAST USED"};
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/tokens");
+    return fb_list_show(cli, &address, headings, 6, token_row);
+}
+
+static int revoke(fb_cli *cli, const char *name) {
+    fb_call call = {.method = "DELETE"};
+    fb_address_path(&call.address, "/v1/tokens");
+    fb_address_segment(&call.address, name);
+    return answer_token(cli, &call);
+}
+
+int fb_cli_token(fb_cli *cli) {
+    const char *what = cli->arguments.items[0], *name = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
+    if (strcmp(what, "create") == 0 && !name) return create(cli);
+    if (strcmp(what, "list") == 0 && !name) return list(cli);
+    if (strcmp(what, "revoke") == 0 && name) return revoke(cli, name);
+    return fb_complain(FB_EXIT_USAGE, "token: say create --scope SCOPE, list, or revoke NAME");
+}
+
+/* ---- audit -------------------------------------------------------------------------------------------------------------- */
+
+static void entry_row(const json_t *entry, fb_screen_table *table) {
+    fb_table_number(table, entry, "id");
+    fb_table_text(table, entry, "when");
+    fb_table_text(table, entry, "who");
+    fb_table_text(table, entry, "action");
+    fb_table_text(table, entry, "object");
+    fb_table_text(table, entry, "outcome");
+}
+
+int fb_cli_audit(fb_cli *cli) {
+    static const char *const headings[] = {">ID", "WHEN", "WHO", "ACTION", "OBJECT", "OUTCOME"};
+    const fb_cli_values *values = &cli->values;
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/audit");
+    fb_address_query(&address, "who", values->who);
+    fb_address_query(&address, "action", values->action);
+    fb_address_query(&address, "object", values->object);
+    fb_address_query(&address, "since", values->since);
+    fb_address_query(&address, "until", values->until);
+    return fb_list_show(cli, &address, headings, 6, entry_row);
+}
