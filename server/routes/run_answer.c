@@ -143,13 +143,20 @@ static fb_status include(const fb_app *app, unsigned includes, const fb_store_ru
 
 /* ---- a new run ---------------------------------------------------------------------------------------------------------- */
 
-fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, fb_new_graphs *out, fb_error *error) {
+static bool is_cached(const fb_app *app, const fb_graph_input *input) {
+    fb_shared_graph *cached = fb_cache_get(app->cache, input->shared->id);
+    fb_share_release(cached);
+    return cached != NULL;
+}
+
+fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out, fb_error *error) {
     const fb_graph_input *inputs[2] = {made->source, made->result};
     bool is_same = strcmp(made->run.source, made->run.result) == 0;
     fb_status status = FB_OK;
     *out = (fb_new_graphs){.ticket = fb_cache_ticket(app->cache)};
     for (size_t i = 0; i < 2 && !status; i++) {
         if (!inputs[i]->document.size || (i == 1 && is_same)) continue;
+        if (trusts_cache && is_cached(app, inputs[i])) continue;
         fb_graph_row *row = &out->rows[out->count];
         status = fb_graph_row_make(inputs[i], row, error);
         out->graphs[out->count++] = row->graph;
@@ -165,10 +172,18 @@ void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_
     }
 }
 
+static fb_status put_run(fb_app *app, const fb_new_run *made, bool trusts_cache, const fb_store_answer *answer,
+                         fb_error *error) {
+    fb_new_graphs new;
+    fb_status status = fb_new_graphs_make(app, made, trusts_cache, &new, error);
+    if (!status) status = fb_store_put_run(app->store, &made->run, new.graphs, new.count, answer, error);
+    fb_new_graphs_free(app, made, !status, &new);
+    return status;
+}
+
 static fb_status store_run(const fb_request *request, const fb_run_request *asked, fb_new_run *made, const char *location,
                            fb_repeat *repeat, fb_error *error) {
     fb_app *app = request->context;
-    fb_new_graphs new;
     fb_buffer names = {0};
     fb_includes_write(asked->includes, &names);
     if (made->weights) { /* what the run itself does not know: on a line of its own */
@@ -177,12 +192,14 @@ static fb_status store_run(const fb_request *request, const fb_run_request *aske
     }
     const char *text = fb_buffer_text(&names);
     const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
-    fb_status status = fb_new_graphs_make(app, made, &new, error);
-    if (!status && !text) status = fb_fail_memory(error);
     made->run.by = fb_actor_of(request);
+    fb_status status = text ? FB_OK : fb_fail_memory(error);
     if (!status) status = fb_watch_check(fb_request_watch(request), error); /* the last time: from here on it is done */
-    if (!status) status = fb_store_put_run(app->store, &made->run, new.graphs, new.count, answer, error);
-    fb_new_graphs_free(app, made, !status, &new);
+    if (!status) status = put_run(app, made, true, answer, error);
+    if (status == FB_NOT_FOUND) {
+        *error = (fb_error){0};
+        status = put_run(app, made, false, answer, error);
+    }
     fb_buffer_free(&names);
     return status;
 }

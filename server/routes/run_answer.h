@@ -34,8 +34,9 @@ typedef struct fb_new_graphs {
     uint64_t ticket; /* of the cache */
 } fb_new_graphs;
 
-/* `out` stays where it is; free it also after a failure. */
-fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, fb_new_graphs *out, fb_error *error);
+/* `out` stays where it is; free it also after a failure. With `trusts_cache` a graph in the cache counts as stored: when it has
+ * been deleted in that moment the store refuses the run, FB_NOT_FOUND. */
+fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out, fb_error *error);
 /* Graphs that have been stored go into the cache. */
 void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_new_graphs *graphs);
 
