@@ -117,6 +117,14 @@ def test_who_has_no_token_learns_nothing_of_paths(guarded):
     assert service.raw(b"GET /v1/graphs HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 400 ")
 
 
+def test_refusals_have_the_headers_of_every_answer(guarded):
+    service, tokens = guarded
+    for token in (None, tokens["unknown"], tokens["read"]):
+        answer = service.post("/v1/gc", headers=bearer(token) if token else None)
+        assert answer.headers["x-content-type-options"] == "nosniff" and answer.headers["cache-control"] == "no-store"
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
 def test_access_comes_before_what_is_wrong_with_the_request(guarded):
     service, tokens = guarded
     for token, status in ((None, 401), (tokens["read"], 403)):

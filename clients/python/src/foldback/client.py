@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -24,10 +26,22 @@ File = str | PathLike[str]
 
 
 class Client:
-    """A service by its address, `Client("http://127.0.0.1:8080")`. `http` takes the place of a connection of its own."""
+    """A service by its address, `Client("http://127.0.0.1:8080")`. `token` is what it wants to see, unless the environment's
+    FOLDBACK_TOKEN has it; `ca_file` holds the certificates to trust, instead of the usual ones. `http` takes the place of a
+    connection of its own."""
 
-    def __init__(self, url: str, *, timeout: float = 60, http: httpx.Client | None = None) -> None:
-        self._service = Service(url, http or httpx.Client(timeout=timeout))
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        ca_file: File | None = None,
+        timeout: float = 60,
+        http: httpx.Client | None = None,
+    ) -> None:
+        trusted = True if ca_file is None else ssl.create_default_context(cafile=ca_file)
+        token = token or os.environ.get("FOLDBACK_TOKEN")
+        self._service = Service(url, http or httpx.Client(timeout=timeout, verify=trusted), token)
         self._uploads = Uploads(self._service)
 
     def __enter__(self) -> Client:

@@ -23,8 +23,9 @@ class Problem(Exception):
 
 
 class Service:
-    def __init__(self, url: str, http: httpx.Client) -> None:
+    def __init__(self, url: str, http: httpx.Client, token: str | None = None) -> None:
         self._url, self._http = url.rstrip("/"), http
+        self._credentials: dict[str, str] = {"Authorization": f"Bearer {token}"} if token else {}
 
     def close(self) -> None:
         self._http.close()
@@ -48,14 +49,15 @@ class Service:
     ) -> httpx.Response:
         """Anything but 2xx is a Problem."""
         wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout)
-        answer = self._http.request(method, self._url + path, content=content, headers=headers, params=query, timeout=wait)
+        sent = {**self._credentials, **(headers or {})}
+        answer = self._http.request(method, self._url + path, content=content, headers=sent, params=query, timeout=wait)
         if not answer.is_success:
             raise problem_of(answer)
         return answer
 
     def stream(self, path: str, headers: Headers, *, query: Query | None = None) -> AbstractContextManager[httpx.Response]:
         """A GET whose body is read by the caller, whatever its status."""
-        return self._http.stream("GET", self._url + path, headers=headers, params=query)
+        return self._http.stream("GET", self._url + path, headers={**self._credentials, **headers}, params=query)
 
 
 def problem_of(answer: httpx.Response) -> Problem:

@@ -1,0 +1,70 @@
+"""Tokens and certificates: the client shows the one, and looks at the other."""
+
+import subprocess
+
+import httpx
+import pytest
+
+import foldback
+from conftest import pytorch_conftest
+
+
+@pytest.fixture
+def guarded(tmp_path, monkeypatch):
+    """A service over TLS, its address, an admin's token, and its certificate."""
+    monkeypatch.delenv("FOLDBACK_TOKEN", raising=False)
+    binary = pytorch_conftest.api.binary()
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+               "-addext", "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    data = ["--data", tmp_path / "data"]
+    made = subprocess.run([binary, "token", "create", "--scope", "admin", *data], check=True, capture_output=True)
+    token = httpx.Response(200, content=made.stdout).json()["token"]
+    tls = ["--tls-certificate", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem"]
+    service = subprocess.Popen([binary, "serve", "--listen", "127.0.0.1:0", "--access-log", "off", *data, *tls], stdout=subprocess.PIPE, text=True)
+    try:
+        url = service.stdout.readline().strip().removeprefix("listening on ").replace("127.0.0.1", "localhost")
+        yield url, token, tmp_path / "cert.pem"
+    finally:
+        service.terminate()
+        assert service.wait(60) == 0
+        service.stdout.close()
+
+
+DOCUMENT = {
+    "format": "foldback.graph/1",
+    "name": "g",
+    "nodes": [
+        {"name": "x", "op": "placeholder", "target": "x"},
+        {"name": "output", "op": "output", "target": "output", "args": [{"$node": "x"}]},
+    ],
+    "modules": [{"path": "", "type": "torch.nn.Module"}],
+    "tensors": [],
+}
+
+
+def test_a_token(guarded, monkeypatch, tmp_path):
+    url, token, certificate = guarded
+    with foldback.Client(url, ca_file=certificate) as nobody:
+        with pytest.raises(foldback.Problem) as refused:
+            nobody.put_graph(DOCUMENT)
+        assert (refused.value.status, refused.value.code) == (401, "token-required")
+    with foldback.Client(url, token=token, ca_file=certificate) as client:
+        graph = client.put_graph(DOCUMENT)
+        assert client.graph(graph)["name"] == "g"
+        (tmp_path / "file").write_bytes(b"some bytes")
+        digest = client.upload(tmp_path / "file")  # files go and come by ways of their own
+        assert client.download(digest, tmp_path / "back").read_bytes() == b"some bytes"
+        assert token not in repr(client) and token not in str(refused.value)
+    monkeypatch.setenv("FOLDBACK_TOKEN", token)
+    with foldback.Client(url, ca_file=certificate) as client:
+        assert client.graph(graph)
+    with foldback.Client(url, token="fbt_wrong", ca_file=certificate) as client:
+        with pytest.raises(foldback.Problem, match="not one of this service"):
+            client.graph(graph)
+
+
+def test_a_certificate_that_is_not_trusted(guarded):
+    url, token, _ = guarded
+    with foldback.Client(url, token=token) as client, pytest.raises(httpx.ConnectError, match="(?i)certificate"):
+        client.put_graph(DOCUMENT)
