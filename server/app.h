@@ -9,6 +9,7 @@
 #include "server/cache.h"
 #include "server/pass_counts.h"
 #include "server/routes/event_hub.h"
+#include "server/store/retention.h"
 #include "server/store/store.h"
 
 /* What one evaluation of a graph may take, and how many there may be. */
@@ -27,7 +28,8 @@ typedef struct fb_app {
     fb_document_limits limits;
     fb_evaluation_limits evaluation;
     atomic_uint evaluations; /* under way */
-    int64_t gc_grace_ms;     /* unless a request for gc says otherwise */
+    int64_t gc_grace_ms;     /* unless a request for gc says otherwise; so also the next */
+    fb_retention retention;
 } fb_app;
 
 #endif

@@ -6,12 +6,15 @@
 #include <string.h>
 #include <time.h>
 
+#include "server/retain.h"
 #include "server/store/blobs.h"
 
+#define JUMP_MS 3600000 /* of the clock: more than it is ever set right by */
+
 struct fb_collector {
-    fb_store *store;
+    const fb_app *app;
     uint64_t interval_ms;
-    int64_t grace_ms;
+    int64_t started_ms; /* what the clock said when the machine's uptime was 0 */
     pthread_t thread;
 
     pthread_mutex_t mutex;
@@ -32,15 +35,33 @@ static bool wait_for_next(fb_collector *collector) {
     return !collector->is_stopping;
 }
 
+/* What the clock says, less the time that has passed since the machine was started: it changes when the clock is set. */
+static int64_t clock_start_ms(void) {
+    struct timespec clock, uptime;
+    clock_gettime(CLOCK_REALTIME, &clock);
+    clock_gettime(CLOCK_BOOTTIME, &uptime);
+    return (int64_t)(clock.tv_sec - uptime.tv_sec) * 1000 + (clock.tv_nsec - uptime.tv_nsec) / 1000000;
+}
+
+static void collect(const fb_collector *collector) {
+    const fb_app *app = collector->app;
+    fb_error error = {0};
+    fb_garbage found;
+    fb_removed removed;
+    fb_retention limits = app->retention;
+    if (llabs(clock_start_ms() - collector->started_ms) > JUMP_MS) limits.age_ms = 0;
+    if (fb_retain(app, &limits, false, NULL, &removed, &error)) fprintf(stderr, "foldback: retention: %s\n", error.message);
+    error = (fb_error){0};
+    if (fb_store_collect(app->store, app->gc_grace_ms, false, NULL, &found, &error))
+        fprintf(stderr, "foldback: gc: %s\n", error.message);
+}
+
 static void *work(void *argument) {
     fb_collector *collector = argument;
     pthread_mutex_lock(&collector->mutex);
     while (wait_for_next(collector)) {
-        fb_error error = {0};
-        fb_garbage found;
         pthread_mutex_unlock(&collector->mutex);
-        if (fb_store_collect(collector->store, collector->grace_ms, false, NULL, &found, &error))
-            fprintf(stderr, "foldback: gc: %s\n", error.message);
+        collect(collector);
         pthread_mutex_lock(&collector->mutex);
     }
     pthread_mutex_unlock(&collector->mutex);
@@ -53,12 +74,12 @@ static void free_collector(fb_collector *collector) {
     free(collector);
 }
 
-fb_status fb_collector_start(fb_store *store, uint64_t interval_ms, int64_t grace_ms, fb_collector **out, fb_error *error) {
+fb_status fb_collector_start(const fb_app *app, uint64_t interval_ms, fb_collector **out, fb_error *error) {
     fb_collector *collector = calloc(1, sizeof *collector);
     if (!collector) return fb_fail_memory(error);
-    collector->store = store;
+    collector->app = app;
+    collector->started_ms = clock_start_ms();
     collector->interval_ms = interval_ms;
-    collector->grace_ms = grace_ms;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

@@ -57,6 +57,10 @@ const fb_option fb_serve_options[] = {
      AT(service.gc_interval_ms), 0, 315360000},
     {"gc-grace", 0, "SECONDS", "how long blobs stay that no graph refers to, and uploads that nobody goes on with (86400)",
      FB_OPTION_SECONDS, AT(service.gc_grace_ms), 0, 315360000},
+    {"keep-runs-days", 0, "DAYS", "remove older runs that nothing needs; 0 is never (0)", FB_OPTION_COUNT,
+     AT(service.keep_runs_days), 0, 36500},
+    {"keep-runs", 0, "N", "remove runs beyond the newest N that nothing needs; 0 is never (0)", FB_OPTION_COUNT,
+     AT(service.keep_runs), 0, UINT32_MAX},
     {"sandbox", 0, "auto|on|off",
      "give up what the service does not need, by Landlock and seccomp: what there is of them, all or it does not start, or not "
      "(auto)",

@@ -16,6 +16,7 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     *app = (fb_app){.limits = config->limits,
                     .evaluation = config->evaluation,
                     .gc_grace_ms = config->gc_grace_ms,
+                    .retention = {.age_ms = (int64_t)config->keep_runs_days * 86400000, .count = config->keep_runs},
                     .cache = fb_cache_new(config->cache_bytes),
                     .counts = fb_pass_counts_new(),
                     .events = fb_event_hub_new(config->heartbeat_ms)};
@@ -76,8 +77,7 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     char unused[FB_ID_LENGTH + 1]; /* libcrypto 3.0 crashes when memory runs out while it sets itself up: so now, not later */
     if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(error);
     if (!status && config->gc_interval_ms)
-        status =
-            fb_collector_start(service->app.store, config->gc_interval_ms, config->gc_grace_ms, &service->collector, error);
+        status = fb_collector_start(&service->app, config->gc_interval_ms, &service->collector, error);
     if (!status) status = check_reach(config, &service->app, error);
     if (!status) status = start_http(config, service, error);
     if (status) close_service(service);

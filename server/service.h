@@ -14,9 +14,10 @@ typedef struct fb_service_config {
     const char *data;          /* the data folder; NULL: no store, for routes that need none */
     size_t cache_bytes;        /* for decoded graphs */
     fb_evaluation_limits evaluation;
-    unsigned heartbeat_ms;   /* of event streams */
-    uint64_t gc_interval_ms; /* between collections of garbage; 0 = only when asked */
-    int64_t gc_grace_ms;     /* how long what nothing refers to stays */
+    unsigned heartbeat_ms;              /* of event streams */
+    uint64_t gc_interval_ms;            /* between collections of garbage; 0 = only when asked */
+    int64_t gc_grace_ms;                /* how long what nothing refers to stays */
+    uint64_t keep_runs_days, keep_runs; /* retention of runs; 0 = for ever, all of them */
 } fb_service_config;
 
 fb_service_config fb_service_config_default(void);

@@ -31,6 +31,7 @@ fb_handler fb_post_alias_rollback;                                              
 fb_handler fb_get_blobs, fb_put_blob, fb_get_blob, fb_post_missing_blobs;                            /* blobs.c */
 fb_handler fb_post_upload, fb_get_upload, fb_patch_upload, fb_put_upload, fb_delete_upload;          /* uploads.c */
 fb_handler fb_post_gc;                                                                               /* gc.c */
+fb_handler fb_get_pin, fb_put_pin, fb_delete_pin;                                                    /* pins.c */
 fb_handler fb_get_weights, fb_post_materialize;                                                      /* weights.c */
 fb_handler fb_post_evaluate, fb_post_compare;                                                        /* evaluate.c, compare.c */
 fb_handler fb_get_tensors, fb_get_tensor;                                                            /* tensors.c */

@@ -11,6 +11,8 @@
  *     graph-delete        the graph       deleted
  *     transformation-put  its name        version N
  *     gc                  blobs           how many, and their bytes
+ *     retention           runs            how many, and how many graphs
+ *     pin, unpin          the run         pinned, no longer pinned
  *     token-create        the token       its scope
  *     token-revoke        the token       revoked */
 #ifndef FB_STORE_AUDIT_H

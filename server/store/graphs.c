@@ -191,7 +191,7 @@ static fb_status find_versions(fb_connection *connection, int64_t key, fb_store_
 }
 
 /* A request that stored the graph is done anew when it is repeated: the answer that was kept says that the graph is there. */
-static fb_status forget_answers(fb_connection *connection, const char *id, fb_error *error) {
+fb_status fb_forget_graph_answers(fb_connection *connection, const char *id, fb_error *error) {
     fb_query query = fb_query_begin(
         connection, "DELETE FROM answers WHERE scope = 'POST /v1/graphs' AND location = '/v1/graphs/' || ?", error);
     fb_bind_text(&query, id);
@@ -210,7 +210,7 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
     if (delete->users.total || delete->users.version_total)
         return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu run(s) and %llu version(s) of models need graph %s",
                        (unsigned long long)delete->users.total, (unsigned long long)delete->users.version_total, delete->id);
-    status = forget_answers(connection, delete->id, error);
+    status = fb_forget_graph_answers(connection, delete->id, error);
     if (!status) status = fb_release_graph_blobs(connection, key, delete->now, error);
     if (status) return status;
     fb_query query = fb_query_begin(connection, "DELETE FROM graphs WHERE key = ?", error);

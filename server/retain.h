@@ -1,0 +1,11 @@
+/* Retention as the service does it: the store's, and the cache lets go of graphs that went. */
+#ifndef FB_SERVER_RETAIN_H
+#define FB_SERVER_RETAIN_H
+
+#include "server/app.h"
+
+/* `by` NULL: the service itself. As fb_store_retain. */
+fb_status fb_retain(const fb_app *app, const fb_retention *limits, bool is_dry, const fb_store_actor *by, fb_removed *out,
+                    fb_error *error);
+
+#endif

@@ -1,0 +1,52 @@
+/* /v1/runs/{run}/pin: runs that retention keeps. */
+#include "server/app.h"
+#include "server/routes/actor.h"
+#include "server/routes/body_members.h"
+#include "server/routes/json_members.h"
+#include "server/routes/routes.h"
+#include "server/store/retention.h"
+
+static void respond_pin(fb_response *response, int status, fb_store_pin *pin) {
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "run", pin->run);
+    if (pin->note) fb_put_text(&answer, "note", pin->note);
+    fb_put_time(&answer, "created", pin->created);
+    fb_buffer_char(&answer, '}');
+    fb_store_pin_free(pin);
+    fb_respond_json_buffer_take(response, status, &answer);
+}
+
+void fb_get_pin(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_pin pin;
+    if (fb_store_get_pin(app->store, fb_request_param(request, "run"), &pin, &error)) fb_respond_error(response, &error);
+    else respond_pin(response, 200, &pin);
+}
+
+void fb_put_pin(const fb_request *request, fb_response *response) {
+    static const char *const known[] = {"note", NULL};
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_request_body body;
+    fb_store_pin pin;
+    fb_store_actor by = fb_actor_of(request);
+    const char *note = NULL;
+    bool is_new = false;
+    if (!fb_body_read(request, response, known, &body)) return;
+    if (fb_body_text(response, &body, "note", FB_NOTE_MAX, &note)) {
+        if (fb_store_put_pin(app->store, fb_request_param(request, "run"), note, &by, &is_new, &pin, &error))
+            fb_respond_error(response, &error);
+        else respond_pin(response, is_new ? 201 : 200, &pin);
+    }
+    fb_request_body_free(&body);
+}
+
+void fb_delete_pin(const fb_request *request, fb_response *response) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_actor by = fb_actor_of(request);
+    if (fb_store_delete_pin(app->store, fb_request_param(request, "run"), &by, &error)) fb_respond_error(response, &error);
+    else fb_respond_empty(response, 204);
+}
