@@ -36,6 +36,7 @@ typedef struct fb_cli_values {
     bool is_strict;
     unsigned grace; /* seconds */
     const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
+    unsigned keep_runs_days, keep_runs;
     bool force, copies, unchecked; /* of data folders */
 } fb_cli_values;
 

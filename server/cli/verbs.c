@@ -175,6 +175,9 @@ static const fb_option blobs_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option gc_options[] = {
     FLAG("dry-run", 'n', "only count", dry_run),
     {"grace", 0, "SECONDS", "how long what nothing needs is kept (86400)", FB_OPTION_COUNT, AT(grace), 0, UINT32_MAX - 1},
+    {"keep-runs-days", 0, "DAYS", "remove older runs that nothing needs, too", FB_OPTION_COUNT, AT(keep_runs_days), 1, 36500},
+    {"keep-runs", 0, "N", "remove runs beyond the newest N that nothing needs, too", FB_OPTION_COUNT, AT(keep_runs), 1,
+     UINT32_MAX},
     STORE,
     JSON,
     END,
@@ -451,7 +454,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_blobs},
     {.name = "gc",
      .arguments = "",
-     .summary = "removes blobs that no stored graph needs, and uploads that nobody finished",
+     .summary = "removes blobs that no stored graph needs, uploads that nobody finished, and, if asked, old runs",
      .description = "A service does so by itself, once an hour.\n",
      .options = gc_options,
      .start = fb_cli_start,
