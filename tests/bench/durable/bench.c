@@ -46,7 +46,7 @@ static measurement measure_service(const fb_bench_service *service, fb_load_clie
     double done = (double)fb_load_clients_run(clients, SECONDS, latencies, &errors);
     double seconds = (fb_now_ms() - begun) / 1e3;
     commits = metric(service, "\nfoldback_store_commits_total ") - commits;
-    if (errors || !commits) exit(1);
+    if (errors || commits <= 0) exit(1);
     return (measurement){.per_second = done / seconds, .commits_per_second = commits / seconds, .group = done / commits};
 }
 
