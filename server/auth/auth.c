@@ -118,7 +118,11 @@ fb_status fb_auth_open(fb_store *store, fb_auth **out, fb_error *error) {
     fb_auth *auth = calloc(1, sizeof *auth);
     if (!auth) return fb_fail_memory(error);
     auth->store = store;
-    pthread_rwlock_init(&auth->lock, NULL);
+    pthread_rwlockattr_t writers_first; /* or those who ask all the time would keep a new token out */
+    pthread_rwlockattr_init(&writers_first);
+    pthread_rwlockattr_setkind_np(&writers_first, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&auth->lock, &writers_first);
+    pthread_rwlockattr_destroy(&writers_first);
     fb_status status = read_tokens(auth, error);
     if (status) fb_auth_close(auth);
     else *out = auth;
@@ -223,7 +227,7 @@ fb_status fb_auth_revoke(fb_auth *auth, const char *name, const fb_store_actor *
 
 int64_t fb_auth_last_use(fb_auth *auth, const fb_store_token *stored) {
     pthread_rwlock_rdlock(&auth->lock);
-    const known_token *token = find_name(auth, stored->name);
+    const known_token *token = find_digest(auth, stored->digest);
     int64_t used = token ? atomic_load(&token->last_used) : stored->last_used;
     pthread_rwlock_unlock(&auth->lock);
     return used;
