@@ -245,7 +245,7 @@ format:
 ## make lint         formatting, and a build by clang with every warning an error
 lint:
 	@clang-format --dry-run -Werror $(SOURCES)
-	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o)
+	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o) $(FUZZERS:%=build-clang/tests/fuzz/%.o)
 
 ## make install      under $(DESTDIR)$(prefix)
 install: all
