@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "core/base/load_json.h"
 #include "core/compose/params.h"
 #include "core/compose/preset.h"
 #include "core/compose/run.h"
@@ -174,7 +175,7 @@ static fb_status read_params(reader *r, const named_pass *named, const json_t *g
 static fb_status read_list(reader *r, const json_t *list, int depth);
 
 static fb_status add_rounds(reader *r, const fb_preset *preset) {
-    json_t *list = json_loads(preset->passes, 0, NULL);
+    json_t *list = fb_load_json(preset->passes);
     if (!list) return fb_fail_memory(r->error);
     fb_status status = FB_OK;
     size_t start = r->out->count;

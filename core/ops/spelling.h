@@ -9,7 +9,7 @@
 #define FB_TARGET_GETATTR "builtins.getattr"
 #define FB_TARGET_GETITEM "operator.getitem"
 #define FB_TARGET_HALF_METHOD "half"
-#define FB_TARGET_LINEAR "torch.nn.functional.linear"
+#define FB_TARGET_LINEAR "torch._C._nn.linear"
 #define FB_TARGET_LINEAR_ATEN "torch.ops.aten.linear.default"
 #define FB_TARGET_MUL "operator.mul"
 #define FB_TARGET_MUL_FUNCTION "torch.mul"

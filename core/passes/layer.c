@@ -221,11 +221,13 @@ void fb_layer_clear_bias(fb_rewrite *rw, const fb_layer *layer) {
     }
 }
 
-/* A called module, of which elementwise_affine says whether it has weights. */
+/* A called module, of which elementwise_affine says whether it has weights; and bias, that it has a bias. */
 static void clear_affine_of_module(fb_rewrite *rw, const fb_norm *norm) {
     if (norm->weight.id) fb_clear_parameter(rw, norm->module, "weight");
-    if (norm->bias.id) fb_clear_parameter(rw, norm->module, "bias");
     fb_set_config(rw, norm->module, "elementwise_affine", fb_make_bool(fb_rewrite_graph(rw), false));
+    if (!norm->bias.id) return;
+    fb_clear_parameter(rw, norm->module, "bias");
+    fb_set_config(rw, norm->module, "bias", fb_make_bool(fb_rewrite_graph(rw), false));
 }
 
 void fb_norm_clear_affine(fb_rewrite *rw, const fb_norm *norm) {

@@ -87,6 +87,32 @@ def test_beside_passes(service):
     assert back["exact"] and back["result"] == optimize(service, document, "MergeLinears")["result"]
 
 
+@pytest.mark.parametrize("mode", ["rewrites", "graph"])
+def test_validated_runs(service, mode):
+    """A rule that keeps its promise, one that breaks it, and one that promises nothing."""
+    halves = changed(DOUBLE, name="Halves", description="`x * 2` becomes `x / 0.5`.", exactness="rounds",
+                     replacement={"?y": {"operator": "div", "args": ["?x", 0.5]}})  # fmt: skip
+    put(service, halves)
+    run = optimize(service, graph(2, 3), "Halves", validate=mode)
+    assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
+    (one,) = run["passes"]
+    assert one["applied"] == 1 and one["validation"]["regions" if mode == "rewrites" else "outputs"] == 1
+    assert one["validation"]["not_evaluated"] == [] and one["validation"]["max_relative"] < 1e-6
+
+    put(service, changed(DOUBLE, name="Liar", exactness="rounds"))
+    body = {"graph": graph(2, 3), "passes": ["Liar"], "options": {"validate": mode}}
+    problem = is_problem(service.post("/v1/optimize", body), 422, "validation-failed")
+    assert "Liar" in problem["detail"]
+    assert service.get("/v1/runs?pass=Liar").json()["items"] == []
+
+    put(service, DOUBLE)
+    run = optimize(service, graph(2, 3), "DoubleTheDoubles", validate=mode)
+    assert run["passes"][0]["applied"] == 1
+    assert run["passes"][0]["validation"]["max_relative"] is None  # it may compute what it likes
+    back = service.post(f"/v1/runs/{run['id']}/reverse").json()
+    assert (back["result"], back["exact"]) == (run["source"], True)
+
+
 def test_dry_run_stores_nothing(service):
     put(service, DOUBLE)
     run = optimize(service, graph(2), "DoubleTheDoubles", dry_run=True, include=["graph"])

@@ -7,24 +7,22 @@ PARAMETERS = {  # of those that need some, or do more with them
 }
 
 
+def are_preserving(outcomes):
+    """What a run's passes say: does its result compute the same?"""
+    return all(outcome["exactness"] != "changes" for outcome in outcomes if outcome["applied"])
+
+
 class Passes:
     """`each`: as items of a list of passes. Those of `preserving` compute the same."""
 
     def __init__(self, service):
         answer = service.get("/v1/passes").json()
-        self.described = {item["name"]: item for item in answer["items"]}
+        exactness = {item["name"]: item["exactness"] for item in answer["items"]}
         self.presets = [item["name"] for item in answer["presets"]]
         self.each = [
             {"name": name, "params": params} if params else name
-            for name in self.described
+            for name in exactness
             for params in PARAMETERS.get(name, [{}])
         ]
-        self.preserving = [item for item in self.each if self.preserves(item)]
-
-    def preserves(self, item):
-        name = item if isinstance(item, str) else item["name"]
-        return self.described[name]["preserves_computation"]
-
-    def preserved(self, outcomes):
-        """Of what a run's passes say."""
-        return all(self.preserves(outcome["name"]) for outcome in outcomes if outcome["applied"])
+        changing = [name for name in exactness if exactness[name] == "changes"]
+        self.preserving = [item for item in self.each if isinstance(item, str) or item["name"] not in changing]

@@ -15,9 +15,9 @@ COMPOSITIONS = 2  # for each program
 MODELS = 100
 
 
-def prove_compositions(prover, seed):
+def prove_compositions(prover, passes, seed):
     """All passes in an order of their own, random lists of passes, and every preset."""
-    choose, passes = random.Random(seed), prover.passes
+    choose = random.Random(seed)
     for known in (passes.preserving, passes.each):
         prover.optimize(choose.sample(known, len(known)))
     for _ in range(COMPOSITIONS):
@@ -28,22 +28,22 @@ def prove_compositions(prover, seed):
 
 @pytest.mark.parametrize("case", COLLECTED.values(), ids=list(COLLECTED))
 def test_case(service, passes, case):
-    prover = Prover(service, passes, *case.make())
+    prover = Prover(service, *case.make())
     expected = {EXPECTED[short]: outcome for short, outcome in case.expected.items()}
     for item in passes.each:
         (outcome,) = prover.optimize([item])
         if isinstance(item, str) and item in expected:
             assert (outcome["applied"], refusals(outcome)) == expected[item], outcome
-    prove_compositions(prover, case.name)
+    prove_compositions(prover, passes, case.name)
 
 
 @pytest.mark.parametrize("case", COLLECTED.values(), ids=list(COLLECTED))
 def test_case_without_shapes(service, passes, case):
-    prover = Prover(service, passes, *case.make(), shapes=False)
-    prove_compositions(prover, case.name)
+    prover = Prover(service, *case.make(), shapes=False)
+    prove_compositions(prover, passes, case.name)
 
 
 @pytest.mark.parametrize("seed", range(MODELS))
 def test_random_model(service, passes, seed):
-    prover = Prover(service, passes, *random_model(seed))
-    prove_compositions(prover, seed)
+    prover = Prover(service, *random_model(seed))
+    prove_compositions(prover, passes, seed)

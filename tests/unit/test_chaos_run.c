@@ -41,6 +41,10 @@ static const char *const documents[] = {
     "tests/golden/ConvertPrecision/in-place-between-casts/before.json",
     "tests/golden/ConvertPrecision/weights-too-large/before.json",
     "tests/golden/ConvertPrecision/aten-keep-a-path/before.json",
+    "tests/golden/FoldShapes/divided-by-a-full-tensor/before.json",
+    "tests/golden/MergeViews/module/before.json",
+    "tests/golden/MergeViews/permute-and-transpose/before.json",
+    "tests/golden/UnpackLinear/weight-with-another-reader/before.json",
     "tests/golden/FoldConstants/read-by-both/before.json",
     "tests/golden/FoldConstants/stack-permute-reshape/before.json",
     "tests/golden/FoldScaleIntoLinear/attention/before.json",
@@ -65,8 +69,9 @@ static char *document_at(int i, size_t *size, const char **name) {
 
 #define EVERY_PASS                                                                                                             \
     "[\"FuseBatchNorm2dInConv2d\", \"FuseBatchNorm1dInLinear\", [\"ChangeTrueDivToMulByInverse\", \"MergeLinears\"], "         \
-    "\"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": \"FuseBiasInLinear\", \"params\": {}}, "   \
-    "\"cleanup\", \"DeepCopy\", \"LintAndRecompile\"]"
+    "\"FoldShapes\", \"FoldConstants\", \"FoldNormIntoLinear\", \"FoldScaleIntoLinear\", {\"name\": \"FuseBiasInLinear\", "    \
+    "\"params\": {}}, "                                                                                                        \
+    "\"UnpackLinear\", \"MergeViews\", \"cleanup\", \"DeepCopy\", \"LintAndRecompile\"]"
 
 /* Everything from text to text. FB_OK or FB_NO_MEMORY; the id of the result on FB_OK. */
 static fb_status transform(const char *text, size_t size, const json_t *list, char id[FB_ID_LENGTH + 1]) {

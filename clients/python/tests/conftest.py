@@ -18,6 +18,9 @@ specification.loader.exec_module(pytorch_conftest)
 service = pytorch_conftest.service
 
 
+passes = pytorch_conftest.passes
+
+
 @pytest.fixture(scope="session")
 def client(service):
     with foldback.Client(service.url) as client:

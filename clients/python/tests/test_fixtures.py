@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 from canonical import canonical_bytes, identity
-from live import PASSES, Live
+from live import Live
 from transformers.utils.fx import symbolic_trace
 
 import foldback
@@ -49,13 +49,14 @@ def test_there_and_back(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_edits(client, name):
+def test_edits(client, passes, name):
     document, live, inputs = load(name)
     with torch.no_grad():
         expected = live(**inputs)
     proof = Live(client, document, live, inputs, expected)
-    for passes in (PASSES, ["MergeLinears"], ["FuseBiasInLinear"]):
-        proof.prove(passes)
+    for item in [*passes.each, *passes.presets]:
+        proof.prove([item])
+    proof.prove(passes.preserving)
 
 
 def rebuilt(name):

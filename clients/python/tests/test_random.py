@@ -12,7 +12,7 @@ import cases_norm  # noqa: F401
 import pytest
 import torch
 from case import COLLECTED
-from live import PASSES, Live
+from live import Live
 from proof import Tracer
 from random_models import random_model
 
@@ -30,17 +30,19 @@ def make(client, module, inputs):
 
 
 @pytest.mark.parametrize("seed", range(MODELS))
-def test_random_model(client, seed):
+def test_random_model(client, passes, seed):
     live = make(client, *random_model(seed))
     choose = random.Random(seed)
     for _ in range(4):
-        live.prove(choose.choices(PASSES, k=choose.randint(1, 5)))
+        live.prove(choose.choices(passes.each, k=choose.randint(1, 5)))
 
 
 @pytest.mark.parametrize("case", COLLECTED.values(), ids=list(COLLECTED))
-def test_case(client, case):
+def test_case(client, passes, case):
     model, inputs = case.make()
     live = make(client, torch.fx.GraphModule(model, Tracer().trace(model)), inputs)
     choose = random.Random(case.name)
-    live.prove(choose.sample(PASSES, len(PASSES)))
-    live.prove(choose.sample(PASSES, len(PASSES)))
+    for known in (passes.preserving, passes.each):
+        live.prove(choose.sample(known, len(known)))
+    for preset in passes.presets:
+        live.prove([preset])

@@ -149,8 +149,12 @@ class _Replay:
     # ---- modules --------------------------------------------------------------------------------------------------------
 
     def _module_rows(self) -> dict[str, Row]:
-        rows = modules.rows(self.module, self.table, training=None, nested=lambda _: [])
-        return {row["path"]: row for row in rows}
+        """As edits have said where they did: a live module has defaults, too, and those are not another type's."""
+        rows = {row["path"]: row for row in modules.rows(self.module, self.table, training=None, nested=lambda _: [])}
+        for path, (type_, config) in self.state.configs.items():
+            if path in rows and rows[path]["type"] == type_:
+                rows[path]["config"] = config
+        return rows
 
     def _plan_modules(self, edits: list[Edit]) -> dict[str, torch.nn.Module | None]:
         """By path the module that will be there; None for one that is taken out."""
@@ -185,7 +189,11 @@ class _Replay:
             made = modules.make(row)
         modules.fill(made, row, lambda name, _: self._known(name))
         original = self.state.originals.get(path, given)
-        return original if original is not None and _is_same(made, original) else made
+        self.state.configs.pop(path, None)
+        if original is not None and _is_same(made, original):
+            return original
+        self.state.configs[path] = row["type"], row.get("config", {})
+        return made
 
     def _put_modules(self, edits: list[Edit], planned: Mapping[str, torch.nn.Module | None]) -> None:
         orders: dict[str, _Order] = {}  # of the children of modules that get one, by path
@@ -199,13 +207,14 @@ class _Replay:
             elif path:
                 if path not in self.state.added:
                     self.state.originals.setdefault(path, self.module.get_submodule(path))
-                modules.put(self.module, path, made)
+                self._put_in_place(path, made)
             else:
                 modules.take_over(self.module, made)
         for parent, order in orders.items():
             children = self.module.get_submodule(parent)._modules
             for key in order:
-                children[key] = children.pop(key)
+                if key in children:  # others were taken out behind it
+                    children[key] = children.pop(key)
 
     def _take_out(self, path: str) -> None:
         parent, _, key = path.rpartition(".")
@@ -223,15 +232,21 @@ class _Replay:
         else:
             del children[key]
 
+    def _put_in_place(self, path: str, module: torch.nn.Module) -> None:
+        """With the children of the one that is there: edits before this one may have changed them."""
+        there = self.module.get_submodule(path) if _has(self.module, path) else None
+        if there is not None and there is not module:
+            children = dict(there._modules)
+            module._modules.clear()
+            module._modules.update(children)
+        modules.put(self.module, path, module)
+
     def _place(self, path: str, module: torch.nn.Module, before: str | None, orders: dict[str, _Order]) -> None:
         """Puts a module at its path: where it was once, or else before the one that follows it in the document."""
         if path not in self.state.originals:
             self.state.added.add(path)
         parent, _, key = path.rpartition(".")
-        there = self.module.get_submodule(path) if _has(self.module, path) else None
-        if there is not None and there is not module:
-            module._modules.update(there._modules)
-        modules.put(self.module, path, module)
+        self._put_in_place(path, module)
         children = self.module.get_submodule(parent)._modules
         if parent not in orders:
             orders[parent] = _Order(children, self.state.orders.get(parent, []))

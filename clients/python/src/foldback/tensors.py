@@ -27,6 +27,7 @@ class State:
     made: set[str] = field(default_factory=set)  # tensors that edits have made, by name
     originals: dict[str, torch.nn.Module] = field(default_factory=dict)  # modules as they were before the first edit, by path
     added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
+    configs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # type and config that edits gave, by path
     orders: dict[str, list[str]] = field(default_factory=dict)  # children as they were before one was taken out, by path
 
     @staticmethod
