@@ -172,8 +172,10 @@ static fb_upload *take_part(const fb_request *request, fb_response *response) {
 
 void fb_patch_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = take_part(request, response);
+    fb_error error = {0};
     if (!upload) return;
-    respond_progress(response, 202, upload);
+    if (fb_upload_sync(upload, &error)) fb_respond_error(response, &error);
+    else respond_progress(response, 202, upload);
     fb_upload_close(upload, false);
 }
 

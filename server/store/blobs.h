@@ -60,6 +60,8 @@ const char *fb_upload_id(const fb_upload *upload); /* "" when it is not kept */
 uint64_t fb_upload_size(const fb_upload *upload);  /* bytes so far */
 /* Appends, and hashes on the way. FB_NO_SPACE; then what was there before is still there. */
 fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error);
+/* Makes the bytes durable. When that fails, nobody knows which of them the disk has: then the upload is empty again. */
+fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
 /* Makes it a blob: durable when this returns. FB_INVALID "digest-mismatch" when `digest` is not that of the bytes (the message
  * has both); NULL = whatever it is. `is_new` false: it was here already (idempotent; its grace period begins anew). The upload
  * is to be closed afterwards; its id is gone when this succeeded. */

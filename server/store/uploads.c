@@ -191,6 +191,7 @@ static void start_writing(const fb_upload *upload, uint64_t before) {
 fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error) {
     assert(!upload->is_finished);
     upload->is_changed = true;
+    upload->changed = upload->store->config.now_ms();
     for (size_t done = 0; done < size;) {
         ssize_t wrote = pwrite(upload->file, (const char *)bytes + done, size - done, (off_t)(upload->size + done));
         if (wrote < 0 && errno == EINTR) continue;
@@ -212,7 +213,10 @@ fb_status fb_upload_sync(fb_upload *upload, fb_error *error) {
     struct stat about;
     bool is_right = fstat(upload->file, &about) == 0;
     if (is_right && (uint64_t)about.st_size != upload->size) is_right = ftruncate(upload->file, (off_t)upload->size) == 0;
-    if (is_right && fsync(upload->file) == 0) return FB_OK;
+    if (is_right && fsync(upload->file) == 0) {
+        upload->is_changed = false;
+        return FB_OK;
+    }
     fb_status status = fb_fail_file(error, "sync an upload", errno);
     ftruncate(upload->file, 0);
     upload->size = 0;
@@ -224,10 +228,7 @@ void fb_upload_close(fb_upload *upload, bool is_cancelled) {
     if (!upload) return;
     fb_store *store = upload->store;
     bool is_over = upload->is_finished || is_cancelled || !upload->is_kept;
-    if (!is_over && upload->is_changed) {
-        fb_upload_sync(upload, NULL); /* when it fails, the upload's size tells */
-        upload->changed = store->config.now_ms();
-    }
+    if (!is_over && upload->is_changed) fb_upload_sync(upload, NULL); /* when it fails, the upload's size tells */
     upload->is_changed = false;
     if (upload->file >= 0) close(upload->file);
     upload->file = -1;

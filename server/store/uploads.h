@@ -19,7 +19,4 @@ struct fb_upload {
     fb_sha256 *hash; /* of its bytes; NULL: it is to be computed from the file */
 };
 
-/* Makes the bytes durable. When that fails, nobody knows which of them the disk has: then the upload is empty again. */
-fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
-
 #endif
