@@ -64,8 +64,7 @@ static fb_status remove_run(fb_connection *connection, removal *work, const fb_m
     fb_query query = fb_query_begin(connection, "DELETE FROM runs WHERE key = ? RETURNING id", error);
     fb_bind_int(&query, run->key);
     bool is_there = fb_query_row(&query); /* unless another gc was quicker */
-    if (is_there)
-        snprintf(work->batch.ids[work->batch.id_count++], FB_RUN_ID_LENGTH + 1, "%s", fb_column_text(&query, 0));
+    if (is_there) snprintf(work->batch.ids[work->batch.id_count++], FB_RUN_ID_LENGTH + 1, "%s", fb_column_text(&query, 0));
     while (fb_query_row(&query)) continue;
     fb_status status = fb_query_end(&query);
     if (status || !is_there) return status;
