@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <systemd/sd-daemon.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "server/cli/file.h"
 #include "server/sandbox.h"
@@ -65,7 +66,8 @@ static void close_access_log(FILE *log) {
 /* The data folder is made before the sandbox is entered, which allows what there is. */
 static fb_status start(const fb_serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
     const char *data = values->service.data;
-    fb_status status = fb_store_make_folder(data, error);
+    fb_status status = access(data, F_OK) ? fb_service_check_reach(&values->service, NULL, error) : FB_OK;
+    if (!status) status = fb_store_make_folder(data, error);
     if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const[]){NULL}, error);
     return status ? status : fb_service_start(&values->service, service, error);
 }

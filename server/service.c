@@ -55,10 +55,10 @@ static bool still_admits(void *context, const char *principal, fb_scope needed) 
 
 /* ---- start and stop ----------------------------------------------------------------------------------------------------- */
 
-/* Listens beyond this machine for those who have a token alone. */
-static fb_status check_reach(const fb_service_config *config, const fb_app *app, fb_error *error) {
+fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error) {
     const char *listen = config->http.listen;
-    if (!listen || config->is_open || fb_http_is_loopback(listen) || (app->auth && fb_auth_is_needed(app->auth))) return FB_OK;
+    if (!listen || config->is_open || fb_http_is_loopback(listen) || (app && app->auth && fb_auth_is_needed(app->auth)))
+        return FB_OK;
     return fb_fail(error, FB_INVALID, "no-tokens", NULL,
                    "%s is no loopback address with a port; to listen beyond this machine make a token first (foldback token "
                    "create --scope admin), or say --insecure-listen, knowing that everybody may do everything",
@@ -78,7 +78,7 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(error);
     if (!status && config->gc_interval_ms)
         status = fb_collector_start(&service->app, config->gc_interval_ms, &service->collector, error);
-    if (!status) status = check_reach(config, &service->app, error);
+    if (!status) status = fb_service_check_reach(config, &service->app, error);
     if (!status) status = start_http(config, service, error);
     if (status) close_service(service);
     return status;
