@@ -96,8 +96,24 @@ def test_the_probes_are_routes_and_the_arguments_are_options():
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert f"\n  {service[probe]['httpGet']['path']}:\n" in described
     assert service["args"][0] == "serve" and options_in(service["args"]) <= serve_options()
-    help_of_token = subprocess.run([BINARY, "token", "--help"], capture_output=True, text=True).stdout
-    assert options_in(pod["initContainers"][0]["args"]) <= set(re.findall(r"--[a-z-]+", help_of_token))
+
+
+def test_the_first_token_is_made_once(tmp_path):
+    """The init container's script, on a folder of ours."""
+    container = manifests()[0]["spec"]["template"]["spec"]["initContainers"][0]
+    assert container["command"] == ["sh", "-ec"]
+    script = container["args"][0].replace("/data", str(tmp_path / "data"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "foldback").symlink_to(BINARY)
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    (tmp_path / "data").mkdir()
+    found = set()
+    for _ in range(2):
+        subprocess.run(["sh", "-ec", script], check=True, env=environment)
+        found.add((tmp_path / "data" / "first-token.json").read_text())
+    token = json.loads(found.pop())
+    assert not found and token["scope"] == "admin" and re.fullmatch(r"fbt_[A-Za-z0-9_-]{43}", token["token"])
+    assert (tmp_path / "data" / "first-token.json").stat().st_mode & 0o777 == 0o600
 
 
 def test_one_image_everywhere():
