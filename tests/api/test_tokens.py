@@ -242,7 +242,8 @@ def test_one_bit_off_is_another_token(reading):
     assert service.get(GRAPHS, headers=bearer(token)).status == 200
 
 
-def test_a_stream_ends_with_its_token(service):
+def test_a_stream_ends_with_its_token(new_service):
+    service = new_service("--heartbeat", "86400")  # nothing else wakes it
     admin = make_token(service, "admin", "boss")
     other = make_token(service, "read", "other", by=admin)
     head = "GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n"
@@ -258,7 +259,8 @@ def test_a_stream_ends_with_its_token(service):
                 pass
 
 
-def test_a_stream_of_nobody_ends_when_tokens_are_needed(service):
+def test_a_stream_of_nobody_ends_when_tokens_are_needed(new_service):
+    service = new_service("--heartbeat", "86400")
     with service.connect(timeout=60) as stream:
         stream.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         assert b" 200 " in stream.recv(65536)
