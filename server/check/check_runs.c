@@ -59,9 +59,19 @@ static void check_calls(const looking *at, const fb_composition *composition) {
 
 /* ---- its result --------------------------------------------------------------------------------------------------------- */
 
-static fb_status compare(const looking *at, const fb_graph *made, fb_error *error) {
+/* What a merge makes of tensors depends on which of their bytes were here then: where it differs by that, it is only not
+ * counted.
+ */
+static bool reads_blobs(const fb_graph *ours) {
+    for (fb_tensor t = ours ? fb_first_tensor(ours) : (fb_tensor){0}; t.id; t = fb_tensor_at(ours, t)->next)
+        if (fb_tensor_at(ours, t)->blob.id) return true;
+    return false;
+}
+
+static fb_status compare(const looking *at, const fb_graph *made, const fb_graph *ours, fb_error *error) {
     char id[FB_ID_LENGTH + 1];
     if (!fb_document_id(made, id)) return fb_fail_memory(error);
+    if (strcmp(id, at->run->result) != 0 && reads_blobs(ours)) return FB_OK;
     at->check->replayed++;
     if (strcmp(id, at->run->result) != 0)
         fb_check_found(at->check, "run-differs", at->subject, "done again it gives %s, not %s", id, at->run->result);
@@ -74,7 +84,7 @@ static fb_status replay_composition(const looking *at, const fb_composition *com
     fb_status status = fb_load_graph(at->app, at->run->source, &source, error);
     check_calls(at, composition);
     if (!status) status = fb_composition_run(composition, source->graph, FB_LINT_NONE, &made, error);
-    if (!status) status = compare(at, made.result, error);
+    if (!status) status = compare(at, made.result, NULL, error);
     fb_run_free(&made);
     fb_share_release(source);
     return status;
@@ -86,7 +96,7 @@ static fb_status replay_steps(const looking *at, const fb_history *history, cons
     bool is_exact;
     fb_status status = fb_history_replay(at->app, NULL, history, ours, &made, &is_exact, &conflicts, error);
     fb_conflicts_free(&conflicts);
-    if (!status) status = compare(at, made, error);
+    if (!status) status = compare(at, made, ours, error);
     fb_graph_free(made);
     return status;
 }
@@ -102,7 +112,7 @@ static fb_status replay_list(const looking *at, const json_t *list, fb_error *er
     if (!status) status = fb_load_graph(at->app, undone.source, &source, error);
     if (!status && json_array_size(list)) status = fb_composition_read(list, "", &composition, error);
     if (!status && composition.count) status = fb_composition_run(&composition, source->graph, FB_LINT_NONE, &made, error);
-    if (!status) status = compare(at, made.result ? made.result : source->graph, error);
+    if (!status) status = compare(at, made.result ? made.result : source->graph, NULL, error);
     fb_run_free(&made);
     fb_composition_free(&composition);
     fb_share_release(source);
