@@ -5,7 +5,7 @@ Asserted: the service lives; it answers what is right or a problem that the desc
 make an answer, the connection ends); it works as before when nothing fails any more; what it acknowledged is there after a restart,
 and runs roll back; `foldback db check` finds nothing; and it holds no more memory at its end than one for which nothing failed.
 
-FOLDBACK_FAULT_SAMPLES (4) values of k are drawn for each step, kind of call and manner; 0 means every k. FOLDBACK_FAULT_SEED draws
+FOLDBACK_FAULT_SAMPLES (10) values of k are drawn for each step, kind of call and manner; 0 means every k. FOLDBACK_FAULT_SEED draws
 others."""
 
 import http.client
@@ -22,7 +22,7 @@ from conftest import Answer, description
 from ledger import check_store
 from script import STEPS, Script
 
-SAMPLES = int(os.environ.get("FOLDBACK_FAULT_SAMPLES", "4"))
+SAMPLES = int(os.environ.get("FOLDBACK_FAULT_SAMPLES", "10"))
 SEED = int(os.environ.get("FOLDBACK_FAULT_SEED", "1"))
 OPTIONS = ("--workers", "4", "--io-threads", "1", "--access-log", "off", "--cache", "1M", "--gc-interval", "0")
 TIMEOUT = 20  # seconds: an answer that takes longer is none
@@ -91,22 +91,25 @@ class Torture:
         self.one(step, calls, 1 << 40)
 
 
-def blocks_without_faults(folder):
-    torture = Torture(folder)
+@pytest.fixture(scope="module")
+def usual_blocks(tmp_path_factory):
+    """What a service has not freed at its end for which nothing failed."""
+    torture = Torture(tmp_path_factory.mktemp("usual"))
     for step in STEPS:
         torture.script.ask(step(torture.script))
     assert torture.service.stop() == 0
     return torture.service.page.allocated
 
 
-@pytest.fixture(scope="module")
-def usual_blocks(tmp_path_factory):
-    return blocks_without_faults(tmp_path_factory.mktemp("usual"))
+@pytest.fixture
+def torture(tmp_path):
+    torture = Torture(tmp_path)
+    yield torture
+    torture.service.kill()
 
 
 @pytest.mark.parametrize("calls", faults.CALLS)
-def test_calls_that_fail(calls, tmp_path, usual_blocks):
-    torture = Torture(tmp_path)
+def test_calls_that_fail(calls, torture, usual_blocks):
     for step in STEPS:
         torture.every(step, calls)
     print(f"{calls}: {torture.injected} failed, {len(torture.script.ledger)} writes acknowledged")

@@ -22,7 +22,7 @@ from writers import Writers
 ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", "100"))
 SEED = int(os.environ.get("FOLDBACK_KILL_SEED", "1"))
 CLIENTS = 4
-LONGEST = 0.25  # seconds of a round
+LONGEST = 0.2  # seconds of a round
 OPTIONS = ("--access-log", "off", "--workers", "8", "--gc-interval", "1", "--gc-grace", "3600")
 
 
@@ -43,9 +43,15 @@ def check_newest(service, ledger):
         ledger.check_blob(service, digest)
 
 
-def test_nothing_acknowledged_is_lost(tmp_path, writers):
-    rng, ledger = random.Random(SEED), Ledger()
+@pytest.fixture
+def service(tmp_path):
     service = Service(tmp_path / "data", *OPTIONS)
+    yield service
+    service.kill()
+
+
+def test_nothing_acknowledged_is_lost(service, writers):
+    rng, ledger = random.Random(SEED), Ledger()
     for _ in range(ROUNDS):
         service.start()
         check_newest(service, ledger)
@@ -54,11 +60,8 @@ def test_nothing_acknowledged_is_lost(tmp_path, writers):
         service.kill()
         writers.end(ledger)
     service.start()
-    try:
-        ledger.check(service)
-        assert service.stop() == 0, service.log()[-4000:]
-    finally:
-        service.kill()
+    ledger.check(service)
+    assert service.stop() == 0, service.log()[-4000:]
     check_store(service.data)
     written = f"{len(ledger.runs)} runs, {len(ledger.versions)} versions, {len(ledger.blobs)} blobs"
     print(f"{ROUNDS} kills; acknowledged: {written}, {sum(map(len, ledger.movements.values()))} movements of aliases")
