@@ -132,6 +132,10 @@ fb_tensor fb_first_tensor(const fb_graph *graph) {
     return graph->first_tensor;
 }
 
+fb_tensor fb_last_tensor(const fb_graph *graph) {
+    return graph->last_tensor;
+}
+
 size_t fb_node_count(const fb_graph *graph) {
     return fb_program_at(graph, FB_MAIN_PROGRAM)->node_count;
 }

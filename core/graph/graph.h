@@ -327,6 +327,7 @@ fb_node fb_first_node(const fb_graph *graph, fb_program program);
 fb_node fb_last_node(const fb_graph *graph, fb_program program);
 fb_module fb_first_module(const fb_graph *graph);
 fb_tensor fb_first_tensor(const fb_graph *graph);
+fb_tensor fb_last_tensor(const fb_graph *graph);
 size_t fb_node_count(const fb_graph *graph); /* of the main program */
 size_t fb_module_count(const fb_graph *graph);
 size_t fb_tensor_count(const fb_graph *graph);

@@ -160,8 +160,10 @@ fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *at
     if (!name.id) return none;
     fb_tensor after = {0};
     fb_value_visit_tensors(graph, recipe, first_tensor, &after);
-    if (after.id && !fb_rewrite_save(rewrite, fb_journal_tensor(&rewrite->journal, after) &&
-                                                  fb_journal_tensor(&rewrite->journal, fb_tensor_at(graph, after)->next))) {
+    fb_tensor previous = after.id ? after : fb_last_tensor(graph);
+    if (previous.id &&
+        !fb_rewrite_save(rewrite, fb_journal_tensor(&rewrite->journal, previous) &&
+                                      fb_journal_tensor(&rewrite->journal, fb_tensor_at(graph, previous)->next))) {
         return none;
     }
     fb_tensor tensor = fb_graph_add_tensor(graph, name, after);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/compose/preset.h"
 #include "core/compose/run.h"
 #include "core/compose/validation.h"
 #include "core/graph/code.h"
@@ -37,9 +38,9 @@ static fb_graph *read_document(const subject *s) {
 }
 
 /* Takes the document. */
-static subject subject_of(fb_buffer document) {
+static subject subject_of(fb_buffer document, const char *passes) {
     subject s = {.document = document};
-    json_t *list = json_loads(PASSES, 0, NULL);
+    json_t *list = json_loads(passes, 0, NULL);
     check(list && fb_composition_read(list, "", &s.composition, NULL) == FB_OK, "the composition");
     json_decref(list);
     s.graph = read_document(&s);
@@ -124,7 +125,7 @@ static void print_validation(const char *name, const char *of_rewrites, const ch
     fb_buffer document = {0};
     snprintf(path, sizeof path, "tests/fixtures/%s/graph.json", name);
     fb_bench_read_file(path, &document);
-    subject s = subject_of(document);
+    subject s = subject_of(document, PASSES);
     fb_row rows[] = {
         {.what = "three passes", .work = run_passes, .context = &s},
         {.what = "the same, validated: rewrites", .work = validate_rewrites, .context = &s, .target = of_rewrites},
@@ -263,7 +264,7 @@ static void print_growth(const char *what, void (*make)(fb_buffer *, size_t), si
     fb_buffer small_document = {0}, large_document = {0};
     make(&small_document, small_size);
     make(&large_document, large_size);
-    subject small = subject_of(small_document), large = subject_of(large_document);
+    subject small = subject_of(small_document, PASSES), large = subject_of(large_document, PASSES);
     fb_row rows[] = {{.work = run_passes, .context = &small}, {.work = run_passes, .context = &large}};
     fb_measure(rows, 2, rounds);
     double small_each = rows[0].minimum * 1e3 / (double)small_size, large_each = rows[1].minimum * 1e3 / (double)large_size;
@@ -274,6 +275,32 @@ static void print_growth(const char *what, void (*make)(fb_buffer *, size_t), si
     subject_free(&large);
 }
 
+static double preset_floor(const char *list, size_t nodes, size_t rounds) {
+    fb_buffer document = {0};
+    fb_bench_layers(&document, nodes);
+    subject s = subject_of(document, list);
+    fb_row row = {.work = run_passes, .context = &s};
+    fb_measure(&row, 1, rounds);
+    double each = row.minimum * 1e3 / (double)fb_node_count(s.graph);
+    subject_free(&s);
+    return each;
+}
+
+/* Whole presets by node, on documents in which every pass of theirs finds something in every block. */
+static void print_presets(void) {
+    printf("\nWhole presets in memory, floors in µs for each node:\n\n"
+           "| | 10,000 | 100,000 | 1,000,000 | ratio of the last to the first | target |\n"
+           "| --- | ---: | ---: | ---: | ---: | ---: |\n");
+    for (size_t i = 0; fb_preset_at(i); i++) {
+        char list[64];
+        snprintf(list, sizeof list, "[\"%s\"]", fb_preset_at(i)->name);
+        double small = preset_floor(list, 10000, 20), middle = preset_floor(list, 100000, 7);
+        double large = preset_floor(list, 1000000, 3);
+        printf("| `%s` | %.2f | %.2f | %.2f | %.2f | 1.5 |\n", fb_preset_at(i)->name, small, middle, large, large / small);
+        fflush(stdout);
+    }
+}
+
 int main(int count, char **arguments) {
     const char *binary = count > 1 ? arguments[1] : "build/foldback";
     const targets bert_targets = {"0.2 ms", "1 ms", "ratio 1.3", "2 ms", "1 ms"};
@@ -281,7 +308,7 @@ int main(int count, char **arguments) {
     fb_buffer document = {0};
 
     fb_bench_read_file("tests/fixtures/bert-base/graph.json", &document);
-    subject bert = subject_of(document);
+    subject bert = subject_of(document, PASSES);
     print_speed(binary, "BERT-base", &bert, 200, &bert_targets);
     print_stored(binary, &bert);
     subject_free(&bert);
@@ -291,7 +318,7 @@ int main(int count, char **arguments) {
 
     document = (fb_buffer){0};
     fb_bench_blocks(&document, 100000);
-    subject large = subject_of(document);
+    subject large = subject_of(document, PASSES);
     print_speed(binary, "Blocks of three Linears, a division and two additions", &large, 7, &large_targets);
     print_memory(binary, &large);
     subject_free(&large);
@@ -301,5 +328,6 @@ int main(int count, char **arguments) {
     print_growth("nodes in such blocks", fb_bench_blocks, 10000, 1000000, 5, "1.3");
     print_growth("Linears on one input", fb_bench_fan, 2000, 20000, 20, "linear");
     print_growth("refused divisions", fb_bench_refusals, 2000, 20000, 20, "linear");
+    print_presets();
     return 0;
 }

@@ -30,6 +30,8 @@ void fb_bench_blocks(fb_buffer *out, size_t nodes);
 /* `count` Linears that read one value; and `count` divisions by zero, which are refused. */
 void fb_bench_fan(fb_buffer *out, size_t count);
 void fb_bench_refusals(fb_buffer *out, size_t count);
+/* About `nodes` nodes: blocks with something for every pass of the preset "inference". */
+void fb_bench_layers(fb_buffer *out, size_t nodes);
 void fb_bench_read_file(const char *path, fb_buffer *out);
 
 /* ---- a service ----------------------------------------------------------------------------------------------------------- */

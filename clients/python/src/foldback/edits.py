@@ -404,14 +404,20 @@ def _has(root: torch.nn.Module, path: str) -> bool:
     return True
 
 
+def _tensors(module: torch.nn.Module) -> list[dict[str, torch.Tensor | None]]:
+    """Parameters, buffers, and those that were never registered."""
+    return [module._parameters, module._buffers, {key: item for key, item in vars(module).items() if torch.is_tensor(item)}]
+
+
 def _is_same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
-    """The same class, the same tensors in the same order, the same configuration."""
-    for held in ("_parameters", "_buffers"):
-        ours, theirs = one.__dict__[held], other.__dict__[held]
+    """The same class, the same tensors in the same order, the same configuration. A bare module computes nothing, and the
+    flag of one that torch.export made is not that of the document."""
+    for ours, theirs in zip(_tensors(one), _tensors(other), strict=True):
         if list(ours) != list(theirs) or any(ours[key] is not theirs[key] for key in ours):
             return False
     is_equal = type(one) is type(other) and one._non_persistent_buffers_set == other._non_persistent_buffers_set
-    return is_equal and one.training == other.training and modules.config_of(one) == modules.config_of(other)
+    is_in_same_mode = one.training == other.training or type(one) is torch.nn.Module
+    return is_equal and is_in_same_mode and modules.config_of(one) == modules.config_of(other)
 
 
 def _changed(row: Row, was: Mapping[str, Any], now: Mapping[str, Any], what: str) -> Row:
