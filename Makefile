@@ -158,7 +158,7 @@ test-deploy: all
 
 ## make asan         the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 asan: deps
-	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} FOLDBACK_KILL_ROUNDS=$${FOLDBACK_KILL_ROUNDS:-20} \
+	@FOLDBACK_RANDOM_CASES=$${FOLDBACK_RANDOM_CASES:-1000} FOLDBACK_KILL_ROUNDS=$${FOLDBACK_KILL_ROUNDS:-20} FOLDBACK_KILL_SECONDS=1 \
 	    $(MAKE) --no-print-directory run-tests BUILD=build-asan \
 	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 

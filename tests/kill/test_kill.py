@@ -4,7 +4,8 @@ Afterwards every acknowledged run is there and rolls back to the id that it came
 its history, every version and blob is what was sent, and `foldback db check` finds nothing. In between, the newest of each is looked
 at in every round.
 
-FOLDBACK_KILL_ROUNDS (100) says how many, FOLDBACK_KILL_SEED (1) draws other instants."""
+FOLDBACK_KILL_ROUNDS (100) says how many, FOLDBACK_KILL_SECONDS (0.2) how long a round is at most, FOLDBACK_KILL_SEED (1) draws other
+instants."""
 
 import os
 import random
@@ -22,7 +23,7 @@ from writers import Writers
 ROUNDS = int(os.environ.get("FOLDBACK_KILL_ROUNDS", "100"))
 SEED = int(os.environ.get("FOLDBACK_KILL_SEED", "1"))
 CLIENTS = 4
-LONGEST = 0.2  # seconds of a round
+LONGEST = float(os.environ.get("FOLDBACK_KILL_SECONDS", "0.2"))  # of a round
 OPTIONS = ("--access-log", "off", "--workers", "8", "--gc-interval", "1", "--gc-grace", "3600")
 
 
