@@ -13,11 +13,12 @@ static fb_exchange *new_exchange(fb_http_server *server, const fb_http_replayed 
     exchange->path = strdup(replayed->target);
     exchange->response.bytes = "";
     exchange->watch = *replayed->watch;
+    fb_copy_text(exchange->principal, sizeof exchange->principal, replayed->principal);
     exchange->request = (fb_request){.method = replayed->method,
                                      .path = exchange->path,
                                      .id = replayed->id,
                                      .content_type = replayed->content_type,
-                                     .principal = replayed->principal,
+                                     .principal = exchange->principal,
                                      .job = replayed->job,
                                      .body = replayed->body,
                                      .body_size = replayed->body_size,
@@ -48,13 +49,21 @@ static void describe(fb_exchange *exchange, fb_http_answer *out) {
     out->size = response->size;
 }
 
+/* Who asked for it may have lost its token since. */
+static bool is_still_admitted(fb_exchange *exchange) {
+    if (fb_access_stands(exchange)) return true;
+    fb_respond_problem(&exchange->response, 403, "access-withdrawn", "who asked for this may not do it any more");
+    return false;
+}
+
 fb_status fb_http_replay(fb_http_server *server, const fb_http_replayed *replayed, fb_http_answer *out, fb_error *error) {
     fb_exchange *exchange = new_exchange(server, replayed);
     if (!exchange) return fb_fail_memory(error);
     const char *pattern = NULL;
     bool is_target = fb_target_parse(exchange);
     if (is_target) fb_route_find(exchange, &pattern);
-    if (is_target && fb_route_require(exchange, pattern)) exchange->route->handler(&exchange->request, &exchange->response);
+    if (is_target && fb_route_require(exchange, pattern) && is_still_admitted(exchange))
+        exchange->route->handler(&exchange->request, &exchange->response);
     fb_response_require(&exchange->response);
     describe(exchange, out);
     return FB_OK;

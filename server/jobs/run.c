@@ -32,8 +32,8 @@ static void give_back(fb_jobs *jobs, fb_live_job *job) {
 
 /* There is no answer, because it could not be asked for one. */
 static void end_with_error(fb_jobs *jobs, fb_live_job *job, int status, const char *code, const char *detail) {
-    json_t *problem =
-        json_pack("{s:s, s:s, s:i, s:s}", "type", "/problems/job-failed", "code", code, "status", status, "detail", detail);
+    json_t *problem = json_pack("{s:s+, s:s, s:i, s:s, s:s}", "type", "/problems/", code, "title", "The job failed", "status",
+                                status, "detail", detail, "code", code);
     char *text = problem ? json_dumps(problem, JSON_COMPACT) : NULL;
     fb_job_end(jobs, job,
                &(fb_store_job_end){.state = FB_JOB_FAILED,

@@ -1,4 +1,4 @@
--- Schema 7: jobs, which are requests that are answered later.
+-- Schema 8: jobs, which are requests that are answered later.
 
 -- The request as its handler gets it, and then the answer that it gave. The request's body goes when the job is finished.
 CREATE TABLE jobs (
