@@ -13,7 +13,7 @@ STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
 def slow_graph(products, name="slow"):
-    """Each product takes some 40 ms or more to evaluate; to optimise it takes no time, unless that is validated."""
+    """Each product takes some 100 ms or more to validate; to optimise it takes no time, unless that is validated."""
     shaped = {"meta": {"shape": [1024, 1024], "dtype": "float32"}}
     nodes = [node("x", "placeholder", "x", **shaped), node("halved", "call_function", "torch.div", [ref("x"), 2.0], **shaped)]
     for i in range(products):
