@@ -7,6 +7,7 @@
 #include "core/graph/document.h"
 #include "server/auth/auth.h"
 #include "server/cache.h"
+#include "server/jobs/jobs.h"
 #include "server/pass_counts.h"
 #include "server/routes/event_hub.h"
 #include "server/store/retention.h"
@@ -25,6 +26,7 @@ typedef struct fb_app {
     fb_cache *cache;
     fb_pass_counts *counts;
     fb_event_hub *events;
+    fb_jobs *jobs; /* NULL: it does none */
     fb_document_limits limits;
     fb_evaluation_limits evaluation;
     atomic_uint evaluations; /* under way */

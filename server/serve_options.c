@@ -51,6 +51,11 @@ const fb_option fb_serve_options[] = {
      1 << 30},
     {"request-timeout", 0, "SECONDS", "for the work of one request, once it is whole (120)", FB_OPTION_SECONDS,
      AT(service.http.request_timeout_ms), 1, 86400},
+    {"job-threads", 0, "N", "jobs at work at once (2)", FB_OPTION_COUNT, AT(service.jobs.threads), 1, 256},
+    {"job-limit", 0, "N", "jobs that wait (1000)", FB_OPTION_COUNT, AT(service.jobs.limit), 1, 1000000},
+    {"job-timeout", 0, "SECONDS", "for the work of one job (3600)", FB_OPTION_SECONDS, AT(service.jobs.timeout_ms), 1, 604800},
+    {"job-lifetime", 0, "SECONDS", "how long finished jobs are kept (86400)", FB_OPTION_SECONDS, AT(service.jobs.lifetime_ms),
+     1, 315360000},
     {"stop-timeout", 0, "SECONDS", "for running requests when the service is stopped (30)", FB_OPTION_SECONDS,
      AT(stop_timeout_ms), 0, 86400},
     {"gc-interval", 0, "SECONDS", "between collections of garbage; 0 is never (3600)", FB_OPTION_SECONDS,
@@ -73,5 +78,6 @@ fb_serve_values fb_serve_values_default(void) {
     fb_serve_values values = {
         .service = fb_service_config_default(), .access_log = "-", .sandbox = "auto", .stop_timeout_ms = 30000};
     values.service.gc_interval_ms = 3600000;
+    values.service.jobs.threads = 2;
     return values;
 }

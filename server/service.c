@@ -8,6 +8,7 @@ fb_service_config fb_service_config_default(void) {
                                .data = "./.foldback",
                                .cache_bytes = (size_t)512 << 20,
                                .evaluation = {.memory = (size_t)1 << 30, .timeout_ms = 60000, .most = 8},
+                               .jobs = {.limit = 1000, .timeout_ms = 3600000, .lifetime_ms = 86400000},
                                .heartbeat_ms = 15000,
                                .gc_grace_ms = 86400000};
 }
@@ -31,10 +32,18 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     return status ? status : fb_event_hub_start(app->events, app->store, error);
 }
 
+/* Before requests come; its threads start when they can be made. */
+static fb_status open_jobs(const fb_service_config *config, fb_app *app, fb_error *error) {
+    fb_jobs_config jobs = config->jobs;
+    jobs.heartbeat_ms = config->heartbeat_ms;
+    return jobs.threads && app->store ? fb_jobs_new(&jobs, app->store, &app->jobs, error) : FB_OK;
+}
+
 static void close_service(fb_service *service) {
     fb_app *app = &service->app;
     fb_collector_stop(service->collector);
     fb_event_hub_free(app->events);
+    fb_jobs_free(app->jobs);
     fb_auth_close(app->auth);
     fb_store_close(app->store); /* checkpoints */
     fb_cache_free(app->cache);
@@ -79,12 +88,19 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     if (!status && config->gc_interval_ms)
         status = fb_collector_start(&service->app, config->gc_interval_ms, &service->collector, error);
     if (!status) status = fb_service_check_reach(config, &service->app, error);
+    if (!status) status = open_jobs(config, &service->app, error);
     if (!status) status = start_http(config, service, error);
-    if (status) close_service(service);
+    if (!status && service->app.jobs) status = fb_jobs_start(service->app.jobs, service->http, error);
+    if (status) {
+        fb_jobs_stop(service->app.jobs);
+        fb_http_stop(service->http, 0);
+        close_service(service);
+    }
     return status;
 }
 
 bool fb_service_stop(fb_service *service, unsigned timeout_ms) {
+    fb_jobs_stop(service->app.jobs);
     bool is_clean = fb_http_stop(service->http, timeout_ms);
     close_service(service);
     return is_clean;

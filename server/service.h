@@ -14,6 +14,7 @@ typedef struct fb_service_config {
     const char *data;          /* the data folder; NULL: no store, for routes that need none */
     size_t cache_bytes;        /* for decoded graphs */
     fb_evaluation_limits evaluation;
+    fb_jobs_config jobs;                /* without threads it does none; heartbeat_ms is the one below */
     unsigned heartbeat_ms;              /* of event streams */
     uint64_t gc_interval_ms;            /* between collections of garbage; 0 = only when asked */
     int64_t gc_grace_ms;                /* how long what nothing refers to stays */

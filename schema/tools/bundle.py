@@ -2,11 +2,13 @@
 
     bundle.py openapi.yaml OUT_FOLDER    writes OUT_FOLDER/openapi.yaml and OUT_FOLDER/openapi.json
 
-Three things are done:
+Four things are done:
 
 - `$ref: schema/run.schema.json#/$defs/id` becomes `$ref: '#/components/schemas/Run.id'`, and so on inside the schemas: a file is
   one component (Run), and each of its $defs another one.
 - `x-scope` of an operation becomes its `security`: read for GET and write for others unless it says so.
+- `x-deferred: true` of an operation says that it takes Prefer: respond-async; `x-any-deferred: true` that it may answer whatever
+  these do.
 - `x-errors` of an operation becomes its problem responses. openapi.yaml says what each code means once, in `x-problems`, and which
   codes go together, in `x-error-groups`.
 """
@@ -25,7 +27,7 @@ TITLES = {
     416: "Range not satisfiable", 417: "Expectation failed", 422: "Invalid", 428: "Precondition required",
     429: "Too often; Retry-After says when to come back", 431: "Headers too large",
     500: "Internal error",
-    503: "Overloaded or stopping; Retry-After says when to come back", 507: "The disk is full; nothing was stored",
+    503: "Overloaded or stopping: Retry-After says when to come back; or more work than is done at once", 507: "The disk is full; nothing was stored",
 }  # fmt: skip
 RETRY = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
 CHALLENGE = {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "Bearer, and what is wrong with the token"}}
@@ -171,6 +173,30 @@ def add_security(document):
                 item[method]["security"] = [] if scope == "none" else [{"token": [scope]}, {}]
 
 
+def add_jobs(document):
+    deferred = []
+    for item in document["paths"].values():
+        for method in METHODS:
+            operation = item.get(method, {})
+            if not operation.pop("x-deferred", False):
+                continue
+            deferred.append(operation.setdefault("x-errors", {}))
+            deferred[-1]["use"] = [*deferred[-1].get("use", []), "deferred"]
+            parameters = operation.setdefault("parameters", [])
+            for name in ("Prefer", "IdempotencyKey"):
+                reference = {"$ref": f"#/components/parameters/{name}"}
+                if reference not in parameters:
+                    parameters.append(reference)
+            operation["responses"]["202"] = {"$ref": "#/components/responses/Job"}
+    document["x-error-groups"] |= {f"deferred-{i}": errors for i, errors in enumerate(deferred)}
+    for item in document["paths"].values():
+        for method in METHODS:
+            operation = item.get(method, {})
+            if operation.pop("x-any-deferred", False):
+                errors = operation.setdefault("x-errors", {})
+                errors["use"] = [*errors.get("use", []), *(f"deferred-{i}" for i in range(len(deferred))), "json-body", "write"]
+
+
 def add_problems(document):
     problems, groups = document["x-problems"], document.pop("x-error-groups")
     for code, meaning in problems.items():
@@ -230,6 +256,7 @@ def bundle(source):
             if name in schemas:
                 fail(f"{name} is defined twice")
             schemas[name] = schema
+    add_jobs(document)
     add_problems(document)
     add_security(document)
     check_operations(document)

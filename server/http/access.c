@@ -8,7 +8,9 @@
 #include <strings.h>
 
 static bool is_needless(const fb_exchange *exchange) {
-    return exchange->connection->is_local || !exchange->server->config.doorkeeper.admit;
+    const fb_http_connection *connection = exchange->connection; /* a request that is made later has none any more */
+    bool is_local = connection ? connection->is_local : !strcmp(exchange->principal, FB_LOCAL);
+    return is_local || !exchange->server->config.doorkeeper.admit;
 }
 
 /* What a path that is none, or a method that it does not take, needs: a token, whatever its scope. */

@@ -64,10 +64,17 @@ bool fb_exchange_is_due(fb_exchange *exchange) {
     return !is_answered(exchange);
 }
 
+static void run(fb_exchange *exchange) {
+    const fb_route *route = exchange->route;
+    fb_request *request = &exchange->request;
+    bool is_deferred = route->defer && fb_prefers(exchange, "respond-async") && route->defer(request, &exchange->response);
+    if (!is_deferred) route->handler(request, &exchange->response);
+}
+
 void fb_exchange_work(fb_exchange *exchange) {
     if (fb_exchange_is_due(exchange)) {
         fb_trace_begin_work(exchange);
-        exchange->route->handler(&exchange->request, &exchange->response);
+        run(exchange);
         fb_trace_end_work(exchange);
     }
     release_body(exchange);

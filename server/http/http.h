@@ -51,12 +51,16 @@ typedef struct fb_request {
     const char *id;           /* for logs and traces: the client's X-Request-Id or trace id when sane, else random hex */
     const char *content_type; /* as sent, "" when there was none */
     const char *principal;    /* who asks: the name of its token; FB_ANONYMOUS without one; FB_LOCAL from within the process */
+    const char *job;          /* what it is a part of, and within that job no other request has; NULL = it was asked for now */
     const char *body;         /* decompressed, followed by a NUL (not counted); never NULL */
     size_t body_size;
     void *body_state;          /* that of the route's sink, which got body_size bytes; NULL without one */
     void *context;             /* what fb_http_start was given: the application */
     struct fb_exchange *inner; /* the layer's own */
 } fb_request;
+
+/* Path and query, as sent. */
+const char *fb_request_target(const fb_request *request);
 
 /* The decoded path parameter `name` of the route's pattern; never NULL for a name that the pattern has, and never empty. */
 const char *fb_request_param(const fb_request *request, const char *name);
@@ -268,8 +272,12 @@ typedef struct fb_route {
     uint64_t body_limit; /* decompressed bytes; 0 = the server's; with a sink: 0 = none */
     const fb_sink *sink; /* takes the body, in identity coding only (415); request->body is "" then. With FB_BODY_OPTIONAL it
                           * also gets a request without a body: `begin` with size 0 */
-    bool is_inline;      /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
-                          * neither block nor compute (livez) */
+    bool (*defer)(
+        const fb_request *request,
+        fb_response *response); /* called in place of the handler when the client has
+                                 * said Prefer: respond-async (RFC 7240); false: it has not responded, the handler is to */
+    bool is_inline; /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
+                     * neither block nor compute (livez) */
 } fb_route;
 
 #define FB_ROUTE_PARAMS 4
@@ -336,6 +344,30 @@ int fb_http_connect(fb_http_server *server);
  * and queued ones finish for up to `timeout_ms`, then drops connections (a running handler is still waited for: it uses the
  * context). Frees the server; NULL is fine. True when nothing had to be cut off. */
 bool fb_http_stop(fb_http_server *server, unsigned timeout_ms);
+
+/* A request from within the process that needs no connection. */
+typedef struct fb_http_replayed {
+    const char *method, *target, *content_type; /* of a request that a route took before: it is not checked again */
+    const char *principal, *id, *job;           /* as in fb_request */
+    const char *body;                           /* with a NUL after it */
+    size_t body_size;
+    const fb_watch *watch; /* what fb_request_watch gives */
+} fb_http_replayed;
+
+/* What it was answered, to be freed with fb_http_answer_free. */
+typedef struct fb_http_answer {
+    int status;
+    const char *content_type;
+    const char *location; /* or NULL */
+    const char *bytes;
+    size_t size;
+    char code[48]; /* of a problem; "" = it is none */
+    struct fb_exchange *inner;
+} fb_http_answer;
+
+/* Runs its handler on the caller's thread. The server must not be stopped meanwhile. FB_NO_MEMORY. */
+fb_status fb_http_replay(fb_http_server *server, const fb_http_replayed *replayed, fb_http_answer *out, fb_error *error);
+void fb_http_answer_free(fb_http_answer *answer);
 
 /* The layer's metrics in Prometheus' text format, appended to `out`: foldback_http_requests_total{route,method,status},
  * foldback_http_request_duration_seconds (histogram by route), foldback_http_in_flight, foldback_http_queue_depth,

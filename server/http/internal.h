@@ -48,6 +48,8 @@ bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route);
 /* Whether Content-Type is one that the route takes. */
 bool fb_consumes(const fb_route *route, const char *content_type);
 bool fb_has_etag(const fb_exchange *exchange, const char *tag);
+/* Whether Prefer (RFC 7240) names this preference, without a value. */
+bool fb_prefers(const fb_exchange *exchange, const char *preference);
 
 typedef enum fb_range {
     FB_RANGE_NONE, /* the whole is asked for, or what is asked for is answered with the whole */

@@ -133,3 +133,19 @@ fb_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t s
     *to = last < size ? last + 1 : size;
     return FB_RANGE_PART;
 }
+
+bool fb_prefers(const fb_exchange *exchange, const char *preference) {
+    size_t cursor = 0, size, expected = strlen(preference);
+    const char *element;
+    for (const char *list; (list = fb_exchange_header(exchange, "Prefer", &cursor));) {
+        while (fb_text_next_element(&list, &element, &size)) {
+            size_t name_size = strcspn(element, "=; \t,");
+            if (name_size > size) name_size = size;
+            if (name_size != expected || strncasecmp(element, preference, expected) != 0) continue;
+            const char *rest = element + name_size, *end = element + size;
+            while (rest < end && (*rest == ' ' || *rest == '\t')) rest++;
+            if (rest == end || *rest == ';') return true; /* a value would make it something else */
+        }
+    }
+    return false;
+}

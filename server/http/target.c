@@ -61,6 +61,10 @@ bool fb_target_parse(fb_exchange *exchange) {
     return parse_path(exchange, exchange->decoded) && (!has_query || parse_query(exchange, query + 1));
 }
 
+const char *fb_request_target(const fb_request *request) {
+    return request->inner->target;
+}
+
 const char *fb_request_param(const fb_request *request, const char *name) {
     const fb_exchange *exchange = request->inner;
     for (size_t i = 0; i < FB_ROUTE_PARAMS && exchange->parameters[i].name; i++) {

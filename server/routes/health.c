@@ -32,6 +32,7 @@ void fb_get_metrics(const fb_request *request, fb_response *response) {
     fb_status status = fb_store_metrics(app->store, &text, &error);
     fb_cache_metrics(app->cache, &text);
     fb_pass_counts_metrics(app->counts, &text);
+    if (app->jobs) fb_jobs_metrics(app->jobs, &text);
     fb_process_metrics(&text);
     if (!status) {
         fb_respond_buffer_take(response, 200, "text/plain; version=0.0.4; charset=utf-8", &text);

@@ -59,9 +59,9 @@ static void respond_repeat(const fb_request *request, fb_response *response, fb_
 
 bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat *repeat) {
     *repeat = (fb_repeat){.app = request->context};
-    const char *key = fb_request_header(request, "Idempotency-Key");
+    const char *key = request->job ? request->job : fb_request_header(request, "Idempotency-Key");
     if (!key) return true;
-    if (!is_key(key)) {
+    if (!request->job && !is_key(key)) {
         fb_respond_problem(response, 400, "bad-idempotency-key", "an Idempotency-Key has 1 to %d visible ASCII characters",
                            KEY_MAX);
         return false;
@@ -70,7 +70,8 @@ bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat
     fb_store_repeat what = FB_FIRST_REQUEST;
     fb_store_answer answer = {0};
     fb_buffer scope = {0};
-    fb_buffer_printf(&scope, "%s %s", request->method, request->path);
+    if (request->job) fb_buffer_string(&scope, FB_JOB_SCOPE);
+    else fb_buffer_printf(&scope, "%s %s", request->method, request->path);
     repeat->scope = fb_buffer_take(&scope, NULL);
     fb_status status = repeat->scope && digest_request(request, repeat->digest) ? FB_OK : fb_fail_memory(&error);
     if (!status)

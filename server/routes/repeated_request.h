@@ -1,4 +1,5 @@
-/* Idempotency-Key: a POST that was answered before is answered the same again, and not done again. */
+/* Idempotency-Key: a POST that was answered before is answered the same again, and not done again. Each request of a job has a
+ * key, too, which is none that a client could give. */
 #ifndef FB_ROUTES_REPEATED_REQUEST_H
 #define FB_ROUTES_REPEATED_REQUEST_H
 

@@ -34,7 +34,11 @@ fb_handler fb_post_gc;                                                          
 fb_handler fb_get_pin, fb_put_pin, fb_delete_pin;                                                    /* pins.c */
 fb_handler fb_get_weights, fb_post_materialize;                                                      /* weights.c */
 fb_handler fb_post_evaluate, fb_post_compare;                                                        /* evaluate.c, compare.c */
-fb_handler fb_get_tensors, fb_get_tensor;                                                            /* tensors.c */
+fb_handler fb_post_job, fb_get_jobs, fb_get_job, fb_get_job_result, fb_get_job_events, fb_delete_job; /* jobs.c */
+fb_handler fb_get_tensors, fb_get_tensor;                                                             /* tensors.c */
+
+/* fb_route.defer: makes the request a job. */
+bool fb_defer_request(const fb_request *request, fb_response *response); /* jobs.c */
 
 extern const fb_sink fb_blob_sink, fb_new_upload_sink, fb_part_sink, fb_last_part_sink; /* blobs.c, uploads.c */
 

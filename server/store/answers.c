@@ -5,6 +5,7 @@
 
 #include "core/base/map.h"
 #include "server/store/internal.h"
+#include "server/store/jobs.h"
 
 #define DELETE_AT_ONCE 1000 /* old answers, so that other writes do not wait long */
 
@@ -130,7 +131,7 @@ static fb_status read_answer(fb_store *store, const char *scope, const char *key
     if (status) return status;
     fb_query query = fb_query_begin(connection,
                                     "SELECT request_digest, status, location, body_size, body FROM answers "
-                                    "WHERE scope = ? AND idempotency_key = ? AND created > ?",
+                                    "WHERE scope = ?1 AND idempotency_key = ?2 AND (created > ?3 OR scope = '" FB_JOB_SCOPE "')",
                                     error);
     fb_bind_text(&query, scope);
     fb_bind_text(&query, key);
@@ -177,9 +178,13 @@ fb_status fb_delete_old_answers(fb_connection *connection, void *argument, fb_to
     (void)added;
     const fb_store *store = argument;
     fb_query query = fb_query_begin(
-        connection, "DELETE FROM answers WHERE key IN (SELECT key FROM answers WHERE created <= ? ORDER BY created LIMIT ?)",
+        connection,
+        "DELETE FROM answers WHERE key IN (SELECT key FROM answers a WHERE created <= ? AND NOT (scope = '" FB_JOB_SCOPE
+        "' AND EXISTS (SELECT 1 FROM jobs WHERE id = substr(a.idempotency_key, 1, ?) AND finished IS NULL)) "
+        "ORDER BY created LIMIT ?)",
         error);
     fb_bind_int(&query, store->config.now_ms() - store->config.answer_lifetime_ms);
+    fb_bind_int(&query, FB_JOB_ID_LENGTH);
     fb_bind_int(&query, DELETE_AT_ONCE);
     return fb_query_run(&query);
 }

@@ -262,6 +262,10 @@ void fb_store_runs_free(fb_store_runs *runs);
 /* ---- answers: Idempotency-Key ----
  * begin, then a put with the answer (or none, when the request failed), then end. */
 
+/* The scope of requests that a job makes: their answers are remembered at least until it has finished. The key begins with the
+ * job's id. */
+#define FB_JOB_SCOPE "job"
+
 /* What a request with an Idempotency-Key was answered. */
 struct fb_store_answer {
     const char *scope; /* method and path */
