@@ -31,7 +31,7 @@ static void see_inputs(search *s, fb_node node, const char *reason) {
 }
 
 static void find_seen(search *s) {
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->next) {
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
         if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT) see_inputs(s, n, "layout-read");
         if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, "graph-output");
     }
@@ -67,7 +67,7 @@ static void count_owners(search *s, fb_module module) {
 static void count_needs(search *s) {
     for (fb_module m = fb_first_module(s->graph); m.id; m = fb_module_at(s->graph, m)->next) count_owners(s, m);
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(s->graph); p++) {
-        for (fb_node n = fb_first_node(s->graph, (fb_program){p}); n.id; n = fb_node_at(s->graph, n)->next) {
+        for (fb_node n = fb_first_node(s->graph, (fb_program){p}); n.id; n = fb_next_node(s->graph, n)) {
             const fb_node_row *row = fb_node_at(s->graph, n);
             if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id || is_crowded(s, n)) continue;
             fb_tensor tensor = fb_module_tensor(s->graph, row->module, fb_text(s->graph, row->attribute));
@@ -170,7 +170,7 @@ static void look_at_call(search *s, fb_node node) {
 
 static void look_forwards(search *s) {
     fb_value recipe;
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->next) {
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
         const fb_node_row *row = fb_node_at(s->graph, n);
         bool is_read = row->opcode == FB_GET_ATTR && row->module.id && row->attribute.id;
         if (is_read && (is_crowded(s, n) || fb_constant_recipe(&s->constants, n, &recipe)))
