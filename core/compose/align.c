@@ -72,7 +72,7 @@ static bool find_kin(kinship *k) {
     k->kinds = calloc(fb_node_limit(k->graph), sizeof *k->kinds);
     k->uses = calloc(fb_node_limit(k->graph), sizeof *k->uses);
     if (!k->kinds || !k->uses) return false;
-    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(k->graph, n)->next)
+    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(k->graph, n))
         k->kinds[n.id] = kind_of_node(k, n);
     for (fb_node n = fb_last_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(k->graph, n)->previous)
         k->uses[n.id] = use_of_node(k, n);
@@ -118,7 +118,7 @@ static bool pair_nodes(renaming *r, candidates *c, const kinship *theirs, const 
         c->next[n.id] = fb_map_get(&c->first, key);
         ok = fb_map_put(&c->first, key, n.id);
     }
-    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next) {
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
         if (r->same[n.id].id || !is_created(theirs->plan, fb_node_name(r->graph, n))) continue;
         uint64_t key = key_of(theirs, n, for_the_same);
         uint32_t found = fb_map_get(&c->first, key);
@@ -145,9 +145,9 @@ static bool choose_names(renaming *r, const kinship *theirs, const kinship *base
     const fb_graph *result = base->graph;
     fb_namespace *names = fb_run_names(result);
     bool ok = names != NULL;
-    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next)
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n))
         ok = fb_namespace_reserve(names, fb_node_name(r->graph, n));
-    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(r->graph, n)->next) {
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
         const char *name = fb_node_name(r->graph, n), *to = name;
         if (!is_created(theirs->plan, name)) continue;
         if (r->same[n.id].id) to = fb_node_name(result, r->same[n.id]);
@@ -186,7 +186,7 @@ static bool add_renamed(renaming *r, fb_node old) {
 static bool rename_nodes(renaming *r) {
     fb_graph *graph = r->graph;
     bool ok = true;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
         if (n.id < r->limit && r->names[n.id].id) ok = add_renamed(r, n);
     }
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM), next; ok && n.id; n = next) {

@@ -8,7 +8,7 @@
 fb_namespace *fb_run_names(const fb_graph *graph) {
     fb_namespace *names = fb_namespace_new();
     bool ok = names && fb_namespace_expect(names, fb_node_count(graph));
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
         ok = fb_namespace_adopt(names, fb_node_name(graph, n));
     }
     if (ok) return names;

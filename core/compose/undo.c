@@ -21,7 +21,7 @@ typedef struct replay {
 
 static bool adopt_names(fb_namespace *names, const fb_graph *graph) {
     bool ok = true;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
         const char *name = fb_node_name(graph, n);
         ok = fb_namespace_is_used(names, name) || fb_namespace_adopt(names, name);
     }

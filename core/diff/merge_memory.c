@@ -58,7 +58,7 @@ static uint32_t group_of(const memory *y, const fb_graph *graph, fb_node node) {
 }
 
 static void join_groups(const memory *y, const fb_graph *graph, const fb_graph *other) {
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         uint32_t group = group_of(y, graph, n);
         for (uint32_t e = group ? fb_input_first(graph, n) : 0; e; e = fb_input_next(graph, e)) {
             fb_node input = fb_edge_input(graph, e);
@@ -148,7 +148,7 @@ static bool find_reads(const memory *y, transition *t) {
     const fb_graph *before = t->before, *after = t->after;
     uint32_t ordinal = 0;
     bool ok = true;
-    for (fb_node n = fb_first_node(before, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(before, n)->next) {
+    for (fb_node n = fb_first_node(before, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(before, n)) {
         fb_node same = fb_node_find(after, FB_MAIN_PROGRAM, fb_node_name(before, n));
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
@@ -159,7 +159,7 @@ static bool find_reads(const memory *y, transition *t) {
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
     }
-    for (fb_node n = fb_first_node(after, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(after, n)->next)
+    for (fb_node n = fb_first_node(after, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(after, n))
         ok = add_reads(y, t, after, n, fb_node_at(after, n)->ordinal);
     return ok;
 }
@@ -214,9 +214,9 @@ static bool is_rearranged(const fb_merging *m) {
     const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     uint32_t last = 0;
     size_t writes = 0, writes_since = 0;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next)
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_next_node(base, n))
         writes += fb_merging_may_write(base, n);
-    for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id; n = fb_node_at(ours, n)->next) {
+    for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id; n = fb_next_node(ours, n)) {
         fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n));
         bool writes_now = fb_merging_may_write(ours, n);
         writes_since += writes_now;
@@ -237,12 +237,12 @@ static uint64_t added_write(const fb_graph *graph, fb_node node, const fb_graph 
 bool fb_merge_find_reordered(const fb_merging *m, bool *marks) {
     const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
     uint64_t *writes = calloc(fb_node_limit(base), sizeof *writes), before = 0;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); writes && n.id; n = fb_node_at(base, n)->next) {
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); writes && n.id; n = fb_next_node(base, n)) {
         writes[n.id] = before;
         before += added_write(base, n, theirs);
     }
     before = 0;
-    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); writes && n.id; n = fb_node_at(theirs, n)->next) {
+    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); writes && n.id; n = fb_next_node(theirs, n)) {
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(theirs, n));
         if (same.id && writes[same.id] != before) marks[same.id] = true;
         before += added_write(theirs, n, base);

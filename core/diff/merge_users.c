@@ -154,7 +154,7 @@ static void check_call(const users *u, fb_program program, fb_node node) {
 static void check_calls(const users *u) {
     const fb_graph *ours = u->m->sides.ours;
     for (fb_program program = FB_MAIN_PROGRAM; program.id < fb_program_limit(ours); program.id++) {
-        for (fb_node n = fb_first_node(ours, program); n.id; n = fb_node_at(ours, n)->next) check_call(u, program, n);
+        for (fb_node n = fb_first_node(ours, program); n.id; n = fb_next_node(ours, n)) check_call(u, program, n);
     }
 }
 
@@ -288,7 +288,7 @@ static void check_reader(const users *u, fb_node reader) {
 
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) {
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_next_node(base, n)) {
         bool is_read = is_read_anew(u, fb_node_name(base, n));
         u->is_otherwise[n.id] = computes_otherwise(u, n);
         u->is_parted[n.id] = is_known(u, n) ? u->is_parted[n.id] : u->is_otherwise[n.id] && is_read;
@@ -302,8 +302,8 @@ static void check_nodes(users *u) {
             check_still_same(u, n);
         }
     }
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->next) check_reader(u, n);
-    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_node_at(theirs, n)->next) {
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_next_node(base, n)) check_reader(u, n);
+    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_next_node(theirs, n)) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
         if (edit && edit->kind == FB_EDIT_INSERT) check_inputs(u, n);
     }

@@ -70,7 +70,7 @@ bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_document_table table)
     fb_buffer text = {0};
     bool ok = true;
     if (table == FB_NODE_TABLE) {
-        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(graph, n)->next) {
+        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
             fb_node_write(graph, n, &text);
             ok = add_written(rows, fb_node_name(graph, n), &text);
         }

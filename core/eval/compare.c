@@ -87,7 +87,7 @@ static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_compa
     fb_status status = search.values && search.found && search.differs ? FB_OK : fb_fail_memory(error);
     if (!status) status = run(&of_a, FB_PRECISION_RECORDED, error);
     if (!status) status = run(&of_b, FB_PRECISION_RECORDED, error);
-    for (fb_node node = fb_first_node(a, FB_MAIN_PROGRAM); node.id && !status; node = fb_node_at(a, node)->next) {
+    for (fb_node node = fb_first_node(a, FB_MAIN_PROGRAM); node.id && !status; node = fb_next_node(a, node)) {
         if (!search.differs[node.id]) continue;
         out->first_node = fb_arena_text(&out->arena, fb_node_name(a, node), strlen(fb_node_name(a, node)));
         out->first_difference = search.found[node.id];

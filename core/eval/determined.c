@@ -59,7 +59,7 @@ bool fb_find_determined(const fb_graph *graph, unsigned char *determined) {
     search s = {.graph = graph, .determined = determined, .is_constant = calloc(limit, 1), .now = calloc(limit, sizeof *s.now)};
     s.same = (fb_same_call){.graph = graph, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
     s.out_of_memory = !s.is_constant || !s.now;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !s.out_of_memory; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !s.out_of_memory; n = fb_next_node(graph, n)) {
         look_at(&s, n);
     }
     fb_map_free(&s.first);

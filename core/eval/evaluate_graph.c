@@ -215,7 +215,7 @@ static void release_tensor(void *context, fb_tensor tensor) {
 
 static void count_uses(fb_evaluator *evaluator, fb_program program) {
     const fb_graph *graph = evaluator->graph;
-    for (fb_node node = fb_first_node(graph, program); node.id; node = fb_node_at(graph, node)->next) {
+    for (fb_node node = fb_first_node(graph, program); node.id; node = fb_next_node(graph, node)) {
         if (!is_wanted(evaluator, program, node)) continue;
         for (uint32_t e = fb_input_first(graph, node); e; e = fb_input_next(graph, e))
             evaluator->uses[fb_edge_input(graph, e).id]++;
@@ -312,7 +312,7 @@ static fb_status run(fb_evaluator *evaluator, fb_program program, fb_object *out
     const fb_graph *graph = evaluator->graph;
     fb_status status = FB_OK;
     count_uses(evaluator, program);
-    for (fb_node node = fb_first_node(graph, program); node.id && !status; node = fb_node_at(graph, node)->next) {
+    for (fb_node node = fb_first_node(graph, program); node.id && !status; node = fb_next_node(graph, node)) {
         if (!is_wanted(evaluator, program, node)) continue;
         status = step(evaluator, program, node);
         if (status) break;
@@ -330,7 +330,7 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
                               fb_object *output) {
     const fb_graph *graph = evaluator->graph;
     size_t given = 0;
-    for (fb_node node = fb_first_node(graph, program); node.id; node = fb_node_at(graph, node)->next) {
+    for (fb_node node = fb_first_node(graph, program); node.id; node = fb_next_node(graph, node)) {
         if (fb_node_at(graph, node)->opcode != FB_PLACEHOLDER) continue;
         if (given == count)
             return fb_fail(evaluator->error, FB_INVALID, "evaluation-failed", NULL,
@@ -371,11 +371,11 @@ static fb_status begin(fb_evaluator *evaluator) {
     if (!evaluator->values || !evaluator->is_known || !evaluator->is_failed || !evaluator->uses || !evaluator->tensors ||
         !evaluator->tensor_uses)
         return fb_fail_memory(evaluator->error);
-    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_node_at(graph, node)->next)
+    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(graph, node))
         if (is_wanted(evaluator, FB_MAIN_PROGRAM, node)) visit_tensors(evaluator, node, count_tensor, evaluator);
     /* What nested programs read is kept to the end. */
     for (uint32_t program = FB_MAIN_PROGRAM.id + 1; program < fb_program_limit(graph); program++)
-        for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_node_at(graph, node)->next)
+        for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_next_node(graph, node))
             visit_tensors(evaluator, node, count_tensor, evaluator);
     return FB_OK;
 }

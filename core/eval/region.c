@@ -43,13 +43,13 @@ uint32_t fb_region_of(fb_regions *regions, const fb_region_pair *pair) {
  * ------------------------------------------------------------------------------------------------------------ */
 
 static void pair_nodes(fb_regions *r) {
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
         fb_node twin = fb_node_find(r->after, FB_MAIN_PROGRAM, fb_node_name(r->before, node));
         r->twin_of_before[node.id] = twin;
         if (twin.id) r->twin_of_after[twin.id] = node;
         else r->changed_before[node.id] = true;
     }
-    for (fb_node node = fb_first_node(r->after, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->after, node)->next)
+    for (fb_node node = fb_first_node(r->after, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->after, node))
         if (!r->twin_of_after[node.id].id) r->changed_after[node.id] = true;
 }
 
@@ -190,7 +190,7 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
         bool is_complete = spread_over_recipes(r->before, rows.tensors_before);
         is_complete &= spread_over_recipes(r->after, rows.tensors_after);
         if (!is_complete) status = fb_fail_memory(error);
-        for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+        for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
             fb_node twin = r->twin_of_before[node.id];
             if (!twin.id) continue;
             bool is_same = same_call(r, node, twin) && same_marks(r, node, twin) && same_weights(r, node, twin) &&
@@ -242,7 +242,7 @@ static void draw_in(fb_regions *r, fb_node before, fb_node after) {
 
 static bool draw_in_equal_calls(fb_regions *r) {
     equal_calls e = {.regions = r};
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
         fb_node twin = r->twin_of_before[node.id];
         if (twin.id && !r->changed_before[node.id]) note_arguments(&e, node, twin);
     }
@@ -282,7 +282,7 @@ static bool add_pair_of_two_types(void *context, fb_node before, fb_node after) 
 }
 
 static void find_pairs(fb_regions *r) {
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
         fb_node twin = r->twin_of_before[node.id];
         if (!twin.id || r->changed_before[node.id] || fb_asserts_type_only(r->before, node)) continue;
         const fb_node_row *x = fb_node_at(r->before, node), *y = fb_node_at(r->after, twin);
@@ -296,7 +296,7 @@ static void find_pairs(fb_regions *r) {
 static bool find_determined(fb_regions *r) {
     if (!fb_find_determined(r->before, r->determined_before)) return false;
     if (!fb_find_determined(r->after, r->determined_after)) return false;
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next) {
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
         fb_node twin = r->twin_of_before[node.id];
         if (!twin.id) continue;
         unsigned char either = r->determined_before[node.id] | r->determined_after[twin.id];
@@ -361,7 +361,7 @@ static fb_status find_needed(fb_regions *r, fb_error *error) {
     bool is_complete = spread_demand(&before);
     is_complete &= spread_demand(&after);
     if (!is_complete) return fb_fail_memory(error);
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_node_at(r->before, node)->next)
+    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node))
         if (r->twin_of_before[node.id].id && r->changed_before[node.id])
             join(r, slot_before(node), slot_after(r, r->twin_of_before[node.id]));
     for (size_t i = 0; i < count; i++)

@@ -98,7 +98,7 @@ static fb_status run_side(side *s, fb_precision precision, fb_error *error) {
     options.random_weights = true;
     fb_status status = fb_evaluate_graph(s->graph, &options, &hooks, &s->memory, &output, error);
     /* What a pair names and nobody computes is one of the given values. */
-    for (fb_node node = fb_first_node(s->graph, FB_MAIN_PROGRAM); node.id && !status; node = fb_node_at(s->graph, node)->next) {
+    for (fb_node node = fb_first_node(s->graph, FB_MAIN_PROGRAM); node.id && !status; node = fb_next_node(s->graph, node)) {
         if (!s->is_kept[node.id] || s->computed[node.id]) continue;
         fb_error found = {0};
         fb_status given = give(s, node, &s->values[node.id], &found);
@@ -222,7 +222,7 @@ typedef struct listed {
 static void list_changed(validator *v, bool of_after, fb_buffer *list, bool *has_after) {
     fb_regions *r = &v->regions;
     const fb_graph *graph = of_after ? r->after : r->before;
-    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_node_at(graph, node)->next) {
+    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(graph, node)) {
         if (!(of_after ? r->changed_after : r->changed_before)[node.id]) continue;
         listed one = {fb_map_get(&v->rows, (of_after ? fb_region_of_after(r, node) : fb_region_of_before(r, node)) + 1), NULL};
         if (!one.row || (!of_after && has_after[one.row - 1])) continue;

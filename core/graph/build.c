@@ -300,7 +300,7 @@ void fb_graph_resolve(fb_graph *graph) {
 void fb_graph_number(fb_graph *graph) {
     for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
         uint32_t ordinal = 0;
-        for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_node_at(graph, n)->next) {
+        for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_next_node(graph, n)) {
             fb_node_row_at(graph, n)->ordinal = ordinal++;
         }
     }
@@ -350,7 +350,7 @@ static void restore_nodes(fb_graph *graph) {
         fb_index_add(&graph->node_index, name_hash(graph, row->program, row->name), id);
     }
     for (uint32_t id = 1; id < fb_program_limit(graph); id++) {
-        for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_node_at(graph, n)->next) link_inputs(graph, n);
+        for (fb_node n = fb_first_node(graph, (fb_program){id}); n.id; n = fb_next_node(graph, n)) link_inputs(graph, n);
     }
 }
 

@@ -282,17 +282,20 @@ fb_value fb_list_with(fb_graph *graph, fb_value list, size_t index, fb_value ite
     return splice(graph, list, index, 1, &item, 1);
 }
 
+/* The value of a node or tensor says by itself which one, so that its row, which lies elsewhere, need not be read. */
 void fb_value_visit_nodes(const fb_graph *graph, fb_value value, void (*visit)(void *, fb_node), void *context) {
-    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
-    if (!row || !row->has_nodes) return;
-    if (row->kind == FB_NODE) visit(context, row->node);
+    if (value.id & FB_VALUE_IS_NODE) visit(context, (fb_node){value.id & ~FB_VALUE_IS_NODE});
+    if (!value.id || value.id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR)) return;
+    const fb_value_row *row = fb_value_at(graph, value);
+    if (!row->has_nodes) return;
     for (uint32_t i = 0; i < row->count; i++) fb_value_visit_nodes(graph, row->items[i], visit, context);
 }
 
 void fb_value_visit_tensors(const fb_graph *graph, fb_value value, void (*visit)(void *, fb_tensor), void *context) {
-    const fb_value_row *row = value.id ? fb_value_at(graph, value) : NULL;
-    if (!row || !row->has_tensors) return;
-    if (row->kind == FB_TENSOR) visit(context, row->tensor);
+    if (value.id & FB_VALUE_IS_TENSOR) visit(context, (fb_tensor){value.id & ~FB_VALUE_IS_TENSOR});
+    if (!value.id || value.id & (FB_VALUE_IS_NODE | FB_VALUE_IS_TENSOR)) return;
+    const fb_value_row *row = fb_value_at(graph, value);
+    if (!row->has_tensors) return;
     for (uint32_t i = 0; i < row->count; i++) fb_value_visit_tensors(graph, row->items[i], visit, context);
 }
 

@@ -165,7 +165,7 @@ static void check_program(checker *check, fb_program program) {
     const fb_graph *graph = check->graph;
     fb_node output = {0};
     bool all_are_known = true; /* a node that could not be read might have been the output */
-    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_next_node(graph, n)) {
         const fb_node_row *row = fb_node_at(graph, n);
         if (!row->opcode || !row->target.id) {
             all_are_known = false;

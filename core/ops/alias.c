@@ -211,7 +211,7 @@ static void add_nested_programs(builder *b) {
     const fb_graph *graph = b->alias->graph;
     for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_program_limit(graph); p++) {
         b->is_nested[fb_program_at(graph, (fb_program){p})->owner.id] = true;
-        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_node_at(graph, n)->next) {
+        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_next_node(graph, n)) {
             const fb_node_row *row = fb_node_at(graph, n);
             if (row->opcode == FB_CALL_MODULE) b->is_nested[row->module.id] = true;
             if (row->opcode != FB_GET_ATTR) continue;
@@ -273,7 +273,7 @@ static bool build(builder *b, const fb_usage *usage) {
     const fb_graph *graph = b->alias->graph;
     add_nested_programs(b);
     add_tensors(b, usage);
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) add_node(b, n);
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) add_node(b, n);
     return !b->out_of_memory && sort_writes(b);
 }
 

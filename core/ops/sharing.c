@@ -50,7 +50,7 @@ fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias) {
         return NULL;
     }
     for (uint32_t i = 0; i < limit; i++) sharing->memories[i].parent = i;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) add_node(sharing, graph, n);
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) add_node(sharing, graph, n);
     return sharing;
 }
 

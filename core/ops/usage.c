@@ -119,7 +119,7 @@ fb_usage *fb_usage_new(const fb_graph *graph) {
         return NULL;
     }
     for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(graph); p++) {
-        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_node_at(graph, n)->next) count_node(usage, n);
+        for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_next_node(graph, n)) count_node(usage, n);
     }
     if (!find_insides(usage)) {
         fb_usage_free(usage);

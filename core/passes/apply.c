@@ -17,8 +17,7 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
         pass->match_graph(matcher);
         return;
     }
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher);
-         n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher); n = fb_next_node(graph, n)) {
         if (fb_is_marked(matcher, n)) refuse_marked(matcher, n);
         pass->match(matcher, n);
     }
@@ -38,7 +37,7 @@ static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const json_t *par
  * less those which carried it from an earlier run. */
 static bool list_marked(const fb_graph *graph, fb_pass_report *report, const fb_map *marked_before, fb_arena *arena) {
     fb_buffer names = {0};
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         if (!fb_node_is_marked(graph, n, report->signature) || fb_map_get(marked_before, n.id)) continue;
         const char *name = fb_arena_text(arena, fb_node_name(graph, n), strlen(fb_node_name(graph, n)));
         if (!name) names.failed = true;
@@ -77,7 +76,7 @@ static bool list_taken_in(const fb_graph *graph, const fb_rewrite *rewrite, fb_p
 }
 
 static bool collect_marked(const fb_graph *graph, const char *signature, fb_map *marked) {
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         if (fb_node_is_marked(graph, n, signature) && !fb_map_put(marked, n.id, 1)) return false;
     }
     return true;

@@ -8,6 +8,7 @@
 #include "core/base/map.h"
 #include "core/ops/shape.h"
 #include "core/passes/pass.h"
+#include "core/weights/recipe.h"
 
 typedef struct fb_constants {
     fb_rewrite *rewrite;
@@ -37,6 +38,12 @@ fb_value fb_constant_argument(fb_constant_call *call, const char *parameter);
 fb_value fb_constant_operand(fb_constant_call *call, const char *parameter);
 /* The recipe of a node, or number, that is part of an argument. */
 fb_value fb_constant_of(fb_constant_call *call, fb_value value);
+/* That of the first argument, for a rule that understands all that may be given: what matters is in the result's shape, or is
+ * read by the rule. fb_constant_see_all says so alone. */
+fb_value fb_constant_first(fb_constant_call *call);
+void fb_constant_see_all(fb_constant_call *call);
+/* False when there is no recipe. */
+bool fb_constant_type_of(fb_constant_call *call, fb_value recipe, fb_recipe_type *type);
 /* Records why there is no recipe, and returns none. */
 fb_value fb_no_constant(fb_constant_call *call, const char *reason, const char *detail);
 /* `recipe` in the shape of the result. */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "core/passes/constant_needs.h"
 #include "core/passes/effect.h"
 #include "core/passes/layer.h"
 #include "core/weights/recipe.h"
@@ -15,12 +16,9 @@ typedef struct search {
     const fb_alias *alias;
     fb_constant_finding *found; /* by node */
     const char **seen;          /* by memory: why no constant may lie there, or NULL */
-    uint32_t *needs;            /* by tensor: who owns it or reads it */
-    fb_tensor *counted;         /* by tensor: the last node that counted it, as an id */
-    fb_constants constants;     /* of a copy of the graph, in which recipes can be tried */
+    fb_tensor_needs needs;
+    fb_constants constants; /* of a copy of the graph, in which recipes can be tried */
     int64_t maximum_growth;
-    int64_t freed; /* elements that the node at hand makes free */
-    fb_node node;
 } search;
 
 /* ---- what is seen from outside ------------------------------------------------------------------------------------------- */
@@ -31,7 +29,7 @@ static void see_inputs(search *s, fb_node node, const char *reason) {
 }
 
 static void find_seen(search *s) {
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->next) {
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
         if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT) see_inputs(s, n, "layout-read");
         if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, "graph-output");
     }
@@ -40,65 +38,6 @@ static void find_seen(search *s) {
 static const char *seen_detail(const char *reason) {
     return strcmp(reason, "graph-output") == 0 ? "it is an output of the graph, which the caller may write into"
                                                : "its strides are asked for, and a weight has others";
-}
-
-/* Nothing is made of the weights of such a module; and to look each of them up takes as long as there are many. */
-static bool is_crowded(search *s, fb_node read) {
-    const char *obstacle = fb_read_obstacle(s->m, read);
-    return obstacle && strcmp(obstacle, "crowded-module") == 0;
-}
-
-/* ---- who needs a tensor -------------------------------------------------------------------------------------------------- */
-
-static void count_owners(search *s, fb_module module) {
-    const fb_module_row *row = fb_module_at(s->graph, module);
-    const fb_value maps[] = {row->parameters, row->buffers};
-    bool is_kept = fb_module_op(s->graph, module) != FB_OP_UNKNOWN || fb_call_count(s->m->usage, module) ||
-                   fb_module_is_inside_call(s->m->usage, module);
-    for (size_t i = 0; i < 2; i++) {
-        const fb_value_row *map = fb_value_at(s->graph, maps[i]);
-        for (uint32_t k = 1; k < map->count; k += 2) {
-            const fb_value_row *value = fb_value_at(s->graph, map->items[k]);
-            if (value->kind == FB_TENSOR) s->needs[value->tensor.id] += is_kept ? 2 : 1;
-        }
-    }
-}
-
-static void count_needs(search *s) {
-    for (fb_module m = fb_first_module(s->graph); m.id; m = fb_module_at(s->graph, m)->next) count_owners(s, m);
-    for (uint32_t p = FB_MAIN_PROGRAM.id; p < fb_program_limit(s->graph); p++) {
-        for (fb_node n = fb_first_node(s->graph, (fb_program){p}); n.id; n = fb_node_at(s->graph, n)->next) {
-            const fb_node_row *row = fb_node_at(s->graph, n);
-            if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id || is_crowded(s, n)) continue;
-            fb_tensor tensor = fb_module_tensor(s->graph, row->module, fb_text(s->graph, row->attribute));
-            s->needs[tensor.id] += row->user_count;
-        }
-    }
-}
-
-static int64_t element_count(const fb_graph *g, fb_value shape) {
-    int64_t count = 1;
-    for (int i = 0; i < fb_shape_rank(g, shape); i++) {
-        int64_t size = fb_shape_size(g, shape, i);
-        if (size < 0 || __builtin_mul_overflow(count, size, &count)) return INT64_MAX;
-    }
-    return count;
-}
-
-/* A tensor that one attribute owns and one node reads is gone when that node is. */
-static void count_freed(void *context, fb_tensor tensor) {
-    search *s = context;
-    if (s->needs[tensor.id] != 2 || s->counted[tensor.id].id == s->node.id) return;
-    s->counted[tensor.id].id = s->node.id;
-    s->freed += element_count(s->graph, fb_tensor_at(s->graph, tensor)->shape);
-}
-
-static bool grows_too_much(search *s, fb_node node, fb_value recipe) {
-    const fb_graph *trial = fb_rewrite_graph(s->constants.rewrite);
-    s->node = node;
-    s->freed = 0;
-    fb_value_visit_tensors(trial, recipe, count_freed, s);
-    return element_count(trial, fb_node_at(trial, node)->shape) - s->freed > s->maximum_growth;
 }
 
 /* ---- forwards ------------------------------------------------------------------------------------------------------------ */
@@ -170,10 +109,10 @@ static void look_at_call(search *s, fb_node node) {
 
 static void look_forwards(search *s) {
     fb_value recipe;
-    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(s->graph, n)->next) {
+    for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
         const fb_node_row *row = fb_node_at(s->graph, n);
         bool is_read = row->opcode == FB_GET_ATTR && row->module.id && row->attribute.id;
-        if (is_read && (is_crowded(s, n) || fb_constant_recipe(&s->constants, n, &recipe)))
+        if (is_read && (fb_is_crowded(s->m, n) || fb_constant_recipe(&s->constants, n, &recipe)))
             s->found[n.id].constancy = FB_WEIGHT;
         if (row->opcode >= FB_CALL_MODULE && row->opcode <= FB_CALL_METHOD) look_at_call(s, n);
     }
@@ -187,6 +126,12 @@ static bool is_read_by_others(const search *s, fb_node node) {
         if (user != FB_INSIDE && user != FB_FOLDED) return true;
     }
     return false;
+}
+
+static bool grows_too_much(search *s, fb_node node, fb_value recipe) {
+    const fb_graph *trial = fb_rewrite_graph(s->constants.rewrite);
+    fb_value shape = fb_node_at(trial, node)->shape;
+    return fb_element_count(trial, shape) - fb_elements_freed(&s->needs, trial, node, recipe) > s->maximum_growth;
 }
 
 static void look_backwards(search *s) {
@@ -208,7 +153,6 @@ static bool run(search *s, const char *signature) {
     bool ok = copy && (s->constants.rewrite = fb_rewrite_begin(copy, NULL, signature));
     if (ok) {
         find_seen(s);
-        count_needs(s);
         look_forwards(s);
         look_backwards(s);
         ok = !fb_graph_out_of_memory(copy) && !s->constants.is_out_of_memory;
@@ -221,16 +165,12 @@ static bool run(search *s, const char *signature) {
 
 fb_constant_finding *fb_find_constants(fb_matcher *m, int64_t maximum_growth) {
     search s = {.m = m, .graph = m->graph, .alias = fb_matcher_alias(m), .maximum_growth = maximum_growth};
-    size_t nodes = (size_t)fb_node_limit(m->graph) + 1, tensors = (size_t)fb_tensor_limit(m->graph) + 1;
     if (!s.alias) return NULL;
-    s.found = calloc(nodes, sizeof *s.found);
+    s.found = calloc((size_t)fb_node_limit(m->graph) + 1, sizeof *s.found);
     s.seen = calloc(fb_memory_limit(s.alias), sizeof *s.seen);
-    s.needs = calloc(tensors, sizeof *s.needs);
-    s.counted = calloc(tensors, sizeof *s.counted);
-    bool ok = s.found && s.seen && s.needs && s.counted && run(&s, m->signature);
+    bool ok = fb_find_tensor_needs(m, &s.needs) && s.found && s.seen && run(&s, m->signature);
     free(s.seen);
-    free(s.needs);
-    free(s.counted);
+    fb_tensor_needs_free(&s.needs);
     if (ok) return s.found;
     free(s.found);
     m->failed = true;

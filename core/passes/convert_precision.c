@@ -28,7 +28,7 @@ static fb_dtype dtype_to(const json_t *params) {
 /* Of an input that is read and has no dtype it cannot be told whether it is to be cast. */
 static bool refuse_unknown_inputs(fb_matcher *m) {
     bool refused = false;
-    for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(m->graph, n)->next) {
+    for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(m->graph, n)) {
         const fb_node_row *row = fb_node_at(m->graph, n);
         if (row->opcode != FB_PLACEHOLDER || row->dtype || !row->user_count) continue;
         fb_refuse_node(m, "unknown-dtype", n, "the dtype of this input is not recorded, so nothing can be converted");
@@ -70,7 +70,7 @@ static void match_graph(fb_matcher *m) {
     bool *stays = alias ? fb_find_staying(m, alias) : NULL, *is_converted = calloc(fb_node_limit(g), sizeof *is_converted);
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && stays && is_converted && fb_matcher_goes_on(m);
-         n = fb_node_at(g, n)->next) {
+         n = fb_next_node(g, n)) {
         if (stays[n.id] || fb_node_at(g, n)->opcode == FB_OUTPUT || !is_concerned(g, is_converted, n)) continue;
         is_converted[n.id] = true;
         fb_buffer_append(&nodes, &n, sizeof n);
@@ -79,7 +79,7 @@ static void match_graph(fb_matcher *m) {
     bool has_match = nodes.size > 0;
     if (has_match) fb_refuse_overflowing_weights(m, is_converted, dtype_to(m->params));
     fb_buffer_append(&nodes, &(fb_node){0}, sizeof(fb_node)); /* behind it: values that are written in place */
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && has_match; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && has_match; n = fb_next_node(g, n)) {
         if (fb_is_mutated(alias, n)) fb_buffer_append(&nodes, &n, sizeof n);
     }
     m->failed |= !stays || !is_converted || nodes.failed;

@@ -14,10 +14,10 @@
 #include <stdlib.h>
 
 #include "core/base/map.h"
+#include "core/ops/same_call.h"
 #include "core/ops/sharing.h"
 #include "core/passes/effect.h"
 #include "core/passes/pass.h"
-#include "core/ops/same_call.h"
 
 typedef struct search {
     fb_matcher *m;
@@ -118,7 +118,7 @@ static void match_graph(fb_matcher *m) {
                 .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
     s.same = (fb_same_call){.graph = g, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
     m->failed |= !s.sharing || !s.now || !s.latest;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         match(&s, n);
     }
     fb_map_free(&s.first);

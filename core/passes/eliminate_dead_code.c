@@ -44,7 +44,7 @@ static void match_graph(fb_matcher *m) {
     bool *is_alive = calloc(fb_node_limit(g), sizeof *is_alive);
     m->failed |= !is_alive;
     if (is_alive) mark_alive(g, is_alive);
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         if (!is_alive[n.id]) fb_match_found(m, &n, 1);
         else explain(m, n);
     }

@@ -36,7 +36,7 @@ static void claim(const fb_graph *g, fb_constant_finding *found, fb_node node, f
 static void report(fb_matcher *m, fb_constant_finding *found) {
     const fb_graph *g = m->graph;
     fb_buffer nodes = {0};
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         if (found[n.id].constancy == FB_REFUSED) fb_refuse_node(m, found[n.id].reason, n, "%s", found[n.id].detail);
         if (found[n.id].constancy != FB_FOLDED) continue;
         nodes.size = 0;

@@ -95,7 +95,7 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     bool *settled = calloc(fb_node_limit(g), sizeof *settled);
     m->failed |= !settled;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_next_node(g, n)) {
         fb_known known;
         bool ignored = false;
         if (find(g, n, &known)) match_known(m, alias, n, settled);

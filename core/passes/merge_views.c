@@ -89,7 +89,7 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
     m->failed |= !sharing;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_next_node(g, n)) {
         fb_rearrange view;
         if (fb_rearrange_at(g, n, &view) && view.form != FB_REARRANGE_CONTIGUOUS && !is_inside(g, &view))
             match_chain(m, sharing, &view);

@@ -128,7 +128,7 @@ void fb_convert_nodes(fb_rewrite *rw, const fb_precision_change *change) {
     if (!c.nodes) fb_graph_fail_memory(g);
     for (size_t i = 0; c.nodes && i < change->count; i++) c.nodes[change->nodes[i].id].is_converted = true;
     for (size_t i = 0; c.nodes && i < change->written_count; i++) c.nodes[change->written[i].id].is_written = true;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && c.nodes; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && c.nodes; n = fb_next_node(g, n)) {
         fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
         if (opcode == FB_GET_ATTR) convert_read(&c, n);
         else if (opcode != FB_PLACEHOLDER && (opcode != FB_OUTPUT || change->casts_outputs)) convert(&c, n);

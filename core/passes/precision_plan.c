@@ -105,7 +105,7 @@ static void look_at(search *s, fb_node n) {
 static void look_at_nested(search *s) {
     const fb_graph *g = s->graph;
     for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_program_limit(g); p++) {
-        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id; n = fb_node_at(g, n)->next) {
+        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id; n = fb_next_node(g, n)) {
             const fb_node_row *row = fb_node_at(g, n);
             fb_module module = row->module.id ? fb_deciding_module(g, s->matcher->usage, row->module) : row->module;
             fb_tensor tensor =
@@ -123,7 +123,7 @@ static void look_at_nested(search *s) {
 static void keep_read_weights(search *s) {
     const fb_graph *g = s->graph;
     for (int round = 0; round < 2; round++) { /* several nodes may read one tensor */
-        for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_node_at(g, n)->next) {
+        for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
             const fb_node_row *row = fb_node_at(g, n);
             if (row->opcode != FB_GET_ATTR || !row->attribute.id || deciding(s, n).id || written_memory(s, n)) continue;
             fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
@@ -140,7 +140,7 @@ static void keep_read_weights(search *s) {
 
 static void prepare(search *s) {
     const fb_graph *g = s->graph;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
         fb_numberhood hood = fb_numberhood_of(g, n);
         bool reads_tensor = false;
         for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e))
@@ -167,8 +167,7 @@ static void find(search *s) {
     const fb_graph *g = s->graph;
     prepare(s);
     look_at_nested(s);
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->matcher->is_too_much; n = fb_node_at(g, n)->next)
-        look_at(s, n);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->matcher->is_too_much; n = fb_next_node(g, n)) look_at(s, n);
     follow(s);
     keep_read_weights(s);
     refuse_unused(s, json_object_get(s->matcher->params, "keep"));

@@ -57,7 +57,7 @@ void fb_refuse_overflowing_weights(fb_matcher *m, const bool *is_converted, fb_d
     const fb_graph *g = m->graph;
     owned o = {.matcher = m, .graph = g, .dtype = dtype, .is_seen = calloc(fb_tensor_limit(g), sizeof *o.is_seen)};
     m->failed |= !o.is_seen;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && o.is_seen && !m->is_too_much; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && o.is_seen && !m->is_too_much; n = fb_next_node(g, n)) {
         o.node = n;
         if (is_converted[n.id]) visit_owned(g, n, refuse_overflowing, &o);
     }

@@ -77,7 +77,7 @@ static void match_graph(fb_matcher *m) {
     fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
     fb_node *left = calloc(fb_node_limit(g), sizeof *left);
     m->failed |= !sharing || !left;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_identity found;
         if (fb_identity_at(g, n, &found)) match_identity(m, alias, sharing, &found, left);
         else if (fb_assertion_at(g, n)) match_assertion(m, n);

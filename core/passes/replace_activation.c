@@ -118,10 +118,10 @@ static void match_graph(fb_matcher *m) {
     if (!are_names_known(&s)) return;
     s.is_sole = calloc(fb_node_limit(g), sizeof *s.is_sole);
     m->failed |= !s.is_sole;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && s.is_sole; n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && s.is_sole; n = fb_next_node(g, n)) {
         s.is_sole[n.id] = has_sole_memory(&s, n);
     }
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_node_at(g, n)->next) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         if ((fb_node_op(g, n) & ~FB_OP_IN_PLACE) != s.from) continue;
         if (fb_node_at(g, n)->opcode == FB_CALL_MODULE) match_module(&s, n);
         else match_calls(&s, &n, 1);

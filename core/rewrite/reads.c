@@ -13,7 +13,7 @@ static uint64_t attribute_key(const fb_node_row *row) {
 static bool count_readers(const fb_graph *graph, fb_map *readers) {
     bool ok = true;
     for (uint32_t p = FB_MAIN_PROGRAM.id; ok && p < fb_program_limit(graph); p++) {
-        for (fb_node n = fb_first_node(graph, (fb_program){p}); ok && n.id; n = fb_node_at(graph, n)->next) {
+        for (fb_node n = fb_first_node(graph, (fb_program){p}); ok && n.id; n = fb_next_node(graph, n)) {
             const fb_node_row *row = fb_node_at(graph, n);
             if (row->opcode != FB_GET_ATTR || !row->attribute.id) continue;
             uint64_t key = attribute_key(row);

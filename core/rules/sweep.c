@@ -279,8 +279,7 @@ void fb_rule_match_graph(fb_matcher *matcher) {
         s->graph = graph;
         s->rule = rule;
     }
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher);
-         n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher); n = fb_next_node(graph, n)) {
         if (!fb_rule_may_fit(rule, graph, n)) continue;
         if (fb_is_marked(matcher, n))
             fb_refuse_node(matcher, "already-transformed", n, "%s was transformed by this pass before", fb_node_name(graph, n));

@@ -82,7 +82,7 @@ static bool all_is_computed(const fb_rule *rule, const fb_graph *graph, const fb
 /* Whether a node that the trial has made writes into what it reads. */
 static bool any_writes(const fb_graph *graph) {
     bool does = false;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         fb_effects effects = fb_op_effects(graph, n);
         does |= !effects.is_unknown && (effects.mutates_input || effects.has_effect);
     }

@@ -100,9 +100,15 @@ def test_tour(service, tmp_path, document):
 
 
 def test_passes(service):
-    """docs/passes.md says what the service says."""
+    """docs/passes.md says what the service says, and README.md names all of it."""
     path = ROOT / "docs/passes.md"
     text = passes_document(service)
     if os.environ.get("UPDATE"):
         path.write_text(text)
     assert path.read_text() == text
+    readme = (ROOT / "README.md").read_text()
+    answer = service.get("/v1/passes").json()
+    for item in answer["items"]:
+        assert f"| `{item['name']}` |" in readme and item["exactness"] in readme
+    for preset in answer["presets"]:
+        assert f'`"{preset["name"]}"`' in readme

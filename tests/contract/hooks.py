@@ -15,8 +15,11 @@ import requests
 import schemathesis
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOCUMENTS = ("MergeLinears/two-branches", "FuseBiasInLinear/chain", "ChangeTrueDivToMulByInverse/operator")
-PASSES = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "DeepCopy"]
+DOCUMENTS = ("MergeLinears/two-branches", "FuseBiasInLinear/chain", "ChangeTrueDivToMulByInverse/operator",
+             "FuseBatchNorm/aten-conv2d")  # fmt: skip
+GOLDEN = ROOT / "tests" / "golden"
+PRESETS = ["cleanup", "inference"]
+PASSES = sorted(path.name for path in GOLDEN.iterdir() if path.name[0].isupper() and path.name != "Composition") + PRESETS
 chance = random.Random(0)
 WEIGHTS = ("listTensors", "getTensor", "getWeights", "materializeWeights")
 GRAPH = "#/components/schemas/Graph"
@@ -38,7 +41,7 @@ def with_documents(value):
 
 def document_of(name):
     """A golden document; with bytes, so that its weights can be had."""
-    document = json.loads((ROOT / "tests" / "golden" / name / "before.json").read_text())
+    document = json.loads((GOLDEN / name / "before.json").read_text())
     for one in document["tensors"]:
         size = 4 * math.prod(one["shape"])
         if one["dtype"] == "float32":

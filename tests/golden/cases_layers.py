@@ -1,5 +1,6 @@
 """Layers of both dialects: MergeLinears, FuseBiasInLinear and divisions of functions that read their weights by get_attr, and
 FuseBatchNorm in both. The number in a name (trap-11-…) is that of a known failure of other optimisers."""
+from cases_reparametrised import prune
 from make_cases import Graph, Raw, case, refusal
 
 ATEN = "torch.ops.aten."
@@ -13,6 +14,7 @@ def layers():
     divisions()
     fold_modules()
     fold_functions()
+    fold_refusals()
 
 
 # ---- functions with weights
@@ -441,3 +443,48 @@ def fold_functions():
     g = Graph()
     case("FuseBatchNorm1dInLinear", "aten-norm-first", g.output(linear(g, "fc", norm(g, "bn", g.input()), 5)), 1)
     case("FuseBatchNorm1dInLinear", "aten-conv1d", one(1), 0)
+
+
+def fold_refusals():
+    """The other reasons for which FuseBatchNorm can refuse."""
+    def pair(between=None, behind=None, dtype="float32", **norm):
+        g = Graph()
+        c = g.conv("conv", g.input(shape=(2, 4, 6, 6), dtype=dtype), 6, dtype=dtype)
+        if between:
+            between(g)
+        n = g.norm("bn", c, dtype=dtype, **norm)
+        return g.output(n, *(behind(g, c) if behind else []))
+
+    both = lambda reason: refusal(reason, "conv", "bn")
+    fold("eps-is-no-number", pair(eps=True), 0, both("unsupported-constant"))
+    fold("unsupported-dtype", pair(dtype="int8"), 0, both("unsupported-dtype"))
+    fold("other-users", pair(behind=lambda g, c: [g.relu(c)]), 0, both("shared-output"))
+    fold("module-read", pair(behind=lambda g, c: [g.get_attr("conv.weight", (6, 4, 3, 3))]), 0, both("module-read"))
+    fold("mode-switched", pair(between=lambda g: g.fn("torch.amp.autocast_mode._enter_autocast", "cpu", name="mode")), 0,
+         both("mode-switched"))
+    fold("conv-called-twice", pair(behind=lambda g, c: [g.call("conv", "x", (2, 6, 6, 6), "float32")]), 0,
+         refusal("shared-module", "conv", "conv_1", "bn"))
+    case("FuseBatchNorm", "twice", pair(), None, passes=["FuseBatchNorm"] * 2,
+         expected=[("FuseBatchNorm", 1, []), ("FuseBatchNorm", 0, [refusal("already-transformed", "conv")])])
+
+    g = pair()
+    prune(g, "bn", "weight")
+    fold("pruned-norm-weight", g, 0, both("reparametrised"))
+
+    g = Graph()
+    n = g.norm("bn", g.conv("conv", g.input(shape=(2, 4, 6, 6)), 6))
+    d = g.call("conv", "x", (2, 6, 6, 6), "float32")
+    fold("unsupported-arguments", g.output(n, g.call("bn", d, args=[d, True])), 0,
+         refusal("unsupported-arguments", "conv", "conv_1", "bn", "bn_1"))
+
+    g = Graph()
+    x = image(g)
+    g.make_conv("conv", 4, 6, bias=False)
+    c = conv(g, "c", x, 6, reads=[g.get_attr("conv.weight", (6, 4, 3, 3))])
+    fold("aten-weight-of-a-called-module", g.output(norm(g, "bn", c), g.call("conv", x, (2, 6, 6, 6))), 0, refusal("module-called", "c", "bn"))
+
+    g = Graph()
+    reads = own(g, "conv", weight=[6, 4, 1, 1])
+    n = norm(g, "bn", conv(g, "conv", image(g), 6, reads=reads))
+    sums = [g.fn("torch.sum", reads[0], shape=(), dtype="float32") for _ in range(256)]
+    fold("aten-crowded-module", g.output(n, *sums), 0, both("crowded-module"))

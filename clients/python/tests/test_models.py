@@ -86,5 +86,13 @@ def test_model(client, passes, name, dialect):
     assert IS_UPDATE or ROWS[name, dialect] in TABLE.read_text().splitlines()
 
 
+def test_packed_projections_merge(client):
+    """Every layer of GPT-2 with cross attention projects the same memory, by addmm with packed weights."""
+    live = Live(client, *make("gpt2-cross", "torch.export"))
+    for before in ("EliminateCommonSubexpressions", "UnpackLinear", "inference"):
+        merged = live.prove([before, "MergeLinears"])[-1]
+        assert (merged["name"], merged["applied"]) == ("MergeLinears", 1)
+
+
 def test_there_are_enough():
     assert len({name for name, _ in CASES}) >= 30

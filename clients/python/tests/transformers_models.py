@@ -26,6 +26,11 @@ MODELS = {
     "mpnet": ("MPNetModel", TEXT, "text"),
     "nystromformer": ("NystromformerModel", TEXT | dict(segment_means_seq_len=16, num_landmarks=16), "text"),
     "gpt2": ("GPT2LMHeadModel", dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=100, use_cache=False), "text"),
+    "gpt2-cross": (
+        "GPT2LMHeadModel",
+        dict(n_embd=32, n_layer=2, n_head=4, n_positions=64, vocab_size=100, use_cache=False, add_cross_attention=True),
+        "memory",
+    ),
     "gpt-neo": (
         "GPTNeoForCausalLM",
         dict(hidden_size=32, num_layers=2, attention_types=[[["global", "local"], 1]], num_heads=4, vocab_size=100)
@@ -89,6 +94,7 @@ TRACED = {
 INPUTS = {
     "text": lambda: {"input_ids": torch.randint(3, 100, (2, 16)), "attention_mask": torch.ones(2, 16, dtype=torch.int64)},
     "pair": lambda: {"input_ids": torch.randint(3, 100, (2, 16)), "decoder_input_ids": torch.randint(3, 100, (2, 8))},
+    "memory": lambda: {"input_ids": torch.randint(3, 100, (2, 8)), "encoder_hidden_states": torch.randn(2, 16, 32)},
     "image": lambda: {"pixel_values": torch.randn(2, 3, 32, 32)},
     "audio": lambda: {"input_values": torch.randn(2, 400)},
 }

@@ -350,6 +350,70 @@ class Autoencoder(nn.Module):
         return F.linear(self.decoder(self.encoder(x)), self.encoder[0].weight.t())
 
 
+class Generator(nn.Module):
+    """Transposed convolutions with batch normalisation, in one, two and three dimensions, and in groups."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Sequential(nn.ConvTranspose1d(3, 6, 4, 2, 1), nn.BatchNorm1d(6), nn.ReLU())
+        self.plane = nn.Sequential(nn.ConvTranspose2d(6, 8, 4, 2, 1, groups=2, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.space = nn.Sequential(nn.ConvTranspose3d(8, 4, (1, 2, 2), (1, 2, 2), groups=2), nn.BatchNorm3d(4), nn.Tanh())
+
+    def forward(self, x):
+        x = self.line(x[:, :, 0, :8])
+        x = self.plane(x.unsqueeze(2).expand(-1, -1, 4, -1))
+        return self.space(x.unsqueeze(2))
+
+
+class PreActivation(nn.Module):
+    """Batch normalisation before convolutions that pad nothing, and before a Linear; and of sequences."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(3), nn.Conv2d(3, 8, 4, 4)
+        self.norm2, self.conv2 = nn.BatchNorm1d(8), nn.Conv1d(8, 8, 1, groups=4)
+        self.norm3, self.conv3 = nn.BatchNorm3d(8), nn.Conv3d(8, 4, (1, 2, 2))
+        self.norm4, self.fc = nn.BatchNorm1d(4), nn.Linear(4, 10)
+
+    def forward(self, x):
+        x = self.conv1(self.norm1(x))
+        x = self.conv2(self.norm2(x.flatten(2))).unflatten(2, (1, 8, 8))
+        x = self.conv3(self.norm3(x)).amax(dim=(2, 3, 4))
+        return self.fc(self.norm4(x))
+
+
+class LowRank(nn.Module):
+    """A Linear with an adapter, as it is and added to its weight."""
+
+    def __init__(self, width, rank=4):
+        super().__init__()
+        self.base = nn.Linear(width, width)
+        self.down, self.up = nn.Linear(width, rank, bias=False), nn.Linear(rank, width, bias=False)
+        self.scale = 0.5
+
+    def forward(self, x, is_merged):
+        if is_merged:
+            return F.linear(x, self.base.weight + self.scale * (self.up.weight @ self.down.weight), self.base.bias)
+        return self.base(x) + self.scale * self.up(self.down(x))
+
+
+class Adapted(nn.Module):
+    """Attention with adapters, scores divided by a root, and a gated perceptron."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 8, 8)
+        self.query, self.key, self.value = LowRank(width), LowRank(width), nn.Linear(width, width)
+        self.norm = nn.RMSNorm(width)
+        self.gate, self.up, self.down = (nn.Linear(*sizes, bias=False) for sizes in ((width, 64), (width, 64), (64, width)))
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        scores = (self.query(x, True) / 32**0.5) @ self.key(x, False).transpose(1, 2)
+        y = self.norm(x + scores.softmax(-1) @ self.value(x))
+        return self.down(F.silu(self.gate(y)) * self.up(y))
+
+
 MODELS = {
     "alexnet": AlexNet,
     "vgg": VGG,
@@ -367,6 +431,9 @@ MODELS = {
     "shufflenet": ShuffleNet,
     "inception": Inception,
     "autoencoder": Autoencoder,
+    "generator": Generator,
+    "pre-activation": PreActivation,
+    "adapted": Adapted,
 }
 
 
@@ -375,7 +442,7 @@ def make(name):
     torch.manual_seed(0)
     model = MODELS[name]().eval()
     for child in model.modules():
-        if isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        if isinstance(child, nn.modules.batchnorm._BatchNorm):
             child.running_mean.normal_(0, 0.1)
             child.running_var.uniform_(0.5, 2)
             nn.init.uniform_(child.weight, 0.5, 2)
