@@ -34,10 +34,12 @@ typedef struct fb_cli_values {
     const char *inputs, *seed, *precision, *validate; /* evaluating */
     bool random_weights;
     bool is_strict;
-    unsigned grace; /* seconds */
+    unsigned grace;                                                /* seconds */
     const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
     unsigned keep_runs_days, keep_runs;
     bool force, copies, unchecked; /* of data folders */
+    const char *state;             /* of jobs */
+    bool is_async;
 } fb_cli_values;
 
 struct fb_cli {

@@ -24,6 +24,7 @@ static fb_service_config local_config(const char *data) {
     config.http.worker_threads = 2;
     config.http.body_limit = config.http.body_memory_limit = (uint64_t)4 << 30;
     config.http.header_timeout_ms = config.http.idle_timeout_ms = config.http.body_timeout_ms = day;
+    config.http.request_timeout_ms = day;
     return config;
 }
 

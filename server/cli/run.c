@@ -4,6 +4,7 @@
 #include "core/graph/scan.h"
 #include "server/cli/actions.h"
 #include "server/cli/file.h"
+#include "server/cli/jobs.h"
 #include "server/cli/models.h"
 #include "server/cli/request.h"
 #include "server/cli/run.h"
@@ -80,7 +81,8 @@ static int print_answer(fb_cli *cli, const fb_buffer *answer, bool is_written) {
     }
     json_t *run = json_loadb(answer->data, answer->size, 0, NULL);
     if (!run) return fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
-    fb_print_run(cli, run);
+    if (fb_is_job(run)) fb_print_job(cli, run);
+    else fb_print_run(cli, run);
     json_decref(run);
     if (cli->values.output && is_written) printf("\nwritten to %s\n", cli->values.output);
     return FB_EXIT_DONE;
@@ -101,6 +103,12 @@ int fb_run_call(fb_cli *cli, fb_call *call) {
 
 /* `call` has its method and address. */
 static int do_run(fb_cli *cli, fb_call *call, bool undoes, const fb_reference *graph) {
+    const fb_cli_values *values = &cli->values;
+    if (values->is_async && values->output) {
+        fb_call_free(call);
+        return fb_complain(FB_EXIT_USAGE, "%s: with --async there is nothing to write to --output yet", cli->verb->name);
+    }
+    if (values->is_async) call->header = "Prefer: respond-async";
     int result = make_request(cli, undoes, graph, &call->body);
     if (!result) return fb_run_call(cli, call);
     fb_call_free(call);

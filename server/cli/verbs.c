@@ -36,6 +36,7 @@
 #define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
+#define ASYNC FLAG("async", 0, "do not wait for it: the service does it as a job; see foldback job", is_async)
 #define GRAPH_NAMES                                                                                                               \
     "A graph is a file (- is standard input), or what the store has: sha256:…, the result of a run (run_…), MODEL@ALIAS or\n" \
     "MODEL:VERSION. A file with such a name is written ./NAME.\n"
@@ -50,6 +51,7 @@ static const fb_option optimize_options[] = {
     NOTE,
     LABEL,
     DRY_RUN,
+    ASYNC,
     STORE,
     JSON,
     END,
@@ -58,8 +60,8 @@ static const fb_option reverse_options[] = {
     UNDONE, TEXT("run", 0, "RUN", "the run to undo, when the graph does not say it", run),
     OUTPUT, NOTE,
     LABEL,  DRY_RUN,
-    STORE,  JSON,
-    END,
+    ASYNC,  STORE,
+    JSON,   END,
 };
 static const fb_option rollback_options[] = {
     UNDONE,
@@ -71,6 +73,7 @@ static const fb_option rollback_options[] = {
     NOTE,
     LABEL,
     DRY_RUN,
+    ASYNC,
     STORE,
     JSON,
     END,
@@ -206,6 +209,14 @@ static const fb_option audit_options[] = {
     TEXT("object", 0, "OBJECT", "acts on this: a run, MODEL@ALIAS, MODEL:VERSION, a graph, a token", object),
     TEXT("since", 0, "WHEN", "not before this date or time (UTC)", since),
     TEXT("until", 0, "WHEN", "before this date or time", until),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+
+static const fb_option job_options[] = {
+    TEXT("state", 0, "STATE", "list: only those that are queued, running, succeeded, failed or cancelled", state),
     LIMIT,
     STORE,
     JSON,
@@ -459,6 +470,17 @@ const fb_verb fb_verbs[] = {
      .options = gc_options,
      .start = fb_cli_start,
      .run = fb_cli_gc},
+    {.name = "job",
+     .arguments = "list|show ID|wait ID|result ID|cancel ID",
+     .minimum = 1,
+     .maximum = 2,
+     .summary = "what a service does in the background: see --async of optimize, reverse and rollback",
+     .description =
+         "wait returns when the job has ended, with exit status 0 if it has succeeded. result is the answer that the\n"
+         "request would have had at once.\n",
+     .options = job_options,
+     .start = fb_cli_start,
+     .run = fb_cli_job},
     {.name = "token",
      .arguments = "create|list|revoke NAME",
      .minimum = 1,

@@ -1,0 +1,128 @@
+/* foldback job list, show, cancel, wait, result; what --async prints. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "server/cli/actions.h"
+#include "server/cli/jobs.h"
+#include "server/cli/list.h"
+#include "server/cli/run.h"
+
+static void describe_progress(const json_t *job, char *out, size_t space) {
+    const json_t *progress = json_object_get(job, "progress");
+    *out = '\0';
+    if (progress)
+        snprintf(out, space, "%lld of %lld", (long long)json_integer_value(json_object_get(progress, "done")),
+                 (long long)json_integer_value(json_object_get(progress, "total")));
+}
+
+static void describe_status(const json_t *job, char *out, size_t space) {
+    const json_t *status = json_object_get(job, "status");
+    *out = '\0';
+    if (status) snprintf(out, space, "%lld", (long long)json_integer_value(status));
+}
+
+bool fb_is_job(const json_t *answer) {
+    return strncmp(fb_text_of(answer, "id"), "job_", 4) == 0;
+}
+
+void fb_print_job(fb_cli *cli, const json_t *job) {
+    char progress[64], status[24];
+    describe_progress(job, progress, sizeof progress);
+    describe_status(job, status, sizeof status);
+    fb_print_facts(cli, (const fb_fact[]){{"job", fb_text_of(job, "id")},
+                                          {"state", fb_text_of(job, "state")},
+                                          {"request", fb_text_of(job, "target")},
+                                          {"who", fb_text_of(job, "principal")},
+                                          {"created", fb_text_of(job, "created")},
+                                          {"started", fb_text_of(job, "started")},
+                                          {"finished", fb_text_of(job, "finished")},
+                                          {"progress", progress},
+                                          {"at", fb_text_of(json_object_get(job, "progress"), "name")},
+                                          {"status", status},
+                                          {"location", fb_text_of(job, "location")},
+                                          {0}});
+}
+
+static void job_row(const json_t *job, fb_screen_table *table) {
+    char progress[64];
+    describe_progress(job, progress, sizeof progress);
+    fb_table_text(table, job, "id");
+    fb_table_text(table, job, "state");
+    fb_table_text(table, job, "target");
+    fb_table_text(table, job, "created");
+    fb_table_cell(table, "%s", progress);
+}
+
+static int list(fb_cli *cli) {
+    static const char *const headings[] = {"JOB", "STATE", "REQUEST", "CREATED", "PROGRESS"};
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/jobs");
+    fb_address_query(&address, "state", cli->values.state);
+    return fb_list_show(cli, &address, headings, 5, job_row);
+}
+
+static void address_job(fb_call *call, const char *id) {
+    fb_address_path(&call->address, "/v1/jobs");
+    fb_address_segment(&call->address, id);
+}
+
+static int print(fb_cli *cli, const json_t *job) {
+    if (cli->is_json) return fb_cli_print_json(job);
+    fb_print_job(cli, job);
+    return FB_EXIT_DONE;
+}
+
+static int ask(fb_cli *cli, const char *method, const char *id, json_t **job) {
+    fb_call call = {.method = method};
+    address_job(&call, id);
+    return fb_cli_call_json(cli, &call, job, NULL);
+}
+
+static int show(fb_cli *cli, const char *method, const char *id) {
+    json_t *job;
+    int result = ask(cli, method, id, &job);
+    if (result) return result;
+    result = print(cli, job);
+    json_decref(job);
+    return result;
+}
+
+static bool has_ended(const json_t *job) {
+    const char *state = fb_text_of(job, "state");
+    return strcmp(state, "queued") != 0 && strcmp(state, "running") != 0;
+}
+
+/* Until it has ended; then the exit status says how. */
+static int wait_for(fb_cli *cli, const char *id) {
+    struct timespec pause = {.tv_nsec = 100000000}; /* longer and longer, a second at most */
+    json_t *job;
+    int result;
+    while (!(result = ask(cli, "GET", id, &job)) && !has_ended(job)) {
+        json_decref(job);
+        nanosleep(&pause, NULL);
+        pause.tv_nsec += pause.tv_nsec < 900000000 ? 100000000 : 0;
+    }
+    if (result) return result;
+    bool has_succeeded = strcmp(fb_text_of(job, "state"), "succeeded") == 0;
+    result = print(cli, job);
+    json_decref(job);
+    return !result && !has_succeeded ? FB_EXIT_FAILED : result;
+}
+
+static int show_result(fb_cli *cli, const char *id) {
+    fb_call call = {.method = "GET"};
+    address_job(&call, id);
+    fb_address_segment(&call.address, "result");
+    return fb_cli_relay(cli, &call);
+}
+
+int fb_cli_job(fb_cli *cli) {
+    const char *what = cli->arguments.items[0], *id = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
+    if (strcmp(what, "list") == 0 && !id) return list(cli);
+    if (strcmp(what, "show") == 0 && id) return show(cli, "GET", id);
+    if (strcmp(what, "cancel") == 0 && id) return show(cli, "DELETE", id);
+    if (strcmp(what, "wait") == 0 && id) return wait_for(cli, id);
+    if (strcmp(what, "result") == 0 && id) return show_result(cli, id);
+    return fb_complain(FB_EXIT_USAGE, "job: say list, or show, wait, result or cancel and the job (job_…)");
+}
