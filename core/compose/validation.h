@@ -31,8 +31,8 @@ typedef struct fb_run_validation {
 
 /* The watcher of a validated run (fb_composition_run_watched); the context is a fb_run_validation. Passes get
  * fb_pass_report.validation. A pass that changes what is computed is not compared, and said to be so. FB_INVALID
- * "validation-failed" when a pass that must preserve the computation does not; what the watch of the options stops it with; FB_TOO_LARGE
- * "evaluation-too-large". */
+ * "validation-failed" when a pass that must preserve the computation does not; what the watch of the options stops it with;
+ * FB_TOO_LARGE "evaluation-too-large". */
 fb_run_watcher fb_validation_watcher(fb_run_validation *validation);
 void fb_run_validation_free(fb_run_validation *validation);
 

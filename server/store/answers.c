@@ -129,10 +129,11 @@ static fb_status read_answer(fb_store *store, const char *scope, const char *key
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT request_digest, status, location, body_size, body FROM answers "
-                                    "WHERE scope = ?1 AND idempotency_key = ?2 AND (created > ?3 OR scope = '" FB_JOB_SCOPE "')",
-                                    error);
+    fb_query query =
+        fb_query_begin(connection,
+                       "SELECT request_digest, status, location, body_size, body FROM answers "
+                       "WHERE scope = ?1 AND idempotency_key = ?2 AND (created > ?3 OR scope = '" FB_JOB_SCOPE "')",
+                       error);
     fb_bind_text(&query, scope);
     fb_bind_text(&query, key);
     fb_bind_int(&query, store->config.now_ms() - store->config.answer_lifetime_ms);
