@@ -170,7 +170,7 @@ tsan: deps
 	@tests/sanitize/tsan build-tsan $(TSAN_UNITS)
 
 ## make valgrind     short unit tests and the service under a script, under memcheck: reads, leaks and descriptors left open
-VALGRIND_UNITS := float namespace infer validate module ops http store event_hub
+VALGRIND_UNITS := namespace infer validate module ops http store event_hub
 valgrind: deps
 	@deploy/install-deps.sh check
 	@$(MAKE) --no-print-directory BUILD=build-valgrind OPTIMISE='-O1 -g' all $(VALGRIND_UNITS:%=build-valgrind/tests/unit/test_%)

@@ -1,14 +1,11 @@
 /* libFuzzer: whatever JSON comes, the reader of rules answers, an error has a place in it, and a rule that is taken can be
  * applied: the graph is valid afterwards. `make fuzz` builds and runs it. */
-#include <stdint.h>
-#include <stdlib.h>
+#include "tests/fuzz/fuzz.h"
+
 #include <string.h>
 
 #include "core/compose/run.h"
-#include "core/graph/document.h"
 #include "core/passes/lint.h"
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define SHAPED "\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}"
 static const char document[] =
@@ -25,10 +22,6 @@ static const char document[] =
     "{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[{\"$tuple\":[{\"$node\":\"f\"},{\"$node\":\"b\"}]}]"
     "}],"
     "\"modules\":[{\"path\":\"\",\"type\":\"torch.nn.Module\"},{\"path\":\"m\",\"type\":\"torch.nn.ReLU\"}],\"tensors\":[]}";
-
-static void require(bool holds) {
-    if (!holds) abort();
-}
 
 static void apply(const fb_rule *rule) {
     fb_graph *graph = NULL;
