@@ -94,4 +94,4 @@ assert "torch" in sys.modules
 def test_there_is_nothing_else():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         foldback.nothing  # noqa: B018
-    assert set(foldback.__all__) == {"Client", "Problem", "apply_edits", "export", "fx"}
+    assert set(foldback.__all__) == {"Cancelled", "Client", "Event", "Job", "Problem", "apply_edits", "export", "fx"}

@@ -10,12 +10,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .client import Client, Problem
+from .jobs import Cancelled, Event, Job
 
 if TYPE_CHECKING:
     from . import export, fx
     from .edits import apply_edits
 
-__all__ = ["Client", "Problem", "apply_edits", "export", "fx"]
+__all__ = ["Cancelled", "Client", "Event", "Job", "Problem", "apply_edits", "export", "fx"]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from .jobs import PREFER, Job
 from .progress import Progress
 from .service import Problem, Service
 from .transfer import DIGEST, LONG, Uploads, digest_of, download, with_shards
@@ -118,6 +120,24 @@ class Client:
     def rollback(self, run: RunOrId, passes: Sequence[Any] | None = None) -> Run:
         """The run's source from the store, or the source with the other passes only; whatever the passes are."""
         return dict(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
+
+    # ---- jobs -----------------------------------------------------------------------------------------------------------
+
+    def submit(self, path: str, body: Any = None, *, key: str | None = None) -> Job:
+        """Makes a job of a request that may take long: `submit("/v1/optimize", {"graph": …, "passes": […]})`. With the same `key`
+        (an Idempotency-Key) it is the same job."""
+        headers = PREFER | ({"Idempotency-Key": key} if key else {}) | ({} if body is None else {"Content-Type": "application/json"})
+        content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        return Job(self._service, self._service.request("POST", path, content, headers).json()["id"])
+
+    def optimize_many(self, graphs: Iterable[str], passes: Sequence[Any], **rest: Any) -> Job:
+        """One job that runs passes on many graphs, which the service has. `rest`: options, note, labels, as in the API. Its result
+        has an item for each graph; one that fails does not stop the others."""
+        return self.submit("/v1/jobs", {"graphs": list(graphs), "passes": list(passes), **rest})
+
+    def job(self, job: str) -> Job:
+        """The job with this id."""
+        return Job(self._service, job)
 
     # ---- evaluation -----------------------------------------------------------------------------------------------------
 
