@@ -1,0 +1,236 @@
+/* Jobs in the store: from queued to finished, over restarts, and the answers of what they did. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/store/jobs.h"
+#include "tests/unit/store_fixture.h"
+
+static int64_t clock_ms = 1000000;
+
+static int64_t now(void) {
+    return clock_ms;
+}
+
+static const fb_store_config config = {.now_ms = now};
+
+static fb_store_job put_job(fb_store *store, const char *body) {
+    fb_store_job job = {.principal = "ann", .request = "r1", .method = "POST", .target = "/v1/gc?x=1", .content_type = "a/b"};
+    fb_error error = {0};
+    clock_ms++;
+    check_ok(fb_store_new_job(store, &job, &error), &error);
+    check_ok(fb_store_put_job(store, &job, body, strlen(body), NULL, &error), &error);
+    return job;
+}
+
+static fb_store_job get_job(fb_store *store, const char *id) {
+    fb_store_job job;
+    fb_error error = {0};
+    check_ok(fb_store_get_job(store, id, &job, &error), &error);
+    return job;
+}
+
+static fb_job_state state_of(fb_store *store, const char *id) {
+    fb_store_job job = get_job(store, id);
+    fb_job_state state = job.state;
+    fb_store_job_free(&job);
+    return state;
+}
+
+static uint32_t start(fb_store *store, const char *id, bool *is_unwanted) {
+    uint32_t attempts = 0;
+    fb_error error = {0};
+    check_ok(fb_store_start_job(store, id, &attempts, is_unwanted, &error), &error);
+    return attempts;
+}
+
+static void finish(fb_store *store, const char *id, const fb_store_job_end *end) {
+    fb_error error = {0};
+    check_ok(fb_store_finish_job(store, id, end, &error), &error);
+}
+
+static void check_bytes(fb_store *store, const char *id, const char *body, const char *result) {
+    char *bytes;
+    size_t size;
+    fb_error error = {0};
+    check_ok(fb_store_get_job_body(store, id, &bytes, &size, &error), &error);
+    ck_assert_str_eq(bytes, body);
+    ck_assert_uint_eq(size, strlen(body));
+    free(bytes);
+    check_ok(fb_store_get_job_result(store, id, &bytes, &size, &error), &error);
+    ck_assert_str_eq(bytes, result);
+    ck_assert_uint_eq(size, strlen(result));
+    free(bytes);
+}
+
+START_TEST(a_life) {
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    fb_store_job made = put_job(store, "{\"dry_run\":true}");
+    bool is_unwanted = true;
+    check_bytes(store, made.id, "{\"dry_run\":true}", "");
+    ck_assert_uint_eq(start(store, made.id, &is_unwanted), 1);
+    ck_assert(!is_unwanted && state_of(store, made.id) == FB_JOB_RUNNING);
+    clock_ms += 5;
+    finish(store, made.id,
+           &(fb_store_job_end){.state = FB_JOB_SUCCEEDED,
+                               .progress = "{}",
+                               .events = "id: 1\n\n",
+                               .status = 201,
+                               .result_type = "application/json",
+                               .location = "/v1/runs/x",
+                               .result = "[1]",
+                               .result_size = 3});
+    fb_store_job job = get_job(store, made.id);
+    ck_assert_int_eq(job.state, FB_JOB_SUCCEEDED);
+    ck_assert_str_eq(job.principal, "ann");
+    ck_assert_str_eq(job.request, "r1");
+    ck_assert_str_eq(job.method, "POST");
+    ck_assert_str_eq(job.target, "/v1/gc?x=1");
+    ck_assert_str_eq(job.content_type, "a/b");
+    ck_assert_str_eq(job.progress, "{}");
+    ck_assert_str_eq(job.events, "id: 1\n\n");
+    ck_assert_str_eq(job.location, "/v1/runs/x");
+    ck_assert_int_eq(job.status, 201);
+    ck_assert_int_eq(job.created, made.created);
+    ck_assert_int_eq(job.finished, clock_ms);
+    ck_assert_uint_eq(job.result_size, 3);
+    fb_store_job_free(&job);
+    check_bytes(store, made.id, "", "[1]"); /* the request is not kept */
+    fb_store_close(store);
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(what_was_not_finished_is_found_again) {
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    fb_store_job jobs[4];
+    fb_error error = {0};
+    bool is_unwanted;
+    for (size_t i = 0; i < 4; i++) jobs[i] = put_job(store, "body");
+    start(store, jobs[1].id, &is_unwanted);
+    start(store, jobs[2].id, &is_unwanted);
+    check_ok(fb_store_requeue_job(store, jobs[2].id, &error), &error); /* that one was told to stop */
+    finish(store, jobs[0].id, &(fb_store_job_end){.state = FB_JOB_CANCELLED});
+    check_ok(fb_store_cancel_job(store, jobs[3].id, &error), &error);
+    fb_store_close(store);
+
+    store = open_store(folder, &config);
+    fb_store_jobs found;
+    check_ok(fb_store_unfinished_jobs(store, &found, &error), &error);
+    ck_assert_uint_eq(found.count, 3);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_str_eq(found.items[i].id, jobs[i + 1].id);
+        ck_assert_int_eq(found.items[i].state, FB_JOB_QUEUED);
+        ck_assert_uint_eq(found.items[i].interruptions, i == 0);
+        ck_assert(found.items[i].is_unwanted == (i == 2));
+    }
+    fb_store_jobs_free(&found);
+    ck_assert_uint_eq(start(store, jobs[1].id, &is_unwanted), 2);
+    start(store, jobs[3].id, &is_unwanted);
+    ck_assert(is_unwanted);
+    fb_store_close(store);
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(cancelling_and_what_is_not_there) {
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    fb_store_job job = put_job(store, "");
+    fb_store_job none;
+    char *bytes;
+    size_t size;
+    fb_error error = {0};
+    finish(store, job.id, &(fb_store_job_end){.state = FB_JOB_CANCELLED});
+    check_error(fb_store_cancel_job(store, job.id, &error), &error, FB_CONFLICT, "job-finished");
+    check_error(fb_store_cancel_job(store, "job_x", &error), &error, FB_NOT_FOUND, "unknown-job");
+    check_error(fb_store_get_job(store, "job_x", &none, &error), &error, FB_NOT_FOUND, "unknown-job");
+    check_error(fb_store_get_job_body(store, "job_x", &bytes, &size, &error), &error, FB_NOT_FOUND, "unknown-job");
+    check_error(fb_store_get_job_result(store, "job_x", &bytes, &size, &error), &error, FB_NOT_FOUND, "unknown-job");
+    fb_store_close(store);
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(lists_and_what_has_lived_long_enough) {
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    fb_store_job jobs[5];
+    fb_store_jobs list;
+    fb_error error = {0};
+    for (size_t i = 0; i < 5; i++) {
+        jobs[i] = put_job(store, "x");
+        if (i < 3)
+            finish(store, jobs[i].id,
+                   &(fb_store_job_end){.state = FB_JOB_FAILED, .status = 404, .result = "", .result_type = ""});
+    }
+    check_ok(fb_store_list_jobs(store, -1, &(fb_store_page){.limit = 3}, &list, &error), &error);
+    ck_assert_uint_eq(list.count, 3);
+    ck_assert_str_eq(list.items[0].id, jobs[4].id);
+    char token[FB_PAGE_TOKEN_LENGTH + 1];
+    memcpy(token, list.next_token, sizeof token);
+    fb_store_jobs_free(&list);
+    check_ok(fb_store_list_jobs(store, -1, &(fb_store_page){.token = token}, &list, &error), &error);
+    ck_assert_uint_eq(list.count, 2);
+    fb_store_jobs_free(&list);
+    check_error(fb_store_list_jobs(store, FB_JOB_FAILED, &(fb_store_page){.token = token}, &list, &error), &error, FB_INVALID,
+                "bad-page-token");
+    size_t count = 9;
+    fb_store_job second = get_job(store, jobs[1].id);
+    check_ok(fb_store_collect_jobs(store, second.finished, &count, &error), &error);
+    fb_store_job_free(&second);
+    ck_assert_uint_eq(count, 2);
+    check_ok(fb_store_list_jobs(store, FB_JOB_FAILED, NULL, &list, &error), &error);
+    ck_assert_uint_eq(list.count, 1);
+    ck_assert_str_eq(list.items[0].id, jobs[2].id);
+    fb_store_jobs_free(&list);
+    fb_store_close(store);
+    remove_folder(folder);
+}
+END_TEST
+
+/* What an unfinished job has done is known for as long as it takes; a client's own key is not. */
+START_TEST(answers_of_jobs_outlive_others) {
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    fb_store_job job = put_job(store, "x");
+    char key[64];
+    snprintf(key, sizeof key, "%s/7", job.id);
+    const struct {
+        const char *scope, *key;
+        fb_store_repeat expected;
+    } rows[] = {{FB_JOB_SCOPE, key, FB_REPEATED}, {"POST /v1/optimize", "k", FB_FIRST_REQUEST}};
+    fb_error error = {0};
+    for (size_t i = 0; i < 2; i++) {
+        made_graph graph;
+        make_graph(&graph, (unsigned)i, 0);
+        fb_store_answer answer = {
+            .scope = rows[i].scope, .key = rows[i].key, .request_digest = "d", .status = 201, .body = "b", .body_size = 1};
+        check_ok(fb_store_put_graph(store, &graph.graph, &answer, NULL, &error), &error);
+        free_graph(&graph);
+    }
+    clock_ms += 100LL * 86400 * 1000;
+    for (size_t i = 0; i < 2; i++) {
+        fb_store_repeat what;
+        fb_store_answer answer = {0};
+        check_ok(fb_store_begin_request(store, rows[i].scope, rows[i].key, "d", &what, &answer, &error), &error);
+        ck_assert_int_eq(what, rows[i].expected);
+        if (what == FB_FIRST_REQUEST) fb_store_end_request(store, rows[i].scope, rows[i].key);
+        else fb_store_answer_free(&answer);
+    }
+    fb_store_close(store);
+    remove_folder(folder);
+}
+END_TEST
+
+int main(void) {
+    TCase *tests = tcase_create("jobs");
+    tcase_add_test(tests, a_life);
+    tcase_add_test(tests, what_was_not_finished_is_found_again);
+    tcase_add_test(tests, cancelling_and_what_is_not_there);
+    tcase_add_test(tests, lists_and_what_has_lived_long_enough);
+    tcase_add_test(tests, answers_of_jobs_outlive_others);
+    return run_tests("store jobs", tests);
+}
