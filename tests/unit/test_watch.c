@@ -144,7 +144,7 @@ START_TEST(a_run_is_not_gone_on_with) {
     char before[FB_ID_LENGTH + 1], after[FB_ID_LENGTH + 1];
     fb_composition composition = composition_of(compositions[_i]);
     fb_document_id(source, before);
-    stop_everywhere(run_it, &(running){source, &composition}, 8);
+    stop_everywhere(run_it, &(running){source, &composition}, 11); /* 8 of them before the edit */
     ck_assert(fb_document_id(source, after));
     ck_assert_str_eq(before, after);
     fb_composition_free(&composition);
@@ -190,7 +190,7 @@ START_TEST(an_undo_that_merges_is_not_gone_on_with) {
     fb_graph *ours = graph_of(text.data, text.size);
     fb_undo_step step = {.call = &composition.calls[0], .is_undone = true};
     fb_undo_plan plan = {.source = source, .steps = &step, .step_count = 1, .result = run.result, .ours = ours};
-    stop_everywhere(undo_it, &plan, 20);
+    stop_everywhere(undo_it, &plan, 40);
     fb_graph_free(ours);
     fb_buffer_free(&text);
     fb_run_free(&run);
