@@ -24,8 +24,7 @@ static void stay(search *s, fb_node n) {
     s->stack[s->depth++] = n;
 }
 
-/* ---- what hangs together ---------------------------------------------------------------------------------------------------
- */
+/* ---- what hangs together ------------------------------------------------------------------------------------------------- */
 
 /* The memory that the node shares or writes, when that is written at all; 0 = none. */
 static uint32_t written_memory(const search *s, fb_node n) {
@@ -59,7 +58,9 @@ static bool is_untyped(const search *s, fb_node n) {
 static void stay_around(search *s, fb_node n) {
     const fb_graph *g = s->graph;
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
-        if (is_untyped(s, fb_edge_input(g, e))) stay(s, fb_edge_input(g, e));
+        fb_node input = fb_edge_input(g, e);
+        bool asks_dtype = fb_op_is(g, input, FB_OP_GETATTR) && fb_reads_dtype(g, input); /* and is told what it was told */
+        if (asks_dtype || is_untyped(s, input)) stay(s, input);
     }
     for (uint32_t e = is_untyped(s, n) ? fb_user_first(g, n) : 0; e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
@@ -116,8 +117,7 @@ static void look_at_nested(search *s) {
     }
 }
 
-/* ---- weights that are read -------------------------------------------------------------------------------------------------
- */
+/* ---- weights that are read ----------------------------------------------------------------------------------------------- */
 
 /* A weight that something in float32 reads is not rounded, unless a called module owns it or it is written in place. */
 static void keep_read_weights(search *s) {
@@ -135,8 +135,7 @@ static void keep_read_weights(search *s) {
     }
 }
 
-/* ---- all of it -------------------------------------------------------------------------------------------------------------
- */
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
 static void prepare(search *s) {
     const fb_graph *g = s->graph;

@@ -171,7 +171,7 @@ void ck_golden_numbers(const golden *g, const fb_graph *result) {
 
 void ck_every_trap(char *const *cases, size_t count) {
     for (int trap = 1; trap <= TRAPS; trap++) {
-        char part[16];
+        char part[24];
         snprintf(part, sizeof part, "/trap-%02d-", trap);
         bool found = false;
         for (size_t i = 0; i < count && !found; i++) found = strstr(cases[i], part) != NULL;
