@@ -192,7 +192,10 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
     const char *content_type = fb_request_header(&exchange->request, "Content-Type");
     if (content_type) exchange->request.content_type = content_type;
     const char *pattern;
-    if (!check_target_size(exchange) || !fb_target_parse(exchange)) return refuse(exchange);
+    if (!check_target_size(exchange) || !fb_target_parse(exchange)) {
+        exchange->must_close = true; /* a proxy may have read it as another request than we */
+        return refuse(exchange);
+    }
     fb_route_find(exchange, &pattern);
     if (!fb_access_check(exchange) || !fb_route_require(exchange, pattern) || !fb_guard_request(exchange))
         return refuse(exchange);

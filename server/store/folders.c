@@ -41,10 +41,13 @@ fb_status fb_folder_lock(const char *folder, bool is_made, int *lock, fb_error *
 }
 
 bool fb_folder_is_empty(const char *folder) {
+    static const char *const nothing[] = {".", "..", "lock", "lost+found"};
     DIR *listing = opendir(folder);
     bool is_empty = listing != NULL;
-    for (struct dirent *entry; is_empty && (entry = readdir(listing));)
-        is_empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || strcmp(entry->d_name, "lock") == 0;
+    for (struct dirent *entry; is_empty && (entry = readdir(listing));) {
+        is_empty = false;
+        for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) is_empty |= strcmp(entry->d_name, nothing[i]) == 0;
+    }
     if (listing) closedir(listing);
     return is_empty;
 }

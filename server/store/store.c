@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/store/backup.h"
 #include "server/store/internal.h"
 #include "server/store/migrate.h"
 
@@ -62,9 +63,23 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error) {
     return FB_OK;
 }
 
+/* A folder that has files and no store is somebody else's: a slip of the hand, or a volume that is mounted elsewhere. */
+static fb_status check_folder(const char *folder, fb_error *error) {
+    static const char *const ours[] = {"foldback.sqlite", "foldback.sqlite-wal", FB_BLOBS_FOLDER};
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) return fail_folder(error, "open", folder, errno);
+    bool is_ours = fb_folder_is_empty(folder);
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) is_ours |= faccessat(descriptor, ours[i], F_OK, 0) == 0;
+    close(descriptor);
+    if (is_ours) return FB_OK;
+    return fb_fail(error, FB_INVALID, "not-a-store", NULL,
+                   "the folder %s has files, but no store: name an empty folder, or a new one", folder);
+}
+
 /* One process holds the folder, as long as the file `lock` in it is open here. */
 static fb_status hold_folder(fb_store *store, const char *folder, fb_error *error) {
     fb_status made = fb_store_make_folder(folder, error);
+    if (!made) made = check_folder(folder, error);
     if (made) return made;
     fb_buffer path = {0};
     fb_buffer_printf(&path, "%s/lock", folder);
