@@ -7,6 +7,7 @@
 #include "core/diff/diff.h"
 #include "core/eval/determined.h"
 #include "core/ops/infer.h"
+#include "core/ops/rearrange.h"
 #include "core/ops/view.h"
 #include "core/weights/inputs.h"
 
@@ -97,6 +98,19 @@ static bool same_weight(void *context, fb_node a, fb_node b) {
 static bool same_weights(fb_regions *r, fb_node a, fb_node b) {
     const fb_node_row *x = fb_node_at(r->before, a), *y = fb_node_at(r->after, b);
     return match_values(r, x->args, y->args, same_weight, r) && match_values(r, x->kwargs, y->kwargs, same_weight, r);
+}
+
+static bool same_recorded_sizes(void *context, fb_node a, fb_node b) {
+    const fb_regions *r = context;
+    fb_value x = fb_node_at(r->before, a)->shape, y = fb_node_at(r->after, b)->shape;
+    return !x.id || !y.id || match_values(r, x, y, NULL, NULL);
+}
+
+/* A view may read another one of the same memory now, and make the same of it: then it is what it makes that is compared. */
+static bool same_sizes_viewed(fb_regions *r, fb_node a, fb_node b) {
+    fb_rearrange view;
+    const fb_node_row *x = fb_node_at(r->before, a), *y = fb_node_at(r->after, b);
+    return !fb_rearrange_at(r->before, a, &view) || match_values(r, x->args, y->args, same_recorded_sizes, r);
 }
 
 /* Modules and tensors by the diff: what computes otherwise with the same call. */
@@ -194,7 +208,7 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
             fb_node twin = r->twin_of_before[node.id];
             if (!twin.id) continue;
             bool is_same = same_call(r, node, twin) && same_marks(r, node, twin) && same_weights(r, node, twin) &&
-                           same_attribute(r, node, twin) &&
+                           same_sizes_viewed(r, node, twin) && same_attribute(r, node, twin) &&
                            !reads_changed(r->before, node, rows.modules_before, rows.tensors_before) &&
                            !reads_changed(r->after, twin, rows.modules_after, rows.tensors_after);
             r->changed_before[node.id] = r->changed_after[twin.id] = !is_same;

@@ -8,6 +8,7 @@
 #include "core/base/map.h"
 #include "core/eval/given.h"
 #include "core/eval/region.h"
+#include "core/ops/view.h"
 
 typedef struct failure {
     char code[48], detail[400];
@@ -21,6 +22,7 @@ typedef struct side {
     unsigned char *is_kept; /* by node: a pair names it */
     fb_object *values;      /* by node, of those */
     bool *has_value;        /* by node */
+    bool has_writes;        /* a computed node writes into what it is given */
     fb_map failed;          /* node -> 1 + index in failures */
     fb_buffer failures;     /* failure */
     fb_array_memory memory;
@@ -39,14 +41,28 @@ static fb_status give(void *context, fb_node node, fb_object *out, fb_error *err
     return fb_draw_value(s->graph, node, &s->memory, s->options->seed, out, error);
 }
 
+/* As it is now, when it may be written later. */
 static fb_status keep(void *context, fb_node node, const fb_object *object, fb_error *error) {
     side *s = context;
-    (void)error;
+    fb_object *kept = &s->values[node.id];
     if (!s->is_kept[node.id]) return FB_OK;
-    s->values[node.id] = *object;
-    fb_object_keep(object);
     s->has_value[node.id] = true;
-    return FB_OK;
+    if (!s->has_writes || object->kind != FB_OBJECT_ARRAY) {
+        *kept = *object;
+        fb_object_keep(object);
+        return FB_OK;
+    }
+    const fb_array *now = object->array;
+    fb_status status = fb_array_new(&s->memory, now->dtype, now->rank, now->sizes, &kept->array, error);
+    if (status) return status;
+    kept->kind = FB_OBJECT_ARRAY;
+    return fb_array_assign(kept->array, now, error);
+}
+
+static bool has_writes(const fb_graph *graph, const unsigned char *computed) {
+    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(graph, node))
+        if (computed[node.id] && fb_op_effects(graph, node).mutates_input) return true;
+    return false;
 }
 
 static bool note_failure(void *context, fb_node node, const fb_error *error) {
@@ -83,7 +99,7 @@ static const failure *failure_of(const side *s, fb_node node) {
 static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char *computed, const fb_eval_options *options,
                             fb_error *error) {
     uint32_t limit = fb_node_limit(graph);
-    *s = (side){.graph = graph, .computed = computed, .options = options};
+    *s = (side){.graph = graph, .computed = computed, .options = options, .has_writes = has_writes(graph, computed)};
     s->is_kept = calloc(limit, 1);
     s->values = calloc(limit, sizeof *s->values);
     s->has_value = calloc(limit, sizeof *s->has_value);
@@ -162,7 +178,7 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
             compare_objects(&before->items->objects[i], &after->items->objects[i], &exact->items->objects[i], only_moves, given,
                             out);
     } else if (fb_object_number(before, &a) && fb_object_number(after, &b)) {
-        out->passes &= a == b;
+        out->passes &= a == b || (isnan(a) && isnan(b));
     } else {
         out->passes &= before->kind == after->kind;
     }

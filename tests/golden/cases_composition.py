@@ -1,5 +1,5 @@
 """Lists of passes. The number in a name (trap-19-…) is that of a known failure of other optimisers."""
-from make_cases import Graph, case, refusal
+from make_cases import Graph, Raw, case, refusal
 
 
 def compositions():
@@ -74,3 +74,15 @@ def read_elsewhere():
     a, b = g.fn("torch.neg", x, **sizes), g.fn("torch.neg", x, **sizes)
     case("Composition", "one-of-two-equal-calls", g.output(g.relu(g.linear("fc", b, 3)), g.fn("torch.tanh", a, **sizes)), None,
          passes=[fuse, common], expected=[(fuse, 1, []), (common, 1, [])])
+
+    g = Graph()
+    x = g.input(shape=(3, 4))
+    rows = g.fn("operator.getitem", g.fn("builtins.getattr", x, "shape"), 0)
+    case("FoldShapes", "not-a-number", g.output(g.relu(x), g.fn("operator.truediv", rows, float("nan"), name="nan")), 2)
+
+    g = Graph()
+    x = g.relu(g.input(shape=(3, 4)))
+    g.module("drop", "torch.nn.Dropout", {"p": 0.5, "inplace": True})
+    dropped = g.call("drop", x)
+    more = g.method("add_", dropped, 1.5, shape=(3, 4))
+    case("RemoveNoOps", "dropout-in-place-is-written", g.output(g.method("to", more, Raw({"$dtype": "float32"}), **sizes), dropped), 2)

@@ -198,6 +198,7 @@ void add_motif(generator *g) {
         add_unknown_module,
         add_no_op,
         add_no_op,
+        add_views,
         add_again,
         add_effect,
         add_weight_arithmetic,

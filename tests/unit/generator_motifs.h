@@ -19,6 +19,7 @@ void write_into_value(generator *g, const result *x);
 void add_flat_view(generator *g, const result *x);
 /* generator_no_ops.c */
 void add_no_op(generator *g);
+void add_views(generator *g);
 void add_again(generator *g);
 void add_effect(generator *g);
 /* generator_folds.c */

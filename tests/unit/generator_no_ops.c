@@ -64,6 +64,34 @@ void add_no_op(generator *g) {
     }
 }
 
+/* One view after the other. */
+void add_views(generator *g) {
+    const result *picked = pick_float(g, 0);
+    if (!picked || picked->rank < 2) return;
+    result x = *picked, now = x;
+    size_t count = 2 + below(g, 3);
+    for (size_t i = 0; i < count; i++) {
+        int64_t flat = 1;
+        for (int k = 0; k < now.rank; k++) flat *= now.sizes[k];
+        result next = now;
+        const char *ref = node_ref(g, &now), *how = once_in(g, 3) ? "view" : "reshape";
+        switch (below(g, 4)) {
+        case 0: now = *add_node(g, how, "call_method", how, text(g, "%s,-1", ref), "", tensor_result(x.dtype, 1, &flat)); break;
+        case 1:
+            if (now.rank < 2) continue;
+            next.sizes[now.rank - 2] = now.sizes[now.rank - 1];
+            next.sizes[now.rank - 1] = now.sizes[now.rank - 2];
+            now = *add_node(g, "transpose", "call_method", "transpose", text(g, "%s,-1,-2", ref), "", next);
+            break;
+        case 2: now = *add_node(g, "contiguous", "call_method", "contiguous", ref, "", now); break;
+        default: now = *add_node(g, how, "call_method", how, text(g, "%s%s", ref, sizes_of(g, &x)), "", x);
+        }
+        if (once_in(g, 12)) write_into_value(g, once_in(g, 2) ? &x : &now);
+    }
+    if (once_in(g, 6)) add_flat_view(g, &now);
+    if (once_in(g, 4)) make_output(g, &now);
+}
+
 /* The same call again, with or without something between. */
 void add_again(generator *g) {
     static const char *const functions[] = {"torch.tanh", "torch.exp", "torch.neg", "torch.abs"};

@@ -22,7 +22,7 @@ enum { MAX_REASONS = 20 };
 
 static struct tally {
     const char *pass;
-    const char *reasons[MAX_REASONS];
+    const char *reasons[MAX_REASONS]; /* after a question mark: seldom found, and the golden cases have it */
     uint64_t applied, refused[MAX_REASONS];
 } tallies[] = {
     {.pass = "MergeLinears",
@@ -56,6 +56,8 @@ static struct tally {
     {.pass = "FoldNormIntoLinear",
      .reasons = {"already-transformed", "dtype", "graph-output", "mode-switched", "module-read", "other-readers",
                  "shape-mismatch", "shared-module", "tensor-mutated", "training-mode"}},
+    {.pass = "FoldShapes", .reasons = {"graph-output", "mutated", "?unknown-operator", "?unsupported-reader"}},
+    {.pass = "MergeViews", .reasons = {"graph-output", "mutated", "needs-contiguous", "?unknown-shape"}},
     {.pass = "RemoveNoOps",
      .reasons = {"assertion", "float-zero", "graph-output", "mutated", "needs-contiguous", "unknown-dtype", "unknown-layout",
                  "unknown-shape", "unsupported-arguments", "unsupported-dtype", "training-mode"}},
@@ -75,7 +77,9 @@ static void count_report(uint64_t seed, const fb_pass_report *report) {
         tally->applied += report->applied;
         for (const fb_refusal *refusal = report->refused; refusal; refusal = refusal->next) {
             size_t at = 0;
-            while (at < MAX_REASONS && tally->reasons[at] && strcmp(tally->reasons[at], refusal->reason)) at++;
+            while (at < MAX_REASONS && tally->reasons[at] &&
+                   strcmp(tally->reasons[at] + (*tally->reasons[at] == '?'), refusal->reason))
+                at++;
             ck_assert_msg(at < MAX_REASONS && tally->reasons[at],
                           "seed %" PRIu64 ": %s refuses for \"%s\", which is not listed", seed, tally->pass, refusal->reason);
             tally->refused[at]++;
@@ -93,7 +97,7 @@ static void ck_tallies(uint64_t cases) {
         is_complete &= tallies[i].applied > 0;
         for (size_t k = 0; tallies[i].reasons[k]; k++) {
             printf("%-32s %-24s %10" PRIu64 "\n", "", tallies[i].reasons[k], tallies[i].refused[k]);
-            is_complete &= tallies[i].refused[k] > 0;
+            is_complete &= tallies[i].refused[k] > 0 || *tallies[i].reasons[k] == '?';
         }
     }
     fflush(stdout);

@@ -198,7 +198,7 @@ static double tolerance_of(const undo_case *u, const fb_graph *ours) {
 static void check_merged(const undo_case *u, const fb_graph *ours, const fb_graph *merged, const char *changes) {
     const random_case *c = &u->base;
     fb_errors errors = {0};
-    evaluation before, after, unchanged;
+    evaluation before, after, unchanged, source;
     fb_buffer why = {0};
     fb_verify(merged, &errors);
     CK(c, errors.total == 0, "%s: the merged graph is not valid: %s", changes, errors.items[0].message);
@@ -206,12 +206,15 @@ static void check_merged(const undo_case *u, const fb_graph *ours, const fb_grap
     check_round_trip(c, merged, "the merged graph");
     evaluate(ours, c->seed, &before);
     evaluate(merged, c->seed, &after);
-    /* Where the client's change makes PyTorch fail, or makes false what the graph says of shapes, there is nothing to be kept.
-     */
+    /* Where the client's change makes PyTorch fail, or makes false what the graph says of shapes, there is nothing to be kept;
+     * and where a pass left out what fails, undoing it brings that back. */
     evaluate(u->result, c->seed, &unchanged);
-    bool is_broken = before.unusable > unchanged.unusable || before.untrue > unchanged.untrue;
+    evaluate(c->source, c->seed, &source);
+    bool is_broken =
+        before.unusable > unchanged.unusable || before.untrue > unchanged.untrue || source.unusable > unchanged.unusable;
     broken += is_broken;
     evaluation_free(&unchanged);
+    evaluation_free(&source);
     CK(c, is_broken || evaluations_agree(&before, &after, tolerance_of(u, ours), &why),
        "%s: merged it computes something else: %s", changes, fb_buffer_text(&why));
     evaluation_free(&before);
