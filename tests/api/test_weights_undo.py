@@ -24,7 +24,7 @@ from test_weights import (
     weights_of,
 )
 
-MERGED = ["bert-tiny", "toy"]
+MERGED = ["aten-bert", "aten-llama", "aten-toy", "bert-tiny", "toy"]
 
 
 def random_weights(graph, seed=0):
