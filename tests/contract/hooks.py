@@ -73,7 +73,8 @@ def before_load_schema(context, raw_schema):
 def stored(url):
     """The id of a graph that is there and that no other request names, and a tensor of it."""
     document = document_of(DOCUMENTS[0]) | {"name": "kept"}
-    answer = requests.post(f"{url.rstrip('/')}/v1/graphs", json=document, timeout=60)
+    headers = {"Authorization": f"Bearer {os.environ['FOLDBACK_TOKEN']}"}
+    answer = requests.post(f"{url.rstrip('/')}/v1/graphs", json=document, headers=headers, timeout=60)
     return answer.json()["id"], document["tensors"][0]["name"]
 
 
