@@ -200,10 +200,16 @@ static void add_node(builder *b, fb_node node) {
 
 /* ---- tensors --------------------------------------------------------------------------------------------------------- */
 
-/* A tensor whose recipe is a movement may be a view of what it reads. */
-static void touch_tensor(void *context, fb_tensor source) {
-    builder *b = context;
-    unite(b->alias, b->node, element_of_tensor(b->alias, source));
+/* A tensor that is made of one other may be a view of that; what is made of several is in memory of its own. */
+static void touch_source(builder *b, fb_value recipe) {
+    const fb_graph *graph = b->alias->graph;
+    while (recipe.id && !(recipe.id & FB_VALUE_IS_TENSOR)) {
+        const fb_value_row *row = fb_value_at(graph, recipe);
+        const fb_value_row *parts = row->kind == FB_EXPRESSION ? fb_value_at(graph, row->items[0]) : NULL;
+        if (!parts || parts->count != 1) return;
+        recipe = parts->items[0];
+    }
+    if (recipe.id) unite(b->alias, b->node, element_of_tensor(b->alias, fb_value_at(graph, recipe)->tensor));
 }
 
 /* Nested programs are only read here: what they own, call or read is of the world, and who runs one counts as writing that. */
@@ -242,7 +248,7 @@ static void add_tensors(builder *b, const fb_usage *usage) {
     const fb_graph *graph = alias->graph;
     for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
         b->node = element_of_tensor(alias, t);
-        fb_value_visit_tensors(graph, fb_tensor_at(graph, t)->recipe, touch_tensor, b);
+        touch_source(b, fb_tensor_at(graph, t)->recipe);
     }
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
         bool is_out_of_sight = b->is_nested[m.id] || fb_module_is_inside_call(usage, m);

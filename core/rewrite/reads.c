@@ -89,10 +89,10 @@ static bool erase_unread(fb_rewrite *rewrite, const fb_node *released, size_t co
     return any;
 }
 
-/* It owns nothing but names that are null. */
+/* It owns nothing but names that are null: so it is not valid, whatever else is said about it. */
 static bool is_empty(const fb_graph *graph, const fb_module_row *row) {
     return !fb_value_at(graph, row->parameters)->has_tensors && !fb_value_at(graph, row->buffers)->has_tensors &&
-           !row->attributes.id && !row->program.id && !row->rest.id && fb_text_length(graph, row->path) > 0;
+           !row->attributes.id && !row->program.id && fb_text_length(graph, row->path) > 0;
 }
 
 static bool is_listed(const fb_graph *graph, fb_value names, const char *name) {

@@ -152,3 +152,9 @@ def dead_modules():
     g.linear("k", x, 3)
     case("EliminateDeadCode", "trap-21-one-branch-of-merged-linears", g.output(y), None, passes=[merge, "EliminateDeadCode"],
          expected=[(merge, 1, []), ("EliminateDeadCode", 1, [])])
+
+    g = Graph()
+    x = g.input()
+    g.module("mine", "torch.nn.Module", parameters={"w": g.tensor("w", [4])}, owner="me")
+    g.fn("operator.mul", x, g.get_attr("mine.w", (4,)), **SHAPE)
+    eliminate("weight-of-a-module-with-a-note", g.output(g.relu(x)), 2)

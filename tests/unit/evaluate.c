@@ -232,6 +232,18 @@ static value run_call(machine *m, fb_node node) {
     return evaluate_call(&c, &result) ? result : do_anything(&c, 1);
 }
 
+/* Has it other sizes than the graph says? */
+static bool is_untrue(const machine *m, const fb_node_row *row, const value *made) {
+    if (made->kind != V_TENSOR || !row->shape.id) return false;
+    if (fb_shape_rank(m->graph, row->shape) != made->rank) return true;
+    for (int i = 0; i < made->rank; i++) {
+        int64_t size;
+        if (fb_value_is_int(m->graph, fb_value_item(m->graph, row->shape, (size_t)i), &size) && size != made->sizes[i])
+            return true;
+    }
+    return false;
+}
+
 void machine_run(machine *m, fb_program program, value *inputs, size_t count, value *out) {
     size_t used = 0;
     for (fb_node n = fb_first_node(m->graph, program); n.id; n = fb_node_at(m->graph, n)->next) {
@@ -248,7 +260,7 @@ void machine_run(machine *m, fb_program program, value *inputs, size_t count, va
         }
         m->nodes[n.id] = result;
         m->unusable += result.kind == V_UNUSABLE;
-        m->untrue += result.kind == V_TENSOR && row->shape.id && fb_shape_rank(m->graph, row->shape) != result.rank;
+        m->untrue += is_untrue(m, row, &result);
         if (row->opcode == FB_OUTPUT) *out = result;
     }
 }
