@@ -11,7 +11,7 @@ KEPT = "kept"  # a good request; the connection is kept and what follows runs
 # Problems of requests whose end is known beyond doubt: they are refused for what they ask, and the connection is kept where the body
 # is small.
 HARMLESS = {
-    "missing-body", "unexpected-body", "bad-target", "not-found", "method-not-allowed", "target-too-long", "unsupported-media-type",
+    "missing-body", "unexpected-body", "not-found", "method-not-allowed", "unsupported-media-type",
     "unsupported-encoding", "foreign-origin",
 }  # fmt: skip
 
