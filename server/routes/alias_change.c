@@ -64,6 +64,11 @@ static bool find_alias(const fb_request *request, fb_response *response, const f
     return true;
 }
 
+void fb_respond_alias_moved(fb_response *response, const fb_store_alias_change *change, int64_t number) {
+    fb_respond_problem(response, 412, "alias-moved", "alias %s of model %s has changed since: its ETag is \"%" PRId64 "\" now",
+                       change->alias, change->model, number);
+}
+
 static bool match(const fb_request *request, fb_response *response, const char *list, fb_store_alias_change *out) {
     char tag[24];
     bool is_there = false;
@@ -74,9 +79,7 @@ static bool match(const fb_request *request, fb_response *response, const char *
     out->condition = FB_ALIAS_IS_AT;
     snprintf(tag, sizeof tag, "%" PRId64, out->expected);
     find_tag(list, tag, &is_there);
-    if (!is_there)
-        fb_respond_problem(response, 412, "alias-moved", "alias %s of model %s has changed since: its ETag is \"%s\" now",
-                           out->alias, out->model, tag);
+    if (!is_there) fb_respond_alias_moved(response, out, out->expected);
     return is_there;
 }
 

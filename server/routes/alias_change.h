@@ -20,6 +20,9 @@ bool fb_alias_change_begin(const fb_request *request, fb_response *response, fb_
 /* Reads "who" and "why"; they live as long as the body. */
 bool fb_alias_change_read(fb_response *response, const fb_request_body *body, fb_store_alias_change *out);
 
+/* 412 alias-moved; `number` is the alias' place in the history now. */
+void fb_respond_alias_moved(fb_response *response, const fb_store_alias_change *change, int64_t number);
+
 /* fb_respond_error, but a condition that does not hold is 412, and an unknown version has `version_pointer`. */
 void fb_respond_alias_error(fb_response *response, const fb_error *error, const char *version_pointer);
 

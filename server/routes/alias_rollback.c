@@ -107,7 +107,9 @@ static void roll_back_passes(const fb_request *request, fb_response *response, r
     }
     if (change->condition == FB_ALIAS_EXISTS) change->expected = present.number;
     change->condition = FB_ALIAS_IS_AT;
-    if (fb_undo_deployed(request, response, present.to_graph, present.run, work->passes, "/passes", &undone)) {
+    if (present.number != change->expected) {
+        fb_respond_alias_moved(response, change, present.number); /* since If-Match was looked at */
+    } else if (fb_undo_deployed(request, response, present.to_graph, present.run, work->passes, "/passes", &undone)) {
         fb_status status = store_rollback(request, work, present.to, &undone, &entry, &error);
         respond(response, status, &error, &entry);
         fb_undone_free(&undone);

@@ -483,7 +483,8 @@ def test_kill_in_the_middle_of_writers(versions):
         assert len(items) - 1 - sum(len(operator.told) for operator in everyone) <= len(everyone)
 
 
-def test_rollbacks_of_passes_meet(service):
+@pytest.mark.parametrize("repetition", range(8))
+def test_rollbacks_of_passes_meet(service, repetition):
     """Of many that take a pass out of one deployment, one does; the others were too late and leave nothing behind."""
     run = optimize(service, branches(3), COMPOSED)
     put_version(service, "m", "fast", {"run": run["id"]})

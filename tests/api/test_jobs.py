@@ -7,6 +7,7 @@ import pytest
 
 from documents import document, ids
 from jobs import (
+    A_WHILE,
     FOREVER,
     PREFER,
     Events,
@@ -431,7 +432,7 @@ def ended_once(service, job):
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_job_that_runs_is_done_after_a_restart(new_service, how):
     service = new_service("--evaluation-timeout", "600")
-    job = begin(service, "/v1/optimize", slow_request(6))
+    job = begin(service, "/v1/optimize", slow_request(A_WHILE))
     wait_for_progress(service, job)
     getattr(service, how)()
     service.start()
@@ -456,7 +457,7 @@ def test_jobs_that_wait_are_done_after_a_restart_in_their_order(new_service):
 
 def test_numbers_of_events_ascend_over_a_restart(new_service):
     service = new_service("--evaluation-timeout", "600")
-    job = begin(service, "/v1/optimize", slow_request(6))
+    job = begin(service, "/v1/optimize", slow_request(A_WHILE))
     stream = Events(service, job)
     while stream.next()[1] != "progress":
         pass
