@@ -1,10 +1,11 @@
 #include "core/compose/meaning.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct item {
     const char *node;
-    const char *stands_for; /* a node of the replay's source, or one that a pass created */
+    const char *stands_for; /* a node of the replay's source, one that a pass created, or a new value of such a one: " " + it */
 } item;
 
 static const item *items_of(const fb_meanings *meanings, size_t *count) {
@@ -29,10 +30,18 @@ static const char *meaning_of(const fb_meanings *meanings, const char *node) {
     return found ? items_of(meanings, &count)[found - 1].stands_for : node;
 }
 
+/* Another value than what is called `meaning`. */
+static const char *make_new_value(fb_meanings *meanings, const char *meaning) {
+    char *text = fb_arena_alloc(&meanings->arena, strlen(meaning) + 2);
+    if (text) sprintf(text, " %s", meaning);
+    return text;
+}
+
 static bool take_in(fb_meanings *meanings, const char *node, const char *other) {
     const char *meaning = meaning_of(meanings, other);
     item new = {.node = fb_arena_text(&meanings->arena, node, strlen(node)),
-                .stands_for = fb_arena_text(&meanings->arena, meaning, strlen(meaning))};
+                .stands_for = strcmp(node, other) == 0 ? make_new_value(meanings, meaning)
+                                                       : fb_arena_text(&meanings->arena, meaning, strlen(meaning))};
     uint32_t found = find(meanings, node);
     if (!new.node || !new.stands_for) return false;
     if (found) {

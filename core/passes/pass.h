@@ -120,7 +120,7 @@ typedef struct fb_refusal {
 
 #define FB_REPORT_MAX ((size_t)128 << 20) /* bytes of all reports of one run */
 
-/* A node whose value another one gives now. */
+/* A node whose value another one gives now; where both are the same, one that gives now what none gave before. */
 typedef struct fb_taken_in {
     const char *node, *by;
 } fb_taken_in;

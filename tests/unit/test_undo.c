@@ -75,6 +75,21 @@
     .tensors = TENSOR("q.weight", "[4,4]") "," TENSOR("q.bias", "[4]") "," TENSOR("k.weight", "[4,4]") "," TENSOR("v.weight",  \
                                                                                                                   "[4,4]")
 
+/* A LayerNorm, whose weight and bias can be taken into the Linear that reads it. */
+#define LAYER_NORM                                                                                                             \
+    .nodes = "{'name':'x','op':'placeholder','target':'x','meta':{'shape':[2,4],'dtype':'float32'}},"                          \
+             "{'name':'n','op':'call_module','target':'n','args':[{'$node':'x'}],'meta':{'shape':[2,4],'dtype':'float32'}},"   \
+             "{'name':'q','op':'call_module','target':'q','args':[{'$node':'n'}]},"                                            \
+             "{'name':'output','op':'output','target':'output','args':[{'$node':'q'}]}",                                       \
+    .modules = "{'path':'','type':'torch.nn.Module'}," LINEAR(                                                                 \
+        "q", "q.weight",                                                                                                       \
+        "true") "'q.bias'}},"                                                                                                  \
+                "{'path':'n','type':'torch.nn.LayerNorm','config':{'normalized_shape':[4],'elementwise_affine':true},"         \
+                "'parameters':{'weight':'n.weight','bias':'n.bias'}}",                                                         \
+    .tensors =                                                                                                                 \
+        TENSOR("q.weight", "[4,4]") "," TENSOR("q.bias", "[4]") "," TENSOR("n.weight", "[4]") "," TENSOR("n.bias", "[4]"),     \
+    .passes = "['FoldNormIntoLinear']", .undone = "0"
+
 static const undo_example cases[] = {
     {"nothing changed", PAIR, MERGE_ALL},
     {"a reader of something else was added",
@@ -205,6 +220,15 @@ static const undo_example cases[] = {
      {{"[{'$node':'conv'},2]", "[{'$node':'conv'},{'$node':'x'}]"}},
      NULL,
      {{"[{'$node':'bn'},2]", "[{'$node':'bn'},{'$node':'x'}]"}}},
+    {"a LayerNorm whose weight a Linear took in has a new reader",
+     LAYER_NORM,
+     {{OUTPUT, READER("sin", "n")}},
+     "new-users node n\n"},
+    {"what a LayerNorm reads has a new reader",
+     LAYER_NORM,
+     {{OUTPUT, READER("sin", "x")}},
+     NULL,
+     {{OUTPUT, READER("sin", "x")}}},
     {"what the BatchNorm's reader computes was changed",
      NORM,
      {{"torch.relu", "torch.tanh"}},
