@@ -40,7 +40,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("value, spelled", PAIRS, ids=[repr(value)[:40] for value, _ in PAIRS])
+@pytest.mark.parametrize("value, spelled", PAIRS, ids=[str(spelled)[:40] for _, spelled in PAIRS])
 def test_there_and_back(value, spelled):
     assert encode(value) == spelled
     assert type(encode(value)) is type(spelled)
