@@ -7,6 +7,7 @@
 #include "core/weights/bind.h"
 #include "tests/unit/bind_fixture.h"
 #include "tests/unit/chaos.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- names -------------------------------------------------------------------------------------------------------------- */
 
@@ -211,7 +212,6 @@ START_TEST(test_memory_runs_out) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("bind");
     TCase *cases = tcase_create("bind");
     tcase_add_checked_fixture(cases, bind_set_up, bind_tear_down);
     tcase_set_timeout(cases, 300);
@@ -223,10 +223,5 @@ int main(void) {
     tcase_add_loop_test(cases, test_bad_files, 0, sizeof bad_files / sizeof *bad_files);
     tcase_add_test(cases, test_bad_header_and_missing_blob);
     tcase_add_loop_test(cases, test_memory_runs_out, 0, 2);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("bind", cases);
 }

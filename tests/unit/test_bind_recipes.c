@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "tests/unit/bind_fixture.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- what was there before ---------------------------------------------------------------------------------------------- */
 
@@ -193,7 +194,6 @@ START_TEST(test_crossed_names) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("bind-recipes");
     TCase *cases = tcase_create("bind-recipes");
     tcase_add_checked_fixture(cases, bind_set_up, bind_tear_down);
     tcase_set_timeout(cases, 300);
@@ -207,10 +207,5 @@ int main(void) {
     tcase_add_test(cases, test_only_the_name_is_known);
     tcase_add_test(cases, test_another_shape_under_the_old_path);
     tcase_add_test(cases, test_crossed_names);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("bind-recipes", cases);
 }

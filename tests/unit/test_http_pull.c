@@ -1,6 +1,7 @@
 /* Bodies of known size that workers make while they are sent, over real sockets. Byte number i is known; the source checks how
  * it is asked. */
 #include "tests/unit/http_fixture.h"
+#include "tests/unit/run_tests.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -411,7 +412,6 @@ START_TEST(stopping) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("http-pull");
     TCase *tests = tcase_create("http-pull");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, whole_bodies);
@@ -423,10 +423,5 @@ int main(void) {
     tcase_add_test(tests, deadlines);
     tcase_add_test(tests, client_leaves_while_it_is_read);
     tcase_add_test(tests, stopping);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("http-pull", tests);
 }

@@ -1,4 +1,5 @@
 /* Bodies that go to a sink as they come, over real sockets: what is taken, and what is refused. */
+#include "tests/unit/run_tests.h"
 #include "tests/unit/sink_fixture.h"
 
 #include <check.h>
@@ -232,7 +233,6 @@ START_TEST(no_worker_to_begin) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("http-sink");
     TCase *tests = tcase_create("http-sink");
     tcase_set_timeout(tests, 120);
     tcase_add_unchecked_fixture(tests, sink_make_body, sink_free_body);
@@ -244,10 +244,5 @@ int main(void) {
     tcase_add_test(tests, too_large);
     tcase_add_test(tests, memory);
     tcase_add_test(tests, no_worker_to_begin);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("http-sink", tests);
 }

@@ -1,4 +1,5 @@
 /* Bodies that go to a sink as they come, from clients that leave, are slow or many, and while the server stops. */
+#include "tests/unit/run_tests.h"
 #include "tests/unit/sink_fixture.h"
 
 #include <check.h>
@@ -146,7 +147,6 @@ START_TEST(stopping) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("http-sink-clients");
     TCase *tests = tcase_create("http-sink-clients");
     tcase_set_timeout(tests, 120);
     tcase_add_unchecked_fixture(tests, sink_make_body, sink_free_body);
@@ -154,10 +154,5 @@ int main(void) {
     tcase_add_test(tests, deadlines);
     tcase_add_test(tests, many_at_once);
     tcase_add_test(tests, stopping);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("http-sink-clients", tests);
 }

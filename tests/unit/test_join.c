@@ -6,6 +6,7 @@
 #include "core/weights/box.h"
 #include "core/weights/invert.h"
 #include "tests/unit/movements.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- boxes through reshapes ------------------------------------------------------------------------------------------------
  */
@@ -224,17 +225,11 @@ START_TEST(test_join_is_not_nested_too_deep) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("join");
     TCase *cases = tcase_create("join");
     tcase_set_timeout(cases, 300);
     tcase_add_loop_test(cases, test_boxes_through_reshapes, 0, 6);
     tcase_add_test(cases, test_join_of_random_cuts);
     tcase_add_test(cases, test_join_needs_a_cut_through_the_whole);
     tcase_add_test(cases, test_join_is_not_nested_too_deep);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("join", cases);
 }

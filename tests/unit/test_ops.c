@@ -8,6 +8,7 @@
 #include "tests/unit/call_graph.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- spellings ---------------------------------------------------------------------------------------------------------- */
 
@@ -264,7 +265,6 @@ END_TEST
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
 int main(void) {
-    Suite *suite = suite_create("ops");
     TCase *cases = tcase_create("ops");
     int fixtures = 0;
     while (fixture_names[fixtures]) fixtures++;
@@ -274,10 +274,5 @@ int main(void) {
     tcase_add_loop_test(cases, test_fixtures_are_known, 0, fixtures);
     tcase_add_loop_test(cases, test_effects, 0, LENGTH(effects));
     tcase_add_loop_test(cases, test_arguments, 0, LENGTH(arguments));
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("ops", cases);
 }

@@ -6,6 +6,7 @@
 #include "core/ops/view.h"
 #include "tests/unit/call_graph.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 #define TENSOR(name, shape) "{'name':'" name "','dtype':'float16','shape':" shape "}"
 #define OWNS(type, config, parameters, buffers)                                                                                \
@@ -261,7 +262,6 @@ END_TEST
 #define LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
 
 int main(void) {
-    Suite *suite = suite_create("ops-view");
     TCase *cases = tcase_create("ops-view");
     tcase_add_test(cases, test_linear_view);
     tcase_add_loop_test(cases, test_linear_functions, 0, LENGTH(linear_functions));
@@ -271,10 +271,5 @@ int main(void) {
     tcase_add_loop_test(cases, test_divisions, 0, LENGTH(divisions));
     tcase_add_test(cases, test_linear_like);
     tcase_add_test(cases, test_python_numbers);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("ops-view", cases);
 }

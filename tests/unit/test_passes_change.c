@@ -12,6 +12,7 @@
 #include "core/weights/bind.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/memory_blobs.h"
+#include "tests/unit/run_tests.h"
 
 static const struct {
     const char *pass;
@@ -173,14 +174,8 @@ START_TEST(every_pass) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("passes_change");
     TCase *fixtures_case = tcase_create("fixtures");
     tcase_set_timeout(fixtures_case, 300);
     tcase_add_loop_test(fixtures_case, every_pass, 0, (int)(sizeof fixtures / sizeof *fixtures));
-    suite_add_tcase(suite, fixtures_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_tests("passes_change", fixtures_case);
 }

@@ -10,6 +10,7 @@
 #include "core/graph/document.h"
 #include "core/graph/verify.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 static const struct {
     const char *pass; /* as in a list of passes */
@@ -148,15 +149,9 @@ START_TEST(every_pass_has_a_row) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("passes_validate");
     TCase *fixtures_case = tcase_create("fixtures");
     tcase_set_timeout(fixtures_case, 300);
     tcase_add_loop_test(fixtures_case, every_pass, 0, (int)(sizeof fixtures / sizeof *fixtures));
     tcase_add_test(fixtures_case, every_pass_has_a_row);
-    suite_add_tcase(suite, fixtures_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_tests("passes_validate", fixtures_case);
 }
