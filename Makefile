@@ -163,14 +163,14 @@ asan: deps
 	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
 ## make tsan         what runs in threads, under ThreadSanitizer: units, the API's concurrent tests, kills
-TSAN_UNITS := http http_sink http_pull event_hub store store_blob_threads
+TSAN_UNITS := http http_sink http_sink_clients http_pull event_hub store store_blob_threads
 tsan: deps
 	@$(MAKE) --no-print-directory BUILD=build-tsan OPTIMISE='-O1 -g' SANITIZE='-fsanitize=thread' \
 	    all $(TSAN_UNITS:%=build-tsan/tests/unit/test_%)
 	@tests/sanitize/tsan build-tsan $(TSAN_UNITS)
 
 ## make valgrind     short unit tests and the service under a script, under memcheck: reads, leaks and descriptors left open
-VALGRIND_UNITS := namespace infer validate module ops http store event_hub
+VALGRIND_UNITS := namespace infer validate module ops ops_view http store event_hub
 valgrind: deps
 	@deploy/install-deps.sh check
 	@$(MAKE) --no-print-directory BUILD=build-valgrind OPTIMISE='-O1 -g' all $(VALGRIND_UNITS:%=build-valgrind/tests/unit/test_%)
@@ -200,7 +200,7 @@ fuzz-coverage:
 
 # The generator of random graphs, and what clients change of them.
 FUZZ_HELPERS := tests/fuzz/shared $(basename $(wildcard tests/unit/generator*.c tests/unit/client_*.c)) tests/unit/document_rows \
-    tests/unit/random_case tests/unit/composition_part
+    tests/unit/random_case tests/unit/run_tests tests/unit/composition_part
 $(BUILD)/fuzz_target $(BUILD)/fuzz_body: $(SERVER_PARTS)
 $(BUILD)/fuzz_%: $(BUILD)/tests/fuzz/fuzz_%.o $(FUZZ_HELPERS:%=$(BUILD)/%.o) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) -fsanitize=fuzzer -o $@ $(filter %.o,$^) $(filter %.a,$^) $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm

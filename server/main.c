@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/cli/verb.h"
+#include "server/cli/cli.h"
 
 /* A standard stream that was closed must not become the number of a file or socket of ours: what is printed would go there. */
 static void keep_standard_streams(void) {
@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
         return FB_EXIT_DONE;
     }
     const fb_verb *verb = fb_verb_find(name, &nearest);
-    if (verb) return verb->start(verb, argc - 2, argv + 2);
+    if (verb) return (verb->start ? verb->start : fb_cli_start)(verb, argc - 2, argv + 2);
     if (!*name) {
         fb_verbs_print(stderr);
         return FB_EXIT_USAGE;

@@ -53,7 +53,7 @@ struct fb_cli {
     fb_client *client;    /* NULL until it is needed */
 };
 
-/* `start` of the verbs that have a `run`. */
+/* Starts a verb that has a `run`. argv: what follows the verb. */
 int fb_cli_start(const fb_verb *verb, int argc, char **argv);
 
 /* "foldback: …" for an error; FB_EXIT_FAILED, or FB_EXIT_FOLDER_IN_USE. */

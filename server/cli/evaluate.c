@@ -25,16 +25,15 @@ int fb_cli_evaluate(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_call call = {.method = "POST"};
-    char id[FB_ID_LENGTH + 1];
     fb_sent_file inputs = {.file = -1};
     if (!values->output) return fb_complain(FB_EXIT_USAGE, "evaluate: where to? -o FILE; - is standard output");
-    int result = fb_reference_id(cli, &graph, id);
+    int result = fb_reference_graph_address(cli, &graph, "/evaluate", &call.address);
     if (!result && values->inputs) result = fb_sent_file_open(values->inputs, &inputs);
-    if (result) return result;
+    if (result) {
+        fb_call_free(&call);
+        return result;
+    }
     if (values->inputs) call.file = &inputs;
-    fb_address_path(&call.address, "/v1/graphs");
-    fb_address_segment(&call.address, id);
-    fb_address_path(&call.address, "/evaluate");
     fb_address_query(&call.address, "seed", values->seed);
     fb_address_query(&call.address, "precision", values->precision);
     if (values->random_weights) fb_address_query(&call.address, "random_weights", "true");

@@ -155,12 +155,8 @@ int fb_cli_nodes(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_address address = {0};
-    char id[FB_ID_LENGTH + 1];
-    int result = fb_reference_id(cli, &graph, id);
+    int result = fb_reference_graph_address(cli, &graph, "/nodes", &address);
     if (result) return result;
-    fb_address_path(&address, "/v1/graphs");
-    fb_address_segment(&address, id);
-    fb_address_path(&address, "/nodes");
     fb_address_query(&address, "pass", values->pass);
     fb_address_query(&address, "signature", values->signature);
     fb_address_query(&address, "op", values->op);

@@ -115,15 +115,21 @@ int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LE
     return FB_EXIT_DONE;
 }
 
-int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
-    if (reference->kind == FB_REFERS_TO_FILE) return fb_file_read(reference->text, out);
-    fb_reference graph = {.kind = FB_REFERS_TO_GRAPH};
+int fb_reference_graph_address(fb_cli *cli, const fb_reference *reference, const char *part, fb_address *out) {
     char id[FB_ID_LENGTH + 1];
     int result = fb_reference_id(cli, reference, id);
     if (result) return result;
-    graph.text = id;
+    fb_address_path(out, "/v1/graphs");
+    fb_address_segment(out, id);
+    fb_address_path(out, part);
+    return FB_EXIT_DONE;
+}
+
+int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
+    if (reference->kind == FB_REFERS_TO_FILE) return fb_file_read(reference->text, out);
     fb_call call = {.method = "GET"};
-    fb_reference_address(&graph, &call.address);
+    int result = fb_reference_graph_address(cli, reference, "", &call.address);
+    if (result) return result;
     fb_answer answer;
     result = fb_cli_call(cli, &call, &answer);
     if (!result) *out = answer.body;

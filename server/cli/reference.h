@@ -28,6 +28,8 @@ fb_reference fb_reference_read_stored(const char *text);
 /* /v1/graphs/{id}, /v1/runs/{run}, …/aliases/{alias} or …/versions/{version}; not for files. */
 void fb_reference_address(const fb_reference *reference, fb_address *out);
 
+/* /v1/graphs/{id of the graph}, and then `part`. */
+int fb_reference_graph_address(fb_cli *cli, const fb_reference *reference, const char *part, fb_address *out);
 /* The document's bytes, as they are. */
 int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
 /* The graph, checked. */

@@ -39,17 +39,40 @@ static bool wants_help(const fb_verb *verb, const void *values) {
     return one->name && *(const bool *)((const char *)values + one->offset);
 }
 
+typedef struct argument_range {
+    size_t least, most;
+} argument_range;
+
+/* How many arguments a usage line allows: of its alternatives the one with the fewest, and the one with the most. A word with
+ * "..." is the last one. */
+static argument_range range_of(const char *usage) {
+    argument_range range = {.least = SIZE_MAX}, one = {0};
+    for (const char *at = usage;; at++) {
+        size_t length = strcspn(at, " |");
+        if (length && *at != '[') one.least++;
+        if (length > 3 && strncmp(at + length - 3, "...", 3) == 0) one.most = SIZE_MAX;
+        else if (length) one.most++;
+        at += length;
+        if (*at == ' ') continue;
+        if (one.least < range.least) range.least = one.least;
+        if (one.most > range.most) range.most = one.most;
+        if (!*at) return range;
+        one = (argument_range){0};
+    }
+}
+
 bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments, int *result) {
     char message[300] = "";
+    argument_range range = range_of(verb->arguments);
     bool is_read = fb_options_read(verb->options, argc, argv, values, arguments, message, sizeof message);
     if (is_read && wants_help(verb, values)) {
         fb_verb_print(verb, stdout);
         *result = FB_EXIT_DONE;
         return false;
     }
-    if (is_read && arguments->count < verb->minimum) snprintf(message, sizeof message, "it needs %s", verb->arguments);
-    else if (is_read && arguments->count > verb->maximum)
-        snprintf(message, sizeof message, "%s: too many arguments%s%s", arguments->items[verb->maximum],
+    if (is_read && arguments->count < range.least) snprintf(message, sizeof message, "it needs %s", verb->arguments);
+    else if (is_read && arguments->count > range.most)
+        snprintf(message, sizeof message, "%s: too many arguments%s%s", arguments->items[range.most],
                  *verb->arguments ? "; it takes " : "", verb->arguments);
     if (!*message) return true;
     *result = fb_complain(FB_EXIT_USAGE, "%s: %s; foldback %s --help lists what it takes", verb->name, message, verb->name);

@@ -18,14 +18,13 @@ typedef enum fb_folder_use {
 
 typedef struct fb_verb {
     const char *name;
-    const char *arguments;   /* as the usage line shows them; "" = none */
-    size_t minimum, maximum; /* how many */
+    const char *arguments;   /* as the usage line shows them, and so how many: "A B", "A [B]", "A B...", "a A|b"; "" = none */
     const char *summary;     /* a line of `foldback --help` */
     const char *description; /* of its own help, lines; NULL = none */
     const fb_option *options;
     fb_folder_use folder;
-    int (*start)(const struct fb_verb *verb, int argc, char **argv); /* argv: what follows the verb */
-    int (*run)(fb_cli *cli);                                         /* for fb_cli_start */
+    int (*run)(fb_cli *cli);                                         /* what fb_cli_start runs */
+    int (*start)(const struct fb_verb *verb, int argc, char **argv); /* instead of fb_cli_start, for a verb without a `run` */
 } fb_verb;
 
 extern const fb_verb fb_verbs[]; /* ends with a row without a name */

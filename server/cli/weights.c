@@ -29,12 +29,8 @@ static void ask_for_names(const fb_text_list *names, fb_address *address) {
 int fb_cli_weights(fb_cli *cli) {
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_address address = {0};
-    char id[FB_ID_LENGTH + 1];
-    int result = fb_reference_id(cli, &graph, id);
+    int result = fb_reference_graph_address(cli, &graph, "/weights", &address);
     if (result) return result;
-    fb_address_path(&address, "/v1/graphs");
-    fb_address_segment(&address, id);
-    fb_address_path(&address, "/weights");
     ask_for_names(&cli->values.names, &address);
     fb_address_query(&address, "tied", cli->values.tied);
     return fb_download(cli, &address, NULL);

@@ -122,6 +122,9 @@ class Service:
         self.stop()
         return self.start()
 
+    def connection(self, timeout):
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
     @property
     def url(self):
         return f"{self.scheme}://{self.host}:{self.port}"
@@ -137,7 +140,7 @@ class Service:
             body = body.encode()
         if raw_query is not None:
             path += "?" + (raw_query if isinstance(raw_query, str) else urllib.parse.urlencode(raw_query, doseq=True))
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        connection = self.connection(timeout)
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()

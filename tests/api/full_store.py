@@ -1,10 +1,13 @@
 """A store with some of everything, and what must be true of it wherever it is opened: after a backup, a migration, a crash."""
 
 import json
+import shutil
 import subprocess
 
+import pytest
+
 from blobs import INLINE, graph_of, some_bytes, stored
-from conftest import ROOT, binary
+from conftest import ROOT, Service, binary
 from documents import COMPOSED, batch_norm_fold, branches, node, ref
 
 NEWEST = 99  # schema: all that there is
@@ -123,3 +126,19 @@ def verify(service, found):
         assert made(service.get("/v1/models/net/aliases/production"))["version"] == "2"
         assert made(service.post("/v1/models/net/aliases/production/rollback"))["version"] == "1"
         deploy(service, "2")
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A data folder with some of everything, that nobody has open."""
+    folder = tmp_path_factory.mktemp("filled")
+    service = Service(folder / "data").start()
+    found = fill(service)
+    service.stop()
+    return folder / "data", found
+
+
+@pytest.fixture
+def copy(filled, tmp_path):
+    shutil.copytree(filled[0], tmp_path / "data")
+    return tmp_path / "data"

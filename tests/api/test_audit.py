@@ -12,7 +12,7 @@ from documents import branches, every_item
 from test_external import gelu
 from test_models import put_version
 from test_transformations import DOUBLE
-from test_undo import model
+from undo import model
 
 
 class As:

@@ -10,28 +10,12 @@ import threading
 
 import pytest
 
-from blobs import INLINE, collect, files, graph_of, some_bytes, stored
+from blobs import INLINE, collect, graph_of, some_bytes, stored
 from cli import CommandLine
-from conftest import Service, binary
+from conftest import binary
 from documents import branches
-from full_store import check, fill, is_clean, verify
+from full_store import check, copy, filled, is_clean, verify  # noqa: F401
 from test_runs import optimize
-
-
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory):
-    """A data folder with some of everything, that nobody has open."""
-    folder = tmp_path_factory.mktemp("filled")
-    service = Service(folder / "data").start()
-    found = fill(service)
-    service.stop()
-    return folder / "data", found
-
-
-@pytest.fixture
-def copy(filled, tmp_path):
-    shutil.copytree(filled[0], tmp_path / "data")
-    return tmp_path / "data"
 
 
 def db(data, *words):

@@ -7,7 +7,7 @@ import pytest
 from documents import COMPOSED, batch_norm_fold, branches, counts, every_item, node, ref
 from test_http import is_problem
 from test_runs import optimize
-from test_undo import META, added, conflicts, find, fresh, model, module, optimised, reverse, reversed_to, without_marks
+from undo import META, added, conflicts, find, fresh, model, module, optimised, reverse, reversed_to, without_marks
 
 
 def gelu(graph):

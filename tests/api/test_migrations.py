@@ -18,7 +18,7 @@ from conftest import ROOT, binary
 from documents import COMPOSED, branches
 from full_store import is_clean, verify
 from test_runs import optimize
-from test_undo import fresh
+from undo import fresh
 
 SCHEMAS = ROOT / "tests" / "fixtures" / "schemas"
 VERSIONS = sorted(int(path.name) for path in SCHEMAS.iterdir() if path.is_dir())

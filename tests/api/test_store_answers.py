@@ -2,16 +2,15 @@
 acknowledged is lost, and it goes on when the trouble is over."""
 
 import os
-import shutil
 import sqlite3
 import subprocess
 
 import pytest
 
 from blobs import some_bytes
-from conftest import Service, binary
+from conftest import binary
 from documents import branches
-from full_store import check, fill, is_clean, verify
+from full_store import check, copy, fill, filled, is_clean, verify  # noqa: F401
 from test_blob_faults import cramped, small_disk  # noqa: F401
 from test_blob_faults import fill as fill_disk
 from test_http import is_problem
@@ -63,26 +62,14 @@ def test_a_full_disk(cramped, small_disk):  # noqa: F811
 # ---- read-only ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def read_only(tmp_path):
-    """A folder on a file system that cannot be written."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-
-
-def test_a_read_only_disk(read_only, new_service, tmp_path):
-    service = new_service(data=read_only / "data")
+def test_a_read_only_disk(small_disk, new_service, tmp_path):
+    service = new_service(data=small_disk / "data")
     found = fill(service)
     service.stop()
-    subprocess.run(["mount", "-o", "remount,ro", read_only], check=True)
-    for data in (read_only / "data", read_only / "other"):
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    for data in (small_disk / "data", small_disk / "other"):
         assert "Read-only file system" in refused(data)
-    done = subprocess.run([binary(), "db", "restore", read_only / "data", "--data", tmp_path / "data"], capture_output=True,
+    done = subprocess.run([binary(), "db", "restore", small_disk / "data", "--data", tmp_path / "data"], capture_output=True,
                           text=True)  # fmt: skip
     assert done.returncode == 0, done  # a backup may be on such a disk
     verify(new_service(data=tmp_path / "data"), found)
@@ -114,21 +101,6 @@ def test_held_by_another_service(service):
 # ---- damaged -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whole")
-    service = Service(folder / "data").start()
-    found = fill(service)
-    service.stop()
-    return folder / "data", found
-
-
-@pytest.fixture
-def data(whole, tmp_path):
-    shutil.copytree(whole[0], tmp_path / "data")
-    return tmp_path / "data"
-
-
 def header(path):
     damaged = bytearray(path.read_bytes())
     damaged[:16] = b"this is no SQLit"
@@ -154,16 +126,16 @@ def gone(path):
 
 
 @pytest.mark.parametrize("damage", [header, schema_page, cut, empty, gone])
-def test_a_damaged_database_is_refused(data, damage):
+def test_a_damaged_database_is_refused(copy, damage):
     """With what is wrong, where, and what to do; and nothing is made in its place."""
-    path = data / "foldback.sqlite"
+    path = copy / "foldback.sqlite"
     damage(path)
     before = path.read_bytes() if path.exists() else None
     for _ in range(2):
-        reason = refused(data)
-        assert "damaged" in reason and str(data) in reason and "db check" in reason and "db restore" in reason
+        reason = refused(copy)
+        assert "damaged" in reason and str(copy) in reason and "db check" in reason and "db restore" in reason
         assert (path.read_bytes() if path.exists() else None) == before
-    assert {one["code"] for one in check(data)["findings"]} == {"database-damaged"}
+    assert {one["code"] for one in check(copy)["findings"]} == {"database-damaged"}
 
 
 def test_a_new_folder_is_no_damaged_one(tmp_path, new_service):

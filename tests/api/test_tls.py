@@ -13,7 +13,7 @@ import time
 import pytest
 from access import bearer, make_token
 from blobs import digest_of, some_bytes
-from conftest import Answer, Service, description, receive_all
+from conftest import Service, receive_all
 from documents import branches
 
 
@@ -30,18 +30,8 @@ class TlsService(Service):
     def context(self):
         return ssl.create_default_context(cafile=self.folder / "cert.pem")
 
-    def request(self, method, path, body=None, headers=None, timeout=60, **options):
-        assert not options
-        headers = dict(headers or {})
-        connection = http.client.HTTPSConnection("localhost", self.port, timeout=timeout, context=self.context)
-        try:
-            connection.request(method, path, body, headers)
-            response = connection.getresponse()
-            answer = Answer(response.status, response.getheaders(), response.read())
-        finally:
-            connection.close()
-        description().check(method, path, answer)
-        return answer
+    def connection(self, timeout):
+        return http.client.HTTPSConnection("localhost", self.port, timeout=timeout, context=self.context)
 
     def connect(self, timeout=30):
         return self.context.wrap_socket(super().connect(timeout), server_hostname="localhost")

@@ -11,7 +11,6 @@ import documents
 import pytest
 import weights_files as files
 from documents import branches, node, ref
-from test_undo import META, conflicts, module
 from test_weights import (
     FIXTURES,
     bind,
@@ -23,6 +22,7 @@ from test_weights import (
     upload,
     weights_of,
 )
+from undo import META, conflicts, module
 
 MERGED = ["aten-bert", "aten-llama", "aten-toy", "bert-tiny", "toy"]
 

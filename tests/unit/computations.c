@@ -81,31 +81,12 @@ static computed pick(computations *c) {
 /* ---- what computes ---------------------------------------------------------------------------------------------------------
  */
 
-static double add(double a, double b) {
-    return a + b;
-}
-static double subtract(double a, double b) {
-    return a - b;
-}
-static double multiply(double a, double b) {
-    return a * b;
-}
-static double divide(double a, double b) {
-    return a / b;
-}
-static double negate(double a) {
-    return -a;
-}
-static double inverse_root(double a) {
-    return 1 / sqrt(a);
-}
-
 static computed random_unary(computations *c, computed a) {
     size_t way = below(c, 3);
     fb_graph *g = c->graph;
-    if (way == 0) return (computed){fb_recipe_neg(g, a.expression), map_unary(&c->arena, &a.numbers, negate), a.bound};
+    if (way == 0) return (computed){fb_recipe_neg(g, a.expression), map_unary(&c->arena, &a.numbers, negative_of), a.bound};
     if (way == 1) return (computed){fb_recipe_sqrt(g, a.expression), map_unary(&c->arena, &a.numbers, sqrt), 0};
-    return (computed){fb_recipe_rsqrt(g, a.expression), map_unary(&c->arena, &a.numbers, inverse_root), 0};
+    return (computed){fb_recipe_rsqrt(g, a.expression), map_unary(&c->arena, &a.numbers, inverse_root_of), 0};
 }
 
 /* Something that broadcasts with it: dimensions left out, made 1, or made more where they are 1. */
@@ -141,10 +122,11 @@ static computed random_binary(computations *c, computed a) {
     fb_value x = a.expression, y = b.expression;
     const value *m = &a.numbers, *n = &b.numbers;
     switch (below(c, 4)) {
-    case 0: return (computed){fb_recipe_add(g, x, y), map_binary(&c->arena, m, n, add), is_exact ? a.bound + b.bound : 0};
-    case 1: return (computed){fb_recipe_sub(g, x, y), map_binary(&c->arena, m, n, subtract), is_exact ? a.bound + b.bound : 0};
-    case 2: return (computed){fb_recipe_mul(g, x, y), map_binary(&c->arena, m, n, multiply), a.bound * b.bound};
-    default: return (computed){fb_recipe_div(g, x, y), map_binary(&c->arena, m, n, divide), 0};
+    case 0: return (computed){fb_recipe_add(g, x, y), map_binary(&c->arena, m, n, sum_of), is_exact ? a.bound + b.bound : 0};
+    case 1:
+        return (computed){fb_recipe_sub(g, x, y), map_binary(&c->arena, m, n, difference_of), is_exact ? a.bound + b.bound : 0};
+    case 2: return (computed){fb_recipe_mul(g, x, y), map_binary(&c->arena, m, n, product_of), a.bound * b.bound};
+    default: return (computed){fb_recipe_div(g, x, y), map_binary(&c->arena, m, n, quotient_of), 0};
     }
 }
 
@@ -190,7 +172,8 @@ static computed random_matmul(computations *c, computed a) {
     if (is_left ? rank > 1 : !is_vector) result[made++] = is_left ? given[rank - 2] : outer;
     if (is_left ? !is_vector : rank > 1) result[made++] = is_left ? outer : given[rank - 1];
     computed b = new_source(c, other, sizes, true);
-    if (below(c, 3) == 0) b = (computed){fb_recipe_neg(c->graph, b.expression), map_unary(&c->arena, &b.numbers, negate), 3};
+    if (below(c, 3) == 0)
+        b = (computed){fb_recipe_neg(c->graph, b.expression), map_unary(&c->arena, &b.numbers, negative_of), 3};
     value plain = copy_of(&c->arena, &a.numbers), plain_b = copy_of(&c->arena, &b.numbers);
     fb_value expression = is_left ? fb_recipe_matmul(c->graph, a.expression, b.expression)
                                   : fb_recipe_matmul(c->graph, b.expression, a.expression);

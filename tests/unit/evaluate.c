@@ -25,25 +25,6 @@ static value random_tensor(machine *m, const char *name, int rank, const int64_t
 
 /* ---- tensors and recipes ------------------------------------------------------------------------------------------------- */
 
-static double add(double a, double b) {
-    return a + b;
-}
-static double subtract(double a, double b) {
-    return a - b;
-}
-static double multiply(double a, double b) {
-    return a * b;
-}
-static double divide(double a, double b) {
-    return a / b;
-}
-static double negate(double a) {
-    return -a;
-}
-static double inverse_root(double a) {
-    return 1 / sqrt(a);
-}
-
 int machine_ints(const machine *m, fb_value list, int64_t *out) {
     int count = 0;
     while (count < MAX_DIMS && fb_value_is_int(m->graph, fb_value_item(m->graph, list, (size_t)count), &out[count])) count++;
@@ -87,13 +68,13 @@ static value recipe_of(machine *m, fb_value expression) {
         write_into(&result, &item);
         return result;
     }
-    if (strcmp(op, "add") == 0) return map_binary(&m->arena, a, b, add);
-    if (strcmp(op, "sub") == 0) return map_binary(&m->arena, a, b, subtract);
-    if (strcmp(op, "mul") == 0) return map_binary(&m->arena, a, b, multiply);
-    if (strcmp(op, "div") == 0) return map_binary(&m->arena, a, b, divide);
-    if (strcmp(op, "neg") == 0) return map_unary(&m->arena, a, negate);
+    if (strcmp(op, "add") == 0) return map_binary(&m->arena, a, b, sum_of);
+    if (strcmp(op, "sub") == 0) return map_binary(&m->arena, a, b, difference_of);
+    if (strcmp(op, "mul") == 0) return map_binary(&m->arena, a, b, product_of);
+    if (strcmp(op, "div") == 0) return map_binary(&m->arena, a, b, quotient_of);
+    if (strcmp(op, "neg") == 0) return map_unary(&m->arena, a, negative_of);
     if (strcmp(op, "sqrt") == 0) return map_unary(&m->arena, a, sqrt);
-    if (strcmp(op, "rsqrt") == 0) return map_unary(&m->arena, a, inverse_root);
+    if (strcmp(op, "rsqrt") == 0) return map_unary(&m->arena, a, inverse_root_of);
     if (strcmp(op, "matmul") == 0) return matmul(&m->arena, a, b);
     fprintf(stderr, "the evaluator knows no recipe %s\n", op);
     abort();

@@ -3,18 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-static double add(double a, double b) {
-    return a + b;
-}
-static double subtract(double a, double b) {
-    return a - b;
-}
-static double multiply(double a, double b) {
-    return a * b;
-}
-static double divide(double a, double b) {
-    return a / b;
-}
 static double floor_divide(double a, double b) {
     return floor(a / b);
 }
@@ -24,12 +12,6 @@ static double truncate_divide(double a, double b) {
 static double second(double a, double b) {
     (void)a;
     return b;
-}
-static double inverse_root(double a) {
-    return 1 / sqrt(a);
-}
-static double negate(double a) {
-    return -a;
 }
 double relu_of(double x) {
     return x > 0 ? x : 0;
@@ -46,15 +28,16 @@ static const struct {
     binary_function function;
     bool is_in_place;
 } binary[] = {
-    {" operator.add torch.add .add ", add, false},
-    {" operator.sub torch.sub .sub ", subtract, false},
-    {" operator.mul torch.mul .mul ", multiply, false},
-    {" operator.truediv torch.div torch.divide torch.true_divide torch.Tensor.div .div .divide .true_divide ", divide, false},
+    {" operator.add torch.add .add ", sum_of, false},
+    {" operator.sub torch.sub .sub ", difference_of, false},
+    {" operator.mul torch.mul .mul ", product_of, false},
+    {" operator.truediv torch.div torch.divide torch.true_divide torch.Tensor.div .div .divide .true_divide ", quotient_of,
+     false},
     {" operator.floordiv ", floor_divide, false},
     {" operator.pow torch.pow ", pow, false},
-    {" operator.iadd .add_ ", add, true},
-    {" operator.imul .mul_ ", multiply, true},
-    {" operator.itruediv .div_ ", divide, true},
+    {" operator.iadd .add_ ", sum_of, true},
+    {" operator.imul .mul_ ", product_of, true},
+    {" operator.itruediv .div_ ", quotient_of, true},
     {" .copy_ .fill_ ", second, true},
 };
 
@@ -68,13 +51,13 @@ static const struct {
     {" torch.relu .relu ", relu_of, false, 1},
     {" torch.tanh .tanh ", tanh, false, 1},
     {" torch.abs .abs ", fabs, false, 1},
-    {" torch.neg .neg operator.neg ", negate, false, 1},
+    {" torch.neg .neg operator.neg ", negative_of, false, 1},
     {" torch.sigmoid .sigmoid ", sigmoid_of, false, 1},
     {" torch.nn.functional.silu ", silu_of, false, 1},
     {" torch.exp .exp ", exp, false, 1},
     {" torch.sin .sin ", sin, false, 1},
     {" torch.sqrt .sqrt ", sqrt, false, 1},
-    {" torch.rsqrt .rsqrt ", inverse_root, false, 1},
+    {" torch.rsqrt .rsqrt ", inverse_root_of, false, 1},
     {" torch.relu_ .relu_ ", relu_of, true, 1},
     {" .tanh_ ", tanh, true, 1},
 };
@@ -110,7 +93,7 @@ static value evaluate_binary(const call *c, binary_function function, bool is_in
     value a = argument_or_self(c, 0, "input"), b = argument(c, 1, "other"), unusable = {0};
     value mode = argument(c, 9, "rounding_mode"), out = argument(c, 9, "out");
     if (mode.kind == V_TEXT) function = strcmp(mode.text, "floor") == 0 ? floor_divide : truncate_divide;
-    if (a.kind == V_TUPLE && b.kind == V_TUPLE && function == add) {
+    if (a.kind == V_TUPLE && b.kind == V_TUPLE && function == sum_of) {
         value joined = tuple_value(c->arena, a.count + b.count);
         memcpy(joined.items, a.items, a.count * sizeof a);
         memcpy(joined.items + a.count, b.items, b.count * sizeof b);
@@ -248,7 +231,7 @@ static value contiguous(const call *c, const value *x) {
 static value dropped(const call *c, const value *x) {
     value training = argument(c, 2, "training"), half = number_value(0.5, false);
     bool drops = training.kind == V_UNUSABLE || (training.kind == V_BOOL && training.number != 0);
-    return drops ? map_binary(c->arena, x, &half, multiply) : *x;
+    return drops ? map_binary(c->arena, x, &half, product_of) : *x;
 }
 
 /* Numbers have no dtype here: these are for casts to the dtype that a tensor has, which give the tensor itself, and for those
@@ -336,8 +319,8 @@ static value add_product(const call *c) {
     value bias = argument(c, 0, "input"), a = argument(c, 1, "mat1"), b = argument(c, 2, "mat2"),
           alpha = argument(c, 9, "alpha");
     value product = matmul(c->arena, &a, &b);
-    if (alpha.kind == V_NUMBER && product.kind == V_TENSOR) product = map_binary(c->arena, &product, &alpha, multiply);
-    return product.kind == V_TENSOR && bias.kind == V_TENSOR ? map_binary(c->arena, &bias, &product, add) : (value){0};
+    if (alpha.kind == V_NUMBER && product.kind == V_TENSOR) product = map_binary(c->arena, &product, &alpha, product_of);
+    return product.kind == V_TENSOR && bias.kind == V_TENSOR ? map_binary(c->arena, &bias, &product, sum_of) : (value){0};
 }
 
 static value linear_of(const call *c) {

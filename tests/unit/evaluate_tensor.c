@@ -8,6 +8,25 @@
 
 static const value unusable = {0};
 
+double sum_of(double a, double b) {
+    return a + b;
+}
+double difference_of(double a, double b) {
+    return a - b;
+}
+double product_of(double a, double b) {
+    return a * b;
+}
+double quotient_of(double a, double b) {
+    return a / b;
+}
+double negative_of(double a) {
+    return -a;
+}
+double inverse_root_of(double a) {
+    return 1 / sqrt(a);
+}
+
 void *take(fb_arena *arena, size_t size) {
     void *block = fb_arena_alloc(arena, size ? size : 1);
     if (!block) abort();

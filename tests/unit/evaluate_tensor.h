@@ -27,6 +27,9 @@ struct value {
 
 typedef double (*binary_function)(double, double);
 typedef double (*unary_function)(double);
+double sum_of(double a, double b), difference_of(double a, double b), product_of(double a, double b),
+    quotient_of(double a, double b);
+double negative_of(double a), inverse_root_of(double a);
 
 void *take(fb_arena *arena, size_t size); /* aborts when memory is out */
 value number_value(double number, bool is_int);

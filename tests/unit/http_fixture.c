@@ -23,14 +23,14 @@ static void echo(const fb_request *request, fb_response *response) {
 }
 
 static void gate(const fb_request *request, fb_response *response) {
-    http_application *a = request->context;
-    pthread_mutex_lock(&a->lock);
-    a->waiting++;
-    pthread_cond_broadcast(&a->changed);
-    while (!a->is_open) pthread_cond_wait(&a->changed, &a->lock);
-    a->waiting--;
-    pthread_mutex_unlock(&a->lock);
+    (void)request;
+    http_wait_at_gate();
     fb_respond_json_take(response, 200, json_pack("{s:b}", "open", 1));
+}
+
+void http_get_word(const fb_request *request, fb_response *response) {
+    (void)request;
+    fb_respond_copy(response, 200, "text/plain", "word", 4);
 }
 
 static void alive(const fb_request *request, fb_response *response) {
@@ -129,6 +129,15 @@ void http_start_routes(const fb_http_config *config, const fb_route *routes, siz
     http_port = atoi(strrchr(fb_http_url(http_server), ':') + 1);
 }
 
+void http_wait_at_gate(void) {
+    pthread_mutex_lock(&http_app.lock);
+    http_app.waiting++;
+    pthread_cond_broadcast(&http_app.changed);
+    while (!http_app.is_open) pthread_cond_wait(&http_app.changed, &http_app.lock);
+    http_app.waiting--;
+    pthread_mutex_unlock(&http_app.lock);
+}
+
 void http_open_gate(void) {
     pthread_mutex_lock(&http_app.lock);
     http_app.is_open = true;
@@ -144,6 +153,25 @@ void http_wait_for_waiting(unsigned count) {
 
 void http_stop(void) {
     ck_assert(fb_http_stop(http_server, 10000));
+}
+
+static void *stop_soon(void *context) {
+    bool *is_clean = context;
+    *is_clean = fb_http_stop(http_server, *is_clean ? 20000 : 300);
+    return NULL;
+}
+
+pthread_t http_stop_beside(bool *is_clean) {
+    bool is_patient = *is_clean;
+    pthread_t thread;
+    pthread_create(&thread, NULL, stop_soon, is_clean);
+    usleep(is_patient ? 100000 : 600000);
+    http_open_gate();
+    return thread;
+}
+
+char http_byte_at(uint64_t position) {
+    return (char)(position * 2654435761u >> 13);
 }
 
 /* ------------------------------------------------------------------------------------------------------- the client */
@@ -193,6 +221,24 @@ char *http_ask(const char *request) {
     return http_hear(s);
 }
 
+void http_say_head(int s, const char *method_and_path, const char *headers) {
+    char head[500];
+    snprintf(head, sizeof head, "%s HTTP/1.1\r\nHost: a\r\n%s\r\n", method_and_path, headers);
+    http_say(s, head);
+}
+
+void http_say_sized_head(int s, const char *method_and_path, size_t size, const char *headers) {
+    char lines[300];
+    snprintf(lines, sizeof lines, "Content-Length: %zu\r\n%s", size, headers);
+    http_say_head(s, method_and_path, lines);
+}
+
+bool http_give_chunk(int s, const char *bytes, size_t size) {
+    char line[30];
+    snprintf(line, sizeof line, "%zx\r\n", size);
+    return http_give(s, line, strlen(line)) && http_give(s, bytes, size) && http_give(s, "\r\n", 2);
+}
+
 int http_status_of(const char *answer) {
     return strncmp(answer, "HTTP/1.1 ", 9) ? 0 : atoi(answer + 9);
 }
@@ -200,6 +246,28 @@ int http_status_of(const char *answer) {
 void http_expect(const char *request, int status, const char *part) {
     char *answer = http_ask(request);
     ck_assert_msg(http_status_of(answer) == status && (!part || strstr(answer, part)), "%s\n-> %s", request, answer);
+    free(answer);
+}
+
+void http_expect_answer(int s, int status, const char *part) {
+    char answer[4000];
+    size_t used = 0;
+    char *end = NULL;
+    size_t body_size = 0;
+    while (!end || used < (size_t)(end - answer) + 4 + body_size) {
+        ssize_t got = recv(s, answer + used, sizeof answer - 1 - used, 0);
+        ck_assert_int_gt(got, 0);
+        answer[used += (size_t)got] = '\0';
+        end = strstr(answer, "\r\n\r\n");
+        const char *length = strstr(answer, "Content-Length: ");
+        if (end && length) body_size = strtoul(length + 16, NULL, 10);
+    }
+    ck_assert_msg(http_status_of(answer) == status && strstr(answer, part), "%s", answer);
+}
+
+void http_expect_end(int s, int status, const char *part) {
+    char *answer = http_hear(s);
+    ck_assert_msg(http_status_of(answer) == status && strstr(answer, part), "%s", answer);
     free(answer);
 }
 
@@ -218,6 +286,28 @@ char *http_post(const char *coding, const void *body, size_t size) {
     http_say(s, head);
     http_give(s, body, size);
     return http_hear(s);
+}
+
+typedef struct numbered_client {
+    pthread_t thread;
+    void (*act)(unsigned number);
+    unsigned number;
+} numbered_client;
+
+static void *run_client(void *context) {
+    const numbered_client *one = context;
+    one->act(one->number);
+    return NULL;
+}
+
+void http_many_at_once(void (*act)(unsigned number)) {
+    numbered_client clients[24];
+    for (unsigned i = 0; i < 24; i++) {
+        clients[i] = (numbered_client){.act = act, .number = i + 1};
+        pthread_create(&clients[i].thread, NULL, run_client, &clients[i]);
+    }
+    for (int i = 0; i < 20; i++) http_get("/word", "", 200, "word"); /* not starved */
+    for (int i = 0; i < 24; i++) pthread_join(clients[i].thread, NULL);
 }
 
 double http_seconds(void) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tests/unit/composition_part.h"
+#include "tests/unit/run_tests.h"
 
 /* Where the loop over the cases goes on, when it does. */
 static jmp_buf next_case;
@@ -146,14 +147,8 @@ int random_main(const char *name, const TTest *test) {
         printf("%s\n", fb_buffer_text(&out));
         return 0;
     }
-    Suite *suite = suite_create(name);
     TCase *tests = tcase_create(name);
     tcase_set_timeout(tests, 0);
     tcase_add_test(tests, test);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests(name, tests);
 }

@@ -114,13 +114,3 @@ void check_error(fb_status status, fb_error *error, fb_status expected, const ch
     ck_assert_str_ne(error->message, "");
     *error = (fb_error){0};
 }
-
-int run_tests(const char *name, TCase *tests) {
-    Suite *suite = suite_create(name);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
-}

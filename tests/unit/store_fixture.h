@@ -5,6 +5,7 @@
 #include <check.h>
 
 #include "server/store/store.h"
+#include "tests/unit/run_tests.h"
 
 /* A new empty folder's path, until the next call. */
 const char *new_folder(void);
@@ -35,9 +36,6 @@ void put_run(fb_store *store, const fb_store_run *run, const made_graph *source,
 /* Fail the test unless the call went well, or failed as it should; the latter clears the error for the next call. */
 void check_ok(fb_status status, const fb_error *error);
 void check_error(fb_status status, fb_error *error, fb_status expected, const char *code);
-
-/* Runs the tests; what main returns. */
-int run_tests(const char *name, TCase *tests);
 
 /* The value of one of the store's metrics. */
 double metric(fb_store *store, const char *name);

@@ -10,6 +10,7 @@
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 #define NODE(name) "{'$node':'" name "'}"
 #define INPUT(name) "{'name':'" name "','op':'placeholder','target':'" name "'},"
@@ -327,7 +328,6 @@ START_TEST(test_out_of_memory) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("alias and usage");
     TCase *cases = tcase_create("alias");
     tcase_add_loop_test(cases, test_writes, 0, (int)(sizeof writes / sizeof *writes));
     tcase_add_test(cases, test_parameters);
@@ -337,10 +337,5 @@ int main(void) {
     tcase_add_loop_test(cases, test_layouts, 0, (int)(sizeof layouts / sizeof *layouts));
     tcase_add_test(cases, test_usage);
     tcase_add_test(cases, test_out_of_memory);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("alias and usage", cases);
 }

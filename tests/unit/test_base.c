@@ -1,6 +1,5 @@
 /* Maps against a plain array, tables whose rows stay where they are, buffers, errors. */
 #include <check.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/buffer.h"
@@ -9,6 +8,7 @@
 #include "core/base/map.h"
 #include "core/base/table.h"
 #include "tests/unit/chaos.h"
+#include "tests/unit/run_tests.h"
 
 #define KEYS 2000
 
@@ -169,7 +169,6 @@ START_TEST(test_error_list_keeps_some_and_counts_all) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("base");
     TCase *all = tcase_create("all");
     tcase_add_loop_test(all, test_map_random, 0, 20);
     tcase_add_test(all, test_map_of_many_values);
@@ -179,10 +178,5 @@ int main(void) {
     tcase_add_test(all, test_first_error_wins);
     tcase_add_test(all, test_long_texts_are_cut_between_characters);
     tcase_add_test(all, test_error_list_keeps_some_and_counts_all);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("base", all);
 }

@@ -13,6 +13,7 @@
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/generator.h"
+#include "tests/unit/run_tests.h"
 
 typedef void (*failure)(long count);
 static const failure failures[] = {chaos_fail_after, chaos_fail_once};
@@ -198,15 +199,9 @@ START_TEST(test_failed_pass_leaves_the_graph) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("chaos of runs");
     TCase *tests = tcase_create("chaos of runs");
     tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, test_whole_run, 0, DOCUMENTS + RANDOM);
     tcase_add_loop_test(tests, test_failed_pass_leaves_the_graph, 0, DOCUMENTS + RANDOM);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("chaos of runs", tests);
 }

@@ -12,6 +12,7 @@
 #include "core/graph/build.h"
 #include "core/graph/document.h"
 #include "core/graph/python_repr.h"
+#include "tests/unit/run_tests.h"
 
 static fb_graph *read_document(const char *bytes, size_t size, const char *what) {
     fb_graph *graph = NULL;
@@ -252,9 +253,5 @@ int main(void) {
     tcase_add_test(graphs, test_strings);
     tcase_add_test(graphs, test_complex_numbers);
     suite_add_tcase(suite, graphs);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_suite(suite);
 }

@@ -9,6 +9,7 @@
 #include "core/compose/run.h"
 #include "core/graph/document.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 static fb_status read_list(const char *text, fb_composition *out, fb_error *error) {
     json_t *list = json_loads(text, JSON_DECODE_ANY, NULL);
@@ -390,7 +391,6 @@ START_TEST(test_parameters_fit_their_schema) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("compose");
     TCase *rules = tcase_create("rules");
     tcase_add_test(rules, test_signatures_of_passes);
     tcase_add_test(rules, test_signatures_of_parameters);
@@ -408,10 +408,5 @@ int main(void) {
     tcase_add_test(rules, test_rounds_that_do_nothing_report_nothing);
     tcase_add_test(rules, test_parameters_fit_their_schema);
     tcase_set_timeout(rules, 60);
-    suite_add_tcase(suite, rules);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("compose", rules);
 }

@@ -9,6 +9,7 @@
 
 #include "core/compose/run.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 typedef void (*row_writer)(int index, fb_buffer *nodes, fb_buffer *modules, fb_buffer *tensors, fb_buffer *outputs);
 
@@ -373,7 +374,6 @@ START_TEST(test_many_conversions) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("large");
     TCase *large = tcase_create("large");
     tcase_add_test(large, test_many_linears_on_one_input);
     tcase_add_test(large, test_many_refusals);
@@ -391,10 +391,5 @@ int main(void) {
     tcase_add_test(large, test_a_chain_of_activations_in_place);
     tcase_add_test(large, test_many_conversions);
     tcase_set_timeout(large, 300);
-    suite_add_tcase(suite, large);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("large", large);
 }

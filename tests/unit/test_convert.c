@@ -8,6 +8,7 @@
 #include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 #include "tests/unit/numbers.h"
+#include "tests/unit/run_tests.h"
 
 static uint64_t bits_of(double number) {
     uint64_t bits;
@@ -85,15 +86,9 @@ START_TEST(test_rounding) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("convert");
     TCase *cases = tcase_create("convert");
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, test_short_dtypes, 0, 2);
     tcase_add_loop_test(cases, test_rounding, 0, 4);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("convert", cases);
 }

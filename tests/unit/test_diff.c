@@ -11,6 +11,7 @@
 #include "tests/unit/documents.h"
 #include "tests/unit/generator.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- which edits --------------------------------------------------------------------------------------------------------- */
 
@@ -415,7 +416,6 @@ END_TEST
 int main(void) {
     int fixtures = 0;
     while (fixture_names[fixtures]) fixtures++;
-    Suite *suite = suite_create("diff");
     TCase *tests = tcase_create("diff");
     tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, test_known_edits, 0, sizeof known / sizeof *known);
@@ -429,10 +429,5 @@ int main(void) {
     tcase_add_loop_test(tests, test_memory_runs_out, 0, 6);
     tcase_add_test(tests, test_large_graphs);
     tcase_add_test(tests, test_large_row);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("diff", tests);
 }

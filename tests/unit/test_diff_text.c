@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/diff/text.h"
+#include "tests/unit/run_tests.h"
 
 static const char row_text[] = "{\"name\":\"a\\\\\",\"args\":[1,{\"$tuple\":[2,\"]\\\"\"]},null],"
                                "\"kwargs\":{\"a/~b\\\"\":1.5,\"\":{}},\"meta\":{},\"training\":false}";
@@ -108,17 +109,11 @@ START_TEST(test_unquoted) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("canonical text");
     TCase *tests = tcase_create("canonical text");
     tcase_add_test(tests, test_members_by_pointer);
     tcase_add_test(tests, test_exchanged_values);
     tcase_add_test(tests, test_any_order);
     tcase_add_test(tests, test_any_order_of_many);
     tcase_add_test(tests, test_unquoted);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("canonical text", tests);
 }

@@ -6,6 +6,7 @@
 #include "core/graph/document.h"
 #include "core/graph/scan.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 static char *written(const fb_graph *graph) {
     fb_buffer out = {0};
@@ -421,9 +422,5 @@ int main(void) {
     tcase_add_test(canonical, test_one_value);
     suite_add_tcase(suite, fixtures);
     suite_add_tcase(suite, canonical);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_suite(suite);
 }

@@ -5,6 +5,7 @@
 
 #include "core/graph/document.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 #define NODE(name, op, target, more) "{\"name\":\"" name "\",\"op\":\"" op "\",\"target\":\"" target "\"" more "}"
 #define X NODE("x", "placeholder", "x", "")
@@ -434,7 +435,6 @@ START_TEST(test_limits) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("document errors");
     TCase *cases = tcase_create("errors");
     tcase_add_loop_test(cases, test_mistakes, 0, (int)(sizeof mistakes / sizeof *mistakes));
     tcase_add_loop_test(cases, test_documents, 0, (int)(sizeof documents / sizeof *documents));
@@ -443,10 +443,5 @@ int main(void) {
     tcase_add_test(cases, test_long_names_are_cut_between_characters);
     tcase_add_test(cases, test_late_modules_are_reported_once);
     tcase_add_test(cases, test_limits);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("document errors", cases);
 }

@@ -6,6 +6,7 @@
 #include "core/graph/document.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 /* A copy of exactly `size` bytes, so that a sanitizer sees the reader step beyond them. */
 static char *exact_copy(const char *text, size_t size) {
@@ -164,7 +165,6 @@ START_TEST(test_writing_without_memory) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("document faults");
     TCase *cases = tcase_create("faults");
     tcase_set_timeout(cases, 300);
     tcase_add_test(cases, test_every_truncation_is_a_syntax_error);
@@ -172,10 +172,5 @@ int main(void) {
     tcase_add_loop_test(cases, test_reading_without_memory, 0, 2);
     tcase_add_test(cases, test_refusing_without_memory);
     tcase_add_test(cases, test_writing_without_memory);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("document faults", cases);
 }

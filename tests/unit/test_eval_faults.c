@@ -9,6 +9,7 @@
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/kernel_cases.h"
+#include "tests/unit/run_tests.h"
 
 typedef void (*failure)(long count);
 static const failure failures[] = {chaos_fail_after, chaos_fail_once};
@@ -80,15 +81,9 @@ START_TEST(graphs_survive) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("eval-faults");
     TCase *tests = tcase_create("out of memory");
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, kernels_survive, 0, KERNEL_FAMILIES);
     tcase_add_loop_test(tests, graphs_survive, 0, FIXTURES);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("eval-faults", tests);
 }

@@ -10,6 +10,7 @@
 #include "core/weights/bind.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/memory_blobs.h"
+#include "tests/unit/run_tests.h"
 
 static const char *const fixtures[] = {"toy",      "bert-tiny", "gpt2-tiny",     "resnet-tiny", "mobilenet",
                                        "aten-toy", "aten-bert", "aten-resnet18", "aten-llama"};
@@ -158,15 +159,9 @@ START_TEST(passes_leave_what_fixtures_compute) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("eval-fixtures");
     TCase *tests = tcase_create("fixtures");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, fixtures_compute_what_pytorch_recorded, 0, (int)(sizeof fixtures / sizeof *fixtures));
     tcase_add_loop_test(tests, passes_leave_what_fixtures_compute, 0, (int)(sizeof fixtures / sizeof *fixtures));
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("eval-fixtures", tests);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/kernel_cases.h"
+#include "tests/unit/run_tests.h"
 
 /* How many cases fail, each told. */
 static size_t replay(const json_t *cases, fb_precision precision) {
@@ -39,14 +40,8 @@ START_TEST(kernels_compute_what_pytorch_recorded) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("eval-kernels");
     TCase *tests = tcase_create("recorded");
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, kernels_compute_what_pytorch_recorded, 0, KERNEL_FAMILIES);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("eval-kernels", tests);
 }

@@ -11,6 +11,7 @@
 #include "tests/unit/chaos.h"
 #include "tests/unit/movements.h"
 #include "tests/unit/numbers.h"
+#include "tests/unit/run_tests.h"
 
 static fb_status evaluate(const fb_graph *graph, fb_value expression, fb_dtype dtype, unsigned char **bytes, size_t *size,
                           char code[48]) {
@@ -447,7 +448,6 @@ START_TEST(test_without_memory) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("evaluate");
     TCase *cases = tcase_create("evaluate");
     tcase_set_timeout(cases, 300);
     tcase_add_test(cases, test_random_movements);
@@ -463,10 +463,5 @@ int main(void) {
     tcase_add_test(cases, test_digests);
     tcase_add_test(cases, test_base64);
     tcase_add_loop_test(cases, test_without_memory, 0, 2);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("evaluate", cases);
 }

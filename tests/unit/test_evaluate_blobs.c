@@ -10,6 +10,7 @@
 #include "core/weights/evaluate_internal.h"
 #include "tests/unit/memory_blobs.h"
 #include "tests/unit/movements.h"
+#include "tests/unit/run_tests.h"
 
 static fb_graph *graph;
 static memory_blobs blobs;
@@ -403,7 +404,6 @@ START_TEST(test_full_disk) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("evaluate blobs");
     TCase *cases = tcase_create("evaluate blobs");
     tcase_set_timeout(cases, 300);
     tcase_add_checked_fixture(cases, set_up, tear_down);
@@ -420,10 +420,5 @@ int main(void) {
     tcase_add_test(cases, test_tiles_of_matmul);
     tcase_add_test(cases, test_too_large);
     tcase_add_loop_test(cases, test_full_disk, 0, 2);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("evaluate blobs", cases);
 }

@@ -10,6 +10,7 @@
 #include "tests/unit/computations.h"
 #include "tests/unit/numbers.h"
 #include "tests/unit/random_case.h"
+#include "tests/unit/run_tests.h"
 
 static size_t kept_count, mapped_count, block_count; /* how often what was taken */
 
@@ -149,15 +150,9 @@ START_TEST(test_without_memory) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("evaluate random");
     TCase *cases = tcase_create("evaluate random");
     tcase_set_timeout(cases, 600);
     tcase_add_test(cases, test_random_computations);
     tcase_add_loop_test(cases, test_without_memory, 0, 2);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("evaluate random", cases);
 }

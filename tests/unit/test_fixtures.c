@@ -10,6 +10,7 @@
 #include "core/graph/code.h"
 #include "core/graph/document.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 static const char *const passes[] = {
     "MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear",
@@ -105,15 +106,9 @@ END_TEST
 int main(void) {
     int count = 0;
     while (fixture_names[count]) count++;
-    Suite *suite = suite_create("fixtures");
     TCase *tests = tcase_create("fixtures");
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, test_identity, 0, count);
     tcase_add_loop_test(tests, test_passes, 0, count * PASS_COUNT);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("fixtures", tests);
 }

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "core/base/float.h"
+#include "tests/unit/run_tests.h"
 
 #define RANDOM_PATTERNS 1000000
 
@@ -84,15 +85,9 @@ START_TEST(test_known) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("float");
     TCase *all = tcase_create("all");
     tcase_set_timeout(all, 300);
     tcase_add_test(all, test_as_python);
     tcase_add_loop_test(all, test_known, 0, sizeof known / sizeof *known);
-    suite_add_tcase(suite, all);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("float", all);
 }

@@ -18,6 +18,7 @@
 #include "tests/unit/evaluate.h"
 #include "tests/unit/golden.h"
 #include "tests/unit/rules.h"
+#include "tests/unit/run_tests.h"
 
 static void write_file(const golden *g, const char *file, const fb_buffer *text) {
     char *path = golden_path(g, file);
@@ -300,18 +301,13 @@ static void list_all(void) {
 
 int main(void) {
     list_all();
-    Suite *suite = suite_create("golden");
     TCase *tests = tcase_create("golden");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_golden, 0, (int)case_count);
     tcase_add_test(tests, test_every_pass_has_cases);
     tcase_add_test(tests, test_every_trap_has_cases);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int result = run_tests("golden", tests);
     for (size_t i = 0; i < case_count; i++) free(cases[i]);
     free(cases);
-    return failed ? 1 : 0;
+    return result;
 }

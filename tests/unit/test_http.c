@@ -1,6 +1,7 @@
 /* The HTTP layer with small limits and short deadlines, over real sockets; what needs no such limits is in
  * tests/api/test_http.py. */
 #include "tests/unit/http_fixture.h"
+#include "tests/unit/run_tests.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -431,7 +432,6 @@ START_TEST(many_clients) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("http");
     TCase *tests = tcase_create("http");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, addresses);
@@ -446,10 +446,5 @@ int main(void) {
     tcase_add_test(tests, connection_limits);
     tcase_add_test(tests, stopping);
     tcase_add_test(tests, many_clients);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("http", tests);
 }

@@ -1,14 +1,13 @@
 /* Bodies of known size that workers make while they are sent, over real sockets. Byte number i is known; the source checks how
  * it is asked. */
 #include "tests/unit/http_fixture.h"
+#include "tests/unit/run_tests.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define PART ((size_t)1 << 20) /* that of the server */
 
 static struct counts {
     atomic_uint opened, released, reads, wrong;
@@ -22,10 +21,6 @@ typedef struct source {
     uint64_t position, size, fails_from;
 } source;
 
-static char byte_at(uint64_t position) {
-    return (char)(position * 2654435761u >> 13);
-}
-
 static fb_status read_source(void *state, uint64_t offset, void *to, size_t size, fb_error *error) {
     source *one = state;
     counts.reads++;
@@ -34,15 +29,8 @@ static fb_status read_source(void *state, uint64_t offset, void *to, size_t size
     one->is_begun = true;
     one->position = offset + size;
     if (counts.pause_us) usleep(counts.pause_us);
-    if (one->waits) {
-        pthread_mutex_lock(&http_app.lock);
-        http_app.waiting++;
-        pthread_cond_broadcast(&http_app.changed);
-        while (!http_app.is_open) pthread_cond_wait(&http_app.changed, &http_app.lock);
-        http_app.waiting--;
-        pthread_mutex_unlock(&http_app.lock);
-    }
-    for (size_t i = 0; i < size; i++) ((char *)to)[i] = byte_at(offset + i);
+    if (one->waits) http_wait_at_gate();
+    for (size_t i = 0; i < size; i++) ((char *)to)[i] = http_byte_at(offset + i);
     bool is_failed = one->position > one->fails_from;
     atomic_flag_clear(&one->is_busy);
     return is_failed ? fb_fail(error, FB_IO, "bad-disk", NULL, "the disk is broken") : FB_OK;
@@ -77,14 +65,9 @@ static void get_body(const fb_request *request, fb_response *response) {
     if (instead) fb_respond_problem(response, 409, "instead", "something else was said");
 }
 
-static void get_word(const fb_request *request, fb_response *response) {
-    (void)request;
-    fb_respond_copy(response, 200, "text/plain", "word", 4);
-}
-
 static const fb_route routes[] = {
     {.method = "GET", .pattern = "/body", .handler = get_body, .produces = "application/octet-stream"},
-    {.method = "GET", .pattern = "/word", .handler = get_word, .produces = "text/plain"},
+    {.method = "GET", .pattern = "/word", .handler = http_get_word, .produces = "text/plain"},
 };
 
 static void start(const fb_http_config *config) {
@@ -124,7 +107,7 @@ static bool hear_bytes(int s, uint64_t from, uint64_t to) {
         ssize_t got = recv(s, bytes, to - from < sizeof bytes ? (size_t)(to - from) : sizeof bytes, 0);
         if (got <= 0) return false;
         bool is_right = true;
-        for (ssize_t i = 0; i < got; i++) is_right &= bytes[i] == byte_at(from++);
+        for (ssize_t i = 0; i < got; i++) is_right &= bytes[i] == http_byte_at(from++);
         ck_assert(is_right);
     }
     return true;
@@ -300,13 +283,7 @@ START_TEST(failures) {
 }
 END_TEST
 
-typedef struct client {
-    pthread_t thread;
-    unsigned number;
-} client;
-
-static void *download(void *context) {
-    unsigned seed = ((client *)context)->number;
+static void download(unsigned seed) {
     for (int round = 0; round < 4; round++) {
         int s = http_dial();
         for (int i = 0; i < 3; i++) {
@@ -326,7 +303,6 @@ static void *download(void *context) {
         }
         close(s);
     }
-    return NULL;
 }
 
 START_TEST(many_at_once) {
@@ -334,13 +310,7 @@ START_TEST(many_at_once) {
     config.queue_limit = 64;
     start(&config);
     counts.pause_us = 500;
-    client clients[24];
-    for (unsigned i = 0; i < 24; i++) {
-        clients[i].number = i + 1;
-        pthread_create(&clients[i].thread, NULL, download, &clients[i]);
-    }
-    for (int i = 0; i < 20; i++) http_get("/word", "", 200, "word"); /* not starved */
-    for (int i = 0; i < 24; i++) pthread_join(clients[i].thread, NULL);
+    http_many_at_once(download);
     ck_assert_uint_gt(counts.opened, 96);
     stop();
 }
@@ -412,12 +382,6 @@ START_TEST(client_leaves_while_it_is_read) {
 }
 END_TEST
 
-static void *stop_soon(void *context) {
-    bool *is_clean = context;
-    *is_clean = fb_http_stop(http_server, *is_clean ? 20000 : 300);
-    return NULL;
-}
-
 /* The time to stop is up while one body is read and another one is sent to a client that does not read; or there is time
  * enough. */
 START_TEST(stopping) {
@@ -430,11 +394,8 @@ START_TEST(stopping) {
         free(hear_head(slow));
         say(held, "/body?size=3000000&waits", "");
         http_wait_for_waiting(1);
-        pthread_t thread;
         bool is_clean = is_patient;
-        pthread_create(&thread, NULL, stop_soon, &is_clean);
-        usleep(is_patient ? 100000 : 600000);
-        http_open_gate();
+        pthread_t thread = http_stop_beside(&is_clean);
         if (is_patient) {
             ck_assert(hear_bytes(slow, 0, 30000000));
             expect_body(held, 200, 0, 3000000, NULL);
@@ -451,7 +412,6 @@ START_TEST(stopping) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("http-pull");
     TCase *tests = tcase_create("http-pull");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, whole_bodies);
@@ -463,10 +423,5 @@ int main(void) {
     tcase_add_test(tests, deadlines);
     tcase_add_test(tests, client_leaves_while_it_is_read);
     tcase_add_test(tests, stopping);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("http-pull", tests);
 }

@@ -9,6 +9,7 @@
 #include "core/ops/view.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 typedef struct coverage {
     size_t calls, shapes, dtypes;
@@ -161,7 +162,6 @@ START_TEST(test_work_is_bounded) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("infer");
     TCase *cases = tcase_create("infer");
     int fixtures = 0;
     while (fixture_names[fixtures]) fixtures++;
@@ -169,10 +169,5 @@ int main(void) {
     tcase_add_test(cases, test_recorded_calls);
     tcase_add_loop_test(cases, test_symbolic, 0, (int)(sizeof symbolic / sizeof *symbolic));
     tcase_add_test(cases, test_work_is_bounded);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("infer", cases);
 }

@@ -11,6 +11,7 @@
 #include "tests/unit/documents.h"
 #include "tests/unit/movements.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 static fb_status invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_pieces *pieces, bool *is_computed) {
     fb_error error = {0};
@@ -351,7 +352,6 @@ START_TEST(test_tensor_without_recipe) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("invert");
     TCase *cases_of_it = tcase_create("invert");
     tcase_set_timeout(cases_of_it, 300);
     tcase_add_test(cases_of_it, test_random_movements);
@@ -359,10 +359,5 @@ int main(void) {
     tcase_add_test(cases_of_it, test_folds_are_computed);
     tcase_add_loop_test(cases_of_it, test_single_recipes, 0, (int)(sizeof cases / sizeof *cases));
     tcase_add_test(cases_of_it, test_tensor_without_recipe);
-    suite_add_tcase(suite, cases_of_it);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("invert", cases_of_it);
 }

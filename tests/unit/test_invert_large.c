@@ -1,12 +1,12 @@
 /* Inverting long chains and wide concats, what is too large, and running out of memory. */
 #include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "core/graph/build.h"
 #include "core/weights/invert.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/movements.h"
+#include "tests/unit/run_tests.h"
 
 static fb_status invert(fb_graph *graph, fb_tensor made, fb_tensor now, fb_pieces *pieces, bool *is_computed) {
     fb_error error = {0};
@@ -180,7 +180,6 @@ START_TEST(test_without_memory) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("invert large");
     TCase *cases = tcase_create("invert large");
     tcase_set_timeout(cases, 300);
     tcase_add_test(cases, test_long_chain);
@@ -189,10 +188,5 @@ int main(void) {
     tcase_add_test(cases, test_deep_inverse);
     tcase_add_test(cases, test_wide_concats);
     tcase_add_loop_test(cases, test_without_memory, 0, 2);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("invert large", cases);
 }

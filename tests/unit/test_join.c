@@ -6,6 +6,7 @@
 #include "core/weights/box.h"
 #include "core/weights/invert.h"
 #include "tests/unit/movements.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- boxes through reshapes ------------------------------------------------------------------------------------------------
  */
@@ -35,7 +36,7 @@ static bool find_box(const bool *wanted, const int64_t *inner, int rank, int64_t
     return size == found;
 }
 
-static int64_t product_of(const int64_t *sizes, int rank) {
+static int64_t elements_of(const int64_t *sizes, int rank) {
     int64_t product = 1;
     for (int i = 0; i < rank; i++) product *= sizes[i];
     return product;
@@ -46,14 +47,14 @@ static size_t shapes_of(int64_t elements, int64_t (*shapes)[4], int *ranks) {
     size_t count = 0;
     for (int rank = 0; rank <= 4; rank++) {
         int64_t s[4];
-        for (int64_t code = 0, codes = rank ? product_of((int64_t[]){elements, rank > 1 ? elements : 1, rank > 2 ? elements : 1,
-                                                                     rank > 3 ? elements : 1},
-                                                         4)
+        for (int64_t code = 0, codes = rank ? elements_of((int64_t[]){elements, rank > 1 ? elements : 1,
+                                                                      rank > 2 ? elements : 1, rank > 3 ? elements : 1},
+                                                          4)
                                             : 1;
              code < codes; code++) {
             int64_t rest = code;
             for (int i = 0; i < rank; i++, rest /= elements) s[i] = 1 + rest % elements;
-            if (product_of(s, rank) != elements) continue;
+            if (elements_of(s, rank) != elements) continue;
             memcpy(shapes[count], s, sizeof s);
             ranks[count++] = rank;
         }
@@ -149,7 +150,7 @@ START_TEST(test_join_of_random_cuts) {
         int rank = (int)movements_below(&m, 4);
         int64_t sizes[4], start[4] = {0}, stop[4], numbers[512];
         for (int i = 0; i < rank; i++) stop[i] = sizes[i] = 1 + movements_below(&m, 8);
-        int64_t count = product_of(sizes, rank);
+        int64_t count = elements_of(sizes, rank);
         for (int64_t i = 0; i < count; i++) numbers[i] = i * 7 + 1;
         fb_tensor now = put_tensor(m.graph, "now", FB_INT64, sizes, rank, numbers, (size_t)count * sizeof *numbers);
         fb_pieces pieces = {0};
@@ -224,17 +225,11 @@ START_TEST(test_join_is_not_nested_too_deep) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("join");
     TCase *cases = tcase_create("join");
     tcase_set_timeout(cases, 300);
     tcase_add_loop_test(cases, test_boxes_through_reshapes, 0, 6);
     tcase_add_test(cases, test_join_of_random_cuts);
     tcase_add_test(cases, test_join_needs_a_cut_through_the_whole);
     tcase_add_test(cases, test_join_is_not_nested_too_deep);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("join", cases);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 #define LINEAR(config, bias) "torch.nn.Linear", config, "'weight':'w34','bias':" bias, ""
 #define CONV(config) "torch.nn.Conv2d", config, "'weight':'w6355','bias':'b6'", ""
@@ -90,13 +91,7 @@ START_TEST(test_module) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("module");
     TCase *cases = tcase_create("module");
     tcase_add_loop_test(cases, test_module, 0, (int)(sizeof modules / sizeof *modules));
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("module", cases);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core/graph/python.h"
+#include "tests/unit/run_tests.h"
 
 static fb_namespace *names;
 
@@ -184,7 +185,6 @@ START_TEST(test_words_and_identifiers) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("namespace");
     TCase *tests = tcase_create("namespace");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_recorded_sequences);
@@ -197,10 +197,5 @@ int main(void) {
     tcase_add_test(tests, test_candidates);
     tcase_add_test(tests, test_hostile_sequences_are_not_quadratic);
     tcase_add_test(tests, test_words_and_identifiers);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("namespace", tests);
 }

@@ -5,13 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/run.h"
-#include "core/compose/undo.h"
 #include "core/eval/validate.h"
-#include "core/graph/document.h"
-#include "core/weights/bind.h"
+#include "core/weights/safetensors.h"
 #include "tests/unit/documents.h"
-#include "tests/unit/memory_blobs.h"
+#include "tests/unit/pass_trial.h"
+#include "tests/unit/run_tests.h"
 
 static const struct {
     const char *pass;
@@ -29,64 +27,10 @@ static const struct {
      "toy"},
 };
 
-static const char *const fixtures[] = {"toy",      "bert-tiny", "gpt2-tiny",  "resnet-tiny",  "mobilenet",
-                                       "aten-toy", "aten-bert", "aten-llama", "aten-resnet18"};
-
-typedef struct trial {
-    const char *pass, *fixture;
-    fb_composition composition;
-    memory_blobs blobs;
-    fb_graph *before;
-    fb_run run;
-} trial;
-
-static void ck_status(const trial *t, fb_status status, const fb_error *error) {
-    ck_assert_msg(status == FB_OK, "%s on %s: %s: %s (%s)", t->pass, t->fixture, error->code, error->message, error->node);
-}
-
-static void path_of(char file[200], const char *fixture, const char *name) {
-    snprintf(file, 200, "tests/fixtures/%s/%s", fixture, name);
-}
-
-/* A model's own numbers: among random ones a constant 1 is none, and masks hide everything. */
-static void bind_weights(trial *t) {
-    char file[200];
-    path_of(file, t->fixture, "weights.safetensors");
-    memory_blobs_init(&t->blobs);
-    const char *weights = memory_blobs_put_file(&t->blobs, file);
-    fb_binding binding = {0};
-    fb_error error = {0};
-    ck_status(t, fb_bind(t->before, &weights, 1, &t->blobs.source, &binding, &error), &error);
-    fb_binding_free(&binding);
-}
-
-static void begin(trial *t, const char *pass, const char *fixture) {
-    *t = (trial){.pass = pass, .fixture = fixture};
-    char list[400];
-    snprintf(list, sizeof list, "[%s]", pass);
-    size_t size;
-    char *text = read_fixture(fixture, "graph.json", &size);
-    t->before = graph_of(text, size);
-    free(text);
-    bind_weights(t);
-    json_t *json = json_loads(list, 0, NULL);
-    fb_error error = {0};
-    ck_status(t, fb_composition_read(json, "", &t->composition, &error), &error);
-    json_decref(json);
-    ck_status(t, fb_composition_run(&t->composition, t->before, FB_LINT_EACH, &t->run, &error), &error);
-}
-
-static void end(trial *t) {
-    fb_run_free(&t->run);
-    fb_composition_free(&t->composition);
-    fb_graph_free(t->before);
-    memory_blobs_free(&t->blobs);
-}
-
 /* The inputs that the fixture has. */
 static void read_inputs(const char *fixture, fb_array_memory *memory, fb_comparison_inputs *out) {
     char file[200];
-    path_of(file, fixture, "io.safetensors");
+    snprintf(file, sizeof file, "tests/fixtures/%s/io.safetensors", fixture);
     size_t size;
     fb_safetensors io;
     fb_error error = {0};
@@ -124,7 +68,7 @@ static void ck_computes(const trial *t, double relative) {
     read_inputs(t->fixture, &memory, &inputs);
     fb_comparison found;
     fb_error error = {0};
-    ck_status(t, fb_compare_graphs(t->before, t->run.result, &inputs, &options, &tolerance, &found, &error), &error);
+    trial_check(t, fb_compare_graphs(t->before, t->run.result, &inputs, &options, &tolerance, &found, &error), &error);
     ck_assert_uint_gt(found.count, 0);
     for (size_t i = 0; i < found.count; i++) {
         const fb_output_comparison *output = &found.outputs[i];
@@ -135,52 +79,23 @@ static void ck_computes(const trial *t, double relative) {
     free_inputs(&inputs);
 }
 
-/* Without the pass the run is the source, whatever the pass did. */
-static void ck_undone(const trial *t) {
-    char before[FB_ID_LENGTH + 1], after[FB_ID_LENGTH + 1];
-    fb_undo_step step = {.call = &t->composition.calls[0], .is_undone = true};
-    fb_undo_plan plan = {.source = t->before, .steps = &step, .step_count = 1, .result = t->run.result, .ours = t->run.result};
-    fb_graph *undone;
-    bool is_exact;
-    fb_conflicts conflicts = {0};
-    fb_error error = {0};
-    ck_status(t, fb_undo(&plan, &undone, &is_exact, &conflicts, &error), &error);
-    ck_assert(fb_document_id(t->before, before) && fb_document_id(undone, after));
-    ck_assert_msg(is_exact && strcmp(before, after) == 0, "%s on %s: undone, it is another graph", t->pass, t->fixture);
-    fb_graph_free(undone);
-}
-
-static bool has_word(const char *list, const char *word) {
-    size_t length = strlen(word);
-    for (const char *at = list; (at = strstr(at, word)); at += length) {
-        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || !at[length])) return true;
-    }
-    return false;
-}
-
 START_TEST(every_pass) {
-    const char *fixture = fixtures[_i];
+    const char *fixture = trial_fixtures[_i];
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         trial t;
-        begin(&t, rows[i].pass, fixture);
-        bool applied = t.run.passes[0].applied > 0;
-        ck_assert_msg(applied || !has_word(rows[i].applies, fixture), "%s finds nothing in %s", rows[i].pass, fixture);
-        ck_computes(&t, applied ? rows[i].relative : 0);
-        ck_undone(&t);
-        end(&t);
+        trial_begin(&t, rows[i].pass, fixture, true);
+        ck_assert_msg(t.applied > 0 || !trial_has_word(rows[i].applies, fixture), "%s finds nothing in %s", rows[i].pass,
+                      fixture);
+        ck_computes(&t, t.applied > 0 ? rows[i].relative : 0);
+        trial_check_undone(&t);
+        trial_end(&t);
     }
 }
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("passes_change");
     TCase *fixtures_case = tcase_create("fixtures");
     tcase_set_timeout(fixtures_case, 300);
-    tcase_add_loop_test(fixtures_case, every_pass, 0, (int)(sizeof fixtures / sizeof *fixtures));
-    suite_add_tcase(suite, fixtures_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    tcase_add_loop_test(fixtures_case, every_pass, 0, TRIAL_FIXTURES);
+    return run_tests("passes_change", fixtures_case);
 }

@@ -11,6 +11,7 @@
 #include "tests/unit/evaluate.h"
 #include "tests/unit/functional.h"
 #include "tests/unit/generator.h"
+#include "tests/unit/run_tests.h"
 
 static const char *const passes[] = {"MergeLinears",  "FuseBiasInLinear",        "ChangeTrueDivToMulByInverse",
                                      "FuseBatchNorm", "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear"};
@@ -92,14 +93,8 @@ START_TEST(test_random_functional) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("random functional");
     TCase *tcase = tcase_create("random functional");
     tcase_set_timeout(tcase, 600);
     tcase_add_test(tcase, test_random_functional);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return run_tests("random functional", tcase);
 }

@@ -9,6 +9,7 @@
 #include "core/weights/recipe.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/quoted.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- documents ---------------------------------------------------------------------------------------------------------- */
 
@@ -250,7 +251,6 @@ START_TEST(test_ranges) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("recipe");
     TCase *cases = tcase_create("recipe");
     tcase_add_loop_test(cases, test_types, 0, (int)(sizeof recipes / sizeof *recipes));
     tcase_add_test(cases, test_makers);
@@ -259,10 +259,5 @@ int main(void) {
     tcase_add_test(cases, test_long_chain);
     tcase_add_test(cases, test_two_cycles_and_a_reader);
     tcase_add_test(cases, test_ranges);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("recipe", cases);
 }

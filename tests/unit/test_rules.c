@@ -12,6 +12,7 @@
 #include "tests/unit/evaluate.h"
 #include "tests/unit/generator.h"
 #include "tests/unit/rules.h"
+#include "tests/unit/run_tests.h"
 
 static json_t *json_of(const char *text) {
     json_error_t error;
@@ -367,7 +368,6 @@ START_TEST(test_memory_runs_out) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("rules");
     TCase *tests = tcase_create("rules");
     tcase_set_timeout(tests, 300);
     tcase_add_test(tests, test_wrong_rules);
@@ -378,10 +378,5 @@ int main(void) {
     tcase_add_test(tests, test_division_like_the_pass);
     tcase_add_test(tests, test_random_graphs);
     tcase_add_loop_test(tests, test_memory_runs_out, 0, (int)(sizeof chaos_cases / sizeof *chaos_cases));
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("rules", tests);
 }

@@ -10,6 +10,7 @@
 #include "core/ops/view.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 #define META "\"meta\": {\"shape\": [2, 3], \"dtype\": \"float32\"}"
 #define NODE(name, target, args)                                                                                               \
@@ -194,7 +195,6 @@ START_TEST(memory_may_run_out) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("run validation");
     TCase *test = tcase_create("run validation");
     tcase_add_loop_test(test, a_wrong_pass_fails, 0, 2);
     tcase_add_loop_test(test, a_right_one_passes, 0, 2);
@@ -202,10 +202,5 @@ int main(void) {
     tcase_add_test(test, a_tolerance_of_ones_own);
     tcase_add_loop_test(test, a_cancelled_run_ends, 0, 2);
     tcase_add_test(test, memory_may_run_out);
-    suite_add_tcase(suite, test);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("run validation", test);
 }

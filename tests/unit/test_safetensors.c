@@ -8,6 +8,7 @@
 #include "core/weights/safetensors.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- helpers ------------------------------------------------------------------------------------------------------------ */
 
@@ -448,7 +449,6 @@ START_TEST(test_memory_runs_out) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("safetensors");
     TCase *tests = tcase_create("headers");
     tcase_add_loop_test(tests, test_malformed, 0, sizeof malformed / sizeof *malformed);
     tcase_add_test(tests, test_malformed_sizes);
@@ -463,10 +463,5 @@ int main(void) {
     tcase_add_test(tests, test_name_repeated_in_another_dtype);
     tcase_add_test(tests, test_memory_runs_out);
     tcase_set_timeout(tests, 300);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("safetensors", tests);
 }

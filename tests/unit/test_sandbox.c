@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "server/sandbox.h"
+#include "tests/unit/run_tests.h"
 
 static char folder[] = "/tmp/foldback-sandbox-XXXXXX";
 static char outside[64], inside[64];
@@ -182,17 +183,11 @@ START_TEST(test_modes) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("sandbox");
     TCase *tests = tcase_create("sandbox");
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_add_loop_test(tests, test_row, 0, (int)(sizeof rows / sizeof *rows));
     tcase_add_test(tests, test_without);
     tcase_add_test(tests, test_readable);
     tcase_add_test(tests, test_modes);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_tests("sandbox", tests);
 }

@@ -1,6 +1,7 @@
 /* Answers that are made while they are sent, over real sockets. The source is a text whose byte number i is known, of which
  * more and more is there. */
 #include "tests/unit/http_fixture.h"
+#include "tests/unit/run_tests.h"
 
 #include <check.h>
 #include <poll.h>
@@ -342,7 +343,6 @@ START_TEST(storm) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("stream");
     TCase *tests = tcase_create("stream");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, pieces);
@@ -353,10 +353,5 @@ int main(void) {
     tcase_add_test(tests, patience);
     tcase_add_test(tests, stopping);
     tcase_add_test(tests, storm);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("stream", tests);
 }

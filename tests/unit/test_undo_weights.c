@@ -11,6 +11,7 @@
 #include "tests/unit/fine_tuning.h"
 #include "tests/unit/movements.h"
 #include "tests/unit/numbers.h"
+#include "tests/unit/run_tests.h"
 
 enum { LINEARS = 4, MAX_ROWS = 4 * LINEARS };
 
@@ -232,13 +233,7 @@ START_TEST(test_carried_back) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("trained weights");
     TCase *tests = tcase_create("trained weights");
     tcase_add_test(tests, test_carried_back);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("trained weights", tests);
 }

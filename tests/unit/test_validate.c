@@ -9,6 +9,7 @@
 #include "core/eval/validate.h"
 #include "core/graph/document.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 /* What a pass makes of a fixture, as text. */
 static char *result_of(const char *fixture, const char *pass, fb_graph **source) {
@@ -210,17 +211,11 @@ START_TEST(graphs_are_compared_whole) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("validate");
     TCase *tests = tcase_create("validate");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, what_passes_do_is_passed, 0, (int)(sizeof fixtures / sizeof *fixtures));
     tcase_add_loop_test(tests, mistakes_are_caught, 0, (int)(sizeof mistakes / sizeof *mistakes));
     tcase_add_test(tests, unknown_operators_are_told);
     tcase_add_test(tests, graphs_are_compared_whole);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("validate", tests);
 }

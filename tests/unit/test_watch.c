@@ -10,6 +10,7 @@
 #include "core/eval/validate.h"
 #include "core/graph/document.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 /* Says stop when it is asked for the `left`-th time from now on; negative: never. */
 typedef struct stopper {
@@ -241,7 +242,6 @@ START_TEST(an_evaluation_is_not_gone_on_with) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("watch");
     TCase *tests = tcase_create("watch");
     tcase_add_test(tests, a_document_is_not_read_on);
     tcase_add_loop_test(tests, a_run_is_not_gone_on_with, 0, sizeof compositions / sizeof *compositions);
@@ -249,10 +249,5 @@ int main(void) {
     tcase_add_test(tests, an_undo_that_merges_is_not_gone_on_with);
     tcase_add_test(tests, an_evaluation_is_not_gone_on_with);
     tcase_set_timeout(tests, 60);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return run_tests("watch", tests);
 }

@@ -12,6 +12,7 @@
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/memory_blobs.h"
+#include "tests/unit/run_tests.h"
 
 /* ---- helpers ------------------------------------------------------------------------------------------------------------ */
 
@@ -457,7 +458,6 @@ START_TEST(test_memory_runs_out) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("weights_file");
     TCase *cases = tcase_create("weights_file");
     tcase_set_timeout(cases, 600);
     tcase_add_loop_test(cases, test_the_very_same_file, 0, WITH_WEIGHTS);
@@ -470,10 +470,5 @@ int main(void) {
     tcase_add_test(cases, test_metadata);
     tcase_add_test(cases, test_beyond_4_gib);
     tcase_add_test(cases, test_memory_runs_out);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    return run_tests("weights_file", cases);
 }

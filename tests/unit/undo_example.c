@@ -11,6 +11,7 @@
 #include "tests/unit/chaos.h"
 #include "tests/unit/composition_part.h"
 #include "tests/unit/documents.h"
+#include "tests/unit/run_tests.h"
 
 /* Texts are written with ' for ". */
 static char *unquoted(const char *text) {
@@ -172,16 +173,10 @@ START_TEST(test_no_memory) {
 END_TEST
 
 int undo_examples_main(const char *name, const undo_example *examples, size_t count) {
-    Suite *suite = suite_create(name);
     TCase *merges = tcase_create("merges");
     examples_under_test = examples;
     tcase_set_timeout(merges, 300);
     tcase_add_loop_test(merges, test_example, 0, (int)count);
     tcase_add_loop_test(merges, test_no_memory, 0, (int)count);
-    suite_add_tcase(suite, merges);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests(name, merges);
 }
