@@ -71,16 +71,17 @@ static bool was_idle(const fb_run *run, size_t count) {
     return true;
 }
 
-/* One more round of a preset, unless the last one did nothing; gives where to go on. A round that finds nothing to do is no
+/* One more round of a preset; gives where to go on. It ends where as many calls as a round has applied nothing, one after the
+ * other: each of them has then looked at the graph as it is, and would find what it found. A round that applies nothing is no
  * part of the run, and the last one. */
 static fb_status run_round(running *r, size_t position, size_t *next) {
     const fb_pass_call *call = &r->composition->calls[position];
-    size_t size = call->round_size;
+    size_t size = call->round_size, done = 0;
     *next = position + size * call->rounds_left;
-    if (was_idle(&r->run, size)) return FB_OK;
-    fb_status status = run_calls(r, position, size);
+    fb_status status = FB_OK;
+    while (done < size && !status && !was_idle(&r->run, size)) status = run_calls(r, position + done++, 1);
     if (status) return status;
-    if (was_idle(&r->run, size)) r->run.count -= size;
+    if (was_idle(&r->run, done)) r->run.count -= done;
     else *next = position + size;
     return FB_OK;
 }
