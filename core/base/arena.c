@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/pages.h"
+
 struct fb_arena_chunk {
     fb_arena_chunk *next;
     size_t used, capacity;
@@ -18,7 +20,7 @@ void *fb_arena_alloc(fb_arena *arena, size_t size) {
         size_t capacity = chunk ? chunk->capacity * 2 : 4096;
         if (capacity > (size_t)4 << 20) capacity = (size_t)4 << 20;
         if (capacity < size) capacity = size;
-        fb_arena_chunk *fresh = malloc(sizeof *fresh + capacity);
+        fb_arena_chunk *fresh = fb_in_large_pages(malloc(sizeof *fresh + capacity), sizeof *fresh + capacity);
         if (!fresh) return NULL;
         *fresh = (fb_arena_chunk){.next = chunk, .capacity = capacity};
         arena->chunks = chunk = fresh;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/pages.h"
+
 #define MOST_BITS 30 /* of a capacity */
 
 void fb_index_add(fb_index *index, uint32_t hash, uint32_t id) {
@@ -26,7 +28,7 @@ bool fb_index_grow(fb_index *index, size_t count) {
     while (bits <= MOST_BITS && FB_INDEX_ROOM(1U << bits) < needed) bits++;
     if (bits > MOST_BITS) return false;
     fb_index fresh = {.capacity = 1U << bits, .shift = 32 - bits, .slots = calloc(1U << bits, sizeof *fresh.slots)};
-    if (!fresh.slots) return false;
+    if (!fb_in_large_pages(fresh.slots, fresh.capacity * sizeof *fresh.slots)) return false;
     for (uint32_t i = 0; i < index->capacity; i++) {
         if (is_live(index->slots[i])) fb_index_add(&fresh, index->slots[i].hash, index->slots[i].id);
     }
@@ -52,7 +54,7 @@ void fb_index_clear(fb_index *index) {
 bool fb_index_copy(fb_index *to, const fb_index *from) {
     *to = *from;
     if (!from->capacity) return true;
-    to->slots = malloc(from->capacity * sizeof *to->slots);
+    to->slots = fb_in_large_pages(malloc(from->capacity * sizeof *to->slots), from->capacity * sizeof *to->slots);
     if (!to->slots) {
         *to = (fb_index){0};
         return false;

@@ -3,13 +3,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/pages.h"
+
 static uint32_t segment_rows(uint32_t segment) {
     return 64U << segment;
 }
 
+static void *new_segment(uint32_t segment, uint32_t row_size) {
+    size_t size = (size_t)segment_rows(segment) * row_size;
+    return fb_in_large_pages(malloc(size), size);
+}
+
 static bool reach(fb_table *table, uint32_t segment) {
     if (segment >= FB_TABLE_SEGMENTS) return false;
-    if (!table->segments[segment]) table->segments[segment] = malloc((size_t)segment_rows(segment) * table->row_size);
+    if (!table->segments[segment]) table->segments[segment] = new_segment(segment, table->row_size);
     return table->segments[segment] != NULL;
 }
 
@@ -34,7 +41,7 @@ bool fb_table_copy(fb_table *to, const fb_table *from) {
     uint32_t left = from->count;
     for (uint32_t segment = 0; left > 0; segment++) {
         uint32_t rows = segment_rows(segment), used = left < rows ? left : rows;
-        to->segments[segment] = malloc((size_t)rows * from->row_size);
+        to->segments[segment] = new_segment(segment, from->row_size);
         if (!to->segments[segment]) {
             fb_table_free(to);
             return false;

@@ -16,20 +16,20 @@ fb_namespace *fb_run_names(const fb_graph *graph) {
     return NULL;
 }
 
-fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, const fb_watch *watch,
-                           fb_pass_report *report, fb_arena *arena, fb_error *error) {
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const fb_watch *watch, fb_pass_report *report,
+                           fb_arena *arena, fb_error *error) {
     fb_status status = fb_watch_check(watch, error);
     if (status) return status;
     report->pass = call->pass;
     report->params = fb_arena_text(arena, call->params, strlen(call->params));
     memcpy(report->signature, call->signature, sizeof report->signature);
-    return report->params ? fb_pass_apply(graph, names, watch, report, arena, error) : fb_fail_memory(error);
+    return report->params ? fb_pass_apply(work, watch, report, arena, error) : fb_fail_memory(error);
 }
 
 /* One run of a composition, as far as it is. */
 typedef struct running {
     const fb_composition *composition;
-    fb_namespace *names;
+    fb_workpiece work; /* on the run's result */
     fb_run_watcher watcher;
     fb_graph *before;
     fb_lint lint;
@@ -46,7 +46,7 @@ static fb_status run_call(running *r, size_t position) {
     *report = (fb_pass_report){.position = position}; /* a round that found nothing to do may have stood there */
     fb_watch_begins(watcher->watch, call->pass->name, position, r->composition->count);
     if (watcher->applied && !r->before && !(r->before = fb_graph_copy(run->result))) return fb_fail_memory(r->error);
-    fb_status status = fb_pass_call_run(call, run->result, r->names, watcher->watch, report, &run->arena, r->error);
+    fb_status status = fb_pass_call_run(call, &r->work, watcher->watch, report, &run->arena, r->error);
     if (status || !watcher->applied || !report->applied) return status;
     status = watcher->applied(watcher->context, run->count - 1, r->before, run->result, report, &run->arena, r->error);
     fb_graph_free(r->before);
@@ -71,16 +71,17 @@ static bool was_idle(const fb_run *run, size_t count) {
     return true;
 }
 
-/* One more round of a preset, unless the last one did nothing; gives where to go on. A round that finds nothing to do is no
+/* One more round of a preset; gives where to go on. It ends where as many calls as a round has applied nothing, one after the
+ * other: each of them has then looked at the graph as it is, and would find what it found. A round that applies nothing is no
  * part of the run, and the last one. */
 static fb_status run_round(running *r, size_t position, size_t *next) {
     const fb_pass_call *call = &r->composition->calls[position];
-    size_t size = call->round_size;
+    size_t size = call->round_size, done = 0;
     *next = position + size * call->rounds_left;
-    if (was_idle(&r->run, size)) return FB_OK;
-    fb_status status = run_calls(r, position, size);
+    fb_status status = FB_OK;
+    while (done < size && !status && !was_idle(&r->run, size)) status = run_calls(r, position + done++, 1);
     if (status) return status;
-    if (was_idle(&r->run, size)) r->run.count -= size;
+    if (was_idle(&r->run, done)) r->run.count -= done;
     else *next = position + size;
     return FB_OK;
 }
@@ -88,19 +89,20 @@ static fb_status run_round(running *r, size_t position, size_t *next) {
 fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
     running r = {.composition = composition,
-                 .names = fb_run_names(source),
                  .watcher = watcher ? *watcher : (fb_run_watcher){0},
                  .lint = lint,
                  .run = {.result = fb_graph_copy(source), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
                  .error = error};
-    fb_status status = r.run.result && r.names && r.run.passes ? FB_OK : fb_fail_memory(error);
+    r.work = (fb_workpiece){.graph = r.run.result, .names = fb_run_names(source)};
+    fb_status status = r.run.result && r.work.names && r.run.passes ? FB_OK : fb_fail_memory(error);
     for (size_t i = 0; i < composition->count && !status;) {
         if (composition->calls[i].round_size) status = run_round(&r, i, &i);
         else status = run_calls(&r, i++, 1);
     }
     if (!status && lint == FB_LINT_END && composition->count) status = fb_lint_graph(r.run.result, error);
     fb_graph_free(r.before);
-    fb_namespace_free(r.names);
+    fb_workpiece_forget(&r.work);
+    fb_namespace_free(r.work.names);
     if (status) fb_run_free(&r.run);
     else *out = r.run;
     return status;

@@ -36,10 +36,9 @@ typedef struct fb_run_watcher {
 fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error);
 
-/* One call: what fb_composition_run does for each of its composition. `names` holds every name that is or was in use; `watch`
- * may be NULL. */
-fb_status fb_pass_call_run(const fb_pass_call *call, fb_graph *graph, fb_namespace *names, const fb_watch *watch,
-                           fb_pass_report *report, fb_arena *arena, fb_error *error);
+/* One call: what fb_composition_run does for each of its composition. `watch` may be NULL. */
+fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const fb_watch *watch, fb_pass_report *report,
+                           fb_arena *arena, fb_error *error);
 /* The names of a graph, for a run that starts on it; NULL when memory is out. */
 fb_namespace *fb_run_names(const fb_graph *graph);
 

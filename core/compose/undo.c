@@ -40,7 +40,9 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
     if (step->call) {
         fb_pass_report report = {0};
         fb_arena arena = {0};
-        status = fb_pass_call_run(step->call, r->graph, r->names, r->watch, &report, &arena, r->error);
+        fb_workpiece work = {.graph = r->graph, .names = r->names};
+        status = fb_pass_call_run(step->call, &work, r->watch, &report, &arena, r->error);
+        fb_workpiece_forget(&work);
         if (!status && !fb_meanings_note(&r->meanings, &report)) status = fb_fail_memory(r->error);
         fb_arena_free(&arena);
         return status;

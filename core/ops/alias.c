@@ -14,7 +14,8 @@ struct fb_alias {
     const fb_graph *graph;
     uint32_t *parent;
     uint32_t nodes, tensors;
-    uint32_t *write_start; /* by root: its writes are writes[write_start[r] .. write_start[r + 1]], ordinals in order */
+    uint32_t *write_start; /* by root: its writes are writes[write_start[r] .. write_start[r + 1]], ordinals in order; NULL: the
+                              graph writes nothing, as most do */
     uint32_t *writes;
 };
 
@@ -262,10 +263,11 @@ static void add_tensors(builder *b, const fb_usage *usage) {
 static bool sort_writes(builder *b) {
     fb_alias *alias = b->alias;
     uint32_t elements = element_count(alias);
+    for (uint32_t e = 0; e < elements; e++) alias->parent[e] = compress(alias, e);
+    if (!b->count) return true;
     alias->write_start = calloc((size_t)elements + 2, sizeof *alias->write_start);
     alias->writes = calloc(b->count + 1, sizeof *alias->writes);
     if (!alias->write_start || !alias->writes) return false;
-    for (uint32_t e = 0; e < elements; e++) alias->parent[e] = compress(alias, e);
     for (size_t i = 0; i < b->count; i++) alias->write_start[root_of(alias, b->events[i].element) + 2]++;
     for (uint32_t e = 1; e < elements + 2; e++) alias->write_start[e] += alias->write_start[e - 1];
     for (size_t i = 0; i < b->count; i++) {
@@ -323,7 +325,7 @@ static uint32_t writes_before(const fb_alias *alias, uint32_t root, uint32_t lim
 }
 
 static bool is_written_between(const fb_alias *alias, uint32_t root, uint32_t after, uint32_t before) {
-    return after < before && writes_before(alias, root, before) > writes_before(alias, root, after + 1);
+    return alias->write_start && after < before && writes_before(alias, root, before) > writes_before(alias, root, after + 1);
 }
 
 bool fb_mutated_between(const fb_alias *alias, fb_node value, uint32_t after, uint32_t before) {
@@ -335,6 +337,7 @@ bool fb_mode_switched_between(const fb_alias *alias, uint32_t after, uint32_t be
 }
 
 static bool class_is_written(const fb_alias *alias, uint32_t element) {
+    if (!alias->write_start) return false;
     uint32_t root = root_of(alias, element);
     return alias->write_start[root + 1] > alias->write_start[root];
 }
@@ -348,8 +351,8 @@ uint32_t fb_memory_limit(const fb_alias *alias) {
 }
 
 uint32_t fb_last_write(const fb_alias *alias, fb_node value) {
-    uint32_t end = alias->write_start[root_of(alias, value.id) + 1];
-    return end > alias->write_start[root_of(alias, value.id)] ? alias->writes[end - 1] + 1 : 0;
+    if (!class_is_written(alias, value.id)) return 0;
+    return alias->writes[alias->write_start[root_of(alias, value.id) + 1] - 1] + 1;
 }
 
 bool fb_is_mutated(const fb_alias *alias, fb_node value) {

@@ -4,7 +4,7 @@
 
 /* Of all that shares one memory. */
 typedef struct memory {
-    uint32_t parent;     /* union-find over the classes of the alias analysis */
+    uint32_t parent;     /* union-find over the classes of the alias analysis; 0 = it is a root, element 0 being none */
     uint32_t last_write; /* 1 + ordinal; 0 = never written */
     bool is_given;       /* an input or parameter is in it */
     bool is_returned;
@@ -24,15 +24,22 @@ void fb_sharing_free(fb_sharing *sharing) {
 static uint32_t root_of(const fb_sharing *sharing, fb_node value) {
     memory *memories = sharing->memories;
     uint32_t id = fb_memory_of(sharing->alias, value);
-    while (memories[id].parent != id) id = memories[id].parent = memories[memories[id].parent].parent;
+    for (uint32_t parent; (parent = memories[id].parent); id = parent) {
+        if (memories[parent].parent) memories[id].parent = memories[parent].parent;
+    }
     return id;
 }
 
+/* Most memories are none of it, and are not touched. */
 static void add_node(fb_sharing *sharing, const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
-    memory *own = &sharing->memories[fb_memory_of(sharing->alias, node)];
-    own->is_given |= row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR;
-    own->last_write = fb_last_write(sharing->alias, node);
+    bool is_given = row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR;
+    uint32_t last_write = fb_last_write(sharing->alias, node);
+    if (is_given || last_write) {
+        memory *own = &sharing->memories[fb_memory_of(sharing->alias, node)];
+        own->is_given |= is_given;
+        own->last_write = last_write;
+    }
     if (row->opcode != FB_OUTPUT) return;
     for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
         sharing->memories[fb_memory_of(sharing->alias, fb_edge_input(graph, edge))].is_returned = true;
@@ -42,14 +49,12 @@ static void add_node(fb_sharing *sharing, const fb_graph *graph, fb_node node) {
 fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias) {
     fb_sharing *sharing = calloc(1, sizeof *sharing);
     if (!sharing) return NULL;
-    uint32_t limit = fb_memory_limit(alias);
     sharing->alias = alias;
-    sharing->memories = calloc(limit, sizeof *sharing->memories);
+    sharing->memories = calloc(fb_memory_limit(alias), sizeof *sharing->memories);
     if (!sharing->memories) {
         fb_sharing_free(sharing);
         return NULL;
     }
-    for (uint32_t i = 0; i < limit; i++) sharing->memories[i].parent = i;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) add_node(sharing, graph, n);
     return sharing;
 }

@@ -115,14 +115,21 @@ static fb_status inspect(const fb_graph *graph, fb_pass_report *report, fb_arena
     return status;
 }
 
-fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, const fb_watch *watch, fb_pass_report *report, fb_arena *arena,
-                        fb_error *error) {
-    if (report->pass->inspect) return inspect(graph, report, arena, error);
+void fb_workpiece_forget(fb_workpiece *work) {
+    fb_alias_free(work->alias);
+    fb_usage_free(work->usage);
+    work->alias = NULL;
+    work->usage = NULL;
+}
+
+fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+    if (report->pass->inspect) return inspect(work->graph, report, arena, error);
     fb_buffer found = {0};
     json_t *params = fb_load_json(report->params);
-    fb_usage *usage = fb_usage_new(graph);
-    fb_matcher matcher = {.graph = graph,
-                          .usage = usage,
+    if (!work->usage) work->usage = fb_usage_new(work->graph);
+    fb_matcher matcher = {.graph = work->graph,
+                          .usage = work->usage,
+                          .alias = &work->alias,
                           .signature = report->signature,
                           .params = params,
                           .report = report,
@@ -130,17 +137,16 @@ fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, const fb_watch *wa
                           .found = &found,
                           .watch = watch,
                           .error = error,
-                          .failed = !params || !usage};
+                          .failed = !params || !work->usage};
     if (!matcher.failed) match_all(&matcher, report->pass);
-    fb_alias_free(matcher.alias);
-    fb_usage_free(usage);
+    if (found.size) fb_workpiece_forget(work);
     fb_status status = FB_OK;
     if (matcher.failed) status = fb_fail_memory(error);
     else if (matcher.stopped) status = matcher.stopped;
     else if (matcher.is_too_much)
         status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
                          "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);
-    else if (found.size) status = apply_found(graph, names, report, &matcher, error);
+    else if (found.size) status = apply_found(work->graph, work->names, report, &matcher, error);
     fb_buffer_free(&found);
     json_decref(params);
     return status;

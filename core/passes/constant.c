@@ -134,6 +134,8 @@ bool fb_constant_recipe(fb_constants *constants, fb_node node, fb_value *recipe)
     }
     if (!recipe->id) return false;
     constants->is_out_of_memory |= !fb_map_put(&constants->recipes, node.id, recipe->id);
-    fb_set_result_type(constants->rewrite, node, fb_make_result_shape(g, &c.type), c.type.dtype);
+    const fb_node_row *row = fb_node_at(g, node);
+    if (!row->shape.id || !row->dtype)
+        fb_set_result_type(constants->rewrite, node, fb_make_result_shape(g, &c.type), c.type.dtype);
     return true;
 }

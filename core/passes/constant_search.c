@@ -149,29 +149,48 @@ static void look_backwards(search *s) {
 /* ---- all together -------------------------------------------------------------------------------------------------------- */
 
 static bool run(search *s, const char *signature) {
-    fb_graph *copy = fb_graph_copy(s->graph);
-    bool ok = copy && (s->constants.rewrite = fb_rewrite_begin(copy, NULL, signature));
-    if (ok) {
-        find_seen(s);
-        look_forwards(s);
-        look_backwards(s);
-        ok = !fb_graph_out_of_memory(copy) && !s->constants.is_out_of_memory;
-        fb_rewrite_abort(s->constants.rewrite);
-    }
-    if (copy) fb_graph_free(copy);
+    s->constants.rewrite = fb_rewrite_begin_trial(s->graph, signature);
+    if (!s->constants.rewrite) return false;
+    find_seen(s);
+    look_forwards(s);
+    look_backwards(s);
+    bool ok = !fb_graph_out_of_memory(fb_rewrite_graph(s->constants.rewrite)) && !s->constants.is_out_of_memory;
+    fb_rewrite_abort(s->constants.rewrite);
     fb_map_free(&s->constants.recipes);
     return ok;
 }
 
+static bool search_whole(search *s) {
+    s->alias = fb_matcher_alias(s->m);
+    s->seen = s->alias ? calloc(fb_memory_limit(s->alias), sizeof *s->seen) : NULL;
+    bool ok = s->seen && fb_find_tensor_needs(s->m, &s->needs) && run(s, s->m->signature);
+    free(s->seen);
+    fb_tensor_needs_free(&s->needs);
+    return ok;
+}
+
+static bool reads_attributes_only(const fb_graph *g, fb_node node) {
+    uint32_t edge = fb_input_first(g, node);
+    bool is_any = edge != 0;
+    while (edge && fb_node_at(g, fb_edge_input(g, edge))->opcode == FB_GET_ATTR) edge = fb_input_next(g, edge);
+    return is_any && !edge;
+}
+
+/* Every constant begins with a call that reads nothing but what get_attr nodes give. Most graphs have none, and need no copy.
+ */
+static bool may_have_constants(const fb_graph *g) {
+    bool is_found = false;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !is_found; n = fb_next_node(g, n)) {
+        fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+        is_found = opcode >= FB_CALL_MODULE && opcode <= FB_CALL_METHOD && reads_attributes_only(g, n);
+    }
+    return is_found;
+}
+
 fb_constant_finding *fb_find_constants(fb_matcher *m, int64_t maximum_growth) {
-    search s = {.m = m, .graph = m->graph, .alias = fb_matcher_alias(m), .maximum_growth = maximum_growth};
-    if (!s.alias) return NULL;
+    search s = {.m = m, .graph = m->graph, .maximum_growth = maximum_growth};
     s.found = calloc((size_t)fb_node_limit(m->graph) + 1, sizeof *s.found);
-    s.seen = calloc(fb_memory_limit(s.alias), sizeof *s.seen);
-    bool ok = fb_find_tensor_needs(m, &s.needs) && s.found && s.seen && run(&s, m->signature);
-    free(s.seen);
-    fb_tensor_needs_free(&s.needs);
-    if (ok) return s.found;
+    if (s.found && (!may_have_constants(m->graph) || search_whole(&s))) return s.found;
     free(s.found);
     m->failed = true;
     return NULL;

@@ -70,7 +70,7 @@ struct fb_matcher {
     struct fb_pass_report *report;
     fb_arena *arena;  /* of the report */
     fb_buffer *found; /* node lists of matches */
-    fb_alias *alias;  /* made when first asked for */
+    fb_alias **alias; /* where it is kept; made when first asked for */
     bool failed;      /* memory is out */
     bool is_too_much; /* the report has outgrown FB_REPORT_MAX */
     const fb_watch *watch;
@@ -142,9 +142,19 @@ typedef struct fb_pass_report {
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
 
+/* What passes are applied to, one after the other: a graph, every name that is or was in use in it, and what one pass has
+ * found out about it and the next can use, as long as nothing has changed. Graph and names are borrowed. */
+typedef struct fb_workpiece {
+    fb_graph *graph;
+    fb_namespace *names;
+    fb_usage *usage; /* NULL: nobody has asked yet; the same for `alias` */
+    fb_alias *alias;
+} fb_workpiece;
+/* Frees what was found out. */
+void fb_workpiece_forget(fb_workpiece *work);
+
 /* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX; what `watch`, which may be NULL,
  * stops it with. `report` has pass, params and signature filled in. After a failure the graph is as before. */
-fb_status fb_pass_apply(fb_graph *graph, fb_namespace *names, const fb_watch *watch, fb_pass_report *report, fb_arena *arena,
-                        fb_error *error);
+fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error);
 
 #endif

@@ -13,6 +13,7 @@ typedef struct pending_node {
 struct fb_rewrite {
     fb_graph *graph;
     fb_namespace *names;
+    bool is_trial; /* the graph is a copy, and the rewrite's own */
     char signature[FB_SIGNATURE_LENGTH + 1];
     fb_journal journal;
     fb_map wanted_names; /* opcode << 32 | target -> fb_wanted_name of new nodes */

@@ -10,15 +10,30 @@
 
 #define STEPS_UNWATCHED 1024 /* microseconds of work each */
 
-fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *signature) {
+static fb_rewrite *new_rewrite(fb_graph *graph, const char *signature) {
     fb_rewrite *rewrite = calloc(1, sizeof *rewrite);
     if (!rewrite) return NULL;
     rewrite->graph = graph;
-    rewrite->names = names;
     strncpy(rewrite->signature, signature, FB_SIGNATURE_LENGTH);
+    return rewrite;
+}
+
+fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *signature) {
+    fb_rewrite *rewrite = new_rewrite(graph, signature);
+    if (!rewrite) return NULL;
+    rewrite->names = names;
     if (fb_journal_begin(&rewrite->journal, graph)) return rewrite;
     free(rewrite);
     return NULL;
+}
+
+/* Its journal, which has not begun, takes every row for a new one, and saves none. */
+fb_rewrite *fb_rewrite_begin_trial(const fb_graph *graph, const char *signature) {
+    fb_graph *copy = fb_graph_copy(graph);
+    fb_rewrite *rewrite = copy ? new_rewrite(copy, signature) : NULL;
+    if (rewrite) rewrite->is_trial = true;
+    else fb_graph_free(copy);
+    return rewrite;
 }
 
 static void rewrite_free(fb_rewrite *rewrite) {
@@ -35,8 +50,12 @@ static void rewrite_free(fb_rewrite *rewrite) {
 }
 
 void fb_rewrite_abort(fb_rewrite *rewrite) {
-    fb_journal_undo(&rewrite->journal);
-    fb_graph_number(rewrite->graph);
+    if (rewrite->is_trial) {
+        fb_graph_free(rewrite->graph);
+    } else {
+        fb_journal_undo(&rewrite->journal);
+        fb_graph_number(rewrite->graph);
+    }
     rewrite_free(rewrite);
 }
 

@@ -23,6 +23,9 @@ typedef struct fb_rewrite fb_rewrite;
 /* Starts a rewrite in the name of a pass with this signature. `names` is the run's namespace: it holds every name that is or
  * was in use in the run. All three are borrowed until commit or abort. NULL when memory is out. */
 fb_rewrite *fb_rewrite_begin(fb_graph *graph, fb_namespace *names, const char *signature);
+/* Starts one on a copy of the graph, to try what could be written; it inserts no nodes. fb_rewrite_abort, which it must end
+ * with, throws the copy away. NULL when memory is out. */
+fb_rewrite *fb_rewrite_begin_trial(const fb_graph *graph, const char *signature);
 /* Asked now and then from here on; when it says stop, that is this rewrite's failure. */
 void fb_rewrite_watch(fb_rewrite *rewrite, const fb_watch *watch);
 /* Makes the changes final, drops tensors that nobody owns or computes from any more, numbers the nodes, and frees the rewrite.

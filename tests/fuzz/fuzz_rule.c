@@ -30,9 +30,11 @@ static void apply(const fb_rule *rule) {
     fb_arena arena = {0};
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
     fb_namespace *names = fb_run_names(graph);
+    fb_workpiece work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = fb_rule_pass(rule), .params = "{}", .signature = "fuzz"};
-    require(fb_pass_apply(graph, names, NULL, &report, &arena, &error) == FB_OK);
+    require(fb_pass_apply(&work, NULL, &report, &arena, &error) == FB_OK);
     require(fb_lint_graph(graph, &error) == FB_OK);
+    fb_workpiece_forget(&work);
     fb_namespace_free(names);
     fb_graph_free(graph);
     fb_arena_free(&arena);

@@ -162,10 +162,11 @@ static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_
     fb_namespace *names = names_of(graph);
     fb_arena arena = {0};
     fb_error error = {0};
+    fb_workpiece work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = pass, .params = params_of(pass)};
     ck_assert(fb_pass_signature(pass->name, pass->version, report.params, report.signature));
     fail_from(k);
-    fb_status status = fb_pass_apply(graph, names, NULL, &report, &arena, &error);
+    fb_status status = fb_pass_apply(&work, NULL, &report, &arena, &error);
     bool has_failed = chaos_off();
     ck_assert_msg(status == FB_OK || (status == FB_NO_MEMORY && has_failed), "%s on %s: status %d at allocation %ld: %s",
                   pass->name, name, status, k, error.message);
@@ -174,6 +175,7 @@ static bool apply_failing(const fb_pass *pass, const fb_graph *source, const fb_
         ck_as_before(graph, before, pass->name, name, k);
     }
     fb_graph_free(graph);
+    fb_workpiece_forget(&work);
     fb_namespace_free(names);
     fb_arena_free(&arena);
     return !has_failed;

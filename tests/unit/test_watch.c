@@ -165,6 +165,32 @@ START_TEST(who_watches_is_told_which_pass_begins) {
 }
 END_TEST
 
+static const char identity[] =
+    "{\"op\":\"placeholder\",\"name\":\"x\",\"target\":\"x\"," TYPE "},"
+    "{\"op\":\"call_function\",\"name\":\"y\",\"target\":\"torch.relu\",\"args\":[{\"$node\":\"x\"}]," TYPE "},"
+    "{\"op\":\"call_function\",\"name\":\"z\",\"target\":\"operator.mul\",\"args\":[{\"$node\":\"y\"},1]," TYPE "},"
+    "{\"op\":\"output\",\"name\":\"output\",\"target\":\"output\",\"args\":[{\"$node\":\"z\"}]}";
+
+/* The first pass of a round applies something, and then none: the second round ends where it would say what the first said. */
+START_TEST(a_preset_ends_where_a_round_of_passes_was_idle) {
+    char *text = document_of(identity, NULL, "");
+    fb_graph *graph = graph_of(text, strlen(text));
+    fb_composition composition = composition_of("[\"cleanup\"]");
+    stopper s = {.left = -1};
+    fb_watch watch = {.context = &s, .begins = begins};
+    fb_run_watcher watcher = {.watch = &watch};
+    fb_run run;
+    ck_assert_int_eq(fb_composition_run_watched(&composition, graph, FB_LINT_NONE, &watcher, &run, NULL), FB_OK);
+    ck_assert_str_eq(s.begun, "RemoveNoOps 0/12 EliminateCommonSubexpressions 1/12 EliminateDeadCode 2/12 RemoveNoOps 3/12 ");
+    ck_assert_uint_eq(run.passes[0].applied, 1);
+    ck_assert_uint_eq(run.count, 3);
+    fb_run_free(&run);
+    fb_composition_free(&composition);
+    fb_graph_free(graph);
+    free(text);
+}
+END_TEST
+
 static fb_status undo_it(const fb_watch *watch, void *argument, fb_error *error) {
     fb_undo_plan *plan = argument;
     fb_graph *out = NULL;
@@ -246,6 +272,7 @@ int main(void) {
     tcase_add_test(tests, a_document_is_not_read_on);
     tcase_add_loop_test(tests, a_run_is_not_gone_on_with, 0, sizeof compositions / sizeof *compositions);
     tcase_add_test(tests, who_watches_is_told_which_pass_begins);
+    tcase_add_test(tests, a_preset_ends_where_a_round_of_passes_was_idle);
     tcase_add_test(tests, an_undo_that_merges_is_not_gone_on_with);
     tcase_add_test(tests, an_evaluation_is_not_gone_on_with);
     tcase_set_timeout(tests, 60);
