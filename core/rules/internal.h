@@ -93,8 +93,9 @@ typedef struct fb_spelling_style {
 #define FB_RULE_OPERATORS_MAX 8
 
 struct fb_rule_call {
-    size_t index; /* in the pattern */
-    int variable; /* that names its result, or -1 */
+    size_t index;      /* in the pattern, or among those that are made */
+    const char *place; /* its pointer */
+    int variable;      /* that names its result, or -1 */
     fb_op operators[FB_RULE_OPERATORS_MAX];
     size_t operator_count;
     const char *const *targets; /* in patterns: one of these, exactly */
@@ -125,6 +126,7 @@ typedef enum fb_condition_kind {
 
 typedef struct fb_rule_condition {
     fb_condition_kind kind;
+    const char *place;           /* its pointer */
     const char *reason, *detail; /* NULL: where it does not hold, the node is no candidate */
     int variable, other;
     fb_rule_expression number;
@@ -161,6 +163,8 @@ struct fb_rule {
     const fb_rule_call *roots[FB_RULE_CALLS_MAX]; /* of the pattern; the first is looked for, the others are found from it */
     const fb_rule_call *calls[FB_RULE_CALLS_MAX]; /* of the pattern, all of them */
     size_t root_count, call_count;
+    const fb_rule_call *made[FB_RULE_CALLS_MAX]; /* of the replacement, all of them */
+    size_t made_count;
     size_t any_order_count;
     const fb_rule_condition *conditions;
     size_t condition_count;
@@ -295,6 +299,7 @@ typedef struct fb_rule_outcome {
     fb_dtype dtype;   /* FB_DTYPE_UNKNOWN, and shape none: not known */
     bool has_shape, is_same_shape;
     bool has_effects; /* writes into what it reads */
+    bool is_possible; /* every call is one that its operator takes, so spelled */
     bool may_alias;
 } fb_rule_outcome;
 

@@ -120,6 +120,8 @@ static const char *is_not_called(sweep *s, size_t replaced) {
     const fb_node_row *was = fb_node_at(s->graph, root);
     s->detail = "the replacement writes into what it reads, or has other effects";
     if (outcome->has_effects) return "has-effects";
+    s->detail = "an operator of the replacement cannot be called so in the spelling of what it replaces";
+    if (!outcome->is_possible) return "no-such-call";
     s->detail = "the replacement has another shape or dtype";
     if (outcome->dtype && was->dtype && outcome->dtype != was->dtype) return "type-changes";
     if (outcome->has_shape && was->shape.id && !outcome->is_same_shape) return "type-changes";
