@@ -246,10 +246,11 @@ bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression
                      fb_rule_number *out);
 
 /* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
+ * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit is to be refused.
  * `is_taken` has the nodes that other matches replace. */
-bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, const fb_map *is_taken,
-                  fb_rule_binding *out);
-/* Whether the first root's operator or target is that of the node. */
+bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
+                  const fb_map *is_taken, fb_rule_binding *out);
+/* Whether the first root's operator or target is that of the node, which may write. */
 bool fb_rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node);
 
 /* Whether the conditions hold. `failed` is the first that does not. */

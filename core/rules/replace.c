@@ -172,6 +172,7 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
         if (replaced->term.kind == FB_TERM_CALL) {
             fb_release_call(rewrite, root);
             fb_rule_build_root(rewrite, rule, &binding, replaced, fb_rule_style(graph, root), root, root);
+            fb_infer_result_type(rewrite, root);
             fb_mark(rewrite, root);
         } else {
             fb_node by = fb_value_node(graph, binding.values[replaced->term.variable]);
