@@ -116,7 +116,8 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
         return linear_subclass;
     bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
-    if (op == FB_OP_UNKNOWN || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out")))) return everything;
+    if (op == FB_OP_UNKNOWN || op == FB_OP_RUN_PROGRAM || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out"))))
+        return everything;
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;
