@@ -182,7 +182,7 @@ def fold_scale():
     mul, add = "operator.mul", "torch.add"
     fold("row", row((mul, 2.0), (add, 3.0), ("torch.sub", constant), ("operator.truediv", 4)), 1)
     fold("row-ends-at-zero", row((mul, 2.0), (mul, 0), (mul, 3.0)), 1, refusal("zero-factor", "fc", "y1"))
-    fold("row-is-read-between", row((mul, 2.0), (mul, 3.0), split=True), 1, refusal("shared-output", "fc", "y1"))
+    fold("row-is-read-between", row((mul, 2.0), (mul, 3.0), split=True), 1, refusal("graph-output", "fc", "y1"))
     fold("row-behind-a-view", row((mul, 2.0), (mul, 3.0), behind=viewed), 1)
     fold("row-behind-a-view-has-no-addend", row((mul, 2.0), (add, 3.0), behind=viewed), 1)
     fold("row-is-long", row(*[(mul, 2.0)] * 18), 1)
