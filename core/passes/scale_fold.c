@@ -117,7 +117,7 @@ static const char *tensor_obstacle(fb_matcher *m, const fb_scale_fold *fold, con
     if (is_promoted) return "dtype";
     *detail = "the constant is neither one number nor one for each channel";
     if (!fits(g, fold)) return "shape-mismatch";
-    *detail = "the constant is written in place";
+    *detail = "the constant is written in place, or may be";
     return !alias || fb_is_mutated(alias, fold->affine.read) ? "tensor-mutated" : NULL;
 }
 
