@@ -29,14 +29,14 @@ static bool same_row(gathering *g, const fb_graph *a, fb_tensor x, const fb_grap
     return is_same;
 }
 
-/* Whose description holds: of three that differ, the one that was changed. A source that nobody owns, and that came back
- * without its bytes, has them still. */
+/* Whose description holds: of three that differ, the one that was changed; also where only what it is computed from was. A
+ * source that nobody owns, and that came back without its bytes, has them still. */
 static bool theirs_holds(gathering *g, const char *name, fb_tensor ours, fb_tensor theirs) {
     const fb_sides *sides = &g->m->sides;
     if (fb_map_get(&sides->stands_for_ours, theirs.id)) return false;
     if (same_row(g, sides->ours, ours, sides->theirs, theirs)) return false;
     fb_tensor base = fb_tensor_find(sides->base, name);
-    if (base.id && same_row(g, sides->base, base, sides->theirs, theirs))
+    if (base.id && !fb_is_dirty(sides, base) && same_row(g, sides->base, base, sides->theirs, theirs))
         return !g->is_owned[ours.id] && !fb_tensor_is_told(sides->ours, ours) && fb_tensor_is_told(sides->theirs, theirs) &&
                !fb_tensor_at(sides->theirs, theirs)->recipe.id;
     if (!base.id || !same_row(g, sides->base, base, sides->ours, ours))

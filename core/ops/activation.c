@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "core/ops/parameter.h"
+#include "core/ops/spelling.h"
+
 fb_op fb_activation_find(const char *name) {
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {
         if (fb_op_facts_of(op)->homes && fb_op_is_named(op, name)) return op;
@@ -9,15 +12,11 @@ fb_op fb_activation_find(const char *name) {
     return FB_OP_UNKNOWN;
 }
 
-/* Parameters are separated by commas; the first is the input. */
+/* The first is the input. */
 static bool has_parameter(fb_op op, const char *name) {
-    size_t length = strlen(name);
-    const char *at = strchr(fb_op_facts_of(op)->parameters, ',');
-    for (; at; at = strchr(at, ',')) {
-        at++;
-        if (strcspn(at, ",") == length && strncmp(at, name, length) == 0) return true;
-    }
-    return false;
+    const char *at = fb_parameter_next(fb_op_facts_of(op)->parameters);
+    while (at && !fb_parameter_is(at, name, strlen(name))) at = fb_parameter_next(at);
+    return at != NULL;
 }
 
 bool fb_activation_has_parameter(fb_op activation, const char *name) {
@@ -44,7 +43,7 @@ bool fb_activation_spell(const fb_graph *graph, fb_node call, fb_op activation, 
          has_flag = in_place && has_parameter(activation, "inplace");
     *out = (fb_activation_spelling){.opcode = FB_CALL_FUNCTION, .is_in_place = has_form};
     if (fb_is_aten(graph, call)) {
-        append_name(target, "torch.ops.aten.", facts->names, has_form);
+        append_name(target, FB_ATEN, facts->names, has_form);
         fb_buffer_string(target, ".default");
         return exists_in(activation, "aten");
     }

@@ -30,6 +30,7 @@ typedef struct builder {
     size_t count, capacity;
     bool *is_number; /* by node */
     bool *is_nested; /* by module: it is a nested program, or one calls it */
+    bool *is_quiet;  /* by module: it is a nested program that writes nothing */
     uint32_t node;   /* the element at hand */
     uint32_t ordinal;
     bool is_written;
@@ -170,6 +171,22 @@ static void switch_mode(builder *b) {
     add_write(b, mode(b->alias));
 }
 
+/* Runs nested programs that write nothing, and does nothing else with what it is given. */
+static bool only_reads(const builder *b) {
+    const fb_graph *graph = b->alias->graph;
+    fb_node node = {b->node};
+    if (!fb_op_is(graph, node, FB_OP_RUN_PROGRAM)) return false;
+    bool is_quiet = true, has_program = false;
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        fb_node input = fb_edge_input(graph, edge);
+        const fb_node_row *row = fb_node_at(graph, input);
+        bool is_program = row->opcode == FB_GET_ATTR && row->module.id && !row->attribute.id;
+        has_program |= is_program;
+        is_quiet &= is_program ? b->is_quiet[row->module.id] : !fb_op_is(graph, input, FB_OP_GETATTR); /* of a program */
+    }
+    return is_quiet && has_program;
+}
+
 static bool is_switch(const fb_graph *graph, fb_node node) {
     return fb_op_is(graph, node, FB_OP_SET_MODE) || fb_op_is(graph, node, FB_OP_ENTER_AUTOCAST) ||
            fb_op_is(graph, node, FB_OP_EXIT_AUTOCAST);
@@ -179,7 +196,7 @@ static void add_call(builder *b, const fb_node_row *row) {
     const fb_graph *graph = b->alias->graph;
     fb_node node = {b->node};
     fb_effects effects = fb_op_effects(graph, node);
-    b->is_written = effects.mutates_input;
+    b->is_written = effects.mutates_input && !only_reads(b);
     if (effects.is_unknown) touch_all_inputs(b);
     else if (effects.may_alias_input || effects.mutates_input) touch_first_argument(b);
     b->is_written = false;
@@ -213,13 +230,21 @@ static void touch_source(builder *b, fb_value recipe) {
     if (recipe.id) unite(b->alias, b->node, element_of_tensor(b->alias, fb_value_at(graph, recipe)->tensor));
 }
 
-/* Nested programs are only read here: what they own, call or read is of the world, and who runs one counts as writing that. */
+static bool may_write(const fb_graph *graph, fb_node node) {
+    fb_effects effects = fb_op_effects(graph, node);
+    return effects.mutates_input || effects.mutates_module;
+}
+
+/* Nested programs are only read here: what they own, call or read is of the world, and who runs one counts as writing that, and
+ * all that it is given; but for those in which nothing is written. */
 static void add_nested_programs(builder *b) {
     const fb_graph *graph = b->alias->graph;
     for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_program_limit(graph); p++) {
-        b->is_nested[fb_program_at(graph, (fb_program){p})->owner.id] = true;
+        uint32_t owner = fb_program_at(graph, (fb_program){p})->owner.id;
+        b->is_nested[owner] = b->is_quiet[owner] = true;
         for (fb_node n = fb_first_node(graph, (fb_program){p}); n.id; n = fb_next_node(graph, n)) {
             const fb_node_row *row = fb_node_at(graph, n);
+            b->is_quiet[owner] &= !may_write(graph, n);
             if (row->opcode == FB_CALL_MODULE) b->is_nested[row->module.id] = true;
             if (row->opcode != FB_GET_ATTR) continue;
             b->node = n.id;
@@ -297,14 +322,16 @@ fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage) {
         .alias = alias,
         .is_number = calloc(alias->nodes, sizeof *b.is_number),
         .is_nested = calloc((size_t)fb_module_limit(graph) + 1, sizeof *b.is_nested),
+        .is_quiet = calloc((size_t)fb_module_limit(graph) + 1, sizeof *b.is_quiet),
     };
-    bool ok = alias->parent && b.is_number && b.is_nested;
+    bool ok = alias->parent && b.is_number && b.is_nested && b.is_quiet;
     for (uint32_t e = 0; ok && e < elements; e++) alias->parent[e] = e;
     ok = ok && build(&b, usage);
     fb_map_free(&b.attributes);
     free(b.events);
     free(b.is_number);
     free(b.is_nested);
+    free(b.is_quiet);
     if (ok) return alias;
     fb_alias_free(alias);
     return NULL;

@@ -1,7 +1,8 @@
 /* Which values of the main program may share memory, and when that memory is written. Built once, in O((nodes + edges) α).
  *
  * Conservative: an operator without a row in ops.def (a call that enters a nested program too) aliases all its inputs and
- * outputs and writes to them all. Distinct placeholders are taken not to alias, as PyTorch's tracers do.
+ * outputs and writes to them all; but a nested program in which nothing is written does not. Distinct placeholders are taken
+ * not to alias, as PyTorch's tracers do.
  */
 #ifndef FB_OPS_ALIAS_H
 #define FB_OPS_ALIAS_H

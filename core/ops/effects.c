@@ -1,6 +1,7 @@
 /* Effects of one call: the facts of its operator, and what its arguments make of them. */
 #include <string.h>
 
+#include "core/ops/spelling.h"
 #include "core/ops/view.h"
 
 static bool is_false_or_absent(const fb_graph *graph, fb_value value) {
@@ -93,9 +94,9 @@ static bool may_be_container(const fb_graph *graph, fb_value operand, bool is_pr
 static bool may_join_containers(const fb_graph *graph, fb_node node, fb_op op) {
     const fb_node_row *row = fb_node_at(graph, node);
     const fb_op_facts *facts = fb_op_facts_of(op);
-    const char *prefix = row->opcode == FB_CALL_METHOD ? "__" : "operator.";
+    const char *prefix = row->opcode == FB_CALL_METHOD ? "__" : FB_PYTHON_OPERATOR;
     if (!(facts->flags & FB_FACT_MAYBE_CONTAINER) || row->opcode == FB_CALL_MODULE || row->shape.id || row->dtype) return false;
-    if (strncmp(fb_node_target(graph, node), prefix, strlen(prefix)) != 0) return false;
+    if (!fb_is_spelled(fb_node_target(graph, node), prefix)) return false;
     bool is_product = fb_op_facts_of(FB_OP_MUL) == facts, is_store = facts->flags & FB_FACT_MUTATES;
     if (!may_be_container(graph, fb_node_arg(graph, node, 0), is_product)) return false;
     return is_store || may_be_container(graph, fb_node_arg(graph, node, 1), is_product);
@@ -115,7 +116,8 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
         return linear_subclass;
     bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
-    if (op == FB_OP_UNKNOWN || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out")))) return everything;
+    if (op == FB_OP_UNKNOWN || op == FB_OP_RUN_PROGRAM || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out"))))
+        return everything;
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;

@@ -4,6 +4,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "core/ops/spelling.h"
+
 /* Short words for the rows of ops.def. */
 enum {
     ELEMENTWISE = FB_FACT_ELEMENTWISE,
@@ -90,13 +92,13 @@ fb_op fb_op_of_function(const char *target, size_t length) {
     if (op) return op;
     const char *name = target;
     size_t rest = length;
-    if (skip_prefix(&name, &rest, "torch.ops.aten.")) {
+    if (skip_prefix(&name, &rest, FB_ATEN)) {
         const char *dot = memchr(name, '.', rest);
         if (!dot) return FB_OP_UNKNOWN;
         size_t size = (size_t)(dot - name);
         return find_spelling(name, size, dot + 1, rest - size - 1);
     }
-    if (!skip_prefix(&name, &rest, "torch.nn.functional.") && !skip_prefix(&name, &rest, "torch._C._nn.") &&
+    if (!skip_prefix(&name, &rest, FB_FUNCTIONAL) && !skip_prefix(&name, &rest, "torch._C._nn.") &&
         !skip_prefix(&name, &rest, "torch.special.") && !skip_prefix(&name, &rest, "torch.Tensor.") &&
         !skip_prefix(&name, &rest, "torch.")) {
         return FB_OP_UNKNOWN;
@@ -132,6 +134,6 @@ void fb_op_functional_target(fb_op op, fb_buffer *out) {
         fb_buffer_string(out, facts->printed);
         return;
     }
-    fb_buffer_string(out, "torch.nn.functional.");
+    fb_buffer_string(out, FB_FUNCTIONAL);
     fb_buffer_append(out, facts->names, strcspn(facts->names, " "));
 }

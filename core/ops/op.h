@@ -76,7 +76,7 @@ typedef enum fb_dtype_rule {
 typedef struct fb_op_facts {
     const char *id;         /* "LINEAR" */
     const char *names;      /* base names separated by spaces, see ops.def */
-    const char *parameters; /* "input,weight,bias": names by position; a method's self is the first */
+    const char *parameters; /* "input,weight,bias=": names by position, see parameter.h; a method's self is the first */
     const char *native;     /* parameters of torch.x and torch.ops.aten.x where they differ, or NULL */
     const char *method;     /* parameters of the method where they differ, or NULL */
     const char *forward;    /* parameters of the module's forward(), or NULL for "input" */

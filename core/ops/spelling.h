@@ -1,6 +1,18 @@
-/* How the nodes and modules that passes insert are spelled. Recognising is ops.def's business. */
+/* How functions are spelled, and the nodes and modules that passes insert. What a spelling means is ops.def's business. */
 #ifndef FB_OPS_SPELLING_H
 #define FB_OPS_SPELLING_H
+
+#include <stdbool.h>
+#include <string.h>
+
+/* Where functions are at home: the beginnings of their targets. */
+#define FB_ATEN "torch.ops.aten."
+#define FB_FUNCTIONAL "torch.nn.functional."
+#define FB_PYTHON_OPERATOR "operator."
+
+static inline bool fb_is_spelled(const char *target, const char *beginning) {
+    return strncmp(target, beginning, strlen(beginning)) == 0;
+}
 
 #define FB_TARGET_ADD "operator.add"
 #define FB_TARGET_BFLOAT16_METHOD "bfloat16"

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ops/spelling.h"
 #include "core/ops/view_internal.h"
 
 /* ---- config ---------------------------------------------------------------------------------------------------------- */
@@ -57,9 +58,7 @@ bool fb_module_is_linear_subclass(const fb_graph *graph, fb_module module) {
 }
 
 bool fb_is_aten(const fb_graph *graph, fb_node node) {
-    static const char prefix[] = "torch.ops.aten.";
-    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION &&
-           strncmp(fb_node_target(graph, node), prefix, sizeof prefix - 1) == 0;
+    return fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_ATEN);
 }
 
 bool fb_asserts_type_only(const fb_graph *graph, fb_node node) {

@@ -50,7 +50,7 @@ bool fb_call_has_only(const fb_graph *graph, fb_node node, const char *parameter
 /* ---- effects ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct fb_effects {
-    bool is_unknown;    /* no row in ops.def (or an `out` argument): everything below is true */
+    bool is_unknown;    /* no row in ops.def, an `out` argument, a nested program: everything below is true */
     bool mutates_input; /* writes into its first argument; an unknown one into any argument */
     bool is_random;
     bool may_alias_input; /* the result may share memory with the first argument */

@@ -1,15 +1,15 @@
 /* Divisions, in every spelling. */
 #include <string.h>
 
+#include "core/ops/spelling.h"
 #include "core/ops/view.h"
 
 static fb_division_form division_form(const fb_graph *graph, fb_node node) {
-    static const char operators[] = "operator.", aten[] = "torch.ops.", scalar[] = ".Scalar";
     const char *target = fb_node_target(graph, node);
     if (fb_node_at(graph, node)->opcode == FB_CALL_METHOD) return FB_DIVISION_METHOD;
-    if (strncmp(target, operators, sizeof operators - 1) == 0) return FB_DIVISION_OPERATOR;
-    if (strncmp(target, aten, sizeof aten - 1) != 0) return FB_DIVISION_FUNCTION;
-    return strstr(target, scalar) ? FB_DIVISION_ATEN_SCALAR : FB_DIVISION_ATEN; /* .Scalar or .Scalar_mode */
+    if (fb_is_spelled(target, FB_PYTHON_OPERATOR)) return FB_DIVISION_OPERATOR;
+    if (!fb_is_aten(graph, node)) return FB_DIVISION_FUNCTION;
+    return strstr(target, ".Scalar") ? FB_DIVISION_ATEN_SCALAR : FB_DIVISION_ATEN; /* .Scalar or .Scalar_mode */
 }
 
 bool fb_division_at(const fb_graph *graph, fb_node node, fb_division *division) {

@@ -10,10 +10,22 @@
  * of a product's left side, too: so 1/√d goes into the query projection. Also for divisions and differences, and in packed
  * Linears; a convolution with padding takes no addend before it. The views and the product between get new nodes.
  *
+ * Constants in a row after a layer (l(x) * 2 + 3) go into it together.
  * Nobody else reads the values between the two (asking for their shape is no reading), none is an output or of another dtype;
  * the layer is called once; c is finite, not 0 as a factor, and never written. Exactness: rounds. Not reversible.
  */
 #include "core/passes/scale_fold.h"
+
+/* The layer, the constant, and those that come after it in a row. */
+static void take_row(fb_matcher *m, fb_scale_fold *fold) {
+    fb_node nodes[FB_SCALE_ROW_MAX + 1] = {fold->host.call, fold->affine.node};
+    size_t count = 2;
+    const char *reason = NULL, *detail = NULL;
+    while (count <= FB_SCALE_ROW_MAX && fb_scale_next(m->graph, fold) && !(reason = fb_scale_obstacle(m, fold, &detail)))
+        nodes[count++] = fold->affine.node;
+    fb_match_found(m, nodes, count);
+    if (reason) fb_refuse(m, reason, (fb_node[]){fold->host.call, fold->affine.node}, 2, "%s", detail);
+}
 
 static void match(fb_matcher *m, fb_node n) {
     fb_scale_fold after = {0}, before = {0};
@@ -22,9 +34,9 @@ static void match(fb_matcher *m, fb_node n) {
     if (is_after && fb_is_marked(m, after.host.call)) is_after = false; /* refused already, as already-transformed */
     if (is_before && fb_is_marked(m, before.host.call)) is_before = false;
     if (is_after && !(reason = fb_scale_obstacle(m, &after, &detail))) {
-        fb_match_found(m, (fb_node[]){n, after.host.call}, 2);
+        take_row(m, &after);
     } else if (is_before && !fb_scale_obstacle(m, &before, &other_detail)) {
-        fb_match_found(m, (fb_node[]){n, before.host.call}, 2);
+        fb_match_found(m, (fb_node[]){before.host.call, n}, 2);
     } else if (is_after) {
         fb_refuse(m, reason, (fb_node[]){after.host.call, n}, 2, "%s", detail);
     } else if (is_before) {
@@ -59,16 +71,19 @@ static fb_node put_again(fb_rewrite *rw, fb_node old, fb_node call) {
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_scale_fold fold = {0};
-    fb_node affine = match->nodes[0], call = match->nodes[1];
-    if (!fb_scale_fold_of(fb_rewrite_graph(rw), affine, call, &fold)) return;
-    fb_scale_fold_edit(rw, &fold);
-    fb_release_reads(rw, affine);
-    if (fold.is_after) {
-        fb_node last = put_again(rw, fold.affine.input, call);
-        if (last.id) fb_take_in(rw, affine, last);
-    } else {
-        fb_replace_uses(rw, affine, fold.affine.input);
-        fb_erase(rw, affine);
+    fb_node call = match->nodes[0], last = {0};
+    for (size_t i = 1; i < match->count; i++) {
+        fb_node affine = match->nodes[i];
+        if (!fb_scale_fold_of(fb_rewrite_graph(rw), affine, call, &fold)) return;
+        fb_scale_fold_edit(rw, &fold);
+        fb_release_reads(rw, affine);
+        if (fold.is_after) {
+            if (!last.id) last = put_again(rw, fold.affine.input, call);
+            if (last.id) fb_take_in(rw, affine, last);
+        } else {
+            fb_replace_uses(rw, affine, fold.affine.input);
+            fb_erase(rw, affine);
+        }
     }
     fb_mark(rw, call);
 }

@@ -56,7 +56,7 @@ static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader,
     *detail = "the graph returns it";
     if (row->opcode == FB_OUTPUT) return "graph-output";
     *detail = "what reads it is not known, or calls a method of it";
-    if (fb_node_op(g, reader) == FB_OP_UNKNOWN) return "unknown-operator";
+    if (fb_op_is(g, reader, FB_OP_UNKNOWN) || fb_op_is(g, reader, FB_OP_RUN_PROGRAM)) return "unknown-operator";
     if (row->opcode == FB_CALL_METHOD && fb_value_node(g, fb_first_argument(g, reader)).id == n.id) return "unknown-operator";
     *detail = "what reads it may give another dtype beside a number";
     return fb_op_is(g, n, FB_OP_FULL) && !takes_number(g, n, reader) ? "unsupported-reader" : NULL;

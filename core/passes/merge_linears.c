@@ -8,6 +8,9 @@
  * differs from the largest group (see `meanings`), is called more than once, is not exactly torch's, or whose result must be
  * contiguous (layout.h). Called modules, and functions of one spelling (linear, ATen's, addmm with its packed weights), are
  * groups of their own. No bias anywhere: none; only here and there: zeros for the others. Exactness: moves. Reversible.
+ *
+ * Strides: a slice has those of the whole. So where one of the Linears gives a result of the graph, the caller gets the same
+ * numbers, but not contiguous: `view(-1)` of that result fails, `reshape(-1)` does not. Optimum merges there as well.
  */
 #include <stdlib.h>
 

@@ -139,5 +139,5 @@ const char *fb_obstacle_detail(const char *reason) {
         return "what owns its weights is read by too many nodes for each to be given its own";
     if (strcmp(reason, "module-called") == 0)
         return "its weights belong to a module that is called as a whole too, and would be used changed there";
-    return "one of its tensors is written in place, so it has no fixed value to rewrite";
+    return "one of its tensors is written in place, or may be, so it has no fixed value to rewrite";
 }

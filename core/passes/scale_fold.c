@@ -33,6 +33,7 @@ bool fb_scale_after_at(const fb_graph *g, fb_node node, fb_scale_fold *fold) {
     bool may_climb = is_factor(&fold->affine) && is_number(g, &fold->affine);
     fb_node at = fold->affine.input;
     for (int steps = 0; at.id && steps < CHAIN_MAX; steps++) {
+        fold->is_direct = steps == 0;
         if (host_at(g, at, fold)) return true;
         at = may_climb ? fb_scaled_input(g, at) : (fb_node){0};
     }
@@ -48,6 +49,17 @@ bool fb_scale_before_at(const fb_graph *g, fb_node node, fb_scale_fold *fold) {
         if (!fb_reads_type_only(g, user)) return false; /* it has another reader, whatever comes next */
     }
     return false;
+}
+
+bool fb_scale_next(const fb_graph *g, fb_scale_fold *fold) {
+    fb_scale_fold next = *fold, other = {0};
+    uint32_t e = fb_user_first(g, fold->affine.node);
+    while (e && fb_reads_type_only(g, fb_edge_user(g, e))) e = fb_user_next(g, e);
+    fb_node reader = e ? fb_edge_user(g, e) : (fb_node){0};
+    if (!reader.id || !fb_affine_at(g, reader, &next.affine) || fb_scale_before_at(g, reader, &other)) return false;
+    if (!fold->is_direct && !(is_factor(&next.affine) && is_number(g, &next.affine))) return false;
+    *fold = next;
+    return true;
 }
 
 bool fb_scale_fold_of(const fb_graph *g, fb_node affine, fb_node call, fb_scale_fold *fold) {
@@ -105,7 +117,7 @@ static const char *tensor_obstacle(fb_matcher *m, const fb_scale_fold *fold, con
     if (is_promoted) return "dtype";
     *detail = "the constant is neither one number nor one for each channel";
     if (!fits(g, fold)) return "shape-mismatch";
-    *detail = "the constant is written in place";
+    *detail = "the constant is written in place, or may be";
     return !alias || fb_is_mutated(alias, fold->affine.read) ? "tensor-mutated" : NULL;
 }
 
@@ -123,10 +135,16 @@ static const char *other_readers(const fb_graph *g, fb_node value, fb_node reade
     return NULL;
 }
 
+/* Of a view, a product, or a constant that goes in before. */
+static fb_node came_from(const fb_graph *g, fb_node node) {
+    fb_affine affine;
+    return fb_affine_at(g, node, &affine) ? affine.input : fb_scaled_input(g, node);
+}
+
 /* From the constant back to the layer. */
 static const char *chain_obstacle(const fb_graph *g, const fb_scale_fold *fold, const char **detail) {
     fb_node reader = fold->affine.node, at = fold->affine.input;
-    for (;; reader = at, at = fb_scaled_input(g, at)) {
+    for (;; reader = at, at = came_from(g, at)) {
         const char *reason = other_readers(g, at, reader, detail);
         fb_dtype dtype = (fb_dtype)fb_node_at(g, at)->dtype;
         if (reason) return reason;

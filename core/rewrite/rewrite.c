@@ -80,12 +80,13 @@ bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved) {
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */
 
+/* What is not known is not recorded. */
 static void infer_result(fb_graph *graph, fb_node node) {
     fb_shape_result result;
-    if (!fb_infer(graph, node, &result)) return;
+    bool is_known = fb_infer(graph, node, &result);
     fb_node_row *row = fb_node_row_at(graph, node);
-    row->shape = fb_make_result_shape(graph, &result);
-    row->dtype = (uint8_t)result.dtype;
+    row->shape = is_known ? fb_make_result_shape(graph, &result) : (fb_value){0};
+    row->dtype = is_known ? (uint8_t)result.dtype : FB_DTYPE_UNKNOWN;
 }
 
 /* A new node's name: NULL when memory is out. */
@@ -174,6 +175,10 @@ void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dt
     if (!row) return;
     row->shape = shape;
     row->dtype = (uint8_t)dtype;
+}
+
+void fb_infer_result_type(fb_rewrite *rewrite, fb_node node) {
+    if (change(rewrite, node)) infer_result(rewrite->graph, node);
 }
 
 void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {

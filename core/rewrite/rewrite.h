@@ -82,6 +82,9 @@ static inline bool fb_node_is_marked(const fb_graph *graph, fb_node node, const 
 /* What the pass knows of a node's result; none and 0 = unknown. */
 void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dtype dtype);
 
+/* What ops.def knows of the result of a node whose call was changed. */
+void fb_infer_result_type(fb_rewrite *rewrite, fb_node node);
+
 /* ---- get_attr nodes ---------------------------------------------------------------------------------------------------- */
 
 /* A get_attr node before `before` that reads a parameter or buffer of a module. */

@@ -15,7 +15,7 @@ typedef struct list {
     fb_rule_reader *reader;
     fb_rule_condition items[CONDITIONS_MAX];
     size_t count;
-    fb_rule_condition common; /* of, reason, detail */
+    fb_rule_condition common; /* of, reason, detail, and the place */
     bool is_variable;         /* `of` is one variable alone */
     bool is_expression;
 } list;
@@ -206,8 +206,10 @@ static fb_status read_condition(list *l, const json_t *json) {
     fb_status status = fb_rule_check_members(l->reader, json, MEMBERS);
     const char *of = json_string_value(json_object_get(json, "of")), *keys[FB_RULE_MEMBERS_MAX];
     size_t count = 0;
-    l->common = (fb_rule_condition){0};
+    const char *here = fb_buffer_text(&l->reader->pointer);
+    l->common = (fb_rule_condition){.place = here ? fb_rule_text(l->reader, here) : NULL};
     l->is_expression = false;
+    if (!l->common.place) return fb_fail_memory(l->reader->error);
     if (!status && !of) status = fb_rule_fail(l->reader, "missing-member", "a condition says what it is about: \"of\": \"?x\"");
     if (!status) status = read_reason(l, json);
     if (status) return status;

@@ -8,7 +8,8 @@ typedef struct fitting {
     const fb_graph *graph;
     const fb_map *is_taken;
     unsigned order;
-    size_t ordered; /* calls in any order so far */
+    bool takes_writers; /* calls in place, and with `out`, fit like those that they write for */
+    size_t ordered;     /* calls in any order so far */
     fb_rule_binding *out;
 } fitting;
 
@@ -42,13 +43,14 @@ static bool fits_term(fitting *f, const fb_rule_term *term, fb_value value) {
 
 /* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
-static bool is_called(const fb_rule_call *call, const fb_graph *graph, fb_node node) {
+static bool is_called(const fb_rule_call *call, const fb_graph *graph, fb_node node, bool takes_writers) {
     const fb_node_row *row = fb_node_at(graph, node);
     if (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD && row->opcode != FB_CALL_MODULE) return false;
     if (call->type)
         return row->opcode == FB_CALL_MODULE && row->module.id &&
                strcmp(fb_text(graph, fb_module_at(graph, row->module)->type), call->type) == 0;
     fb_op op = fb_node_op(graph, node);
+    if (takes_writers) op &= (fb_op)~FB_OP_IN_PLACE;
     for (size_t i = 0; i < call->operator_count; i++) {
         if (op == call->operators[i]) return true;
     }
@@ -66,6 +68,22 @@ static fb_value argument_of(const fb_rule_call *call, const fb_rule_argument *ar
     return fb_node_kwarg(graph, node, argument->name);
 }
 
+/* Where a call says that it writes. */
+static const char *const writing[] = {"inplace", "out"};
+#define WRITING (sizeof writing / sizeof *writing)
+
+static bool is_writing(const fitting *f, const fb_rule_argument *argument) {
+    bool is = false;
+    for (size_t i = 0; i < WRITING; i++) is |= f->takes_writers && argument->name && !strcmp(argument->name, writing[i]);
+    return is;
+}
+
+static size_t count_writing(const fitting *f, fb_node node) {
+    size_t count = 0;
+    for (size_t i = 0; i < WRITING && f->takes_writers; i++) count += fb_call_argument(f->graph, node, writing[i]).id != 0;
+    return count;
+}
+
 /* Every argument of the call must be one that the pattern has. */
 static bool has_more_arguments(const fb_graph *graph, fb_node node, size_t known) {
     const fb_node_row *row = fb_node_at(graph, node);
@@ -74,12 +92,13 @@ static bool has_more_arguments(const fb_graph *graph, fb_node node, size_t known
 
 static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node) {
     const fb_graph *graph = f->graph;
-    if (!is_called(call, graph, node)) return false;
+    if (!is_called(call, graph, node, f->takes_writers)) return false;
     bool is_turned = call->takes_any_order && (f->order >> f->ordered++ & 1);
-    size_t found = 0;
+    size_t found = count_writing(f, node);
     for (size_t i = 0; i < call->argument_count; i++) {
         const fb_rule_argument *argument = &call->arguments[i];
         size_t other = is_turned && i < 2 ? 1 - i : i;
+        if (is_writing(f, argument)) continue;
         fb_value value = argument_of(call, &call->arguments[other], graph, node);
         if (value.id) found++;
         if (!value.id && !argument->term.is_optional) return false;
@@ -142,12 +161,13 @@ static bool fits_roots(fitting *f, size_t index) {
 }
 
 bool fb_rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node) {
-    return is_called(rule->roots[0], graph, node);
+    return is_called(rule->roots[0], graph, node, true);
 }
 
-bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, const fb_map *is_taken,
-                  fb_rule_binding *out) {
+bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
+                  const fb_map *is_taken, fb_rule_binding *out) {
     memset(out, 0, sizeof *out);
-    fitting f = {.rule = rule, .graph = graph, .is_taken = is_taken, .order = order, .out = out};
+    fitting f = {
+        .rule = rule, .graph = graph, .is_taken = is_taken, .order = order, .takes_writers = takes_writers, .out = out};
     return fits_call(&f, rule->roots[0], node) && fits_roots(&f, 1);
 }

@@ -93,8 +93,9 @@ typedef struct fb_spelling_style {
 #define FB_RULE_OPERATORS_MAX 8
 
 struct fb_rule_call {
-    size_t index; /* in the pattern */
-    int variable; /* that names its result, or -1 */
+    size_t index;      /* in the pattern, or among those that are made */
+    const char *place; /* its pointer */
+    int variable;      /* that names its result, or -1 */
     fb_op operators[FB_RULE_OPERATORS_MAX];
     size_t operator_count;
     const char *const *targets; /* in patterns: one of these, exactly */
@@ -125,6 +126,7 @@ typedef enum fb_condition_kind {
 
 typedef struct fb_rule_condition {
     fb_condition_kind kind;
+    const char *place;           /* its pointer */
     const char *reason, *detail; /* NULL: where it does not hold, the node is no candidate */
     int variable, other;
     fb_rule_expression number;
@@ -161,6 +163,8 @@ struct fb_rule {
     const fb_rule_call *roots[FB_RULE_CALLS_MAX]; /* of the pattern; the first is looked for, the others are found from it */
     const fb_rule_call *calls[FB_RULE_CALLS_MAX]; /* of the pattern, all of them */
     size_t root_count, call_count;
+    const fb_rule_call *made[FB_RULE_CALLS_MAX]; /* of the replacement, all of them */
+    size_t made_count;
     size_t any_order_count;
     const fb_rule_condition *conditions;
     size_t condition_count;
@@ -242,10 +246,11 @@ bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression
                      fb_rule_number *out);
 
 /* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
+ * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit is to be refused.
  * `is_taken` has the nodes that other matches replace. */
-bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, const fb_map *is_taken,
-                  fb_rule_binding *out);
-/* Whether the first root's operator or target is that of the node. */
+bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
+                  const fb_map *is_taken, fb_rule_binding *out);
+/* Whether the first root's operator or target is that of the node, which may write. */
 bool fb_rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node);
 
 /* Whether the conditions hold. `failed` is the first that does not. */
@@ -295,6 +300,7 @@ typedef struct fb_rule_outcome {
     fb_dtype dtype;   /* FB_DTYPE_UNKNOWN, and shape none: not known */
     bool has_shape, is_same_shape;
     bool has_effects; /* writes into what it reads */
+    bool is_possible; /* every call is one that its operator takes, so spelled */
     bool may_alias;
 } fb_rule_outcome;
 

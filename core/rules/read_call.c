@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/graph/python.h"
+#include "core/ops/parameter.h"
 #include "core/rules/internal.h"
 
 #define ARGUMENTS_MAX 32
@@ -255,30 +256,16 @@ static fb_status read_callee(fb_rule_reader *reader, const json_t *json, fb_rule
 
 /* The name of the parameter at that position, as torch.nn.functional orders them; NULL when there is none. */
 static const char *parameter_at(fb_rule_reader *reader, fb_op op, size_t position) {
-    const char *at = fb_op_facts_of(op)->parameters;
-    while (position-- && at) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
-    if (!at || !*at) return NULL;
-    if (*at == '*') at++;
-    return fb_arena_text(&reader->rule->arena, at, strcspn(at, ","));
+    size_t length;
+    const char *at = fb_parameter_at(fb_op_facts_of(op)->parameters, position);
+    const char *name = at ? fb_parameter_name(at, &length) : NULL;
+    return name ? fb_arena_text(&reader->rule->arena, name, length) : NULL;
 }
 
-static bool has_parameter(fb_op op, const char *name) {
-    const fb_op_facts *facts = fb_op_facts_of(op);
-    const char *lists[] = {facts->parameters, facts->native, facts->method, facts->forward};
-    size_t length = strlen(name);
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        for (const char *at = lists[i]; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-            const char *word = *at == '*' ? at + 1 : at;
-            if (strncmp(word, name, length) == 0 && (word[length] == ',' || !word[length])) return true;
-        }
-    }
-    return false;
-}
-
-/* A parameter that every operator of the call must have. */
+/* A parameter that an operator of the call must have. */
 static fb_status check_parameter(fb_rule_reader *reader, const fb_rule_call *call, const char *name) {
     bool ok = call->operator_count == 0;
-    for (size_t i = 0; i < call->operator_count; i++) ok |= has_parameter(call->operators[i], name);
+    for (size_t i = 0; i < call->operator_count; i++) ok |= fb_op_has_parameter(call->operators[i], name);
     return ok ? FB_OK
               : fb_rule_fail(reader, "unknown-parameter", "%s has no parameter \"%.80s\"",
                              fb_op_facts_of(call->operators[0])->names, name);
@@ -377,6 +364,10 @@ fb_status fb_rule_read_call(fb_rule_reader *reader, const json_t *json, const fb
     if (!call) return FB_NO_MEMORY;
     call->index = (*count)++;
     if (reader->is_pattern) rule->calls[call->index] = call;
+    else rule->made[call->index] = call;
+    rule->made_count = reader->made_calls;
+    const char *here = fb_buffer_text(&reader->pointer);
+    if (!(call->place = here ? fb_rule_text(reader, here) : NULL)) return fb_fail_memory(reader->error);
     fb_status status = fb_rule_check_members(reader, json,
                                              reader->is_pattern ? "operator target module args kwargs as any_order"
                                                                 : "operator target args kwargs as");

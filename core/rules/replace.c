@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ops/parameter.h"
 #include "core/rules/internal.h"
 
 #define ARGUMENTS_MAX 64
@@ -48,22 +49,15 @@ static fb_value build_term(building *b, const fb_rule_term *term) {
 /* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
 /* Whether the parameter has that position in a call so spelled. */
-static bool stands_at(const fb_rule_call *call, const char *name, size_t position, fb_spelling_family family,
-                      const char *target) {
+static bool stands_at(const fb_rule_call *call, const char *name, size_t position, fb_opcode opcode, const char *target) {
     if (!call->operator_count) return true;
-    const fb_op_facts *facts = fb_op_facts_of(call->operators[0]);
-    const char *native = facts->native ? facts->native : facts->parameters;
-    bool is_functional = strncmp(target, "torch.nn.functional.", 20) == 0;
-    const char *at = family == FB_SPELLED_METHOD && facts->method ? facts->method : is_functional ? facts->parameters : native;
-    while (position-- && at) at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL;
-    if (at && *at == '*') at++;
-    size_t length = strlen(name);
-    return at && strncmp(at, name, length) == 0 && (at[length] == ',' || !at[length]);
+    const char *at = fb_parameter_at(fb_op_parameters(call->operators[0], opcode, target), position);
+    return at && fb_parameter_is(at, name, strlen(name));
 }
 
 /* A call in the place of another one keeps the keywords of those parameters that both have. */
 static const char *keyword_of(const building *b, const fb_rule_call *call, const fb_rule_argument *argument, fb_node root,
-                              size_t position, const char *target) {
+                              size_t position, fb_opcode opcode, const char *target) {
     fb_argument_place place;
     const fb_graph *graph = fb_rewrite_graph(b->rewrite);
     if (argument->position == SIZE_MAX) return argument->name;
@@ -72,17 +66,17 @@ static const char *keyword_of(const building *b, const fb_rule_call *call, const
         return is_kept && place.is_keyword && b->style.family != FB_SPELLED_METHOD ? place.keyword : NULL;
     }
     if (root.id && fb_call_argument_place(graph, root, argument->name, &place) && place.is_keyword) return place.keyword;
-    return stands_at(call, argument->name, position, b->style.family, target) ? NULL : argument->name;
+    return stands_at(call, argument->name, position, opcode, target) ? NULL : argument->name;
 }
 
-static void build_arguments(building *b, const fb_rule_call *call, fb_node root, const char *target, fb_value *args,
-                            fb_value *kwargs) {
+static void build_arguments(building *b, const fb_rule_call *call, fb_node root, fb_opcode opcode, const char *target,
+                            fb_value *args, fb_value *kwargs) {
     fb_graph *graph = fb_rewrite_graph(b->rewrite);
     fb_value items[ARGUMENTS_MAX], map = FB_VALUE_EMPTY_MAP;
     size_t count = 0;
     for (size_t i = 0; i < call->argument_count; i++) {
         const fb_rule_argument *argument = &call->arguments[i];
-        const char *keyword = keyword_of(b, call, argument, root, count, target);
+        const char *keyword = keyword_of(b, call, argument, root, count, opcode, target);
         if (!keyword && count < i) keyword = argument->name; /* behind a keyword there is no position */
         fb_value value = build_term(b, &argument->term);
         if (keyword) map = fb_map_with(graph, map, keyword, value);
@@ -104,7 +98,7 @@ static fb_node build_call(building *b, const fb_rule_call *call, fb_node root) {
         fb_graph_fail_memory(graph);
     } else {
         fb_value args, kwargs;
-        build_arguments(b, call, root, target, &args, &kwargs);
+        build_arguments(b, call, root, opcode, target, &args, &kwargs);
         if (root.id) fb_set_target(b->rewrite, root, opcode, target);
         if (root.id) fb_set_args(b->rewrite, root, args, kwargs);
         else made = fb_insert_before(b->rewrite, b->before, opcode, target, args, kwargs);
@@ -178,6 +172,7 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
         if (replaced->term.kind == FB_TERM_CALL) {
             fb_release_call(rewrite, root);
             fb_rule_build_root(rewrite, rule, &binding, replaced, fb_rule_style(graph, root), root, root);
+            fb_infer_result_type(rewrite, root);
             fb_mark(rewrite, root);
         } else {
             fb_node by = fb_value_node(graph, binding.values[replaced->term.variable]);

@@ -26,6 +26,9 @@ typedef struct fb_rule fb_rule;
  * for a rule that binds nothing, uses what it does not bind, replaces nothing, or makes what it matches. `out` is written on
  * success only; free it with fb_rule_free. */
 fb_status fb_rule_read(const json_t *document, const char *pointer, int version, fb_rule **out, fb_error *error);
+/* What a new rule must stand, beyond being read: its calls are those that operators take, and its conditions can hold together.
+ * FB_INVALID with a pointer to the place. Rules that are stored already are what they are. */
+fb_status fb_rule_check(const fb_rule *rule, fb_error *error);
 void fb_rule_free(fb_rule *rule);
 
 /* The rule as a pass, which lives as long as the rule. */

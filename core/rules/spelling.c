@@ -1,21 +1,16 @@
 /* How the calls that a replacement makes are spelled: as their author says, or beside what was matched. */
 #include <string.h>
 
+#include "core/ops/spelling.h"
 #include "core/rules/internal.h"
-
-static const char aten[] = "torch.ops.aten.";
-
-static bool begins(const char *text, const char *with) {
-    return strncmp(text, with, strlen(with)) == 0;
-}
 
 fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     const char *target = fb_node_target(graph, node);
     if (row->opcode == FB_CALL_METHOD) return (fb_spelling_style){.family = FB_SPELLED_METHOD};
     if (row->opcode == FB_CALL_MODULE) return (fb_spelling_style){.family = FB_SPELLED_TORCH};
-    if (begins(target, aten)) return (fb_spelling_style){.family = FB_SPELLED_ATEN, .overload = strrchr(target, '.') + 1};
-    return (fb_spelling_style){.family = begins(target, "operator.") ? FB_SPELLED_OPERATOR : FB_SPELLED_TORCH};
+    if (fb_is_aten(graph, node)) return (fb_spelling_style){.family = FB_SPELLED_ATEN, .overload = strrchr(target, '.') + 1};
+    return (fb_spelling_style){.family = fb_is_spelled(target, FB_PYTHON_OPERATOR) ? FB_SPELLED_OPERATOR : FB_SPELLED_TORCH};
 }
 
 static void append_word(fb_buffer *out, const char *words) {
@@ -25,7 +20,7 @@ static void append_word(fb_buffer *out, const char *words) {
 /* The first of the operator's further targets that begins so; NULL when there is none. */
 static const char *further_target(const fb_op_facts *facts, const char *beginning) {
     for (const char *at = facts->functions; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
-        if (begins(at, beginning)) return at;
+        if (fb_is_spelled(at, beginning)) return at;
     }
     return NULL;
 }
@@ -38,7 +33,7 @@ static bool is_functional(const fb_op_facts *facts) {
 
 static fb_opcode spell_function(fb_op op, fb_buffer *out) {
     const fb_op_facts *facts = fb_op_facts_of(op);
-    bool has_name = *facts->names && !begins(facts->names, "__");
+    bool has_name = *facts->names && !fb_is_spelled(facts->names, "__");
     if (has_name && is_functional(facts)) {
         fb_op_functional_target(op, out);
         return FB_CALL_FUNCTION;
@@ -60,7 +55,7 @@ static void append_overload(fb_buffer *out, const fb_op_facts *facts, const char
 
 static fb_opcode spell_operator(fb_op op, fb_spelling_style style, fb_buffer *out) {
     const fb_op_facts *facts = fb_op_facts_of(op);
-    const char *python = further_target(facts, "operator.");
+    const char *python = further_target(facts, FB_PYTHON_OPERATOR);
     fb_spelling_family family = style.family;
     if (family == FB_SPELLED_OPERATOR && python) {
         append_word(out, python);
@@ -68,7 +63,7 @@ static fb_opcode spell_operator(fb_op op, fb_spelling_style style, fb_buffer *ou
         append_word(out, facts->names);
         return FB_CALL_METHOD;
     } else if (family == FB_SPELLED_ATEN && *facts->names) {
-        fb_buffer_string(out, aten);
+        fb_buffer_string(out, FB_ATEN);
         append_word(out, facts->names);
         fb_buffer_char(out, '.');
         append_overload(out, facts, style.overload);

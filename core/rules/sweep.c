@@ -120,6 +120,8 @@ static const char *is_not_called(sweep *s, size_t replaced) {
     const fb_node_row *was = fb_node_at(s->graph, root);
     s->detail = "the replacement writes into what it reads, or has other effects";
     if (outcome->has_effects) return "has-effects";
+    s->detail = "an operator of the replacement cannot be called so in the spelling of what it replaces";
+    if (!outcome->is_possible) return "no-such-call";
     s->detail = "the replacement has another shape or dtype";
     if (outcome->dtype && was->dtype && outcome->dtype != was->dtype) return "type-changes";
     if (outcome->has_shape && was->shape.id && !outcome->is_same_shape) return "type-changes";
@@ -244,14 +246,26 @@ static void consider(sweep *s) {
     else take(s);
 }
 
+/* The pattern would fit if its calls did not write. */
+static void tell_of_writers(sweep *s, fb_node node) {
+    const fb_rule_condition *failed = NULL;
+    bool fits = false;
+    for (unsigned order = 0; order < 1U << s->rule->any_order_count && !fits; order++)
+        fits = fb_rule_fits(s->rule, s->graph, node, order, true, &s->taken, &s->binding) &&
+               fb_rule_conditions_hold(s->rule, s->matcher, &s->binding, &failed);
+    bool writes = fits && !is_marked(s) && has_effects(s);
+    if (writes) refuse(s, "mutates", "one of its calls writes in place, or into `out`; others may read that");
+}
+
 static void look_at(sweep *s, fb_node node) {
     const fb_rule *rule = s->rule;
     const fb_rule_condition *failed = NULL, *told = NULL;
     fb_rule_binding fitted = {0};
-    bool is_crowded = false;
+    bool is_crowded = false, fits_anyhow = false;
     for (unsigned order = 0; order < 1U << rule->any_order_count; order++) {
-        bool fits = fb_rule_fits(rule, s->graph, node, order, &s->taken, &s->binding);
+        bool fits = fb_rule_fits(rule, s->graph, node, order, false, &s->taken, &s->binding);
         is_crowded |= s->binding.is_crowded;
+        fits_anyhow |= fits;
         if (!fits) continue;
         if (fb_rule_conditions_hold(rule, s->matcher, &s->binding, &failed)) {
             consider(s);
@@ -267,6 +281,7 @@ static void look_at(sweep *s, fb_node node) {
     else if (is_crowded)
         fb_refuse_node(s->matcher, "too-many-readers", node, "among more than %d readers no further root is looked for",
                        FB_RULE_READERS_MAX);
+    else if (!fits_anyhow) tell_of_writers(s, node);
 }
 
 void fb_rule_match_graph(fb_matcher *matcher) {

@@ -3,6 +3,7 @@
 
 #include "core/graph/build.h"
 #include "core/ops/infer.h"
+#include "core/ops/parameter.h"
 #include "core/rules/internal.h"
 
 #define USES_MAX 512 /* names and values of earlier trials stay: after so many it is begun anew */
@@ -79,26 +80,27 @@ static bool all_is_computed(const fb_rule *rule, const fb_graph *graph, const fb
 
 /* ---- what comes out ----------------------------------------------------------------------------------------------------- */
 
-/* Whether a node that the trial has made writes into what it reads. */
-static bool any_writes(const fb_graph *graph) {
-    bool does = false;
+/* What is seen of all nodes that the trial has made. */
+static void look_at_all(const fb_graph *graph, fb_rule_outcome *outcome) {
+    outcome->is_possible = true;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         fb_effects effects = fb_op_effects(graph, n);
-        does |= !effects.is_unknown && (effects.mutates_input || effects.has_effect);
+        outcome->has_effects |= !effects.is_unknown && (effects.mutates_input || effects.has_effect);
+        outcome->is_possible &= fb_call_is_possible(graph, n);
     }
-    return does;
 }
 
 static fb_rule_outcome look_at(const fb_rule_trial *trial, fb_node made, const fb_graph *graph, fb_node root) {
     const fb_node_row *row = fb_node_at(trial->graph, made), *was = fb_node_at(graph, root);
     fb_effects effects = fb_op_effects(trial->graph, made);
     bool has_shapes = row->shape.id && was->shape.id;
-    return (fb_rule_outcome){.is_computed = true,
-                             .dtype = (fb_dtype)row->dtype,
-                             .has_shape = row->shape.id,
-                             .is_same_shape = has_shapes && fb_rule_same_value(trial->graph, row->shape, graph, was->shape),
-                             .has_effects = any_writes(trial->graph),
-                             .may_alias = effects.may_alias_input || effects.may_alias_all};
+    fb_rule_outcome outcome = {.is_computed = true,
+                               .dtype = (fb_dtype)row->dtype,
+                               .has_shape = row->shape.id,
+                               .is_same_shape = has_shapes && fb_rule_same_value(trial->graph, row->shape, graph, was->shape),
+                               .may_alias = effects.may_alias_input || effects.may_alias_all};
+    look_at_all(trial->graph, &outcome);
+    return outcome;
 }
 
 bool fb_rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,

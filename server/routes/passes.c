@@ -6,6 +6,7 @@
 #include "core/passes/pass.h"
 #include "server/routes/json_members.h"
 #include "server/routes/routes.h"
+#include "server/routes/rule_library.h"
 
 /* What a pass's file says at its top: a picture, conditions, exactness. */
 static const struct {
@@ -63,12 +64,31 @@ void fb_get_passes(const fb_request *request, fb_response *response) {
     fb_respond_json_buffer_take(response, 200, &answer);
 }
 
+/* Perhaps it is a rule, which stands elsewhere. */
+static void respond_unknown(const fb_request *request, fb_response *response, const char *name) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_store_rule stored;
+    fb_status status = fb_store_get_rule(app->store, name, 0, &stored, &error);
+    if (!status) {
+        fb_respond_problem(response, 404, "unknown-pass", "\"%s\" is a rule: GET /v1/transformations/%s", stored.name,
+                           stored.name);
+        fb_store_rule_free(&stored);
+    } else if (status == FB_NOT_FOUND) {
+        fb_respond_problem(response, 404, "unknown-pass",
+                           "there is no pass named \"%.80s\"; GET /v1/passes lists them, and GET /v1/transformations the rules",
+                           name);
+    } else {
+        fb_respond_error(response, &error);
+    }
+}
+
 void fb_get_pass(const fb_request *request, fb_response *response) {
     const char *name = fb_request_param(request, "name");
     const fb_pass *pass = fb_pass_find(name);
     const fb_preset *preset = fb_preset_find(name);
     if (!pass && !preset) {
-        fb_respond_problem(response, 404, "unknown-pass", "there is no pass named \"%.80s\"; GET /v1/passes lists them", name);
+        respond_unknown(request, response, name);
         return;
     }
     fb_buffer answer = {0};

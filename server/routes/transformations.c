@@ -97,7 +97,7 @@ void fb_post_transformation(const fb_request *request, fb_response *response) {
     fb_error error = {0};
     fb_rule *rule = NULL;
     if (!fb_body_read(request, response, known, &body)) return;
-    if (fb_rule_read(body.members, "", 1, &rule, &error)) {
+    if (fb_rule_read(body.members, "", 1, &rule, &error) || fb_rule_check(rule, &error)) {
         fb_respond_request_error(response, &error);
     } else {
         const char *name = fb_rule_pass(rule)->name;

@@ -78,6 +78,22 @@ def test_a_rule_is_a_pass(service):
     assert again["result"] == run["result"] and [one["reason"] for one in again["passes"][0]["refused"]] == ["already-transformed"] * 2
 
 
+def test_a_rule_is_found_where_passes_are_looked_for(service):
+    problem = is_problem(service.get("/v1/passes/DoubleTheDoubles"), 404, "unknown-pass")
+    assert "there is no pass" in problem["detail"] and "GET /v1/transformations " in problem["detail"]
+    put(service, DOUBLE)
+    problem = is_problem(service.get("/v1/passes/DoubleTheDoubles"), 404, "unknown-pass")
+    assert problem["detail"].endswith("is a rule: GET /v1/transformations/DoubleTheDoubles")
+
+
+def test_a_rule_that_cannot_be_right_is_refused(service):
+    one = changed(DOUBLE, replacement={"?y": {"operator": "add", "args": ["?x"]}})
+    assert is_problem(service.post("/v1/transformations", one), 422, "missing-argument")["pointer"] == "/replacement/?y"
+    one = changed(DOUBLE, conditions=[{"of": "?x", "users": 1}, {"of": "?x", "users": {"at_least": 2}}])
+    assert is_problem(service.post("/v1/transformations", one), 422, "never-holds")["pointer"] == "/conditions/1"
+    assert service.get("/v1/transformations").json() == {"items": []}
+
+
 def test_beside_passes(service):
     put(service, DOUBLE)
     document = json.loads((ROOT / "tests/fixtures/toy/graph.json").read_text())

@@ -51,6 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     require((status == FB_OK) == (rule != NULL));
     require(status == FB_OK || (status == FB_INVALID && strncmp(error.pointer, "/rule", 5) == 0));
     if (!rule) return 0;
+    status = fb_rule_check(rule, &error);
+    require(status == FB_OK || (status == FB_INVALID && strncmp(error.pointer, "/rule/", 6) == 0));
     json_t *stored = json_loads(fb_rule_document(rule), 0, NULL);
     require(stored && fb_rule_read(stored, "", 1, &again, &error) == FB_OK);
     require(strcmp(fb_rule_pass(rule)->digest, fb_rule_pass(again)->digest) == 0);

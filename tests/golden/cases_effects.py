@@ -11,13 +11,13 @@ def effects():
 
 def merge_beside():
     """Two Linears that read x, with something between them."""
-    def merge(name, between, applied, *refused):
+    def merge(name, between, applied, *refused, method="add_"):
         g = Graph()
         x = g.input()
         y = g.input("y")
         g.module("sub", "torch.fx.GraphModule", {}, {"w": g.tensor("k.weight", [3, 4])}, graph={"nodes": [
             {"name": "w", "op": "get_attr", "target": "w"},
-            {"name": "m", "op": "call_method", "target": "add_", "args": [{"$node": "w"}, 1]},
+            {"name": "m", "op": "call_method", "target": method, "args": [{"$node": "w"}, 1]},
             {"name": "output", "op": "output", "target": "output", "args": [{"$node": "m"}]}]})
         q = g.linear("q", x, 3)
         between(g, x, y)
@@ -43,9 +43,10 @@ def merge_beside():
     merge("mode-switched-by-vmap", lambda g, x, y: g.fn("torch._functorch.predispatch._vmap_increment_nesting", 3, "error"), 0,
           refusal("mode-switched", "k"))
     merge("mode-kept-by-factory", lambda g, x, y: g.fn("torch.ones", 2), 1)
-    merge("tensor-mutated-by-nested-program",
-          lambda g, x, y: g.fn("torch.ops.higher_order.wrap_with_set_grad_enabled", False, g.get_attr("sub")), 0,
-          refusal("tensor-mutated", "k"))
+    for name, method, applied, refused in [("tensor-mutated-by-nested-program", "add_", 0, [refusal("tensor-mutated", "k")]),
+                                           ("nested-program-writes-nothing", "add", 1, [])]:
+        merge(name, lambda g, x, y: g.fn("torch.ops.higher_order.wrap_with_set_grad_enabled", False, g.get_attr("sub")), applied,
+              *refused, method=method)
     merge("nested-program-only-read", lambda g, x, y: g.get_attr("sub"), 1)
 
 

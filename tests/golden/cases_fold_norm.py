@@ -27,7 +27,7 @@ def fn(g, target, *args, shape=(2, 4), name=None, **more):
     return g.fn(target, *args, shape=shape, dtype="float32", name=name, **more)
 
 
-def spelled_out(g, x, aten=False, features=4):
+def spelled_out(g, x, aten=False, features=4, is_recorded=True):
     """Llama's RMSNorm, and its weight's product."""
     p = (lambda n, o: ATEN + f"{n}.{o}") if aten else (lambda n, o: f"operator.{n}" if n in ("mul", "add") else f"torch.{n}")
     weight, = own(g, "norm", weight=(features,))
@@ -36,7 +36,7 @@ def spelled_out(g, x, aten=False, features=4):
     mean = fn(g, p("mean", "dim"), square, [-1], True, shape=shape[:-1] + (1,), name="mean")
     root = fn(g, p("rsqrt", "default"), fn(g, p("add", "Tensor"), mean, 1e-6, shape=shape[:-1] + (1,), name="add"),
               shape=shape[:-1] + (1,), name="rsqrt")
-    alone = fn(g, p("mul", "Tensor"), x, root, shape=shape, name="alone")
+    alone = fn(g, p("mul", "Tensor"), x, root, shape=shape if is_recorded else None, name="alone")
     return fn(g, p("mul", "Tensor"), weight, alone, shape=shape, name="scaled"), alone
 
 
@@ -63,6 +63,11 @@ def fold_norm():
     y, _ = spelled_out(g, g.input())
     g.output(g.linear("q", y, 4, bias=False), g.linear("k", y, 2))
     fold("spelled-out", g, 1)
+
+    g = Graph()
+    y, _ = spelled_out(g, g.input(), is_recorded=False)
+    g.output(g.linear("q", y, 4))
+    fold("unknown-shape", g, 0, refusal("unknown-shape", "scaled", "q"))
 
     def aten(target, bias):
         g = Graph()

@@ -167,6 +167,29 @@ def fold_scale():
     g.output(fn(g, "operator.mul", y, 3.0))
     fold("chain", g, None, passes=[NAME, NAME], expected=[(NAME, 1, []), (NAME, 0, [refusal("already-transformed", "fc")])])
 
+    def row(*steps, split=False, behind=lambda g, y: y):
+        """fc of x, and then one constant after another."""
+        g = Graph()
+        y = behind(g, g.linear("fc", g.input(), 3))
+        values = [y]
+        for i, (target, value) in enumerate(steps):
+            values.append(fn(g, target, values[-1], value(g) if callable(value) else value, g.names[y][0], name=f"y{i}"))
+        return g.output(*values[-2 if split else -1:])
+
+    def viewed(g, y):
+        return g.method("view", y, 3, 2, shape=(3, 2), dtype="float32", name="v")
+
+    mul, add = "operator.mul", "torch.add"
+    fold("row", row((mul, 2.0), (add, 3.0), ("torch.sub", constant), ("operator.truediv", 4)), 1)
+    fold("row-ends-at-zero", row((mul, 2.0), (mul, 0), (mul, 3.0)), 1, refusal("zero-factor", "fc", "y1"))
+    fold("row-is-read-between", row((mul, 2.0), (mul, 3.0), split=True), 1, refusal("graph-output", "fc", "y1"))
+    fold("row-behind-a-view", row((mul, 2.0), (mul, 3.0), behind=viewed), 1)
+    fold("row-behind-a-view-has-no-addend", row((mul, 2.0), (add, 3.0), behind=viewed), 1)
+    fold("row-is-long", row(*[(mul, 2.0)] * 18), 1)
+    g = Graph()
+    y = fn(g, mul, fn(g, mul, g.linear("fc", g.input(), 3), 2.0), 3.0, name="z")
+    fold("row-between-two-layers", g.output(g.linear("other", y, 3)), 2)
+
     # ---- behind views and products
 
     def attention(aten, reads_scores=False):

@@ -180,7 +180,22 @@ def fused():
     g = Graph()
     x = g.fn("torch.tanh", g.input(), **SHAPE)
     g.output(g.fn("torch.nn.functional.relu", x, name="y", shape=(2, 4), dtype="float32", kwargs={"inplace": True}))
-    rule("not-in-place", g, 0, of="GeluForRelu")
+    rule("not-in-place", g, 0, refusal("mutates", "y"), of="GeluForRelu")
+
+    def gated(write):
+        g = Graph()
+        x = g.fn("torch.tanh", g.input(), **SHAPE)
+        gate = g.fn("torch.sigmoid", x, name="gate", **SHAPE)
+        return g.output(write(g, x, gate))
+
+    wrong = refusal("mutates", "y", "gate")
+    rule("silu-in-place", gated(lambda g, x, gate: g.method("mul_", gate, x, name="y", **SHAPE)), 0, wrong, of="FuseSilu")
+    rule("silu-in-place-aten", gated(lambda g, x, gate: g.fn("torch.ops.aten.mul_.Tensor", x, gate, name="y", **SHAPE)), 0, wrong,
+         of="FuseSilu")
+    into = lambda g, x, gate: g.fn("torch.mul", x, gate, name="y", kwargs={"out": x}, **SHAPE)
+    rule("silu-out", gated(into), 0, wrong, of="FuseSilu")
+    into = lambda g, x, gate: g.fn("torch.mul", x, gate, name="y", kwargs={"out": None}, **SHAPE)
+    rule("silu-out-none", gated(into), 0, of="FuseSilu")
 
 
 def several_roots():
@@ -244,7 +259,16 @@ def refused():
     g = Graph()
     x = g.input()
     g.output(g.fn("torch.mul", x, 2, name="y", kwargs={"out": x}, **SHAPE))
-    rule("not-with-more-arguments", g, 0, of="DoubleTheDoubles")
+    rule("not-with-more-arguments", g, 0, refusal("mutates", "y"), of="DoubleTheDoubles")
+    g = Graph()
+    x = g.relu(g.input())
+    g.output(g.fn("torch.ops.aten.relu.default", x, name="y", **SHAPE))
+    rule("no-such-call", g, 1, refusal("no-such-call", "y"), of="LeakyForRelu")
+    g = Graph()
+    x = g.input()
+    y = g.fn("torch.nn.functional.relu", x, name="y", **SHAPE)
+    g.output(g.fn("torch.tanh", y, **SHAPE))
+    rule("result-is-not-known", g, 1, of="OwnForRelu")
 
 
 def weights():

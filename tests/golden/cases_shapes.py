@@ -196,12 +196,12 @@ def permutations():
 def packed():
     unpack = lambda name, graph, applied, *refused: case("UnpackLinear", name, graph, applied, *refused)
 
-    def layer(aten=False, shape=(2, 3, 4), before=(6, 4), after=(2, 3, 5), between=None, tensor_dtype="float32"):
+    def layer(aten=False, shape=(2, 3, 4), before=(6, 4), after=(2, 3, 5), between=None, tensor_dtype="float32", dtype=None):
         g = Graph()
         g.module("c", "torch.nn.Module", parameters={"weight": g.tensor("c.weight", [4, 5], tensor_dtype),
                                                      "bias": g.tensor("c.bias", [5], tensor_dtype)})
-        x = g.relu(g.input(shape=shape, dtype=tensor_dtype))
-        known = {"dtype": tensor_dtype}
+        known = {"dtype": dtype or tensor_dtype}
+        x = g.relu(g.input(shape=shape, **known))
         bias, weight = g.get_attr("c.bias", (5,), tensor_dtype, "bias"), g.get_attr("c.weight", (4, 5), tensor_dtype, "weight")
         view = "torch.ops.aten.view.default" if aten else "view"
         sizes = (lambda *sizes: [list(sizes)]) if aten else (lambda *sizes: sizes)
@@ -220,6 +220,7 @@ def packed():
     unpack("four-dimensions", layer(shape=(2, 1, 3, 4), after=(2, 1, 3, 5)), 1)
     unpack("symbolic", layer(shape=("s0", 3, 4), before=("3*s0", 4), after=("s0", 3, 5)), 1)
     unpack("bfloat16", layer(tensor_dtype="bfloat16"), 1)
+    unpack("dtype", layer(tensor_dtype="bfloat16", dtype="float32"), 0, refusal("dtype", "product"))
     unpack("not-back-to-other-dimensions", layer(after=(3, 2, 5)), 0, refusal("shape-mismatch", "product"))
     unpack("not-across-the-last-dimension", layer(shape=(2, 3, 2, 2), after=(2, 3, 1, 5)), 0, refusal("shape-mismatch", "product"))
     unpack("input-mutated", layer(between=lambda g, x, flat, weight: g.add_(x)), 0, refusal("input-mutated", "product"))

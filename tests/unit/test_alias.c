@@ -145,6 +145,53 @@ START_TEST(test_modules_write) {
 }
 END_TEST
 
+/* What a nested program is given, and what it reads, is written when one of its nodes writes, or may. */
+START_TEST(test_programs_that_write_nothing) {
+#define WRAP "torch.ops.higher_order.wrap_with_set_grad_enabled"
+#define BODY(node) "'graph':{'nodes':[" INPUT("y") READ("r", "b") node END "]}"
+    static const struct {
+        const char *body, *call;
+        bool is_mutated;
+    } runs[] = {
+        {BODY(CALL("z", "torch.mul", NODE("y") "," NODE("r"))), CALL("w", WRAP, "false," NODE("s") "," NODE("x") "," NODE("p")),
+         false},
+        {BODY(METHOD("z", "add_", NODE("y") ",1")), CALL("w", WRAP, "false," NODE("s") "," NODE("x") "," NODE("p")), true},
+        {BODY(CALL("z", "my.f", NODE("y"))), CALL("w", WRAP, "false," NODE("s") "," NODE("x") "," NODE("p")), true},
+        {BODY(CALL("z", WRAP, "true," NODE("r") "," NODE("y"))),
+         CALL("w", WRAP, "false," NODE("s") "," NODE("x") "," NODE("p")), true},
+        {BODY(MODULE("z", "norm", NODE("y"))), CALL("w", WRAP, "false," NODE("s") "," NODE("x") "," NODE("p")), true},
+        {BODY(""),
+         CALL("w", "torch.ops.higher_order.cond", NODE("x") "," NODE("s") "," NODE("s") ",[" NODE("x") "," NODE("p") "]"),
+         false},
+        {BODY(""), CALL("w", "torch.ops.higher_order.other", "false," NODE("s") "," NODE("x") "," NODE("p")), true},
+        {BODY(""), CALL("w", WRAP, "false," NODE("x") "," NODE("p")), true},
+        {BODY(""),
+         CALL("g", "builtins.getattr", NODE("s") ",'forward'")
+             CALL("w", WRAP, "false," NODE("g") "," NODE("s") "," NODE("x") "," NODE("p")),
+         true},
+        {BODY(""), CALL("w", WRAP, "false," NODE("s") "," NODE("x") "," NODE("p")) METHOD("v", "add_", NODE("w") ",1"), true},
+    };
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        char nodes[1024], modules[1024];
+        snprintf(nodes, sizeof nodes, INPUT("x") READ("p", "p") READ("s", "sub") "%s" END, runs[i].call);
+        snprintf(modules, sizeof modules,
+                 "{'path':'','type':'M','parameters':{'p':'p'}},"
+                 "{'path':'sub','type':'torch.fx.GraphModule','buffers':{'b':'b'},%s},"
+                 "{'path':'sub.norm','type':'torch.nn.BatchNorm1d','config':{'num_features':4,'affine':false},"
+                 "'buffers':{'running_mean':'m','running_var':'v','num_batches_tracked':null},'training':true}",
+                 runs[i].body);
+        fb_graph *graph = quoted_graph(nodes, modules, TENSOR("p") "," TENSOR("b") "," TENSOR("m") "," TENSOR("v"));
+        fb_alias *alias = alias_of(graph);
+        bool is_run = strstr(runs[i].call, NODE("s"));
+        ck_assert_msg(fb_tensor_is_mutated(alias, fb_tensor_find(graph, "b")) == (is_run && runs[i].is_mutated), "%zu", i);
+        ck_assert_msg(fb_is_mutated(alias, node_named(graph, "p")) == runs[i].is_mutated, "%zu", i);
+        ck_assert_msg(fb_is_mutated(alias, node_named(graph, "x")) == runs[i].is_mutated, "%zu", i);
+        fb_alias_free(alias);
+        fb_graph_free(graph);
+    }
+}
+END_TEST
+
 START_TEST(test_nested_programs) {
     const char *modules = "{'path':'','type':'M','parameters':{'p':'p','q':'q'}},"
                           "{'path':'fc','type':'torch.nn.Linear','parameters':{'weight':'w'},'config':{'bias':false}},"
@@ -332,6 +379,7 @@ int main(void) {
     tcase_add_loop_test(cases, test_writes, 0, (int)(sizeof writes / sizeof *writes));
     tcase_add_test(cases, test_parameters);
     tcase_add_test(cases, test_modules_write);
+    tcase_add_test(cases, test_programs_that_write_nothing);
     tcase_add_test(cases, test_nested_programs);
     tcase_add_loop_test(cases, test_modes, 0, (int)(sizeof modes / sizeof *modes));
     tcase_add_loop_test(cases, test_layouts, 0, (int)(sizeof layouts / sizeof *layouts));

@@ -24,7 +24,12 @@ static json_t *json_of(const char *text) {
 static fb_status read_rule(const char *text, fb_rule **out, fb_error *error) {
     json_t *json = json_of(text);
     fb_status status = fb_rule_read(json, "/rule", 1, out, error);
+    if (!status) status = fb_rule_check(*out, error);
     json_decref(json);
+    if (status) {
+        fb_rule_free(*out);
+        *out = NULL;
+    }
     return status;
 }
 
@@ -130,6 +135,52 @@ static const struct {
      "rule-loops", "/replacement/?y"},
     {RULE(MUL, "\"replacement\": {\"let\": [{\"operator\": \"mul\", \"args\": [\"?a\", 1], \"as\": \"?z\"}], \"?y\": \"?z\"}"),
      "rule-loops", "/replacement/let/0"},
+    /* Calls that are none. */
+    {RULE("{\"operator\": \"add\", \"args\": [\"?x\"], \"as\": \"?y\"}", BECOMES("\"?x\"")), "missing-argument", "/pattern"},
+    {RULE("{\"operator\": \"neg\", \"args\": [{\"operator\": \"gelu\"}], \"as\": \"?y\"}",
+          BECOMES("{\"operator\": \"add\", \"args\": [1, 2]}")),
+     "missing-argument", "/pattern/args/0"},
+    {RULE("{\"operator\": [\"linear\", \"mm\"], \"args\": [\"?x\"], \"as\": \"?y\"}", BECOMES("\"?x\"")), "missing-argument",
+     "/pattern"},
+    {RULE("{\"target\": [\"torch.neg\", \"torch.mul\"], \"args\": [\"?x\"], \"as\": \"?y\"}", BECOMES("\"?x\"")),
+     "missing-argument", "/pattern"},
+    {RULE("{\"operator\": \"softmax\", \"args\": [\"?x\", 1, 3], \"kwargs\": {\"half_to_float\": false}, \"as\": \"?y\"}",
+          BECOMES("\"?x\"")),
+     "unknown-parameter", "/pattern/kwargs/half_to_float"},
+    {RULE("{\"operator\": \"elu\", \"args\": [\"?x\"], \"kwargs\": {\"inplace\": false, \"scale\": 1}, \"as\": \"?y\"}",
+          BECOMES("\"?x\"")),
+     "unknown-parameter", "/pattern"},
+    {RULE(MUL, BECOMES("{\"operator\": \"add\", \"args\": [\"?a\"]}")), "missing-argument", "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"operator\": \"gelu\"}")), "missing-argument", "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"operator\": \"linear\", \"args\": [\"?a\"]}")), "missing-argument", "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"operator\": \"neg\", \"args\": [{\"operator\": \"view\", \"args\": [\"?a\"]}]}")),
+     "missing-argument", "/replacement/?y/args/0"},
+    {RULE(MUL, BECOMES("{\"target\": {\"torch\": \"torch.add\", \"method\": \"add\"}, \"args\": [\"?a\"]}")),
+     "missing-argument", "/replacement/?y"},
+    {RULE(MUL, BECOMES("{\"target\": {\"method\": \"add\"}, \"args\": [\"?a\"]}")), "missing-argument", "/replacement/?y"},
+    {RULE(MUL, "\"replacement\": {\"let\": [{\"operator\": \"pow\", \"args\": [\"?a\"], \"as\": \"?z\"}], \"?y\": \"?z\"}"),
+     "missing-argument", "/replacement/let/0"},
+    /* Conditions that never hold. */
+    {WHERE("{\"of\": \"?b\", \"at_least\": 3, \"below\": 3}"), "never-holds", "/conditions/0"},
+    {WHERE("{\"of\": \"?b\", \"above\": 3}, {\"of\": \"?b\", \"equals\": 3}"), "never-holds", "/conditions/1"},
+    {WHERE("{\"of\": \"?b\", \"not_equals\": 3}, {\"of\": \"?b\", \"equals\": 3}"), "never-holds", "/conditions/1"},
+    {WHERE("{\"of\": \"1 / ?b\", \"below\": 3}, {\"of\": \"?b\", \"is_integer\": true}, {\"of\": \"1 / ?b\", \"above\": 3}"),
+     "never-holds", "/conditions/2"},
+    {WHERE("{\"of\": \"?b\", \"equals\": 0.5}, {\"of\": \"?b\", \"is_integer\": true}"), "never-holds", "/conditions/1"},
+    {WHERE("{\"of\": \"?a\", \"users\": {\"at_least\": 2, \"at_most\": 1}}"), "never-holds", "/conditions/0"},
+    {WHERE("{\"of\": \"?a\", \"rank\": 2}, {\"of\": \"?a\", \"shape\": [1, null, 3]}"), "never-holds", "/conditions/1"},
+    {WHERE("{\"of\": \"?a\", \"shape\": [1, 2]}, {\"of\": \"?a\", \"shape\": [null, 3]}"), "never-holds", "/conditions/1"},
+    {WHERE("{\"of\": \"?a\", \"dtype\": \"floating\"}, {\"of\": \"?a\", \"dtype\": \"int64\"}"), "never-holds",
+     "/conditions/1"},
+    {WHERE("{\"of\": \"?a\", \"dtype\": []}"), "never-holds", "/conditions/0"},
+    {WHERE("{\"of\": \"?a\", \"is_output\": true}, {\"of\": \"?a\", \"is_output\": false}"), "never-holds", "/conditions/1"},
+    {WHERE("{\"of\": \"?a\", \"kind\": \"constant\"}, {\"of\": \"?a\", \"users\": 1}"), "never-holds", "/conditions/1"},
+    {WHERE("{\"of\": \"?a\", \"kind\": \"get_attr\"}, {\"of\": \"?a\", \"kind\": \"placeholder\"}"), "never-holds",
+     "/conditions/1"},
+    {WHERE("{\"of\": \"?y\", \"kind\": \"placeholder\"}"), "never-holds", "/conditions/0"},
+    {WHERE("{\"of\": \"?y\", \"equals\": 1}"), "never-holds", "/conditions/0"},
+    {WHERE("{\"of\": \"?b\", \"equals\": 1}, {\"of\": \"?b\", \"rank\": 0}"), "never-holds", "/conditions/1"},
+    {RULE(MUL, BECOMES("{\"operator\": \"add\", \"args\": [\"?a\", {\"compute\": \"1 / ?y\"}]}")), "never-holds", "/pattern"},
 };
 
 START_TEST(test_wrong_rules) {
@@ -157,6 +208,19 @@ static const char *const right[] = {
     RULE("{\"target\": \"torch.mul\", \"args\": [\"?a\", \"?b\"], \"as\": \"?y\"}",
          BECOMES("{\"target\": \"torch.multiply\", \"args\": [\"?a\", \"?b\"]}")),
     RULE(MUL, "\"once\": true, " BECOMES("{\"operator\": \"mul\", \"args\": [\"?b\", \"?a\"]}")),
+    /* Calls that are complete in one spelling at least, and conditions that can hold together. */
+    RULE("{\"operator\": [\"linear\", \"conv2d\"], \"args\": [\"?x\"], \"as\": \"?y\"}", BECOMES("\"?x\"")),
+    RULE("{\"operator\": [\"div\", \"true_divide\"], \"args\": [\"?a\", \"?b\"], "
+         "\"kwargs\": {\"rounding_mode\": {\"optional\": null}}, \"as\": \"?y\"}",
+         ADD),
+    RULE("{\"operator\": \"mul\", \"kwargs\": {\"input\": \"?a\", \"other\": \"?b\"}, \"as\": \"?y\"}", ADD),
+    RULE("{\"operator\": \"where\", \"args\": [\"?a\", \"?b\"], \"as\": \"?y\"}", ADD),
+    RULE("{\"target\": \"my.mul\", \"args\": [\"?a\"], \"as\": \"?y\"}", BECOMES("{\"target\": \"my.add\"}")),
+    RULE(MUL, BECOMES("{\"target\": \"torch.arange\", \"kwargs\": {\"end\": 3}}")),
+    RULE(MUL, BECOMES("{\"operator\": \"view\", \"args\": [\"?a\", [2, 3]]}")),
+    WHERE("{\"of\": \"?b\", \"at_least\": 3, \"at_most\": 3}, {\"of\": \"?b\", \"is_integer\": true, \"not_equals\": 4}"),
+    WHERE("{\"of\": \"?a\", \"shape\": [1, null]}, {\"of\": \"?a\", \"shape\": [null, 3], \"rank\": {\"at_most\": 2}}"),
+    WHERE("{\"of\": \"?a\", \"users\": 1}, {\"of\": \"?b\", \"users\": 2}, {\"of\": \"?y\", \"kind\": \"call_module\"}"),
 };
 
 START_TEST(test_right_rules) {
