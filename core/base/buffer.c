@@ -46,13 +46,13 @@ void fb_buffer_printf(fb_buffer *buffer, const char *format, ...) {
     va_list args, again;
     va_start(args, format);
     va_copy(again, args);
-    int length = vsnprintf(NULL, 0, format, args);
+    size_t room = buffer->capacity - buffer->size; /* mostly it fits, and is printed once */
+    int length = vsnprintf(buffer->data ? buffer->data + buffer->size : NULL, room, format, args);
     va_end(args);
+    bool fits = length >= 0 && (size_t)length < room;
     char *to = length >= 0 ? fb_buffer_reserve(buffer, (size_t)length + 1) : NULL;
-    if (to) {
-        vsnprintf(to, (size_t)length + 1, format, again);
-        buffer->size += (size_t)length;
-    }
+    if (to && !fits) vsnprintf(to, (size_t)length + 1, format, again);
+    if (to) buffer->size += (size_t)length;
     va_end(again);
 }
 

@@ -22,15 +22,14 @@ typedef struct checker {
     fb_module module;
     const module_facts *facts;
     fb_errors *errors;
-    const char *pointer;
+    size_t position;
 } checker;
 
 /* ---- errors ---------------------------------------------------------------------------------------------------------- */
 
 static void report(const checker *c, const char *member, const char *name, const char *what) {
     fb_buffer pointer = {0};
-    fb_buffer_string(&pointer, c->pointer);
-    fb_buffer_printf(&pointer, "/%s", member);
+    fb_buffer_printf(&pointer, "/modules/%zu/%s", c->position, member);
     const fb_module_row *row = fb_module_at(c->graph, c->module);
     fb_value map = member[0] == 'c' ? row->config : member[0] == 'p' ? row->parameters : row->buffers;
     if (fb_map_value(c->graph, map, name).id) fb_buffer_pointer_token(&pointer, name, strlen(name)); /* or it is missing */
@@ -48,7 +47,7 @@ static void report(const checker *c, const char *member, const char *name, const
 
 /* The next word of a row, copied; false at the end. Rows are ours and short. */
 static bool next_word(const char **list, char word[96]) {
-    size_t size = strcspn(*list, " ");
+    size_t size = (size_t)(strchrnul(*list, ' ') - *list);
     if (size == 0) return false;
     memcpy(word, *list, size);
     word[size] = '\0';
@@ -56,9 +55,9 @@ static bool next_word(const char **list, char word[96]) {
     return true;
 }
 
-/* Cuts a word at `mark` and gives what follows, or "". */
+/* Cuts a word at `mark`, whose first character is nowhere else in the rows, and gives what follows, or "". */
 static const char *cut(char *word, const char *mark) {
-    char *at = strstr(word, mark);
+    char *at = strchr(word, *mark);
     if (!at) return "";
     *at = '\0';
     return at + strlen(mark);
@@ -100,7 +99,9 @@ static bool config_int(const checker *c, const char *name, int64_t *out) {
 /* False when the flag is neither true nor false: reported already. */
 static bool config_flag(const checker *c, const char *name, bool *out) {
     char word[96];
-    return fb_config_bool(c->graph, c->module, name, strcmp(default_of(c, name, word), "true") == 0, out);
+    bool is_given = fb_module_config(c->graph, c->module, name).id != 0;
+    bool fallback = !is_given && strcmp(default_of(c, name, word), "true") == 0;
+    return fb_config_bool(c->graph, c->module, name, fallback, out);
 }
 
 static bool is_sequence(const fb_graph *graph, fb_value value) {
@@ -308,10 +309,10 @@ static void check_tensor(const checker *c, char word[96]) {
 
 /* ---- all together ---------------------------------------------------------------------------------------------------- */
 
-void fb_module_check(const fb_graph *graph, fb_module module, fb_errors *errors, const char *pointer) {
+void fb_module_check(const fb_graph *graph, fb_module module, size_t position, fb_errors *errors) {
     const module_facts *facts = &table[fb_module_op(graph, module)];
     if (!facts->config) return;
-    checker c = {graph, module, facts, errors, pointer};
+    checker c = {graph, module, facts, errors, position};
     char word[96];
     for (const char *list = facts->config; next_word(&list, word);) check_config_member(&c, word);
     for (const char *list = facts->divisions; next_word(&list, word);) check_division(&c, word);
