@@ -96,12 +96,19 @@ size_t fb_float_repr(double value, char out[FB_FLOAT_MAX]) {
     while (d.count > 1 && d.digits[d.count - 1] == '0') d.count--;
     d.digits[d.count] = '\0';
     int point = d.exponent; /* digits before the point */
+    size_t at = put(out, 0, sign, *sign ? 1 : 0);
     if (point > 16 || point < -3) {
-        return (size_t)snprintf(out, FB_FLOAT_MAX, "%s%c%s%se%+03d", sign, d.digits[0], d.count > 1 ? "." : "", d.digits + 1,
-                                point - 1);
+        int power = point - 1, size = abs(power);
+        at = put(out, at, d.digits, 1);
+        if (d.count > 1) at = put(out, put(out, at, ".", 1), d.digits + 1, d.count - 1);
+        at = put(out, at, power < 0 ? "e-" : "e+", 2);
+        if (size > 99) out[at++] = (char)('0' + size / 100);
+        out[at++] = (char)('0' + size / 10 % 10);
+        out[at++] = (char)('0' + size % 10);
+        out[at] = '\0';
+        return at;
     }
     int before = point < 0 ? 0 : point < d.count ? point : d.count; /* of its digits */
-    size_t at = put(out, 0, sign, *sign ? 1 : 0);
     if (point <= 0) at = put(out, at, "0", 1);
     at = put(out, at, d.digits, before);
     if (point > d.count) at = put(out, at, "0000000000000000", point - d.count);

@@ -30,6 +30,12 @@ static bool is_traceparent(const char *text) {
     return is_field(text + 53, 2, '\0') || (!is_first_version && is_field(text + 53, 2, '-'));
 }
 
+/* 32 hexadecimal digits. */
+static void write_random(char *id, const uint64_t random[2]) {
+    for (unsigned i = 0; i < 32; i++) id[i] = "0123456789abcdef"[random[i / 16] >> 4 * (i % 16) & 15];
+    id[32] = '\0';
+}
+
 void fb_trace_identify(fb_exchange *exchange) {
     size_t cursor = 0;
     const char *id = fb_request_header(&exchange->request, "X-Request-Id");
@@ -46,8 +52,7 @@ void fb_trace_identify(fb_exchange *exchange) {
     } else {
         uint64_t random[2] = {(uint64_t)exchange->started, (uint64_t)(uintptr_t)exchange};
         if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_http_now();
-        snprintf(exchange->id, sizeof exchange->id, "%016llx%016llx", (unsigned long long)random[0],
-                 (unsigned long long)random[1]);
+        write_random(exchange->id, random);
     }
 }
 
@@ -59,7 +64,7 @@ void fb_trace_begin_work(fb_exchange *exchange) {
     fb_timing_reset();
 }
 
-/* A time in milliseconds as two integers, which print far faster than a double. */
+/* A time in milliseconds as two integers, which are printed far faster than a double. */
 #define TIME "%lld.%03lld"
 #define MILLISECONDS(nanoseconds) (long long)(nanoseconds) / 1000000, (long long)(nanoseconds) / 1000 % 1000
 
