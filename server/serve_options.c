@@ -25,7 +25,7 @@ const fb_option fb_serve_options[] = {
     {"max-nodes", 0, "N", "most nodes of a graph (2000000)", FB_OPTION_COUNT, AT(service.limits.max_nodes), 1, UINT32_MAX},
     {"max-nesting", 0, "N", "arrays and objects open at once in a graph (64)", FB_OPTION_COUNT, AT(service.limits.max_nesting),
      8, 1000},
-    {"workers", 0, "N", "requests at work at once (32)", FB_OPTION_COUNT, AT(service.http.worker_threads), 1, 1024},
+    {"workers", 0, "N", "requests at work at once (64)", FB_OPTION_COUNT, AT(service.http.worker_threads), 1, 1024},
     {"io-threads", 0, "N", "threads that read and write sockets (2)", FB_OPTION_COUNT, AT(service.http.io_threads), 1, 64},
     {"max-queue", 0, "N", "requests that wait for a worker (256)", FB_OPTION_COUNT, AT(service.http.queue_limit), 1, 1 << 20},
     {"max-connections", 0, "N", "open connections (1024)", FB_OPTION_COUNT, AT(service.http.connection_limit), 1, 1 << 20},

@@ -1,6 +1,5 @@
 #include "core/base/buffer.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,18 +41,70 @@ void fb_buffer_char(fb_buffer *buffer, char c) {
     fb_buffer_append(buffer, &c, 1);
 }
 
-void fb_buffer_printf(fb_buffer *buffer, const char *format, ...) {
-    va_list args, again;
-    va_start(args, format);
+/* An integer with at least `width` digits. */
+static void append_padded(fb_buffer *buffer, int64_t value, size_t width) {
+    size_t digits = 1;
+    for (int64_t rest = value / 10; rest; rest /= 10) digits++;
+    for (; digits < width; digits++) fb_buffer_char(buffer, '0');
+    fb_buffer_int(buffer, value);
+}
+
+/* The conversions that most texts are made of: %s, and integers such as %d, %zu and %02d. False when there is another one. */
+static bool print_plainly(fb_buffer *buffer, const char *format, va_list args) {
+    for (;;) {
+        size_t size = (size_t)(strchrnul(format, '%') - format), width = 0;
+        fb_buffer_append(buffer, format, size);
+        format += size;
+        if (!*format++) return true;
+        if (*format == '0' && format[1] >= '1' && format[1] <= '9') {
+            width = (size_t)(format[1] - '0');
+            format += 2;
+        }
+        size_t length = strspn(format, "lz");
+        char kind = format[length];
+        int64_t value = 0;
+        const char *text = kind == 's' && !length && !width ? va_arg(args, const char *) : NULL;
+        if (text) fb_buffer_string(buffer, text);
+        else if (kind == 'd' && !length) value = va_arg(args, int);
+        else if (kind == 'u' && !length) value = va_arg(args, unsigned);
+        else if (kind == 'd' || kind == 'u') value = va_arg(args, int64_t); /* long, long long and size_t have 64 bits here */
+        else return false;
+        if (value < 0 && (width || kind == 'u')) return false;
+        if (kind != 's') append_padded(buffer, value, width);
+        format += length + 1;
+    }
+}
+
+static void print_anyhow(fb_buffer *buffer, const char *format, va_list args) {
+    va_list again;
     va_copy(again, args);
     int length = vsnprintf(NULL, 0, format, args);
-    va_end(args);
     char *to = length >= 0 ? fb_buffer_reserve(buffer, (size_t)length + 1) : NULL;
     if (to) {
         vsnprintf(to, (size_t)length + 1, format, again);
         buffer->size += (size_t)length;
     }
     va_end(again);
+}
+
+/* libquadmath, which comes with OpenBLAS, registers a conversion of its own with printf, and then glibc takes a long way for
+ * each call: more than a microsecond. So plain texts go without it. */
+void fb_buffer_vprintf(fb_buffer *buffer, const char *format, va_list args) {
+    size_t before = buffer->size;
+    va_list again;
+    va_copy(again, args);
+    if (!print_plainly(buffer, format, args)) {
+        buffer->size = before;
+        print_anyhow(buffer, format, again);
+    }
+    va_end(again);
+}
+
+void fb_buffer_printf(fb_buffer *buffer, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fb_buffer_vprintf(buffer, format, args);
+    va_end(args);
 }
 
 void fb_buffer_int(fb_buffer *buffer, int64_t value) {

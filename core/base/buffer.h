@@ -3,6 +3,7 @@
 #ifndef FB_BASE_BUFFER_H
 #define FB_BASE_BUFFER_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +20,7 @@ void fb_buffer_append(fb_buffer *buffer, const void *bytes, size_t size);
 void fb_buffer_string(fb_buffer *buffer, const char *text);
 void fb_buffer_char(fb_buffer *buffer, char c);
 void fb_buffer_printf(fb_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void fb_buffer_vprintf(fb_buffer *buffer, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 void fb_buffer_int(fb_buffer *buffer, int64_t value);
 
 /* The bytes with a NUL after them (not counted in `size`); NULL when an allocation failed. Owned by the buffer. */

@@ -93,6 +93,8 @@ static fb_status check_all(checker *c, const json_t *schema, const json_t *param
 }
 
 fb_status fb_params_check(const fb_pass *pass, const json_t *params, fb_buffer *pointer, fb_error *error) {
+    bool takes_none = json_object_size(params) == 0 && !strstr(pass->parameters, "\"required\"");
+    if (takes_none) return FB_OK; /* most calls: the schema need not be read for them */
     json_t *schema = fb_load_json(pass->parameters);
     if (!schema) return fb_fail_memory(error);
     checker c = {.pass = pass, .pointer = pointer, .error = error};

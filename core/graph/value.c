@@ -89,8 +89,10 @@ const char *fb_value_text(const fb_graph *graph, fb_value value) {
 fb_value fb_map_value(const fb_graph *graph, fb_value map, const char *key) {
     if (!map.id) return map;
     const fb_value_row *row = fb_value_at(graph, map);
+    size_t length = strlen(key);
     for (uint32_t i = 0; i + 1 < row->count; i += 2) {
-        if (strcmp(fb_text(graph, fb_value_at(graph, row->items[i])->symbol), key) == 0) return row->items[i + 1];
+        fb_symbol symbol = fb_value_at(graph, row->items[i])->symbol;
+        if (fb_text_length(graph, symbol) == length && !memcmp(fb_text(graph, symbol), key, length)) return row->items[i + 1];
     }
     return (fb_value){0};
 }

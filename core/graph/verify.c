@@ -223,9 +223,7 @@ static void check_modules(checker *check) {
             row_error(check, "/modules", position, "", "unused-module",
                       "module \"%s\" is not called, owns no tensor and no attributes, and is no nested program", path);
         }
-        char pointer[32];
-        snprintf(pointer, sizeof pointer, "/modules/%zu", position);
-        if (is_whole) fb_module_check(graph, m, check->errors, pointer);
+        if (is_whole) fb_module_check(graph, m, position, check->errors);
     }
     if (!has_root) fb_errors_add(check->errors, "missing-root", "/modules", "the root module, whose path is \"\", is missing");
 }

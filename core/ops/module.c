@@ -22,15 +22,14 @@ typedef struct checker {
     fb_module module;
     const module_facts *facts;
     fb_errors *errors;
-    const char *pointer;
+    size_t position;
 } checker;
 
 /* ---- errors ---------------------------------------------------------------------------------------------------------- */
 
 static void report(const checker *c, const char *member, const char *name, const char *what) {
     fb_buffer pointer = {0};
-    fb_buffer_string(&pointer, c->pointer);
-    fb_buffer_printf(&pointer, "/%s", member);
+    fb_buffer_printf(&pointer, "/modules/%zu/%s", c->position, member);
     const fb_module_row *row = fb_module_at(c->graph, c->module);
     fb_value map = member[0] == 'c' ? row->config : member[0] == 'p' ? row->parameters : row->buffers;
     if (fb_map_value(c->graph, map, name).id) fb_buffer_pointer_token(&pointer, name, strlen(name)); /* or it is missing */
@@ -48,7 +47,7 @@ static void report(const checker *c, const char *member, const char *name, const
 
 /* The next word of a row, copied; false at the end. Rows are ours and short. */
 static bool next_word(const char **list, char word[96]) {
-    size_t size = strcspn(*list, " ");
+    size_t size = (size_t)(strchrnul(*list, ' ') - *list);
     if (size == 0) return false;
     memcpy(word, *list, size);
     word[size] = '\0';
@@ -56,9 +55,9 @@ static bool next_word(const char **list, char word[96]) {
     return true;
 }
 
-/* Cuts a word at `mark` and gives what follows, or "". */
+/* Cuts a word at `mark`, whose first character is nowhere else in the rows, and gives what follows, or "". */
 static const char *cut(char *word, const char *mark) {
-    char *at = strstr(word, mark);
+    char *at = strchr(word, *mark);
     if (!at) return "";
     *at = '\0';
     return at + strlen(mark);
@@ -100,7 +99,10 @@ static bool config_int(const checker *c, const char *name, int64_t *out) {
 /* False when the flag is neither true nor false: reported already. */
 static bool config_flag(const checker *c, const char *name, bool *out) {
     char word[96];
-    return fb_config_bool(c->graph, c->module, name, strcmp(default_of(c, name, word), "true") == 0, out);
+    fb_value value = fb_module_config(c->graph, c->module, name);
+    fb_kind kind = value.id ? fb_value_kind(c->graph, value) : strcmp(default_of(c, name, word), "true") ? FB_FALSE : FB_TRUE;
+    *out = kind == FB_TRUE;
+    return kind == FB_TRUE || kind == FB_FALSE;
 }
 
 static bool is_sequence(const fb_graph *graph, fb_value value) {
@@ -239,14 +241,21 @@ static void write_shape(fb_buffer *out, const fb_graph *graph, fb_value actual, 
     fb_buffer_char(out, ']');
 }
 
-static void check_shape(const checker *c, const char *member, const char *name, fb_tensor tensor, const char *text) {
+/* Where a tensor is, or would be. */
+static const char *member_of(const checker *c, const char *name) {
+    const fb_module_row *row = fb_module_at(c->graph, c->module);
+    bool is_buffer = !fb_map_value(c->graph, row->parameters, name).id && fb_map_value(c->graph, row->buffers, name).id;
+    return is_buffer ? "buffers" : "parameters";
+}
+
+static void check_shape(const checker *c, const char *name, fb_tensor tensor, const char *text) {
     expected_shape expected;
     fb_value actual = fb_tensor_at(c->graph, tensor)->shape;
     if (!expect_shape(c, text, &expected) || fits_shape(c->graph, actual, &expected)) return;
     fb_buffer what = {0};
     write_shape(&what, c->graph, actual, &expected);
     const char *sentence = fb_buffer_text(&what);
-    if (sentence) report(c, member, name, sentence);
+    if (sentence) report(c, member_of(c, name), name, sentence);
     else c->errors->out_of_memory = true;
     fb_buffer_free(&what);
 }
@@ -290,28 +299,25 @@ static void check_tensor(const checker *c, char word[96]) {
     if (may_be_null) word[length - 1] = '\0';
     char *flags = strchr(word, '?');
     if (flags) *flags++ = '\0';
-    const fb_module_row *row = fb_module_at(c->graph, c->module);
-    fb_value value = fb_map_value(c->graph, row->parameters, word);
-    const char *member = value.id || !fb_map_value(c->graph, row->buffers, word).id ? "parameters" : "buffers";
     fb_tensor tensor = fb_module_tensor(c->graph, c->module, word);
     bool is_known = true, is_expected = flags ? flags_are_set(c, flags, &is_known) : true;
     if (!tensor.id) {
         if (is_expected && is_known && !may_be_null && !is_reparametrised(c, word)) {
-            report(c, member, word, "the config says that there is one, but it is null or missing");
+            report(c, member_of(c, word), word, "the config says that there is one, but it is null or missing");
         }
     } else if (!is_expected && is_known) {
-        report(c, member, word, "the config says that there is none");
+        report(c, member_of(c, word), word, "the config says that there is none");
     } else {
-        check_shape(c, member, word, tensor, shape);
+        check_shape(c, word, tensor, shape);
     }
 }
 
 /* ---- all together ---------------------------------------------------------------------------------------------------- */
 
-void fb_module_check(const fb_graph *graph, fb_module module, fb_errors *errors, const char *pointer) {
+void fb_module_check(const fb_graph *graph, fb_module module, size_t position, fb_errors *errors) {
     const module_facts *facts = &table[fb_module_op(graph, module)];
     if (!facts->config) return;
-    checker c = {graph, module, facts, errors, pointer};
+    checker c = {graph, module, facts, errors, position};
     char word[96];
     for (const char *list = facts->config; next_word(&list, word);) check_config_member(&c, word);
     for (const char *list = facts->divisions; next_word(&list, word);) check_division(&c, word);

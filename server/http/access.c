@@ -90,7 +90,7 @@ bool fb_access_check(fb_exchange *exchange) {
     fb_scope needed = scope_of(exchange);
     fb_grant grant = FB_GRANTED;
     exchange->request.principal = exchange->principal;
-    snprintf(exchange->principal, sizeof exchange->principal, "%s", exchange->connection->is_local ? FB_LOCAL : FB_ANONYMOUS);
+    fb_copy_text(exchange->principal, sizeof exchange->principal, exchange->connection->is_local ? FB_LOCAL : FB_ANONYMOUS);
     if (exchange->connection->is_local || needed == FB_SCOPE_NONE) return true;
     if (!is_needless(exchange)) {
         char token[CREDENTIALS_MAX + 1];

@@ -113,12 +113,13 @@ void fb_response_header(fb_response *response, const char *name, const char *val
 void fb_response_header_format(fb_response *response, const char *name, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    char *value = NULL;
-    if (vasprintf(&value, format, args) < 0) value = NULL;
+    fb_buffer value = {0};
+    fb_buffer_vprintf(&value, format, args);
     va_end(args);
-    if (value) fb_response_header(response, name, value);
+    const char *text = fb_buffer_text(&value);
+    if (text) fb_response_header(response, name, text);
     else response->failed = true;
-    free(value);
+    fb_buffer_free(&value);
 }
 
 void fb_response_etag(fb_response *response, const char *tag) {

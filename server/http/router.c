@@ -25,7 +25,7 @@ static bool pattern_matches(const fb_exchange *exchange, const char *pattern, fb
     for (size_t i = 0; i < exchange->segment_count; i++) {
         if (*pattern != '/') return false;
         pattern++;
-        size_t size = strcspn(pattern, "/");
+        size_t size = (size_t)(strchrnul(pattern, '/') - pattern);
         const char *segment = exchange->segments[i];
         if (*pattern == '{') {
             if (!*segment) return false;
@@ -59,7 +59,7 @@ void fb_route_find(fb_exchange *exchange, const char **found) {
     const char *pattern = NULL, *method = exchange->request.method;
     size_t fewest = FB_ROUTE_PARAMS + 1;
     for (size_t i = 0; i < server->route_count; i++) {
-        fb_pair parameters[FB_ROUTE_PARAMS] = {0};
+        fb_pair parameters[FB_ROUTE_PARAMS];
         size_t count;
         const fb_route *route = &server->routes[i];
         if (!pattern_matches(exchange, route->pattern, parameters, &count) || count > fewest) continue;
@@ -68,7 +68,8 @@ void fb_route_find(fb_exchange *exchange, const char **found) {
         pattern = route->pattern;
         if (strcmp(route->method, method)) continue;
         exchange->route = route;
-        memcpy(exchange->parameters, parameters, sizeof parameters);
+        memset(exchange->parameters, 0, sizeof exchange->parameters);
+        memcpy(exchange->parameters, parameters, count * sizeof *parameters);
     }
     *found = pattern;
 }

@@ -29,7 +29,7 @@ fb_http_config fb_http_config_default(void) {
     return (fb_http_config){
         .listen = "127.0.0.1:8080",
         .io_threads = 2,
-        .worker_threads = 32,
+        .worker_threads = 64, /* most wait for a commit: the more there are, the more of them share it */
         .queue_limit = 256,
         .connection_limit = 1024,
         .stream_limit = 256,
@@ -66,8 +66,8 @@ static fb_status start_daemon(fb_http_server *server, fb_error *error) {
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
         {MHD_OPTION_END, 0, NULL},
     };
-    size_t memory = 2 * (config->header_limit + config->target_limit); /* above our limits, so that ours answer first */
-    if (memory < (size_t)128 << 10) memory = (size_t)128 << 10;
+    /* Above our limits, so that ours answer first. Not more: libmicrohttpd clears all of it for each request. */
+    size_t memory = 2 * (config->header_limit + config->target_limit);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

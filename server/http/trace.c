@@ -30,6 +30,12 @@ static bool is_traceparent(const char *text) {
     return is_field(text + 53, 2, '\0') || (!is_first_version && is_field(text + 53, 2, '-'));
 }
 
+/* 32 hexadecimal digits. */
+static void write_random(char *id, const uint64_t random[2]) {
+    for (unsigned i = 0; i < 32; i++) id[i] = "0123456789abcdef"[random[i / 16] >> 4 * (i % 16) & 15];
+    id[32] = '\0';
+}
+
 void fb_trace_identify(fb_exchange *exchange) {
     size_t cursor = 0;
     const char *id = fb_request_header(&exchange->request, "X-Request-Id");
@@ -46,8 +52,7 @@ void fb_trace_identify(fb_exchange *exchange) {
     } else {
         uint64_t random[2] = {(uint64_t)exchange->started, (uint64_t)(uintptr_t)exchange};
         if (getrandom(random, sizeof random, GRND_NONBLOCK) < 0) random[0] ^= (uint64_t)fb_http_now();
-        snprintf(exchange->id, sizeof exchange->id, "%016llx%016llx", (unsigned long long)random[0],
-                 (unsigned long long)random[1]);
+        write_random(exchange->id, random);
     }
 }
 
@@ -59,9 +64,9 @@ void fb_trace_begin_work(fb_exchange *exchange) {
     fb_timing_reset();
 }
 
-static double milliseconds(int64_t nanoseconds) {
-    return (double)nanoseconds / 1e6;
-}
+/* A time in milliseconds as two integers, which are printed far faster than a double. */
+#define TIME "%lld.%03lld"
+#define MILLISECONDS(nanoseconds) (long long)(nanoseconds) / 1000000, (long long)(nanoseconds) / 1000 % 1000
 
 void fb_trace_end_work(fb_exchange *exchange) {
     fb_exchange_times *times = &exchange->times;
@@ -69,18 +74,18 @@ void fb_trace_end_work(fb_exchange *exchange) {
     times->parse = fb_timing_spent(FB_TIMING_PARSE);
     times->store = fb_timing_spent(FB_TIMING_STORE);
     times->work = end - times->begun - times->parse - times->store;
-    fb_response_header_format(&exchange->response, "Server-Timing",
-                              "read;dur=%.3f, queue;dur=%.3f, parse;dur=%.3f, work;dur=%.3f, store;dur=%.3f, total;dur=%.3f",
-                              milliseconds(times->queued - exchange->started), milliseconds(times->begun - times->queued),
-                              milliseconds(times->parse), milliseconds(times->work), milliseconds(times->store),
-                              milliseconds(end - exchange->started));
+    fb_response_header_format(
+        &exchange->response, "Server-Timing",
+        "read;dur=" TIME ", queue;dur=" TIME ", parse;dur=" TIME ", work;dur=" TIME ", store;dur=" TIME ", total;dur=" TIME,
+        MILLISECONDS(times->queued - exchange->started), MILLISECONDS(times->begun - times->queued), MILLISECONDS(times->parse),
+        MILLISECONDS(times->work), MILLISECONDS(times->store), MILLISECONDS(end - exchange->started));
 }
 
 void fb_trace_print(const fb_exchange *exchange, fb_buffer *line) {
     const fb_exchange_times *times = &exchange->times;
     if (*exchange->trace) fb_buffer_printf(line, ",\"trace\":\"%s\",\"parent_span\":\"%s\"", exchange->trace, exchange->parent);
     if (!times->begun) return; /* no handler ran */
-    fb_buffer_printf(line, ",\"queue_ms\":%.3f,\"parse_ms\":%.3f,\"work_ms\":%.3f,\"store_ms\":%.3f",
-                     milliseconds(times->begun - times->queued), milliseconds(times->parse), milliseconds(times->work),
-                     milliseconds(times->store));
+    fb_buffer_printf(line, ",\"queue_ms\":" TIME ",\"parse_ms\":" TIME ",\"work_ms\":" TIME ",\"store_ms\":" TIME,
+                     MILLISECONDS(times->begun - times->queued), MILLISECONDS(times->parse), MILLISECONDS(times->work),
+                     MILLISECONDS(times->store));
 }

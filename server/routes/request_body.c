@@ -80,11 +80,13 @@ static fb_status fail_unknown(const body_reader *reader, fb_error *error) {
 static fb_status read_name(body_reader *reader, fb_error *error) {
     const fb_json *key = fb_scan_key(&reader->scan);
     if (!key) return scan_failure(&reader->scan, "", error);
-    snprintf(reader->name, sizeof reader->name, "%.*s", (int)key->count, key->text);
+    size_t length = key->count < sizeof reader->name ? key->count : sizeof reader->name - 1; /* no name of ours is longer */
+    memcpy(reader->name, key->text, length);
+    reader->name[length] = '\0';
     fb_buffer pointer = {0};
     fb_buffer_pointer_token(&pointer, key->text, key->count);
     const char *text = fb_buffer_text(&pointer);
-    snprintf(reader->pointer, sizeof reader->pointer, "%s", text ? text : "");
+    fb_copy_text(reader->pointer, sizeof reader->pointer, text);
     fb_buffer_free(&pointer);
     return text ? FB_OK : fb_fail_memory(error);
 }

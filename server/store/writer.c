@@ -81,16 +81,31 @@ static void end_write(fb_writer *writer, fb_write *write, bool is_durable) {
     write->is_unended = false;
 }
 
-/* One write in its savepoint. Not FB_OK only when the whole transaction is lost: some failures (a full disk, no memory) make
- * SQLite roll back everything. */
+static fb_status run_function(fb_writer *writer, fb_write *write) {
+    write->is_unended = true;
+    return write->function(&writer->connection, write->argument, &write->added, &write->error);
+}
+
+/* One write without a savepoint. When it failed and had written something, the writer is no longer optimistic. */
+static fb_status perform_optimistically(fb_writer *writer, fb_write *write) {
+    int64_t changes = sqlite3_total_changes64(writer->connection.handle);
+    write->status = run_function(writer, write);
+    if (sqlite3_get_autocommit(writer->connection.handle)) return write->status ? write->status : FB_IO;
+    if (!write->status) return FB_OK;
+    writer->is_optimistic = sqlite3_total_changes64(writer->connection.handle) == changes;
+    if (!writer->is_optimistic) return write->status;
+    end_write(writer, write, false);
+    return FB_OK;
+}
+
+/* One write. Not FB_OK only when the whole transaction is lost: some failures (a full disk, no memory) make SQLite roll back
+ * everything. */
 static fb_status perform(fb_writer *writer, fb_write *write) {
     write->error = (fb_error){0};
     write->added = (fb_totals){0};
+    if (writer->is_optimistic) return perform_optimistically(writer, write);
     write->status = run_sql(writer, "SAVEPOINT one_write", &write->error);
-    if (!write->status) {
-        write->is_unended = true;
-        write->status = write->function(&writer->connection, write->argument, &write->added, &write->error);
-    }
+    if (!write->status) write->status = run_function(writer, write);
     if (sqlite3_get_autocommit(writer->connection.handle)) return write->status ? write->status : FB_IO;
     fb_status undone = write->status ? run_sql(writer, "ROLLBACK TO one_write", &write->error) : FB_OK;
     fb_status released = run_sql(writer, "RELEASE one_write", &write->error);
@@ -111,6 +126,7 @@ static void add_totals(fb_totals *sum, const fb_totals *added) {
 /* Performs and commits the writes from `first` to before `end`. When that fails as a whole, *error says why, and nothing of it
  * was written. */
 static fb_status commit_group(fb_writer *writer, fb_write *first, const fb_write *end, fb_error *error) {
+    bool was_optimistic = writer->is_optimistic;
     roll_back(writer);
     fb_status status = run_sql(writer, "BEGIN IMMEDIATE", error);
     for (fb_write *write = first; write != end && !status; write = write->next) {
@@ -127,6 +143,7 @@ static fb_status commit_group(fb_writer *writer, fb_write *first, const fb_write
         end_write(writer, write, !status);
         if (!status && !write->status) add_totals(&added, &write->added);
     }
+    if (writer->is_optimistic != was_optimistic) return status; /* no failure of the store: it is tried again */
     pthread_mutex_lock(&writer->mutex);
     writer->figures.last_failure = *error;
     add_totals(&writer->figures.totals, &added);
@@ -142,11 +159,23 @@ static void tell_all(fb_write *first, const fb_error *error) {
     }
 }
 
+/* Savepoints cost as much as the writes in them, and hardly any write fails after it has written something. So they are left
+ * out until one did. */
+static fb_status commit_all(fb_writer *writer, fb_write *first, fb_error *error) {
+    writer->is_optimistic = true;
+    fb_status status = commit_group(writer, first, NULL, error);
+    bool must_repeat = !writer->is_optimistic;
+    writer->is_optimistic = false;
+    if (!must_repeat) return status;
+    *error = (fb_error){0};
+    return commit_group(writer, first, NULL, error);
+}
+
 /* When the group fails as a whole, each write gets a transaction of its own, so that one write that is too large does not take
  * others with it. Not after an I/O error: what the disk holds is then better not guessed by trying again. */
 static void commit_writes(fb_writer *writer, fb_write *first, size_t count) {
     fb_error error = {0};
-    fb_status status = commit_group(writer, first, NULL, &error);
+    fb_status status = commit_all(writer, first, &error);
     if (!status) return;
     bool has_log = writer->wal_pages > 0;
     if (status == FB_NO_SPACE && has_log) checkpoint(writer, SQLITE_CHECKPOINT_PASSIVE); /* its room can be used again */

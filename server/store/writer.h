@@ -1,8 +1,9 @@
 /* The one thread, with the one connection, that writes and checkpoints.
  *
- * Writes wait in a queue; what waits is committed together (group commit), each write inside a savepoint of its own, so that
- * one that fails leaves the others alone. SQLite 3.40.1 can damage a database in WAL mode when two connections checkpoint, so
- * no other connection ever does, and concurrent writers would only starve each other. */
+ * Writes wait in a queue; what waits is committed together (group commit). One that fails leaves the others alone: when it had
+ * written something, all are performed again, each inside a savepoint of its own. SQLite 3.40.1 can damage a database in WAL
+ * mode when two connections checkpoint, so no other connection ever does, and concurrent writers would only starve each other.
+ */
 #ifndef FB_STORE_WRITER_H
 #define FB_STORE_WRITER_H
 
@@ -18,9 +19,8 @@ typedef struct fb_totals {
     int64_t collected_blobs, collected_bytes; /* by gc, since the start */
 } fb_totals;
 
-/* A change of the database. Runs on the writer's thread, inside its savepoint; may run again when the group that it was in
- * could not be committed, so it begins by forgetting what it said before. It reports to `error` alone; when it fails, what it
- * wrote is undone. */
+/* A change of the database. Runs on the writer's thread; may run again when the group that it was in could not be committed, so
+ * it begins by forgetting what it said before. It reports to `error` alone; when it fails, what it wrote is undone. */
 typedef fb_status fb_write_function(fb_connection *connection, void *argument, fb_totals *added, fb_error *error);
 
 /* For a write that changes files, too. Runs on the writer's thread each time that the write ran: with true when it is durable;
@@ -47,6 +47,7 @@ typedef struct fb_writer {
     pthread_t thread;
 
     /* the thread's own */
+    bool is_optimistic; /* writes have no savepoints */
     int wal_pages, checkpointed_pages;
     int64_t next_clean_up_ms;
 

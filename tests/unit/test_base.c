@@ -1,5 +1,7 @@
 /* Maps against a plain array, tables whose rows stay where they are, buffers, errors. */
 #include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/base/buffer.h"
@@ -137,6 +139,36 @@ START_TEST(test_json_string) {
 }
 END_TEST
 
+/* Whether a conversion is done here or left to printf, the text is printf's. */
+START_TEST(test_printf) {
+#define CHECK_PRINTF(...)                                                                                                      \
+    do {                                                                                                                       \
+        char expected[200];                                                                                                    \
+        fb_buffer out = {0};                                                                                                   \
+        snprintf(expected, sizeof expected, __VA_ARGS__);                                                                      \
+        fb_buffer_string(&out, "before ");                                                                                     \
+        fb_buffer_printf(&out, __VA_ARGS__);                                                                                   \
+        const char *text = fb_buffer_text(&out);                                                                               \
+        ck_assert_uint_eq(out.size, strlen(text));                                                                             \
+        ck_assert_int_eq(strncmp(text, "before ", 7), 0);                                                                      \
+        ck_assert_str_eq(text + 7, expected);                                                                                  \
+        fb_buffer_free(&out);                                                                                                  \
+    } while (0)
+    CHECK_PRINTF("plain");
+    CHECK_PRINTF("%s and %s", "", "text");
+    CHECK_PRINTF("%d %d %d", 0, -7, INT32_MIN);
+    CHECK_PRINTF("%u %lu %llu", UINT32_MAX, (unsigned long)INT64_MAX, (unsigned long long)UINT64_MAX);
+    CHECK_PRINTF("%ld %lld %zu", -1L, (long long)INT64_MIN, (size_t)10);
+    CHECK_PRINTF("%04d-%02d %03lld", 7, 12, 1234LL);
+    CHECK_PRINTF("%04d %02d", -7, -123);
+    CHECK_PRINTF("%s %d %% %s", "a", 1, "b");
+    CHECK_PRINTF("%s %.3s|%5d|%-3d|%x", "long", "long", 3, 4, 255);
+    CHECK_PRINTF("%d %.3f %c %10s", 1, 2.5, 'x', "right");
+    CHECK_PRINTF("%012d %02zu", 5, (size_t)5);
+#undef CHECK_PRINTF
+}
+END_TEST
+
 START_TEST(test_first_error_wins) {
     fb_error error = {0};
     ck_assert_int_eq(fb_fail(&error, FB_INVALID, "first", "/a", "one %d", 1), FB_INVALID);
@@ -175,6 +207,7 @@ int main(void) {
     tcase_add_test(all, test_index);
     tcase_add_test(all, test_table_rows_stay);
     tcase_add_test(all, test_json_string);
+    tcase_add_test(all, test_printf);
     tcase_add_test(all, test_first_error_wins);
     tcase_add_test(all, test_long_texts_are_cut_between_characters);
     tcase_add_test(all, test_error_list_keeps_some_and_counts_all);

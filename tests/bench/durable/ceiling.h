@@ -7,7 +7,7 @@
 
 typedef struct fb_ceiling fb_ceiling;
 
-/* `database` is that of a stopped service with runs in it. It is written to, and also copied to read the rows from. Exits when
+/* `database` is that of a stopped service with runs in it, some of which are read and held; then it is written to. Exits when
  * anything fails. */
 fb_ceiling *fb_ceiling_open(const char *database);
 /* Runs per second. */
