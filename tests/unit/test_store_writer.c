@@ -104,14 +104,8 @@ START_TEST(what_fails_late_is_undone_alone) {
 END_TEST
 
 int main(void) {
-    Suite *suite = suite_create("store_writer");
     TCase *tests = tcase_create("writer");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_loop_test(tests, what_fails_late_is_undone_alone, 0, 5);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return run_tests("store_writer", tests);
 }
