@@ -15,7 +15,7 @@ fb_kernel *fb_kernel_of(fb_op op) {
     return row < FB_OP_COUNT ? kernels[row] : NULL;
 }
 
-/* That of a function without a row in ops.def; NULL = it is none that we know. */
+/* That of a function without a row in ops.def, or that runs a program; NULL = it is none that we know. */
 static fb_kernel *kernel_of_target(const fb_graph *graph, fb_node node) {
     static const struct {
         const char *target;
@@ -170,6 +170,7 @@ static fb_status refuse(fb_kernel_call *call) {
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out) {
     const fb_graph *graph = evaluator->graph;
     fb_op op = fb_node_op(graph, node);
+    if (op == FB_OP_RUN_PROGRAM) op = FB_OP_UNKNOWN; /* its arguments are the program's, and have no names */
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,
                            .node = node,
