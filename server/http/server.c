@@ -66,8 +66,8 @@ static fb_status start_daemon(fb_http_server *server, fb_error *error) {
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_PRIORITIES},
         {MHD_OPTION_END, 0, NULL},
     };
-    /* Above our limits, so that ours answer first. Not more: libmicrohttpd clears all of it for each request. */
-    size_t memory = 2 * (config->header_limit + config->target_limit);
+    size_t memory = 2 * (config->header_limit + config->target_limit); /* above our limits, so that ours answer first */
+    if (memory < (size_t)128 << 10) memory = (size_t)128 << 10;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
