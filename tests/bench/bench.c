@@ -275,29 +275,45 @@ static void print_growth(const char *what, void (*make)(fb_buffer *, size_t), si
     subject_free(&large);
 }
 
-static double preset_floor(const char *list, size_t nodes, size_t rounds) {
+/* µs for each node: of a preset on its own, or with all that a request for it is, when there is a `binary` to ask. */
+static double preset_floor(const char *binary, const char *preset, size_t nodes, size_t rounds) {
     fb_buffer document = {0};
+    char list[64], path[96];
+    snprintf(list, sizeof list, "[\"%s\"]", preset);
+    snprintf(path, sizeof path, "/v1/optimize?pass=%s", preset);
     fb_bench_layers(&document, nodes);
     subject s = subject_of(document, list);
-    fb_row row = {.work = run_passes, .context = &s};
+    fb_bench_service service = {0};
+    request asked = {.service = &service, .path = path, .body = s.document};
+    if (binary) {
+        fb_bench_empty(TMPFS);
+        service = fb_bench_start(binary, TMPFS);
+    }
+    fb_row row = binary ? (fb_row){.work = post, .context = &asked} : (fb_row){.work = run_passes, .context = &s};
     fb_measure(&row, 1, rounds);
     double each = row.minimum * 1e3 / (double)fb_node_count(s.graph);
+    if (binary) fb_bench_stop(&service);
+    fb_buffer_free(&asked.answer);
     subject_free(&s);
     return each;
 }
 
+static void print_preset(const char *binary, const char *preset) {
+    double small = preset_floor(binary, preset, 10000, 20), middle = preset_floor(binary, preset, 100000, 7);
+    double large = preset_floor(binary, preset, 1000000, 3);
+    printf("| `%s`%s | %.2f | %.2f | %.2f | %.2f | 1.5 |\n", preset, binary ? ", as a request" : ", in memory", small, middle,
+           large, large / small);
+    fflush(stdout);
+}
+
 /* Whole presets by node, on documents in which every pass of theirs finds something in every block. */
-static void print_presets(void) {
-    printf("\nWhole presets in memory, floors in µs for each node:\n\n"
+static void print_presets(const char *binary) {
+    printf("\nWhole presets, floors in µs for each node; a request reads, verifies, stores and answers besides; tmpfs:\n\n"
            "| | 10,000 | 100,000 | 1,000,000 | ratio of the last to the first | target |\n"
            "| --- | ---: | ---: | ---: | ---: | ---: |\n");
     for (size_t i = 0; fb_preset_at(i); i++) {
-        char list[64];
-        snprintf(list, sizeof list, "[\"%s\"]", fb_preset_at(i)->name);
-        double small = preset_floor(list, 10000, 20), middle = preset_floor(list, 100000, 7);
-        double large = preset_floor(list, 1000000, 3);
-        printf("| `%s` | %.2f | %.2f | %.2f | %.2f | 1.5 |\n", fb_preset_at(i)->name, small, middle, large, large / small);
-        fflush(stdout);
+        print_preset(NULL, fb_preset_at(i)->name);
+        print_preset(binary, fb_preset_at(i)->name);
     }
 }
 
@@ -328,6 +344,6 @@ int main(int count, char **arguments) {
     print_growth("nodes in such blocks", fb_bench_blocks, 10000, 1000000, 5, "1.3");
     print_growth("Linears on one input", fb_bench_fan, 2000, 20000, 20, "linear");
     print_growth("refused divisions", fb_bench_refusals, 2000, 20000, 20, "linear");
-    print_presets();
+    print_presets(binary);
     return 0;
 }
