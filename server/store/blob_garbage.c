@@ -41,7 +41,8 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
     batch->blobs = batch->bytes = batch->files = 0;
     fb_query delete = fb_query_begin(connection,
                                      "DELETE FROM blobs WHERE key = ? AND used <= ? AND "
-                                     "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = blobs.digest)",
+                                     "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = blobs.digest) AND "
+                                     "NOT EXISTS (SELECT 1 FROM job_references WHERE id = blobs.digest)",
                                      error);
     for (size_t i = 0; i < batch->count && !delete.status; i++) {
         if (!batch->items[i].key) continue;
@@ -114,7 +115,8 @@ static fb_status find_rows(removal *batch, int64_t *after, fb_error *error) {
     if (status) return status;
     fb_query query = fb_query_begin(connection,
                                     "SELECT key, digest, size FROM blobs b WHERE key > ? AND used <= ? AND "
-                                    "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = b.digest) ORDER BY key LIMIT ?",
+                                    "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = b.digest) AND "
+                                    "NOT EXISTS (SELECT 1 FROM job_references WHERE id = b.digest) ORDER BY key LIMIT ?",
                                     error);
     fb_bind_int(&query, *after);
     fb_bind_int(&query, batch->before);

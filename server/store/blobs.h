@@ -80,7 +80,7 @@ typedef struct fb_garbage {
     uint64_t kept, kept_bytes;
 } fb_garbage;
 
-/* Removes blobs that no stored graph refers to and that were last used over `grace_ms` ago, old uploads, and files without
+/* Removes blobs that no stored graph refers to, that no unfinished job names and that were last used over `grace_ms` ago, old uploads, and files without
  * rows. In small transactions: other writes go on. `is_dry` only counts. Digests remembered for a removed blob go, too. */
 fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, fb_garbage *out,
                            fb_error *error);

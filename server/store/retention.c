@@ -39,7 +39,8 @@ static fb_status run_with_key(fb_connection *connection, const char *sql, int64_
 #define FREE_GRAPH                                                                                                             \
     "SELECT id FROM graphs g WHERE key = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE source = ?1) "                            \
     "AND NOT EXISTS (SELECT 1 FROM runs WHERE result = ?1) AND NOT EXISTS (SELECT 1 FROM versions WHERE graph = ?1) "          \
-    "AND NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id)"
+    "AND NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id) "                                                         \
+    "AND NOT EXISTS (SELECT 1 FROM job_references WHERE id = g.id)"
 
 /* Removes a graph that nothing refers to any more. */
 static fb_status remove_graph(fb_connection *connection, removal *work, int64_t graph, fb_totals *added, fb_error *error) {
@@ -126,7 +127,8 @@ static fb_status count_graph(fb_connection *connection, removal *work, int64_t g
     fb_query query = fb_query_begin(connection,
                                     "SELECT key FROM graphs g WHERE key = ?1 AND "
                                     "NOT EXISTS (SELECT 1 FROM versions WHERE graph = ?1) AND "
-                                    "NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id)",
+                                    "NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id) AND "
+                                    "NOT EXISTS (SELECT 1 FROM job_references WHERE id = g.id)",
                                     error);
     fb_bind_int(&query, graph);
     fb_status status = fb_read_key(&query, &free_key);

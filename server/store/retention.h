@@ -4,7 +4,7 @@
  * alias names; and of all these the runs that made what they started from, as far back as it is known, so that passes can be
  * taken out of what is or was deployed. Of every run that stays (the young ones and the newest ones, too) the run that it undid
  * and those whose passes it left over, and all graphs that undoing it takes. Runs that a repeated request would be answered
- * with stay until that answer is forgotten. */
+ * with stay until that answer is forgotten; runs and graphs that a job names, until it has ended. */
 #ifndef FB_STORE_RETENTION_H
 #define FB_STORE_RETENTION_H
 

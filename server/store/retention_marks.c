@@ -165,7 +165,7 @@ static fb_status mark_rows(fb_connection *connection, const char *sql, int64_t a
 }
 
 typedef struct lasts {
-    int64_t version, entry, pin;
+    int64_t version, entry, pin, job;
 } lasts;
 
 static fb_status mark_roots(fb_connection *connection, fb_marks *marks, const lasts *after, lasts *last, fb_error *error) {
@@ -173,9 +173,12 @@ static fb_status mark_roots(fb_connection *connection, fb_marks *marks, const la
     static const char entries[] = "SELECT e.number, r.key, g.key FROM alias_entries e LEFT JOIN runs r ON r.id = e.run "
                                   "LEFT JOIN graphs g ON g.id = e.graph WHERE e.number > ? ORDER BY e.number";
     static const char pins[] = "SELECT key, run, NULL FROM pins WHERE key > ? ORDER BY key";
+    static const char jobs[] = "SELECT j.job, r.key, g.key FROM job_references j LEFT JOIN runs r ON r.id = j.id "
+                               "LEFT JOIN graphs g ON g.id = j.id WHERE j.job > ? ORDER BY j.job";
     fb_status status = mark_rows(connection, versions, after->version, &last->version, marks, error);
     if (!status) status = mark_rows(connection, entries, after->entry, &last->entry, marks, error);
     if (!status) status = mark_rows(connection, pins, after->pin, &last->pin, marks, error);
+    if (!status) status = mark_rows(connection, jobs, after->job, &last->job, marks, error);
     return status ? status : spread(marks, error);
 }
 
@@ -199,13 +202,14 @@ fb_status fb_marks_read(fb_connection *connection, fb_marks *out, fb_error *erro
     out->last_version = last.version;
     out->last_entry = last.entry;
     out->last_pin = last.pin;
+    out->last_job = last.job;
     return status;
 }
 
 /* Runs that came since are not among `runs`, and so never go: only what they need is marked. As this may run again after a
  * transaction that was undone, it goes on from where the marks were read each time. */
 fb_status fb_marks_renew(fb_connection *connection, fb_marks *marks, fb_error *error) {
-    const lasts after = {marks->last_version, marks->last_entry, marks->last_pin};
+    const lasts after = {marks->last_version, marks->last_entry, marks->last_pin, marks->last_job};
     lasts unused = after;
     fb_query query = fb_query_begin(connection, RUNS, error);
     fb_bind_int(&query, marks->last_run);

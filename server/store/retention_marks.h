@@ -24,11 +24,11 @@ typedef struct fb_marked_run {
 typedef struct fb_marks {
     fb_marked_run *runs; /* ascending keys */
     size_t count, capacity;
-    fb_buffer steps;                                      /* int64_t */
-    fb_map by_key, by_result;                             /* positions in `runs`, from 1 */
-    fb_map graphs;                                        /* that needed runs need: keys, with the value 1 */
-    fb_buffer stack;                                      /* positions whose needs are still to be marked */
-    int64_t last_run, last_version, last_entry, last_pin; /* that were looked at */
+    fb_buffer steps;                                                /* int64_t */
+    fb_map by_key, by_result;                                       /* positions in `runs`, from 1 */
+    fb_map graphs;                                                  /* that needed runs need: keys, with the value 1 */
+    fb_buffer stack;                                                /* positions whose needs are still to be marked */
+    int64_t last_run, last_version, last_entry, last_pin, last_job; /* that were looked at */
 } fb_marks;
 
 /* Reads all runs, and marks what is needed whatever its age. Free it also after a failure. */

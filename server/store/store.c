@@ -14,6 +14,7 @@
 
 #include "server/store/backup.h"
 #include "server/store/internal.h"
+#include "server/store/job_references.h"
 #include "server/store/migrate.h"
 
 #define HEALTHY_FREE_BYTES (1024 * 1024)
@@ -163,6 +164,7 @@ static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *err
         status = fb_sql_script(connection, limit, error);
     }
     if (!status) status = fb_read_unread_graphs(connection, error);
+    if (!status) status = fb_read_unread_jobs(connection, error);
     if (!status) status = count(connection, "SELECT count(*) FROM graphs", &totals->graphs, error);
     if (!status) status = count(connection, "SELECT count(*) FROM runs", &totals->runs, error);
     if (!status) status = count(connection, "SELECT count(*) FROM blobs", &totals->blobs, error);
