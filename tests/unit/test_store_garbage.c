@@ -88,6 +88,30 @@ START_TEST(what_graphs_refer_to_is_kept) {
 }
 END_TEST
 
+/* A graph was bound to a blob, which went before the graph came: it is not stored. */
+START_TEST(what_a_new_graph_needs_must_be_here) {
+    made_blob made[2];
+    made_graph graph;
+    fb_error error = {0};
+    for (unsigned i = 0; i < 2; i++) put_new_blob(store, (make_blob(&made[i], i, 1000), &made[i]));
+    const char *digests[] = {made[0].digest, made[1].digest};
+    make_graph(&graph, 1, 10);
+    graph.graph.blobs = graph.graph.needed = digests;
+    graph.graph.blob_count = graph.graph.needed_count = 2;
+    put_graph_of_blobs(store, 2, digests, 1);
+    time_ms++;
+    ck_assert_uint_eq(collect(store, 0, false).blobs, 1);
+    check_error(fb_store_put_graph(store, &graph.graph, NULL, NULL, &error), &error, FB_CONFLICT, "blob-missing");
+    ck_assert_double_eq(metric(store, "graphs"), 1);
+    put_new_blob(store, &made[1]);
+    check_ok(fb_store_put_graph(store, &graph.graph, NULL, NULL, &error), &error);
+    time_ms++;
+    ck_assert_uint_eq(collect(store, 0, false).blobs, 0);
+    free_graph(&graph);
+    for (unsigned i = 0; i < 2; i++) free_blob(&made[i]);
+}
+END_TEST
+
 START_TEST(a_put_renews_the_grace_period) {
     made_blob made;
     make_blob(&made, 1, 100000);
@@ -259,7 +283,8 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     make_graph(&damaged, 2, 100);
     ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
     fb_store_close(store);
-    run_sql("DROP TABLE job_references; DROP TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
+    run_sql("DROP TABLE job_references; DROP TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX "
+            "alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
             "rules; DROP "
             "TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
             "TABLE graph_blobs; DROP TABLE blobs;"
@@ -287,6 +312,7 @@ int main(void) {
     TCase *tests = tcase_create("garbage");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, what_graphs_refer_to_is_kept);
+    tcase_add_test(tests, what_a_new_graph_needs_must_be_here);
     tcase_add_test(tests, a_put_renews_the_grace_period);
     tcase_add_test(tests, more_than_one_batch_goes);
     tcase_add_test(tests, an_open_blob_stays_readable);
