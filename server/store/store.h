@@ -36,6 +36,7 @@ typedef struct fb_store_config {
     uint64_t max_bytes;         /* largest size of the database; what the disk holds */
     int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
     int64_t (*now_ms)(void);    /* the clock; the system's */
+    bool may_only_read;         /* a folder that cannot be written to is opened for reading */
 
     /* Called after entries were added to the history of aliases (models.h), on the thread that made the change, before the
      * function that made it returns. */
@@ -51,7 +52,9 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error);
  *     FB_BUSY     store-locked        another process, or another fb_store of this one, holds the folder
  *     FB_CONFLICT newer-schema        written by a newer version of foldback; nothing was touched
  *     FB_INVALID  not-a-store         the database in the folder is another program's
- *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder
+ *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder. With `may_only_read`,
+ *                                     it has a log that cannot be read there, or an earlier schema; every write fails with
+ *                                     store-stopping
  *     FB_NO_SPACE disk-full */
 fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_store **out, fb_error *error);
 
@@ -59,7 +62,8 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
  * be reading. NULL does nothing. */
 void fb_store_close(fb_store *store);
 
-/* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. */
+/* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. FB_IO
+ * "store-corrupt" from when a damaged page of the database was met; a document or blob that is damaged is no reason. */
 fb_status fb_store_health(fb_store *store, fb_error *error);
 
 /* Appends the store's counters and gauges in Prometheus' text format, all named foldback_store_…. */

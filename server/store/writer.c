@@ -239,6 +239,20 @@ static void *work(void *argument) {
     }
 }
 
+static void make_locks(fb_writer *writer) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_mutex_init(&writer->mutex, NULL);
+    pthread_cond_init(&writer->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void fb_writer_refuse(fb_writer *writer) {
+    make_locks(writer);
+    writer->is_stopping = true;
+}
+
 fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error) {
     writer->queue_limit = queue_limit;
     writer->wal_pages = 1; /* perhaps something is left from before */
@@ -247,12 +261,7 @@ fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals total
     writer->next_clean_up_ms = monotonic_ms() + CLEAN_UP_INTERVAL_MS;
     sqlite3_busy_timeout(writer->connection.handle, 0); /* a checkpoint that meets a reader tries again later */
     sqlite3_wal_hook(writer->connection.handle, note_log_size, writer);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_mutex_init(&writer->mutex, NULL);
-    pthread_cond_init(&writer->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    make_locks(writer);
     int result = pthread_create(&writer->thread, NULL, work, writer);
     if (result == 0) return FB_OK;
     pthread_cond_destroy(&writer->changed);
@@ -261,6 +270,7 @@ fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals total
 }
 
 void fb_writer_stop(fb_writer *writer) {
+    if (!writer->connection.handle) return; /* it refused all */
     pthread_mutex_lock(&writer->mutex);
     writer->is_stopping = true;
     pthread_cond_signal(&writer->changed);
@@ -269,7 +279,7 @@ void fb_writer_stop(fb_writer *writer) {
 }
 
 void fb_writer_close(fb_writer *writer) {
-    checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+    if (writer->connection.handle) checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
     fb_connection_close(&writer->connection);
     pthread_cond_destroy(&writer->changed);
     pthread_mutex_destroy(&writer->mutex);

@@ -11,7 +11,7 @@ import pytest
 from blobs import some_bytes
 from conftest import Service, binary
 from documents import branches
-from full_store import check, fill, is_clean, verify
+from full_store import DOUBLE, check, fill, is_clean, verify
 from test_blob_faults import cramped, small_disk  # noqa: F401
 from test_blob_faults import fill as fill_disk
 from test_http import is_problem
@@ -197,9 +197,34 @@ def test_a_page_that_is_found_damaged_later(new_service, tmp_path):
     for identity in (graphs[0], graphs[2], graphs[3]):
         assert service.get(f"/v1/graphs/{identity}").status == 200
     optimize(service, graphs[0], ["MergeLinears"])
+    assert service.get("/readyz").status == 200  # the database itself is whole
     assert service.stop() == 0
     answer = check(service.data)
     assert [(one["code"], one["subject"]) for one in answer["findings"]] == [("graph-damaged", f"graph {graphs[1]}")]
+
+
+def test_a_page_of_the_database_that_is_found_damaged_later(new_service):
+    """The service says that it is not ready from then on, and serves what it can read."""
+    service = new_service()
+    graph = service.post("/v1/graphs", branches(3)).json()["id"]
+    service.post("/v1/transformations", DOUBLE)
+    service.stop()
+    path = service.data / "foldback.sqlite"
+    connection = sqlite3.connect(path)
+    page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'rules'").fetchone()[0]
+    connection.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 4096 * (page - 1)] + bytes(range(256)) * 16 + whole[4096 * page :])
+    service.start()
+    assert service.get("/readyz").status == 200
+    is_problem(service.get("/v1/transformations"), 500, "store-corrupt")
+    for _ in range(2):
+        assert "db check" in is_problem(service.get("/readyz"), 503, "store-corrupt")["detail"]
+    assert service.get("/livez").status == 200 and service.get(f"/v1/graphs/{graph}").status == 200
+    service.stop()
+    path.write_bytes(whole)
+    service.start()
+    assert service.get("/readyz").status == 200 and service.get("/v1/transformations").status == 200
 
 
 @pytest.mark.parametrize("part", [0, 10, 40, 70, 99])
