@@ -246,6 +246,17 @@ def test_a_log_that_was_cut(service, part):
 # ---- folders -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "0.0.0.0", "nowhere:80", "127.0.0.1:99999", "::1:80"])
+def test_what_is_no_address(address, tmp_path):
+    """It is said to be none, whether there are tokens or not, and no folder is made."""
+    for words in ((), ("--insecure-listen",)):
+        told = refused(tmp_path / "data", "--listen", address, *words, status=2)
+        assert "is no address to listen on" in told and "token" not in told
+    assert not (tmp_path / "data").exists()
+    told = refused(tmp_path / "data", "--listen", "0.0.0.0:0", status=2)
+    assert "token" in told and not (tmp_path / "data").exists()
+
+
 def test_what_is_no_data_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     assert "Not a directory" in refused(tmp_path / "file")
