@@ -9,6 +9,7 @@
 #ifndef FB_STORE_BLOBS_H
 #define FB_STORE_BLOBS_H
 
+#include "core/base/watch.h"
 #include "server/store/store.h"
 
 #define FB_BLOB_INLINE ((size_t)64 << 10)
@@ -83,9 +84,9 @@ typedef struct fb_garbage {
 
 /* Removes blobs that no stored graph refers to, that no unfinished job names and that were last used over `grace_ms` ago, old
  * uploads, and files without rows. In small transactions: other writes go on. `is_dry` only counts. Digests remembered for a
- * removed blob go, too. */
-fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, fb_garbage *out,
-                           fb_error *error);
+ * removed blob go, too. When the watch (or NULL) ends it, what went before has gone. */
+fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
+                           fb_garbage *out, fb_error *error);
 
 /* ---- digests of tensors within blobs ---- */
 

@@ -111,7 +111,8 @@ static void add_batch(removal *work) {
 static fb_status remove_all(removal *work, fb_error *error) {
     fb_status status = FB_OK;
     for (work->next = work->marks.count; !status && find_batch(work); work->next = work->end) {
-        status = fb_writer_run(&work->store->writer, write_removal, work, error);
+        status = fb_watch_check(work->how->watch, error);
+        if (!status) status = fb_writer_run(&work->store->writer, write_removal, work, error);
         if (!status) add_batch(work);
     }
     return status;
@@ -164,7 +165,7 @@ fb_status fb_store_retain(fb_store *store, const fb_retaining *how, fb_removed *
     fb_status status = FB_OK;
     if (how->limits.age_ms || how->limits.count) {
         status = fb_readers_take(&store->readers, &connection, error);
-        if (!status) status = fb_marks_read(connection, &work->marks, error);
+        if (!status) status = fb_marks_read(connection, how->watch, &work->marks, error);
         if (!status) status = fb_marks_keep(&work->marks, &how->limits, work->now, error);
         if (!status && how->is_dry) status = count_all(connection, work, error);
         if (connection) fb_readers_give_back(&store->readers, connection);

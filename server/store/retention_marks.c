@@ -89,12 +89,13 @@ static fb_status add_run(fb_marks *marks, const fb_marked_run *run, fb_error *er
     return is_kept ? FB_OK : fb_fail_memory(error);
 }
 
-static fb_status read_runs(fb_connection *connection, fb_marks *marks, fb_error *error) {
+static fb_status read_runs(fb_connection *connection, const fb_watch *watch, fb_marks *marks, fb_error *error) {
     fb_query query = fb_query_begin(connection, RUNS, error);
     fb_bind_int(&query, 0);
     while (fb_query_row(&query)) {
         fb_marked_run run;
-        query.status = read_row(&query, marks, &run);
+        query.status = fb_watch_check(watch, error);
+        if (!query.status) query.status = read_row(&query, marks, &run);
         if (!query.status) query.status = add_run(marks, &run, error);
     }
     if (!query.status && marks->steps.failed) query.status = fb_fail_memory(error);
@@ -192,11 +193,11 @@ static fb_status mark_answers(fb_connection *connection, fb_marks *marks, fb_err
     return status ? status : spread(marks, error);
 }
 
-fb_status fb_marks_read(fb_connection *connection, fb_marks *out, fb_error *error) {
+fb_status fb_marks_read(fb_connection *connection, const fb_watch *watch, fb_marks *out, fb_error *error) {
     static const lasts none = {0};
     lasts last = {0};
     *out = (fb_marks){0};
-    fb_status status = read_runs(connection, out, error);
+    fb_status status = read_runs(connection, watch, out, error);
     if (!status) status = mark_roots(connection, out, &none, &last, error);
     if (!status) status = mark_answers(connection, out, error);
     out->last_version = last.version;

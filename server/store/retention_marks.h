@@ -32,7 +32,7 @@ typedef struct fb_marks {
 } fb_marks;
 
 /* Reads all runs, and marks what is needed whatever its age. Free it also after a failure. */
-fb_status fb_marks_read(fb_connection *connection, fb_marks *out, fb_error *error);
+fb_status fb_marks_read(fb_connection *connection, const fb_watch *watch, fb_marks *out, fb_error *error);
 void fb_marks_free(fb_marks *marks);
 /* Marks what has become needed since they were read. */
 fb_status fb_marks_renew(fb_connection *connection, fb_marks *marks, fb_error *error);

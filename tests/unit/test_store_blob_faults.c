@@ -210,7 +210,7 @@ START_TEST(memory_runs_out) {
         if (!status) status = fb_blob_map(blob, &bytes, &error);
         if (!status) status = fb_blobs_missing(store, &digest, 1, &is_missing, &error);
         if (!status) status = fb_blobs_list(store, NULL, &rows, &error);
-        if (!status) status = fb_store_collect(store, 0, false, NULL, &garbage, &error);
+        if (!status) status = fb_store_collect(store, 0, false, NULL, NULL, &garbage, &error);
         bool has_failed = chaos_off();
         fb_blob_close(blob);
         free(rows.items);
@@ -319,7 +319,7 @@ static void work_until_killed(done *progress) {
             if (j != 1 && j != 2) progress->may_be_gone[j] = true;
         make_graph(&graph, 1, 10);
         if (i == 6 && fb_store_delete_graph(store, graph.id, NULL, NULL, NULL)) _exit(1);
-        if (fb_store_collect(store, 0, false, NULL, &(fb_garbage){0}, NULL)) _exit(1);
+        if (fb_store_collect(store, 0, false, NULL, NULL, &(fb_garbage){0}, NULL)) _exit(1);
     }
     fb_upload *upload = NULL;
     if (fb_upload_new(store, true, &upload, NULL) || fb_upload_write(upload, made[7].bytes, made[7].size, NULL)) _exit(1);
@@ -378,7 +378,7 @@ static void *churn(void *argument) {
         make_blob(&made, random >> 29, random >> 28 & 1 ? 70000 : 1000);
         if (put_blob(store, &made, NULL, NULL)) _exit(1);
         free_blob(&made);
-        if (random >> 20 & 1 && fb_store_collect(store, 0, false, NULL, &(fb_garbage){0}, NULL)) _exit(1);
+        if (random >> 20 & 1 && fb_store_collect(store, 0, false, NULL, NULL, &(fb_garbage){0}, NULL)) _exit(1);
     }
 }
 
