@@ -228,6 +228,7 @@ typedef enum fb_grant {
     FB_TOKEN_EXPIRED,
     FB_TOKEN_REVOKED,   /* 401 token-invalid */
     FB_SCOPE_TOO_SMALL, /* 403 scope-too-small */
+    FB_NOT_DECIDED,     /* 503 out-of-memory */
 } fb_grant;
 
 /* Knows who may ask. The context is that of the handlers. Called on I/O threads: they must not block. */
