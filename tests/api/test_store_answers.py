@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import threading
 
 import pytest
 
@@ -105,6 +106,19 @@ def test_another_program_locks_the_database(service):
     assert service.post("/v1/graphs", branches(3)).status == 201
     service.stop()
     assert is_clean(service.data)["graphs"] == 3
+
+
+def test_a_lock_of_a_moment_is_waited_for(service):
+    """As long as a reader has the writer's lock while it looks at the log's header again."""
+    path = service.data / "foldback.sqlite"
+    for i in range(5):
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.05, other.execute, ["ROLLBACK"])
+        release.start()
+        assert service.post("/v1/graphs", branches(2, f"{i}")).status == 201
+        release.join()
+        other.close()
 
 
 def test_held_by_another_service(service):
