@@ -1,6 +1,7 @@
 #include "server/collector.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ struct fb_collector {
 
     pthread_mutex_t mutex;
     pthread_cond_t stopped;
-    bool is_stopping;
+    atomic_bool is_stopping;
 };
 
 /* With the mutex. False when it is to stop. */
@@ -43,17 +44,26 @@ static int64_t clock_start_ms(void) {
     return (int64_t)(clock.tv_sec - uptime.tv_sec) * 1000 + (clock.tv_nsec - uptime.tv_nsec) / 1000000;
 }
 
-static void collect(const fb_collector *collector) {
+static fb_status check(void *context, fb_error *error) {
+    fb_collector *collector = context;
+    return atomic_load(&collector->is_stopping) ? fb_fail(error, FB_BUSY, "stopping", NULL, "the service is stopping") : FB_OK;
+}
+
+static void complain(const char *what, const fb_error *error) {
+    if (strcmp(error->code, "stopping") != 0) fprintf(stderr, "foldback: %s: %s\n", what, error->message);
+}
+
+static void collect(fb_collector *collector) {
     const fb_app *app = collector->app;
     fb_error error = {0};
     fb_garbage found;
     fb_removed removed;
     fb_retention limits = app->retention;
+    const fb_watch watch = {.context = collector, .check = check};
     if (llabs(clock_start_ms() - collector->started_ms) > JUMP_MS) limits.age_ms = 0;
-    if (fb_retain(app, &limits, false, NULL, &removed, &error)) fprintf(stderr, "foldback: retention: %s\n", error.message);
+    if (fb_retain(app, &limits, false, NULL, &watch, &removed, &error)) complain("retention", &error);
     error = (fb_error){0};
-    if (fb_store_collect(app->store, app->gc_grace_ms, false, NULL, &found, &error))
-        fprintf(stderr, "foldback: gc: %s\n", error.message);
+    if (fb_store_collect(app->store, app->gc_grace_ms, false, NULL, &watch, &found, &error)) complain("gc", &error);
 }
 
 static void *work(void *argument) {

@@ -9,7 +9,7 @@ typedef struct fb_collector fb_collector;
 /* The first time when `interval_ms` have passed. What goes wrong is told on stderr, and it tries again next time. When the
  * clock jumped since the start, runs are not removed for their age: they may look older than they are. */
 fb_status fb_collector_start(const fb_app *app, uint64_t interval_ms, fb_collector **out, fb_error *error);
-/* Waits for a collection that runs. NULL does nothing. */
+/* Ends a collection that runs, and waits for that. NULL does nothing. */
 void fb_collector_stop(fb_collector *collector);
 
 #endif

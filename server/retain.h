@@ -4,8 +4,8 @@
 
 #include "server/app.h"
 
-/* `by` NULL: the service itself. As fb_store_retain. */
-fb_status fb_retain(const fb_app *app, const fb_retention *limits, bool is_dry, const fb_store_actor *by, fb_removed *out,
-                    fb_error *error);
+/* `by` NULL: the service itself; `watch` may be NULL. As fb_store_retain. */
+fb_status fb_retain(const fb_app *app, const fb_retention *limits, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
+                    fb_removed *out, fb_error *error);
 
 #endif

@@ -74,7 +74,8 @@ static fb_status start(const fb_serve_values *values, fb_sandbox_mode sandbox, f
 
 static int exit_status(const fb_error *error) {
     if (strcmp(error->code, "store-locked") == 0) return FB_EXIT_FOLDER_IN_USE;
-    return strcmp(error->code, "no-tokens") == 0 ? FB_EXIT_USAGE : FB_EXIT_FAILED;
+    bool is_misused = strcmp(error->code, "no-tokens") == 0 || strcmp(error->code, "bad-address") == 0;
+    return is_misused ? FB_EXIT_USAGE : FB_EXIT_FAILED;
 }
 
 static int serve(const fb_serve_values *values, fb_sandbox_mode sandbox, const sigset_t *stop) {

@@ -29,7 +29,7 @@ const fb_option fb_serve_options[] = {
     {"io-threads", 0, "N", "threads that read and write sockets (2)", FB_OPTION_COUNT, AT(service.http.io_threads), 1, 64},
     {"max-queue", 0, "N", "requests that wait for a worker (256)", FB_OPTION_COUNT, AT(service.http.queue_limit), 1, 1 << 20},
     {"max-connections", 0, "N", "open connections (1024)", FB_OPTION_COUNT, AT(service.http.connection_limit), 1, 1 << 20},
-    {"max-connections-per-address", 0, "N", "of one address; 0 is no limit (0)", FB_OPTION_COUNT,
+    {"max-connections-per-address", 0, "N", "of one address; 0 is no limit (half of --max-connections)", FB_OPTION_COUNT,
      AT(service.http.connection_limit_per_address), 0, 1 << 20},
     {"max-streams", 0, "N", "open event streams, at most half of the connections (256)", FB_OPTION_COUNT,
      AT(service.http.stream_limit), 0, 1 << 20},

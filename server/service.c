@@ -66,10 +66,12 @@ static bool still_admits(void *context, const char *principal, fb_scope needed) 
 
 fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error) {
     const char *listen = config->http.listen;
-    if (!listen || config->is_open || fb_http_is_loopback(listen) || (app && app->auth && fb_auth_is_needed(app->auth)))
-        return FB_OK;
+    fb_status status = listen ? fb_http_check_address(listen, error) : FB_OK;
+    if (status || !listen || config->is_open || fb_http_is_loopback(listen) ||
+        (app && app->auth && fb_auth_is_needed(app->auth)))
+        return status;
     return fb_fail(error, FB_INVALID, "no-tokens", NULL,
-                   "%s is no loopback address with a port; to listen beyond this machine make a token first (foldback token "
+                   "%s is no loopback address; to listen beyond this machine make a token first (foldback token "
                    "create --scope admin), or say --insecure-listen, knowing that everybody may do everything",
                    listen);
 }

@@ -29,7 +29,8 @@ typedef struct fb_service {
     fb_http_server *http;
 } fb_service;
 
-/* Beyond this machine it listens for those who have a token alone: FB_INVALID "no-tokens" when there is none yet. `app` is NULL
+/* FB_INVALID "bad-address" when it has none to listen on. Beyond this machine it listens for those who have a token alone:
+ * FB_INVALID "no-tokens" when there is none yet. `app` is NULL
  * as long as there is no data folder. */
 fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error);
 /* Opens the store and starts the server. On failure nothing is left open. FB_BUSY "store-locked": another process holds the

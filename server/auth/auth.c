@@ -169,7 +169,9 @@ static fb_grant judge(const known_token *token, fb_scope needed, int64_t now) {
 
 static fb_grant admit_token(fb_auth *auth, const char *secret, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]) {
     char digest[FB_ID_LENGTH + 1];
-    known_token *token = fb_secret_digest(secret, digest) ? find_digest(auth, digest) : NULL;
+    fb_status status = fb_secret_digest(secret, digest);
+    if (status == FB_NO_MEMORY) return FB_NOT_DECIDED;
+    known_token *token = status ? NULL : find_digest(auth, digest);
     if (!token) return FB_TOKEN_UNKNOWN;
     int64_t now = now_ms();
     fb_grant grant = judge(token, needed, now);
@@ -206,7 +208,7 @@ fb_status fb_auth_create(fb_auth *auth, const fb_store_token *token, const fb_st
     if (!status && !wanted.name) status = fb_secret_name(name, error);
     if (status) return status;
     if (!wanted.name) wanted.name = name;
-    if (!fb_secret_digest(secret, digest)) return fb_fail_memory(error);
+    if (fb_secret_digest(secret, digest)) return fb_fail_memory(error);
     wanted.digest = digest;
     status = fb_store_put_token(auth->store, &wanted, by, out, error);
     if (status) return status;

@@ -26,7 +26,7 @@ fb_grant fb_auth_admit(fb_auth *auth, const char *token, fb_scope needed, char p
 bool fb_auth_still_admits(fb_auth *auth, const char *principal, fb_scope needed);
 
 /* Makes a token, by its name (NULL: one is made up), scope and expires, and writes it to `secret`: the only time that it is
- * seen. `out` (free it) is what the store has of it. FB_CONFLICT "token-exists". */
+ * seen. `out` (free it) is what the store has of it. FB_CONFLICT "token-exists", FB_INVALID "already-expired". */
 fb_status fb_auth_create(fb_auth *auth, const fb_store_token *token, const fb_store_actor *by, char secret[FB_TOKEN_LENGTH + 1],
                          fb_store_token *out, fb_error *error);
 /* `out` (free it) is the token afterwards. FB_NOT_FOUND "unknown-token". */

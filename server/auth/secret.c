@@ -46,8 +46,9 @@ fb_status fb_secret_name(char name[20], fb_error *error) {
     return status;
 }
 
-bool fb_secret_digest(const char *secret, char digest[FB_ID_LENGTH + 1]) {
+fb_status fb_secret_digest(const char *secret, char digest[FB_ID_LENGTH + 1]) {
     size_t length = strnlen(secret, FB_TOKEN_LENGTH + 1), prefix = sizeof PREFIX - 1;
-    if (length != FB_TOKEN_LENGTH || memcmp(secret, PREFIX, prefix) != 0) return false;
-    return strspn(secret + prefix, alphabet) == length - prefix && fb_sha256_id(secret, length, digest);
+    if (length != FB_TOKEN_LENGTH || memcmp(secret, PREFIX, prefix) != 0) return FB_INVALID;
+    if (strspn(secret + prefix, alphabet) != length - prefix) return FB_INVALID;
+    return fb_sha256_id(secret, length, digest) ? FB_OK : FB_NO_MEMORY;
 }

@@ -10,7 +10,7 @@
 fb_status fb_secret_make(char secret[FB_TOKEN_LENGTH + 1], fb_error *error);
 /* A name for a token that was given none: "token-" and ten characters. */
 fb_status fb_secret_name(char name[20], fb_error *error);
-/* False when the text cannot be a token, or memory is out. */
-bool fb_secret_digest(const char *secret, char digest[FB_ID_LENGTH + 1]);
+/* FB_INVALID when the text cannot be a token; FB_NO_MEMORY. */
+fb_status fb_secret_digest(const char *secret, char digest[FB_ID_LENGTH + 1]);
 
 #endif

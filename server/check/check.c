@@ -39,7 +39,7 @@ fb_status fb_check_folder(const char *folder, fb_check *check, fb_error *error) 
     fb_error met = {0};
     fb_app app = {.cache = fb_cache_new(CACHE_BYTES)};
     fb_status status = app.cache ? find_store(folder, error) : fb_fail_memory(error);
-    if (!status) status = fb_store_open(folder, NULL, &app.store, &met);
+    if (!status) status = fb_store_open(folder, &(fb_store_config){.may_only_read = true}, &app.store, &met);
     if (met.status && strcmp(met.code, "store-corrupt") == 0)
         status = fb_check_met(check, "database-damaged", "the database", &met, error);
     else if (met.status) fb_fail(error, met.status, met.code, NULL, "%s", met.message);

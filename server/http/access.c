@@ -67,7 +67,11 @@ static bool answer_grant(fb_exchange *exchange, fb_grant grant) {
     case FB_TOKEN_EXPIRED: return refuse_invalid(exchange, "the token has expired");
     case FB_TOKEN_REVOKED: return refuse_invalid(exchange, "the token has been revoked");
     case FB_SCOPE_TOO_SMALL: return refuse_scope(exchange);
+    case FB_NOT_DECIDED: break;
     }
+    fb_error error = {0};
+    fb_fail_memory(&error);
+    fb_respond_error(&exchange->response, &error);
     return false;
 }
 

@@ -31,6 +31,7 @@
 #include "core/base/watch.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -227,6 +228,7 @@ typedef enum fb_grant {
     FB_TOKEN_EXPIRED,
     FB_TOKEN_REVOKED,   /* 401 token-invalid */
     FB_SCOPE_TOO_SMALL, /* 403 scope-too-small */
+    FB_NOT_DECIDED,     /* 503 out-of-memory */
 } fb_grant;
 
 /* Knows who may ask. The context is that of the handlers. Called on I/O threads: they must not block. */
@@ -284,6 +286,8 @@ typedef struct fb_route {
 
 /* -------------------------------------------------------------------------------------------------------------- server */
 
+#define FB_HTTP_HALF UINT_MAX
+
 typedef struct fb_http_config {
     const char *listen;                    /* "127.0.0.1:8080", "[::1]:0", "0.0.0.0:80": a numeric address; port 0 picks one */
     unsigned io_threads;                   /* epoll loops */
@@ -292,7 +296,7 @@ typedef struct fb_http_config {
                                             * that come or go already (sinks, fb_respond_pulled) wait, but are not refused */
     unsigned stream_limit;                 /* open streams (fb_respond_stream); at most half of connection_limit counts */
     unsigned connection_limit;             /* more are not accepted until one ends */
-    unsigned connection_limit_per_address; /* 0 = no such limit */
+    unsigned connection_limit_per_address; /* 0 = no such limit; FB_HTTP_HALF = half of connection_limit */
     size_t target_limit;                   /* bytes of path and query together; more is 414 */
     size_t header_limit;                   /* bytes of all headers; more is 431 */
     uint64_t body_limit;                   /* bytes of one body after decompression; more is 413 */
@@ -321,6 +325,8 @@ typedef struct fb_http_config {
  * 120 s, compress, log to stderr. */
 fb_http_config fb_http_config_default(void);
 
+/* FB_INVALID "bad-address" when that is no address with a port, like 127.0.0.1:8080 or [::1]:8080. */
+fb_status fb_http_check_address(const char *listen, fb_error *error);
 /* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is no address. */
 bool fb_http_is_loopback(const char *listen);
 

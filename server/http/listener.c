@@ -38,6 +38,18 @@ static struct addrinfo *resolve(const char *address) {
     return getaddrinfo(host, colon + 1, &hints, &found) ? NULL : found;
 }
 
+static fb_status fail_address(const char *address, fb_error *error) {
+    return fb_fail(error, FB_INVALID, "bad-address", NULL,
+                   "%s is no address to listen on; write it as 127.0.0.1:8080 or [::1]:8080", address);
+}
+
+fb_status fb_http_check_address(const char *listen, fb_error *error) {
+    struct addrinfo *found = resolve(listen);
+    if (!found) return fail_address(listen, error);
+    freeaddrinfo(found);
+    return FB_OK;
+}
+
 bool fb_http_is_loopback(const char *listen) {
     struct addrinfo *found = resolve(listen);
     if (!found) return false;
@@ -71,9 +83,7 @@ static void write_url(fb_listener *listener, const char *scheme) {
 
 fb_status fb_listener_open(fb_listener *listener, const char *address, bool has_tls, fb_error *error) {
     struct addrinfo *found = resolve(address);
-    if (!found)
-        return fb_fail(error, FB_INVALID, "bad-address", NULL,
-                       "%s is no address to listen on; write it as 127.0.0.1:8080 or [::1]:8080", address);
+    if (!found) return fail_address(address, error);
     listener->socket = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     int on = 1;
     bool ok = listener->socket >= 0 && !setsockopt(listener->socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) &&

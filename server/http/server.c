@@ -32,6 +32,7 @@ fb_http_config fb_http_config_default(void) {
         .worker_threads = 64, /* most wait for a commit: the more there are, the more of them share it */
         .queue_limit = 256,
         .connection_limit = 1024,
+        .connection_limit_per_address = FB_HTTP_HALF,
         .stream_limit = 256,
         .target_limit = (size_t)8 << 10,
         .header_limit = (size_t)32 << 10,
@@ -57,6 +58,12 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
 /* What TLS 1.2 and 1.3 have that is not known to be weak. */
 #define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE"
 
+/* One client does not take all connections. */
+static unsigned limit_per_address(const fb_http_config *config) {
+    if (config->connection_limit_per_address != FB_HTTP_HALF) return config->connection_limit_per_address;
+    return (config->connection_limit + 1) / 2;
+}
+
 static fb_status start_daemon(fb_http_server *server, fb_error *error) {
     const fb_http_config *config = &server->config;
     bool has_tls = config->tls_key && config->listen;
@@ -78,7 +85,7 @@ static fb_status start_daemon(fb_http_server *server, fb_error *error) {
         MHD_OPTION_NOTIFY_COMPLETED, fb_exchange_end, server, MHD_OPTION_NOTIFY_CONNECTION, fb_connection_notify, server,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, server, MHD_OPTION_THREAD_POOL_SIZE, config->io_threads,
         MHD_OPTION_CONNECTION_LIMIT, config->connection_limit + CONNECTION_SLACK * config->io_threads,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, config->connection_limit_per_address, MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit_per_address(config), MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory,
         MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, fb_guard_sees_lines() ? 0 : 1, MHD_OPTION_ARRAY, tls,
         MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -130,7 +130,7 @@ static fb_status run_one(fb_jobs *jobs, fb_live_job *job, const json_t *members,
     bool is_over = !strcmp(answer.code, "stopping") || !strcmp(answer.code, "cancelled");
     if (is_over) status = fb_fail(error, FB_BUSY, answer.code, NULL, "the job goes no further");
     write_item(graph, &answer, item);
-    counters[answer.status < 400 ? 0 : 1]++;
+    if (!is_over) counters[answer.status < 400 ? 0 : 1]++;
     fb_http_answer_free(&answer);
     return !status && item->failed ? fb_fail_memory(error) : status;
 }

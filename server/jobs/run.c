@@ -68,11 +68,10 @@ static void run_batch(fb_jobs *jobs, fb_live_job *job, const char *body, size_t 
     fb_error error = {0};
     fb_status status = fb_job_run_batch(jobs, job, body, size, &result, &error);
     if (status == FB_BUSY && !strcmp(error.code, "stopping")) give_back(jobs, job);
-    else if (status == FB_BUSY) fb_job_end(jobs, job, &(fb_store_job_end){.state = FB_JOB_CANCELLED}, "");
-    else if (status) end_with_error(jobs, job, 500, error.code, error.message);
-    else
+    else if (status && status != FB_BUSY) end_with_error(jobs, job, 500, error.code, error.message);
+    else /* one that is cancelled has the result of what was done by then */
         fb_job_end(jobs, job,
-                   &(fb_store_job_end){.state = FB_JOB_SUCCEEDED,
+                   &(fb_store_job_end){.state = status ? FB_JOB_CANCELLED : FB_JOB_SUCCEEDED,
                                        .status = 200,
                                        .result_type = "application/json",
                                        .result = result.data,

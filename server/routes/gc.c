@@ -99,8 +99,9 @@ static void collect(const fb_request *request, fb_response *response, cleaning *
     fb_error error = {0};
     const fb_app *app = request->context;
     fb_store_actor by = fb_actor_of(request);
-    fb_status status = fb_retain(app, &work->limits, work->is_dry, &by, &work->removed, &error);
-    if (!status) status = fb_store_collect(app->store, work->grace_ms, work->is_dry, &by, &work->found, &error);
+    const fb_watch *watch = fb_request_watch(request);
+    fb_status status = fb_retain(app, &work->limits, work->is_dry, &by, watch, &work->removed, &error);
+    if (!status) status = fb_store_collect(app->store, work->grace_ms, work->is_dry, &by, watch, &work->found, &error);
     if (status) fb_respond_error(response, &error);
     else respond(response, work);
 }

@@ -9,7 +9,8 @@
 /* A decoded graph, with its canonical document when it is (or may be) not in the store yet. */
 typedef struct fb_graph_input {
     fb_shared_graph *shared;
-    fb_buffer document; /* empty: it came from the store */
+    fb_buffer document;  /* empty: it came from the store */
+    const json_t *files; /* digests of those that it was bound to, which must be here when it is stored; NULL for none */
 } fb_graph_input;
 
 /* Reads a document that stands at `pointer` of the request. When it is not valid this responds and returns false. */
@@ -35,7 +36,7 @@ typedef struct fb_graph_row {
     fb_store_graph graph;
     char structure[FB_ID_LENGTH + 1];
     fb_store_mark *marks;
-    const char **blobs;
+    const char **blobs, **needed;
 } fb_graph_row;
 
 /* `out` stays where it is while it is in use; free it with fb_graph_row_free. */

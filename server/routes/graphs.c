@@ -55,7 +55,7 @@ static void store_graph(const fb_request *request, fb_response *response, const 
         status = fb_store_put_graph(app->store, &row.graph, stored, &is_new, &error);
     }
     if (status) {
-        fb_respond_error(response, &error);
+        fb_respond_not_stored(request, response, input, &error);
     } else {
         fb_cache_put(app->cache, input->shared, ticket);
         fb_respond_json_buffer_take(response, is_new ? 201 : 200, &answer);

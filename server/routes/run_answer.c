@@ -8,6 +8,7 @@
 #include "core/graph/code.h"
 #include "server/routes/actor.h"
 #include "server/routes/json_members.h"
+#include "server/routes/weights_input.h"
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------ */
 
@@ -219,7 +220,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     if (!status && answer.failed) status = fb_fail_memory(&error);
     if (!status && !asked->dry_run) status = store_run(request, asked, made, location, repeat, &error);
     if (status) {
-        fb_respond_error(response, &error);
+        fb_respond_not_stored(request, response, made->source, &error);
         fb_buffer_free(&answer);
     } else {
         fb_respond_json_buffer_take(response, asked->dry_run ? 200 : 201, &answer);

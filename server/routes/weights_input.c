@@ -55,6 +55,12 @@ static void respond_bad_file(fb_response *response, const fb_weights_asked *aske
 
 /* ---- binding ------------------------------------------------------------------------------------------------------------ */
 
+static const char **list_files(const json_t *files) {
+    const char **list = calloc(json_array_size(files) + 1, sizeof *list);
+    for (size_t i = 0; list && i < json_array_size(files); i++) list[i] = json_string_value(json_array_get(files, i));
+    return list;
+}
+
 /* All of the files that are not here; NULL when all are. */
 static fb_status find_missing(fb_store *store, const char *const *files, size_t count, json_t **missing, fb_error *error) {
     bool *is_missing = calloc(count + 1, sizeof *is_missing);
@@ -88,6 +94,19 @@ static fb_status bind_copy(const fb_app *app, const char *const *files, size_t c
     return FB_OK;
 }
 
+void fb_respond_not_stored(const fb_request *request, fb_response *response, const fb_graph_input *graph,
+                           const fb_error *error) {
+    const fb_app *app = request->context;
+    json_t *missing = NULL;
+    bool has_gone = graph->files && !strcmp(error->code, "blob-missing");
+    const char **files = has_gone ? list_files(graph->files) : NULL;
+    fb_status status = files ? find_missing(app->store, files, json_array_size(graph->files), &missing, NULL) : FB_OK;
+    if (!status && missing) respond_missing(response, missing);
+    else fb_respond_error(response, error);
+    if (status) json_decref(missing);
+    free(files);
+}
+
 static bool bind_files(const fb_request *request, fb_response *response, const fb_weights_asked *asked,
                        const char *const *files, fb_graph_input *input, json_t **told) {
     const fb_app *app = request->context;
@@ -103,6 +122,7 @@ static bool bind_files(const fb_request *request, fb_response *response, const f
     }
     json_decref(missing);
     if (!status) status = bind_copy(app, files, count, input, asked->is_strict, &binding, &fits, &error);
+    if (!status && fits) input->files = asked->files;
     if (status) respond_bad_file(response, asked, files, &error);
     else if (!fits) respond_mismatch(response, &binding);
     else
@@ -117,14 +137,13 @@ bool fb_bind_weights(const fb_request *request, fb_response *response, const fb_
                      json_t **told) {
     *told = NULL;
     if (!asked->files) return true;
-    const char **files = calloc(json_array_size(asked->files) + 1, sizeof *files);
+    const char **files = list_files(asked->files);
     if (!files) {
         fb_error error = {0};
         fb_fail_memory(&error);
         fb_respond_error(response, &error);
         return false;
     }
-    for (size_t i = 0; i < json_array_size(asked->files); i++) files[i] = json_string_value(json_array_get(asked->files, i));
     bool ok = bind_files(request, response, asked, files, graph, told);
     free(files);
     return ok;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ typedef struct copy {
     const fb_copying *how;
     int from, to; /* folders */
     char *from_database, *to_database;
+    fb_access access;
     fb_copied figures;
 } copy;
 
@@ -56,8 +58,7 @@ static fb_status copy_database(copy *work, fb_error *error) {
     fb_connection from = {0}, to = {0};
     int file = open(work->to_database, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600); /* SQLite's would be for everybody */
     if (file < 0) return fb_fail_file(error, "make a database", errno);
-    fb_access access = work->how->is_frozen ? FB_READS_FROZEN : FB_READS;
-    fb_status status = fb_connection_open(&from, work->from_database, access, error);
+    fb_status status = fb_connection_open(&from, work->from_database, work->access, error);
     if (!status) status = fb_connection_open(&to, work->to_database, FB_READS_AND_WRITES, error);
     if (!status) status = fb_sql_script(&to, "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF", error);
     if (!status) status = read_snapshot(work, &from, &to, error);
@@ -228,15 +229,20 @@ static fb_status make_stage(const char *stage, int *lock, fb_error *error) {
 }
 
 fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *how, fb_copied *out, fb_error *error) {
-    copy work = {.how = how, .from = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC), .to = -1};
-    int lock = -1;
+    copy work = {.how = how,
+                 .from = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                 .to = -1,
+                 .access = how->is_frozen ? FB_READS_FROZEN : FB_READS};
+    int lock = -1, from_lock = -1;
     if (work.from < 0 || faccessat(work.from, "foldback.sqlite", F_OK, 0) != 0) {
         if (work.from >= 0) close(work.from);
         return fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", from);
     }
     work.from_database = fb_path_with(from, "/foldback.sqlite");
     work.to_database = fb_path_with(stage, "/foldback.sqlite");
-    fb_status status = work.from_database && work.to_database ? make_stage(stage, &lock, error) : fb_fail_memory(error);
+    fb_status status = work.from_database && work.to_database ? FB_OK : fb_fail_memory(error);
+    if (!status && !how->is_frozen) status = fb_folder_look(from, &work.access, &from_lock, error);
+    if (!status) status = make_stage(stage, &lock, error);
     if (!status) {
         work.to = open(stage, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         status = work.to < 0 ? fb_fail_file(error, "open a folder", errno) : copy_all(&work, error);
@@ -244,6 +250,7 @@ fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *
     }
     if (work.to >= 0) close(work.to);
     if (lock >= 0) close(lock);
+    if (from_lock >= 0) close(from_lock);
     close(work.from);
     free(work.from_database);
     free(work.to_database);
@@ -251,8 +258,25 @@ fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *
     return status;
 }
 
+/* A copy of a folder within that folder would be taken for a part of it, and is lost with it. */
+static fb_status refuse_within(const char *path, const char *folder, fb_error *error) {
+    char *name = fb_path_with(path, "");
+    if (!name) return fb_fail_memory(error);
+    char *place = realpath(dirname(name), NULL), *outer = realpath(folder, NULL);
+    size_t length = outer ? strlen(outer) : 0;
+    bool is_within = place && outer && strncmp(place, outer, length) == 0 && (!place[length] || place[length] == '/');
+    free(place);
+    free(outer);
+    free(name);
+    if (!is_within) return FB_OK; /* also when there is no such place: then it cannot be made there */
+    return fb_fail(error, FB_CONFLICT, "folder-in-use", NULL, "%s is within the data folder %s: name a place outside it", path,
+                   folder);
+}
+
 fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *how, fb_copied *out, fb_error *error) {
     struct stat about;
+    fb_status refused = refuse_within(to, from, error);
+    if (refused) return refused;
     if (lstat(to, &about) == 0 && rmdir(to) != 0)
         return fb_fail(error, FB_CONFLICT, "folder-in-use", NULL, "%s is there already, and not an empty folder", to);
     char *target = fb_path_with(to, ""), *stage = fb_path_with(to, ".partial");

@@ -5,11 +5,12 @@
 #ifndef FB_STORE_BACKUP_H
 #define FB_STORE_BACKUP_H
 
+#include "server/store/sql.h"
 #include "server/store/store.h"
 
 typedef struct fb_copying {
     bool may_link;  /* else every file is copied, and its digest computed */
-    bool is_frozen; /* nobody may open the folder meanwhile; then it may be on a read-only disk */
+    bool is_frozen; /* nobody can open the folder meanwhile, and it has no log */
     void *context;
     void (*progress)(void *context, const char *what, uint64_t done, uint64_t total); /* or NULL; "pages", "files" */
 } fb_copying;
@@ -20,8 +21,9 @@ typedef struct fb_copied {
 } fb_copied;
 
 /* Makes the folder `to`, which must not be there or be empty, and appears when it is complete and on disk; until then it is
- * TO.partial, which a later call removes. FB_NOT_FOUND "no-store"; FB_CONFLICT "folder-in-use": `to` is not empty, or somebody
- * copies to it; FB_IO "store-corrupt": damaged pages; "store-failed", "store-not-writable"; FB_NO_SPACE. */
+ * TO.partial, which a later call removes. `from` may be read-only. FB_NOT_FOUND "no-store"; FB_CONFLICT "folder-in-use": `to`
+ * is not empty, or within `from`, or somebody copies to it; FB_IO "store-corrupt": damaged pages; "store-failed",
+ * "store-not-writable"; as fb_folder_look; FB_NO_SPACE. */
 fb_status fb_store_back_up(const char *from, const char *to, const fb_copying *how, fb_copied *out, fb_error *error);
 
 /* ---- restore ---- */
@@ -49,6 +51,10 @@ void fb_restore_end(fb_restoring *restoring);
 char *fb_path_with(const char *path, const char *suffix);
 /* Takes the lock of a data folder: FB_BUSY "store-locked". *lock stays -1 when the folder has none and `is_made` is false. */
 fb_status fb_folder_lock(const char *folder, bool is_made, int *lock, fb_error *error);
+/* How the database of a folder that this process cannot write to is read: FB_READS when it can be beside others; else nobody
+ * must have the folder open, and it is held (`lock` is as fb_folder_lock's). *access stays as it is for a folder that can be
+ * written to. FB_IO "store-not-writable": it has a log that cannot be read there; FB_BUSY "store-locked". */
+fb_status fb_folder_look(const char *folder, fb_access *access, int *lock, fb_error *error);
 /* True when nothing but a lock is in it. A folder that cannot be read is not. */
 bool fb_folder_is_empty(const char *folder);
 /* Removes a folder and all in it. */

@@ -65,7 +65,15 @@ bool fb_blob_file_is_there(const fb_store *store, const char *digest, uint64_t s
            (uint64_t)about.st_size == size;
 }
 
-fb_status fb_blob_file_move(const fb_store *store, const char *upload, const char *digest, bool *is_moved, fb_error *error) {
+/* What is at `to` already is damaged. */
+static int give_name(int folder, const char *from, const char *to) {
+    int result = linkat(folder, from, folder, to, 0);
+    if (result && errno == EEXIST && unlinkat(folder, to, 0) == 0) result = linkat(folder, from, folder, to, 0);
+    bool is_impossible = result && (errno == EPERM || errno == EOPNOTSUPP || errno == ENOSYS || errno == EMLINK);
+    return is_impossible ? renameat(folder, from, folder, to) : result;
+}
+
+fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char *digest, bool *is_put, fb_error *error) {
     char from[FB_FILE_PATH_MAX], to[FB_FILE_PATH_MAX], folder[FB_FILE_PATH_MAX], parent[FB_FILE_PATH_MAX];
     fb_upload_path(upload, from);
     fb_blob_path(digest, to);
@@ -73,17 +81,17 @@ fb_status fb_blob_file_move(const fb_store *store, const char *upload, const cha
     fb_status status = make_folder(store, parent, FB_BLOBS_FOLDER, error);
     if (!status) status = make_folder(store, folder, parent, error);
     if (status) return status;
-    if (renameat(store->folder, from, store->folder, to) != 0) return fb_fail_file(error, "move an upload", errno);
-    *is_moved = true;
-    status = sync_folder(store, folder, error);
-    return status ? status : sync_folder(store, FB_UPLOADS_FOLDER, error);
+    if (give_name(store->folder, from, to) != 0) return fb_fail_file(error, "move an upload", errno);
+    *is_put = true;
+    return sync_folder(store, folder, error);
 }
 
-void fb_blob_file_move_back(const fb_store *store, const char *upload, const char *digest) {
+void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest) {
     char from[FB_FILE_PATH_MAX], to[FB_FILE_PATH_MAX];
     fb_blob_path(digest, from);
     fb_upload_path(upload, to);
-    renameat(store->folder, from, store->folder, to); /* where that fails, the file is rubbish, which gc takes away */
+    renameat(store->folder, from, store->folder, to); /* of two names of one file it changes neither */
+    unlinkat(store->folder, from, 0);                 /* where that fails, the name is rubbish, which gc takes away */
 }
 
 fb_status fb_store_scratch(fb_store *store, int *file, fb_error *error) {

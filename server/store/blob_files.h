@@ -20,11 +20,12 @@ fb_status fb_blob_folders_make(fb_store *store, fb_error *error);
 
 /* On the writer: true when the blob's file is there in its right size. */
 bool fb_blob_file_is_there(const fb_store *store, const char *digest, uint64_t size);
-/* On the writer: moves the upload's file, whose bytes are on disk, to the blob's place; durable. *is_moved is set as soon as
- * the file is there, also when something failed afterwards. */
-fb_status fb_blob_file_move(const fb_store *store, const char *upload, const char *digest, bool *is_moved, fb_error *error);
-/* On the writer: moves it back. */
-void fb_blob_file_move_back(const fb_store *store, const char *upload, const char *digest);
+/* On the writer: puts the upload's file, whose bytes are on disk, at the blob's place; durable. It keeps the upload's name,
+ * too, so that the upload is there until the blob's row is; only where files have one name each it is moved. *is_put is set as
+ * soon as the file is there, also when something failed afterwards. */
+fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char *digest, bool *is_put, fb_error *error);
+/* On the writer: takes that back. */
+void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest);
 
 /* When a file was last written, in milliseconds since 1970. */
 int64_t fb_changed_ms(const struct stat *about);

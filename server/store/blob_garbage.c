@@ -26,6 +26,7 @@ typedef struct candidate {
 typedef struct removal {
     fb_store *store;
     const fb_store_actor *by;
+    const fb_watch *watch;
     int64_t now, before;
     candidate items[BATCH];
     size_t count;
@@ -41,7 +42,8 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
     batch->blobs = batch->bytes = batch->files = 0;
     fb_query delete = fb_query_begin(connection,
                                      "DELETE FROM blobs WHERE key = ? AND used <= ? AND "
-                                     "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = blobs.digest)",
+                                     "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = blobs.digest) AND "
+                                     "NOT EXISTS (SELECT 1 FROM job_references WHERE id = blobs.digest)",
                                      error);
     for (size_t i = 0; i < batch->count && !delete.status; i++) {
         if (!batch->items[i].key) continue;
@@ -85,8 +87,8 @@ static void end_removal(fb_connection *connection, void *argument, bool is_durab
 
 /* Takes the batch away, or counts it, and empties it. */
 static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, fb_error *error) {
-    fb_status status = FB_OK;
-    if (!batch->count) return FB_OK;
+    fb_status status = fb_watch_check(batch->watch, error);
+    if (status || !batch->count) return status;
     if (is_dry) {
         batch->blobs = batch->bytes = batch->files = 0;
         for (size_t i = 0; i < batch->count; i++) {
@@ -114,7 +116,8 @@ static fb_status find_rows(removal *batch, int64_t *after, fb_error *error) {
     if (status) return status;
     fb_query query = fb_query_begin(connection,
                                     "SELECT key, digest, size FROM blobs b WHERE key > ? AND used <= ? AND "
-                                    "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = b.digest) ORDER BY key LIMIT ?",
+                                    "NOT EXISTS (SELECT 1 FROM graph_blobs WHERE digest = b.digest) AND "
+                                    "NOT EXISTS (SELECT 1 FROM job_references WHERE id = b.digest) ORDER BY key LIMIT ?",
                                     error);
     fb_bind_int(&query, *after);
     fb_bind_int(&query, batch->before);
@@ -164,7 +167,8 @@ static fb_status look_at_file(removal *batch, int folder, const char *name, fb_e
     if (fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(about.st_mode)) return FB_OK;
     if (fb_changed_ms(&about) > batch->before) return FB_OK;
     bool is_known = true;
-    fb_status status = has_row(batch->store, item->digest, &is_known, error);
+    fb_status status = fb_watch_check(batch->watch, error);
+    if (!status) status = has_row(batch->store, item->digest, &is_known, error);
     if (!status && !is_known) batch->count++;
     return status;
 }
@@ -196,10 +200,10 @@ static fb_status collect_files(removal *batch, int parent, const char *name, int
     return status;
 }
 
-fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, fb_garbage *out,
-                           fb_error *error) {
+fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
+                           fb_garbage *out, fb_error *error) {
     int64_t now = store->config.now_ms();
-    removal batch = {.store = store, .by = by, .now = now, .before = now - (grace_ms > 0 ? grace_ms : 0)};
+    removal batch = {.store = store, .by = by, .watch = watch, .now = now, .before = now - (grace_ms > 0 ? grace_ms : 0)};
     fb_garbage garbage = {0};
     fb_status status = collect_rows(&batch, is_dry, &garbage, error);
     if (!status) status = collect_files(&batch, store->folder, FB_BLOBS_FOLDER, 2, is_dry, &garbage, error);

@@ -1,14 +1,15 @@
 /* Blobs: immutable bytes named by their digest, and uploads that are to become blobs.
  *
  * Up to FB_BLOB_INLINE bytes are in the database; larger ones are files blobs/ab/cd/<sha256> in the data folder. A file is
- * written and fsynced under uploads/, and renamed on the writer's thread in the transaction that adds its row; removed there
- * too, after the transaction that took its row. So a row always has its file, and a file without a row (a crash in between) is
- * rubbish that gc takes away.
+ * written and fsynced under uploads/, and gets its name here on the writer's thread in the transaction that adds its row; the
+ * name there goes after that. It is removed on that thread too, after the transaction that took its row. So a row always has
+ * its file, an upload is there until its blob is, and a file without a row (a crash in between) is rubbish that gc takes away.
  *
  * Errors as in store.h; also FB_NO_SPACE "disk-full" for files. */
 #ifndef FB_STORE_BLOBS_H
 #define FB_STORE_BLOBS_H
 
+#include "core/base/watch.h"
 #include "server/store/store.h"
 
 #define FB_BLOB_INLINE ((size_t)64 << 10)
@@ -58,7 +59,8 @@ fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error
 fb_status fb_upload_open(fb_store *store, const char *id, fb_upload **out, fb_error *error);
 const char *fb_upload_id(const fb_upload *upload); /* "" when it is not kept */
 uint64_t fb_upload_size(const fb_upload *upload);  /* bytes so far */
-/* Appends, and hashes on the way. FB_NO_SPACE; then what was there before is still there. */
+/* Appends, and hashes on the way. FB_NO_SPACE; then what was there before is still there. FB_CONFLICT "upload-whole" when it
+ * was being finished as the process ended. */
 fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error);
 /* Makes the bytes durable. When that fails, nobody knows which of them the disk has: then the upload is empty again. */
 fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
@@ -80,10 +82,11 @@ typedef struct fb_garbage {
     uint64_t kept, kept_bytes;
 } fb_garbage;
 
-/* Removes blobs that no stored graph refers to and that were last used over `grace_ms` ago, old uploads, and files without
- * rows. In small transactions: other writes go on. `is_dry` only counts. Digests remembered for a removed blob go, too. */
-fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, fb_garbage *out,
-                           fb_error *error);
+/* Removes blobs that no stored graph refers to, that no unfinished job names and that were last used over `grace_ms` ago, old
+ * uploads, and files without rows. In small transactions: other writes go on. `is_dry` only counts. Digests remembered for a
+ * removed blob go, too. When the watch (or NULL) ends it, what went before has gone. */
+fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
+                           fb_garbage *out, fb_error *error);
 
 /* ---- digests of tensors within blobs ---- */
 

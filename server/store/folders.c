@@ -40,6 +40,31 @@ fb_status fb_folder_lock(const char *folder, bool is_made, int *lock, fb_error *
     return fb_fail(error, FB_BUSY, "store-locked", NULL, "the data folder %s is held by another process of foldback", folder);
 }
 
+/* The size of a file in the folder; -1 when it is not there. */
+static int64_t size_in(int folder, const char *name) {
+    struct stat about;
+    return fstatat(folder, name, &about, 0) == 0 ? (int64_t)about.st_size : -1;
+}
+
+/* A database with a log is read through the log's index, which a process that has the folder open keeps there, and which SQLite
+ * would make. Without a log the database alone is all there is. */
+fb_status fb_folder_look(const char *folder, fb_access *access, int *lock, fb_error *error) {
+    int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *lock = -1;
+    if (descriptor < 0) return fb_fail_file(error, "open a folder", errno);
+    bool is_writable = faccessat(descriptor, ".", W_OK, AT_EACCESS) == 0;
+    bool has_log = size_in(descriptor, "foldback.sqlite-wal") > 0, has_index = size_in(descriptor, "foldback.sqlite-shm") > 0;
+    close(descriptor);
+    if (is_writable) return FB_OK;
+    if (has_log && !has_index)
+        return fb_fail(error, FB_IO, "store-not-writable", NULL,
+                       "%s cannot be written to, and its log (foldback.sqlite-wal) cannot be read there; without the log the "
+                       "store would lack what was written last: make the folder writable, or copy it whole to where it is",
+                       folder);
+    *access = has_index ? FB_READS : FB_READS_FROZEN;
+    return has_index ? FB_OK : fb_folder_lock(folder, false, lock, error);
+}
+
 bool fb_folder_is_empty(const char *folder) {
     static const char *const nothing[] = {".", "..", "lock", "lost+found"};
     DIR *listing = opendir(folder);

@@ -41,6 +41,7 @@ struct fb_store {
     fb_ulid_source ulids;
     fb_requests requests;
     fb_uploads uploads;
+    atomic_bool is_damaged; /* a page of the database is; until the store is opened again */
 };
 
 /* ---- graphs ---- */

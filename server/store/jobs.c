@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "server/store/internal.h"
+#include "server/store/job_references.h"
 #include "server/store/walk.h"
 
 #define FRAME_MAX ((size_t)900 << 20) /* SQLite takes no larger blobs than 10^9 bytes */
@@ -182,6 +183,7 @@ typedef struct put_job {
     size_t size;
     void *frame;
     size_t frame_size;
+    fb_buffer references;
     fb_packed_answer answer;
 } put_job;
 
@@ -205,16 +207,29 @@ static fb_status write_job(fb_connection *connection, void *argument, fb_totals 
     fb_bind_bytes(&insert, put->frame, put->frame_size);
     fb_bind_int(&insert, job->created);
     fb_status status = fb_query_run(&insert);
+    int64_t key = sqlite3_last_insert_rowid(connection->handle);
+    if (!status) status = fb_write_references(connection, key, &put->references, error);
     return status ? status : fb_write_answer(connection, &put->answer, error);
+}
+
+static fb_status find_references(fb_store *store, put_job *put, const char *body, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    status = fb_find_references(connection, put->job->target, body, put->size, &put->references, error);
+    fb_readers_give_back(&store->readers, connection);
+    return status;
 }
 
 fb_status fb_store_put_job(fb_store *store, const fb_store_job *job, const char *body, size_t size,
                            const fb_store_answer *answer, fb_error *error) {
     put_job put = {.job = job, .size = size};
     fb_status status = pack(store, body, size, "job-too-large", &put.frame, &put.frame_size, error);
+    if (!status) status = find_references(store, &put, body, error);
     if (!status) status = fb_pack_answer(store, answer, &put.answer, error);
     if (!status) status = fb_writer_run(&store->writer, write_job, &put, error);
     fb_packed_answer_free(&put.answer);
+    fb_buffer_free(&put.references);
     free(put.frame);
     return status;
 }
@@ -308,7 +323,8 @@ static fb_status write_end(fb_connection *connection, void *argument, fb_totals 
     fb_bind_int(&update, (int64_t)end->result_size);
     fb_bind_bytes(&update, finish->frame, finish->frame_size);
     fb_bind_text(&update, finish->id);
-    return fb_query_run(&update);
+    fb_status status = fb_query_run(&update);
+    return status ? status : fb_release_references(connection, finish->id, finish->now, error);
 }
 
 fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_job_end *end, fb_error *error) {

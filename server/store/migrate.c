@@ -30,6 +30,15 @@ fb_status fb_schema_read(fb_connection *connection, int64_t *version, fb_error *
     return FB_OK;
 }
 
+fb_status fb_schema_is_newest(fb_connection *connection, fb_error *error) {
+    int64_t version = 0;
+    fb_status status = fb_schema_read(connection, &version, error);
+    if (status || version == MIGRATION_COUNT) return status;
+    return fb_fail(error, FB_IO, "store-not-writable", NULL,
+                   "the store has schema %lld, which has to be brought up to date, and cannot be written to: copy the folder",
+                   (long long)version);
+}
+
 static fb_status set_write_ahead_log(fb_connection *connection, fb_error *error) {
     char mode[8] = "";
     fb_query query = fb_query_begin(connection, "PRAGMA journal_mode = WAL", error);

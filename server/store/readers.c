@@ -4,15 +4,17 @@
 
 #include "server/timing.h"
 
-fb_status fb_readers_open(fb_readers *readers, const char *path, size_t count, fb_error *error) {
+fb_status fb_readers_open(fb_readers *readers, const char *path, fb_access access, size_t count, atomic_bool *is_damaged,
+                          fb_error *error) {
     *readers = (fb_readers){.all = calloc(count, sizeof *readers->all), .idle = calloc(count, sizeof(fb_connection *))};
     pthread_mutex_init(&readers->mutex, NULL);
     pthread_cond_init(&readers->came_back, NULL);
     fb_status status = readers->all && readers->idle ? FB_OK : fb_fail_memory(error);
     while (!status && readers->count < count) {
         fb_connection *connection = &readers->all[readers->count];
-        status = fb_connection_open(connection, path, FB_READS, error);
+        status = fb_connection_open(connection, path, access, error);
         if (status) break;
+        connection->is_damaged = is_damaged;
         readers->count++;
         readers->idle[readers->idle_count++] = connection;
     }

@@ -16,8 +16,10 @@ typedef struct fb_readers {
     bool is_paused;
 } fb_readers;
 
-/* The database must exist and be in use by the writer, whose recovery comes first. */
-fb_status fb_readers_open(fb_readers *readers, const char *path, size_t count, fb_error *error);
+/* The database must exist and, to be read beside others, be in use by the writer, whose recovery comes first. `is_damaged` is
+ * for fb_connection's. */
+fb_status fb_readers_open(fb_readers *readers, const char *path, fb_access access, size_t count, atomic_bool *is_damaged,
+                          fb_error *error);
 void fb_readers_close(fb_readers *readers);
 
 /* Waits for an idle connection. */

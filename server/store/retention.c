@@ -39,7 +39,8 @@ static fb_status run_with_key(fb_connection *connection, const char *sql, int64_
 #define FREE_GRAPH                                                                                                             \
     "SELECT id FROM graphs g WHERE key = ?1 AND NOT EXISTS (SELECT 1 FROM runs WHERE source = ?1) "                            \
     "AND NOT EXISTS (SELECT 1 FROM runs WHERE result = ?1) AND NOT EXISTS (SELECT 1 FROM versions WHERE graph = ?1) "          \
-    "AND NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id)"
+    "AND NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id) "                                                         \
+    "AND NOT EXISTS (SELECT 1 FROM job_references WHERE id = g.id)"
 
 /* Removes a graph that nothing refers to any more. */
 static fb_status remove_graph(fb_connection *connection, removal *work, int64_t graph, fb_totals *added, fb_error *error) {
@@ -110,7 +111,8 @@ static void add_batch(removal *work) {
 static fb_status remove_all(removal *work, fb_error *error) {
     fb_status status = FB_OK;
     for (work->next = work->marks.count; !status && find_batch(work); work->next = work->end) {
-        status = fb_writer_run(&work->store->writer, write_removal, work, error);
+        status = fb_watch_check(work->how->watch, error);
+        if (!status) status = fb_writer_run(&work->store->writer, write_removal, work, error);
         if (!status) add_batch(work);
     }
     return status;
@@ -126,7 +128,8 @@ static fb_status count_graph(fb_connection *connection, removal *work, int64_t g
     fb_query query = fb_query_begin(connection,
                                     "SELECT key FROM graphs g WHERE key = ?1 AND "
                                     "NOT EXISTS (SELECT 1 FROM versions WHERE graph = ?1) AND "
-                                    "NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id)",
+                                    "NOT EXISTS (SELECT 1 FROM alias_entries WHERE graph = g.id) AND "
+                                    "NOT EXISTS (SELECT 1 FROM job_references WHERE id = g.id)",
                                     error);
     fb_bind_int(&query, graph);
     fb_status status = fb_read_key(&query, &free_key);
@@ -162,7 +165,7 @@ fb_status fb_store_retain(fb_store *store, const fb_retaining *how, fb_removed *
     fb_status status = FB_OK;
     if (how->limits.age_ms || how->limits.count) {
         status = fb_readers_take(&store->readers, &connection, error);
-        if (!status) status = fb_marks_read(connection, &work->marks, error);
+        if (!status) status = fb_marks_read(connection, how->watch, &work->marks, error);
         if (!status) status = fb_marks_keep(&work->marks, &how->limits, work->now, error);
         if (!status && how->is_dry) status = count_all(connection, work, error);
         if (connection) fb_readers_give_back(&store->readers, connection);

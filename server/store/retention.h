@@ -4,10 +4,11 @@
  * alias names; and of all these the runs that made what they started from, as far back as it is known, so that passes can be
  * taken out of what is or was deployed. Of every run that stays (the young ones and the newest ones, too) the run that it undid
  * and those whose passes it left over, and all graphs that undoing it takes. Runs that a repeated request would be answered
- * with stay until that answer is forgotten. */
+ * with stay until that answer is forgotten; runs and graphs that a job names, until it has ended. */
 #ifndef FB_STORE_RETENTION_H
 #define FB_STORE_RETENTION_H
 
+#include "core/base/watch.h"
 #include "server/store/store.h"
 
 /* What goes: runs that are older, and runs beyond that many. Zero is no limit. */
@@ -28,12 +29,14 @@ typedef struct fb_retaining {
     fb_retention limits;
     bool is_dry;              /* only counts */
     const fb_store_actor *by; /* NULL: the service itself */
+    const fb_watch *watch;    /* or NULL */
     /* Called for every graph that has gone; NULL for none. */
     void (*graph_gone)(void *context, const char *id);
     void *context;
 } fb_retaining;
 
-/* In small transactions: other writes go on, and what they need meanwhile stays. */
+/* In small transactions: other writes go on, and what they need meanwhile stays. When the watch ends it, what went before has
+ * gone. */
 fb_status fb_store_retain(fb_store *store, const fb_retaining *how, fb_removed *out, fb_error *error);
 
 /* ---- pins ---- */

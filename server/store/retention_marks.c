@@ -89,12 +89,13 @@ static fb_status add_run(fb_marks *marks, const fb_marked_run *run, fb_error *er
     return is_kept ? FB_OK : fb_fail_memory(error);
 }
 
-static fb_status read_runs(fb_connection *connection, fb_marks *marks, fb_error *error) {
+static fb_status read_runs(fb_connection *connection, const fb_watch *watch, fb_marks *marks, fb_error *error) {
     fb_query query = fb_query_begin(connection, RUNS, error);
     fb_bind_int(&query, 0);
     while (fb_query_row(&query)) {
         fb_marked_run run;
-        query.status = read_row(&query, marks, &run);
+        query.status = fb_watch_check(watch, error);
+        if (!query.status) query.status = read_row(&query, marks, &run);
         if (!query.status) query.status = add_run(marks, &run, error);
     }
     if (!query.status && marks->steps.failed) query.status = fb_fail_memory(error);
@@ -165,7 +166,7 @@ static fb_status mark_rows(fb_connection *connection, const char *sql, int64_t a
 }
 
 typedef struct lasts {
-    int64_t version, entry, pin;
+    int64_t version, entry, pin, job;
 } lasts;
 
 static fb_status mark_roots(fb_connection *connection, fb_marks *marks, const lasts *after, lasts *last, fb_error *error) {
@@ -173,9 +174,12 @@ static fb_status mark_roots(fb_connection *connection, fb_marks *marks, const la
     static const char entries[] = "SELECT e.number, r.key, g.key FROM alias_entries e LEFT JOIN runs r ON r.id = e.run "
                                   "LEFT JOIN graphs g ON g.id = e.graph WHERE e.number > ? ORDER BY e.number";
     static const char pins[] = "SELECT key, run, NULL FROM pins WHERE key > ? ORDER BY key";
+    static const char jobs[] = "SELECT j.job, r.key, g.key FROM job_references j LEFT JOIN runs r ON r.id = j.id "
+                               "LEFT JOIN graphs g ON g.id = j.id WHERE j.job > ? ORDER BY j.job";
     fb_status status = mark_rows(connection, versions, after->version, &last->version, marks, error);
     if (!status) status = mark_rows(connection, entries, after->entry, &last->entry, marks, error);
     if (!status) status = mark_rows(connection, pins, after->pin, &last->pin, marks, error);
+    if (!status) status = mark_rows(connection, jobs, after->job, &last->job, marks, error);
     return status ? status : spread(marks, error);
 }
 
@@ -189,23 +193,24 @@ static fb_status mark_answers(fb_connection *connection, fb_marks *marks, fb_err
     return status ? status : spread(marks, error);
 }
 
-fb_status fb_marks_read(fb_connection *connection, fb_marks *out, fb_error *error) {
+fb_status fb_marks_read(fb_connection *connection, const fb_watch *watch, fb_marks *out, fb_error *error) {
     static const lasts none = {0};
     lasts last = {0};
     *out = (fb_marks){0};
-    fb_status status = read_runs(connection, out, error);
+    fb_status status = read_runs(connection, watch, out, error);
     if (!status) status = mark_roots(connection, out, &none, &last, error);
     if (!status) status = mark_answers(connection, out, error);
     out->last_version = last.version;
     out->last_entry = last.entry;
     out->last_pin = last.pin;
+    out->last_job = last.job;
     return status;
 }
 
 /* Runs that came since are not among `runs`, and so never go: only what they need is marked. As this may run again after a
  * transaction that was undone, it goes on from where the marks were read each time. */
 fb_status fb_marks_renew(fb_connection *connection, fb_marks *marks, fb_error *error) {
-    const lasts after = {marks->last_version, marks->last_entry, marks->last_pin};
+    const lasts after = {marks->last_version, marks->last_entry, marks->last_pin, marks->last_job};
     lasts unused = after;
     fb_query query = fb_query_begin(connection, RUNS, error);
     fb_bind_int(&query, marks->last_run);

@@ -24,15 +24,15 @@ typedef struct fb_marked_run {
 typedef struct fb_marks {
     fb_marked_run *runs; /* ascending keys */
     size_t count, capacity;
-    fb_buffer steps;                                      /* int64_t */
-    fb_map by_key, by_result;                             /* positions in `runs`, from 1 */
-    fb_map graphs;                                        /* that needed runs need: keys, with the value 1 */
-    fb_buffer stack;                                      /* positions whose needs are still to be marked */
-    int64_t last_run, last_version, last_entry, last_pin; /* that were looked at */
+    fb_buffer steps;                                                /* int64_t */
+    fb_map by_key, by_result;                                       /* positions in `runs`, from 1 */
+    fb_map graphs;                                                  /* that needed runs need: keys, with the value 1 */
+    fb_buffer stack;                                                /* positions whose needs are still to be marked */
+    int64_t last_run, last_version, last_entry, last_pin, last_job; /* that were looked at */
 } fb_marks;
 
 /* Reads all runs, and marks what is needed whatever its age. Free it also after a failure. */
-fb_status fb_marks_read(fb_connection *connection, fb_marks *out, fb_error *error);
+fb_status fb_marks_read(fb_connection *connection, const fb_watch *watch, fb_marks *out, fb_error *error);
 void fb_marks_free(fb_marks *marks);
 /* Marks what has become needed since they were read. */
 fb_status fb_marks_renew(fb_connection *connection, fb_marks *marks, fb_error *error);

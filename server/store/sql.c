@@ -46,7 +46,9 @@ fb_status fb_sql_status(fb_connection *connection, int result, fb_error *error) 
     case SQLITE_TOOBIG:
         return fb_fail(error, FB_TOO_LARGE, "too-large-to-store", NULL, "the store cannot hold a value this large");
     case SQLITE_CORRUPT:
-    case SQLITE_NOTADB: return fb_fail_corrupt(error, message);
+    case SQLITE_NOTADB:
+        if (connection->is_damaged) atomic_store(connection->is_damaged, true);
+        return fb_fail_corrupt(error, message);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return fb_fail(error, FB_BUSY, "store-busy", NULL, "another program has locked the database of the store");

@@ -12,6 +12,7 @@
 #define FB_STORE_SQL_H
 
 #include <sqlite3.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -31,6 +32,7 @@ typedef struct fb_connection {
     sqlite3 *handle;
     fb_statement statements[FB_STATEMENTS_MAX];
     uint64_t uses;
+    atomic_bool *is_damaged; /* set when a page of the database is not what it should be; or NULL */
 } fb_connection;
 
 typedef enum fb_access {

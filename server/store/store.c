@@ -14,6 +14,7 @@
 
 #include "server/store/backup.h"
 #include "server/store/internal.h"
+#include "server/store/job_references.h"
 #include "server/store/migrate.h"
 
 #define HEALTHY_FREE_BYTES (1024 * 1024)
@@ -104,8 +105,7 @@ static bool held_a_store(const fb_store *store) {
     return fstatat(store->folder, FB_BLOBS_FOLDER, &about, 0) == 0 || (stat(store->log_path, &about) == 0 && about.st_size > 0);
 }
 
-static fb_status make_files(fb_store *store, const char *folder, fb_error *error) {
-    struct stat about = {0};
+static fb_status name_files(fb_store *store, const char *folder, fb_error *error) {
     fb_buffer path = {0};
     fb_buffer_printf(&path, "%s/foldback.sqlite", folder);
     store->path = fb_buffer_take(&path, NULL);
@@ -113,7 +113,13 @@ static fb_status make_files(fb_store *store, const char *folder, fb_error *error
     store->log_path = fb_buffer_take(&path, NULL);
     if (!store->path || !store->log_path) return fb_fail_memory(error);
     store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (store->folder < 0) return fail_folder(error, "open", folder, errno);
+    return store->folder < 0 ? fail_folder(error, "open", folder, errno) : FB_OK;
+}
+
+static fb_status make_files(fb_store *store, const char *folder, fb_error *error) {
+    struct stat about = {0};
+    fb_status status = name_files(store, folder, error);
+    if (status) return status;
     bool is_there = stat(store->path, &about) == 0;
     if ((is_there ? about.st_size == 0 : errno == ENOENT) && held_a_store(store))
         return fb_fail_corrupt(error, is_there ? "its database is empty" : "its database is missing");
@@ -163,6 +169,7 @@ static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *err
         status = fb_sql_script(connection, limit, error);
     }
     if (!status) status = fb_read_unread_graphs(connection, error);
+    if (!status) status = fb_read_unread_jobs(connection, error);
     if (!status) status = count(connection, "SELECT count(*) FROM graphs", &totals->graphs, error);
     if (!status) status = count(connection, "SELECT count(*) FROM runs", &totals->runs, error);
     if (!status) status = count(connection, "SELECT count(*) FROM blobs", &totals->blobs, error);
@@ -186,15 +193,42 @@ static void free_store(fb_store *store) {
     free(store);
 }
 
+static fb_status open_readers(fb_store *store, fb_access access, fb_error *error) {
+    return fb_readers_open(&store->readers, store->path, access, store->config.readers, &store->is_damaged, error);
+}
+
+/* Without a writer: what writes would have to wait for. */
+static fb_status start_reading(fb_store *store, const char *folder, fb_access access, fb_error *error) {
+    fb_connection *connection = NULL;
+    if (store->lock < 0) {
+        fb_status held = fb_folder_lock(folder, false, &store->lock, error);
+        if (held) return held;
+    }
+    fb_status status = name_files(store, folder, error);
+    if (!status) status = open_readers(store, access, error);
+    if (status) return status;
+    status = fb_readers_take(&store->readers, &connection, error);
+    if (!status) status = fb_schema_is_newest(connection, error);
+    if (connection) fb_readers_give_back(&store->readers, connection);
+    if (status) fb_readers_close(&store->readers);
+    else fb_writer_refuse(&store->writer);
+    return status;
+}
+
 static fb_status start(fb_store *store, const char *folder, fb_error *error) {
+    fb_access access = FB_READS_AND_WRITES;
+    fb_status looked = store->config.may_only_read ? fb_folder_look(folder, &access, &store->lock, error) : FB_OK;
+    if (looked) return looked;
+    if (access != FB_READS_AND_WRITES) return start_reading(store, folder, access, error);
     fb_totals totals = {0};
     fb_status status = hold_folder(store, folder, error);
     if (!status) status = make_files(store, folder, error);
     if (!status) status = open_database(store, &totals, error);
     if (!status) status = fb_blob_folders_make(store, error);
     if (!status) status = fb_uploads_load(store, error);
-    if (!status) status = fb_readers_open(&store->readers, store->path, store->config.readers, error);
+    if (!status) status = open_readers(store, FB_READS, error);
     if (status) return status;
+    store->writer.connection.is_damaged = &store->is_damaged;
     store->writer.readers = &store->readers;
     store->writer.clean_up = fb_delete_old_answers;
     store->writer.clean_up_argument = store;
@@ -257,6 +291,10 @@ static fb_status try_to_write(fb_connection *connection, void *argument, fb_tota
 fb_status fb_store_health(fb_store *store, fb_error *error) {
     fb_status status = can_read(store, error);
     if (status) return status;
+    if (atomic_load(&store->is_damaged))
+        return fb_fail(error, FB_IO, "store-corrupt", NULL,
+                       "a damaged page of the database was met: foldback db check tells what is wrong, foldback db restore "
+                       "puts a backup in its place");
     struct statvfs disk;
     if (statvfs(store->path, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < HEALTHY_FREE_BYTES)
         return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "the disk of the store is full");

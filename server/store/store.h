@@ -36,6 +36,7 @@ typedef struct fb_store_config {
     uint64_t max_bytes;         /* largest size of the database; what the disk holds */
     int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
     int64_t (*now_ms)(void);    /* the clock; the system's */
+    bool may_only_read;         /* a folder that cannot be written to is opened for reading */
 
     /* Called after entries were added to the history of aliases (models.h), on the thread that made the change, before the
      * function that made it returns. */
@@ -51,7 +52,9 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error);
  *     FB_BUSY     store-locked        another process, or another fb_store of this one, holds the folder
  *     FB_CONFLICT newer-schema        written by a newer version of foldback; nothing was touched
  *     FB_INVALID  not-a-store         the database in the folder is another program's
- *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder
+ *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder. With `may_only_read`,
+ *                                     it has a log that cannot be read there, or an earlier schema; every write fails with
+ *                                     store-stopping
  *     FB_NO_SPACE disk-full */
 fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_store **out, fb_error *error);
 
@@ -59,7 +62,8 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
  * be reading. NULL does nothing. */
 void fb_store_close(fb_store *store);
 
-/* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. */
+/* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. FB_IO
+ * "store-corrupt" from when a damaged page of the database was met; a document or blob that is damaged is no reason. */
 fb_status fb_store_health(fb_store *store, fb_error *error);
 
 /* Appends the store's counters and gauges in Prometheus' text format, all named foldback_store_…. */
@@ -109,6 +113,8 @@ typedef struct fb_store_graph {
     size_t mark_count;
     const char *const *blobs; /* digests of the blobs that its tensors refer to, each once; they need not be here */
     size_t blob_count;
+    const char *const *needed; /* those of the blobs that must be here when the graph is stored; see fb_store_put_graph */
+    size_t needed_count;
 } fb_store_graph;
 
 /* A stored graph, without its document. */
@@ -130,7 +136,8 @@ typedef struct fb_store_summaries {
 
 typedef struct fb_store_answer fb_store_answer;
 
-/* Stores `graph` unless it is known, and `answer` (may be NULL) with it. `is_new` may be NULL. */
+/* Stores `graph` unless it is known, and `answer` (may be NULL) with it. `is_new` may be NULL. FB_CONFLICT "blob-missing" when
+ * a blob that is needed is not here any more; so for all functions that store graphs. */
 fb_status fb_store_put_graph(fb_store *store, const fb_store_graph *graph, const fb_store_answer *answer, bool *is_new,
                              fb_error *error);
 

@@ -68,6 +68,9 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     const fb_store_token *token = write->token;
     int64_t key = 0;
     fb_store_token_free(&write->stored);
+    if (token->expires && token->expires <= write->now)
+        return fb_fail(error, FB_INVALID, "already-expired", "/expires",
+                       "the token would have expired already: that time is in the past");
     fb_status status = find_token(connection, token->name, &key, error);
     if (!status && key)
         return fb_fail(error, FB_CONFLICT, "token-exists", NULL,

@@ -23,7 +23,7 @@ typedef struct fb_store_tokens {
 } fb_store_tokens;
 
 /* Stores a token by its name, digest, scope and expires; `out` (free it) is as it is stored. FB_CONFLICT "token-exists": the
- * name is taken, perhaps by one that was revoked. */
+ * name is taken, perhaps by one that was revoked. FB_INVALID "already-expired". */
 fb_status fb_store_put_token(fb_store *store, const fb_store_token *token, const fb_store_actor *by, fb_store_token *out,
                              fb_error *error);
 /* From now on it is worth nothing; one that is revoked already stays as it is. `out` (free it) is the token afterwards.

@@ -59,7 +59,7 @@ typedef struct put_blob {
     int64_t now;
     int64_t created; /* now, or when it was here already: then */
     void *bytes;     /* those of a small one; NULL: in the upload's file */
-    bool is_moved;   /* the upload's file is the blob's now */
+    bool is_put;     /* the upload's file is at the blob's place */
     bool is_new;
 } put_blob;
 
@@ -87,12 +87,12 @@ static fb_status insert(fb_connection *connection, const put_blob *put, fb_error
 static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     put_blob *put = argument;
     int64_t key = 0;
-    put->is_moved = false;
+    put->is_put = false;
     put->created = put->now;
     fb_status status = fb_find_blob(connection, put->digest, &key, error);
     put->is_new = !status && key == 0;
     if (!status && !put->bytes && !fb_blob_file_is_there(put->store, put->digest, put->size))
-        status = fb_blob_file_move(put->store, put->upload, put->digest, &put->is_moved, error);
+        status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
     if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
     if (!status && put->is_new) added->blobs++, added->blob_bytes += (int64_t)put->size;
     return status;
@@ -101,7 +101,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
 static void end_put(fb_connection *connection, void *argument, bool is_durable) {
     (void)connection;
     const put_blob *put = argument;
-    if (put->is_moved && !is_durable) fb_blob_file_move_back(put->store, put->upload, put->digest);
+    if (put->is_put && !is_durable) fb_blob_file_put_back(put->store, put->upload, put->digest);
 }
 
 /* ---- finish ---- */
@@ -121,15 +121,14 @@ fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_
         return fb_fail(error, FB_INVALID, "digest-mismatch", NULL, "the digest of the bytes is %s, not %s", actual, digest);
     put_blob put = {
         .store = store, .upload = upload->id, .digest = actual, .size = upload->size, .now = store->config.now_ms()};
-    status = upload->size <= FB_BLOB_INLINE ? read_small(upload, &put, error) : fb_upload_sync(upload, error);
+    if (upload->size <= FB_BLOB_INLINE) status = read_small(upload, &put, error);
+    else if (!upload->is_whole) status = fb_upload_sync(upload, error);
     if (!status) status = fb_writer_run_to_end(&store->writer, write_put, end_put, &put, error);
     free(put.bytes);
     if (status) return status;
-    if (!put.is_moved) {
-        char path[FB_FILE_PATH_MAX];
-        fb_upload_path(upload->id, path);
-        unlinkat(store->folder, path, 0);
-    }
+    char path[FB_FILE_PATH_MAX];
+    fb_upload_path(upload->id, path);
+    unlinkat(store->folder, path, 0);
     upload->is_finished = true;
     upload->created = put.created;
     memcpy(found, actual, sizeof actual);

@@ -152,11 +152,15 @@ fb_status fb_upload_open(fb_store *store, const char *id, fb_upload **out, fb_er
     if (status) return status;
     fb_upload_path(upload->id, path);
     upload->file = openat(store->folder, path, O_RDWR | O_CLOEXEC);
-    if (upload->file < 0) {
+    struct stat about;
+    if (upload->file < 0 || fstat(upload->file, &about) != 0) {
         status = fb_fail_file(error, "open an upload", errno);
+        if (upload->file >= 0) close(upload->file);
+        upload->file = -1;
         give_back(upload);
         return status;
     }
+    upload->is_whole = about.st_nlink > 1;
     *out = upload;
     return FB_OK;
 }
@@ -190,6 +194,9 @@ static void start_writing(const fb_upload *upload, uint64_t before) {
 
 fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error) {
     assert(!upload->is_finished);
+    if (upload->is_whole)
+        return fb_fail(error, FB_CONFLICT, "upload-whole", NULL,
+                       "the upload has all its bytes, and its end was interrupted: end it again, without more, or delete it");
     upload->is_changed = true;
     upload->changed = upload->store->config.now_ms();
     for (size_t done = 0; done < size;) {

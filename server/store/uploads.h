@@ -11,6 +11,7 @@ struct fb_upload {
     char id[FB_UPLOAD_ID_LENGTH + 1];
     bool is_kept, is_open;
     bool is_changed;  /* since it was opened */
+    bool is_whole;    /* an earlier finish was interrupted: its file may be a blob's already, and is not written to */
     bool is_finished; /* it has become a blob, and its file is gone */
     int file;         /* while it is open */
     uint64_t size;

@@ -11,6 +11,7 @@
 #define LOG_PAGES_MAX (16 * 1024)                /* with this much log, readers wait for a checkpoint: 64 MB */
 #define IDLE_MS 1000                             /* idle for this long: empty the log */
 #define CLEAN_UP_INTERVAL_MS 60000
+#define LOCK_WAIT_MS 1000 /* a reader that meets the log's header half written takes the writer's lock for a moment */
 
 struct fb_write {
     fb_write_function *function;
@@ -54,7 +55,9 @@ static int note_log_size(void *argument, sqlite3 *handle, const char *database, 
 
 static void checkpoint(fb_writer *writer, int mode) {
     int log = -1, done = -1;
+    sqlite3_busy_timeout(writer->connection.handle, 0); /* one that meets a reader tries again later */
     int result = sqlite3_wal_checkpoint_v2(writer->connection.handle, NULL, mode, &log, &done);
+    sqlite3_busy_timeout(writer->connection.handle, LOCK_WAIT_MS);
     if (result == SQLITE_OK && log >= 0) {
         writer->wal_pages = log;
         writer->checkpointed_pages = done;
@@ -268,20 +271,29 @@ static void *work(void *argument) {
     }
 }
 
-fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error) {
-    writer->queue_limit = queue_limit;
-    writer->wal_pages = 1; /* perhaps something is left from before */
-    writer->end = &writer->first;
-    writer->figures.totals = totals;
-    writer->next_clean_up_ms = monotonic_ms() + CLEAN_UP_INTERVAL_MS;
-    sqlite3_busy_timeout(writer->connection.handle, 0); /* a checkpoint that meets a reader tries again later */
-    sqlite3_wal_hook(writer->connection.handle, note_log_size, writer);
+static void make_locks(fb_writer *writer) {
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_mutex_init(&writer->mutex, NULL);
     pthread_cond_init(&writer->changed, &attributes);
     pthread_condattr_destroy(&attributes);
+}
+
+void fb_writer_refuse(fb_writer *writer) {
+    make_locks(writer);
+    writer->is_stopping = true;
+}
+
+fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error) {
+    writer->queue_limit = queue_limit;
+    writer->wal_pages = 1; /* perhaps something is left from before */
+    writer->end = &writer->first;
+    writer->figures.totals = totals;
+    writer->next_clean_up_ms = monotonic_ms() + CLEAN_UP_INTERVAL_MS;
+    sqlite3_busy_timeout(writer->connection.handle, LOCK_WAIT_MS);
+    sqlite3_wal_hook(writer->connection.handle, note_log_size, writer);
+    make_locks(writer);
     int result = pthread_create(&writer->thread, NULL, work, writer);
     if (result == 0) return FB_OK;
     pthread_cond_destroy(&writer->changed);
@@ -290,6 +302,7 @@ fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals total
 }
 
 void fb_writer_stop(fb_writer *writer) {
+    if (!writer->connection.handle) return; /* it refused all */
     pthread_mutex_lock(&writer->mutex);
     writer->is_stopping = true;
     pthread_cond_signal(&writer->changed);
@@ -298,7 +311,7 @@ void fb_writer_stop(fb_writer *writer) {
 }
 
 void fb_writer_close(fb_writer *writer) {
-    checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+    if (writer->connection.handle) checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
     fb_connection_close(&writer->connection);
     pthread_cond_destroy(&writer->changed);
     pthread_mutex_destroy(&writer->mutex);

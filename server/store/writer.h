@@ -62,6 +62,8 @@ typedef struct fb_writer {
 /* Starts the thread. `connection` (opened for writing, migrated; the writer closes it) and `readers` go into `writer` before.
  */
 fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error);
+/* Instead: refuses all writes. */
+void fb_writer_refuse(fb_writer *writer);
 /* Does what waits, refuses more, and ends the thread; the connection stays open for fb_writer_close. */
 void fb_writer_stop(fb_writer *writer);
 /* Puts the whole log into the database and closes. No reader may be open. */

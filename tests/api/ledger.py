@@ -3,16 +3,20 @@
 import concurrent.futures
 import subprocess
 
+import jobs
+from access import bearer
 from blobs import digest_of
 from conftest import binary
 
 
 class Ledger:
     """Acknowledged writes: `runs` {id: run}, `versions` {(model, name): graph}, `movements` {(model, alias): [(version after
-    it, why)]}, `blobs` {digest: bytes}, `rules` {name: versions}."""
+    it, why)]}, `blobs` {digest: bytes}, `rules` {name: versions}, `pins` {run: whether it is}, `tokens` {secret: whether it is worth
+    something}, `jobs` {id: how it ended, None = not known}."""
 
     def __init__(self):
         self.runs, self.versions, self.movements, self.blobs, self.rules = {}, {}, {}, {}, {}
+        self.pins, self.tokens, self.jobs = {}, {}, {}
 
     def run(self, run):
         self.runs[run["id"]] = run
@@ -22,7 +26,8 @@ class Ledger:
         self.movements.setdefault((model, alias), []).append((version, why))
 
     def __len__(self):
-        return sum(map(len, (self.runs, self.versions, self.blobs, self.rules))) + sum(map(len, self.movements.values()))
+        each = (self.runs, self.versions, self.blobs, self.rules, self.pins, self.tokens, self.jobs, *self.movements.values())
+        return sum(map(len, each))
 
     # ---- checks ----------------------------------------------------------------------------------------------------------
 
@@ -70,6 +75,23 @@ class Ledger:
         answer = service.get(f"/v1/transformations/{name}")
         assert answer.status == 200 and answer.json()["version"] >= self.rules[name], answer
 
+    def check_pin(self, service, run):
+        answer = service.get(f"/v1/runs/{run}/pin")
+        assert answer.status == (200 if self.pins[run] else 404), (run, answer)
+
+    def check_token(self, service, secret):
+        answer = service.get("/v1/runs", headers=bearer(secret))
+        assert answer.status == (200 if self.tokens[secret] else 401), answer
+
+    def check_job(self, service, job):
+        """It has ended, or does: as it was seen to, with a run when it succeeded; one that failed was in trouble itself."""
+        found = jobs.wait(service, {"id": job})
+        assert self.jobs[job] in (None, found["state"]), found
+        if found["state"] == "succeeded":
+            self.check_run(service, service.get(found["location"]).json())
+        else:
+            assert found["state"] == "cancelled" or found["status"] in (500, 503, 507), found
+
     def check(self, service, threads=4):
         """All of it."""
         work = [(self.check_run, run) for run in self.runs.values()]
@@ -77,6 +99,9 @@ class Ledger:
         work += [(self.check_version, key) for key in self.versions]
         work += [(self.check_blob, digest) for digest in self.blobs]
         work += [(self.check_rule, name) for name in self.rules]
+        work += [(self.check_pin, run) for run in self.pins]
+        work += [(self.check_token, secret) for secret in self.tokens]
+        work += [(self.check_job, job) for job in self.jobs]
         with concurrent.futures.ThreadPoolExecutor(threads) as pool:
             for done in [pool.submit(check, service, what) for check, what in work]:
                 done.result()

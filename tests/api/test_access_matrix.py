@@ -7,7 +7,7 @@ import pathlib
 import re
 
 import pytest
-from access import bearer, make_token
+from access import bearer, make_expired_token, make_token
 from conftest import Service, description
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ def guarded(tmp_path_factory):
     tokens = {"admin": make_token(service, "admin", "admin")}
     for scope in ("read", "write"):
         tokens[scope] = make_token(service, scope, scope, by=tokens["admin"])
-    tokens["expired"] = make_token(service, "admin", "expired", by=tokens["admin"], expires="2020-01-01")
+    tokens["expired"] = make_expired_token(service, "admin", "expired", by=tokens["admin"])
     tokens["revoked"] = make_token(service, "admin", "revoked", by=tokens["admin"])
     assert service.delete("/v1/tokens/revoked", headers=bearer(tokens["admin"])).status == 200
     tokens["unknown"] = "fbt_" + "A" * 43

@@ -1,10 +1,14 @@
 """Graphs get their weights from safetensors files: several of them, too many tensors, too few, wrong ones, broken files."""
 
+import concurrent.futures
 import json
 import random
 import struct
+import time
 
+import blobs
 import documents
+import jobs
 import pytest
 import weights_files as files
 from test_weights import bind, digest_of, document_of, download, one_linear, upload, weights_of
@@ -67,6 +71,23 @@ def test_a_blob_is_not_here(shared):
     answer = shared.post("/v1/optimize", documents.document("toy"), raw_query={"weights": NOWHERE, "pass": "MergeLinears"})
     assert (answer.status, answer.json()["code"], answer.json()["blobs"]) == (409, "blob-missing", [NOWHERE])
     assert shared.get("/v1/graphs", raw_query={"limit": 1}).json() == before
+
+
+def test_a_blob_goes_meanwhile(new_service):
+    """Between the binding and the end of a long run: what is stored never refers to a file that has gone in between."""
+    service = new_service("--evaluation-timeout", "600")
+    before = service.get("/v1/graphs").json()
+    request = jobs.slow_request(40)
+    request["graph"]["modules"][0]["parameters"] = {"p": "weight"}
+    request["graph"]["tensors"] = [{"name": "weight", "dtype": "float32", "shape": [2]}]
+    digest = upload(service, files.file_of({"p": ("float32", [2], bytes(8))}))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        answering = pool.submit(service.post, "/v1/optimize", request | {"weights": [digest]})
+        time.sleep(0.5)
+        assert blobs.collect(service)["blobs"] == 1
+        answer = answering.result()
+    assert (answer.status, answer.json()["code"], answer.json()["blobs"]) == (409, "blob-missing", [digest]), answer
+    assert service.get("/v1/graphs").json() == before
 
 
 # ---- what does not fit -------------------------------------------------------------------------------------------------------

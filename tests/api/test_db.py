@@ -298,6 +298,90 @@ def test_of_a_damaged_store(copy, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blob", "data"]
 
 
+def test_into_itself(filled, tmp_path):
+    data = filled[0]
+    before = sorted(data.rglob("*"))
+    (tmp_path / "link").symlink_to(data)
+    for place in (data / "backup", data / "blobs" / "backup", tmp_path / "link" / "backup", data / "backup" / ""):
+        status, _, err = db(data, "backup", place)
+        assert status == 1 and "within the data folder" in err, (place, err)
+    done = subprocess.run([binary(), "db", "backup", "backup", "--data", "."], cwd=data, capture_output=True, text=True)
+    assert done.returncode == 1 and "within the data folder" in done.stderr
+    assert sorted(data.rglob("*")) == before
+    assert db(data, "backup", data.with_name(data.name + "-copy"))[0] == 0  # its name begins as the folder's does
+
+
+# ---- a disk that is read-only ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read_only(tmp_path):
+    """Shows a folder at a place where nothing can be written."""
+    places = []
+
+    def show(folder):
+        place = tmp_path / f"read-only-{len(places)}"
+        place.mkdir()
+        if subprocess.run(["mount", "--bind", folder, place], capture_output=True).returncode:
+            pytest.skip("no file system can be mounted")
+        places.append(place)
+        subprocess.run(["mount", "-o", "remount,bind,ro", place], check=True)
+        return place
+
+    yield show
+    for place in places:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_read_only_and_stopped(copy, filled, tmp_path, read_only, new_service):
+    (copy / "foldback.sqlite-wal").unlink(missing_ok=True)
+    (copy / "foldback.sqlite-shm").unlink(missing_ok=True)
+    place, before = read_only(copy), sorted(path.name for path in copy.rglob("*"))
+    assert is_clean(place) == is_clean(filled[0])
+    assert db(place, "backup", tmp_path / "backup")[0] == 0
+    verify(new_service(data=tmp_path / "backup"), filled[1])
+    assert sorted(path.name for path in copy.rglob("*")) == before
+    next(path for path in (copy / "blobs").rglob("*") if path.is_file()).unlink()
+    assert [one["code"] for one in check(place)["findings"]] == ["blob-damaged"]
+
+
+def test_read_only_after_a_crash(service, tmp_path, read_only):
+    """With its index the log is read; without, whatever is in the database alone would be old."""
+    run = optimize(service, branches(2), ["MergeLinears"])
+    service.kill()
+    place = read_only(service.data)
+    log, index = service.data / "foldback.sqlite-wal", service.data / "foldback.sqlite-shm"
+    whole = log.read_bytes()
+    assert whole and is_clean(place)["runs"] == 1
+    assert db(place, "backup", tmp_path / "backup")[0] == 0 and is_clean(tmp_path / "backup")["runs"] == 1
+    index.unlink()
+    for words in (["check"], ["backup", tmp_path / "other"]):
+        status, _, err = db(place, *words)
+        assert status == 1 and "log" in err and "last" in err, err
+    assert not (tmp_path / "other").exists() and log.read_bytes() == whole
+    service.start()
+    assert service.get(f"/v1/runs/{run['id']}").json() == run
+
+
+def test_read_only_while_a_service_writes(service, tmp_path, read_only):
+    place = read_only(service.data)
+    for runs in (1, 2):
+        optimize(service, branches(2, f"{runs}"), ["MergeLinears"])
+        assert db(place, "backup", tmp_path / f"{runs}")[0] == 0 and is_clean(tmp_path / f"{runs}")["runs"] == runs
+    status, _, err = db(place, "check")
+    assert status == 3 and "held" in err
+
+
+def test_read_only_and_of_an_earlier_schema(copy, read_only):
+    connection = sqlite3.connect(copy / "foldback.sqlite")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA user_version = 3")
+    connection.commit()
+    connection.close()
+    status, _, err = db(read_only(copy), "check")
+    assert status == 1 and "schema 3" in err and "cannot be written" in err
+
+
 # ---- restore -----------------------------------------------------------------------------------------------------------------
 
 

@@ -417,6 +417,25 @@ def test_cancelling_a_job_over_many_keeps_what_was_done(new_service):
     assert [run["source"] for run in runs(service)] == [quick]
 
 
+def test_what_a_cancelled_job_over_many_had_done_is_listed(new_service):
+    service = new_service("--evaluation-timeout", "600")
+    graphs = [store(service, slow_graph(0, f"{i}")) for i in range(3)] + [store(service, slow_graph(FOREVER))]
+    body = {"graphs": [*graphs, graphs[0]], "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
+    job = begin(service, "/v1/jobs", body)
+    while get(service, job).get("progress", {}).get("done") != 3:
+        time.sleep(0.02)
+    service.delete(f"/v1/jobs/{job['id']}")
+    ended = wait(service, job)
+    assert (ended["state"], ended["status"], ended["result"]) == ("cancelled", 200, f"/v1/jobs/{job['id']}/result")
+    answer = result(service, job)
+    assert answer.status == 200 and (answer.json()["succeeded"], answer.json()["failed"]) == (3, 0)
+    items = answer.json()["items"]
+    assert [one["graph"] for one in items] == graphs[:3] and all(one["status"] == 201 for one in items)
+    assert sorted(one["run"] for one in items) == sorted(one["id"] for one in runs(service))
+    service.restart()
+    assert result(service, job).json() == answer.json()
+
+
 # ---- restarts ----
 
 

@@ -119,6 +119,27 @@ def test_a_backup_leaves_it_as_it_is(version, tmp_path, new_service):
     verify(new_service(data=tmp_path / "restored"), found)
 
 
+def test_what_waiting_jobs_name(tmp_path):
+    """Jobs of before schema 9 keep what they name, too."""
+    data = tmp_path / "data"
+    named = lay_out(8, data)["runs"][2]["id"]  # that nothing else needs
+    connection = sqlite3.connect(data / "foldback.sqlite")
+    connection.execute("DELETE FROM answers")
+    connection.execute("UPDATE runs SET created = 0")
+    connection.execute(
+        "INSERT INTO jobs (id, state, principal, request, method, target, content_type, body_size, created, attempts, "
+        "interruptions, is_unwanted) VALUES ('job_1', 'queued', 'a', 'b', 'POST', ?, '', 0, 0, 0, 0, 0)",
+        (f"/v1/runs/{named}/rollback",),
+    )
+    connection.commit()
+    connection.close()
+    done = subprocess.run([binary(), "gc", "--keep-runs-days", "1", "--data", data, "--json"], capture_output=True, text=True)
+    assert done.returncode == 0 and json.loads(done.stdout)["runs"] > 0, done
+    connection = sqlite3.connect(data / "foldback.sqlite")
+    assert connection.execute("SELECT count(*) FROM runs WHERE id = ?", (named,)).fetchone() == (1,)
+    connection.close()
+
+
 def test_interrupted(tmp_path, new_service):
     """Killed at any instant of a migration: what is there is one schema or the other, and the next start goes on."""
     whole, chance = tmp_path / "whole", random.Random(1)

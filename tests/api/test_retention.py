@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from blobs import digest_of, graph_of, is_here, some_bytes, stored, wait_until
+import jobs
+from blobs import collect, digest_of, graph_of, is_here, some_bytes, stored, wait_until
 from documents import COMPOSED, branches, counts, every_item
 from full_store import deploy, fill, is_clean, made, undo, verify
 from test_http import is_problem
@@ -170,6 +171,42 @@ def test_an_answer_that_may_be_repeated(service):
     third = run(service, "third")
     assert retain(service, keep_runs=1)["run_ids"] == [other["id"]]
     assert made(service.post("/v1/optimize", body, headers=headers)) == one and is_kept(service, third)
+
+
+def test_what_a_job_names(new_service):
+    """As long as it has not ended: the graph, the run with what it needs, the file to bind; and those that nobody names go."""
+    options = ("--job-threads", "1", "--evaluation-timeout", "600")
+    service = new_service(*options)
+    first = run(service, "first")
+    second = optimize(service, first["result"], ["DeepCopy", "LintAndRecompile"])
+    others = [run(service, name) for name in ("a", "b", "loose")]
+    digests = [stored(service, some_bytes(size)) for size in (100, 101, 102)]
+    age(service, 100)
+    running = jobs.begin(service, "/v1/optimize", jobs.slow_request(jobs.FOREVER))
+    jobs.wait_until(service, running, "running")
+    body = {"graph": others[0]["source"], "passes": ["DeepCopy"], "weights": [digests[0]]}
+    waiting = [
+        jobs.begin(service, "/v1/optimize", body),
+        jobs.begin(service, f"/v1/runs/{second['id'].replace('_', '%5F')}/rollback"),
+        jobs.begin(service, f"/v1/graphs/{others[1]['result'].replace(':', '%3a')}/materialize"),
+        jobs.begin(service, "/v1/compare", {"a": others[1]["result"], "b": others[1]["result"], "inputs": digests[1]}),
+    ]
+    expected = [others[2]["id"], others[0]["id"]]
+    assert retain(service, dry_run=True, keep_runs_days=1)["run_ids"] == expected
+    answer = retain(service, keep_runs_days=1)
+    assert answer["run_ids"] == expected and answer["graphs"] == 3, answer
+    assert has_graph(service, others[0]["source"]) and not has_graph(service, others[0]["result"])
+    assert is_kept(service, first) and is_kept(service, second) and is_kept(service, others[1])  # which made its graph
+    assert collect(service)["blobs"] == 1
+    assert [is_here(service, digest) for digest in digests] == [True, True, False]
+    for job in [*waiting, running]:
+        service.delete(f"/v1/jobs/{job['id']}")
+        jobs.wait(service, job)
+    assert retain(service, keep_runs_days=1)["kept_runs"] == 0
+    assert not has_graph(service, others[1]["result"])
+    assert collect(service, grace=3600)["blobs"] == 0 and collect(service)["blobs"] == 2  # they were needed until now
+    service.stop()
+    is_clean(service.data)
 
 
 def test_graphs_and_blobs_that_others_need(service):

@@ -4,13 +4,14 @@ acknowledged is lost, and it goes on when the trouble is over."""
 import os
 import sqlite3
 import subprocess
+import threading
 
 import pytest
 
 from blobs import some_bytes
 from conftest import binary
 from documents import branches
-from full_store import check, copy, fill, filled, is_clean, verify  # noqa: F401
+from full_store import DOUBLE, check, copy, fill, filled, is_clean, verify  # noqa: F401
 from test_blob_faults import cramped, small_disk  # noqa: F401
 from test_blob_faults import fill as fill_disk
 from test_http import is_problem
@@ -94,6 +95,19 @@ def test_another_program_locks_the_database(service):
     assert is_clean(service.data)["graphs"] == 3
 
 
+def test_a_lock_of_a_moment_is_waited_for(service):
+    """As long as a reader has the writer's lock while it looks at the log's header again."""
+    path = service.data / "foldback.sqlite"
+    for i in range(5):
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.05, other.execute, ["ROLLBACK"])
+        release.start()
+        assert service.post("/v1/graphs", branches(2, f"{i}")).status == 201
+        release.join()
+        other.close()
+
+
 def test_held_by_another_service(service):
     assert "held by another process" in refused(service.data, status=3)
 
@@ -169,9 +183,34 @@ def test_a_page_that_is_found_damaged_later(new_service, tmp_path):
     for identity in (graphs[0], graphs[2], graphs[3]):
         assert service.get(f"/v1/graphs/{identity}").status == 200
     optimize(service, graphs[0], ["MergeLinears"])
+    assert service.get("/readyz").status == 200  # the database itself is whole
     assert service.stop() == 0
     answer = check(service.data)
     assert [(one["code"], one["subject"]) for one in answer["findings"]] == [("graph-damaged", f"graph {graphs[1]}")]
+
+
+def test_a_page_of_the_database_that_is_found_damaged_later(new_service):
+    """The service says that it is not ready from then on, and serves what it can read."""
+    service = new_service()
+    graph = service.post("/v1/graphs", branches(3)).json()["id"]
+    service.post("/v1/transformations", DOUBLE)
+    service.stop()
+    path = service.data / "foldback.sqlite"
+    connection = sqlite3.connect(path)
+    page = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'rules'").fetchone()[0]
+    connection.close()
+    whole = path.read_bytes()
+    path.write_bytes(whole[: 4096 * (page - 1)] + bytes(range(256)) * 16 + whole[4096 * page :])
+    service.start()
+    assert service.get("/readyz").status == 200
+    is_problem(service.get("/v1/transformations"), 500, "store-corrupt")
+    for _ in range(2):
+        assert "db check" in is_problem(service.get("/readyz"), 503, "store-corrupt")["detail"]
+    assert service.get("/livez").status == 200 and service.get(f"/v1/graphs/{graph}").status == 200
+    service.stop()
+    path.write_bytes(whole)
+    service.start()
+    assert service.get("/readyz").status == 200 and service.get("/v1/transformations").status == 200
 
 
 @pytest.mark.parametrize("part", [0, 10, 40, 70, 99])
@@ -191,6 +230,17 @@ def test_a_log_that_was_cut(service, part):
 
 
 # ---- folders -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "0.0.0.0", "nowhere:80", "127.0.0.1:99999", "::1:80"])
+def test_what_is_no_address(address, tmp_path):
+    """It is said to be none, whether there are tokens or not, and no folder is made."""
+    for words in ((), ("--insecure-listen",)):
+        told = refused(tmp_path / "data", "--listen", address, *words, status=2)
+        assert "is no address to listen on" in told and "token" not in told
+    assert not (tmp_path / "data").exists()
+    told = refused(tmp_path / "data", "--listen", "0.0.0.0:0", status=2)
+    assert "token" in told and not (tmp_path / "data").exists()
 
 
 def test_what_is_no_data_folder(tmp_path):

@@ -1,20 +1,15 @@
 """Tokens: how they are made, shown, used and revoked."""
 
-import datetime
 import re
 import sqlite3
 import time
 
 import pytest
-from access import bearer, make_token
+from access import bearer, in_future, make_token
 from conftest import receive_all
 
 SECRET = re.compile(r"fbt_[A-Za-z0-9_-]{43}")
 GRAPHS = "/v1/graphs"
-
-
-def in_future(**distance):
-    return (datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(**distance)).isoformat()
 
 
 def code_of(answer):
@@ -141,17 +136,27 @@ def test_a_token_may_revoke_itself(service):
 
 def test_a_token_expires(service):
     admin = make_token(service, "admin", "boss")
-    short = make_token(service, "read", "short", by=admin, expires=in_future(seconds=2))
     long = make_token(service, "read", "long", by=admin, expires=in_future(days=1))
-    past = make_token(service, "read", "past", by=admin, expires="2020-01-01")
+    short = make_token(service, "read", "short", by=admin, expires=in_future(seconds=2))
     assert service.get(GRAPHS, headers=bearer(short)).status == 200
-    assert "expired" in service.get(GRAPHS, headers=bearer(past)).json()["detail"]
     deadline = time.monotonic() + 30
     while service.get(GRAPHS, headers=bearer(short)).status == 200 and time.monotonic() < deadline:
         time.sleep(0.1)
     refused = service.get(GRAPHS, headers=bearer(short))
     assert code_of(refused) == (401, "token-invalid") and "expired" in refused.json()["detail"]
     assert service.get(GRAPHS, headers=bearer(long)).status == 200
+
+
+def test_a_token_that_has_expired_already_is_refused(service):
+    """And its name is not used up."""
+    admin = make_token(service, "admin", "boss")
+    for past in ("2020-01-01", in_future(seconds=-1)):
+        body = {"scope": "read", "name": "late", "expires": past}
+        answer = service.post("/v1/tokens", body, headers=bearer(admin))
+        assert code_of(answer) == (422, "already-expired") and answer.json()["pointer"] == "/expires"
+    assert len(service.get("/v1/tokens", headers=bearer(admin)).json()["items"]) == 1
+    late = make_token(service, "read", "late", by=admin, expires=in_future(days=1))
+    assert service.get(GRAPHS, headers=bearer(late)).status == 200
 
 
 def test_the_last_use_is_recorded_and_survives_a_restart(service):

@@ -161,6 +161,9 @@ int fdatasync(int file) {
 int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags) {
     return fails(RENAME) ? -1 : (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
 }
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
+    return fails(RENAME) ? -1 : (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
 int renameat(int from_folder, const char *from, int to_folder, const char *to) {
     return renameat2(from_folder, from, to_folder, to, 0);
 }

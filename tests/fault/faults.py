@@ -27,7 +27,16 @@ class Page(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in FIELDS]
 
 
-class FaultyService(Service):
+class GuardedService(Service):
+    """Asks with a token, once there is one."""
+
+    bearer = {}
+
+    def request(self, method, path, body=None, headers=None, **options):
+        return super().request(method, path, body, {**self.bearer, **(headers or {})}, **options)
+
+
+class FaultyService(GuardedService):
     """`faults` are off until `arm`."""
 
     def __init__(self, data, *options):

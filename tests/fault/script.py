@@ -6,6 +6,8 @@ import math
 import pathlib
 import random
 
+import jobs
+from access import bearer, make_token
 from blobs import digest_of
 from documents import batch_norm_fold, branches
 from ledger import Ledger
@@ -16,7 +18,8 @@ RULE = pathlib.Path(__file__).resolve().parents[1] / "golden/rules/_rules/Divisi
 
 class Request:
     def __init__(self, method, path, body=None, headers=None, status=200, told=None):
-        self.method, self.path, self.status, self.told = method, path, status, told or (lambda answer: None)
+        self.method, self.path, self.told = method, path, told or (lambda answer: None)
+        self.statuses = status if isinstance(status, tuple) else (status,)
         self.headers = dict(headers or {})
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
@@ -27,6 +30,8 @@ class Request:
 class Script:
     def __init__(self, service, seed):
         self.service, self.rng, self.ledger, self.number = service, random.Random(seed), Ledger(), 0
+        self.cancelling = []
+        service.bearer = bearer(make_token(service, "admin", "admin"))
         self.rule = json.loads(RULE.read_text())
         self.graph = self.made(service.post("/v1/graphs", branches(3, "fixed")))["id"]
         self.given = self.ask(self.optimize()).json()
@@ -50,7 +55,7 @@ class Script:
     def ask(self, request):
         """While nothing fails."""
         answer = self.service.request(request.method, request.path, request.body, request.headers)
-        assert answer.status == request.status, (request.path, answer)
+        assert answer.status in request.statuses, (request.path, answer)
         request.told(answer)
         return answer
 
@@ -204,6 +209,110 @@ class Script:
     def collect_garbage(self):
         return Request("POST", "/v1/gc", {})
 
+    # jobs
+
+    def settle(self):
+        """Waits for the jobs that were acknowledged; what they made is as if it had been answered."""
+        for job in [job for job, end in self.ledger.jobs.items() if end is None]:
+            found = jobs.wait(self.service, {"id": job})
+            self.ledger.jobs[job] = found["state"]
+            if found["state"] == "succeeded":
+                self.ledger.run(self.service.get(found["location"]).json())
+
+    def submit(self):
+        self.settle()
+
+        def told(answer):
+            self.ledger.jobs[answer.json()["id"]] = None
+
+        body = {"graph": self.graph, "passes": ["MergeLinears"], "note": self.fresh("note")}
+        return Request("POST", "/v1/optimize", body, jobs.PREFER, 202, told)
+
+    def look_at_job(self):
+        """While it runs: so what fails may be its own."""
+        self.settle()
+        job = jobs.begin(self.service, "/v1/optimize", jobs.slow_request(1, self.fresh("slow")))
+        self.ledger.jobs[job["id"]] = None
+        return Request("GET", f"/v1/jobs/{job['id']}")
+
+    def many(self):
+        """One over many graphs, whose result is asked for."""
+        self.settle()
+        job = self.made_job({"graphs": [self.graph, self.given["result"]], "passes": ["DeepCopy"]})
+        jobs.wait(self.service, {"id": job})
+        return Request("GET", f"/v1/jobs/{job}/result")
+
+    def made_job(self, body):
+        answer = self.service.post("/v1/jobs", body)
+        assert answer.status == 202, answer
+        return answer.json()["id"]
+
+    def cancel(self):
+        for job in self.cancelling:
+            self.service.delete(f"/v1/jobs/{job}")
+        self.settle()
+        job = jobs.begin(self.service, "/v1/optimize", jobs.slow_request(jobs.FOREVER, self.fresh("long")))["id"]
+        jobs.wait_until(self.service, {"id": job}, "running")
+        self.cancelling = [job]
+
+        def told(answer):
+            self.ledger.jobs[job] = "cancelled"
+            jobs.wait(self.service, {"id": job})
+
+        return Request("DELETE", f"/v1/jobs/{job}", status=(200, 202), told=told)
+
+    # tokens
+
+    def new_token(self):
+        def told(answer):
+            self.ledger.tokens[answer.json()["token"]] = True
+
+        return Request("POST", "/v1/tokens", {"scope": "read", "name": self.fresh("token")}, status=201, told=told)
+
+    def revoke(self):
+        name = self.fresh("token")
+        secret = make_token(self.service, "read", name, by=self.service.bearer["Authorization"].removeprefix("Bearer "))
+
+        def told(answer):
+            self.ledger.tokens[secret] = False
+
+        return Request("DELETE", f"/v1/tokens/{name}", told=told)
+
+    def list_tokens(self):
+        return Request("GET", "/v1/tokens")
+
+    # pins and retention
+
+    def pin_of(self, run, method, status, is_pinned):
+        self.ledger.pins.pop(run, None)  # until it is answered nobody knows
+
+        def told(answer):
+            self.ledger.pins[run] = is_pinned
+
+        return Request(method, f"/v1/runs/{run}/pin", status=status, told=told)
+
+    def pin(self):
+        return self.pin_of(self.ask(self.optimize()).json()["id"], "PUT", (200, 201), True)
+
+    def unpin(self):
+        run = self.ask(self.optimize()).json()["id"]
+        self.ask(self.pin_of(run, "PUT", (200, 201), True))
+        return self.pin_of(run, "DELETE", 204, False)
+
+    def retain(self):
+        """All that was acknowledged is pinned, and goes on being there; some others go."""
+        self.settle()
+        for run in self.ledger.runs:
+            if not self.ledger.pins.get(run):
+                self.ask(self.pin_of(run, "PUT", (200, 201), True))
+        for _ in range(3):
+            self.made(self.service.post("/v1/optimize", {"graph": branches(2, self.fresh("loose")), "passes": ["MergeLinears"]}))
+
+        def told(answer):
+            assert answer.json()["runs"] >= 2, answer
+
+        return Request("POST", "/v1/gc", {"keep_runs": 1, "grace_seconds": 3600}, told=told)
+
     def look(self):
         return Request("GET", f"/v1/runs/{self.given['id']}?include=graph")
 
@@ -221,5 +330,6 @@ STEPS = [
     Script.optimize, Script.optimize_document, Script.reverse, Script.merge, Script.conflict, Script.irreversible,
     Script.in_use, Script.bytes_missing, Script.rollback, Script.versions, Script.alias, Script.alias_rollback, Script.upload, Script.upload_small, Script.part, Script.finish, Script.bind,
     Script.read_weights, Script.read_tensor, Script.materialize, Script.evaluate, Script.compare, Script.add_rule,
-    Script.collect_garbage, Script.look, Script.lists, Script.diff, Script.ready,
+    Script.submit, Script.look_at_job, Script.many, Script.cancel, Script.new_token, Script.revoke, Script.list_tokens, Script.pin,
+    Script.unpin, Script.retain, Script.collect_garbage, Script.look, Script.lists, Script.diff, Script.ready,
 ]  # fmt: skip

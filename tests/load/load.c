@@ -170,8 +170,9 @@ int main(int count, char **arguments) {
     char folder[1000]; /* beside the program */
     snprintf(folder, sizeof folder, "%s-load-data", arguments[1]);
     fb_bench_empty(folder);
-    fb_bench_service service =
-        fb_bench_start_with(arguments[1], folder, (const char *const[]){"--max-connections", "2048", "--cache", "16M", NULL});
+    fb_bench_service service = fb_bench_start_with(
+        arguments[1], folder,
+        (const char *const[]){"--max-connections", "2048", "--max-connections-per-address", "0", "--cache", "16M", NULL});
     prepare(&service, &t);
     fb_load_clients *clients = fb_load_clients_new(service.port, CLIENTS, next, answered, &t);
     measure_long(&service, clients, seconds, &f);

@@ -101,7 +101,7 @@ void put_graph_of_blobs(fb_store *store, unsigned number, const char *const *dig
 fb_garbage collect(fb_store *store, int64_t grace_ms, bool is_dry) {
     fb_garbage garbage;
     fb_error error = {0};
-    check_ok(fb_store_collect(store, grace_ms, is_dry, NULL, &garbage, &error), &error);
+    check_ok(fb_store_collect(store, grace_ms, is_dry, NULL, NULL, &garbage, &error), &error);
     return garbage;
 }
 

@@ -47,6 +47,9 @@ int fdatasync(int file) {
 int renameat(int from_folder, const char *from, int to_folder, const char *to) {
     return must_fail(RENAME, -1) ? -1 : (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, 0);
 }
+int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
+    return must_fail(LINK, -1) ? -1 : (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
+}
 int unlinkat(int folder, const char *path, int flags) {
     return must_fail(UNLINK, -1) ? -1 : (int)syscall(SYS_unlinkat, folder, path, flags);
 }

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-enum { NO_CALL = 0, PWRITE = 1, FSYNC = 2, RENAME = 4, UNLINK = 8, MKDIR = 16, TRUNCATE = 32, ALL_CALLS = 63 };
+enum { NO_CALL = 0, PWRITE = 1, FSYNC = 2, RENAME = 4, UNLINK = 8, MKDIR = 16, TRUNCATE = 32, LINK = 64, ALL_CALLS = 127 };
 
 typedef enum whose_files { OF_ALL, NOT_OF_SQLITE, OF_SQLITE } whose_files;
 

@@ -111,6 +111,7 @@ fb_http_config http_small_config(void) {
     config.access_log = NULL;
     config.worker_threads = 2;
     config.queue_limit = 2;
+    config.connection_limit_per_address = 0; /* all are of this one */
     config.body_limit = 1 << 20;
     return config;
 }

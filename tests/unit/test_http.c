@@ -337,20 +337,24 @@ START_TEST(connection_limits) {
     for (int i = 1; i < 4; i++) close(open[i]);
     http_stop();
 
-    config.connection_limit = 100;
-    config.connection_limit_per_address = 2;
-    http_start(&config);
-    for (int i = 0; i < 2; i++) {
-        open[i] = http_dial();
-        http_say(open[i], "GET /alive HTTP/1.1\r\nHost: a\r\n\r\n");
-        ck_assert_int_gt(recv(open[i], buffer, sizeof buffer, 0), 0);
+    static const unsigned limits[][2] = {{100, 2}, {4, FB_HTTP_HALF}, {3, FB_HTTP_HALF}}; /* all, of one address */
+    ck_assert_uint_eq(fb_http_config_default().connection_limit_per_address, FB_HTTP_HALF);
+    for (size_t which = 0; which < sizeof limits / sizeof *limits; which++) {
+        config.connection_limit = limits[which][0];
+        config.connection_limit_per_address = limits[which][1];
+        http_start(&config);
+        for (int i = 0; i < 2; i++) {
+            open[i] = http_dial();
+            http_say(open[i], "GET /alive HTTP/1.1\r\nHost: a\r\n\r\n");
+            ck_assert_int_gt(recv(open[i], buffer, sizeof buffer, 0), 0);
+        }
+        answer = http_ask("GET /alive HTTP/1.1\r\nHost: a\r\n\r\n");
+        ck_assert_str_eq(answer, "");
+        free(answer);
+        close(open[0]);
+        close(open[1]);
+        http_stop();
     }
-    answer = http_ask("GET /alive HTTP/1.1\r\nHost: a\r\n\r\n");
-    ck_assert_str_eq(answer, "");
-    free(answer);
-    close(open[0]);
-    close(open[1]);
-    http_stop();
 }
 END_TEST
 

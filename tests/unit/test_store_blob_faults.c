@@ -1,5 +1,6 @@
 /* Blobs under faults: rows that cannot be written, a full disk, calls that fail, no memory, kills. */
 #include <check.h>
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/store/internal.h"
+#include "server/store/uploads.h"
 #include "tests/unit/blob_fixture.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/file_faults.h"
@@ -37,9 +38,11 @@ static fb_status run_script(fb_connection *connection, void *argument, fb_totals
     return fb_sql_script(connection, argument, error);
 }
 
+/* Of a small blob, of a large one, and of a large one where a file has one name only. */
 START_TEST(a_row_that_cannot_be_written_leaves_the_upload) {
     made_blob made;
-    make_blob(&made, 1, _i ? 100 : 100000);
+    make_blob(&made, 1, _i == 0 ? 100 : 100000);
+    if (_i == 2) file_faults_after(LINK, OF_ALL, 0, EPERM);
     fb_upload *upload = NULL;
     char found[FB_ID_LENGTH + 1],
         trigger[] = "CREATE TEMP TRIGGER no BEFORE INSERT ON main.blobs "
@@ -58,13 +61,14 @@ START_TEST(a_row_that_cannot_be_written_leaves_the_upload) {
     fb_upload_close(upload, false);
     ck_assert_int_eq(has_blob(store, &made), 1);
     ck_assert_uint_eq(count_files(folder, "uploads"), 0);
+    ck_assert_int_eq(file_faults_off(), _i == 2);
     free_blob(&made);
 }
 END_TEST
 
 /* ---- a full disk ---- */
 
-static const unsigned full_disks[] = {PWRITE, FSYNC, RENAME, MKDIR, PWRITE | FSYNC | RENAME | MKDIR};
+static const unsigned full_disks[] = {PWRITE, FSYNC, LINK, MKDIR, PWRITE | FSYNC | LINK | MKDIR};
 
 START_TEST(a_full_disk_is_told_and_recovered_from) {
     size_t failed = 0;
@@ -206,7 +210,7 @@ START_TEST(memory_runs_out) {
         if (!status) status = fb_blob_map(blob, &bytes, &error);
         if (!status) status = fb_blobs_missing(store, &digest, 1, &is_missing, &error);
         if (!status) status = fb_blobs_list(store, NULL, &rows, &error);
-        if (!status) status = fb_store_collect(store, 0, false, NULL, &garbage, &error);
+        if (!status) status = fb_store_collect(store, 0, false, NULL, NULL, &garbage, &error);
         bool has_failed = chaos_off();
         fb_blob_close(blob);
         free(rows.items);
@@ -215,6 +219,78 @@ START_TEST(memory_runs_out) {
     }
     ck_assert_int_eq(has_blob(store, &made), 1);
     check_all_rubbish_goes(store, folder);
+    free_blob(&made);
+}
+END_TEST
+
+/* ---- an end that is interrupted ---- */
+
+static void finish_and_die(const made_blob *made, long k) {
+    fb_upload *upload = NULL;
+    char found[FB_ID_LENGTH + 1];
+    bool is_new;
+    store = open_store(folder, NULL);
+    if (fb_upload_new(store, true, &upload, NULL) || fb_upload_write(upload, made->bytes, made->size, NULL)) _exit(1);
+    if (fb_upload_sync(upload, NULL)) _exit(1);
+    file_faults_after(ALL_CALLS, OF_ALL, k, 0);
+    if (fb_upload_finish(upload, made->digest, found, &is_new, NULL)) _exit(1);
+    _exit(0);
+}
+
+/* The one upload that is there; "" when there is none. */
+static void find_upload(char id[FB_UPLOAD_ID_LENGTH + 1]) {
+    char path[600];
+    *id = '\0';
+    snprintf(path, sizeof path, "%s/uploads", folder);
+    DIR *listing = opendir(path);
+    ck_assert_ptr_nonnull(listing);
+    for (struct dirent *entry; (entry = readdir(listing));)
+        if (entry->d_name[0] != '.') snprintf(id, FB_UPLOAD_ID_LENGTH + 1, "%.*s", FB_UPLOAD_ID_LENGTH, entry->d_name);
+    closedir(listing);
+}
+
+/* Whether it was whole already. */
+static bool finish_again(const made_blob *made, const char *id) {
+    fb_upload *upload = NULL;
+    char found[FB_ID_LENGTH + 1];
+    bool is_new, was_there = has_blob(store, made);
+    fb_error error = {0};
+    check_ok(fb_upload_open(store, id, &upload, &error), &error);
+    ck_assert_uint_eq(fb_upload_size(upload), made->size);
+    bool is_whole = upload->is_whole;
+    if (is_whole) check_error(fb_upload_write(upload, "x", 1, &error), &error, FB_CONFLICT, "upload-whole");
+    check_ok(fb_upload_finish(upload, made->digest, found, &is_new, &error), &error);
+    fb_upload_close(upload, false);
+    ck_assert(is_new != was_there);
+    return is_whole;
+}
+
+/* The process dies at the k-th call after the end of an upload was asked for, for every k: the upload is still there, or the
+ * blob is. */
+START_TEST(an_end_that_is_interrupted_is_asked_for_again) {
+    made_blob made;
+    make_blob(&made, 1, _i ? 1000 : 100000);
+    int status = 0;
+    unsigned whole = 0, again = 0;
+    for (long k = 0; !(WIFEXITED(status) && k && WEXITSTATUS(status) == 0); k++) {
+        fb_store_close(store);
+        store = NULL;
+        remove_folder(folder);
+        snprintf(folder, sizeof folder, "%s", new_folder());
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) finish_and_die(&made, k);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) != 1, "call %ld: status %d", k, status);
+        char id[FB_UPLOAD_ID_LENGTH + 1];
+        store = open_store(folder, NULL);
+        find_upload(id);
+        if (*id) again++, whole += finish_again(&made, id);
+        ck_assert_int_eq(has_blob(store, &made), 1);
+        ck_assert_uint_eq(count_files(folder, "uploads"), 0);
+    }
+    ck_assert_uint_gt(again, 1);
+    ck_assert(_i || whole > 1);
     free_blob(&made);
 }
 END_TEST
@@ -243,7 +319,7 @@ static void work_until_killed(done *progress) {
             if (j != 1 && j != 2) progress->may_be_gone[j] = true;
         make_graph(&graph, 1, 10);
         if (i == 6 && fb_store_delete_graph(store, graph.id, NULL, NULL, NULL)) _exit(1);
-        if (fb_store_collect(store, 0, false, NULL, &(fb_garbage){0}, NULL)) _exit(1);
+        if (fb_store_collect(store, 0, false, NULL, NULL, &(fb_garbage){0}, NULL)) _exit(1);
     }
     fb_upload *upload = NULL;
     if (fb_upload_new(store, true, &upload, NULL) || fb_upload_write(upload, made[7].bytes, made[7].size, NULL)) _exit(1);
@@ -302,7 +378,7 @@ static void *churn(void *argument) {
         make_blob(&made, random >> 29, random >> 28 & 1 ? 70000 : 1000);
         if (put_blob(store, &made, NULL, NULL)) _exit(1);
         free_blob(&made);
-        if (random >> 20 & 1 && fb_store_collect(store, 0, false, NULL, &(fb_garbage){0}, NULL)) _exit(1);
+        if (random >> 20 & 1 && fb_store_collect(store, 0, false, NULL, NULL, &(fb_garbage){0}, NULL)) _exit(1);
     }
 }
 
@@ -338,13 +414,14 @@ int main(void) {
     TCase *tests = tcase_create("blob faults");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 300);
-    tcase_add_loop_test(tests, a_row_that_cannot_be_written_leaves_the_upload, 0, 2);
+    tcase_add_loop_test(tests, a_row_that_cannot_be_written_leaves_the_upload, 0, 3);
     tcase_add_loop_test(tests, a_full_disk_is_told_and_recovered_from, 0, 5);
     tcase_add_loop_test(tests, a_write_that_fails_keeps_what_was_there, 0, 2);
     tcase_add_test(tests, what_was_half_written_does_not_get_into_the_blob);
     tcase_add_test(tests, an_upload_that_could_not_be_synced_begins_anew);
     tcase_add_test(tests, files_that_cannot_be_removed_go_the_next_time);
     tcase_add_loop_test(tests, memory_runs_out, 0, 2);
+    tcase_add_loop_test(tests, an_end_that_is_interrupted_is_asked_for_again, 0, 2);
     tcase_add_test(tests, a_death_at_any_call_leaves_no_half_blob);
     tcase_add_loop_test(tests, kills_at_any_time_leave_no_half_blob, 0, 3);
     return run_tests("store_blob_faults", tests);

@@ -65,7 +65,7 @@ static void *collect_all_the_time(void *argument) {
     uint64_t *removed = argument;
     while (!is_over) {
         fb_garbage garbage = {0};
-        if (fb_store_collect(store, 0, false, NULL, &garbage, NULL) != FB_OK) wrong++;
+        if (fb_store_collect(store, 0, false, NULL, NULL, &garbage, NULL) != FB_OK) wrong++;
         *removed += garbage.blobs;
     }
     return NULL;
@@ -116,7 +116,7 @@ static void *put_one(void *argument) {
 }
 
 static void *collect_once(void *argument) {
-    return (void *)(uintptr_t)fb_store_collect(store, 5000, false, NULL, argument, NULL);
+    return (void *)(uintptr_t)fb_store_collect(store, 5000, false, NULL, NULL, argument, NULL);
 }
 
 static int64_t time_ms;

@@ -118,7 +118,7 @@ START_TEST(commits_are_synced_in_the_newest_schema) {
     fb_store *store = open_store(folder, NULL);
     int64_t settings[4] = {0};
     ck_assert_int_eq(fb_writer_run(&store->writer, read_settings, settings, NULL), FB_OK);
-    ck_assert_int_eq(settings[0], 8); /* the newest of schema/sql */
+    ck_assert_int_eq(settings[0], 9); /* the newest of schema/sql */
     ck_assert_int_eq(settings[1], 2); /* FULL */
     ck_assert_int_eq(settings[2], 1);
     ck_assert_int_eq(settings[3], 0);
@@ -131,7 +131,7 @@ START_TEST(a_newer_schema_is_refused_and_left_alone) {
     change_database("PRAGMA user_version = 99");
     check_refused(FB_CONFLICT, "newer-schema");
     check_refused(FB_CONFLICT, "newer-schema");
-    change_database("PRAGMA user_version = 8");
+    change_database("PRAGMA user_version = 9");
     fb_store_close(open_store(folder, NULL));
 }
 END_TEST

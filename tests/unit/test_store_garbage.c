@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/store/retention.h"
 #include "tests/unit/blob_fixture.h"
 
 static char folder[512];
@@ -85,6 +86,98 @@ START_TEST(what_graphs_refer_to_is_kept) {
     ck_assert_int_eq(has_blob(store, &made[1]), 1);
     for (int i = 0; i < 4; i++) free_blob(&made[i]);
     free_blob(&graph_blob);
+}
+END_TEST
+
+/* A graph was bound to a blob, which went before the graph came: it is not stored. */
+START_TEST(what_a_new_graph_needs_must_be_here) {
+    made_blob made[2];
+    made_graph graph;
+    fb_error error = {0};
+    for (unsigned i = 0; i < 2; i++) put_new_blob(store, (make_blob(&made[i], i, 1000), &made[i]));
+    const char *digests[] = {made[0].digest, made[1].digest};
+    make_graph(&graph, 1, 10);
+    graph.graph.blobs = graph.graph.needed = digests;
+    graph.graph.blob_count = graph.graph.needed_count = 2;
+    put_graph_of_blobs(store, 2, digests, 1);
+    time_ms++;
+    ck_assert_uint_eq(collect(store, 0, false).blobs, 1);
+    check_error(fb_store_put_graph(store, &graph.graph, NULL, NULL, &error), &error, FB_CONFLICT, "blob-missing");
+    ck_assert_double_eq(metric(store, "graphs"), 1);
+    put_new_blob(store, &made[1]);
+    check_ok(fb_store_put_graph(store, &graph.graph, NULL, NULL, &error), &error);
+    time_ms++;
+    ck_assert_uint_eq(collect(store, 0, false).blobs, 0);
+    free_graph(&graph);
+    for (unsigned i = 0; i < 2; i++) free_blob(&made[i]);
+}
+END_TEST
+
+/* ---- an end before the end ---- */
+
+static fb_status until_zero(void *context, fb_error *error) {
+    unsigned *left = context;
+    return *left && (*left)-- ? FB_OK : fb_fail(error, FB_BUSY, "stopping", NULL, "enough");
+}
+
+START_TEST(a_collection_ends_when_it_is_to) {
+    made_blob made;
+    unsigned left = 2;
+    fb_watch watch = {.context = &left, .check = until_zero};
+    fb_garbage garbage;
+    fb_error error = {0};
+    for (unsigned i = 0; i < 200; i++) {
+        make_blob(&made, i, 1000);
+        put_new_blob(store, &made);
+        free_blob(&made);
+    }
+    time_ms++;
+    check_error(fb_store_collect(store, 0, false, NULL, &watch, &garbage, &error), &error, FB_BUSY, "stopping");
+    ck_assert_double_gt(metric(store, "blobs"), 0);
+    ck_assert_double_gt(metric(store, "collected_blobs_total"), 0);
+    left = 100;
+    check_ok(fb_store_collect(store, 0, false, NULL, &watch, &garbage, &error), &error);
+    ck_assert_double_eq(metric(store, "blobs"), 0);
+}
+END_TEST
+
+START_TEST(files_are_looked_at_until_it_is_to_end) {
+    made_blob made[20];
+    fb_garbage garbage;
+    fb_error error = {0};
+    for (unsigned i = 0; i < 20; i++) put_new_blob(store, (make_blob(&made[i], i, 100000), &made[i]));
+    const char *digests[20];
+    for (unsigned i = 0; i < 20; i++) digests[i] = made[i].digest;
+    put_graph_of_blobs(store, 1, digests, 20);
+    for (unsigned left = 0; left < 20; left++) {
+        unsigned counted = left;
+        fb_watch watch = {.context = &counted, .check = until_zero};
+        check_error(fb_store_collect(store, 0, true, NULL, &watch, &garbage, &error), &error, FB_BUSY, "stopping");
+    }
+    for (unsigned i = 0; i < 20; i++) free_blob(&made[i]);
+}
+END_TEST
+
+START_TEST(retention_ends_when_it_is_to) {
+    made_graph made[2];
+    fb_error error = {0};
+    fb_removed removed;
+    for (unsigned i = 0; i < 2; i++) make_graph(&made[i], i, 10);
+    for (unsigned i = 0; i < 100; i++) {
+        fb_store_run run = make_run(store, &made[0], &made[1]);
+        put_run(store, &run, &made[0], &made[1]);
+    }
+    static const unsigned checks[] = {0, 50, 99, 102}, kept[] = {100, 100, 100, 36}; /* one a run, and one a batch of 32 */
+    for (size_t i = 0; i < sizeof checks / sizeof *checks; i++) {
+        unsigned left = checks[i];
+        fb_watch watch = {.context = &left, .check = until_zero};
+        fb_retaining how = {.limits.count = 1, .watch = &watch};
+        check_error(fb_store_retain(store, &how, &removed, &error), &error, FB_BUSY, "stopping");
+        ck_assert_double_eq(metric(store, "runs"), kept[i]);
+    }
+    check_ok(fb_store_retain(store, &(fb_retaining){.limits.count = 1}, &removed, &error), &error);
+    ck_assert_double_eq(metric(store, "runs"), 1);
+    for (unsigned i = 0; i < 2; i++) free_graph(&made[i]);
 }
 END_TEST
 
@@ -259,7 +352,8 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     make_graph(&damaged, 2, 100);
     ck_assert_int_eq(fb_store_put_graph(store, &damaged.graph, NULL, NULL, NULL), FB_OK);
     fb_store_close(store);
-    run_sql("DROP TABLE jobs; DROP TABLE pins; DROP INDEX alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
+    run_sql("DROP TABLE job_references; DROP TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX "
+            "alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
             "rules; DROP "
             "TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
             "TABLE graph_blobs; DROP TABLE blobs;"
@@ -287,6 +381,10 @@ int main(void) {
     TCase *tests = tcase_create("garbage");
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, what_graphs_refer_to_is_kept);
+    tcase_add_test(tests, what_a_new_graph_needs_must_be_here);
+    tcase_add_test(tests, a_collection_ends_when_it_is_to);
+    tcase_add_test(tests, files_are_looked_at_until_it_is_to_end);
+    tcase_add_test(tests, retention_ends_when_it_is_to);
     tcase_add_test(tests, a_put_renews_the_grace_period);
     tcase_add_test(tests, more_than_one_batch_goes);
     tcase_add_test(tests, an_open_blob_stays_readable);

@@ -1,4 +1,5 @@
 /* Jobs in the store: from queued to finished, over restarts, and the answers of what they did. */
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,6 +226,64 @@ START_TEST(answers_of_jobs_outlive_others) {
 }
 END_TEST
 
+/* ---- what they name ---- */
+
+static int64_t ask(const char *folder, const char *sql) {
+    sqlite3 *database;
+    sqlite3_stmt *query;
+    char path[600];
+    snprintf(path, sizeof path, "%s/foldback.sqlite", folder);
+    ck_assert_int_eq(sqlite3_open(path, &database), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_prepare_v2(database, sql, -1, &query, NULL), SQLITE_OK);
+    int64_t answer = sqlite3_step(query) == SQLITE_ROW ? sqlite3_column_int64(query, 0) : 0;
+    ck_assert_int_eq(sqlite3_finalize(query), SQLITE_OK);
+    sqlite3_close(database);
+    return answer;
+}
+
+START_TEST(what_they_name_is_noted_until_they_end) {
+    static const char count[] = "SELECT count(*) FROM job_references";
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    made_graph made[2];
+    char body[800];
+    for (unsigned i = 0; i < 2; i++) {
+        make_graph(&made[i], i, 10);
+        ck_assert_int_eq(fb_store_put_graph(store, &made[i].graph, NULL, NULL, NULL), FB_OK);
+    }
+    fb_store_run run = make_run(store, &made[0], &made[1]);
+    put_run(store, &run, &made[0], &made[1]);
+    /* both graphs, one of them twice, the run; what is not here, what is too short, and the beginning of one at the end */
+    snprintf(body, sizeof body, "[\"%s\",\"%s\",\"%s\",\"sha256:%064d\",\"%.70s\",\"%s\",\"run_%026d\",\"run_\",\"%.40s",
+             made[0].id, made[1].id, made[0].id, 7, made[1].id, run.id, 7, made[1].id);
+    fb_store_job job = put_job(store, body);
+    ck_assert_int_eq(ask(folder, count), 3);
+    put_job(store, "{}");
+    ck_assert_int_eq(ask(folder, count), 3);
+    fb_store_close(store);
+    ask(folder, "DELETE FROM job_references");
+    ask(folder, "INSERT INTO unread_jobs SELECT key FROM jobs"); /* as if an earlier version had stored them */
+    store = open_store(folder, &config);
+    ck_assert_int_eq(ask(folder, count), 3);
+    ck_assert_int_eq(ask(folder, "SELECT count(*) FROM unread_jobs"), 0);
+    fb_store_close(store);
+    ask(folder, "INSERT INTO unread_jobs SELECT key FROM jobs");
+    ask(folder, "DELETE FROM job_references");
+    ask(folder, "UPDATE jobs SET body = x'0102'");
+    store = open_store(folder, &config); /* a damaged request names nothing */
+    ck_assert_int_eq(ask(folder, count), 0);
+    fb_store_job again = put_job(store, body);
+    ck_assert_int_eq(ask(folder, count), 3);
+    finish(store, job.id, &(fb_store_job_end){.state = FB_JOB_CANCELLED});
+    ck_assert_int_eq(ask(folder, count), 3);
+    finish(store, again.id, &(fb_store_job_end){.state = FB_JOB_CANCELLED});
+    ck_assert_int_eq(ask(folder, count), 0);
+    fb_store_close(store);
+    for (unsigned i = 0; i < 2; i++) free_graph(&made[i]);
+    remove_folder(folder);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("jobs");
     tcase_add_test(tests, a_life);
@@ -232,5 +291,6 @@ int main(void) {
     tcase_add_test(tests, cancelling_and_what_is_not_there);
     tcase_add_test(tests, lists_and_what_has_lived_long_enough);
     tcase_add_test(tests, answers_of_jobs_outlive_others);
+    tcase_add_test(tests, what_they_name_is_noted_until_they_end);
     return run_tests("store jobs", tests);
 }
