@@ -21,7 +21,7 @@ typedef struct fb_evaluation_limits {
 } fb_evaluation_limits;
 
 typedef struct fb_app {
-    fb_store *store;
+    fb_store *store; /* NULL for a command that needs no data folder */
     fb_auth *auth;
     fb_cache *cache;
     fb_pass_counts *counts;
