@@ -130,3 +130,13 @@ class Events:
     def close(self):
         self.response.close()
         self.socket.close()
+
+
+def result(service, job):
+    return service.get(f"/v1/jobs/{job['id']}/result")
+
+
+def store(service, graph):
+    answer = service.post("/v1/graphs", graph)
+    assert answer.status in (200, 201), answer
+    return answer.json()["id"]

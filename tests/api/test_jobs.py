@@ -7,16 +7,17 @@ import pytest
 
 from documents import document, ids
 from jobs import (
-    A_WHILE,
     FOREVER,
     PREFER,
     Events,
     begin,
     get,
     quick_request,
+    result,
     runs,
     slow_graph,
     slow_request,
+    store,
     wait,
     wait_for_progress,
     wait_until,
@@ -24,16 +25,6 @@ from jobs import (
 from test_http import is_problem
 
 UNKNOWN = "job_01M7XTSAAT7GE5FHQDV5WCKM9T"
-
-
-def result(service, job):
-    return service.get(f"/v1/jobs/{job['id']}/result")
-
-
-def store(service, graph):
-    answer = service.post("/v1/graphs", graph)
-    assert answer.status in (200, 201), answer
-    return answer.json()["id"]
 
 
 # ---- every request that may become one ----
@@ -336,195 +327,6 @@ def test_bad_last_event_ids(service, last_id):
     answer = service.get(f"/v1/jobs/{job['id']}/events", headers={"Last-Event-ID": last_id})
     is_problem(answer, 422, "bad-last-event-id")
     wait(service, job)
-
-
-# ---- many graphs ----
-
-
-def test_one_job_over_many_graphs(service):
-    graphs = [store(service, slow_graph(0, f"graph {i}")) for i in range(3)]
-    missing = "sha256:" + "0" * 64
-    body = {"graphs": [graphs[0], missing, graphs[1], graphs[0], graphs[2]], "passes": ["ChangeTrueDivToMulByInverse"], "note": "all"}
-    answer = service.post("/v1/jobs", body)
-    assert answer.status == 202, answer
-    job = answer.json()
-    done = wait(service, job)
-    assert (done["state"], done["status"]) == ("succeeded", 200)
-    assert done["progress"] == {"done": 5, "total": 5, "name": graphs[2]}
-    found = result(service, job).json()
-    assert (found["succeeded"], found["failed"]) == (4, 1)
-    assert [item["graph"] for item in found["items"]] == body["graphs"]
-    assert [item["status"] for item in found["items"]] == [201, 404, 201, 201, 201]
-    assert found["items"][1]["problem"]["code"] == "unknown-graph"
-    for item in found["items"]:
-        if item["status"] == 201:
-            run = service.get(f"/v1/runs/{item['run']}").json()
-            assert (run["source"], run["result"], run["note"]) == (item["graph"], item["result"], "all")
-    assert len(runs(service)) == 4
-    events = Events(service, job).rest()
-    told = [data for _, event, data in events if event == "graph"]
-    assert [data["graph"] for data in told] == body["graphs"] and told[1]["status"] == 404
-    assert told[2]["progress"]["done"] == 3
-
-
-def test_a_dry_run_over_many_stores_nothing(service):
-    graph = store(service, slow_graph(0))
-    body = {"graphs": [graph], "passes": ["ChangeTrueDivToMulByInverse"], "options": {"dry_run": True}}
-    job = service.post("/v1/jobs", body).json()
-    wait(service, job)
-    (item,) = result(service, job).json()["items"]
-    assert item["status"] == 200 and "run" not in item and item["result"] != graph
-    assert runs(service) == []
-
-
-GRAPH = "sha256:" + "1" * 64
-
-
-@pytest.mark.parametrize(
-    ("body", "code", "pointer"),
-    [
-        ({}, "missing-member", "/graphs"),
-        ({"graphs": "x", "passes": ["MergeLinears"]}, "wrong-type", "/graphs"),
-        ({"graphs": [], "passes": ["MergeLinears"]}, "wrong-type", "/graphs"),
-        ({"graphs": [GRAPH] * 10001, "passes": ["MergeLinears"]}, "wrong-type", "/graphs"),
-        ({"graphs": [GRAPH, 7], "passes": ["MergeLinears"]}, "bad-id", "/graphs/1"),
-        ({"graphs": ["sha256:x"], "passes": ["MergeLinears"]}, "bad-id", "/graphs/0"),
-        ({"graphs": [GRAPH]}, "missing-member", "/passes"),
-        ({"graphs": [GRAPH], "passes": ["Nothing"]}, "unknown-pass", "/passes/0"),
-        ({"graphs": [GRAPH], "passes": ["MergeLinears"], "options": {"strange": 1}}, "unknown-option", "/options/strange"),
-        ({"graphs": [GRAPH], "passes": ["MergeLinears"], "options": {"include": ["graph"]}}, "unknown-option-value", "/options/include"),
-        ({"graphs": [GRAPH], "passes": ["MergeLinears"], "graph": GRAPH}, "unknown-member", "/graph"),
-        ({"graphs": [GRAPH], "passes": ["MergeLinears"], "labels": {"": "x"}}, "bad-label", None),
-    ],
-)
-def test_what_is_wrong_with_a_job_over_many_is_said_at_once(shared, body, code, pointer):
-    answer = shared.post("/v1/jobs", body)
-    is_problem(answer, 422, code)
-    if pointer:
-        assert answer.json()["pointer"] == pointer
-
-
-def test_cancelling_a_job_over_many_keeps_what_was_done(new_service):
-    service = new_service("--evaluation-timeout", "600")
-    quick, slow = store(service, slow_graph(0)), store(service, slow_graph(FOREVER))
-    body = {"graphs": [quick, slow, quick], "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
-    job = service.post("/v1/jobs", body).json()
-    stream = Events(service, job)
-    while stream.next()[1] != "graph":
-        pass
-    service.delete(f"/v1/jobs/{job['id']}")
-    assert wait(service, job)["state"] == "cancelled"
-    assert [run["source"] for run in runs(service)] == [quick]
-
-
-def test_what_a_cancelled_job_over_many_had_done_is_listed(new_service):
-    service = new_service("--evaluation-timeout", "600")
-    graphs = [store(service, slow_graph(0, f"{i}")) for i in range(3)] + [store(service, slow_graph(FOREVER))]
-    body = {"graphs": [*graphs, graphs[0]], "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
-    job = begin(service, "/v1/jobs", body)
-    while get(service, job).get("progress", {}).get("done") != 3:
-        time.sleep(0.02)
-    service.delete(f"/v1/jobs/{job['id']}")
-    ended = wait(service, job)
-    assert (ended["state"], ended["status"], ended["result"]) == ("cancelled", 200, f"/v1/jobs/{job['id']}/result")
-    answer = result(service, job)
-    assert answer.status == 200 and (answer.json()["succeeded"], answer.json()["failed"]) == (3, 0)
-    items = answer.json()["items"]
-    assert [one["graph"] for one in items] == graphs[:3] and all(one["status"] == 201 for one in items)
-    assert sorted(one["run"] for one in items) == sorted(one["id"] for one in runs(service))
-    service.restart()
-    assert result(service, job).json() == answer.json()
-
-
-# ---- restarts ----
-
-
-def ended_once(service, job):
-    """It has succeeded, with one run, that its result names."""
-    done = wait(service, job)
-    assert done["state"] == "succeeded", (done, service.log()[-2000:])
-    assert [run["id"] for run in runs(service)] == [done["location"].rsplit("/", 1)[1]]
-    assert result(service, job).json()["id"] == runs(service)[0]["id"]
-    return done
-
-
-@pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_job_that_runs_is_done_after_a_restart(new_service, how):
-    service = new_service("--evaluation-timeout", "600")
-    job = begin(service, "/v1/optimize", slow_request(A_WHILE))
-    wait_for_progress(service, job)
-    getattr(service, how)()
-    service.start()
-    done = ended_once(service, job)
-    assert done["attempts"] == 2, "it was not in the middle of it"
-    events = Events(service, job).rest()
-    assert events[-1][1] == "succeeded" and events[0][1] in ("queued", "running")
-
-
-def test_jobs_that_wait_are_done_after_a_restart_in_their_order(new_service):
-    service = new_service("--evaluation-timeout", "600", "--job-threads", "1")
-    running = begin(service, "/v1/optimize", slow_request(FOREVER))
-    waiting = [begin(service, "/v1/optimize", quick_request(f"graph {i}")) for i in range(3)]
-    service.kill()
-    service.start()
-    service.delete(f"/v1/jobs/{running['id']}")
-    done = [wait(service, job) for job in waiting]
-    assert [job["state"] for job in done] == ["succeeded"] * 3
-    assert [job["started"] for job in done] == sorted(job["started"] for job in done)
-    assert len(runs(service)) == 3
-
-
-def test_numbers_of_events_ascend_over_a_restart(new_service):
-    service = new_service("--evaluation-timeout", "600")
-    job = begin(service, "/v1/optimize", slow_request(A_WHILE))
-    stream = Events(service, job)
-    while stream.next()[1] != "progress":
-        pass
-    service.kill()
-    service.start()
-    rest = Events(service, job, last_id=stream.last_id).rest()  # they ascend: Events looks at that
-    assert rest[0][1] == "running" and rest[-1][1] == "succeeded"
-
-
-def test_a_job_that_was_to_be_cancelled_is_not_done_after_a_restart(new_service):
-    service = new_service("--evaluation-timeout", "600")
-    job = begin(service, "/v1/optimize", slow_request(FOREVER))
-    wait_for_progress(service, job)
-    service.delete(f"/v1/jobs/{job['id']}")
-    service.kill()
-    service.start()
-    assert wait(service, job)["state"] == "cancelled" and runs(service) == []
-
-
-def test_kills_at_any_moment_give_one_run_each(new_service):
-    """Jobs, single and over many graphs, while the service is killed again and again."""
-    service = new_service("--job-threads", "2")
-    graphs = [store(service, slow_graph(0, f"graph {i}")) for i in range(40)]
-    passes = ["ChangeTrueDivToMulByInverse"]
-    many = service.post("/v1/jobs", {"graphs": graphs, "passes": passes}).json()
-    single = [begin(service, "/v1/optimize", quick_request(f"single {i}")) for i in range(20)]
-    for i in range(8):
-        time.sleep(0.004 * i)
-        service.kill()
-        service.start()
-    found = wait(service, many)
-    assert found["state"] == "succeeded", found
-    items = result(service, many).json()["items"]
-    of_single = [wait(service, job)["location"].rsplit("/", 1)[1] for job in single]
-    expected = [item["run"] for item in items] + of_single
-    assert sorted(run["id"] for run in runs(service)) == sorted(expected) and len(set(expected)) == 60
-
-
-def test_a_job_that_ends_the_process_again_and_again_is_given_up(new_service):
-    service = new_service("--evaluation-timeout", "600")
-    job = begin(service, "/v1/optimize", slow_request(FOREVER))
-    for _ in range(10):
-        wait_until(service, job, "running")
-        service.kill()
-        service.start()
-    done = wait(service, job)
-    assert (done["state"], done["status"]) == ("failed", 500)
-    is_problem(result(service, job), 500, "job-interrupted")
 
 
 # ---- at once ----
