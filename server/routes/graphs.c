@@ -164,7 +164,7 @@ void fb_delete_graph(const fb_request *request, fb_response *response) {
     for (size_t i = 0; i < users.version_count; i++) fb_list_add_take(&versions, json_string(users.versions[i]));
     fb_problem_member_take(response, "runs", runs);
     fb_problem_member_take(response, "versions", versions);
-    fb_problem_member_take(response, "total", json_integer((json_int_t)(users.total + users.version_total)));
+    fb_problem_member_take(response, "total", json_integer((json_int_t)(users.total + users.version_total + users.job_total)));
 }
 
 void fb_get_code(const fb_request *request, fb_response *response) {

@@ -212,6 +212,15 @@ fb_status fb_forget_graph_answers(fb_connection *connection, const char *id, fb_
     return fb_query_run(&query);
 }
 
+static fb_status find_jobs(fb_connection *connection, const char *id, fb_store_users *users, fb_error *error) {
+    int64_t total = 0;
+    fb_query count = fb_query_begin(connection, "SELECT count(*) FROM job_references WHERE id = ?", error);
+    fb_bind_text(&count, id);
+    fb_status status = fb_read_key(&count, &total);
+    users->job_total = (uint64_t)total;
+    return status;
+}
+
 static fb_status write_delete(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     delete_graph *delete = argument;
     int64_t key = 0;
@@ -220,10 +229,14 @@ static fb_status write_delete(fb_connection *connection, void *argument, fb_tota
     if (!status && !key) return fb_fail_unknown_graph(error, delete->id);
     if (!status) status = find_runs(connection, key, &delete->users, error);
     if (!status) status = find_versions(connection, key, &delete->users, error);
+    if (!status) status = find_jobs(connection, delete->id, &delete->users, error);
     if (status) return status;
     if (delete->users.total || delete->users.version_total)
         return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu run(s) and %llu version(s) of models need graph %s",
                        (unsigned long long)delete->users.total, (unsigned long long)delete->users.version_total, delete->id);
+    if (delete->users.job_total)
+        return fb_fail(error, FB_CONFLICT, "graph-in-use", NULL, "%llu job(s) that are not finished need graph %s",
+                       (unsigned long long)delete->users.job_total, delete->id);
     status = fb_forget_graph_answers(connection, delete->id, error);
     if (!status) status = fb_release_graph_blobs(connection, key, delete->now, error);
     if (status) return status;

@@ -155,7 +155,7 @@ void fb_store_summaries_free(fb_store_summaries *summaries);
 
 #define FB_NAME_MAX 200 /* characters of the name of a model, a version or an alias: see models.h */
 
-/* The runs and the versions of models for which a graph cannot be deleted. */
+/* The runs, versions of models and jobs for which a graph cannot be deleted. */
 #define FB_USERS_MAX 10
 typedef struct fb_store_users {
     char runs[FB_USERS_MAX][FB_RUN_ID_LENGTH + 1]; /* the newest */
@@ -164,6 +164,7 @@ typedef struct fb_store_users {
     char versions[FB_USERS_MAX][2 * FB_NAME_MAX + 2]; /* "model/version", the newest */
     size_t version_count;                             /* of `versions` */
     uint64_t version_total;
+    uint64_t job_total; /* jobs that are not finished */
 } fb_store_users;
 
 /* Deletes a graph and its marks. FB_NOT_FOUND "unknown-graph"; FB_CONFLICT "graph-in-use", then `users` (may be NULL) says

@@ -198,6 +198,16 @@ def test_a_job_that_waits_is_cancelled_at_once(new_service):
     assert runs(service) == []
 
 
+def test_what_an_unfinished_job_names_is_not_deleted(new_service):
+    service = new_service("--job-threads", "1", "--evaluation-timeout", "600")
+    begin(service, "/v1/optimize", slow_request(FOREVER))
+    graph = store(service, slow_graph(0, "named"))
+    job = begin(service, "/v1/optimize", {"graph": graph, "passes": ["cleanup"]})
+    is_problem(service.delete(f"/v1/graphs/{graph}"), 409, "graph-in-use")
+    assert service.delete(f"/v1/jobs/{job['id']}").status in (200, 202, 204)
+    assert service.delete(f"/v1/graphs/{graph}").status == 204
+
+
 def test_what_has_ended_is_not_cancelled(service):
     job = begin(service, "/v1/optimize", quick_request())
     wait(service, job)

@@ -12,6 +12,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "api"), str(TESTS / "fault")]
 
 import conftest
+from faults import GuardedService
 from script import STEPS, Script
 
 MEMCHECK = os.environ.get("FOLDBACK_VALGRIND", "").split()
@@ -27,7 +28,7 @@ def test_the_script(tmp_path, monkeypatch):
     conftest.description()
     monkeypatch.setattr(conftest, "START_TIMEOUT", 120)
     monkeypatch.setenv("FOLDBACK_BINARY", str(wrapper))
-    service = conftest.Service(tmp_path / "data", "--access-log", "off", "--sandbox", "off", "--workers", "4").start()
+    service = GuardedService(tmp_path / "data", "--access-log", "off", "--sandbox", "off", "--workers", "4").start()
     try:
         script = Script(service, 1)
         for step in STEPS:
