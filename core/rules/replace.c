@@ -94,11 +94,15 @@ static fb_node build_call(building *b, const fb_rule_call *call, fb_node root) {
     fb_opcode opcode = fb_rule_spell(call, b->style, &buffer);
     const char *target = fb_buffer_text(&buffer);
     fb_node made = root;
+    fb_value args = {0}, kwargs = {0};
+    if (target) {
+        build_arguments(b, call, root, opcode, target, &args, &kwargs);
+        fb_rule_spell_overload(call, b->style, graph, args, kwargs, &buffer);
+        target = fb_buffer_text(&buffer);
+    }
     if (!target) {
         fb_graph_fail_memory(graph);
     } else {
-        fb_value args, kwargs;
-        build_arguments(b, call, root, opcode, target, &args, &kwargs);
         if (root.id) fb_set_target(b->rewrite, root, opcode, target);
         if (root.id) fb_set_args(b->rewrite, root, args, kwargs);
         else made = fb_insert_before(b->rewrite, b->before, opcode, target, args, kwargs);

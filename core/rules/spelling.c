@@ -1,6 +1,7 @@
 /* How the calls that a replacement makes are spelled: as their author says, or beside what was matched. */
 #include <string.h>
 
+#include "core/ops/calls.h"
 #include "core/ops/spelling.h"
 #include "core/rules/internal.h"
 
@@ -31,26 +32,19 @@ static bool is_functional(const fb_op_facts *facts) {
     return facts->modules && !(facts->flags & FB_FACT_ALIASES);
 }
 
+/* Where PyTorch has the name: in torch.nn.functional or torch, or else as a method. */
 static fb_opcode spell_function(fb_op op, fb_buffer *out) {
     const fb_op_facts *facts = fb_op_facts_of(op);
     bool has_name = *facts->names && !fb_is_spelled(facts->names, "__");
-    if (has_name && is_functional(facts)) {
+    bool is_in_torch = fb_op_is_at_home(op, "torch");
+    if (has_name && (is_functional(facts) || !is_in_torch) && fb_op_is_at_home(op, "functional")) {
         fb_op_functional_target(op, out);
         return FB_CALL_FUNCTION;
     }
-    if (has_name) fb_buffer_string(out, "torch.");
-    append_word(out, has_name || !facts->functions ? facts->names : facts->functions);
-    return FB_CALL_FUNCTION;
-}
-
-/* That of what was matched where the operator has it, else its first. */
-static void append_overload(fb_buffer *out, const fb_op_facts *facts, const char *overload) {
-    const char *all = facts->aten ? facts->aten : "default";
-    for (const char *at = all; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL) {
-        size_t length = strcspn(at, " ");
-        if (strlen(overload) == length && strncmp(at, overload, length) == 0) all = at;
-    }
-    append_word(out, all);
+    bool is_method = has_name && !is_in_torch && !facts->functions && fb_op_is_at_home(op, "method");
+    if (has_name && is_in_torch) fb_buffer_string(out, "torch.");
+    append_word(out, (has_name && is_in_torch) || !facts->functions ? facts->names : facts->functions);
+    return is_method ? FB_CALL_METHOD : FB_CALL_FUNCTION;
 }
 
 static fb_opcode spell_operator(fb_op op, fb_spelling_style style, fb_buffer *out) {
@@ -59,14 +53,13 @@ static fb_opcode spell_operator(fb_op op, fb_spelling_style style, fb_buffer *ou
     fb_spelling_family family = style.family;
     if (family == FB_SPELLED_OPERATOR && python) {
         append_word(out, python);
-    } else if (family == FB_SPELLED_METHOD && *facts->names && !is_functional(facts)) {
+    } else if (family == FB_SPELLED_METHOD && fb_op_is_at_home(op, "method") && !is_functional(facts)) {
         append_word(out, facts->names);
         return FB_CALL_METHOD;
     } else if (family == FB_SPELLED_ATEN && *facts->names) {
         fb_buffer_string(out, FB_ATEN);
         append_word(out, facts->names);
-        fb_buffer_char(out, '.');
-        append_overload(out, facts, style.overload);
+        fb_buffer_char(out, '.'); /* the overload follows: fb_rule_spell_overload */
     } else {
         return spell_function(op, out);
     }
@@ -81,4 +74,15 @@ fb_opcode fb_rule_spell(const fb_rule_call *call, fb_spelling_style style, fb_bu
     while (!call->spellings[others[i]]) i++;
     fb_buffer_string(out, call->spellings[others[i]]);
     return others[i] == FB_SPELLED_METHOD ? FB_CALL_METHOD : FB_CALL_FUNCTION;
+}
+
+/* That of what was matched where it takes these arguments, else the first that does; where none does, the operator's first. */
+void fb_rule_spell_overload(const fb_rule_call *call, fb_spelling_style style, const fb_graph *graph, fb_value args,
+                            fb_value kwargs, fb_buffer *target) {
+    if (!target->size || target->data[target->size - 1] != '.') return;
+    size_t length;
+    const char *found = fb_aten_overload(graph, call->operators[0], args, kwargs, style.overload, &length);
+    const char *listed = fb_op_facts_of(call->operators[0])->aten;
+    if (found) fb_buffer_append(target, found, length);
+    else append_word(target, listed ? listed : "default");
 }

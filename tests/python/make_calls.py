@@ -1,0 +1,96 @@
+"""Writes core/ops/calls.def: where PyTorch has the first name of each operator, and how its ATen overloads are called.
+
+    python tests/python/make_calls.py > core/ops/calls.def
+"""
+
+import pathlib
+import re
+
+import torch
+
+OPERATORS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops"
+HEAD = """/* Where PyTorch 2.13 has the first name of each operator of ops.def, and what its ATen overloads take. Written by
+ * tests/python/make_calls.py, and held against PyTorch by tests/python/test_calls.py.
+ *
+ *     FB_CALLS_ROW("name", "homes", "overload(parameters) …")
+ *
+ * homes       of "functional" (torch.nn.functional), "torch" and "method" (torch.Tensor)
+ * parameters  "name=type" by position; those behind "|" by keyword only. With "?" before its type one may be None, with "!" it
+ *             must be given. T: a tensor, N: that or a number, L: a list of tensors, S: a number, i: an int, I: a list of
+ *             ints, J: that or one int, f: a float, b: a bool, s: a string, x: something else. */
+"""
+TYPES = {
+    "Tensor": "T",
+    "List[Tensor]": "L",
+    "number": "S",
+    "int": "i",
+    "SymInt": "i",
+    "List[int]": "I",
+    "List[SymInt]": "I",
+    "float": "f",
+    "bool": "b",
+    "str": "s",
+}
+# Of these PyTorch takes a number where the schema says tensor.
+TAKE_NUMBERS = {"add", "sub", "mul", "div", "true_divide", "floor_divide"}
+
+
+def type_of(argument):
+    text = str(argument.real_type)
+    is_optional = text.startswith("Optional[")
+    text = text.removeprefix("Optional[").removesuffix("]") if is_optional else text
+    text = text + "]" if text.startswith("List[") and not text.endswith("]") else text
+    letter = TYPES.get(text, "x")
+    if text == "List[int]" and argument.N is not None:
+        letter = "J"  # of List[SymInt] no int will do
+    return ("?" if is_optional else "") + letter
+
+
+def overload(function):
+    schema, words, is_behind = function._schema, [], False
+    for argument in schema.arguments:
+        bar = "|" if argument.kwarg_only and not is_behind else ""
+        is_behind |= argument.kwarg_only
+        type_ = type_of(argument)
+        if schema.name.removeprefix("aten::") in TAKE_NUMBERS and argument.name == "other" and type_ == "T":
+            type_ = "N"
+        words.append(f"{bar}{argument.name}={'' if argument.has_default_value() else '!'}{type_}")
+    return f"{schema.overload_name or 'default'}({','.join(words)})"
+
+
+def is_ordinary(function):
+    """No overload that writes to `out`, and none of named dimensions or of numbers alone."""
+    arguments = function._schema.arguments
+    is_of_names = any(str(argument.real_type) in ("Dimname", "List[Dimname]", "Optional[List[Dimname]]") for argument in arguments)
+    is_of_numbers = all(str(one.real_type) in ("int", "float", "number", "complex", "bool") for one in arguments)
+    writes = any(argument.is_out for argument in arguments)
+    return not is_of_names and not writes and not (is_of_numbers and arguments)
+
+
+def overloads(name):
+    packet = getattr(torch.ops.aten, name, None)
+    found = [getattr(packet, one) for one in packet.overloads()] if packet is not None else []
+    return " ".join(overload(one) for one in found if is_ordinary(one))
+
+
+def names():
+    for file in re.findall(r'include "core/ops/(ops_\w+\.def)"', (OPERATORS / "ops.def").read_text()):
+        for line in (OPERATORS / file).read_text().splitlines():
+            row = re.match(r'FB_OP_ROW\(\w+, "([^" ]+)', line)
+            if row and not row[1].startswith("__"):
+                yield row[1]
+
+
+def rows():
+    for name in dict.fromkeys(names()):
+        places = (("functional", torch.nn.functional), ("torch", torch), ("method", torch.Tensor))
+        homes = " ".join(word for word, home in places if callable(getattr(home, name, None)))
+        yield f'FB_CALLS_ROW("{name}", "{homes}", "{overloads(name)}")'
+
+
+def text():
+    return HEAD + "\n" + "\n".join(rows()) + "\n"
+
+
+if __name__ == "__main__":
+    print(text(), end="")

@@ -1,0 +1,78 @@
+"""Calls that rules make of an operator are calls that PyTorch has: core/ops/calls.def, and what comes out, run."""
+
+import builtins
+import operator
+import pathlib
+
+import make_calls
+import pytest
+import torch
+
+CALLS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops" / "calls.def"
+X, LESS = "?x", {"operator": "gt", "args": ["?x", 0.5]}
+
+# What takes the place of relu(z), with z of shape [2, 4]; all of it can be computed.
+REPLACEMENTS = [
+    ("gt", [X, 0]), ("gt", [X, X]), ("eq", [X, 0]), ("ne", [X, 0.5]), ("pow", [X, 2]), ("pow", [X, X]), ("rsub", [X, 1]),
+    ("remainder", [X, 2]), ("fmod", [X, 2]), ("floor_divide", [X, 2]), ("add", [X, 1]), ("div", [X, 2]), ("mul", [X, X]),
+    ("where", [LESS, X, X]), ("masked_fill", [X, LESS, 0.0]), ("mean", [X]), ("mean", [X, -1]), ("mean", [X, [0, 1], True]),
+    ("sum", [X]), ("sum", [X, -1]), ("max", [X]), ("max", [X, X]), ("min", [X, X]), ("amax", [X, -1]), ("softmax", [X, -1]),
+    ("lerp", [X, X, 0.5]), ("clamp", [X, 0, 1]), ("cat", [[X, X], 0]), ("stack", [[X, X], 0]), ("cumsum", [X, 0]),
+    ("full_like", [X, 1.0]), ("zeros_like", [X]), ("std", [X]), ("norm", [X]), ("any", [X]), ("topk", [X, 2]), ("sort", [X]),
+    ("argmax", [X]), ("flip", [X, [0]]), ("repeat", [X, [1, 2]]), ("layer_norm", [X, [4]]), ("tile", [X, [2]]),
+    ("scaled_dot_product_attention", [X, X, X]), ("normalize", [X]), ("logsigmoid", [X]), ("softsign", [X]),
+    ("add", [X, {"operator": "arange", "args": [4]}]), ("one_hot", [{"operator": "argmax", "args": [X]}, 8]),
+]  # fmt: skip
+SPELLINGS = {
+    "aten": ("call_function", "torch.ops.aten.relu.default", "torch.ops.aten.mul.Tensor"),
+    "method": ("call_method", "relu", "operator.mul"),
+    "torch": ("call_function", "torch.relu", "operator.mul"),
+}
+# ATen has no such operator; the method `where` has its arguments in another order.
+NOT_THERE = {("normalize", "aten"), ("logsigmoid", "aten"), ("softsign", "aten"), ("where", "method")}
+
+
+def test_the_table_is_pytorchs():
+    assert CALLS.read_text() == make_calls.text()
+
+
+def graph(spelling):
+    opcode, relu, mul = SPELLINGS[spelling]
+    typed = {"meta": {"shape": [2, 4], "dtype": "float32"}}
+    x, z = {"$node": "x"}, {"$node": "z"}
+    nodes = [
+        {"name": "x", "op": "placeholder", "target": "x", **typed},
+        {"name": "z", "op": "call_function", "target": mul, "args": [x, x], **typed},
+        {"name": "a", "op": opcode, "target": relu, "args": [z]},
+        {"name": "b", "op": "call_function", "target": "builtins.id", "args": [{"$node": "a"}]},
+        {"name": "output", "op": "output", "target": "output", "args": [{"$node": "b"}]},
+    ]
+    root = {"path": "", "type": "torch.nn.Module"}
+    return {"format": "foldback.graph/1", "name": spelling, "nodes": nodes, "modules": [root], "tensors": []}
+
+
+@pytest.mark.parametrize("number", range(len(REPLACEMENTS)))
+def test_what_a_rule_makes_can_be_called(service, number):
+    name, args = REPLACEMENTS[number]
+    rule = {
+        "name": f"Calls{number}",
+        "pattern": {"operator": "relu", "args": ["?x"], "as": "?y"},
+        "replacement": {"?y": {"operator": name, "args": args}},
+        "exactness": "changes",
+        "once": True,
+    }
+    answer = service.post("/v1/transformations", rule)
+    assert answer.status in (200, 201), answer
+    for spelling in SPELLINGS:
+        body = {"graph": graph(spelling), "passes": [rule["name"]], "options": {"include": ["code"]}}
+        answer = service.post("/v1/optimize", body)
+        assert answer.status == 201, answer
+        (done,) = answer.json()["passes"]
+        if (name, spelling) in NOT_THERE:
+            assert [refused["reason"] for refused in done["refused"]] == ["no-such-call"]
+            continue
+        assert done["applied"] == 1, (spelling, done)
+        code = answer.json()["code"]
+        known = {"torch": torch, "operator": operator, "builtins": builtins, "device": torch.device}
+        exec(code.strip(), known)  # noqa: S102
+        known["forward"](None, torch.rand(2, 4))
