@@ -47,9 +47,10 @@ static bool set_number(const fb_option *one, const char *text, char *place, char
     uint64_t number;
     bool is_bytes = one->kind == FB_OPTION_BYTES;
     if (!read_number(text, is_bytes, &number) || number < one->minimum || number > one->maximum) {
+        char most[40] = "";
+        if (one->maximum != UINT64_MAX) snprintf(most, sizeof most, " and at most %llu", (unsigned long long)one->maximum);
         snprintf(message, message_size, "--%s %s: expected %s, at least %llu%s", one->name, text,
-                 is_bytes ? "a number of bytes such as 64M" : "a number", (unsigned long long)one->minimum,
-                 one->maximum == UINT64_MAX ? "" : ", and not so large");
+                 is_bytes ? "a number of bytes such as 64M" : "a number", (unsigned long long)one->minimum, most);
         return false;
     }
     if (one->kind == FB_OPTION_SECONDS) number *= 1000;

@@ -12,10 +12,12 @@
 #include "server/store/blob_files.h"
 
 /* Holds the old folder, if there is one. */
-static fb_status hold_old(fb_restoring *restoring, bool may_replace, fb_error *error) {
-    struct stat about;
+static fb_status hold_old(fb_restoring *restoring, const char *backup, bool may_replace, fb_error *error) {
+    struct stat about, of_backup;
     restoring->has_old = stat(restoring->data, &about) == 0;
     if (!restoring->has_old) return FB_OK;
+    if (stat(backup, &of_backup) == 0 && about.st_dev == of_backup.st_dev && about.st_ino == of_backup.st_ino)
+        return fb_fail(error, FB_CONFLICT, "folder-in-use", NULL, "%s is the backup itself", restoring->data);
     if (!S_ISDIR(about.st_mode))
         return fb_fail(error, FB_CONFLICT, "folder-not-empty", NULL, "%s is no folder", restoring->data);
     restoring->has_content = !fb_folder_is_empty(restoring->data);
@@ -41,7 +43,7 @@ fb_status fb_restore_begin(const char *backup, const char *data, bool may_replac
     int lock = -1;
     *out = (fb_restoring){.data = fb_path_with(data, ""), .stage = fb_path_with(data, ".restoring"), .lock = -1};
     if (!out->data || !out->stage) return fb_fail_memory(error);
-    fb_status status = hold_old(out, may_replace, error);
+    fb_status status = hold_old(out, backup, may_replace, error);
     if (!status) status = look_at_backup(backup, &reading, &lock, error);
     if (!status) status = fb_folder_copy(backup, out->stage, &reading, copied, error);
     out->is_staged = !status;

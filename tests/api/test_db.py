@@ -449,6 +449,11 @@ def test_a_restore_leaves_the_backup_alone(backup, tmp_path):
     assert sorted(path.name for path in backup.iterdir()) == names == ["blobs", "foldback.sqlite", "lock", "uploads"]
 
 
+def test_a_backup_is_not_restored_to_itself(backup):
+    status, _, err = db(backup, "restore", backup, "--force")
+    assert status == 1 and "is the backup itself" in err
+
+
 def test_wrong_usage(tmp_path):
     for words in (["mend"], ["check", "x"], ["backup"], ["restore"]):
         assert db(tmp_path / "data", *words)[0] == 2
