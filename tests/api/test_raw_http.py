@@ -108,6 +108,16 @@ def test_pieces(target, size):
         assert got[0][0] == status or (status, got[0][0]) == (201, 200), (first, got)
 
 
+def test_chunks_in_pieces(target):
+    """The last header is no trailer, however the end of the last chunk comes."""
+    first = raw_cases.chunked(raw_cases.CHUNKS)
+    for _ in range(50):
+        with target.connect() as connection:
+            for at in range(len(first)):
+                connection.sendall(first[at : at + 1])
+            assert answers(receive_all(connection))[0][0] in (200, 201)
+
+
 def test_large_headers_in_pieces(target):
     """The buffer grows while the headers come: they are still seen as the lines that they are."""
     head = raw_cases.get(*[b"X-%d: %s" % (i, b"a" * 250) for i in range(110)], b"Connection: close")
