@@ -56,29 +56,49 @@ static void set_row_major(fb_array *array) {
     }
 }
 
-static fb_status new_storage(fb_array_memory *memory, size_t size, fb_storage **out, fb_error *error) {
-    if (memory->limit && size > memory->limit - memory->used) {
+fb_status fb_array_memory_take(fb_array_memory *memory, size_t size, fb_error *error) {
+    if (memory->limit && (memory->used > memory->limit || size > memory->limit - memory->used)) {
         return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "evaluating takes more than %zu bytes of memory",
                        memory->limit);
     }
+    memory->used += size;
+    if (memory->used > memory->peak) memory->peak = memory->used;
+    return FB_OK;
+}
+
+void fb_array_memory_give(fb_array_memory *memory, size_t size) {
+    memory->used -= size;
+}
+
+static fb_status new_storage(fb_array_memory *memory, size_t size, fb_storage **out, fb_error *error) {
+    fb_status status = fb_array_memory_take(memory, size, error);
+    if (status) return status;
     fb_storage *storage = calloc(1, sizeof *storage);
     void *bytes = storage ? malloc(size ? size : 1) : NULL;
     if (!bytes) {
         free(storage);
+        fb_array_memory_give(memory, size);
         return fb_fail_memory(error);
     }
     *storage = (fb_storage){.references = 1, .size = size, .memory = memory, .bytes = bytes};
-    memory->used += size;
-    if (memory->used > memory->peak) memory->peak = memory->used;
     *out = storage;
     return FB_OK;
 }
 
 static void drop_storage(fb_storage *storage) {
     if (--storage->references) return;
-    storage->memory->used -= storage->size;
+    fb_array_memory_give(storage->memory, storage->size);
     free(storage->bytes);
     free(storage);
+}
+
+static fb_status new_array(fb_array_memory *memory, fb_array **out, fb_error *error) {
+    fb_status status = fb_array_memory_take(memory, sizeof **out, error);
+    if (status) return status;
+    *out = calloc(1, sizeof **out);
+    if (*out) return FB_OK;
+    fb_array_memory_give(memory, sizeof **out);
+    return fb_fail_memory(error);
 }
 
 fb_status fb_array_new(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, fb_array **out,
@@ -92,10 +112,12 @@ fb_status fb_array_new(fb_array_memory *memory, fb_dtype dtype, int rank, const 
     size_t size;
     if (count < 0 || __builtin_mul_overflow((size_t)count, fb_held_size(held), &size) || size > PTRDIFF_MAX)
         return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "a tensor has too many elements");
-    fb_array *array = calloc(1, sizeof *array);
-    if (!array) return fb_fail_memory(error);
-    fb_status status = new_storage(memory, size, &array->storage, error);
+    fb_array *array;
+    fb_status status = new_array(memory, &array, error);
+    if (status) return status;
+    status = new_storage(memory, size, &array->storage, error);
     if (status) {
+        fb_array_memory_give(memory, sizeof *array);
         free(array);
         return status;
     }
@@ -112,8 +134,9 @@ fb_status fb_array_new(fb_array_memory *memory, fb_dtype dtype, int rank, const 
 fb_status fb_array_view(const fb_array *of, int rank, fb_array **out, fb_error *error) {
     if (rank > FB_MAX_RANK)
         return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "a tensor has too many dimensions");
-    fb_array *array = malloc(sizeof *array);
-    if (!array) return fb_fail_memory(error);
+    fb_array *array;
+    fb_status status = new_array(of->storage->memory, &array, error);
+    if (status) return status;
     *array = *of;
     array->references = 1;
     array->rank = rank;
@@ -129,6 +152,7 @@ fb_array *fb_array_keep(fb_array *array) {
 
 void fb_array_drop(fb_array *array) {
     if (!array || --array->references) return;
+    fb_array_memory_give(array->storage->memory, sizeof *array);
     drop_storage(array->storage);
     free(array);
 }
@@ -154,10 +178,26 @@ void *fb_array_data(const fb_array *array) {
 
 /* ---- walking ------------------------------------------------------------------------------------------------------------- */
 
+/* The next run of the line at hand, unless the work has been stopped. */
+static void begin_run(fb_walk *walk) {
+    int64_t left = walk->line - walk->at;
+    walk->count = left < FB_WORK_BLOCK ? left : FB_WORK_BLOCK;
+    if (!fb_work_goes_on(walk->work, walk->count)) walk->is_done = true;
+}
+
+/* By so many elements along the run's dimension. */
+static void move_along(fb_walk *walk, int64_t by) {
+    for (int k = 0; k < walk->arrays; k++)
+        walk->data[k] = (char *)walk->data[k] + by * walk->strides[k] * (int64_t)walk->element[k];
+    walk->at += by;
+}
+
 void fb_walk_begin(fb_walk *walk, const fb_array *first, ...) {
     walk->arrays = 0;
     walk->rank = 0;
-    walk->count = 1;
+    walk->line = 1;
+    walk->at = 0;
+    walk->work = fb_array_work(first);
     walk->is_done = fb_array_count(first) == 0;
     const fb_array *arrays[FB_WALK_ARRAYS];
     va_list list;
@@ -177,7 +217,7 @@ void fb_walk_begin(fb_walk *walk, const fb_array *first, ...) {
     for (int d = first->rank - 1; d >= 0; d--) {
         int64_t size = first->sizes[d];
         if (size == 1) continue;
-        int64_t *inner_size = walk->rank ? &walk->sizes[walk->rank - 1] : &walk->count;
+        int64_t *inner_size = walk->rank ? &walk->sizes[walk->rank - 1] : &walk->line;
         bool joins = has_run;
         for (int k = 0; k < walk->arrays && joins; k++) {
             int64_t inner = walk->rank ? walk->steps[k][walk->rank - 1] : walk->strides[k];
@@ -195,19 +235,29 @@ void fb_walk_begin(fb_walk *walk, const fb_array *first, ...) {
             walk->sizes[walk->rank] = size;
             walk->index[walk->rank++] = 0;
         } else {
-            walk->count = size;
+            walk->line = size;
             has_run = true;
         }
     }
+    begin_run(walk);
 }
 
 void fb_walk_next(fb_walk *walk) {
+    if (walk->at + walk->count < walk->line) {
+        move_along(walk, walk->count);
+        begin_run(walk);
+        return;
+    }
+    if (walk->at) move_along(walk, -walk->at);
     for (int d = 0; d < walk->rank; d++) {
         bool is_last = ++walk->index[d] == walk->sizes[d];
         int64_t by = is_last ? 1 - walk->sizes[d] : 1;
         for (int k = 0; k < walk->arrays; k++)
             walk->data[k] = (char *)walk->data[k] + by * walk->steps[k][d] * (int64_t)walk->element[k];
-        if (!is_last) return;
+        if (!is_last) {
+            begin_run(walk);
+            return;
+        }
         walk->index[d] = 0;
     }
     walk->is_done = true;
@@ -260,8 +310,10 @@ static fb_status copy_as(const fb_array *array, fb_dtype dtype, fb_array **out, 
     fb_status status = fb_array_new(array->storage->memory, dtype, array->rank, array->sizes, &copy, error);
     if (status) return status;
     convert(copy, array);
-    *out = copy;
-    return FB_OK;
+    status = fb_work_status(fb_array_work(copy), error);
+    if (status) fb_array_drop(copy);
+    else *out = copy;
+    return status;
 }
 
 fb_status fb_array_contiguous(fb_array *array, fb_array **out, fb_error *error) {
@@ -341,9 +393,15 @@ fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *er
     if (status) return status;
     if (from->storage == to->storage) status = copy_as(source, source->dtype, &apart, error);
     if (!status) convert(to, apart ? apart : source);
+    if (!status) status = fb_work_status(fb_array_work(to), error);
     fb_array_drop(apart);
     fb_array_drop(source);
     return status;
+}
+
+void fb_array_copy_bytes(fb_work *work, void *to, const void *from, size_t size) {
+    for (int64_t start = 0, stop; (stop = fb_work_part(work, start, (int64_t)size)) > start; start = stop)
+        memcpy((char *)to + start, (const char *)from + start, (size_t)(stop - start));
 }
 
 /* ---- numbers --------------------------------------------------------------------------------------------------- */

@@ -13,7 +13,7 @@
 #ifndef FB_EVAL_ARRAY_H
 #define FB_EVAL_ARRAY_H
 
-#include "core/base/error.h"
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 #include "core/ops/infer.h" /* FB_MAX_RANK */
 
@@ -29,7 +29,13 @@ typedef enum fb_precision {
 typedef struct fb_array_memory {
     size_t used, peak, limit; /* bytes; limit 0 = none */
     fb_precision precision;
+    fb_work work; /* of all loops over these arrays */
 } fb_array_memory;
+
+/* Bytes that are about to be allocated beside arrays: FB_TOO_LARGE "evaluation-too-large" beyond the limit. Give them back when
+ * they are freed. */
+fb_status fb_array_memory_take(fb_array_memory *memory, size_t size, fb_error *error);
+void fb_array_memory_give(fb_array_memory *memory, size_t size);
 
 typedef struct fb_storage {
     size_t references;
@@ -63,6 +69,10 @@ fb_array *fb_array_keep(fb_array *array); /* one reference more; returns it */
 void fb_array_drop(fb_array *array);      /* one less; NULL does nothing */
 
 int64_t fb_array_count(const fb_array *array); /* elements */
+/* The meter of loops over its elements. */
+static inline fb_work *fb_array_work(const fb_array *array) {
+    return &array->storage->memory->work;
+}
 /* The last dimensions of a batched array, which it does not say that it has. */
 static inline int fb_array_hidden_rank(const fb_array *array) {
     return array->levels ? 32 - __builtin_clz(array->levels) : 0;
@@ -100,10 +110,14 @@ static inline int64_t fb_clip_index(int64_t index, int64_t size) {
     return index < 0 ? 0 : index > size ? size : index;
 }
 
+/* memcpy, in parts. */
+void fb_array_copy_bytes(fb_work *work, void *to, const void *from, size_t size);
+
 /* Elements as numbers, by linear row-major index; slow, for scalars and tests. */
 double fb_array_number(const fb_array *array, int64_t index);
 int64_t fb_array_int(const fb_array *array, int64_t index);
-/* One number for all elements; `integer` counts where integers are held. */
+/* One number for all elements; `integer` counts where integers are held. As all that returns nothing here, it may end early
+ * where the work is stopped: look at fb_array_work(array). */
 void fb_array_fill(const fb_array *array, double number, int64_t integer);
 
 /* A floating element by its distance from the first, in elements. */
@@ -131,15 +145,19 @@ void fb_array_to_bytes(const fb_array *array, void *bytes); /* fb_array_count ×
  *     for (fb_walk_begin(&walk, out, a, b, NULL); fb_walk_more(&walk); fb_walk_next(&walk))
  *         for (int64_t i = 0; i < walk.count; i++) … walk.data[k] + i × walk.strides[k] (elements) …
  *
- * Dimensions that can be joined are joined, so contiguous arrays are one run. */
+ * Dimensions that can be joined are joined, so contiguous arrays are few runs. Runs are short, and the meter of the first
+ * array's memory is asked before each: when the work is stopped the walk ends early, and what its caller has made is garbage.
+ */
 #define FB_WALK_ARRAYS 4
 typedef struct fb_walk {
     void *data[FB_WALK_ARRAYS];      /* of the run's first element */
     int64_t strides[FB_WALK_ARRAYS]; /* elements, along the run */
-    int64_t count;                   /* elements of a run; all runs are equally long */
+    int64_t count;                   /* elements of this run */
     int arrays, rank;                /* outer dimensions */
     bool is_done;
     size_t element[FB_WALK_ARRAYS];
+    int64_t line, at; /* elements along the run's dimension; those before this run */
+    fb_work *work;
     int64_t sizes[FB_MAX_RANK], steps[FB_WALK_ARRAYS][FB_MAX_RANK], index[FB_MAX_RANK];
 } fb_walk;
 /* The list of arrays ends with NULL. All have the sizes of the first (broadcast them before). */

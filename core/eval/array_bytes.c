@@ -103,14 +103,18 @@ fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank,
     }
     void *data = fb_array_data(array);
     bool is_widened = array->held == FB_HELD_DOUBLE && dtype == FB_FLOAT32;
-    if (is_plain(array)) memcpy(data, bytes, size);
-    for (size_t i = 0; i < count && is_widened; i++) {
+    int64_t elements = (int64_t)count;
+    for (int64_t from = 0, to; is_plain(array) && (to = fb_work_part(&memory->work, from, elements)) > from; from = to)
+        memcpy((char *)data + (size_t)from * element, (const char *)bytes + (size_t)from * element,
+               (size_t)(to - from) * element);
+    for (int64_t i = 0; i < elements && is_widened && fb_work_at(&memory->work, i, elements); i++) {
         float number;
-        memcpy(&number, (const unsigned char *)bytes + i * sizeof number, sizeof number);
+        memcpy(&number, (const unsigned char *)bytes + (size_t)i * sizeof number, sizeof number);
         ((double *)data)[i] = (double)number;
     }
-    for (size_t i = 0; i < count && !is_plain(array) && !is_widened; i++) {
-        const unsigned char *from = (const unsigned char *)bytes + i * element;
+    bool is_decoded = !is_plain(array) && !is_widened;
+    for (int64_t i = 0; i < elements && is_decoded && fb_work_at(&memory->work, i, elements); i++) {
+        const unsigned char *from = (const unsigned char *)bytes + (size_t)i * element;
         switch (array->held) {
         case FB_HELD_DOUBLE: ((double *)data)[i] = decode(dtype, from); break;
         case FB_HELD_FLOAT: ((float *)data)[i] = (float)decode(dtype, from); break;
@@ -118,8 +122,10 @@ fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank,
         default: ((unsigned char *)data)[i] = *from != 0; break;
         }
     }
-    *out = array;
-    return FB_OK;
+    status = fb_work_status(&memory->work, error);
+    if (status) fb_array_drop(array);
+    else *out = array;
+    return status;
 }
 
 void fb_array_to_bytes(const fb_array *array, void *bytes) {

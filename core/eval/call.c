@@ -1,5 +1,7 @@
 /* One call: its kernel, and what in-place spellings do with the result. */
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/eval/evaluator.h"
@@ -96,17 +98,77 @@ fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second,
     if (!call->status) call->status = (expression);                                                                            \
     return call->status ? NULL : made
 
+/* 812345678901 as "812 billion": a number to compare, not to calculate with. */
+static void print_steps(double steps, char *out, size_t size) {
+    static const char *const units[] = {"", " thousand", " million", " billion", " trillion"};
+    size_t unit = 0;
+    for (; steps >= 1e4 && unit < sizeof units / sizeof *units - 1; unit++) steps /= 1000;
+    snprintf(out, size, "%.4g%s", steps, units[unit]);
+}
+
+bool fb_kernel_takes(fb_kernel_call *call, double steps) {
+    const fb_evaluator *evaluator = call->evaluator;
+    double limit = evaluator->options->step_limit > 0 ? evaluator->options->step_limit : FB_EVAL_STEPS;
+    if (call->status) return false;
+    if ((call->evaluator->steps += steps) <= limit) return true;
+    char taken[40], most[40];
+    print_steps(steps, taken, sizeof taken);
+    print_steps(limit, most, sizeof most);
+    call->status = fb_fail(call->error, FB_TOO_LARGE, "evaluation-too-large", NULL,
+                           "%s (%s) takes about %s steps; one evaluation may take %s in all",
+                           fb_node_name(call->graph, call->node), fb_node_target(call->graph, call->node), taken, most);
+    return false;
+}
+
+bool fb_kernel_goes_on(fb_kernel_call *call, int64_t steps) {
+    fb_work *work = fb_call_work(call);
+    if (!call->status && !fb_work_goes_on(work, steps)) call->status = fb_work_status(work, call->error);
+    return !call->status;
+}
+
+bool fb_kernel_may_go_on(fb_kernel_call *call) {
+    return fb_kernel_goes_on(call, FB_WORK_UNASKED);
+}
+
+/* Elements of those sizes, as an estimate. */
+static double elements_of(int rank, const int64_t *sizes) {
+    double count = 1;
+    for (int i = 0; i < rank; i++) count *= (double)sizes[i];
+    return count;
+}
+
 fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const int64_t *sizes) {
+    if (rank <= FB_MAX_RANK) fb_kernel_takes(call, elements_of(rank, sizes));
     MAKE(fb_array_new(call->memory, dtype, rank, sizes, &made, call->error));
 }
 fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank) {
     MAKE(fb_array_view(of, rank, &made, call->error));
 }
 fb_array *fb_make_contiguous(fb_kernel_call *call, fb_array *array) {
+    if (!fb_array_is_contiguous(array)) fb_kernel_takes(call, elements_of(array->rank, array->sizes));
     MAKE(fb_array_contiguous(array, &made, call->error));
 }
 fb_array *fb_make_cast(fb_kernel_call *call, const fb_array *array, fb_dtype dtype) {
+    fb_kernel_takes(call, elements_of(array->rank, array->sizes));
     MAKE(fb_array_cast(array, dtype, &made, call->error));
+}
+
+void *fb_make_workspace(fb_kernel_call *call, int64_t count, size_t element) {
+    size_t size;
+    if (call->status) return NULL;
+    if (count < 0 || __builtin_mul_overflow((size_t)count, element, &size) || size > PTRDIFF_MAX) size = PTRDIFF_MAX;
+    call->status = fb_array_memory_take(call->memory, size, call->error);
+    if (call->status) return NULL;
+    void *bytes = malloc(size ? size : 1);
+    if (bytes) return bytes;
+    fb_array_memory_give(call->memory, size);
+    call->status = fb_fail_memory(call->error);
+    return NULL;
+}
+
+void fb_free_workspace(fb_kernel_call *call, void *workspace, int64_t count, size_t element) {
+    if (workspace) fb_array_memory_give(call->memory, (size_t)count * element);
+    free(workspace);
 }
 
 /* ---- results --------------------------------------------------------------------------------------------------------- */
@@ -186,6 +248,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
     const char *unread = kernel && op && !call.status ? fb_unread_argument(&call) : NULL;
     if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
+    if (!call.status) call.status = fb_object_check(out, call.error);
     if (!call.status) round_result(out);
     if (!call.status && is_in_place(&call)) {
         fb_object first;
@@ -195,6 +258,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
             fb_object_drop(&first);
         }
     }
+    if (!call.status) call.status = fb_work_status(fb_call_work(&call), call.error);
     while (evaluator->argument_count > outer) fb_object_drop(&evaluator->arguments[--evaluator->argument_count]);
     if (call.status) fb_object_drop(out);
     return call.status;

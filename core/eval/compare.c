@@ -6,6 +6,8 @@
 #include "core/eval/given.h"
 #include "core/eval/validate.h"
 
+#define STEPS_OF_AN_ELEMENT 40 /* to find how far it is from another, three times */
+
 /* One evaluation of one of the graphs. */
 typedef struct trial {
     const fb_graph *graph;
@@ -51,6 +53,21 @@ static fb_status run(trial *attempt, fb_precision precision, fb_error *error) {
     return status ? status : fb_flatten_output(&attempt->output, &attempt->arrays, &attempt->count, error);
 }
 
+static fb_status stopped(trial attempts[4], fb_error *error) {
+    fb_status status = FB_OK;
+    for (int i = 0; i < 4 && !status; i++) status = fb_work_status(&attempts[i].memory.work, error);
+    return status;
+}
+
+/* Views may make of few elements many; comparing takes as long as if there were as many. */
+static fb_status check_steps(const trial *attempt, fb_error *error) {
+    double steps = 0, given = attempt->options->step_limit, most = given > 0 ? given : FB_EVAL_STEPS;
+    for (size_t i = 0; i < attempt->count; i++) steps += STEPS_OF_AN_ELEMENT * (double)fb_array_count(attempt->arrays[i]);
+    if (steps <= most) return FB_OK;
+    return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL,
+                   "comparing the outputs takes about %.4g steps; one evaluation may take %.4g", steps, most);
+}
+
 static void end(trial *attempt) {
     for (size_t i = 0; i < attempt->count; i++) fb_array_drop(attempt->arrays[i]);
     free(attempt->arrays);
@@ -74,7 +91,8 @@ static fb_status look(void *context, fb_node node, const fb_object *object, fb_e
     double largest = fb_largest_magnitude(object->array);
     bool same = fb_compare_arrays(search->values[twin.id], object->array, &search->found[twin.id]);
     search->differs[twin.id] = !same || !fb_difference_passes(&search->found[twin.id], largest, &tolerance);
-    return FB_OK;
+    fb_status status = fb_work_status(fb_array_work(search->values[twin.id]), error);
+    return status ? status : fb_work_status(fb_array_work(object->array), error);
 }
 
 static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
@@ -134,6 +152,8 @@ static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, f
     if (attempts[0].count == attempts[1].count && !same_structure(&attempts[0].output, &attempts[1].output))
         return fb_fail(error, FB_INVALID, "output-mismatch", NULL,
                        "the outputs differ in what is no tensor: how they are nested, a key, a number");
+    fb_status status = check_steps(&attempts[0], error);
+    if (status) return status;
     for (int i = 1; i < 4; i++) {
         if (attempts[i].count != count)
             return fb_fail(error, FB_INVALID, "output-mismatch", NULL, "one graph gives %zu tensors, the other %zu", count,
@@ -153,13 +173,14 @@ static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, f
         if (!o->name) return fb_fail_memory(error);
         bool same = fb_compare_arrays(a, b, &o->between) && fb_compare_arrays(a, attempts[2].arrays[i], &o->a_exact) &&
                     fb_compare_arrays(b, attempts[3].arrays[i], &o->b_exact);
+        if ((status = stopped(attempts, error))) return status;
         if (!same)
             return fb_fail(error, FB_INVALID, "output-mismatch", NULL,
                            "%s has another shape in the one graph than in the other", o->name);
         o->passes = a->dtype == b->dtype && fb_difference_passes(&o->between, fb_largest_magnitude(b), &tolerance);
         out->passes &= o->passes;
     }
-    return FB_OK;
+    return stopped(attempts, error);
 }
 
 fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,

@@ -79,6 +79,19 @@ fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *
 
 /* ---- tensors --------------------------------------------------------------------------------------------------------- */
 
+#define READ_AT_ONCE ((uint64_t)1 << 20)
+
+static fb_status read_bytes(fb_evaluator *evaluator, fb_evaluation *bytes, unsigned char *to, uint64_t size) {
+    fb_status status = FB_OK;
+    for (uint64_t at = 0; at < size && !status; at += READ_AT_ONCE) {
+        uint64_t part = size - at < READ_AT_ONCE ? size - at : READ_AT_ONCE;
+        fb_work_goes_on(&evaluator->memory->work, (int64_t)part);
+        status = fb_work_status(&evaluator->memory->work, evaluator->error);
+        if (!status) status = fb_evaluation_read(bytes, at, to + at, part, evaluator->error);
+    }
+    return status;
+}
+
 static fb_status load(fb_evaluator *evaluator, fb_tensor tensor, fb_evaluation *bytes, fb_array **out) {
     const fb_tensor_row *row = fb_tensor_at(evaluator->graph, tensor);
     int64_t sizes[FB_MAX_RANK];
@@ -90,12 +103,15 @@ static fb_status load(fb_evaluator *evaluator, fb_tensor tensor, fb_evaluation *
     if (evaluator->memory->limit && size > evaluator->memory->limit)
         return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s alone takes more than %zu bytes",
                        fb_text(evaluator->graph, row->name), evaluator->memory->limit);
-    void *copy = malloc(size ? size : 1);
-    if (!copy) return fb_fail_memory(evaluator->error);
-    fb_status status = fb_evaluation_read(bytes, 0, copy, size, evaluator->error);
+    fb_status status = fb_array_memory_take(evaluator->memory, size, evaluator->error);
+    if (status) return status;
+    unsigned char *copy = malloc(size ? size : 1);
+    if (!copy) status = fb_fail_memory(evaluator->error);
+    if (!status) status = read_bytes(evaluator, bytes, copy, size);
     if (!status)
         status = fb_array_from_bytes(evaluator->memory, (fb_dtype)row->dtype, rank, sizes, copy, size, out, evaluator->error);
     free(copy);
+    fb_array_memory_give(evaluator->memory, size);
     return status;
 }
 
@@ -126,21 +142,26 @@ static fb_status draw_weight(void *context, const fb_graph *graph, fb_tensor ten
     if (size > evaluator->memory->limit)
         return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s alone takes more than %zu bytes",
                        fb_text(graph, row->name), evaluator->memory->limit);
+    fb_status status = fb_array_memory_take(evaluator->memory, size, error);
+    if (status) return status;
     unsigned char *drawn = malloc(size ? size : 1);
+    evaluator->drawn_size += size;
     if (drawn) fb_buffer_append(&evaluator->drawn, &drawn, sizeof drawn);
     if (!drawn || evaluator->drawn.failed) {
         free(drawn);
         return fb_fail_memory(error);
     }
     *bytes = drawn;
-    fb_random_weight(graph, tensor, evaluator->options->seed, drawn);
-    return FB_OK;
+    fb_random_weight(graph, tensor, evaluator->options->seed, drawn, &evaluator->memory->work);
+    return fb_work_status(&evaluator->memory->work, error);
 }
 
 static void free_drawn(fb_evaluator *evaluator) {
     unsigned char **drawn = (unsigned char **)(void *)evaluator->drawn.data;
     for (size_t i = 0; i < evaluator->drawn.size / sizeof *drawn; i++) free(drawn[i]);
     evaluator->drawn.size = 0;
+    fb_array_memory_give(evaluator->memory, evaluator->drawn_size);
+    evaluator->drawn_size = 0;
 }
 
 static fb_status load_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
@@ -233,13 +254,12 @@ static void release_inputs(fb_evaluator *evaluator, fb_node node) {
 
 /* ---- programs -------------------------------------------------------------------------------------------------------- */
 
-static fb_status may_go_on(fb_evaluator *evaluator) {
-    return fb_watch_check(evaluator->options->watch, evaluator->error);
-}
+/* A node costs more than an element. */
+#define STEPS_OF_A_NODE 1000
 
-bool fb_kernel_may_go_on(fb_kernel_call *call) {
-    if (!call->status) call->status = may_go_on(call->evaluator);
-    return !call->status;
+static fb_status may_go_on(fb_evaluator *evaluator) {
+    fb_work_goes_on(&evaluator->memory->work, STEPS_OF_A_NODE);
+    return fb_work_status(&evaluator->memory->work, evaluator->error);
 }
 
 static fb_status evaluate_node(fb_evaluator *evaluator, fb_node node, fb_object *out) {
@@ -282,6 +302,7 @@ static fb_status compute(fb_evaluator *evaluator, fb_program program, fb_node no
         return program.id == FB_MAIN_PROGRAM.id && evaluator->uses[node.id] ? give(evaluator, node) : FB_OK;
     *value = (fb_object){.kind = FB_OBJECT_NONE};
     fb_status status = evaluate_node(evaluator, node, value);
+    if (!status) status = fb_object_check(value, evaluator->error);
     if (!status) status = check_size(evaluator, value);
     evaluator->is_known[node.id] = !status;
     return status;
@@ -383,7 +404,8 @@ static fb_status begin(fb_evaluator *evaluator) {
 fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *options, const fb_eval_hooks *hooks,
                             fb_array_memory *memory, fb_object *output, fb_error *error) {
     *memory = (fb_array_memory){.limit = options->memory_limit ? options->memory_limit : FB_EVAL_MEMORY,
-                                .precision = options->precision};
+                                .precision = options->precision,
+                                .work = {.watch = options->watch}};
     *output = (fb_object){.kind = FB_OBJECT_NONE};
     fb_evaluator evaluator = {.graph = graph, .options = options, .hooks = hooks, .memory = memory, .error = error};
     evaluator.sources = (fb_blobs){.context = &evaluator,

@@ -6,9 +6,12 @@
 #include "core/eval/object.h"
 #include "core/weights/blobs.h"
 
+#define FB_EVAL_STEPS 1e12
+
 typedef struct fb_eval_options {
     fb_precision precision;
     size_t memory_limit;   /* bytes of all arrays at once; 0 = 1 GiB */
+    double step_limit;     /* steps (about a nanosecond each) that all calls may take, as they estimate; 0 = FB_EVAL_STEPS */
     const fb_watch *watch; /* stops it; may be NULL */
     const fb_blobs *blobs; /* where weights are; NULL = inline only */
     bool random_weights;   /* tensors whose bytes are not known are drawn from `seed`: otherwise FB_NOT_FOUND "bytes-unknown" */

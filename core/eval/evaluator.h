@@ -21,10 +21,12 @@ struct fb_evaluator {
     uint32_t *uses;           /* by node: nodes that will still read it */
     fb_blobs sources;         /* the options' blobs, and random weights in place of what is not known */
     fb_buffer drawn;          /* unsigned char *: the random weights of the tensor that is being loaded */
+    size_t drawn_size;        /* bytes of all of them */
     fb_array **tensors;       /* by tensor: loaded, and shared by all that read it */
     uint32_t *tensor_uses;    /* by tensor: nodes that will still read it */
 
-    int levels; /* of torch.vmap that are open */
+    int levels;   /* of torch.vmap that are open */
+    double steps; /* that calls have said they take */
 
     /* Of the call at hand; what kernels have asked for is kept until they return. */
     fb_object arguments[FB_CALL_ARGUMENTS];
@@ -35,8 +37,9 @@ struct fb_evaluator {
 fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
 /* A tensor's array: kept for the caller. */
 fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
-/* The bytes of a weight that is not known, drawn from the seed and its name, by what it is (variances are positive). */
-void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes);
+/* The bytes of a weight that is not known, drawn from the seed and its name, by what it is (variances are positive). A part of
+ * them alone when the work is stopped. */
+void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes, fb_work *work);
 /* A nested program over these inputs (borrowed). */
 fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
                               fb_object *output);

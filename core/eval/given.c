@@ -44,13 +44,17 @@ static fb_status draw(const fb_given *given, fb_node node, fb_object *out, fb_er
 /* The same numbers, as an array of the evaluation's precision. */
 static fb_status take(const fb_given *given, const fb_array *array, fb_object *out, fb_error *error) {
     size_t size = (size_t)fb_array_count(array) * fb_dtype_size(array->dtype);
+    fb_status status = fb_array_memory_take(given->memory, size, error);
+    if (status) return status;
     void *bytes = malloc(size ? size : 1);
-    if (!bytes) return fb_fail_memory(error);
-    fb_array_to_bytes(array, bytes);
-    fb_status status =
-        fb_array_from_bytes(given->memory, array->dtype, array->rank, array->sizes, bytes, size, &out->array, error);
+    if (bytes) fb_array_to_bytes(array, bytes);
+    else status = fb_fail_memory(error);
+    if (!status) status = fb_work_status(fb_array_work(array), error);
+    if (!status)
+        status = fb_array_from_bytes(given->memory, array->dtype, array->rank, array->sizes, bytes, size, &out->array, error);
     if (!status) out->kind = FB_OBJECT_ARRAY;
     free(bytes);
+    fb_array_memory_give(given->memory, size);
     return status;
 }
 
@@ -77,22 +81,25 @@ static fb_status read_array(const unsigned char *bytes, const fb_safetensors_ent
                        entry->dtype_name);
     if (entry->rank > FB_MAX_RANK)
         return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s has too many dimensions", entry->name);
-    for (size_t i = 0; i < out->count; i++) {
+    for (size_t i = 0; i < out->count && fb_work_goes_on(&out->memory.work, 10); i++) {
         if (strcmp(out->items[i].name, name) == 0)
             return fb_fail(error, FB_INVALID, "given-twice", NULL, "%s is given twice, with and without \"" INPUT "\"", name);
     }
+    fb_status status = fb_work_status(&out->memory.work, error);
+    if (status) return status;
     fb_named_array *item = &out->items[out->count];
     item->name = fb_arena_text(&out->arena, name, strlen(name));
     if (!item->name) return fb_fail_memory(error);
-    fb_status status = fb_array_from_bytes(&out->memory, entry->dtype, entry->rank, entry->shape, bytes + entry->offset,
-                                           (size_t)entry->size, &item->array, error);
+    status = fb_array_from_bytes(&out->memory, entry->dtype, entry->rank, entry->shape, bytes + entry->offset,
+                                 (size_t)entry->size, &item->array, error);
     out->count += !status;
     return status;
 }
 
-fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, fb_array_file *out, fb_error *error) {
+fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
+                             fb_error *error) {
     fb_safetensors file;
-    *out = (fb_array_file){.memory = {.limit = limit, .precision = FB_PRECISION_RECORDED}};
+    *out = (fb_array_file){.memory = {.limit = limit, .precision = FB_PRECISION_RECORDED, .work = {.watch = watch}}};
     fb_status status = fb_safetensors_read(bytes, size, &file, error);
     if (status) return status;
     out->items = calloc(file.count + 1, sizeof *out->items);
@@ -130,15 +137,16 @@ fb_status fb_outputs_write(fb_array *const *arrays, size_t count, fb_buffer *out
             .name = names[i], .dtype = arrays[i]->dtype, .rank = arrays[i]->rank, .shape = arrays[i]->sizes};
     }
     if (!status) status = fb_safetensors_lay_out(entries, count, NULL, out, &size, error);
+    fb_array_memory *memory = count ? arrays[0]->storage->memory : NULL;
+    if (!status && memory) status = fb_array_memory_take(memory, size, error);
+    char *bytes = status ? NULL : fb_buffer_reserve(out, size); /* at once: it does not move while it grows */
     for (size_t i = 0; i < count && !status; i++) {
-        void *bytes = malloc(entries[i].size ? (size_t)entries[i].size : 1);
-        if (bytes) {
-            fb_array_to_bytes(array_of(arrays, &entries[i]), bytes);
-            fb_buffer_append(out, bytes, (size_t)entries[i].size);
-        }
-        if (!bytes || out->failed) status = fb_fail_memory(error);
-        free(bytes);
+        if (!bytes) status = fb_fail_memory(error);
+        if (bytes) fb_array_to_bytes(array_of(arrays, &entries[i]), out->data + out->size);
+        if (!status) status = fb_work_status(&memory->work, error);
+        if (!status) out->size += (size_t)entries[i].size;
     }
+    if (!status && memory) fb_array_memory_give(memory, size);
     free(entries);
     free(names);
     return status;

@@ -35,13 +35,16 @@ typedef struct fb_array_file {
     fb_arena arena; /* of the names */
 } fb_array_file;
 
-/* Names may begin with "input.", which is taken off; what begins with "output." is left out, so that a file of recorded inputs
- * and outputs will do. `limit` as fb_eval_options.memory_limit. FB_INVALID "bad-safetensors", "unsupported-dtype"; FB_TOO_LARGE
- * "evaluation-too-large". `out` stays where it is, and is freed also after a failure. */
-fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, fb_array_file *out, fb_error *error);
+/* `watch` stops it, and may be NULL; it stays until the file is freed. Names may begin with "input.", which is taken off; what
+ * begins with "output." is left out, so that a file of recorded inputs and outputs will do. `limit` as
+ * fb_eval_options.memory_limit. FB_INVALID "bad-safetensors", "unsupported-dtype"; FB_TOO_LARGE "evaluation-too-large". `out`
+ * stays where it is, and is freed also after a failure. */
+fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
+                             fb_error *error);
 void fb_array_file_free(fb_array_file *file);
 
-/* Appends a safetensors file of arrays "output.0", "output.1", … FB_INVALID "not-in-safetensors", FB_TOO_LARGE. */
+/* Appends a safetensors file of arrays "output.0", "output.1", …, all of one memory, beside which the file has room. FB_INVALID
+ * "not-in-safetensors", FB_TOO_LARGE; what the memory's watch stops it with. */
 fb_status fb_outputs_write(fb_array *const *arrays, size_t count, fb_buffer *out, fb_error *error);
 
 #endif

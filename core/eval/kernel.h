@@ -14,6 +14,21 @@
  * An in-place spelling (add_, iadd, inplace=True) is the same kernel: the interpreter assigns its result to the first argument
  * and gives that back. `out=` is refused.
  *
+ * No kernel may work for long without being asked whether to go on, nor begin what takes too long, nor allocate beside the
+ * limit. All of it is done by what loops go through anyway, as long as a kernel
+ *
+ *     - walks arrays by fb_walk (FB_LOOP_1 and FB_LOOP_2 do), fills, copies and casts them by fb_array_… and fb_make_…, and
+ *       multiplies matrices by fb_gemm: these ask by themselves;
+ *     - asks fb_work_at(fb_call_work(call), i, count) in any other loop over elements, or fb_kernel_goes_on(call, steps) before
+ *       every few steps;
+ *     - says fb_kernel_takes(call, steps) before it begins, where it takes more than a few steps for each element of the arrays
+ *       that it makes (fb_make_… say it of these);
+ *     - takes memory from fb_make_array or fb_make_workspace alone.
+ *
+ * When the work is stopped a loop ends early, and its result is garbage that is not looked at: the call fails. Elements that
+ * are then used as addresses are to be checked in any case. tests/unit/test_time.c holds the worst call of each row of
+ * kernels.def, and fails for a row that it lacks.
+ *
  * A kernel computes in the held type of its operands after PyTorch's promotion (fb_promote_arrays), in the order of operations
  * that PyTorch's documentation gives. Sums of many terms may be in another order. */
 #ifndef FB_EVAL_KERNEL_H
@@ -99,7 +114,19 @@ fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const in
 fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank);
 fb_array *fb_make_contiguous(fb_kernel_call *call, fb_array *array);
 fb_array *fb_make_cast(fb_kernel_call *call, const fb_array *array, fb_dtype dtype);
-/* A deadline or a cancellation: kernels that work long ask now and then. False: call->status is set. */
+/* Memory of the evaluation for `count` elements, not set; NULL on failure. To be freed before the kernel returns. */
+void *fb_make_workspace(fb_kernel_call *call, int64_t count, size_t element);
+void fb_free_workspace(fb_kernel_call *call, void *workspace, int64_t count, size_t element);
+
+/* What is to be computed takes about so many steps, of a nanosecond or so. False: that is more than is left to the evaluation,
+ * and the call has failed. */
+bool fb_kernel_takes(fb_kernel_call *call, double steps);
+static inline fb_work *fb_call_work(fb_kernel_call *call) {
+    return &call->memory->work;
+}
+/* So many steps are about to be taken. False: the evaluation is to end, and call->status is set. */
+bool fb_kernel_goes_on(fb_kernel_call *call, int64_t steps);
+/* The same before steps of unknown length: asks at once. */
 bool fb_kernel_may_go_on(fb_kernel_call *call);
 
 /* ---- operands ----------------------------------------------------------------------------------------------------------- */
@@ -134,7 +161,8 @@ fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object
 
 /* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in the held type float or double.
  * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. When the evaluation is to stop, a part of C is not
- * written, and the call has failed. */
+ * written, and the call has failed. A kernel says before how many steps all its products take. */
+double fb_gemm_steps(double m, double n, double k);
 void fb_gemm(fb_kernel_call *call, fb_held held, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k,
              const void *a, int64_t lda, const void *b, int64_t ldb, void *c, int64_t ldc, bool is_added);
 

@@ -5,6 +5,8 @@
 
 #include "core/eval/evaluator.h"
 
+#define STEPS_OF_A_SCORE 20
+
 /* ---- embedding -------------------------------------------------------------------------------------------------------------
  */
 
@@ -23,11 +25,13 @@ fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
     fb_array *table = fb_make_contiguous(call, weight), *flat = table ? fb_make_contiguous(call, indices) : NULL;
     fb_array *out = flat ? fb_make_array(call, weight->dtype, indices->rank + 1, sizes) : NULL;
     size_t row = (size_t)width * fb_held_size(weight->held);
-    for (int64_t i = 0; i < count && out && !call->status; i++) {
+    for (int64_t i = 0; i < count && out && fb_kernel_goes_on(call, 4); i++) {
         int64_t at = ((int64_t *)fb_array_data(flat))[i];
         if (at < 0 || at >= weight->sizes[0])
             fb_kernel_fail(call, "index %lld is out of %lld rows", (long long)at, (long long)weight->sizes[0]);
-        else memcpy((char *)fb_array_data(out) + (size_t)i * row, (char *)fb_array_data(table) + (size_t)at * row, row);
+        else
+            fb_array_copy_bytes(fb_call_work(call), (char *)fb_array_data(out) + (size_t)i * row,
+                                (char *)fb_array_data(table) + (size_t)at * row, row);
     }
     fb_array_drop(table);
     fb_array_drop(flat);
@@ -46,7 +50,7 @@ typedef struct attention {
 } attention;
 
 /* Softmax of each row of scores, masked; a row that is masked whole is 0, as PyTorch's gives it. */
-static void weigh(const attention *a, void *scores, fb_held held, int64_t matrix) {
+static void weigh(fb_work *work, const attention *a, void *scores, fb_held held, int64_t matrix) {
     int64_t mask_at = 0;
     if (a->mask) { /* where this matrix begins in the broadcast mask */
         int64_t rest = matrix;
@@ -58,7 +62,7 @@ static void weigh(const attention *a, void *scores, fb_held held, int64_t matrix
     }
     for (int64_t l = 0; l < a->rows; l++) {
         double top = -INFINITY, total = 0;
-        for (int64_t s = 0; s < a->columns; s++) {
+        for (int64_t s = 0; s < a->columns && fb_work_at(work, s, a->columns); s++) {
             int64_t at = l * a->columns + s;
             double score = (held == FB_HELD_FLOAT ? (double)((float *)scores)[at] : ((double *)scores)[at]) * a->scale;
             if (a->mask) {
@@ -71,7 +75,7 @@ static void weigh(const attention *a, void *scores, fb_held held, int64_t matrix
             if (held == FB_HELD_FLOAT) ((float *)scores)[at] = (float)score;
             else ((double *)scores)[at] = score;
         }
-        for (int64_t s = 0; s < a->columns; s++) {
+        for (int64_t s = 0; s < a->columns && fb_work_at(work, s, a->columns); s++) {
             int64_t at = l * a->columns + s;
             double score = held == FB_HELD_FLOAT ? (double)((float *)scores)[at] : ((double *)scores)[at];
             double weight = top == -INFINITY ? 0 : exp(score - top);
@@ -79,7 +83,7 @@ static void weigh(const attention *a, void *scores, fb_held held, int64_t matrix
             if (held == FB_HELD_FLOAT) ((float *)scores)[at] = (float)weight;
             else ((double *)scores)[at] = weight;
         }
-        for (int64_t s = 0; s < a->columns && total != 0; s++) {
+        for (int64_t s = 0; s < a->columns && total != 0 && fb_work_at(work, s, a->columns); s++) {
             int64_t at = l * a->columns + s;
             if (held == FB_HELD_FLOAT) ((float *)scores)[at] = (float)((double)((float *)scores)[at] / total);
             else ((double *)scores)[at] /= total;
@@ -90,12 +94,15 @@ static void weigh(const attention *a, void *scores, fb_held held, int64_t matrix
 static void attend(fb_kernel_call *call, const attention *a, const fb_array *out, void *scores) {
     fb_held held = out->held;
     int64_t element = (int64_t)fb_held_size(held), key_heads = a->heads / a->groups;
-    for (int64_t matrix = 0; matrix < a->batch * a->heads && fb_kernel_may_go_on(call); matrix++) {
+    double matrices = (double)a->batch * (double)a->heads, scored = matrices * (double)a->rows * (double)a->columns;
+    double steps = scored * STEPS_OF_A_SCORE + fb_gemm_steps(scored, (double)a->width + (double)a->value_width, 1);
+    if (!fb_kernel_takes(call, steps)) return;
+    for (int64_t matrix = 0; matrix < a->batch * a->heads && fb_kernel_goes_on(call, 1); matrix++) {
         int64_t of_key = matrix / a->heads * key_heads + matrix % a->heads / a->groups;
         fb_gemm(call, held, false, true, a->rows, a->columns, a->width,
                 (char *)fb_array_data(a->query) + matrix * a->rows * a->width * element, a->width,
                 (char *)fb_array_data(a->key) + of_key * a->columns * a->width * element, a->width, scores, a->columns, false);
-        weigh(a, scores, held, matrix);
+        weigh(fb_call_work(call), a, scores, held, matrix);
         fb_gemm(call, held, false, false, a->rows, a->value_width, a->columns, scores, a->columns,
                 (char *)fb_array_data(a->value) + of_key * a->columns * a->value_width * element, a->value_width,
                 (char *)fb_array_data(out) + matrix * a->rows * a->value_width * element, a->value_width, false);
@@ -158,7 +165,7 @@ fb_status fb_kernel_attention(fb_kernel_call *call, fb_object *result) {
         sizes[a.query->rank - 1] = a.value_width;
         out = fb_make_array(call, a.query->dtype, a.query->rank, sizes);
         scores = out ? fb_make_array(call, a.query->dtype, 2, (const int64_t[]){a.rows, a.columns}) : NULL;
-        if (scores && !a.columns) memset(fb_array_data(out), 0, out->storage->size);
+        if (scores && !a.columns) fb_array_fill(out, 0, 0);
         else if (scores && fb_array_count(out)) attend(call, &a, out, fb_array_data(scores));
     }
     fb_array_drop(scores);

@@ -225,7 +225,9 @@ static bool has_integer_zero(fb_kernel_call *call, const char *name) {
     if (object->kind != FB_OBJECT_ARRAY) return fb_object_int(object, &integer) && integer == 0;
     const fb_array *array = object->array;
     if (fb_dtype_is_floating(array->dtype)) return false;
-    for (int64_t i = 0, count = fb_array_count(array); i < count; i++)
+    int64_t count = fb_array_count(array);
+    if (!fb_kernel_takes(call, (double)count)) return false;
+    for (int64_t i = 0; i < count && fb_work_at(fb_call_work(call), i, count); i++)
         if (fb_array_int(array, i) == 0) return true;
     return false;
 }
@@ -469,7 +471,8 @@ fb_status fb_kernel_isclose(fb_kernel_call *call, fb_object *result) {
     if (!fb_operands(call, names, &dtype, operands)) return call->status;
     fb_array *out = fb_make_array(call, FB_BOOL, operands[0]->rank, operands[0]->sizes);
     fb_array *x = fb_make_cast(call, operands[0], FB_FLOAT64), *y = fb_make_cast(call, operands[1], FB_FLOAT64);
-    for (int64_t i = 0, count = out && x && y ? fb_array_count(out) : 0; i < count; i++) {
+    for (int64_t i = 0, count = out && x && y ? fb_array_count(out) : 0; i < count && fb_work_at(fb_call_work(call), i, count);
+         i++) {
         double one = fb_array_get(x, i), other = fb_array_get(y, i);
         bool both_nan = nan_is_nan && one != one && other != other;
         bool is_near = isfinite(one) && isfinite(other) && fabs(one - other) <= absolute + relative * fabs(other);

@@ -28,7 +28,7 @@ static void end_convolution(convolution *c) {
  * image is (channels, *image), the grid of positions *grid. With `adds` the columns are added back to the image instead. */
 #define PATCHES(T, name)                                                                                                       \
     static void name(const convolution *c, T *restrict image, const int64_t *image_sizes, const int64_t *grid,                 \
-                     T *restrict columns, int64_t channels, bool adds) {                                                       \
+                     T *restrict columns, int64_t channels, bool adds, fb_work *work) {                                        \
         int64_t depth = c->spatial > 2 ? grid[0] : 1, height = c->spatial > 1 ? grid[c->spatial - 2] : 1;                      \
         int64_t width = grid[c->spatial - 1], image_size = 1;                                                                  \
         int x = c->spatial - 1, y = c->spatial - 2, z = c->spatial - 3;                                                        \
@@ -45,10 +45,12 @@ static void end_convolution(convolution *c) {
                     bool is_inside = at_z >= 0 && at_z < planes && at_y >= 0 && at_y < rows;                                   \
                     T *from = plane + (at_z * rows + at_y) * line;                                                             \
                     int64_t at_x = kx * c->dilation[x] - c->before[x];                                                         \
-                    for (int64_t w = 0; w < width; w++, at_x += c->stride[x]) {                                                \
-                        bool is_there = is_inside && at_x >= 0 && at_x < line;                                                 \
-                        if (!adds) columns[w] = is_there ? from[at_x] : 0;                                                     \
-                        else if (is_there) from[at_x] += columns[w];                                                           \
+                    for (int64_t start = 0, stop; (stop = fb_work_part(work, start, width)) > start; start = stop) {           \
+                        for (int64_t w = start; w < stop; w++, at_x += c->stride[x]) {                                         \
+                            bool is_there = is_inside && at_x >= 0 && at_x < line;                                             \
+                            if (!adds) columns[w] = is_there ? from[at_x] : 0;                                                 \
+                            else if (is_there) from[at_x] += columns[w];                                                       \
+                        }                                                                                                      \
                     }                                                                                                          \
                 }                                                                                                              \
             }                                                                                                                  \
@@ -58,9 +60,9 @@ PATCHES(float, patches_float)
 PATCHES(double, patches_double)
 
 static void patches(const convolution *c, fb_held held, void *image, const int64_t *image_sizes, const int64_t *grid,
-                    void *columns, int64_t channels, bool adds) {
-    if (held == FB_HELD_FLOAT) patches_float(c, image, image_sizes, grid, columns, channels, adds);
-    else patches_double(c, image, image_sizes, grid, columns, channels, adds);
+                    void *columns, int64_t channels, bool adds, fb_work *work) {
+    if (held == FB_HELD_FLOAT) patches_float(c, image, image_sizes, grid, columns, channels, adds, work);
+    else patches_double(c, image, image_sizes, grid, columns, channels, adds, work);
 }
 
 /* The kernel reads each input position once, in place: no patches are needed. */
@@ -74,11 +76,11 @@ static void *part(const fb_array *array, int64_t element) {
     return (char *)fb_array_data(array) + element * (int64_t)fb_held_size(array->held);
 }
 
-static void fill_bias(const convolution *c) {
+static void fill_bias(const convolution *c, fb_work *work) {
     const fb_array *out = c->result;
     int64_t channels = c->groups * c->out_each;
     for (int64_t row = 0; row < c->batch * channels; row++) {
-        for (int64_t i = 0; i < c->out_size; i++) {
+        for (int64_t i = 0; i < c->out_size && fb_work_at(work, i, c->out_size); i++) {
             if (out->held == FB_HELD_FLOAT)
                 ((float *)part(out, row * c->out_size))[i] = c->bias ? ((float *)fb_array_data(c->bias))[row % channels] : 0;
             else ((double *)part(out, row * c->out_size))[i] = c->bias ? ((double *)fb_array_data(c->bias))[row % channels] : 0;
@@ -90,11 +92,11 @@ static void fill_bias(const convolution *c) {
 static void convolve(fb_kernel_call *call, const convolution *c, void *columns) {
     fb_held held = c->result->held;
     int64_t inner = c->in_each * c->kernel_size;
-    for (int64_t n = 0; n < c->batch && fb_kernel_may_go_on(call); n++) {
-        for (int64_t g = 0; g < c->groups; g++) {
+    for (int64_t n = 0; n < c->batch && fb_kernel_goes_on(call, 1); n++) {
+        for (int64_t g = 0; g < c->groups && fb_kernel_goes_on(call, 1); g++) {
             void *image = part(c->input, (n * c->groups + g) * c->in_each * c->in_size), *read = image;
             if (!is_pointwise(c)) {
-                patches(c, held, image, c->in, c->out, columns, c->in_each, false);
+                patches(c, held, image, c->in, c->out, columns, c->in_each, false, fb_call_work(call));
                 read = columns;
             }
             fb_gemm(call, held, false, false, c->out_each, c->out_size, inner, part(c->weight, g * c->out_each * inner), inner,
@@ -107,12 +109,12 @@ static void convolve(fb_kernel_call *call, const convolution *c, void *columns) 
 static void convolve_back(fb_kernel_call *call, const convolution *c, void *columns) {
     fb_held held = c->result->held;
     int64_t inner = c->out_each * c->kernel_size;
-    for (int64_t n = 0; n < c->batch && fb_kernel_may_go_on(call); n++) {
-        for (int64_t g = 0; g < c->groups; g++) {
+    for (int64_t n = 0; n < c->batch && fb_kernel_goes_on(call, 1); n++) {
+        for (int64_t g = 0; g < c->groups && fb_kernel_goes_on(call, 1); g++) {
             fb_gemm(call, held, true, false, inner, c->in_size, c->in_each, part(c->weight, g * c->in_each * inner), inner,
                     part(c->input, (n * c->groups + g) * c->in_each * c->in_size), c->in_size, columns, c->in_size, false);
             patches(c, held, part(c->result, (n * c->groups + g) * c->out_each * c->out_size), c->out, c->in, columns,
-                    c->out_each, true);
+                    c->out_each, true, fb_call_work(call));
         }
     }
 }
@@ -240,7 +242,9 @@ static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result
         fb_array *columns = is_pointwise(&c) && !is_transposed
                                 ? NULL
                                 : fb_make_array(call, c.weight->dtype, 2, (const int64_t[]){rows, columns_count});
-        fill_bias(&c);
+        double inner = (double)c.batch * (double)c.groups * (double)rows * (double)columns_count;
+        fb_kernel_takes(call, inner + fb_gemm_steps(inner, (double)(is_transposed ? c.in_each : c.out_each), 1));
+        if (!call->status) fill_bias(&c, fb_call_work(call));
         if (!call->status && c.out_size && c.batch && rows && columns_count)
             (is_transposed ? convolve_back : convolve)(call, &c, columns ? fb_array_data(columns) : NULL);
         fb_array_drop(columns);

@@ -4,6 +4,8 @@
 
 #include "core/eval/evaluator.h"
 
+#define STEPS_OF_A_PART 100 /* that is assigned by itself */
+
 /* ---- the input itself ------------------------------------------------------------------------------------------------------
  */
 
@@ -165,7 +167,7 @@ static fb_array *join(fb_kernel_call *call, fb_array *const *arrays, size_t coun
     }
     fb_array *out = fb_make_array(call, dtype, first->rank, sizes);
     fb_array *part = out ? fb_make_view(call, out, out->rank) : NULL;
-    for (size_t i = 0; i < count && part && !call->status; i++) {
+    for (size_t i = 0; i < count && part && fb_kernel_goes_on(call, STEPS_OF_A_PART); i++) {
         if (is_legacy_empty(arrays[i])) continue;
         part->sizes[dim] = arrays[i]->sizes[dim];
         call->status = fb_array_assign(part, arrays[i], call->error);
@@ -194,7 +196,7 @@ fb_status fb_kernel_stack(fb_kernel_call *call, fb_object *result) {
     int rank = count ? arrays[0]->rank : 0;
     if (dim < 0) dim += rank + 1;
     if (!count || dim < 0 || dim > rank) fb_kernel_fail(call, "%lld is no dimension of what it stacks", (long long)dim);
-    for (; made < count && !call->status; made++) {
+    for (; made < count && fb_kernel_goes_on(call, STEPS_OF_A_PART); made++) {
         const fb_array *array = arrays[made];
         fb_array *view = fb_make_view(call, array, array->rank);
         if (!view) break;
@@ -261,7 +263,8 @@ static fb_array *take_along(fb_kernel_call *call, const fb_array *input, int64_t
     fb_array *out = fb_make_array(call, input->dtype, input->rank, sizes);
     fb_array *from = out ? fb_make_view(call, input, input->rank) : NULL,
              *to = from ? fb_make_view(call, out, out->rank) : NULL;
-    for (int64_t i = 0; i < count && to && !call->status; i++) {
+    fb_kernel_takes(call, STEPS_OF_A_PART * (double)count);
+    for (int64_t i = 0; i < count && to && fb_kernel_goes_on(call, STEPS_OF_A_PART); i++) {
         from->sizes[dim] = to->sizes[dim] = 1;
         from->offset = input->offset + index[i] * input->strides[dim];
         to->offset = out->offset + i * out->strides[dim];
@@ -295,17 +298,18 @@ static bool repeated_index(fb_kernel_call *call, int64_t size, int64_t **index, 
     if (each && (each->rank != 1 || each->sizes[0] != size))
         return fb_kernel_fail(call, "its repeats are not as many as the elements") == FB_OK;
     *count = 0;
-    for (int64_t i = 0; i < size; i++) {
+    if (!fb_kernel_takes(call, 4 * (double)size)) return false;
+    for (int64_t i = 0; i < size && fb_kernel_goes_on(call, 4); i++) {
         int64_t now = each ? fb_array_int(each, i) : times;
         if (now < 0) return fb_kernel_fail(call, "a number of repeats is negative") == FB_OK;
         if (__builtin_add_overflow(*count, now, count) || *count > INT32_MAX)
             return fb_kernel_unsupported(call, "it repeats too often") == FB_OK;
     }
     if (!each && times < 0) return fb_kernel_fail(call, "a number of repeats is negative") == FB_OK;
-    *index = calloc((size_t)*count + 1, sizeof **index);
-    if (!*index) call->status = fb_fail_memory(call->error);
-    for (int64_t i = 0, next = 0; i < size && *index; i++)
-        for (int64_t k = each ? fb_array_int(each, i) : times; k > 0; k--) (*index)[next++] = i;
+    fb_kernel_takes(call, (double)*count);
+    *index = fb_make_workspace(call, *count, sizeof **index);
+    for (int64_t i = 0, next = 0; i < size && *index && fb_kernel_goes_on(call, 4); i++)
+        for (int64_t k = each ? fb_array_int(each, i) : times; k > 0 && fb_kernel_goes_on(call, 1); k--) (*index)[next++] = i;
     return !call->status;
 }
 
@@ -317,17 +321,17 @@ fb_status fb_kernel_repeat_interleave(fb_kernel_call *call, fb_object *result) {
     else if (!input->rank) return fb_kernel_fail(call, "a tensor without dimensions has none that is repeated");
     else if (!fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
     if (input && repeated_index(call, input->sizes[dim], &index, &count)) out = take_along(call, input, dim, index, count);
-    free(index);
+    fb_free_workspace(call, index, count, sizeof *index);
     fb_array_drop(line);
     return fb_return_array(call, out, result);
 }
 
 static fb_array *reordered(fb_kernel_call *call, const fb_array *input, int64_t dim, bool rolls, int64_t shift) {
-    int64_t size = input->sizes[dim], *index = calloc((size_t)size + 1, sizeof *index);
-    if (!index) call->status = fb_fail_memory(call->error);
-    for (int64_t i = 0; i < size && index; i++) index[i] = rolls ? ((i - shift % size) % size + size) % size : size - 1 - i;
+    int64_t size = input->sizes[dim], *index = fb_make_workspace(call, size, sizeof *index);
+    for (int64_t i = 0; i < size && index && fb_work_at(fb_call_work(call), i, size); i++)
+        index[i] = rolls ? ((i - shift % size) % size + size) % size : size - 1 - i;
     fb_array *out = index ? take_along(call, input, dim, index, size) : NULL;
-    free(index);
+    fb_free_workspace(call, index, size, sizeof *index);
     return out;
 }
 
@@ -380,7 +384,7 @@ fb_status fb_kernel_index_select(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_fail(call, "its index is no vector of ints");
     flat = fb_make_contiguous(call, index);
     int64_t count = fb_array_count(index);
-    for (int64_t i = 0; i < count && flat; i++) {
+    for (int64_t i = 0; i < count && flat && fb_work_at(fb_call_work(call), i, count); i++) {
         int64_t at = ((int64_t *)fb_array_data(flat))[i];
         int64_t size = input->rank ? input->sizes[dim] : 1;
         if (at < 0 || at >= size) {

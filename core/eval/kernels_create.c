@@ -105,7 +105,7 @@ fb_status fb_kernel_arange(fb_kernel_call *call, fb_object *result) {
         count = whole_step > 0 ? (whole_end - whole_start + whole_step - 1) / whole_step
                                : (whole_start - whole_end - whole_step - 1) / -whole_step;
     fb_array *out = fb_make_array(call, dtype, 1, &count);
-    for (int64_t i = 0; i < count && out; i++) {
+    for (int64_t i = 0; i < count && out && fb_work_at(fb_call_work(call), i, count); i++) {
         double value = counts_whole ? (double)(whole_start + i * whole_step) : start + (double)i * step;
         void *data = fb_array_data(out);
         if (out->held == FB_HELD_DOUBLE) ((double *)data)[i] = value;
@@ -129,7 +129,7 @@ fb_status fb_kernel_linspace(fb_kernel_call *call, fb_object *result) {
     if (!fb_dtype_is_floating(dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone");
     double step = count > 1 ? (end - start) / (double)(count - 1) : 0;
     fb_array *out = fb_make_array(call, dtype, 1, &count);
-    for (int64_t i = 0; i < count && out; i++)
+    for (int64_t i = 0; i < count && out && fb_work_at(fb_call_work(call), i, count); i++)
         fb_array_put(out, i, i < count / 2 || count == 1 ? start + step * (double)i : end - step * (double)(count - 1 - i));
     return fb_return_array(call, out, result);
 }
@@ -192,6 +192,12 @@ fb_status fb_kernel_eye(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
+/* The first column of a row that triu_indices keeps; of tril_indices the first that it does not keep. */
+static int64_t first_of_row(int64_t row, int64_t offset, int64_t columns, bool is_lower) {
+    int64_t first = row + offset + is_lower;
+    return fb_clip_index(first < 0 ? 0 : first, columns);
+}
+
 /* tril_indices, triu_indices (row, col, offset): two rows of the positions that tril and triu keep, in row-major order. */
 fb_status fb_kernel_triangle_indices(fb_kernel_call *call, fb_object *result) {
     int64_t rows, columns, offset, sizes[2] = {2, 0}, found = 0;
@@ -203,15 +209,16 @@ fb_status fb_kernel_triangle_indices(fb_kernel_call *call, fb_object *result) {
     if (rows < 0 || columns < 0 || dtype != FB_INT64) return fb_kernel_unsupported(call, "its arguments are not known");
     offset = offset > columns ? columns : offset < -rows ? -rows : offset;
     if (rows >= INT32_MAX || columns >= INT32_MAX) return fb_kernel_unsupported(call, "it is too large");
-    for (int64_t i = 0; i < rows && (i % 1024 || fb_kernel_may_go_on(call)); i++) {
-        int64_t kept = fb_clip_index(i + offset + is_lower < 0 ? 0 : i + offset + is_lower, columns);
-        sizes[1] += is_lower ? kept : columns - kept;
+    if (!fb_kernel_takes(call, 2 * (double)rows)) return call->status;
+    for (int64_t i = 0; i < rows && fb_kernel_goes_on(call, 2); i++) {
+        int64_t first = first_of_row(i, offset, columns, is_lower);
+        sizes[1] += is_lower ? first : columns - first;
     }
     fb_array *out = fb_make_array(call, dtype, 2, sizes);
-    for (int64_t i = 0; i < rows && out; i++) {
-        for (int64_t k = 0; k < columns; k++) {
-            if (is_lower ? k - i > offset : k - i < offset) continue;
-            int64_t *data = fb_array_data(out);
+    int64_t *data = out ? fb_array_data(out) : NULL;
+    for (int64_t i = 0; i < rows && out && fb_kernel_goes_on(call, 2); i++) {
+        int64_t first = first_of_row(i, offset, columns, is_lower), end = is_lower ? first : columns;
+        for (int64_t k = is_lower ? 0 : first; k < end && fb_kernel_goes_on(call, 1); k++) {
             data[found] = i;
             data[sizes[1] + found++] = k;
         }

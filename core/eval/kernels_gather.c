@@ -3,6 +3,8 @@
 
 #include "core/eval/evaluator.h"
 
+#define STEPS_OF_A_PLACE 8
+
 /* Where element `at` of each of three arrays of one rank is: the whole's dimension `dim` is indexed by what `index` says. */
 typedef struct cursor {
     const fb_array *whole, *index, *part; /* input (or result); indices; result (or source) */
@@ -47,7 +49,7 @@ static bool open_gather(fb_kernel_call *call, fb_array **input, fb_array **index
         return false;
     if ((*index)->held != FB_HELD_INT) return fb_kernel_fail(call, "its index is no ints") == FB_OK;
     if ((*input)->rank != (*index)->rank) return fb_kernel_unsupported(call, "input and index differ in dimensions") == FB_OK;
-    return true;
+    return fb_kernel_takes(call, STEPS_OF_A_PLACE * (double)fb_array_count(*index));
 }
 
 fb_status fb_kernel_gather(fb_kernel_call *call, fb_object *result) {
@@ -58,7 +60,7 @@ fb_status fb_kernel_gather(fb_kernel_call *call, fb_object *result) {
     fb_array *out = fb_make_array(call, input->dtype, index->rank, index->sizes);
     cursor c = {.whole = input, .index = index, .part = out, .dim = dim};
     size_t element = fb_held_size(input->held);
-    for (bool more = out && fb_array_count(index); more; more = move_on(&c)) {
+    for (bool more = out && fb_array_count(index); more && fb_kernel_goes_on(call, STEPS_OF_A_PLACE); more = move_on(&c)) {
         int64_t from, to;
         if (!places(call, &c, &from, &to)) break;
         memcpy((char *)fb_array_data(out) + (size_t)to * element, (char *)fb_array_data(input) + (size_t)from * element,
@@ -102,7 +104,7 @@ fb_status fb_kernel_scatter(fb_kernel_call *call, fb_object *result) {
     if (source && adds && input->held == FB_HELD_BOOL) fb_kernel_unsupported(call, "it adds bools");
     fb_array *out = source ? fb_make_cast(call, input, input->dtype) : NULL;
     cursor c = {.whole = out, .index = index, .part = is_number ? NULL : source, .dim = dim};
-    for (bool more = out && has_elements; more; more = move_on(&c)) {
+    for (bool more = out && has_elements; more && fb_kernel_goes_on(call, STEPS_OF_A_PLACE); more = move_on(&c)) {
         int64_t to, of;
         if (!places(call, &c, &to, &of)) break;
         put(out, to, source, of, adds);

@@ -1,8 +1,10 @@
 /* Indexing: x[…] with all that Python and torch allow in the brackets, read and written; aten.index and index_put. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/eval/evaluator.h"
+
+#define STEPS_OF_AN_INDEX 5
+#define STEPS_OF_A_TARGET 100 /* whose elements are assigned by themselves */
 
 /* ---- basic indices give a view ------------------------------------------------------------------------------------------- */
 
@@ -139,7 +141,7 @@ static bool begin_indexing(fb_kernel_call *call, const fb_array *array, const fb
 /* Where each element of the broadcast indices points: `offsets` into the view, for `sizes` of them; what is left of the view
  * are the dimensions that no tensor indexes. */
 typedef struct targets {
-    int64_t *offsets;
+    int64_t *offsets; /* a workspace for all of them */
     int64_t count;
     int rank; /* of the broadcast indices */
     int64_t sizes[FB_MAX_RANK];
@@ -147,8 +149,8 @@ typedef struct targets {
     int position;   /* of the broadcast dimensions among those of the rest, in the result */
 } targets;
 
-static void end_targets(targets *t) {
-    free(t->offsets);
+static void end_targets(fb_kernel_call *call, targets *t) {
+    fb_free_workspace(call, t->offsets, t->count, sizeof *t->offsets);
     fb_array_drop(t->rest);
 }
 
@@ -161,10 +163,11 @@ static bool expand_mask(fb_kernel_call *call, indexing *ix, int dim) {
         fb_kernel_fail(call, "a mask has another size than the dimension that it indexes");
         return false;
     }
-    for (int64_t i = 0; i < total; i++) count += fb_array_int(mask, i) != 0;
+    fb_kernel_takes(call, STEPS_OF_AN_INDEX * 2 * (double)total);
+    for (int64_t i = 0; i < total && fb_kernel_goes_on(call, STEPS_OF_AN_INDEX); i++) count += fb_array_int(mask, i) != 0;
     ix->tensors[dim] = NULL;
     for (int d = 0; d < mask->rank; d++) ix->tensors[dim + d] = fb_make_array(call, FB_INT64, 1, &count);
-    for (int64_t i = 0; i < total && !call->status; i++) {
+    for (int64_t i = 0; i < total && fb_kernel_goes_on(call, STEPS_OF_AN_INDEX); i++) {
         if (!fb_array_int(mask, i)) continue;
         int64_t at = i;
         for (int d = mask->rank - 1; d >= 0; d--) {
@@ -213,12 +216,11 @@ static bool find_targets(fb_kernel_call *call, indexing *ix, targets *t) {
         if (ix->tensors[d] && ix->tensors[d]->dtype == FB_BOOL && !expand_mask(call, ix, d)) return false;
     }
     if (!join_sizes(call, ix, t)) return false;
-    t->offsets = calloc(t->count ? (size_t)t->count : 1, sizeof *t->offsets);
+    if (!fb_kernel_takes(call, STEPS_OF_AN_INDEX * (double)t->count)) return false;
+    t->offsets = fb_make_workspace(call, t->count, sizeof *t->offsets);
     t->rest = fb_make_view(call, ix->view, ix->view->rank);
-    if (!t->offsets || !t->rest) {
-        if (!call->status) call->status = fb_fail_memory(call->error);
-        return false;
-    }
+    if (!t->offsets || !t->rest) return false;
+    for (int64_t i = 0; i < t->count && fb_work_at(fb_call_work(call), i, t->count); i++) t->offsets[i] = 0;
     int kept = 0, last = -1;
     bool are_together = true;
     for (int d = 0; d < ix->view->rank; d++) {
@@ -273,7 +275,8 @@ static bool move_elements(fb_kernel_call *call, targets *t, const fb_array *othe
         part->sizes[i] = other->sizes[from];
         part->strides[i] = other->strides[from];
     }
-    for (int64_t k = 0; k < t->count && !call->status; k++) {
+    fb_kernel_takes(call, STEPS_OF_A_TARGET * (double)t->count);
+    for (int64_t k = 0; k < t->count && fb_kernel_goes_on(call, STEPS_OF_A_TARGET); k++) {
         int64_t at = start;
         for (int i = 0; i < t->rank; i++) at += index[i] * other->strides[t->position + i];
         part->offset = at;
@@ -302,7 +305,7 @@ fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object 
             if (*out) move_elements(call, &t, *out, true, false);
         }
     }
-    end_targets(&t);
+    end_targets(call, &t);
     end_indexing(&ix);
     if (call->status) {
         fb_array_drop(*out);
@@ -336,7 +339,7 @@ fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object
     }
     fb_array_drop(wide);
     fb_array_drop(from);
-    end_targets(&t);
+    end_targets(call, &t);
     end_indexing(&ix);
     return call->status;
 }

@@ -41,10 +41,10 @@ static void multiply_ints(fb_kernel_call *call, const fb_array *c, const fb_arra
                           int64_t at_b, int64_t *to) {
     int64_t m = c->sizes[c->rank - 2], n = c->sizes[c->rank - 1], k = a->sizes[a->rank - 1];
     const int64_t *x = (const int64_t *)fb_array_data(a) + at_a, *y = (const int64_t *)fb_array_data(b) + at_b;
-    for (int64_t i = 0; i < m && fb_kernel_may_go_on(call); i++) {
-        for (int64_t j = 0; j < n; j++) {
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n && fb_kernel_goes_on(call, 1); j++) {
             uint64_t sum = 0;
-            for (int64_t l = 0; l < k; l++)
+            for (int64_t l = 0; l < k && fb_work_at(fb_call_work(call), l, k); l++)
                 sum += (uint64_t)x[i * a->strides[a->rank - 2] + l * a->strides[a->rank - 1]] *
                        (uint64_t)y[l * b->strides[b->rank - 2] + j * b->strides[b->rank - 1]];
             to[i * n + j] = (int64_t)sum;
@@ -57,20 +57,22 @@ static bool multiply(fb_kernel_call *call, fb_array *a, fb_array *b, fb_array *c
     int batch = c->rank - 2;
     if (m > INT_MAX || n > INT_MAX || k > INT_MAX) return fb_kernel_unsupported(call, "a matrix is too large") == FB_OK;
     if (fb_array_count(c) == 0) return true;
+    if (!k && !is_added) fb_array_fill(c, 0, 0);
+    double products = (double)fb_array_count(c) * (double)k;
+    if (!fb_kernel_takes(call, c->held == FB_HELD_INT ? products : fb_gemm_steps(products, 1, 1))) return false;
     matrix of_a, of_b = {0};
     if (!open_matrix(call, a, &of_a) || !open_matrix(call, b, &of_b)) {
         fb_array_drop(of_a.array);
         return false;
     }
     size_t element = fb_held_size(c->held);
-    for (char *to = fb_array_data(c); fb_kernel_may_go_on(call); to += (size_t)(m * n) * element) {
+    for (char *to = fb_array_data(c); fb_kernel_goes_on(call, 1); to += (size_t)(m * n) * element) {
         int64_t at_a = 0, at_b = 0;
         for (int i = 0; i < batch; i++) {
             at_a += index[i] * of_a.array->strides[i];
             at_b += index[i] * of_b.array->strides[i];
         }
         if (c->held == FB_HELD_INT) multiply_ints(call, c, of_a.array, of_b.array, at_a, at_b, (int64_t *)(void *)to);
-        else if (k == 0 && !is_added) memset(to, 0, (size_t)(m * n) * element);
         else if (k)
             fb_gemm(call, c->held, of_a.is_transposed, of_b.is_transposed, m, n, k,
                     (char *)fb_array_data(of_a.array) + at_a * (int64_t)element, of_a.stride,
@@ -200,7 +202,7 @@ fb_status fb_kernel_matmul(fb_kernel_call *call, fb_object *result) {
 
 static void scale(const fb_array *array, double factor) {
     int64_t count = fb_array_count(array); /* contiguous */
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count && fb_work_at(fb_array_work(array), i, count); i++) {
         if (array->held == FB_HELD_DOUBLE) ((double *)fb_array_data(array))[i] *= factor;
         else ((float *)fb_array_data(array))[i] *= (float)factor;
     }
@@ -219,7 +221,7 @@ static fb_array *add_product(fb_kernel_call *call, const fb_array *input, fb_arr
     if (sum) call->status = fb_array_assign(sum, input, call->error); /* beta 0: what it holds does not count, its sizes do */
     if (sum && beta != 1 && beta != 0) scale(sum, beta);
     int64_t count = sum ? fb_array_count(sum) : 0;
-    for (int64_t i = 0; i < count && !call->status; i++) {
+    for (int64_t i = 0; i < count && !call->status && fb_work_at(fb_call_work(call), i, count); i++) {
         if (c->held == FB_HELD_DOUBLE) ((double *)fb_array_data(c))[i] += beta != 0 ? ((double *)fb_array_data(sum))[i] : 0;
         else ((float *)fb_array_data(c))[i] += beta != 0 ? ((float *)fb_array_data(sum))[i] : 0;
     }

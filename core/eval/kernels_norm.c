@@ -34,15 +34,16 @@ static double at_or(const fb_array *array, int64_t at, double fallback) {
 /* Mean and variance (of the population) of `count` elements in a row. */
 static void moments(const fb_array *array, int64_t from, int64_t count, double *mean, double *variance) {
     double sum = 0, squares = 0;
-    for (int64_t i = 0; i < count; i++) sum += fb_array_get(array, from + i);
+    fb_work *work = fb_array_work(array);
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) sum += fb_array_get(array, from + i);
     *mean = sum / (double)count;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++)
         squares += (fb_array_get(array, from + i) - *mean) * (fb_array_get(array, from + i) - *mean);
     *variance = squares / (double)count;
 }
 
-/* y = x × scale + shift over a row. */
-static void scale_row(const fb_array *from, const fb_array *to, int64_t at, int64_t count, double scale, double shift) {
+/* y = x × scale + shift over a part of a row. */
+static void scale_part(const fb_array *from, const fb_array *to, int64_t at, int64_t count, double scale, double shift) {
     if (from->held == FB_HELD_FLOAT) {
         const float *restrict x = (const float *)fb_array_data(from) + at;
         float *restrict y = (float *)fb_array_data(to) + at;
@@ -52,6 +53,11 @@ static void scale_row(const fb_array *from, const fb_array *to, int64_t at, int6
         double *restrict y = (double *)fb_array_data(to) + at;
         for (int64_t i = 0; i < count; i++) y[i] = x[i] * scale + shift;
     }
+}
+
+static void scale_row(const fb_array *from, const fb_array *to, int64_t at, int64_t count, double scale, double shift) {
+    for (int64_t start = 0, stop; (stop = fb_work_part(fb_array_work(to), start, count)) > start; start = stop)
+        scale_part(from, to, at + start, stop - start, scale, shift);
 }
 
 /* ---- batch norm
@@ -100,17 +106,19 @@ static void normalise_row(const channels *c, const fb_array *out, int64_t row, d
 }
 
 static void normalise_by_running(const channels *c, const fb_array *out, double eps) {
-    for (int64_t row = 0; row < c->batch * c->count; row++)
+    for (int64_t row = 0; row < c->batch * c->count && fb_work_goes_on(fb_array_work(out), 10); row++)
         normalise_row(c, out, row, fb_array_get(c->mean, row % c->count), fb_array_get(c->variance, row % c->count), eps);
 }
 
 static void normalise_by_batch(const channels *c, const fb_array *out, double eps) {
-    for (int64_t k = 0; k < c->count; k++) {
+    fb_work *work = fb_array_work(out);
+    for (int64_t k = 0; k < c->count && fb_work_goes_on(work, 10); k++) {
         double sum = 0, squares = 0, count = (double)(c->batch * c->inner);
         for (int64_t n = 0; n < c->batch; n++)
-            for (int64_t i = 0; i < c->inner; i++) sum += fb_array_get(c->input, (n * c->count + k) * c->inner + i);
+            for (int64_t i = 0; i < c->inner && fb_work_at(work, i, c->inner); i++)
+                sum += fb_array_get(c->input, (n * c->count + k) * c->inner + i);
         for (int64_t n = 0; n < c->batch; n++) {
-            for (int64_t i = 0; i < c->inner; i++) {
+            for (int64_t i = 0; i < c->inner && fb_work_at(work, i, c->inner); i++) {
                 double apart = fb_array_get(c->input, (n * c->count + k) * c->inner + i) - sum / count;
                 squares += apart * apart;
             }
@@ -162,7 +170,7 @@ fb_status fb_kernel_instance_norm(fb_kernel_call *call, fb_object *result) {
         else if (uses_input && c.inner == 1) fb_kernel_fail(call, "a single value has no variance");
         else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
         if (out && !uses_input) normalise_by_running(&c, out, eps);
-        for (int64_t row = 0; row < c.batch * c.count && out && uses_input; row++) {
+        for (int64_t row = 0; row < c.batch * c.count && out && uses_input && fb_kernel_goes_on(call, 10); row++) {
             double mean, variance;
             moments(c.input, row * c.inner, c.inner, &mean, &variance);
             normalise_row(&c, out, row, mean, variance, eps);
@@ -183,10 +191,10 @@ fb_status fb_kernel_group_norm(fb_kernel_call *call, fb_object *result) {
             fb_kernel_fail(call, "%lld groups do not divide %lld channels", (long long)groups, (long long)c.count);
         else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
         int64_t each = out ? c.count / groups : 1;
-        for (int64_t g = 0; g < c.batch * groups && out; g++) {
+        for (int64_t g = 0; g < c.batch * groups && out && fb_kernel_goes_on(call, 10); g++) {
             double mean, variance;
             moments(c.input, g * each * c.inner, each * c.inner, &mean, &variance);
-            for (int64_t k = 0; k < each; k++) {
+            for (int64_t k = 0; k < each && fb_kernel_goes_on(call, 10); k++) {
                 int64_t channel = g % groups * each + k;
                 double scale = at_or(c.weight, channel, 1) / sqrt(variance + eps);
                 scale_row(c.input, out, (g * each + k) * c.inner, c.inner, scale, at_or(c.bias, channel, 0) - mean * scale);
@@ -225,13 +233,14 @@ fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
         out = from ? fb_make_array(call, input->dtype, input->rank, input->sizes) : NULL;
     }
     int64_t rows = out && row ? fb_array_count(input) / row : 0;
-    for (int64_t r = 0; r < rows; r++) {
+    fb_work *work = fb_call_work(call);
+    for (int64_t r = 0; r < rows && fb_kernel_goes_on(call, 10); r++) {
         double mean = 0, variance = 0;
         if (!is_rms) moments(from, r * row, row, &mean, &variance);
-        for (int64_t i = 0; i < row && is_rms; i++) /* the mean of the squares */
+        for (int64_t i = 0; i < row && is_rms && fb_work_at(work, i, row); i++) /* the mean of the squares */
             variance += fb_array_get(from, r * row + i) * fb_array_get(from, r * row + i) / (double)row;
         double scale = 1 / sqrt(variance + eps);
-        for (int64_t i = 0; i < row; i++)
+        for (int64_t i = 0; i < row && fb_work_at(work, i, row); i++)
             fb_array_put(out, r * row + i,
                          (fb_array_get(from, r * row + i) - mean) * scale * at_or(weight, i, 1) + at_or(bias, i, 0));
     }
@@ -259,10 +268,11 @@ fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
     g = v ? fb_make_contiguous(call, gain) : NULL;
     out = g ? fb_make_array(call, v->dtype, v->rank, v->sizes) : NULL;
     int64_t outer = out && size && inner ? fb_array_count(v) / (size * inner) : 0;
-    for (int64_t k = 0; k < size && outer; k++) {
+    fb_work *work = fb_call_work(call);
+    for (int64_t k = 0; k < size && outer && fb_kernel_goes_on(call, 10); k++) {
         double squares = 0;
         for (int64_t o = 0; o < outer; o++)
-            for (int64_t i = 0, at = (o * size + k) * inner; i < inner; i++, at++)
+            for (int64_t i = 0, at = (o * size + k) * inner; i < inner && fb_work_at(work, i, inner); i++, at++)
                 squares += fb_array_get(v, at) * fb_array_get(v, at);
         double scale = fb_array_get(g, k) / sqrt(squares);
         for (int64_t o = 0; o < outer; o++) scale_row(v, out, (o * size + k) * inner, inner, scale, 0);

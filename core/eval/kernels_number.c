@@ -58,12 +58,11 @@ static bool power(const fb_pair_of *pair, fb_object *result) {
         if (pair->p == 0 && pair->q < 0) return false;
         return give_float(result, pow(pair->p, pair->q));
     }
-    int64_t all = 1;
-    for (int64_t i = 0; i < pair->y; i++) {
+    int64_t all = 1, exponent = pair->y;
+    if (pair->x >= -1 && pair->x <= 1) exponent = exponent < 2 ? exponent : 2 + exponent % 2; /* as that of -1, 0 and 1 */
+    for (int64_t i = 0; i < exponent; i++)                                                    /* ends by its overflow */
         if (__builtin_mul_overflow(all, pair->x, &all)) return false;
-        if ((all == 0 || all == 1) && i > 1) break; /* 0, 1: nothing changes any more */
-    }
-    return give_int(result, pair->x == -1 && pair->y % 2 == 0 ? 1 : all);
+    return give_int(result, all);
 }
 
 static bool compare(fb_op op, const fb_pair_of *pair, fb_object *result) {

@@ -21,29 +21,29 @@ typedef struct window {
     int64_t with_padding; /* elements, those of the padding included */
 } window;
 
-typedef double pool(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
+typedef double pool(fb_work *work, const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
                     const pooling *p);
 
-static double max_of(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
+static double max_of(fb_work *work, const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
                      const pooling *p) {
     double best = -INFINITY;
     (void)p;
-    for (int64_t z = w->start[0]; z < w->stop[0]; z += w->step[0])
-        for (int64_t y = w->start[1]; y < w->stop[1]; y += w->step[1])
-            for (int64_t x = w->start[2]; x < w->stop[2]; x += w->step[2]) {
+    for (int64_t z = w->start[0]; z < w->stop[0] && fb_work_goes_on(work, 1); z += w->step[0])
+        for (int64_t y = w->start[1]; y < w->stop[1] && fb_work_goes_on(work, 1); y += w->step[1])
+            for (int64_t x = w->start[2]; x < w->stop[2] && fb_work_goes_on(work, 2); x += w->step[2]) {
                 double value = fb_array_get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
                 if (value > best || value != value) best = value;
             }
     return best;
 }
 
-static double mean_of(const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
+static double mean_of(fb_work *work, const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
                       const pooling *p) {
     double sum = 0;
     int64_t count = 0;
-    for (int64_t z = w->start[0]; z < w->stop[0]; z++)
-        for (int64_t y = w->start[1]; y < w->stop[1]; y++)
-            for (int64_t x = w->start[2]; x < w->stop[2]; x++, count++)
+    for (int64_t z = w->start[0]; z < w->stop[0] && fb_work_goes_on(work, 1); z++)
+        for (int64_t y = w->start[1]; y < w->stop[1] && fb_work_goes_on(work, 1); y++)
+            for (int64_t x = w->start[2]; x < w->stop[2] && fb_work_goes_on(work, 2); x++, count++)
                 sum += fb_array_get(input, plane + z * strides[0] + y * strides[1] + x * strides[2]);
     return sum / (double)(p->divisor ? p->divisor : p->counts_padding ? w->with_padding : count);
 }
@@ -76,11 +76,24 @@ static window window_at(const pooling *p, const int64_t at[MAX_SPATIAL], bool is
         int64_t start = at[i] * stride[i] - padding[i], stop = start + dilation[i] * (kernel[i] - 1) + 1;
         int64_t padded_stop = stop < in[i] + padding[i] ? stop : in[i] + padding[i];
         w.with_padding *= padded_stop - start;
-        while (start < 0) start += dilation[i];
+        if (start < 0) start += (-start + dilation[i] - 1) / dilation[i] * dilation[i];
         w.start[i] = start;
         w.stop[i] = stop < in[i] ? stop : in[i];
     }
     return w;
+}
+
+#define STEPS_OF_A_WINDOW 20
+
+/* An element of a window takes two. */
+static double steps_of(const pooling *p, bool is_adaptive) {
+    double windows = (double)p->planes, size = 1;
+    for (int i = 0; i < p->spatial; i++) {
+        int64_t most = is_adaptive ? (p->in[i] + p->out[i] - 1) / (p->out[i] ? p->out[i] : 1) + 1 : p->kernel[i];
+        windows *= (double)p->out[i];
+        size *= (double)(most < p->in[i] ? most : p->in[i]);
+    }
+    return windows * (STEPS_OF_A_WINDOW + 2 * size);
 }
 
 static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, pool *function, bool is_adaptive) {
@@ -93,12 +106,14 @@ static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, po
     spread(p, p->out, out_sizes, 1);
     const int64_t strides[MAX_SPATIAL] = {in[1] * in[2], in[2], 1};
     int64_t next = 0;
-    for (int64_t plane = 0; plane < p->planes && out && fb_kernel_may_go_on(call); plane++) {
+    fb_work *work = fb_call_work(call);
+    if (out) fb_kernel_takes(call, steps_of(p, is_adaptive));
+    for (int64_t plane = 0; plane < p->planes && out && fb_kernel_goes_on(call, 1); plane++) {
         for (at[0] = 0; at[0] < out_sizes[0]; at[0]++)
             for (at[1] = 0; at[1] < out_sizes[1]; at[1]++)
-                for (at[2] = 0; at[2] < out_sizes[2]; at[2]++) {
+                for (at[2] = 0; at[2] < out_sizes[2] && fb_work_goes_on(work, STEPS_OF_A_WINDOW); at[2]++) {
                     window w = window_at(p, at, is_adaptive);
-                    double value = function(input, plane * in[0] * in[1] * in[2], strides, &w, p);
+                    double value = function(work, input, plane * in[0] * in[1] * in[2], strides, &w, p);
                     fb_array_put(out, next++, value);
                 }
     }

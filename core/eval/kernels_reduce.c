@@ -217,7 +217,9 @@ static void store(const fb_array *out, int64_t at, const outcome *found, bool wa
 static bool reduce_all(fb_kernel_call *call, reduced *r, reduction *function, const settings *with, const fb_array *out,
                        const fb_array *indices, bool wants_index) {
     int64_t index[FB_MAX_RANK] = {0}, count = fb_array_count(out), at = r->offset;
-    for (int64_t k = 0; k < count && (k % 256 || fb_kernel_may_go_on(call)); k++) {
+    double steps = 2 * (double)count * (double)fb_array_count(r->part);
+    if (!fb_kernel_takes(call, function == norm ? 10 * steps : steps)) return false;
+    for (int64_t k = 0; k < count && fb_kernel_goes_on(call, 10); k++) {
         outcome found = {0};
         r->part->offset = at;
         function(r->part, with, &found);

@@ -1,65 +1,76 @@
 /* Along one dimension, line by line: softmax and cumulative sums. A line is taken apart into doubles (or integers), computed,
  * and put together again. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "core/eval/evaluator.h"
+
+#define STEPS_OF_AN_ELEMENT 10
 
 typedef union line {
     double *numbers;
     int64_t *integers;
 } line;
 
-typedef void line_function(line values, int64_t count);
+typedef void line_function(fb_work *work, line values, int64_t count);
 
-static void take_line(const fb_array *from, int64_t at, int64_t step, line values, int64_t count) {
+/* Elements first … stop - 1 of a line that begins at `at`. */
+static void take_part(const fb_array *from, int64_t at, int64_t step, line values, int64_t first, int64_t stop) {
     const void *data = from->storage->bytes;
     switch (from->held) {
     case FB_HELD_FLOAT:
-        for (int64_t i = 0; i < count; i++) values.numbers[i] = (double)((const float *)data)[at + i * step];
+        for (int64_t i = first; i < stop; i++) values.numbers[i] = (double)((const float *)data)[at + i * step];
         break;
     case FB_HELD_DOUBLE:
-        for (int64_t i = 0; i < count; i++) values.numbers[i] = ((const double *)data)[at + i * step];
+        for (int64_t i = first; i < stop; i++) values.numbers[i] = ((const double *)data)[at + i * step];
         break;
     case FB_HELD_INT:
-        for (int64_t i = 0; i < count; i++) values.integers[i] = ((const int64_t *)data)[at + i * step];
+        for (int64_t i = first; i < stop; i++) values.integers[i] = ((const int64_t *)data)[at + i * step];
         break;
     default:
-        for (int64_t i = 0; i < count; i++) values.integers[i] = ((const unsigned char *)data)[at + i * step];
+        for (int64_t i = first; i < stop; i++) values.integers[i] = ((const unsigned char *)data)[at + i * step];
         break;
     }
 }
 
-static void put_line(const fb_array *to, int64_t at, int64_t step, line values, int64_t count) {
+static void put_part(const fb_array *to, int64_t at, int64_t step, line values, int64_t first, int64_t stop) {
     void *data = to->storage->bytes;
     switch (to->held) {
     case FB_HELD_FLOAT:
-        for (int64_t i = 0; i < count; i++) ((float *)data)[at + i * step] = (float)values.numbers[i];
+        for (int64_t i = first; i < stop; i++) ((float *)data)[at + i * step] = (float)values.numbers[i];
         break;
     case FB_HELD_DOUBLE:
-        for (int64_t i = 0; i < count; i++) ((double *)data)[at + i * step] = values.numbers[i];
+        for (int64_t i = first; i < stop; i++) ((double *)data)[at + i * step] = values.numbers[i];
         break;
     case FB_HELD_INT:
-        for (int64_t i = 0; i < count; i++) ((int64_t *)data)[at + i * step] = values.integers[i];
+        for (int64_t i = first; i < stop; i++) ((int64_t *)data)[at + i * step] = values.integers[i];
         break;
     default:
-        for (int64_t i = 0; i < count; i++) ((unsigned char *)data)[at + i * step] = values.integers[i] != 0;
+        for (int64_t i = first; i < stop; i++) ((unsigned char *)data)[at + i * step] = values.integers[i] != 0;
         break;
     }
+}
+
+typedef void move_part(const fb_array *array, int64_t at, int64_t step, line values, int64_t first, int64_t stop);
+
+static void move_line(fb_work *work, move_part *move, const fb_array *array, int64_t at, int64_t step, line values,
+                      int64_t count) {
+    for (int64_t from = 0, to; (to = fb_work_part(work, from, count)) > from; from = to)
+        move(array, at, step, values, from, to);
 }
 
 /* `input` has the result's dtype. */
 static fb_status along(fb_kernel_call *call, const fb_array *input, int64_t dim, line_function *function, fb_object *result) {
     int64_t index[FB_MAX_RANK] = {0}, count = input->rank ? input->sizes[dim] : 1, step = input->rank ? input->strides[dim] : 1;
+    fb_kernel_takes(call, STEPS_OF_AN_ELEMENT * (double)fb_array_count(input));
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
-    line values = {malloc(count ? (size_t)count * sizeof(double) : 1)};
-    if (!values.numbers && !call->status) call->status = fb_fail_memory(call->error);
-    int64_t out_step = out && input->rank ? out->strides[dim] : 1, at = input->offset, out_at = 0, lines = 0;
+    line values = {fb_make_workspace(call, count, sizeof(double))};
+    fb_work *work = fb_call_work(call);
+    int64_t out_step = out && input->rank ? out->strides[dim] : 1, at = input->offset, out_at = 0;
     bool more = !call->status && fb_array_count(input) > 0;
-    while (more && (lines++ % 64 || fb_kernel_may_go_on(call))) {
-        take_line(input, at, step, values, count);
-        function(values, count);
-        put_line(out, out_at, out_step, values, count);
+    while (more && fb_kernel_goes_on(call, 1)) {
+        move_line(work, take_part, input, at, step, values, count);
+        function(work, values, count);
+        move_line(work, put_part, out, out_at, out_step, values, count);
         more = false;
         for (int i = input->rank - 1; i >= 0 && !more; i--) {
             if (i == dim) continue;
@@ -72,35 +83,35 @@ static fb_status along(fb_kernel_call *call, const fb_array *input, int64_t dim,
             index[i] = 0;
         }
     }
-    free(values.numbers);
+    fb_free_workspace(call, values.numbers, count, sizeof(double));
     return fb_return_array(call, out, result);
 }
 
 /* ---- softmax ------------------------------------------------------------------------------------------------------------- */
 
-static double largest_of(const double *x, int64_t count) {
+static double largest_of(fb_work *work, const double *x, int64_t count) {
     double top = -INFINITY;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++)
         if (x[i] > top || x[i] != x[i]) top = x[i];
     return top;
 }
 
-static void softmax_line(line values, int64_t count) {
-    double *x = values.numbers, top = largest_of(x, count), total = 0;
-    for (int64_t i = 0; i < count; i++) total += x[i] = exp(x[i] - top);
-    for (int64_t i = 0; i < count; i++) x[i] /= total;
+static void softmax_line(fb_work *work, line values, int64_t count) {
+    double *x = values.numbers, top = largest_of(work, x, count), total = 0;
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) total += x[i] = exp(x[i] - top);
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) x[i] /= total;
 }
 
-static void softmin_line(line values, int64_t count) {
-    for (int64_t i = 0; i < count; i++) values.numbers[i] = -values.numbers[i];
-    softmax_line(values, count);
+static void softmin_line(fb_work *work, line values, int64_t count) {
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) values.numbers[i] = -values.numbers[i];
+    softmax_line(work, values, count);
 }
 
-static void log_softmax_line(line values, int64_t count) {
-    double *x = values.numbers, top = largest_of(x, count), total = 0;
-    for (int64_t i = 0; i < count; i++) total += exp(x[i] - top);
+static void log_softmax_line(fb_work *work, line values, int64_t count) {
+    double *x = values.numbers, top = largest_of(work, x, count), total = 0;
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) total += exp(x[i] - top);
     double logarithm = log(total);
-    for (int64_t i = 0; i < count; i++) x[i] = x[i] - top - logarithm;
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) x[i] = x[i] - top - logarithm;
 }
 
 /* softmax, log_softmax, softmin: without dim (old code) dimension 0 or 1 is taken, as torch does. */
@@ -136,21 +147,23 @@ fb_status fb_kernel_softmax(fb_kernel_call *call, fb_object *result) {
 
 /* ---- cumulative ---------------------------------------------------------------------------------------------------------- */
 
-static void sum_numbers(line values, int64_t count) {
+static void sum_numbers(fb_work *work, line values, int64_t count) {
     double total = 0;
-    for (int64_t i = 0; i < count; i++) values.numbers[i] = total += values.numbers[i];
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) values.numbers[i] = total += values.numbers[i];
 }
-static void sum_integers(line values, int64_t count) {
+static void sum_integers(fb_work *work, line values, int64_t count) {
     uint64_t total = 0;
-    for (int64_t i = 0; i < count; i++) values.integers[i] = (int64_t)(total += (uint64_t)values.integers[i]);
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++)
+        values.integers[i] = (int64_t)(total += (uint64_t)values.integers[i]);
 }
-static void multiply_numbers(line values, int64_t count) {
+static void multiply_numbers(fb_work *work, line values, int64_t count) {
     double total = 1;
-    for (int64_t i = 0; i < count; i++) values.numbers[i] = total *= values.numbers[i];
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) values.numbers[i] = total *= values.numbers[i];
 }
-static void multiply_integers(line values, int64_t count) {
+static void multiply_integers(fb_work *work, line values, int64_t count) {
     uint64_t total = 1;
-    for (int64_t i = 0; i < count; i++) values.integers[i] = (int64_t)(total *= (uint64_t)values.integers[i]);
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++)
+        values.integers[i] = (int64_t)(total *= (uint64_t)values.integers[i]);
 }
 
 /* cumsum, cumprod */

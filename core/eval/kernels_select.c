@@ -69,6 +69,11 @@ fb_status fb_kernel_masked_fill(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
+static void clear(fb_work *work, char *data, int64_t count, size_t element) {
+    for (int64_t from = 0, to; (to = fb_work_part(work, from, count)) > from; from = to)
+        memset(data + (size_t)from * element, 0, (size_t)(to - from) * element);
+}
+
 /* Elements above (triu) or below (tril) a diagonal of each matrix stay, the others become 0. */
 fb_status fb_kernel_triangle(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
@@ -80,12 +85,12 @@ fb_status fb_kernel_triangle(fb_kernel_call *call, fb_object *result) {
     int64_t rows = out->sizes[out->rank - 2], columns = out->sizes[out->rank - 1], count = fb_array_count(out);
     size_t element = fb_held_size(out->held);
     diagonal = diagonal > columns ? columns : diagonal < -rows ? -rows : diagonal;
-    for (int64_t row = 0; columns && row < count / columns; row++) {
+    for (int64_t row = 0; columns && row < count / columns && fb_kernel_goes_on(call, 10); row++) {
         int64_t first = row % rows + diagonal + (call->op == FB_OP_TRIL); /* column that triu keeps, and tril no more */
         int64_t kept = first < 0 ? 0 : first > columns ? columns : first;
         char *data = (char *)fb_array_data(out) + (size_t)(row * columns) * element;
-        if (call->op == FB_OP_TRIU) memset(data, 0, (size_t)kept * element);
-        else memset(data + (size_t)kept * element, 0, (size_t)(columns - kept) * element);
+        if (call->op == FB_OP_TRIU) clear(fb_call_work(call), data, kept, element);
+        else clear(fb_call_work(call), data + (size_t)kept * element, columns - kept, element);
     }
     return fb_return_array(call, out, result);
 }

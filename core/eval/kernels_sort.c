@@ -1,7 +1,9 @@
 /* Sorting along one dimension: sort, argsort, topk. */
-#include <stdlib.h>
+#include <math.h>
 
 #include "core/eval/evaluator.h"
+
+#define STEPS_OF_A_MERGE 4 /* for each element */
 
 /* An element and where it was; a merge sort of them is stable. */
 typedef struct item {
@@ -18,13 +20,13 @@ static int compare_ascending(const item *a, const item *b) {
 }
 
 /* Equal elements keep their order, descending, too. `spare` is as long as `items`. */
-static void sort_items(item *items, item *spare, int64_t count, bool descends) {
+static void sort_items(fb_work *work, item *items, item *spare, int64_t count, bool descends) {
     for (int64_t width = 1; width < count; width *= 2) {
         for (int64_t start = 0; start < count; start += 2 * width) {
             int64_t middle = start + width < count ? start + width : count;
             int64_t end = start + 2 * width < count ? start + 2 * width : count;
             int64_t a = start, b = middle;
-            for (int64_t k = start; k < end; k++) {
+            for (int64_t k = start; k < end && fb_work_at(work, k - start, end - start); k++) {
                 bool takes_first = b == end;
                 if (a < middle && b < end) {
                     int order = compare_ascending(&items[a], &items[b]);
@@ -33,7 +35,7 @@ static void sort_items(item *items, item *spare, int64_t count, bool descends) {
                 spare[k] = takes_first ? items[a++] : items[b++];
             }
         }
-        for (int64_t k = 0; k < count; k++) items[k] = spare[k];
+        for (int64_t k = 0; k < count && fb_work_at(work, k, count); k++) items[k] = spare[k];
     }
 }
 
@@ -43,6 +45,7 @@ typedef struct sorting {
     int64_t dim, kept;
     bool descends;
     item *items, *spare;
+    fb_work *work;
 } sorting;
 
 static void sort_line(const sorting *s, int64_t at, int64_t out_at) {
@@ -50,7 +53,7 @@ static void sort_line(const sorting *s, int64_t at, int64_t out_at) {
     int64_t count = input->rank ? input->sizes[s->dim] : 1, step = input->rank ? input->strides[s->dim] : 1;
     int64_t out_step = input->rank ? shaped->strides[s->dim] : 1;
     const void *data = input->storage->bytes;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count && fb_work_at(s->work, i, count); i++) {
         item *one = &s->items[i];
         int64_t from = at + i * step;
         *one = (item){.index = i};
@@ -59,8 +62,8 @@ static void sort_line(const sorting *s, int64_t at, int64_t out_at) {
         else if (input->held == FB_HELD_INT) one->integer = ((const int64_t *)data)[from];
         else one->integer = ((const unsigned char *)data)[from];
     }
-    sort_items(s->items, s->spare, count, s->descends);
-    for (int64_t i = 0; i < s->kept; i++) {
+    sort_items(s->work, s->items, s->spare, count, s->descends);
+    for (int64_t i = 0; i < s->kept && fb_work_at(s->work, i, s->kept); i++) {
         const item *one = &s->items[i];
         int64_t to = out_at + i * out_step;
         if (s->indices) ((int64_t *)s->indices->storage->bytes)[to] = one->index;
@@ -77,7 +80,7 @@ static void sort_lines(fb_kernel_call *call, const sorting *s) {
     const fb_array *input = s->input, *shaped = s->values ? s->values : s->indices;
     int64_t index[FB_MAX_RANK] = {0}, at = input->offset, out_at = 0;
     bool more = fb_array_count(input) > 0;
-    while (more && fb_kernel_may_go_on(call)) {
+    while (more && fb_kernel_goes_on(call, 1)) {
         sort_line(s, at, out_at);
         more = false;
         for (int i = input->rank - 1; i >= 0 && !more; i--) {
@@ -98,15 +101,16 @@ static fb_status sort_along(fb_kernel_call *call, const fb_array *input, int64_t
                             bool wants_values, fb_object *result) {
     int64_t sizes[FB_MAX_RANK], count = input->rank ? input->sizes[dim] : 1;
     for (int i = 0; i < input->rank; i++) sizes[i] = i == dim && kept >= 0 ? kept : input->sizes[i];
-    sorting s = {.input = input, .dim = dim, .kept = kept < 0 ? count : kept, .descends = descends};
+    sorting s = {.input = input, .dim = dim, .kept = kept < 0 ? count : kept, .descends = descends, .work = fb_call_work(call)};
+    /* A merge for each bit of the number of elements. */
+    fb_kernel_takes(call, STEPS_OF_A_MERGE * (double)fb_array_count(input) * (1 + log2((double)count + 1)));
     if (wants_values) s.values = fb_make_array(call, input->dtype, input->rank, sizes);
     s.indices = fb_make_array(call, FB_INT64, input->rank, sizes);
-    s.items = calloc(count ? (size_t)count : 1, sizeof *s.items);
-    s.spare = calloc(count ? (size_t)count : 1, sizeof *s.spare);
-    if (!call->status && (!s.items || !s.spare)) call->status = fb_fail_memory(call->error);
+    s.items = fb_make_workspace(call, count, sizeof *s.items);
+    s.spare = fb_make_workspace(call, count, sizeof *s.spare);
     if (!call->status) sort_lines(call, &s);
-    free(s.items);
-    free(s.spare);
+    fb_free_workspace(call, s.items, count, sizeof *s.items);
+    fb_free_workspace(call, s.spare, count, sizeof *s.spare);
     if (!wants_values) return fb_return_array(call, s.indices, result);
     return fb_return_two(call, s.values, s.indices, result);
 }

@@ -210,7 +210,8 @@ static fb_status round_decimals(fb_kernel_call *call, fb_array *input, int64_t d
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes), *from = fb_make_contiguous(call, input);
     double ten = pow(10, (double)llabs(decimals));
     bool is_float = input->held == FB_HELD_FLOAT;
-    for (int64_t i = 0, count = out && from ? fb_array_count(out) : 0; i < count; i++) {
+    for (int64_t i = 0, count = out && from ? fb_array_count(out) : 0; i < count && fb_work_at(fb_call_work(call), i, count);
+         i++) {
         double x = fb_array_get(from, i), y;
         if (is_float && decimals > 0) y = (double)(nearbyintf((float)x * (float)ten) / (float)ten);
         else if (is_float) y = (double)(nearbyintf((float)x / (float)ten) * (float)ten);
@@ -244,7 +245,8 @@ fb_status fb_kernel_nan_to_num(fb_kernel_call *call, fb_object *result) {
         !fb_argument_number(call, "neginf", -range.largest, &for_low))
         return call->status;
     fb_array *out = fb_make_cast(call, input, input->dtype);
-    for (int64_t i = 0, count = out && fb_dtype_is_floating(out->dtype) ? fb_array_count(out) : 0; i < count; i++) {
+    for (int64_t i = 0, count = out && fb_dtype_is_floating(out->dtype) ? fb_array_count(out) : 0;
+         i < count && fb_work_at(fb_call_work(call), i, count); i++) {
         double x = fb_array_get(out, i);
         if (!isfinite(x)) fb_array_put(out, i, x != x ? for_nan : x > 0 ? for_high : for_low);
     }

@@ -341,12 +341,23 @@ fb_status fb_kernel_narrow(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, part_of(call, input, dim, start, length, 1), result);
 }
 
+#define STEPS_OF_A_PART 100
+
+static bool begin_parts(fb_kernel_call *call, size_t count, fb_object *result) {
+    if (!fb_kernel_takes(call, STEPS_OF_A_PART * (double)count)) return false;
+    if (count > FB_OBJECT_COUNT)
+        call->status = fb_fail(call->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s (%s) gives %zu tensors",
+                               fb_node_name(call->graph, call->node), fb_node_target(call->graph, call->node), count);
+    else call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, result, call->error);
+    return !call->status;
+}
+
 /* Parts of these sizes, one after another, as a tuple. */
 static fb_status split(fb_kernel_call *call, const fb_array *input, int64_t dim, const int64_t *sizes, size_t count,
                        int64_t all, fb_object *result) {
     int64_t start = 0;
-    call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, result, call->error);
-    for (size_t i = 0; i < count && !call->status; i++) {
+    if (!begin_parts(call, count, result)) return call->status;
+    for (size_t i = 0; i < count && fb_kernel_goes_on(call, STEPS_OF_A_PART); i++) {
         int64_t left = input->sizes[dim] - start, size = sizes ? sizes[i] : all < left ? all : left;
         fb_return_array(call, part_of(call, input, dim, start, size, 1), &result->items->objects[i]);
         start += size;
@@ -369,8 +380,8 @@ static fb_status tensor_split(fb_kernel_call *call, fb_object *result) {
     int64_t size = input->sizes[dim];
     parts = has_bounds ? count + 1 : bounds[0];
     if (parts <= 0) return fb_kernel_fail(call, "%lld is no number of parts", (long long)parts);
-    call->status = fb_object_sequence(FB_OBJECT_TUPLE, (size_t)parts, result, call->error);
-    for (int64_t i = 0, start = 0; i < parts && !call->status; i++) {
+    if (!begin_parts(call, (size_t)parts, result)) return call->status;
+    for (int64_t i = 0, start = 0; i < parts && fb_kernel_goes_on(call, STEPS_OF_A_PART); i++) {
         int64_t stop = !has_bounds ? start + size / parts + (i < size % parts)
                        : i < count ? fb_clip_index(bounds[i], size)
                                    : size;
@@ -425,8 +436,8 @@ fb_status fb_kernel_unbind(fb_kernel_call *call, fb_object *result) {
     int64_t dim;
     if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim)) return call->status;
     size_t count = (size_t)input->sizes[dim];
-    call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, result, call->error);
-    for (size_t k = 0; k < count && !call->status; k++) {
+    if (!begin_parts(call, count, result)) return call->status;
+    for (size_t k = 0; k < count && fb_kernel_goes_on(call, STEPS_OF_A_PART); k++) {
         fb_return_array(call, element_of(call, input, dim, (int64_t)k), &result->items->objects[k]);
     }
     return call->status;

@@ -52,6 +52,7 @@ fb_array *fb_make_number(fb_kernel_call *call, const char *name, fb_dtype dtype)
 static bool measure(fb_kernel_call *call, const fb_object *object, int depth, int *rank, int64_t sizes[FB_MAX_RANK],
                     fb_dtype *dtype) {
     static const fb_dtype dtypes[] = {[FB_OBJECT_BOOL] = FB_BOOL, [FB_OBJECT_INT] = FB_INT64, [FB_OBJECT_FLOAT] = FB_FLOAT32};
+    if (!fb_kernel_goes_on(call, 10)) return false;
     if (fb_object_is_sequence(object)) {
         size_t count = object->items->count;
         if (depth == FB_MAX_RANK) return fb_kernel_unsupported(call, "sequences are nested too deep") == FB_OK;
@@ -76,6 +77,7 @@ static bool measure(fb_kernel_call *call, const fb_object *object, int depth, in
 }
 
 static void put_numbers(fb_kernel_call *call, const fb_object *object, fb_array *out, int64_t *at) {
+    if (!fb_kernel_goes_on(call, 100)) return;
     if (fb_object_is_sequence(object)) {
         for (size_t i = 0; i < object->items->count && !call->status; i++)
             put_numbers(call, &object->items->objects[i], out, at);

@@ -17,7 +17,34 @@ void fb_object_keep(const fb_object *object) {
     else if (has_items(object)) object->items->references++;
 }
 
-/* Objects nest as deep as documents do, which is bounded. */
+typedef struct extent {
+    uint32_t depth, count;
+} extent;
+
+static extent extent_of(const fb_object *object) {
+    extent all = {0, 1};
+    if (!has_items(object)) return all;
+    fb_items *items = object->items;
+    for (size_t i = 0; i < items->count && !items->total; i++) {
+        extent item = extent_of(&items->objects[i]);
+        if (item.depth > all.depth) all.depth = item.depth;
+        if (__builtin_add_overflow(all.count, item.count, &all.count)) all.count = UINT32_MAX;
+    }
+    if (!items->total) {
+        items->depth = all.depth + 1;
+        items->total = all.count;
+    }
+    return (extent){items->depth, items->total};
+}
+
+fb_status fb_object_check(const fb_object *object, fb_error *error) {
+    extent all = extent_of(object);
+    if (all.depth <= FB_OBJECT_DEPTH && all.count <= FB_OBJECT_COUNT) return FB_OK;
+    return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL,
+                   "a value has more than %d items, or is nested more than %d deep", FB_OBJECT_COUNT, FB_OBJECT_DEPTH);
+}
+
+/* Objects nest no deeper than FB_OBJECT_DEPTH and what an argument adds, which is bounded by the document's depth. */
 void fb_object_drop(fb_object *object) {
     if (object->kind == FB_OBJECT_ARRAY) {
         fb_array_drop(object->array);
@@ -37,7 +64,7 @@ fb_status fb_object_sequence(fb_object_kind kind, size_t count, fb_object *out, 
         free(objects);
         return fb_fail_memory(error);
     }
-    *items = (fb_items){1, count, objects};
+    *items = (fb_items){.references = 1, .count = count, .objects = objects};
     *out = (fb_object){.kind = kind, .items = items};
     return FB_OK;
 }

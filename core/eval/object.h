@@ -25,6 +25,7 @@ typedef enum fb_object_kind {
 typedef struct fb_object fb_object;
 typedef struct fb_items {
     size_t references, count;
+    uint32_t depth, total; /* as fb_object_check found them; 0 = not yet */
     fb_object *objects;
 } fb_items;
 
@@ -49,6 +50,12 @@ fb_status fb_object_sequence(fb_object_kind kind, size_t count, fb_object *out, 
 static inline bool fb_object_is_sequence(const fb_object *object) {
     return object->kind == FB_OBJECT_LIST || object->kind == FB_OBJECT_TUPLE;
 }
+/* A sequence of sequences may hold far more than was made, and be nested deeper than any document. FB_TOO_LARGE
+ * "evaluation-too-large" beyond FB_OBJECT_DEPTH, or FB_OBJECT_COUNT when what comes several times counts as often. To be asked
+ * of what a node computes, once it is filled. */
+#define FB_OBJECT_DEPTH 200
+#define FB_OBJECT_COUNT (1 << 20)
+fb_status fb_object_check(const fb_object *object, fb_error *error);
 /* A bool, int or float as a number. */
 bool fb_object_number(const fb_object *object, double *number);
 /* A bool or int, or a tensor of one integer element. */

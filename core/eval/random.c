@@ -34,7 +34,7 @@ static double next_number(stream *s) {
 static void draw_floats(fb_array *array, uint64_t state) {
     int64_t count = fb_array_count(array);
     stream numbers = {.state = state};
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count && fb_work_at(fb_array_work(array), i, count); i++) {
         /* Rounded to float32 in both precisions, so that evaluations in either see the same numbers. */
         float number = (float)next_number(&numbers);
         if (array->held == FB_HELD_DOUBLE) ((double *)fb_array_data(array))[i] = (double)number;
@@ -45,6 +45,15 @@ static void draw_floats(fb_array *array, uint64_t state) {
     else fb_array_round(array);
 }
 
+/* What was drawn, unless the work has been stopped meanwhile. */
+static fb_status drawn(fb_array **array, fb_error *error) {
+    fb_status status = fb_work_status(fb_array_work(*array), error);
+    if (!status) return FB_OK;
+    fb_array_drop(*array);
+    *array = NULL;
+    return status;
+}
+
 fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, uint64_t seed,
                           const char *name, int64_t high, fb_array **out, fb_error *error) {
     uint64_t state = state_of(seed, name);
@@ -52,16 +61,16 @@ fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, con
     if (status) return status;
     if (fb_dtype_is_floating(dtype)) {
         draw_floats(*out, state);
-        return FB_OK;
+        return drawn(out, error);
     }
     int64_t count = fb_array_count(*out);
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < count && fb_work_at(fb_array_work(*out), i, count); i++) {
         uint64_t number = draw(&state) >> 1;
         if ((*out)->held == FB_HELD_BOOL) ((unsigned char *)fb_array_data(*out))[i] = number & 1;
         else ((int64_t *)fb_array_data(*out))[i] = (int64_t)(number % (uint64_t)(high > 0 ? high : 1));
     }
     fb_array_round(*out);
-    return FB_OK;
+    return drawn(out, error);
 }
 
 /* The attribute's name decides, as PyTorch's modules call theirs: the last part of the tensor's name without "@…". */
@@ -83,7 +92,7 @@ static void distribution_of(const fb_graph *graph, fb_tensor tensor, double *mea
     if (is_called(name, "running_var")) *mean = 1; /* within 1 ± 0.87 */
 }
 
-void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes) {
+void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes, fb_work *work) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     fb_dtype dtype = (fb_dtype)row->dtype;
     size_t element = fb_dtype_size(dtype), count = 1;
@@ -93,7 +102,7 @@ void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, un
     stream numbers = {.state = state};
     double mean, deviation;
     distribution_of(graph, tensor, &mean, &deviation);
-    for (size_t i = 0; i < count; i++, bytes += element) {
+    for (size_t i = 0; i < count && fb_work_at(work, (int64_t)i, (int64_t)count); i++, bytes += element) {
         if (dtype == FB_FLOAT32) {
             float number = (float)(mean + deviation * next_number(&numbers));
             memcpy(bytes, &number, sizeof number);

@@ -74,13 +74,15 @@ static bool note_failure(void *context, fb_node node, const fb_error *error) {
     return !s->failures.failed && fb_map_put(&s->failed, node.id, (uint32_t)(s->failures.size / sizeof found));
 }
 
-/* Why a node has no value: its own failure, or the first one of what it is computed from. */
-static const failure *failure_of(const side *s, fb_node node) {
+/* Why a node has no value: its own failure, or the first one of what it is computed from; NULL also when the work is stopped.
+ */
+static const failure *failure_of(side *s, fb_node node) {
     unsigned char *seen = calloc(fb_node_limit(s->graph), 1);
     fb_buffer to_do = {0};
     uint32_t number = 0;
     fb_buffer_append(&to_do, &node, sizeof node);
-    while (seen && !to_do.failed && to_do.size && !number) {
+    fb_work_goes_on(&s->memory.work, fb_node_limit(s->graph) / 100); /* to clear `seen` */
+    while (seen && !to_do.failed && to_do.size && !number && fb_work_goes_on(&s->memory.work, 10)) {
         to_do.size -= sizeof node;
         memcpy(&node, to_do.data + to_do.size, sizeof node);
         number = fb_map_get(&s->failed, node.id);
@@ -199,6 +201,14 @@ static char *copy(validator *v, const char *text) {
     return fb_arena_text(&v->out->arena, text, strlen(text));
 }
 
+static fb_status stopped(const validator *v) {
+    const side *sides[] = {&v->before, &v->after, &v->exact};
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < sizeof sides / sizeof *sides && !status; i++)
+        status = fb_work_status(&sides[i]->memory.work, v->error);
+    return status;
+}
+
 static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only_moves, const fb_tolerance *tolerance) {
     fb_region_report *report = &v->out->regions[fb_map_get(&v->rows, fb_region_of(&v->regions, pair) + 1) - 1];
     const failure *why = NULL;
@@ -209,6 +219,8 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
         if (!v->before.has_value[pair->before.id]) why = failure_of(&v->before, pair->before);
         else if (!v->after.has_value[pair->after.id]) why = failure_of(&v->after, pair->after);
         else why = failure_of(&v->exact, pair->before);
+        fb_status status = stopped(v);
+        if (status) return status;
         report->unsupported = copy(v, why ? why->code : "unsupported-operator");
         report->detail = copy(v, why ? why->detail : "something that it reads cannot be evaluated");
         return report->unsupported && report->detail ? FB_OK : fb_fail_memory(v->error);
@@ -226,7 +238,7 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
     report->before_exact = found.before_exact;
     report->after_exact = found.after_exact;
     report->passes = found.passes;
-    return FB_OK;
+    return stopped(v);
 }
 
 /* A changed node and the row of its region's report. */

@@ -54,7 +54,8 @@ static bool read_inputs(const fb_request *request, fb_response *response, compar
         return false;
     }
     if (!status) {
-        status = fb_array_file_read(bytes.bytes, bytes.size, app->evaluation.memory, &work->file, &error);
+        status =
+            fb_array_file_read(bytes.bytes, bytes.size, app->evaluation.memory, fb_request_watch(request), &work->file, &error);
         blobs->close(blobs->context, &bytes);
     }
     if (status) {

@@ -150,7 +150,9 @@ void fb_post_evaluate(const fb_request *request, fb_response *response) {
     }
     const unsigned char *bytes = (const unsigned char *)request->body;
     fb_status status = FB_OK;
-    if (asked.has_file) status = fb_array_file_read(bytes, request->body_size, app->evaluation.memory, &file, &error);
+    if (asked.has_file)
+        status =
+            fb_array_file_read(bytes, request->body_size, app->evaluation.memory, fb_request_watch(request), &file, &error);
     if (status) {
         fb_respond_error(response, &error);
     } else if (fb_check_inputs(response, &file, shared->graph, NULL) && fb_evaluating_begin(request, response, &evaluating)) {

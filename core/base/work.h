@@ -1,0 +1,52 @@
+/* Long work in small parts. A loop says how many steps it is about to take, and is told whether to go on:
+ *
+ *     for (size_t i = 0; i < count && fb_work_goes_on(work, 1); i++) …
+ *     if (!status) status = fb_work_status(work, error);
+ *
+ * The watch is asked once in FB_WORK_UNASKED steps, so a step may be as short as an element of an array. A step of more than
+ * about 100 nanoseconds counts as several: then the watch is asked at least every 10 milliseconds. Once the work has been
+ * stopped it stays so, and all loops over the same meter end at once. */
+#ifndef FB_BASE_WORK_H
+#define FB_BASE_WORK_H
+
+#include <stdint.h>
+
+#include "core/base/watch.h"
+
+#define FB_WORK_UNASKED ((uint64_t)1 << 16)
+#define FB_WORK_BLOCK ((int64_t)1 << 14) /* elements that a loop handles without looking up */
+
+typedef struct fb_work {
+    const fb_watch *watch; /* may be NULL: nobody stops it */
+    uint64_t unasked;      /* steps since the watch was asked; enough to ask again once it has been stopped */
+    fb_error stopped;      /* why; its status is FB_OK as long as it goes on */
+} fb_work;
+
+/* Asks the watch now. */
+bool fb_work_ask(fb_work *work);
+
+/* So many steps are about to be taken. False: take none of them. */
+static inline bool fb_work_goes_on(fb_work *work, int64_t steps) {
+    return (work->unasked += (uint64_t)steps) < FB_WORK_UNASKED || fb_work_ask(work);
+}
+
+/* The same for each element of a plain loop, in parts:
+ *
+ *     for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++) … */
+static inline bool fb_work_at(fb_work *work, int64_t i, int64_t count) {
+    return i & (FB_WORK_BLOCK - 1) || fb_work_goes_on(work, count - i < FB_WORK_BLOCK ? count - i : FB_WORK_BLOCK);
+}
+
+/* The end of the part of 0 … count - 1 that begins at `from`: for loops that are to stay short enough for vector instructions.
+ *
+ *     for (int64_t from = 0, to; (to = fb_work_part(work, from, count)) > from; from = to)
+ *         for (int64_t i = from; i < to; i++) … */
+static inline int64_t fb_work_part(fb_work *work, int64_t from, int64_t count) {
+    int64_t size = count - from < FB_WORK_BLOCK ? count - from : FB_WORK_BLOCK;
+    return size > 0 && fb_work_goes_on(work, size) ? from + size : from;
+}
+
+/* FB_OK, or why the work was stopped, which is reported to `error`. */
+fb_status fb_work_status(const fb_work *work, fb_error *error);
+
+#endif
