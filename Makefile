@@ -134,6 +134,10 @@ $(EVALUATE): $(BUILD)/tests/eval/evaluate_document.o $(BUILD)/libfoldback.a
 test-python: all $(EVALUATE)
 	@FOLDBACK_EVALUATE=$(CURDIR)/$(EVALUATE) tests/python/run $(BUILD) tests/python
 
+## make adversary    random programs against PyTorch for ADVERSARY_SECONDS (60); ADVERSARY_SEED repeats a run
+adversary: all
+	@tests/adversary/run $(BUILD)
+
 ## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
@@ -275,5 +279,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
+.PHONY: all help deps demo test run-tests test-contract test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
 .SECONDARY:

@@ -1,0 +1,366 @@
+"""What must hold for a program and the service. A check is a function of a subject and, mostly, a list of passes; a random plan says which
+checks with which lists, and each of them can be done again alone."""
+
+import copy
+import dataclasses
+import pathlib
+import random
+import tempfile
+
+import foldback
+import foldback.fx
+import torch
+from canonical import canonical_bytes, identity
+from compare import BITS, Difference, Judge, call, distance, is_same_bits
+from foldback.fx import from_document, to_document
+from safetensors.torch import load_file, save_file
+from subject import ExportError, Subject
+
+LOOSE = {"MergeLinears", "FuseBiasInLinear", "UnpackLinear"}  # move weights, but a product then adds up in another order
+ACTIVATIONS = ["relu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "hardswish"]
+
+
+def name_of(item):
+    return item if isinstance(item, str) else item["name"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    stage: str
+    passes: tuple = ()
+    validate: str = "off"
+
+    def run(self, subject, workshop):
+        STAGES[self.stage](subject, workshop, self)
+
+
+class Workshop:
+    """The service, and what its passes say of themselves."""
+
+    def __init__(self, service, client, rules):
+        self.service, self.client = service, client
+        for rule in rules:
+            answer = service.post("/v1/transformations", rule)
+            assert answer.status in (200, 201), answer.body
+        answer = service.get("/v1/passes").json()
+        self.exactness = {item["name"]: item["exactness"] for item in answer["items"]}
+        self.rules = {rule["name"]: rule["exactness"] for rule in rules}
+        self.presets = [item["name"] for item in answer["presets"]]
+        self.counts = {}
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def random_item(self, choose):
+        kind = choose.random()
+        if kind < 0.12:
+            return choose.choice(self.presets)
+        if kind < 0.2:
+            return choose.choice(list(self.rules))
+        name = choose.choice(list(self.exactness))
+        params = {}
+        if name == "RemoveNoOps":
+            params = {key: True for key in ("asserts", "float_zeros") if choose.random() < 0.4}
+        elif name == "FoldConstants" and choose.random() < 0.3:
+            params = {"maximum_growth": choose.choice([0, 10, 1000])}
+        elif name == "ReplaceActivation":
+            params = {"from": choose.choice(ACTIVATIONS[:4]), "to": choose.choice(ACTIVATIONS)}
+            if params["from"] == params["to"]:
+                params["to"] = "relu6"
+        elif name == "ConvertPrecision":
+            params = {"to": choose.choice(["bfloat16", "float16"])} | ({"keep": ["softmax"]} if choose.random() < 0.3 else {})
+        return {"name": name, "params": params} if params else name
+
+    def plan(self, program):
+        choose = random.Random(program.seed)
+        checks = [Check("document"), Check("evaluate")]
+        for index in range(4):
+            items = []
+            for _ in range(choose.choice([1, 1, 2, 3, 5])):
+                item = self.random_item(choose)
+                while index < 3 and self.says(item) == "changes":  # what changes numbers hides what others do
+                    item = self.random_item(choose)
+                items.append(item)
+            if index == 0:
+                items = [choose.choice(["inference", "inference", "cleanup"])]
+            checks.append(Check("passes", tuple(items), choose.choice(["off", "off", "rewrites", "graph"])))
+            if choose.random() < 0.5:
+                checks.append(Check("undo", tuple(items)))
+            if choose.random() < 0.4:
+                checks.append(Check("train", tuple(items)))
+        return checks
+
+    def says(self, item):
+        return self.exactness.get(name_of(item)) or self.rules.get(name_of(item)) or "rounds"
+
+
+# ---- stages ----------------------------------------------------------------------------------------------------------------
+
+
+def try_client(what, function, *args, **options):
+    """Any refusal that is not expected is a difference."""
+    try:
+        return function(*args, **options)
+    except foldback.Problem as problem:
+        detail = f"{problem} {str(problem.body)[:600]}"
+        raise Difference(f"{what} {problem.status} {problem.code}", detail) from None
+
+
+def flat_code(live):
+    copied = copy.deepcopy(live.graph)
+    copied.set_codegen(torch.fx.graph.CodeGen())
+    return copied.python_code("self").src
+
+
+def made_of(document, what, **options):
+    try:
+        return from_document(document, **options)
+    except Exception as error:
+        raise Difference(f"{what} from_document", f"{type(error).__name__}: {error}") from None
+
+
+def judged(subject, module, level, is_pinned, what, are_slices=False):
+    """Compares on every variant of the inputs. `is_pinned`: recorded sizes have become part of the program."""
+    is_static = not subject.is_for_any_batch
+    for variant in subject.variants():
+        is_other_batch = "batch" in variant
+        if is_other_batch and is_pinned and is_static:
+            continue
+        judge = subject.judge(variant)
+        used = level
+        if variant == "special" and level == "close":
+            used = "finite"
+        may_run = is_static and is_other_batch
+        try:
+            judge.assert_same(module, used, may_run, are_slices)
+        except Difference as difference:
+            raise Difference(f"{what} {difference.kind}", f"on {variant}: {difference.detail}") from None
+
+
+def check_document(subject, workshop, check):
+    document = subject.document
+    given = try_client("put", workshop.client.put_graph, document)
+    if given != identity(document):
+        raise Difference("id", f"{given} is not {identity(document)}")
+    if workshop.service.get(f"/v1/graphs/{given}").body != canonical_bytes(document):
+        raise Difference("canonical", "the stored document is another")
+    code = workshop.client.code(given)
+    if code != flat_code(subject.live):
+        raise Difference("code", f"{code}\ninstead of\n{flat_code(subject.live)}")
+    judged(subject, made_of(document, "document"), "bits", False, "document")
+    judged(subject, made_of(document, "document on module", module=copy.deepcopy(subject.live)), "bits", False, "document on module")
+
+
+def recorded(subject, document, module):
+    """What a result says of shapes and dtypes is so."""
+    recorder = Recorder(copy.deepcopy(module))
+    torch.default_generator.manual_seed(0)
+    try:
+        with torch.no_grad():
+            recorder.run(*copy.deepcopy(subject.inputs))
+    except Exception as error:
+        raise Difference("recorded raises", str(error)) from None
+    for node in document["nodes"]:
+        said = {key: node["meta"][key] for key in ("shape", "dtype") if key in node["meta"]}
+        actual = recorder.meta[node["name"]]
+        if not actual and said:
+            raise Difference("recorded", f"for {node['name']}: {said}, and it is no tensor")
+        for key, value in said.items():
+            if key == "shape" and any(not isinstance(size, int) for size in value):
+                continue
+            if actual[key] != value:
+                raise Difference(f"recorded {key}", f"for {node['name']} ({node['target']}): {value}, and it is {actual[key]}")
+
+
+class Recorder(torch.fx.Interpreter):
+    def __init__(self, module):
+        super().__init__(module)
+        self.meta = {}
+
+    def run_node(self, node):
+        result = super().run_node(node)
+        is_tensor = isinstance(result, torch.Tensor)
+        self.meta[node.name] = {"shape": list(result.shape), "dtype": str(result.dtype).removeprefix("torch.")} if is_tensor else {}
+        return result
+
+
+def is_random(subject):
+    torch.default_generator.manual_seed(0)
+    before = torch.get_rng_state()
+    return not torch.equal(subject.judge("traced").expected.state, before)
+
+
+def check_evaluate(subject, workshop, check):
+    given = try_client("put", workshop.client.put_graph, subject.document)
+    names = [row["name"] for row in subject.document["nodes"] if row["op"] == "placeholder"]
+    for variant in subject.variants():
+        inputs = subject.variants()[variant]()
+        expected = subject.judge(variant).expected
+        with tempfile.TemporaryDirectory() as folder:
+            sent, file = pathlib.Path(folder, "in.safetensors"), pathlib.Path(folder, "out.safetensors")
+            save_file({name: tensor.contiguous().clone() for name, tensor in zip(names, inputs)}, sent)
+            try:
+                workshop.client.evaluate(given, sent, file=file)
+                found = load_file(file)
+            except foldback.Problem as problem:
+                if problem.status >= 500 or problem.code not in REFUSED:
+                    raise Difference(f"evaluate {problem.status} {problem.code}", str(problem)) from None
+                if expected.error is None:
+                    workshop.count(f"evaluate refused: {problem.body.get('target') or problem.code}")
+                    if problem.code not in ("unsupported-operator", "evaluation-too-large"):
+                        raise Difference(f"evaluate refuses {problem.code}", f"on {variant}: {str(problem)}") from None
+                    return
+                continue
+        if expected.error is not None:
+            if variant in ("strides", "batch of 1", "larger batch") and False:
+                continue
+            if variant == "strides":  # a file has no strides
+                continue
+            raise Difference("evaluate runs", f"on {variant}, where PyTorch raises {expected.error}")
+        if is_random(subject):
+            raise Difference("evaluate random", f"random numbers are evaluated, on {variant}")
+        tensors = [(index, leaf) for index, leaf in enumerate(expected.leaves) if isinstance(leaf, torch.Tensor)]
+        if len(found) != len(tensors):
+            raise Difference("evaluate count", f"{len(found)} outputs instead of {len(tensors)}")
+        for place, (index, leaf) in enumerate(tensors):
+            ours = found[f"output.{place}"]
+            if ours.dtype != leaf.dtype or ours.shape != leaf.shape:
+                raise Difference("evaluate type", f"output {index} is {ours.dtype} {list(ours.shape)} instead of {leaf.dtype} {list(leaf.shape)}, on {variant}")
+            try:
+                subject.judge(variant).assert_values(ours, lambda outcome: outcome.leaves[index], f"output {index}", "close")
+            except Difference as difference:
+                if variant == "special" and difference.kind == "values":
+                    continue
+                raise Difference(f"evaluate {difference.kind}", f"on {variant}: {difference.detail}") from None
+
+
+REFUSED = {"unsupported-operator", "evaluation-failed", "evaluation-error", "evaluation-too-large", "shape-mismatch", "bad-input", "not-evaluated"}
+
+
+def optimize(subject, workshop, check, what="optimize"):
+    return try_client(
+        what, workshop.client.optimize, subject.document, list(check.passes), include=["graph", "code"], lint="each", validate=check.validate
+    )
+
+
+def level_of(run, check, workshop):
+    """How close a run's result must be: by the passes that did something."""
+    applied = [outcome for outcome in run["passes"] if outcome["applied"]]
+    if any(outcome["exactness"] == "changes" for outcome in applied):
+        return "none"
+    if any(outcome["exactness"] == "rounds" or outcome["name"] in LOOSE for outcome in applied):
+        return "close"
+    if any(outcome["name"] == "RemoveNoOps" and outcome.get("params", {}).get("float_zeros") for outcome in applied):
+        return "close"
+    return "bits"
+
+
+def is_pinned(run):
+    return any(outcome["name"] == "FoldShapes" and outcome["applied"] for outcome in run["passes"])
+
+
+def is_merged(run):
+    return any(outcome["name"] == "MergeLinears" and outcome["applied"] for outcome in run["passes"])
+
+
+def check_passes(subject, workshop, check):
+    run = optimize(subject, workshop, check)
+    result = run["graph"]
+    if run["result"] != identity(result):
+        raise Difference("result id", run["result"])
+    if run["result"] == run["source"]:
+        return
+    for outcome in run["passes"]:
+        if outcome["applied"]:
+            workshop.count(f"applied {outcome['name']}")
+    module = made_of(result, "result")
+    if flat_code(module) != run["code"]:
+        raise Difference("result code", run["code"])
+    judged(subject, module, level_of(run, check, workshop), is_pinned(run), "result", is_merged(run))
+    recorded(subject, result, module)
+    live = copy.deepcopy(subject.live)
+    try:
+        foldback.apply_edits(live, workshop.client.edits(run))
+    except Exception as error:
+        raise Difference("apply_edits raises", f"{type(error).__name__}: {error}") from None
+    if flat_code(live) != run["code"]:
+        raise Difference("live code", f"{flat_code(live)}\ninstead of\n{run['code']}")
+    judge = Judge(module, subject.inputs)
+    try:
+        judge.assert_same(live, "bits")
+    except Difference as difference:
+        raise Difference(f"live {difference.kind}", difference.detail) from None
+
+
+def check_undo(subject, workshop, check):
+    client = workshop.client
+    run = optimize(subject, workshop, check)
+    live = copy.deepcopy(subject.live)
+    state = {key: tensor.clone() for key, tensor in live.state_dict(keep_vars=True).items()}
+    foldback.apply_edits(live, client.edits(run))
+    undo = client.reverse if run["reversible"] else client.rollback
+    undone = try_client("undo", undo, run)
+    back = try_client("rollback", client.rollback, run)
+    if undone["result"] != run["source"] or back["result"] != run["source"]:
+        raise Difference("undo id", f"{undone['result']} is not {run['source']}")
+    foldback.apply_edits(live, client.edits(undone))
+    if flat_code(live) != flat_code(subject.live):
+        raise Difference("undo code", flat_code(live))
+    now = live.state_dict(keep_vars=True)
+    if list(now) != list(state) or not all(is_same_bits(now[key], state[key]) for key in state):
+        raise Difference("undo weights", f"{list(now)} instead of {list(state)}")
+    judged(subject, live, "bits", False, "undone")
+    if len(run["passes"]) > 1:
+        choose = random.Random(run["source"])
+        position = choose.randrange(len(run["passes"]))
+        partly = try_client("rollback one", client.rollback, run, [position])
+        document = client.graph(partly["result"])
+        judged(subject, made_of(document, "rollback one"), level_of(run, check, workshop), is_pinned(run), "rolled back one", is_merged(run))
+        if run["passes"][position]["reversible"]:
+            other = try_client("reverse one", client.reverse, run, [position])
+            if other["result"] != partly["result"]:
+                raise Difference("reverse one", f"position {position} gives {other['result']}, and rollback {partly['result']}")
+
+
+def check_train(subject, workshop, check):
+    """The result is trained on; what is undone then computes what the trained one does."""
+    client = workshop.client
+    run = optimize(subject, workshop, check)
+    if not run["reversible"] or level_of(run, check, workshop) == "none" or run["result"] == run["source"]:
+        return
+    live = copy.deepcopy(subject.live)
+    foldback.apply_edits(live, client.edits(run))
+    generator = torch.Generator().manual_seed(1)
+    seen = set()
+    for _, parameter in sorted(live.named_parameters()):
+        if parameter.requires_grad and parameter.dtype in BITS and not parameter.is_complex() and parameter.untyped_storage()._cdata not in seen:
+            seen.add(parameter.untyped_storage()._cdata)
+            if any(stride == 0 and size > 1 for stride, size in zip(parameter.stride(), parameter.shape)):
+                continue
+            with torch.no_grad():
+                parameter.add_(0.25 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.dtype))
+    trained = copy.deepcopy(live)
+    if call(trained, subject.inputs).error is not None:
+        return
+    arguments = () if subject.program.dialect == "fx-shapeless" else copy.deepcopy(subject.inputs)
+    document = to_document(trained, *arguments, digests=True)
+    try:
+        undone = client.reverse(run, graph=document)
+    except foldback.Problem as problem:
+        if problem.status == 409 and problem.code == "conflict":
+            workshop.count(f"trained: conflict {problem.body['conflicts'][0]['code']}")
+            return
+        raise Difference(f"train {problem.status} {problem.code}", f"{problem} {str(problem.body)[:500]}") from None
+    foldback.apply_edits(live, client.edits(undone))
+    workshop.count("trained and undone")
+    if flat_code(live) != flat_code(subject.live):
+        raise Difference("train code", flat_code(live))
+    judge = Judge(trained, subject.inputs)
+    try:
+        judge.assert_same(live, "close", are_slices=is_merged(run))
+    except Difference as difference:
+        raise Difference(f"trained {difference.kind}", difference.detail) from None
+
+
+STAGES = {"document": check_document, "evaluate": check_evaluate, "passes": check_passes, "undo": check_undo, "train": check_train}
+__all__ = ["Check", "Difference", "ExportError", "Subject", "Workshop", "distance"]

@@ -1,0 +1,241 @@
+"""What a call does: results, what it writes into, what shares memory, random numbers drawn; and whether two calls do the same."""
+
+import contextlib
+import copy
+import dataclasses
+import io
+import weakref
+
+import torch
+import torch.utils._pytree as pytree
+
+BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.complex64: 24, torch.complex128: 53}
+
+
+class Difference(Exception):
+    def __init__(self, kind, detail):
+        super().__init__(f"{kind}: {detail}")
+        self.kind, self.detail = kind, detail
+
+
+@dataclasses.dataclass
+class Outcome:
+    error: Exception | None
+    leaves: list = ()
+    spec: object = None
+    inputs: list = ()
+    buffers: dict = None
+    aliases: list = ()
+    state: object = None
+
+
+def storage(value):
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+COPIES = weakref.WeakKeyDictionary()  # of modules, which take long to copy: a copy is used again until a call changes it
+
+
+def copy_of(module):
+    if module not in COPIES:
+        COPIES[module] = copy.deepcopy(module)
+    return COPIES[module]
+
+
+def is_changed(module, original):
+    now, before = module.state_dict(keep_vars=True), original.state_dict(keep_vars=True)
+    return list(now) != list(before) or not all(
+        now[key].stride() == before[key].stride() and is_same_bits(now[key], before[key]) for key in now
+    )
+
+
+def call(module, inputs, seed=0, runner=None):
+    """On copies. `runner(module, inputs)` does the call, if it is not the module itself."""
+    original, module, inputs = module, copy_of(module), copy.deepcopy(inputs)
+    torch.default_generator.manual_seed(seed)
+    try:
+        with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):  # where torch.fx tells the line that raised
+            result = module(*inputs) if runner is None else runner(module, inputs)
+    except Exception as error:
+        COPIES.pop(original, None)
+        return Outcome(error)
+    if is_changed(module, original):
+        del COPIES[original]
+    state = torch.get_rng_state()
+    leaves, spec = pytree.tree_flatten(result)
+    owned = {storage(tensor): key for key, tensor in module.state_dict(keep_vars=True).items()}
+    places = {}
+    for index, tensor in enumerate(inputs):
+        places[storage(tensor)] = f"input {index}"
+    aliases = []
+    for index, leaf in enumerate(leaves):
+        place = storage(leaf)
+        if place is None or leaf.numel() == 0:
+            aliases.append(None)
+            continue
+        if place in places:
+            aliases.append(places[place])
+        elif place in owned:
+            aliases.append("state")
+        else:
+            places[place] = f"output {index}"
+            aliases.append(None)
+    return Outcome(None, leaves, spec, inputs, dict(module.state_dict()), aliases, state)
+
+
+class Noisy(torch.fx.Interpreter):
+    """Rounds worse than PyTorch does: what this changes, another order of sums may change, too."""
+
+    AMPLITUDE = 8
+
+    def __init__(self, module, seed):
+        super().__init__(module)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def run_node(self, node):
+        given = {storage(item) for item in pytree.tree_leaves([self.env.get(item) for item in node.all_input_nodes])}
+        result = super().run_node(node)
+        for leaf in pytree.tree_leaves(result):
+            if not isinstance(leaf, torch.Tensor) or leaf.dtype not in BITS or storage(leaf) in given or node.op == "output":
+                continue
+            if leaf.is_complex() or any(size == 0 and extent > 1 for size, extent in zip(leaf.stride(), leaf.shape)):
+                continue
+            noise = torch.randn(leaf.shape, generator=self.generator, dtype=torch.float64)
+            noise = 1 + noise * self.AMPLITUDE * 2.0 ** -BITS[leaf.dtype]
+            if node.op in ("placeholder", "get_attr"):
+                leaf = leaf if leaf.dtype in BITS else None
+            if leaf is not None:
+                leaf.copy_((leaf.double() * noise).to(leaf.dtype))
+        return result
+
+
+def noisy(module, inputs, seed):
+    return call(module, inputs, 0, lambda copied, given: Noisy(copied, seed).run(*given))
+
+
+def is_same_bits(one, other):
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.is_complex():
+        return is_same_bits(torch.view_as_real(one.resolve_conj()), torch.view_as_real(other.resolve_conj()))
+    if not one.is_floating_point():
+        return torch.equal(one, other)
+    is_both_nan = one.isnan() & other.isnan()
+    return bool((((one == other) & (one.signbit() == other.signbit())) | is_both_nan).all())
+
+
+def distance(one, other):
+    """The largest difference of finite numbers."""
+    if one.numel() == 0:
+        return 0.0
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    apart = (one.to(wide) - other.to(wide)).abs()
+    apart = apart[apart.isfinite()]
+    return float(apart.max()) if apart.numel() else 0.0
+
+
+def pattern(value):
+    """Where it is not finite: nan, or an infinity."""
+    if not (value.is_floating_point() or value.is_complex()):
+        return torch.zeros(value.shape, dtype=torch.int8)
+    return value.isnan().to(torch.int8) if value.is_complex() else value.isnan().to(torch.int8) + 2 * (value == torch.inf).to(torch.int8) + 3 * (value == -torch.inf).to(torch.int8)
+
+
+def describe(one, other):
+    return f"{one.flatten()[:8].tolist()} where PyTorch gives {other.flatten()[:8].tolist()}"
+
+
+class Judge:
+    """Compares outcomes of a rewritten program with those of the original on the same inputs."""
+
+    def __init__(self, original, inputs):
+        self.original, self.inputs = original, inputs
+        self.expected = call(original, inputs)
+        self.worse = None
+
+    def noisy(self):
+        if self.worse is None:
+            self.worse = [noisy(self.original, self.inputs, seed) for seed in range(4)]
+        return self.worse
+
+    def assert_values(self, found, get, what, level):
+        """`level`: "bits", "close" (rounding), "finite" (only what is finite in both), "none"."""
+        expected = get(self.expected)
+        if is_same_bits(found, expected) or level == "none":
+            return
+        if level == "bits":
+            raise Difference("bits", f"{what} is {describe(found, expected)}")
+        others = [outcome for outcome in self.noisy() if outcome.error is None]
+        others = [get(outcome) for outcome in others if outcome.spec == self.expected.spec]
+        others = [other for other in others if isinstance(other, torch.Tensor) and other.shape == expected.shape]
+        if len(others) < 4:
+            return  # rounding decides whether it runs, or about shapes
+        if not torch.equal(pattern(found), pattern(expected)):
+            if level == "finite" or any(not torch.equal(pattern(other), pattern(expected)) for other in others):
+                return
+            raise Difference("not-finite", f"{what} is {describe(found, expected)}")
+        allowed = 32 * max(distance(other, expected) for other in others)
+        if expected.dtype in BITS and expected.numel():
+            finite = expected.abs()[expected.isfinite()]
+            allowed += 2.0 ** (6 - BITS[expected.dtype]) * (float(finite.max()) if finite.numel() else 0)
+        apart = distance(found, expected)
+        if apart > allowed:
+            if level == "finite":
+                return
+            raise Difference("values", f"{what} is {describe(found, expected)}, off by {apart:.3g}, where rounding explains {allowed:.3g}")
+
+    def assert_same(self, module, level="close", may_run=False, are_slices=False):
+        """`may_run`: also where the original raises. `are_slices`: results may be parts of a merged one, with its strides."""
+        found, expected = call(module, self.inputs), self.expected
+        if expected.error is not None:
+            if found.error is None and not may_run:
+                raise Difference("runs", f"it runs where the original raises {type(expected.error).__name__}: {expected.error}")
+            return
+        if found.error is not None:
+            raise Difference("raises", f"{type(found.error).__name__}: {str(found.error)[:300]}")
+        if found.spec != expected.spec or len(found.leaves) != len(expected.leaves):
+            raise Difference("structure", f"the result is {found.spec} instead of {expected.spec}")
+        for index, (one, other) in enumerate(zip(found.leaves, expected.leaves)):
+            self.assert_leaf(one, other, index, level, are_slices)
+        if found.aliases != expected.aliases and not are_slices:
+            raise Difference("aliases", f"results share memory with {found.aliases} instead of {expected.aliases}")
+        for index, (one, other) in enumerate(zip(found.inputs, expected.inputs)):
+            if one.shape != other.shape:
+                raise Difference("input-shape", f"input {index} has shape {list(one.shape)} after the call")
+            self.assert_values(one, lambda outcome: outcome.inputs[index], f"input {index} after the call", level)
+        before = self.original.state_dict()
+        for key, other in expected.buffers.items():
+            if key in before and before[key].shape == other.shape and is_same_bits(before[key], other):
+                continue
+            if key not in found.buffers:
+                raise Difference("buffer-lost", f"{key} is written by the original, and is not there")
+            self.assert_values(found.buffers[key], lambda outcome: outcome.buffers[key], f"{key} after the call", level)
+        for key, now in found.buffers.items():
+            if key in before and key in expected.buffers and is_same_bits(before[key], expected.buffers[key]) and now.shape == before[key].shape:
+                was = module.state_dict()[key]
+                if not is_same_bits(now, was):
+                    raise Difference("buffer-written", f"{key} is written, and the original does not")
+        if not torch.equal(found.state, expected.state) and level != "none":
+            raise Difference("random-state", "it draws other random numbers")
+
+    def assert_leaf(self, one, other, index, level, are_slices):
+        what = f"output {index}"
+        if not isinstance(other, torch.Tensor):
+            is_same = type(one) is type(other) and (one == other or one != one)
+            if isinstance(other, float) and level in ("close", "finite") and type(one) is float:
+                is_same = abs(one - other) <= 1e-4 * max(1, abs(other)) or one != one or level == "finite"
+            if not is_same and level != "none":
+                raise Difference("number", f"{what} is {one!r} instead of {other!r}")
+            return
+        if not isinstance(one, torch.Tensor):
+            raise Difference("structure", f"{what} is {one!r} and no tensor")
+        if one.dtype != other.dtype:
+            raise Difference("dtype", f"{what} is {one.dtype} instead of {other.dtype}")
+        if one.shape != other.shape:
+            raise Difference("shape", f"{what} is {list(one.shape)} instead of {list(other.shape)}")
+        strides = [[stride for stride, size in zip(item.stride(), item.shape) if size > 1] for item in (one, other)]
+        if strides[0] != strides[1] and other.numel() and not are_slices:
+            raise Difference("strides", f"{what} has strides {one.stride()} instead of {other.stride()}")
+        if one.storage_offset() != other.storage_offset() and self.expected.aliases[index] and not are_slices:
+            raise Difference("offset", f"{what} begins at {one.storage_offset()} instead of {other.storage_offset()}")
+        self.assert_values(one, lambda outcome: outcome.leaves[index], what, level)

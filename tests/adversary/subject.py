@@ -1,0 +1,113 @@
+"""A random program in its dialect, as torch.fx holds it, with its document and the inputs to try."""
+
+import copy
+import warnings
+
+import foldback.export
+import foldback.fx
+import torch
+from compare import Judge, call
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"), 65504.0, 1e-7, 6e-8, -3.5, 2.5]
+
+
+class Unusable(Exception):
+    """PyTorch itself does not trace, export or run the program."""
+
+
+class ExportError(Exception):
+    """PyTorch does, and the client does not."""
+
+
+def with_special(inputs, seed, values):
+    generator = torch.Generator().manual_seed(seed)
+    made = []
+    for given in inputs:
+        if given.is_floating_point() and given.numel():
+            given = given.clone()
+            chosen = torch.rand(given.shape, generator=generator) < 0.3
+            picked = torch.tensor(values, dtype=given.dtype)[torch.randint(0, len(values), given.shape, generator=generator)]
+            given = torch.where(chosen, picked, given)
+        made.append(given)
+    return made
+
+
+def with_other_strides(inputs):
+    return [torch.stack([given, given], -1)[..., 0] if given.dim() else given for given in inputs]
+
+
+class Subject:
+    def __init__(self, program):
+        self.program = program
+        warnings.simplefilter("ignore")
+        try:
+            model, self.make_inputs = program.load()
+            self.inputs = self.make_inputs()
+            before = call(model, self.inputs)
+            if before.error is not None:
+                raise Unusable(str(before.error))
+            self.live, self.exported = self.trace(model)
+            if call(self.live, self.inputs).error is not None:
+                raise Unusable("the trace does not run")
+        except Unusable:
+            raise
+        except Exception as error:
+            raise Unusable(f"{type(error).__name__}: {error}") from error
+        try:
+            if self.exported is not None:
+                self.document = foldback.export.from_exported_program(self.exported, name="Net", data=True)
+            elif program.dialect == "fx":
+                self.document = foldback.fx.to_document(self.live, *copy.deepcopy(self.inputs), data=True)
+            else:
+                self.document = foldback.fx.to_document(self.live, data=True)
+        except Exception as error:
+            raise ExportError(f"{type(error).__name__}: {error}") from error
+        self.judges = {}
+
+    def trace(self, model):
+        dialect = self.program.dialect
+        if dialect.startswith("fx"):
+            return torch.fx.symbolic_trace(model), None
+        dynamic = None
+        if dialect == "dynamic":
+            is_batched = [given.dim() > 0 and given.shape[0] == self.program.batch for given in self.inputs]
+            dynamic = [{0: torch.export.Dim.AUTO} if batched else None for batched in is_batched]
+        exported = torch.export.export(model, tuple(copy.deepcopy(self.inputs)), dynamic_shapes=dynamic)
+        if dialect == "decomposed":
+            exported = exported.run_decompositions()
+        live = exported.module()
+        foldback.export._drop_guards(live)
+        live.recompile()
+        return live, exported
+
+    @property
+    def is_for_any_batch(self):
+        """Are its recorded shapes, if any, symbolic?"""
+        if self.program.dialect == "fx-shapeless":
+            return True
+        if self.program.dialect != "dynamic":
+            return False
+        rows = [row for row in self.document["nodes"] if row["op"] == "placeholder"]
+        return any(isinstance(size, str) for row in rows for size in row["meta"].get("shape", [])) and all(
+            not row["meta"].get("shape") or isinstance(row["meta"]["shape"][0], str) or row["meta"]["shape"][0] != self.program.batch
+            for row in rows
+        )
+
+    def variants(self):
+        """By name, the inputs to try."""
+        seed = self.program.seed
+        made = {"traced": lambda: self.inputs}
+        made["other values"] = lambda: [torch.roll(given, 1) if given.numel() else given for given in self.inputs]
+        made["nan"] = lambda: with_special(self.inputs, seed, [float("nan")])
+        made["special"] = lambda: with_special(self.inputs, seed, SPECIAL)
+        made["strides"] = lambda: with_other_strides(self.inputs)
+        if self.program.dialect.startswith("fx") or self.is_for_any_batch:
+            made["larger batch"] = lambda: self.make_inputs(self.program.batch + 2)
+            if self.program.dialect != "dynamic":
+                made["batch of 1"] = lambda: self.make_inputs(1)
+        return made
+
+    def judge(self, variant):
+        if variant not in self.judges:
+            self.judges[variant] = Judge(self.live, self.variants()[variant]())
+        return self.judges[variant]
