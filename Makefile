@@ -16,7 +16,7 @@ ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fn
 # The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
 CORE_LIBS   := -ljansson -lcrypto $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
-SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lseccomp -lsystemd -lzstd -lz $(CORE_LIBS)
+SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lseccomp -lsystemd -lzstd -lz -lssl $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
 SERVER_SOURCES := $(shell find server -name '*.c' | sort)

@@ -134,6 +134,7 @@ static const int allowed_calls[] = {
     /* sockets, without connect */
     CALL(accept), CALL(accept4), CALL(bind), CALL(getpeername), CALL(getsockname), CALL(getsockopt), CALL(listen),
     CALL(recvfrom), CALL(recvmsg), CALL(sendmmsg), CALL(sendmsg), CALL(sendto), CALL(setsockopt), CALL(shutdown),
+    CALL(socketpair),
     /* waiting */
     CALL(epoll_create1), CALL(epoll_ctl), CALL(epoll_pwait), CALL(epoll_pwait2), CALL(epoll_wait), CALL(eventfd2), CALL(poll),
     CALL(ppoll), CALL(pselect6), CALL(select), CALL(pipe2), CALL(dup), CALL(dup2), CALL(dup3),

@@ -26,16 +26,36 @@ static sigset_t block_signals(void) {
     return stop;
 }
 
-/* Tells systemd's watchdog, where there is one, that the store still works. Afterwards the next signal ends the process as
+/* Whether the service works: every I/O thread answers a request, and the store reads and writes. */
+static fb_status check_health(fb_service *service, unsigned timeout_ms, fb_error *error) {
+    fb_status status = fb_http_probe(service->http, "/livez", timeout_ms, error);
+    return status ? status : fb_store_health(service->app.store, error);
+}
+
+#define MOST_PATIENCE_MS 5000U /* with one request of the watchdog */
+#define RETRY_MS 1000U         /* after one that failed; it takes part of the time until the process is ended */
+
+static struct timespec milliseconds(unsigned count) {
+    return (struct timespec){.tv_sec = count / 1000, .tv_nsec = (long)(count % 1000) * 1000000};
+}
+
+/* Tells systemd's watchdog, where there is one, that the service still works. Afterwards the next signal ends the process as
  * signals do by default: what was answered is on disk already. */
-static void wait_for_signal(const sigset_t *stop, fb_store *store) {
+static void wait_for_signal(const sigset_t *stop, fb_service *service) {
     uint64_t microseconds = 0;
-    bool is_watched = sd_watchdog_enabled(0, &microseconds) > 0;
-    microseconds /= 2;
-    struct timespec interval = {.tv_sec = (time_t)(microseconds / 1000000), .tv_nsec = (long)(microseconds % 1000000) * 1000};
-    while (sigtimedwait(stop, NULL, is_watched ? &interval : NULL) < 0) {
+    bool is_watched = sd_watchdog_enabled(0, &microseconds) > 0, was_well = true;
+    uint64_t half = microseconds / 2000;
+    unsigned interval = half > 86400000 ? 86400000 : half < 1 ? 1 : (unsigned)half;
+    unsigned patience = interval / 2 < MOST_PATIENCE_MS ? interval / 2 + 1 : MOST_PATIENCE_MS;
+    struct timespec wait = milliseconds(interval);
+    while (sigtimedwait(stop, NULL, is_watched ? &wait : NULL) < 0) {
+        if (errno != EAGAIN) continue;
         fb_error error = {0};
-        if (errno == EAGAIN && !fb_store_health(store, &error)) sd_notify(0, "WATCHDOG=1");
+        bool is_well = !check_health(service, patience, &error);
+        if (is_well) sd_notify(0, "WATCHDOG=1");
+        else if (was_well) fb_complain(0, "the watchdog is not told that the service works: %s", error.message);
+        wait = milliseconds(is_well || interval < RETRY_MS ? interval : RETRY_MS);
+        was_well = is_well;
     }
     pthread_sigmask(SIG_UNBLOCK, stop, NULL);
 }
@@ -87,7 +107,7 @@ static int serve(const fb_serve_values *values, fb_sandbox_mode sandbox, const s
     printf("listening on %s\n", fb_http_url(service.http));
     fflush(stdout);
     sd_notify(0, "READY=1");
-    wait_for_signal(stop, service.app.store);
+    wait_for_signal(stop, &service);
     sd_notify(0, "STOPPING=1");
     if (!fb_service_stop(&service, values->stop_timeout_ms))
         fb_complain(0, "stopped; some requests took too long and were cut off");

@@ -1,7 +1,12 @@
 /* Deadlines of connections. libmicrohttpd only has idle timeouts, so a client that drips a byte now and then would live
  * forever: here every wait for a client has an absolute deadline, and one thread shuts down the sockets that pass theirs. The
  * same thread reads on for a moment from sockets that we close while the client still sends (it would get a reset instead of
- * our answer). */
+ * our answer).
+ *
+ * A connection counts from the moment it is accepted, in the thread that accepts. libmicrohttpd's own count begins when one of
+ * its threads comes round to the connection, so a burst overshoots it; and 0.9.75 does not unlock its mutex where it finds its
+ * own limit exceeded (new_connection_process_), which ends that thread's service for ever. So its limit is out of reach, and
+ * ours is the only one. */
 #include "server/http/internal.h"
 
 #include <arpa/inet.h>
@@ -11,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LINGER_MAX 64
@@ -97,26 +103,118 @@ static uint64_t address_key(const fb_http_server *server, const struct sockaddr 
     return IN6_IS_ADDR_V4MAPPED(v6) ? fb_rate_key(rates, v6->s6_addr + 12, 4) : fb_rate_key(rates, v6->s6_addr, 8);
 }
 
-static void open_connection(fb_http_server *server, struct MHD_Connection *mhd, void **context) {
-    const union MHD_ConnectionInfo *socket = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const union MHD_ConnectionInfo *address = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    fb_http_connection *connection = socket && address ? calloc(1, sizeof *connection) : NULL;
-    *context = connection;
-    if (!connection) return; /* its first request closes it */
-    connection->socket = socket->connect_fd;
-    connection->waiting = FB_WAITING_HEADERS;
+/* ---- from accept to close ----------------------------------------------------------------------------------------------- */
+
+/* One client does not take all connections. */
+static unsigned limit_per_address(const fb_http_config *config) {
+    if (config->connection_limit_per_address != FB_HTTP_HALF) return config->connection_limit_per_address;
+    return (config->connection_limit + 1) / 2;
+}
+
+/* Of an open socket; 0 when the descriptor is not one. */
+static uint64_t inode_of(int socket) {
+    struct stat about;
+    return fstat(socket, &about) == 0 && S_ISSOCK(about.st_mode) ? about.st_ino : 0;
+}
+
+/* With the lock, as the functions below. Takes it out of the list of those that are expected. */
+static void unlink_expected(fb_reaper *reaper, fb_http_connection *connection) {
+    *(connection->previous ? &connection->previous->next : &reaper->expected_first) = connection->next;
+    *(connection->next ? &connection->next->previous : &reaper->expected_last) = connection->previous;
+    connection->previous = connection->next = NULL;
+}
+
+static void link_expected(fb_reaper *reaper, fb_http_connection *connection) {
+    connection->previous = reaper->expected_last;
+    *(reaper->expected_last ? &reaper->expected_last->next : &reaper->expected_first) = connection;
+    reaper->expected_last = connection;
+}
+
+static bool take_place(fb_http_server *server, const fb_http_connection *connection) {
+    if (connection->is_local) return true;
+    if (!fb_places_take(&server->reaper.places, connection->address, limit_per_address(&server->config))) return false;
+    server->reaper.count++;
+    return true;
+}
+
+static void leave_place(fb_http_server *server, const fb_http_connection *connection) {
+    if (connection->is_local) return;
+    fb_places_leave(&server->reaper.places, connection->address);
+    if (server->reaper.count-- == server->config.connection_limit && server->listener.wake >= 0)
+        eventfd_write(server->listener.wake, 1); /* it may accept again */
+}
+
+static void drop_expected(fb_http_server *server, fb_http_connection *connection) {
+    unlink_expected(&server->reaper, connection);
+    leave_place(server, connection);
+    free(connection);
+}
+
+static fb_http_connection *find_expected(const fb_reaper *reaper, int socket) {
+    fb_http_connection *connection = reaper->expected_first;
+    while (connection && connection->socket != socket) connection = connection->next;
+    return connection;
+}
+
+uint64_t fb_connection_expect(fb_http_server *server, int socket, const struct sockaddr *address) {
+    fb_reaper *reaper = &server->reaper;
+    fb_http_connection *connection = calloc(1, sizeof *connection);
+    if (!connection) return 0;
+    connection->socket = socket;
+    connection->inode = inode_of(socket);
     connection->touched = fb_http_now();
-    connection->deadline = connection->touched + (int64_t)server->config.header_timeout_ms * MILLISECOND;
-    connection->is_local = address->client_addr->sa_family == AF_UNIX;
-    connection->address = address_key(server, address->client_addr);
-    describe_address(address->client_addr, connection->remote, sizeof connection->remote);
+    connection->is_local = address->sa_family == AF_UNIX;
+    connection->address = address_key(server, address);
+    describe_address(address, connection->remote, sizeof connection->remote);
+    pthread_mutex_lock(&reaper->lock);
+    fb_http_connection *lost = find_expected(reaper, socket); /* its descriptor is ours now: so libmicrohttpd closed it */
+    if (lost) drop_expected(server, lost);
+    bool has_place = take_place(server, connection);
+    uint64_t number = has_place ? connection->number = ++reaper->last_number : 0;
+    if (has_place) link_expected(reaper, connection);
+    pthread_mutex_unlock(&reaper->lock);
+    if (has_place) return number;
+    fb_metrics_reject(server, FB_REJECTED_ADDRESS);
+    free(connection);
+    return 0;
+}
+
+void fb_connection_drop(fb_http_server *server, uint64_t number) {
     fb_reaper *reaper = &server->reaper;
     pthread_mutex_lock(&reaper->lock);
-    connection->next = reaper->first;
-    if (connection->next) connection->next->previous = connection;
-    reaper->first = connection;
-    reaper->count++;
+    fb_http_connection *connection = reaper->expected_first;
+    while (connection && connection->number != number) connection = connection->next;
+    if (connection) drop_expected(server, connection);
     pthread_mutex_unlock(&reaper->lock);
+}
+
+/* libmicrohttpd says nothing of a connection for which it has no memory: it closes the socket. */
+static void drop_lost(fb_http_server *server, int64_t now) {
+    for (fb_http_connection *c = server->reaper.expected_first, *next; c; c = next) {
+        next = c->next;
+        if (now - c->touched < QUIET_TIME) return; /* those after it are younger */
+        if (inode_of(c->socket) != c->inode) drop_expected(server, c);
+    }
+}
+
+static void open_connection(fb_http_server *server, struct MHD_Connection *mhd, void **context) {
+    const union MHD_ConnectionInfo *socket = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    *context = NULL;
+    if (!socket) return; /* its first request closes it */
+    fb_reaper *reaper = &server->reaper;
+    pthread_mutex_lock(&reaper->lock);
+    fb_http_connection *connection = find_expected(reaper, socket->connect_fd);
+    if (connection) {
+        unlink_expected(reaper, connection);
+        connection->waiting = FB_WAITING_HEADERS;
+        connection->touched = fb_http_now();
+        connection->deadline = connection->touched + (int64_t)server->config.header_timeout_ms * MILLISECOND;
+        connection->next = reaper->first;
+        if (connection->next) connection->next->previous = connection;
+        reaper->first = connection;
+    }
+    pthread_mutex_unlock(&reaper->lock);
+    *context = connection;
 }
 
 static void start_lingering(fb_reaper *reaper, int socket) {
@@ -137,7 +235,7 @@ static void close_connection(fb_http_server *server, void **context) {
     if (connection->previous) connection->previous->next = connection->next;
     else reaper->first = connection->next;
     if (connection->next) connection->next->previous = connection->previous;
-    reaper->count--;
+    leave_place(server, connection);
     if (connection->lingers && !connection->is_expired) start_lingering(reaper, connection->socket);
     pthread_mutex_unlock(&reaper->lock);
     free(connection);
@@ -235,6 +333,7 @@ static void *reap(void *context) {
         pthread_mutex_lock(&reaper->lock);
         bool is_stopping = reaper->is_stopping;
         for (fb_http_connection *c = reaper->first; c; c = c->next) look_after(server, c, now);
+        drop_lost(server, now);
         drain_lingering(reaper, now);
         waits[0] = (struct pollfd){.fd = reaper->wake, .events = POLLIN};
         unsigned count = 1;
@@ -259,6 +358,8 @@ fb_status fb_reaper_start(fb_http_server *server, fb_error *error) {
     reaper->tick = (tick < 5 ? 5 : tick > 250 ? 250 : tick) * MILLISECOND;
     reaper->lingering = calloc(LINGER_MAX, sizeof *reaper->lingering);
     if (!reaper->lingering) return fb_fail_memory(error);
+    fb_status status = fb_places_init(&reaper->places, config->connection_limit, error);
+    if (status) return status;
     reaper->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (reaper->wake < 0) return fb_fail(error, FB_IO, "no-descriptor", NULL, "cannot create an eventfd: %s", strerror(errno));
     int failure = fb_http_thread(&reaper->thread, reap, server);
@@ -280,6 +381,11 @@ void fb_reaper_stop(fb_http_server *server) {
     }
     for (unsigned i = 0; i < reaper->lingering_count; i++) close(reaper->lingering[i].socket);
     free(reaper->lingering);
+    for (fb_http_connection *c = reaper->expected_first, *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    fb_places_free(&reaper->places);
 }
 
 void fb_reaper_shut_all(fb_http_server *server) {

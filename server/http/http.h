@@ -296,7 +296,7 @@ typedef struct fb_http_config {
                                             * that come or go already (sinks, fb_respond_pulled) wait, but are not refused */
     unsigned stream_limit;                 /* open streams (fb_respond_stream); at most half of connection_limit counts */
     unsigned connection_limit;             /* more are not accepted until one ends */
-    unsigned connection_limit_per_address; /* 0 = no such limit; FB_HTTP_HALF = half of connection_limit */
+    unsigned connection_limit_per_address; /* in IPv6 of one /64; 0 = no such limit; FB_HTTP_HALF = half of connection_limit */
     size_t target_limit;                   /* bytes of path and query together; more is 414 */
     size_t header_limit;                   /* bytes of all headers; more is 431 */
     uint64_t body_limit;                   /* bytes of one body after decompression; more is 413 */
@@ -320,9 +320,9 @@ typedef struct fb_http_config {
     FILE *access_log;                      /* one JSON line a request; NULL = none. Stays the caller's */
 } fb_http_config;
 
-/* The defaults: 127.0.0.1:8080, 2 I/O threads, 32 workers, queue 256, 1024 connections, no limit per address, target 8 KiB,
- * headers 32 KiB, body 1 GiB, ratio 200, body memory 4 GiB, headers 10 s, idle 60 s, body 30 s + size / (64 KiB/s), requests
- * 120 s, compress, log to stderr. */
+/* The defaults: 127.0.0.1:8080, 2 I/O threads, 64 workers, queue 256, 1024 connections, half of them of one address, target 8
+ * KiB, headers 32 KiB, body 1 GiB, ratio 200, body memory 4 GiB, headers 10 s, idle 60 s, body 30 s + size / (64 KiB/s),
+ * requests 120 s, compress, log to stderr. */
 fb_http_config fb_http_config_default(void);
 
 /* FB_INVALID "bad-address" when that is no address with a port, like 127.0.0.1:8080 or [::1]:8080. */
@@ -345,6 +345,11 @@ const char *fb_http_url(const fb_http_server *server);
 /* A connection from within the process, without any network: the client's end of it, a blocking socket for the caller to close,
  * or -1 (errno). Needs no token, but TLS where the server has it. */
 int fb_http_connect(fb_http_server *server);
+
+/* Asks each I/O thread for `target`, a path that needs no token, by a request from within the process that the thread which
+ * accepts connections hands on. FB_IO: one of them was not answered with 200 in time, all together. For a server that listens;
+ * one caller at a time. */
+fb_status fb_http_probe(fb_http_server *server, const char *target, unsigned timeout_ms, fb_error *error);
 
 /* Graceful stop: stops listening at once, answers new requests on open connections with 503 and Connection: close, lets running
  * and queued ones finish for up to `timeout_ms`, then drops connections (a running handler is still waited for: it uses the

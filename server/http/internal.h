@@ -312,6 +312,8 @@ typedef enum fb_waiting {
 
 struct fb_http_connection {
     fb_http_connection *previous, *next;
+    uint64_t number; /* no other connection has it */
+    uint64_t inode;  /* of the socket */
     int socket;
     fb_waiting waiting;
     bool is_expired;      /* its deadline passed: the socket is shut down, nothing more is done on it */
@@ -321,15 +323,35 @@ struct fb_http_connection {
     int64_t touched;  /* when the client was last heard of */
     bool is_checked;  /* for having left, since then */
     bool is_local;    /* fb_http_connect */
-    uint64_t address; /* a key of its rate */
+    uint64_t address; /* a key of its rate, and of its place */
     char remote[64];
 };
 
-/* Deadlines of all connections, one thread. */
+/* ------------------------------------------------------------------------------------------------- places.c */
+
+/* How many connections each address has. */
+typedef struct fb_places {
+    struct fb_place *slots;
+    size_t mask;
+} fb_places;
+
+/* For at most so many connections. */
+fb_status fb_places_init(fb_places *places, unsigned connections, fb_error *error);
+void fb_places_free(fb_places *places);
+/* False: the address has `limit` places already; 0 = no limit. */
+bool fb_places_take(fb_places *places, uint64_t address, unsigned limit);
+void fb_places_leave(fb_places *places, uint64_t address);
+
+/* ------------------------------------------------------------------------------------------------ connection.c */
+
+/* All connections, and one thread that ends those whose deadline passes. */
 typedef struct fb_reaper {
     pthread_mutex_t lock;
-    fb_http_connection *first;
-    unsigned count;
+    fb_http_connection *first;                          /* those that libmicrohttpd serves */
+    fb_http_connection *expected_first, *expected_last; /* accepted; libmicrohttpd has not begun to serve them */
+    uint64_t last_number;
+    unsigned count; /* of both, but for those from within the process: compared with connection_limit */
+    fb_places places;
     int wake; /* eventfd */
     bool is_stopping;
     pthread_t thread;
@@ -341,6 +363,11 @@ typedef struct fb_reaper {
 fb_status fb_reaper_start(fb_http_server *server, fb_error *error);
 void fb_reaper_stop(fb_http_server *server);
 void fb_reaper_shut_all(fb_http_server *server);
+/* Counts a connection from here on, before libmicrohttpd is given its socket. 0: its address has too many (counted as refused),
+ * or memory is out. */
+uint64_t fb_connection_expect(fb_http_server *server, int socket, const struct sockaddr *address);
+/* libmicrohttpd has refused it, and closed the socket. */
+void fb_connection_drop(fb_http_server *server, uint64_t number);
 /* MHD_OPTION_NOTIFY_CONNECTION */
 void fb_connection_notify(void *server, struct MHD_Connection *mhd, void **connection,
                           enum MHD_ConnectionNotificationCode code);
@@ -417,7 +444,9 @@ bool fb_pull_error(fb_pull *pull, fb_error *error);
 
 typedef struct fb_listener {
     int socket;
-    int wake; /* eventfd */
+    int wake;          /* eventfd: one of the two below has changed, or there is room for a connection again */
+    atomic_int handed; /* a socket to be served as if it had been accepted; -1 = none. See probe.c */
+    atomic_bool is_stopping;
     pthread_t thread;
     char url[80];
 } fb_listener;

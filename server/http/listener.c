@@ -1,6 +1,6 @@
 /* Listening and accepting. We accept ourselves and hand sockets to libmicrohttpd (MHD_add_connection): stopping to listen is
  * then a matter of one thread of ours (MHD_quiesce_daemon can abort the process when it meets a loop that is at its connection
- * limit), and beyond the limit clients wait in the kernel's backlog. */
+ * limit), connections are counted when they are accepted, and beyond the limit clients wait in the kernel's backlog. */
 #include "server/http/internal.h"
 
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #define BACKLOG 1024
-#define RETRY_MS 20 /* at the connection limit, or out of descriptors */
+#define RETRY_MS 20 /* out of descriptors */
 
 /* "host:port" or "[host]:port", numeric. The result is freeaddrinfo's; NULL when it is no address. */
 static struct addrinfo *resolve(const char *address) {
@@ -105,28 +105,51 @@ static bool is_at_limit(fb_http_server *server) {
     return is_full;
 }
 
+/* Counts the connection and gives it to libmicrohttpd; the socket is closed when that fails. */
+static bool hand_over(fb_http_server *server, int socket, const struct sockaddr *address, socklen_t size) {
+    uint64_t number = fb_connection_expect(server, socket, address);
+    if (!number) {
+        close(socket);
+        return false;
+    }
+    if (MHD_add_connection(server->daemon, socket, address, size) == MHD_YES) return true;
+    fb_connection_drop(server, number);
+    return false;
+}
+
+static bool hand_over_local(fb_http_server *server, int socket) {
+    static const struct sockaddr local = {.sa_family = AF_UNIX};
+    return hand_over(server, socket, &local, sizeof local);
+}
+
+static void accept_one(fb_http_server *server) {
+    fb_listener *listener = &server->listener;
+    struct sockaddr_storage address;
+    socklen_t size = sizeof address;
+    int socket = accept4(listener->socket, (struct sockaddr *)&address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (socket < 0) {
+        bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (is_short) poll(&(struct pollfd){.fd = listener->wake, .events = POLLIN}, 1, RETRY_MS);
+        return;
+    }
+    int on = 1;
+    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    hand_over(server, socket, (struct sockaddr *)&address, size);
+}
+
 static void *accept_connections(void *context) {
     fb_http_server *server = context;
     fb_listener *listener = &server->listener;
     for (;;) {
-        bool is_full = is_at_limit(server);
+        bool is_full = is_at_limit(server); /* only this thread takes places */
         struct pollfd waits[2] = {{.fd = listener->wake, .events = POLLIN}, {.fd = listener->socket, .events = POLLIN}};
-        poll(waits, is_full ? 1 : 2, is_full ? RETRY_MS : -1);
-        if (waits[0].revents) return NULL;
-        if (is_full || !waits[1].revents || is_at_limit(server)) continue; /* it may have filled up while we slept */
-        struct sockaddr_storage address;
-        socklen_t size = sizeof address;
-        int socket = accept4(listener->socket, (struct sockaddr *)&address, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (socket < 0) {
-            bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-            if (is_short) poll(waits, 1, RETRY_MS);
-            continue;
-        }
-        int on = 1;
-        setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        /* It closes the socket when it fails: only for too many of one address, for it has room for more than we accept. */
-        if (MHD_add_connection(server->daemon, socket, (struct sockaddr *)&address, size) != MHD_YES)
-            fb_metrics_reject(server, FB_REJECTED_ADDRESS);
+        poll(waits, is_full ? 1 : 2, -1);
+        eventfd_t value;
+        if (waits[0].revents) eventfd_read(listener->wake, &value);
+        if (atomic_load(&listener->is_stopping)) return NULL;
+        int handed = atomic_exchange(&listener->handed, -1);
+        if (handed >= 0) hand_over_local(server, handed);
+        if (!is_full && waits[1].revents) accept_one(server);
     }
 }
 
@@ -137,21 +160,20 @@ fb_status fb_listener_start(fb_http_server *server, fb_error *error) {
 }
 
 int fb_http_connect(fb_http_server *server) {
-    static const struct sockaddr local = {.sa_family = AF_UNIX};
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends)) return -1;
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    if (MHD_add_connection(server->daemon, ends[1], &local, sizeof local) == MHD_YES) return ends[0];
+    if (hand_over_local(server, ends[1])) return ends[0];
     close(ends[0]);
     return -1;
 }
 
 void fb_listener_stop(fb_listener *listener, bool is_running) {
     if (is_running) {
+        atomic_store(&listener->is_stopping, true);
         eventfd_write(listener->wake, 1);
         pthread_join(listener->thread, NULL);
     }
     if (listener->socket >= 0) close(listener->socket);
-    if (listener->wake >= 0) close(listener->wake);
-    listener->socket = listener->wake = -1;
+    listener->socket = -1;
 }

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define CONNECTION_SLACK                                                                                                       \
-    32 /* we accept up to our own limit; libmicrohttpd's is a little higher, and divided among its threads */
+#include <unistd.h>
 
 int64_t fb_http_now(void) {
     struct timespec now;
@@ -58,11 +56,8 @@ static size_t keep_escapes(void *context, struct MHD_Connection *mhd, char *text
 /* What TLS 1.2 and 1.3 have that is not known to be weak. */
 #define TLS_PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:%SERVER_PRECEDENCE"
 
-/* One client does not take all connections. */
-static unsigned limit_per_address(const fb_http_config *config) {
-    if (config->connection_limit_per_address != FB_HTTP_HALF) return config->connection_limit_per_address;
-    return (config->connection_limit + 1) / 2;
-}
+/* libmicrohttpd's own limit on connections, divided among its threads: never reached, for ours is less; see connection.c. */
+#define OUT_OF_REACH ((unsigned)INT_MAX)
 
 static fb_status start_daemon(fb_http_server *server, fb_error *error) {
     const fb_http_config *config = &server->config;
@@ -84,10 +79,8 @@ static fb_status start_daemon(fb_http_server *server, fb_error *error) {
         0, NULL, NULL, fb_exchange_step, server, MHD_OPTION_URI_LOG_CALLBACK, fb_exchange_begin, server,
         MHD_OPTION_NOTIFY_COMPLETED, fb_exchange_end, server, MHD_OPTION_NOTIFY_CONNECTION, fb_connection_notify, server,
         MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, server, MHD_OPTION_THREAD_POOL_SIZE, config->io_threads,
-        MHD_OPTION_CONNECTION_LIMIT, config->connection_limit + CONNECTION_SLACK * config->io_threads,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, limit_per_address(config), MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory,
-        MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_STRICT_FOR_CLIENT, fb_guard_sees_lines() ? 0 : 1, MHD_OPTION_ARRAY, tls,
-        MHD_OPTION_END);
+        MHD_OPTION_CONNECTION_LIMIT, OUT_OF_REACH, MHD_OPTION_CONNECTION_MEMORY_LIMIT, memory, MHD_OPTION_CONNECTION_TIMEOUT,
+        0u, MHD_OPTION_STRICT_FOR_CLIENT, fb_guard_sees_lines() ? 0 : 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (server->daemon) return FB_OK;
     if (has_tls)
@@ -103,6 +96,7 @@ static void free_server(fb_http_server *server) {
     pthread_mutex_destroy(&server->reaper.lock);
     pthread_mutex_destroy(&server->streams.lock);
     fb_rates_free(&server->rates);
+    if (server->listener.wake >= 0) close(server->listener.wake);
     free(server->metrics);
     free(server);
 }
@@ -125,6 +119,7 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
     server->route_count = route_count;
     server->context = context;
     server->listener.socket = server->listener.wake = server->reaper.wake = -1;
+    atomic_init(&server->listener.handed, -1);
     server->metrics = calloc(route_count + 1, sizeof *server->metrics);
     pthread_mutex_init(&server->flight_lock, NULL);
     pthread_mutex_init(&server->queue.lock, NULL);

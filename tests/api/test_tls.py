@@ -15,6 +15,7 @@ from access import bearer, make_token
 from blobs import digest_of, some_bytes
 from conftest import Service, receive_all
 from documents import branches
+from manager import Manager
 
 
 class TlsService(Service):
@@ -67,6 +68,20 @@ def test_requests(tls):
     assert back.json()["result"] == run["source"]
     graph = tls.get(f"/v1/graphs/{run['source']}")
     assert digest_of(graph.body) == run["source"]
+
+
+def test_watchdog(tmp_path, certificate):
+    """Its request speaks TLS, too."""
+    manager = Manager(tmp_path)
+    service = TlsService(tmp_path / "data", certificate)
+    service.environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "400000"}
+    service.start()
+    try:
+        assert manager.hears(b"WATCHDOG=1", 60), service.log()[-2000:]
+        assert '"/livez"' in service.log()
+        assert service.stop() == 0
+    finally:
+        service.kill()
 
 
 def test_several_requests_on_one_connection(tls):
