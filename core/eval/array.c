@@ -387,6 +387,64 @@ bool fb_array_join_sizes(const fb_array *array, int *rank, int64_t sizes[FB_MAX_
     return true;
 }
 
+/* Of a dimension that is broadcast to that size. */
+static int64_t stride_of(const fb_array *array, int dim, int64_t size) {
+    return array->sizes[dim] == 1 && size != 1 ? 0 : array->strides[dim];
+}
+
+/* Does axis `a` vary slower than `b` in memory? 1: yes, -1: no, 0: nothing tells. See TensorIteratorBase::reorder_dimensions.
+ */
+static int compare_axes(int rank, const int64_t *sizes, fb_array *const *from, size_t count, int a, int b) {
+    for (size_t k = 0; k < count; k++) {
+        int added = rank - from[k]->rank;
+        if (a < added || b < added) continue;
+        int64_t of_a = stride_of(from[k], a - added, sizes[a]), of_b = stride_of(from[k], b - added, sizes[b]);
+        if (of_a == 0 || of_b == 0) continue;
+        if (of_a != of_b) return of_a > of_b ? 1 : -1;
+        if (sizes[a] > sizes[b]) return 1;
+    }
+    return 0;
+}
+
+void fb_array_strides_like(int rank, const int64_t *sizes, fb_array *const *from, size_t count, int64_t strides[FB_MAX_RANK]) {
+    int order[FB_MAX_RANK]; /* of axes, the fastest first */
+    int64_t stride = 1;
+    for (int i = 0; i < rank; i++) order[i] = rank - 1 - i;
+    for (int i = 1; i < rank; i++) {
+        for (int at = i, below = i - 1; below >= 0; below--) {
+            int verdict = compare_axes(rank, sizes, from, count, order[below], order[at]);
+            if (verdict < 0) break;
+            if (verdict == 0) continue;
+            int axis = order[below];
+            order[below] = order[at];
+            order[at] = axis;
+            at = below;
+        }
+    }
+    for (int i = 0; i < rank; i++) {
+        strides[order[i]] = stride;
+        if (sizes[order[i]] > 1) stride *= sizes[order[i]];
+    }
+}
+
+fb_status fb_array_lay_out(fb_array **array, const int64_t *strides, fb_error *error) {
+    fb_array *from = *array, *to;
+    bool is_there = fb_array_count(from) == 0;
+    if (!is_there) {
+        is_there = true;
+        for (int i = 0; i < from->rank; i++) is_there &= from->sizes[i] == 1 || from->strides[i] == strides[i];
+    }
+    if (is_there) return FB_OK;
+    fb_status status = fb_array_new(from->storage->memory, from->dtype, from->rank, from->sizes, &to, error);
+    if (status) return status;
+    memcpy(to->strides, strides, (size_t)from->rank * sizeof *strides);
+    to->levels = from->levels;
+    convert(to, from);
+    fb_array_drop(from);
+    *array = to;
+    return FB_OK;
+}
+
 fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *error) {
     fb_array *source, *apart = NULL;
     fb_status status = fb_array_broadcast(from, to->rank, to->sizes, &source, error);

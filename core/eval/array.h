@@ -96,6 +96,12 @@ void fb_array_round_values(const fb_array *array);
 /* A view broadcast to those sizes (strides 0); FB_INVALID "shape-mismatch". */
 fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *sizes, fb_array **out, fb_error *error);
 
+/* The strides that PyTorch's TensorIterator gives a new tensor of these sizes computed from `from`, each of which broadcasts to
+ * them: dense, in the order of axes that the operands have, the first that tells two axes apart deciding. */
+void fb_array_strides_like(int rank, const int64_t *sizes, fb_array *const *from, size_t count, int64_t strides[FB_MAX_RANK]);
+/* Moves the elements of a contiguous array to those dense strides: *array is replaced by another. */
+fb_status fb_array_lay_out(fb_array **array, const int64_t *strides, fb_error *error);
+
 /* Sizes that this array broadcasts to together with those before it; *rank is 0 at first. False: it does not. */
 bool fb_array_join_sizes(const fb_array *array, int *rank, int64_t sizes[FB_MAX_RANK]);
 

@@ -250,7 +250,8 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) call.status = fb_object_check(out, call.error);
     if (!call.status) round_result(out);
-    if (!call.status && is_in_place(&call)) {
+    if (!call.status && !is_in_place(&call)) fb_lay_out_result(&call, out);
+    else if (!call.status) {
         fb_object first;
         call.status = fb_evaluate_value(evaluator, fb_first_argument(graph, node), &first);
         if (!call.status) {

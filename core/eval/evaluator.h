@@ -46,6 +46,9 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
 /* While levels are open: may the operator be computed of batches as if they were dimensions? False: the call has failed.
  * *levels are those of its result. */
 bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);
+/* Gives a new result the strides that PyTorch gives it (see layout.c): what is computed element by element lies as its operands
+ * do. */
+fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result);
 /* Is there an argument that the kernel did not ask for, and that may matter? Its keyword, or "positional". */
 const char *fb_unread_argument(fb_kernel_call *call);
 /* A call: its kernel, and what its spelling adds. */

@@ -114,6 +114,8 @@ fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const in
 fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank);
 fb_array *fb_make_contiguous(fb_kernel_call *call, fb_array *array);
 fb_array *fb_make_cast(fb_kernel_call *call, const fb_array *array, fb_dtype dtype);
+/* A new row-major result takes the order of axes in memory of these operands, as torch.empty_like does. */
+fb_status fb_lay_out_like(fb_kernel_call *call, fb_array *const *operands, size_t count, fb_object *result);
 /* Memory of the evaluation for `count` elements, not set; NULL on failure. To be freed before the kernel returns. */
 void *fb_make_workspace(fb_kernel_call *call, int64_t count, size_t element);
 void fb_free_workspace(fb_kernel_call *call, void *workspace, int64_t count, size_t element);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/eval/evaluator.h"
+#include "core/eval/loops.h"
 #include "core/ops/promote.h"
 
 /* What a reduction says of the elements of one part. */
@@ -163,6 +164,13 @@ static void log_sum_exp(const fb_array *part, const settings *unused, outcome *o
 /* ---- over dimensions -------------------------------------------------------------------------------------------------------
  */
 
+/* Which dimensions are reduced. */
+typedef struct dims {
+    int64_t items[FB_MAX_RANK];
+    int count; /* -1 = it is not said: all */
+    bool keeps;
+} dims;
+
 typedef struct reduced {
     fb_array *part; /* a view of the reduced dimensions; its offset is moved */
     int64_t offset; /* of the input */
@@ -173,16 +181,14 @@ typedef struct reduced {
 } reduced;
 
 /* dim: absent or an empty sequence = all (for `all` and `any` an empty one = none). */
-static bool open_reduction(fb_kernel_call *call, const fb_array *input, const char *name, reduced *r) {
-    int64_t dims[FB_MAX_RANK];
-    int count;
-    bool keeps;
+static bool open_reduction_of(fb_kernel_call *call, const fb_array *input, const dims *over, reduced *r) {
     uint64_t chosen = 0;
+    int count = over->count;
+    bool keeps = over->keeps;
     *r = (reduced){.offset = input->offset};
-    if (!fb_argument_ints(call, name, dims, &count) || !fb_argument_bool(call, "keepdim", false, &keeps)) return false;
     for (int i = 0; i < count; i++) {
-        int64_t limit = input->rank ? input->rank : 1, dim = dims[i] < 0 ? dims[i] + limit : dims[i];
-        if (dim < 0 || dim >= limit) return fb_kernel_fail(call, "%lld is no dimension", (long long)dims[i]) == FB_OK;
+        int64_t limit = input->rank ? input->rank : 1, dim = over->items[i] < 0 ? over->items[i] + limit : over->items[i];
+        if (dim < 0 || dim >= limit) return fb_kernel_fail(call, "%lld is no dimension", (long long)over->items[i]) == FB_OK;
         if (chosen >> dim & 1) return fb_kernel_fail(call, "a dimension is named twice") == FB_OK;
         chosen |= (uint64_t)1 << dim;
     }
@@ -203,6 +209,13 @@ static bool open_reduction(fb_kernel_call *call, const fb_array *input, const ch
         if (!is_reduced || keeps) r->out_sizes[r->out_rank++] = is_reduced ? 1 : input->sizes[i];
     }
     return true;
+}
+
+static bool open_reduction(fb_kernel_call *call, const fb_array *input, const char *name, reduced *r) {
+    dims over;
+    *r = (reduced){0};
+    return fb_argument_ints(call, name, over.items, &over.count) && fb_argument_bool(call, "keepdim", false, &over.keeps) &&
+           open_reduction_of(call, input, &over, r);
 }
 
 static void store(const fb_array *out, int64_t at, const outcome *found, bool wants_index) {
@@ -338,22 +351,29 @@ fb_status fb_kernel_variance(fb_kernel_call *call, fb_object *result) {
     bool unbiased, has_mean = call->op == FB_OP_VAR_MEAN;
     bool is_deviation = call->op == FB_OP_STD || (has_mean && fb_call_is_spelled(call, "std_mean"));
     const fb_object *dim = fb_argument(call, "dim");
-    const char *dims = "dim";
+    const char *over = "dim";
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_fail(call, "integers have no variance of their dtype");
     if (dim && dim->kind == FB_OBJECT_BOOL) {
         s.a = dim->boolean;
-        dims = "no dim";
+        over = "no dim";
     } else if (!fb_argument_bool(call, "unbiased", true, &unbiased) ||
                !fb_argument_number(call, "correction", unbiased, &s.a)) {
         return call->status;
     }
     fb_object spread = {.kind = FB_OBJECT_NONE}, middle = {.kind = FB_OBJECT_NONE};
-    if (reduce_as(call, input, dims, is_deviation ? deviation : variance, &s, input->dtype, false, has_mean ? &spread : result))
+    if (reduce_as(call, input, over, is_deviation ? deviation : variance, &s, input->dtype, false, has_mean ? &spread : result))
         return call->status;
     if (!has_mean) return FB_OK;
-    if (reduce_as(call, input, dims, mean, &s, input->dtype, false, &middle)) fb_object_drop(&spread);
+    if (reduce_as(call, input, over, mean, &s, input->dtype, false, &middle)) fb_object_drop(&spread);
     return call->status ? call->status : fb_return_two(call, spread.array, middle.array, result);
+}
+
+FB_LOOP_2(quotients_float, float, float, x / y)
+FB_LOOP_2(quotients_double, double, double, x / y)
+static void quotients(const fb_array *out, const fb_array *a, const fb_array *b) {
+    if (out->held == FB_HELD_FLOAT) quotients_float(out, a, b);
+    else quotients_double(out, a, b);
 }
 
 fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
@@ -386,5 +406,43 @@ fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
     fb_array *converted = dtype == input->dtype ? fb_array_keep(input) : fb_make_cast(call, input, dtype);
     if (converted) reduce_as(call, converted, "dim", norm, &s, dtype, false, result);
     fb_array_drop(converted);
+    return call->status;
+}
+
+/* x / max(norm of x along dim, eps), with the norm of x's dtype. */
+fb_status fb_kernel_normalize(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    settings s;
+    dims over;
+    double eps;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_number(call, "p", 2, &s.a) ||
+        !fb_argument_number(call, "eps", 1e-12, &eps) || !fb_argument_ints(call, "dim", over.items, &over.count))
+        return call->status;
+    if (!fb_dtype_is_floating(input->dtype)) return fb_kernel_fail(call, "it takes floats");
+    if (over.count < 0 && !fb_argument(call, "dim")) {
+        over.items[0] = 1;
+        over.count = 1;
+    }
+    over.keeps = true;
+    reduced r;
+    fb_array *norms = NULL, *divisor = NULL, *out = NULL;
+    if (open_reduction_of(call, input, &over, &r)) {
+        bool is_choice = s.a < 0 || s.a == INFINITY;
+        if (is_choice && fb_array_count(r.part) == 0) fb_kernel_fail(call, "nothing has no largest or smallest element");
+        else norms = fb_make_array(call, input->dtype, r.out_rank, r.out_sizes);
+    }
+    if (norms && reduce_all(call, &r, norm, &s, norms, NULL, false)) {
+        fb_array_round(norms);
+        for (int64_t i = 0, count = fb_array_count(norms); i < count && fb_work_at(fb_call_work(call), i, count); i++)
+            if (fb_array_get(norms, i) < eps) fb_array_put(norms, i, eps);
+        fb_array_round(norms);
+        call->status = fb_array_broadcast(norms, input->rank, input->sizes, &divisor, call->error);
+    }
+    if (divisor) out = fb_make_array(call, input->dtype, input->rank, input->sizes);
+    if (out) quotients(out, input, divisor);
+    fb_array_drop(r.part);
+    fb_array_drop(norms);
+    fb_array_drop(divisor);
+    if (!fb_return_array(call, out, result)) fb_lay_out_like(call, &input, 1, result);
     return call->status;
 }

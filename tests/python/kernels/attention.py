@@ -54,8 +54,31 @@ def main(recorder):
     recorder.finish(case, case.call(ATTENTION, *[case.input(values(torch.float32, 1, 2, 4, 4, seed=i)) for i in range(3)], dropout_p=0.5), refused=True)
     for name, shapes in {"widths": [(2, 4, 6), (2, 4, 5), (2, 4, 6)], "lengths": [(2, 4, 6), (2, 4, 6), (2, 3, 6)], "batches": [(2, 4, 6), (3, 4, 6), (3, 4, 6)], "dimensions": [(4, 6), (2, 4, 6), (2, 4, 6)]}.items():
         case = recorder.start(f"other {name}")
-        known = name in ("batches", "dimensions")
-        recorder.finish(case, case.call(ATTENTION, *[case.input(values(torch.float32, *shape)) for shape in shapes]), refused=known)
+        recorder.finish(case, case.call(ATTENTION, *[case.input(values(torch.float32, *shape)) for shape in shapes]), **CLOSE)
+    for shapes in ([(2, 4, 3, 6), (1, 4, 5, 6), (2, 1, 5, 6)], [(1, 3, 6), (4, 5, 6), (4, 5, 2)], [(2, 4, 3, 6), (5, 6), (4, 5, 6)], [(3, 6), (2, 5, 6), (2, 5, 6)],
+                   [(2, 4, 3, 6), (2, 0, 5, 6), (2, 0, 5, 6)], [(0, 4, 3, 6), (1, 4, 5, 6), (1, 4, 5, 6)]):  # fmt: skip
+        case = recorder.start(f"attention broadcasts {shapes}")
+        recorder.finish(case, case.call(ATTENTION, *[case.input(values(torch.float32, *shape, seed=i)) for i, shape in enumerate(shapes)]), refused=shapes[1][1] == 0, **CLOSE)
+    for heads in ((4, 2, 2), (4, 1, 1), (4, 2, 1), (4, 4, 2), (6, 2, 3), (4, 3, 3), (4, 0, 0), (2, 4, 4), (4, 4, 4)):
+        for lead in ((), (2,), (2, 3)):
+            case = recorder.start(f"heads {heads} of {lead} share keys")
+            given = [case.input(values(torch.float32, *lead, h, 3 if i == 0 else 5, 4, seed=i)) for i, h in enumerate(heads)]
+            recorder.finish(case, case.call(ATTENTION, *given, enable_gqa=True), refused=0 in heads, **CLOSE)
+    # How the result lies in memory: as the query does, or row by row; view() tells.
+    for layout in ("plain", "heads inside", "one key last", "the query last"):
+        for value_width in (6, 2):
+            for name, mask in {"no": None, "2-d": (3, 5), "3-d": (4, 3, 5), "4-d": (2, 1, 1, 5)}.items():
+                for seen in ("row by row", "heads inside"):
+                    case = recorder.start(f"the result of {layout}, width {value_width}, {name} mask, seen {seen}")
+                    q, k, v = values(torch.float32, 2, 4, 3, 6), values(torch.float32, 2, 4, 5, 6, seed=1), values(torch.float32, 2, 4, 5, value_width, seed=2)
+                    last = {"heads inside": 1, "the query last": 3}.get(layout)
+                    q = case.method("transpose", case.input(q.transpose(last, 2).contiguous()), last, 2) if last else case.input(q)
+                    k = case.method("transpose", case.input(k.transpose(2, 3).contiguous()), 2, 3) if layout == "one key last" else case.input(k)
+                    keywords = {} if mask is None else {"attn_mask": case.input(values(torch.float32, *mask))}
+                    y = case.call(ATTENTION, q, k, case.input(v), **keywords)
+                    if seen == "heads inside":
+                        y = case.method("transpose", y, 1, 2)
+                    recorder.finish(case, case.method("view", y, -1), **CLOSE)
     case = recorder.start("two dtypes")
     recorder.finish(case, case.call(ATTENTION, *[case.input(values(dtype, 2, 4, 4)) for dtype in (torch.float32, torch.float64, torch.float32)]))
     table = values(torch.float32, 5, 3)
@@ -79,6 +102,27 @@ def main(recorder):
         case = recorder.start(f"embedding {how}")
         recorder.finish(case, case.call("torch.nn.functional.embedding", strided(case, torch.tensor([[1, 2], [0, 3]]), how), strided(case, table, how)))
     for dtype in (torch.float32, torch.float64, torch.bool):
+        case = recorder.start(f"embedding by {short(dtype)}")
+        recorder.finish(case, case.call("torch.nn.functional.embedding", case.input(torch.tensor([1, 0]).to(dtype)), case.input(table)))
+    for classes in (-1, 4, 5, 3, 0, 1):
+        for index in ([0, 3, 3], [[1, 2], [3, 0]], [], 2, [-1], [[]], [0]):
+            for dtype in (torch.int64, torch.int32):
+                case = recorder.start(f"one_hot {index} of {classes} {short(dtype)}")
+                recorder.finish(case, case.call("torch.nn.functional.one_hot", case.input(torch.tensor(index, dtype=dtype)), classes))
+    for spelling, keywords in ((ATEN + "one_hot.default", {}), ("torch.nn.functional.one_hot", {"num_classes": 6}), ("torch._C._nn.one_hot", {})):
+        case = recorder.start(f"{spelling} {keywords}")
+        recorder.finish(case, case.call(spelling, strided(case, torch.tensor([[1, 2, 0], [0, 3, 1]]), "transposed"), **keywords))
+    case = recorder.start("embedding with every default said")
+    arguments = (None, None, 2.0, False, False)
+    recorder.finish(case, case.call("torch.nn.functional.embedding", case.input(torch.tensor([1, 2])), case.input(table), *arguments))
+    case = recorder.start("embedding with every default named")
+    names = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
+    recorder.finish(case, case.call("torch.nn.functional.embedding", case.input(torch.tensor([1, 2])), case.input(table), **dict(zip(names, arguments))))
+    case = recorder.start("aten.embedding with every default said")
+    recorder.finish(case, case.call(ATEN + "embedding.default", case.input(table), case.input(torch.tensor([1, 2])), -1, False, False))
+    case = recorder.start("aten.embedding with its options")
+    recorder.finish(case, case.call(ATEN + "embedding.default", case.input(table), case.input(torch.tensor([1, 2])), 1, True, True))
+    for dtype in (torch.int8, torch.int16, torch.uint8):
         case = recorder.start(f"embedding by {short(dtype)}")
         recorder.finish(case, case.call("torch.nn.functional.embedding", case.input(torch.tensor([1, 0]).to(dtype)), case.input(table)))
 

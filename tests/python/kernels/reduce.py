@@ -241,6 +241,23 @@ def main(recorder):
     case = recorder.start("aten.topk")
     recorder.finish(case, case.call("torch.ops.aten.topk.default", case.input(values(F, 2, 7)), 2, 1, True, True))
 
+    NORMALIZE = "torch.nn.functional.normalize"
+    for dtype in [*FLOATS, torch.int64]:
+        for shape in ((3, 4), (2, 3, 4), (2, 0), (0, 2), (1, 1)):
+            case = recorder.start(f"normalize {short(dtype)} {shape}")
+            recorder.finish(case, case.call(NORMALIZE, case.input(values(dtype, *shape))), ulps=8)
+    for keywords in ({"dim": 0}, {"dim": -1}, {"dim": (0, 1)}, {"dim": 2}, {"p": 1.0}, {"p": float("inf")}, {"p": 0.5, "dim": -1}, {"eps": 2.0}, {"p": 2, "dim": -1, "eps": 1e-12}, {"dim": None}, {"dim": ()}):
+        case = recorder.start(f"normalize {keywords}")
+        recorder.finish(case, case.call(NORMALIZE, case.input(values(torch.float32, 3, 4)), **keywords), ulps=8)
+    for how in STRIDES:
+        case = recorder.start(f"normalize {how}")
+        recorder.finish(case, case.call(NORMALIZE, strided(case, values(torch.float32, 3, 4), how)), ulps=8)
+    for shape in ((4,), ()):
+        case = recorder.start(f"normalize {shape}, dim 0")
+        recorder.finish(case, case.call(NORMALIZE, case.input(values(torch.float32, *shape)), dim=0), ulps=8)
+    case = recorder.start("normalize by position")
+    recorder.finish(case, case.call(NORMALIZE, case.input(torch.zeros(2, 3)), 2.0, 1, 1e-3), ulps=8)
+
 
 if __name__ == "__main__":
     recorder = Recorder("reduce")
