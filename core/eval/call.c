@@ -173,8 +173,9 @@ void fb_free_workspace(fb_kernel_call *call, void *workspace, int64_t count, siz
 
 /* ---- results --------------------------------------------------------------------------------------------------------- */
 
+/* Views show what was rounded when it was computed. */
 static void round_result(const fb_object *result) {
-    if (result->kind == FB_OBJECT_ARRAY) fb_array_round(result->array);
+    if (result->kind == FB_OBJECT_ARRAY && result->array->storage->references == 1) fb_array_round(result->array);
     if (!fb_object_is_sequence(result)) return;
     for (size_t i = 0; i < result->items->count; i++) round_result(&result->items->objects[i]);
 }

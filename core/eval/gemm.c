@@ -7,6 +7,7 @@
  * nearly a vector reads each number once, so it waits for memory, and takes longer. */
 #define PRODUCTS_AT_ONCE ((int64_t)1 << 27)
 #define INNER_AT_ONCE ((int64_t)4096)
+#define RESULTS_AT_ONCE ((int64_t)1 << 20)
 #define PRODUCTS_OF_THIN ((int64_t)1 << 24)
 #define THIN 16
 #define PRODUCTS_A_STEP 8
@@ -23,7 +24,7 @@ typedef struct block {
 static block block_of(int64_t m, int64_t n, int64_t k) {
     bool is_thin = m < THIN || n < THIN;
     block b = {.k = least(k, INNER_AT_ONCE)};
-    int64_t area = (is_thin ? PRODUCTS_OF_THIN : PRODUCTS_AT_ONCE) / (b.k > 0 ? b.k : 1), side = 1;
+    int64_t area = least((is_thin ? PRODUCTS_OF_THIN : PRODUCTS_AT_ONCE) / (b.k > 0 ? b.k : 1), RESULTS_AT_ONCE), side = 1;
     while (4 * side * side <= area) side *= 2;
     b.m = least(m, side);
     b.n = least(n, area / b.m);

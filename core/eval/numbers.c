@@ -4,6 +4,8 @@
 #include "core/eval/kernel.h"
 #include "core/weights/dtype.h"
 
+#define STEPS_OF_A_NUMBER 100
+
 /* c10::overflows: infinities and nan are floats' own; anything is a bool; negative ints wrap in uint8. */
 static bool fits(const fb_object *object, double number, int64_t integer, fb_dtype dtype) {
     if (dtype == FB_BOOL) return true;
@@ -77,7 +79,7 @@ static bool measure(fb_kernel_call *call, const fb_object *object, int depth, in
 }
 
 static void put_numbers(fb_kernel_call *call, const fb_object *object, fb_array *out, int64_t *at) {
-    if (!fb_kernel_goes_on(call, 100)) return;
+    if (!fb_kernel_goes_on(call, STEPS_OF_A_NUMBER)) return;
     if (fb_object_is_sequence(object)) {
         for (size_t i = 0; i < object->items->count && !call->status; i++)
             put_numbers(call, &object->items->objects[i], out, at);
@@ -108,7 +110,7 @@ fb_array *fb_make_array_of(fb_kernel_call *call, const fb_object *object, fb_dty
     if (call->status || !measure(call, object, 0, &rank, sizes, &own)) return NULL;
     if (!own) own = FB_FLOAT32; /* nothing */
     fb_array *out = fb_make_array(call, dtype ? dtype : own, rank, sizes);
-    if (out) put_numbers(call, object, out, &at);
+    if (out && fb_kernel_takes(call, STEPS_OF_A_NUMBER * (double)fb_array_count(out))) put_numbers(call, object, out, &at);
     if (!call->status) return out;
     fb_array_drop(out);
     return NULL;
