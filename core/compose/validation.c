@@ -57,6 +57,8 @@ static void write_unevaluated(const char *const *nodes, size_t count, const char
     fb_buffer_char(out, '}');
 }
 
+#define FB_DETAIL 400
+
 /* What one pass's comparison came to. */
 typedef struct outcome {
     const char *counted; /* "regions" or "outputs" */
@@ -64,6 +66,7 @@ typedef struct outcome {
     fb_buffer not_evaluated; /* JSON objects, with commas between them */
     fb_difference between, before_exact, after_exact;
     bool fails;
+    char broken[FB_DETAIL]; /* why the graph fails after the pass, while it could be evaluated before; "" = it does not */
 } outcome;
 
 static fb_status keep_outcome(outcome *found, fb_pass_report *report, fb_arena *arena, fb_error *error) {
@@ -112,6 +115,9 @@ static fb_status fail(fb_run_validation *validation, const fb_pass_report *repor
     if (validation->failed_numbers.failed || validation->failed_nodes.failed) return fb_fail_memory(error);
     validation->failed = report->pass;
     validation->failed_position = position;
+    if (*found->broken)
+        return fb_fail(error, FB_INVALID, "validation-failed", NULL,
+                       "%s made a graph that cannot be evaluated, of one that could: %s", report->pass->name, found->broken);
     if (!isfinite(found->between.absolute))
         return fb_fail(error, FB_INVALID, "validation-failed", NULL,
                        "%s changed what the graph computes: a value has another shape or dtype, or is not finite where it was",
@@ -124,7 +130,8 @@ static fb_status fail(fb_run_validation *validation, const fb_pass_report *repor
 /* ---- the two comparisons ----------------------------------------------------------------------------------------------- */
 
 static void take_region(fb_run_validation *validation, const fb_region_report *region, outcome *found) {
-    if (region->unsupported)
+    if (region->is_broken && !*found->broken) fb_copy_text(found->broken, sizeof found->broken, region->detail);
+    if (region->unsupported && !region->is_broken)
         write_unevaluated(region->nodes, region->node_count, region->unsupported, region->detail, &found->not_evaluated);
     found->count += !region->unsupported;
     if (region->passes) return;
@@ -172,6 +179,16 @@ static fb_status compare_outputs(fb_run_validation *validation, const fb_graph *
     if (status == FB_INVALID && strcmp(failure.code, "output-mismatch") == 0) {
         found->fails = true;
         found->between.absolute = found->between.relative = found->between.ulp = HUGE_VAL;
+        return FB_OK;
+    }
+    fb_node at = fb_node_find(after, FB_MAIN_PROGRAM, failure.node);
+    if (status == FB_INVALID && outputs.failed == after && fb_failure_counts(after, failure.code, at)) {
+        begin_failed(validation, NULL);
+        found->between.absolute = found->between.relative = found->between.ulp = HUGE_VAL;
+        end_failed(validation, &found->between);
+        if (*failure.node) name_failed(validation, failure.node);
+        fb_copy_text(found->broken, sizeof found->broken, failure.message);
+        found->fails = true;
         return FB_OK;
     }
     if (status == FB_INVALID) { /* no fault of the pass's */

@@ -190,12 +190,16 @@ fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_compa
     for (int i = 0; i < 4; i++) attempts[i] = (trial){.graph = i % 2 ? b : a, .inputs = inputs, .options = options};
     *out = (fb_comparison){.first_node = ""};
     fb_status status = FB_OK;
-    for (int i = 0; i < 4 && !status; i++)
+    const fb_graph *failed = NULL;
+    for (int i = 0; i < 4 && !status; i++) {
         status = run(&attempts[i], i < 2 ? FB_PRECISION_RECORDED : FB_PRECISION_DOUBLE, error);
+        if (status) failed = attempts[i].graph;
+    }
     if (!status) status = compare_outputs(attempts, tolerance, out, error);
     for (int i = 0; i < 4; i++) end(&attempts[i]);
     if (!status && !out->passes) status = find_first(a, b, inputs, options, tolerance, out, error);
     if (status) fb_comparison_free(out);
+    out->failed = failed;
     return status;
 }
 

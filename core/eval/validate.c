@@ -12,6 +12,7 @@
 
 typedef struct failure {
     char code[48], detail[400];
+    fb_node node; /* at which it was found */
 } failure;
 
 /* One evaluation of the regions in one of the graphs. */
@@ -65,9 +66,22 @@ static bool has_writes(const fb_graph *graph, const unsigned char *computed) {
     return false;
 }
 
+bool fb_failure_counts(const fb_graph *graph, const char *code, fb_node node) {
+    static const char *const of_pytorch[] = {"torch.", "operator.", "_operator.", "builtins.", "math."};
+    if (strcmp(code, "missing-shape") == 0 || strcmp(code, "missing-input") == 0) return false;
+    if (strcmp(code, "unsupported-operator") != 0 || !node.id) return true;
+    const fb_node_row *row = fb_node_at(graph, node);
+    const char *name = fb_node_target(graph, node);
+    if (row->opcode == FB_CALL_MODULE) name = fb_text(graph, fb_module_at(graph, row->module)->type);
+    else if (row->opcode != FB_CALL_FUNCTION) return true;
+    for (size_t i = 0; i < sizeof of_pytorch / sizeof *of_pytorch; i++)
+        if (strncmp(name, of_pytorch[i], strlen(of_pytorch[i])) == 0) return true;
+    return false;
+}
+
 static bool note_failure(void *context, fb_node node, const fb_error *error) {
     side *s = context;
-    failure found;
+    failure found = {.node = node};
     fb_copy_text(found.code, sizeof found.code, error->code);
     fb_copy_text(found.detail, sizeof found.detail, error->message);
     fb_buffer_append(&s->failures, &found, sizeof found);
@@ -215,14 +229,20 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
     bool has_all =
         v->before.has_value[pair->before.id] && v->after.has_value[pair->after.id] && v->exact.has_value[pair->before.id];
     if (!has_all) {
-        if (report->unsupported) return FB_OK;
+        if (report->is_broken) return FB_OK;
         if (!v->before.has_value[pair->before.id]) why = failure_of(&v->before, pair->before);
         else if (!v->after.has_value[pair->after.id]) why = failure_of(&v->after, pair->after);
         else why = failure_of(&v->exact, pair->before);
         fb_status status = stopped(v);
         if (status) return status;
+        bool could = v->before.has_value[pair->before.id] && v->exact.has_value[pair->before.id];
+        if (could && why && fb_failure_counts(v->after.graph, why->code, why->node)) report->is_broken = true;
         report->unsupported = copy(v, why ? why->code : "unsupported-operator");
         report->detail = copy(v, why ? why->detail : "something that it reads cannot be evaluated");
+        if (report->is_broken) {
+            report->passes = false;
+            report->between.absolute = report->between.relative = report->between.ulp = HUGE_VAL;
+        }
         return report->unsupported && report->detail ? FB_OK : fb_fail_memory(v->error);
     }
     if (pair->by_type) {

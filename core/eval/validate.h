@@ -53,6 +53,7 @@ typedef struct fb_comparison {
     const char *first_node; /* in the order of `a`: the first node that both have and whose value differs beyond the tolerance;
                                "" = none */
     fb_difference first_difference;
+    const fb_graph *failed; /* when comparing failed: the graph that could not be evaluated (`b` where `a` could); or NULL */
     fb_arena arena;
 } fb_comparison;
 
@@ -60,6 +61,10 @@ typedef struct fb_comparison_inputs {
     const fb_named_array *items; /* by placeholder; what is not given is drawn from the options' seed in its recorded shape */
     size_t count;
 } fb_comparison_inputs;
+
+/* May a graph that could not be evaluated for this reason, found at this node, be held to be wrong, where the graph that it was
+ * made of could be? Not for want of a shape, nor for a function or module that is not PyTorch's: these say nothing. */
+bool fb_failure_counts(const fb_graph *graph, const char *code, fb_node node);
 
 /* FB_INVALID "missing-shape" for a placeholder that has neither value nor recorded shape; otherwise as fb_evaluate_graph. Of
  * another number or shape of outputs it is "output-mismatch". */
@@ -79,6 +84,7 @@ typedef struct fb_region_report {
     fb_difference between, before_exact, after_exact; /* the worst of the values that leave it */
     bool passes;
     const char *unsupported; /* why it could not be evaluated: "unsupported-operator", "missing-shape" …; NULL = it was */
+    bool is_broken;          /* … after the rewrite, while it could before: then it does not pass */
     const char *detail;
 } fb_region_report;
 

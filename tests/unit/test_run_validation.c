@@ -38,6 +38,21 @@ static void divide_by_two(fb_rewrite *rewrite, const fb_match *match) {
     fb_mark(rewrite, match->nodes[0]);
 }
 
+/* Multiplies a matrix by a number; calls an overload that PyTorch lacks; calls somebody's own function. */
+static void multiply_by_no_matrix(fb_rewrite *rewrite, const fb_match *match) {
+    fb_set_argument(rewrite, match->nodes[0], "other", fb_make_float(fb_rewrite_graph(rewrite), 2));
+    fb_set_target(rewrite, match->nodes[0], FB_CALL_FUNCTION, "torch.mm");
+    fb_mark(rewrite, match->nodes[0]);
+}
+static void call_what_is_not_there(fb_rewrite *rewrite, const fb_match *match) {
+    fb_set_target(rewrite, match->nodes[0], FB_CALL_FUNCTION, "torch.ops.aten.div.t");
+    fb_mark(rewrite, match->nodes[0]);
+}
+static void call_a_function_of_ones_own(fb_rewrite *rewrite, const fb_match *match) {
+    fb_set_target(rewrite, match->nodes[0], FB_CALL_FUNCTION, "my.own.function");
+    fb_mark(rewrite, match->nodes[0]);
+}
+
 #define PASS(edits, how, preserves)                                                                                            \
     {                                                                                                                          \
         .name = "Example", .version = 1, .summary = "", .parameters = FB_NO_PARAMETERS, .exactness = (how),                    \
@@ -45,6 +60,8 @@ static void divide_by_two(fb_rewrite *rewrite, const fb_match *match) {
     }
 static const fb_pass wrong = PASS(divide_by_four, FB_ROUNDS, true);
 static const fb_pass changing = PASS(divide_by_four, FB_CHANGES, false);
+static const fb_pass breaking[] = {PASS(multiply_by_no_matrix, FB_ROUNDS, true), PASS(call_what_is_not_there, FB_MOVES, true)};
+static const fb_pass unknown = PASS(call_a_function_of_ones_own, FB_MOVES, true);
 static const fb_pass right = PASS(divide_by_two, FB_MOVES, true);
 
 /* ---- a run -------------------------------------------------------------------------------------------------------------- */
@@ -96,6 +113,32 @@ START_TEST(a_wrong_pass_fails) {
     ck_assert_uint_eq(t.validation.failed_nodes.size, sizeof(char *));
     ck_assert_str_eq(*(const char **)(void *)t.validation.failed_nodes.data, "half");
     ck_assert_ptr_nonnull(strstr(fb_buffer_text(&t.validation.failed_numbers), "\"max_relative\":"));
+    end(&t);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(a_result_that_fails_where_the_source_ran_has_failed) {
+    fb_validation_mode mode = _i % 2 ? FB_VALIDATE_GRAPH : FB_VALIDATE_REWRITES;
+    fb_graph *graph = graph_with(DIVISION OUTPUT("half"));
+    trial t;
+    run_pass(&t, graph, &breaking[_i / 2], mode);
+    ck_assert_int_eq(t.status, FB_INVALID);
+    ck_assert_str_eq(t.error.code, "validation-failed");
+    ck_assert_msg(strstr(t.error.message, "cannot be evaluated, of one that could: half ("), "%s", t.error.message);
+    ck_assert_uint_eq(t.validation.failed_nodes.size, sizeof(char *));
+    ck_assert_str_eq(*(const char **)(void *)t.validation.failed_nodes.data, "half");
+    end(&t);
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(a_function_that_is_not_pytorchs_says_nothing) {
+    fb_graph *graph = graph_with(DIVISION OUTPUT("half"));
+    trial t;
+    run_pass(&t, graph, &unknown, _i ? FB_VALIDATE_GRAPH : FB_VALIDATE_REWRITES);
+    ck_assert_ptr_nonnull(strstr(validation_of(&t), "\"code\":\"unsupported-operator\""));
+    ck_assert(t.validation.is_incomplete);
     end(&t);
     fb_graph_free(graph);
 }
@@ -197,6 +240,8 @@ END_TEST
 int main(void) {
     TCase *test = tcase_create("run validation");
     tcase_add_loop_test(test, a_wrong_pass_fails, 0, 2);
+    tcase_add_loop_test(test, a_result_that_fails_where_the_source_ran_has_failed, 0, 4);
+    tcase_add_loop_test(test, a_function_that_is_not_pytorchs_says_nothing, 0, 2);
     tcase_add_loop_test(test, a_right_one_passes, 0, 2);
     tcase_add_loop_test(test, a_pass_that_changes_is_not_held_to_it, 0, 2);
     tcase_add_test(test, a_tolerance_of_ones_own);
