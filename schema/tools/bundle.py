@@ -22,7 +22,7 @@ import yaml
 
 MEDIA = "application/problem+json"
 TITLES = {
-    400: "Not understood", 401: "Not known who asks", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout", 409: "Conflict",
+    400: "Not understood", 401: "Not known who asks", 403: "Forbidden", 404: "Not found", 406: "Not acceptable", 408: "Timeout", 409: "Conflict", 410: "Gone",
     412: "Precondition failed", 413: "Too large", 414: "Target too long", 415: "Unsupported media type",
     416: "Range not satisfiable", 417: "Expectation failed", 422: "Invalid", 428: "Precondition required",
     429: "Too often; Retry-After says when to come back", 431: "Headers too large",

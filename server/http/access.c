@@ -18,6 +18,13 @@ static fb_scope scope_of(const fb_exchange *exchange) {
     return exchange->route ? exchange->route->scope : FB_SCOPE_READ;
 }
 
+/* What this request needs: one that is to be answered later is stored, whatever it asks for. */
+static fb_scope needed_scope(const fb_exchange *exchange) {
+    fb_scope scope = scope_of(exchange);
+    bool is_stored = exchange->route && exchange->route->defer && fb_prefers(exchange, "respond-async");
+    return is_stored && scope < FB_SCOPE_WRITE ? FB_SCOPE_WRITE : scope;
+}
+
 #define CREDENTIALS_MAX 255 /* characters: what is longer is no token */
 
 /* The credentials of "Authorization: Bearer …" (RFC 6750; a scheme's case does not matter), without the space around them.
@@ -50,7 +57,7 @@ static bool refuse_invalid(fb_exchange *exchange, const char *detail) {
 
 static bool refuse_scope(fb_exchange *exchange) {
     static const char *const names[] = {"none", "read", "write", "admin"};
-    const char *needed = names[scope_of(exchange)];
+    const char *needed = names[needed_scope(exchange)];
     fb_respond_problem(&exchange->response, 403, "scope-too-small", "this needs a token of scope %s", needed);
     fb_response_header_format(&exchange->response, "WWW-Authenticate",
                               "Bearer realm=\"foldback\", error=\"insufficient_scope\", scope=\"%s\"", needed);
@@ -91,7 +98,7 @@ static bool check_rate(fb_exchange *exchange, bool has_token) {
 }
 
 bool fb_access_check(fb_exchange *exchange) {
-    fb_scope needed = scope_of(exchange);
+    fb_scope needed = needed_scope(exchange);
     fb_grant grant = FB_GRANTED;
     exchange->request.principal = exchange->principal;
     fb_copy_text(exchange->principal, sizeof exchange->principal, exchange->connection->is_local ? FB_LOCAL : FB_ANONYMOUS);

@@ -274,10 +274,10 @@ typedef struct fb_route {
     uint64_t body_limit; /* decompressed bytes; 0 = the server's; with a sink: 0 = none */
     const fb_sink *sink; /* takes the body, in identity coding only (415); request->body is "" then. With FB_BODY_OPTIONAL it
                           * also gets a request without a body: `begin` with size 0 */
-    bool (*defer)(
-        const fb_request *request,
-        fb_response *response); /* called in place of the handler when the client has
-                                 * said Prefer: respond-async (RFC 7240); false: it has not responded, the handler is to */
+    bool (*defer)(const fb_request *request,
+                  fb_response *response); /* called in place of the handler when the client has
+                                           * said Prefer: respond-async (RFC 7240); false: it has not responded, the handler is
+                                           * to. Needs FB_SCOPE_WRITE at least, because the request is stored */
     bool is_inline; /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
                      * neither block nor compute (livez) */
 } fb_route;

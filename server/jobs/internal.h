@@ -33,6 +33,7 @@ void fb_job_log_free(fb_job_log *log);
 
 /* ---- jobs.c ---- */
 
+#define FB_JOB_THREAD "foldback-job" /* the name of the threads that do jobs, as in top -H */
 #define FB_JOB_STEP_MAX 160
 
 /* How far it is: so many of so many parts, and the one at hand. */

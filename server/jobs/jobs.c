@@ -228,6 +228,14 @@ static fb_status try_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end
     return status;
 }
 
+/* A job over many graphs says what it had done by then. */
+static fb_store_job_end cancelled_with(const fb_live_job *job, const fb_store_job_end *end) {
+    fb_store_job_end cancelled = {0};
+    if (end->state == FB_JOB_SUCCEEDED && !strcmp(job->stored.target, FB_JOBS_TARGET)) cancelled = *end;
+    cancelled.state = FB_JOB_CANCELLED;
+    return cancelled;
+}
+
 void fb_job_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end *end, const char *code) {
     static const char too_large[] = "{\"type\":\"/problems/result-too-large\",\"title\":\"Result too large\",\"status\":413,"
                                     "\"detail\":\"the answer is too large to be kept\",\"code\":\"result-too-large\"}";
@@ -236,12 +244,13 @@ void fb_job_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end *end, co
                                              .result_type = "application/problem+json",
                                              .result = too_large,
                                              .result_size = sizeof too_large - 1};
+    const fb_store_job_end cancelled = cancelled_with(job, end);
     fb_status status = try_end(jobs, job, end, code);
-    if (status == FB_TOO_LARGE) {
-        end = &without;
-        code = "result-too-large";
+    while (status && (status == FB_TOO_LARGE || status == FB_CONFLICT || fb_jobs_pause(jobs, NULL, PAUSE_MS))) {
+        if (status == FB_TOO_LARGE) end = &without, code = "result-too-large";
+        if (status == FB_CONFLICT) end = &cancelled, code = "";
+        status = try_end(jobs, job, end, code);
     }
-    while (status && (status == FB_TOO_LARGE || fb_jobs_pause(jobs, NULL, PAUSE_MS))) status = try_end(jobs, job, end, code);
 }
 
 /* Takes a job that waits away from the threads, and ends it. */
@@ -255,8 +264,8 @@ static void cancel_queued(fb_jobs *jobs, fb_live_job *job) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-fb_status fb_jobs_cancel(fb_jobs *jobs, const char *id, fb_error *error) {
-    fb_status status = fb_store_cancel_job(jobs->store, id, error); /* so that it is not begun again after a crash */
+fb_status fb_jobs_cancel(fb_jobs *jobs, const char *id, const fb_store_actor *by, fb_error *error) {
+    fb_status status = fb_store_cancel_job(jobs->store, id, by, error); /* so that it is not begun again after a crash */
     if (status) return status;
     pthread_mutex_lock(&jobs->mutex);
     fb_live_job *job = find(jobs, id);
@@ -284,6 +293,7 @@ static fb_live_job *next_queued(fb_jobs *jobs) {
 
 static void *work(void *argument) {
     fb_jobs *jobs = argument;
+    pthread_setname_np(pthread_self(), FB_JOB_THREAD);
     for (;;) {
         fb_live_job *job = NULL;
         pthread_mutex_lock(&jobs->mutex);

@@ -35,8 +35,9 @@ void fb_jobs_free(fb_jobs *jobs);
 /* Stores the job (fb_store_new_job) with its body, and `answer` (may be NULL) with it. FB_BUSY "too-many-jobs". */
 fb_status fb_jobs_add(fb_jobs *jobs, const fb_store_job *job, const char *body, size_t size, const fb_store_answer *answer,
                       fb_error *error);
-/* A job that waits is cancelled when this returns; one that runs is soon. FB_CONFLICT "job-finished", FB_NOT_FOUND. */
-fb_status fb_jobs_cancel(fb_jobs *jobs, const char *id, fb_error *error);
+/* A job that waits is cancelled when this returns; one that runs is soon, and cannot end otherwise. FB_CONFLICT
+ * "job-finished", FB_NOT_FOUND. */
+fb_status fb_jobs_cancel(fb_jobs *jobs, const char *id, const fb_store_actor *by, fb_error *error);
 /* Appends what is known of the progress of a job that is not finished, as JSON; nothing of others. */
 void fb_jobs_write_progress(fb_jobs *jobs, const char *id, fb_buffer *out);
 

@@ -4,7 +4,7 @@
 
 #include "server/jobs/internal.h"
 
-#define INTERRUPTIONS_MAX 10 /* by a process that ended: then the job may be why */
+#define INTERRUPTIONS_MAX 2 /* by a process that ended: then the job may be why */
 #define PAUSE_MS 1000
 
 static bool starts(fb_jobs *jobs, fb_live_job *job) {
@@ -99,7 +99,8 @@ void fb_job_run(fb_jobs *jobs, fb_live_job *job) {
     fb_error error = {0};
     if (job->stored.interruptions >= INTERRUPTIONS_MAX) {
         end_with_error(jobs, job, 500, "job-interrupted",
-                       "the service ended in the middle of this job again and again, so it is not begun once more");
+                       "the service ended twice while it ran this job, so the job is not started again; "
+                       "make it smaller, or ask again if the service ended for another reason");
         return;
     }
     if (!starts(jobs, job)) return;

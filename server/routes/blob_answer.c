@@ -1,5 +1,6 @@
 #include "server/routes/blob_answer.h"
 
+#include "server/routes/actor.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
 
@@ -19,11 +20,12 @@ static void respond_blob(fb_response *response, const fb_upload *upload, const c
     fb_response_header_format(response, "Location", "/v1/blobs/%s", digest);
 }
 
-void fb_respond_uploaded_take(fb_response *response, fb_upload *upload, const char *digest) {
+void fb_respond_uploaded_take(const fb_request *request, fb_response *response, fb_upload *upload, const char *digest) {
     fb_error error = {0};
+    fb_store_actor by = fb_actor_of(request);
     char found[FB_ID_LENGTH + 1];
     bool is_new = false;
-    fb_status status = fb_upload_finish(upload, digest, found, &is_new, &error);
+    fb_status status = fb_upload_finish(upload, digest, &by, found, &is_new, &error);
     if (status) fb_respond_error(response, &error);
     else respond_blob(response, upload, found, is_new);
     fb_upload_close(upload, false);

@@ -10,7 +10,7 @@ bool fb_check_digest(fb_response *response, const char *name, const char *digest
 
 /* Ends an upload whose bytes have all come: 201 with the blob, 200 when it was here already. Closes it in any case; one that
  * has an id stays as it is when this fails. */
-void fb_respond_uploaded_take(fb_response *response, fb_upload *upload, const char *digest);
+void fb_respond_uploaded_take(const fb_request *request, fb_response *response, fb_upload *upload, const char *digest);
 
 /* fb_sink.write for uploads whose state is a fb_upload. */
 bool fb_upload_sink_write(void *upload, const char *bytes, size_t size, fb_response *response);

@@ -25,7 +25,7 @@ static bool begin_blob(const fb_request *request, fb_response *response, uint64_
 const fb_sink fb_blob_sink = {.begin = begin_blob, .write = fb_upload_sink_write, .abandon = fb_upload_sink_abandon};
 
 void fb_put_blob(const fb_request *request, fb_response *response) {
-    fb_respond_uploaded_take(response, request->body_state, fb_request_param(request, "digest"));
+    fb_respond_uploaded_take(request, response, request->body_state, fb_request_param(request, "digest"));
 }
 
 /* ---- GET ---------------------------------------------------------------------------------------------------------------- */

@@ -49,6 +49,7 @@ static void store_graph(const fb_request *request, fb_response *response, const 
     fb_buffer_printf(&location, "/v1/graphs/%s", input->shared->id);
     if (!status && (!fb_buffer_text(&answer) || !fb_buffer_text(&location))) status = fb_fail_memory(&error);
     uint64_t ticket = fb_cache_ticket(app->cache);
+    row.graph.by = fb_actor_of(request);
     if (!status) {
         int expected = repeat->key ? expect_status(app, input->shared->id) : 0;
         const fb_store_answer *stored = fb_repeat_answer(repeat, expected, location.data, answer.data, answer.size);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
@@ -43,6 +44,7 @@ static void write_job(const fb_app *app, const fb_store_job *job, fb_buffer *out
         fb_buffer_printf(out, "\"/v1/jobs/%s/result\"", job->id);
     }
     if (job->location) fb_put_text(out, "location", job->location);
+    if (job->is_run_gone) fb_put_bool(out, "run_removed", true);
     fb_buffer_char(out, '}');
     out->failed |= progress.failed;
     fb_buffer_free(&progress);
@@ -217,12 +219,47 @@ void fb_get_job(const fb_request *request, fb_response *response) {
     fb_store_job_free(&job);
 }
 
+/* Says of each graph's run whether retention has removed it since. */
+static fb_status mark_removed(const fb_app *app, json_t *result, fb_error *error) {
+    fb_status status = FB_OK;
+    json_t *items = json_object_get(result, "items");
+    for (size_t i = 0; i < json_array_size(items) && !status; i++) {
+        json_t *item = json_array_get(items, i);
+        const char *run = json_string_value(json_object_get(item, "run"));
+        bool is_here = true;
+        if (run) status = fb_store_has_run(app->store, run, &is_here, error);
+        if (!is_here && json_object_set_new(item, "removed", json_true())) status = fb_fail_memory(error);
+    }
+    return status;
+}
+
+static void respond_batch(const fb_app *app, fb_response *response, const fb_store_job *job, const char *bytes, size_t size) {
+    fb_error error = {0};
+    json_t *result = json_loadb(bytes, size, 0, NULL);
+    fb_status status = result ? mark_removed(app, result, &error) : fb_fail_memory(&error);
+    if (!status) {
+        fb_respond_json_take(response, job->status, result);
+        return;
+    }
+    fb_respond_error(response, &error);
+    json_decref(result);
+}
+
+static void respond_removed(fb_response *response, const fb_store_job *job) {
+    fb_respond_problem(response, 410, "run-removed", "retention has removed the run that this job made: %s", job->location);
+}
+
 static void respond_result(const fb_app *app, fb_response *response, const fb_store_job *job) {
     char *bytes = NULL;
     size_t size = 0;
     fb_error error = {0};
     if (fb_store_get_job_result(app->store, job->id, &bytes, &size, &error)) {
         fb_respond_error(response, &error);
+        return;
+    }
+    if (!strcmp(job->target, FB_JOBS_TARGET) && job->status == 200) {
+        respond_batch(app, response, job, bytes, size);
+        free(bytes);
         return;
     }
     fb_respond_bytes(response, job->status, job->result_type, bytes, size, free, bytes);
@@ -232,7 +269,9 @@ static void respond_result(const fb_app *app, fb_response *response, const fb_st
 void fb_get_job_result(const fb_request *request, fb_response *response) {
     fb_store_job job;
     if (!find_job(request, response, &job)) return;
-    if (job.status) {
+    if (job.is_run_gone) {
+        respond_removed(response, &job);
+    } else if (job.status) {
         respond_result(request->context, response, &job);
     } else if (job.state == FB_JOB_CANCELLED) {
         fb_respond_problem(response, 409, "job-cancelled", "the job was cancelled: it has no result");
@@ -251,7 +290,9 @@ void fb_delete_job(const fb_request *request, fb_response *response) {
     const char *id = fb_request_param(request, "job");
     fb_store_job job;
     fb_error error = {0};
-    fb_status status = app->jobs ? fb_jobs_cancel(app->jobs, id, &error) : fb_store_cancel_job(app->store, id, &error);
+    fb_store_actor by = fb_actor_of(request);
+    fb_status status =
+        app->jobs ? fb_jobs_cancel(app->jobs, id, &by, &error) : fb_store_cancel_job(app->store, id, &by, &error);
     if (status && status != FB_CONFLICT) {
         fb_respond_error(response, &error);
         return;

@@ -73,9 +73,10 @@ bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat
     if (request->job) fb_buffer_string(&scope, FB_JOB_SCOPE);
     else fb_buffer_printf(&scope, "%s %s", request->method, request->path);
     repeat->scope = fb_buffer_take(&scope, NULL);
+    repeat->principal = request->job ? "" : request->principal;
+    fb_store_key asked = {repeat->principal, repeat->scope, key};
     fb_status status = repeat->scope && digest_request(request, repeat->digest) ? FB_OK : fb_fail_memory(&error);
-    if (!status)
-        status = fb_store_begin_request(repeat->app->store, repeat->scope, key, repeat->digest, &what, &answer, &error);
+    if (!status) status = fb_store_begin_request(repeat->app->store, &asked, repeat->digest, &what, &answer, &error);
     if (!status && what == FB_FIRST_REQUEST) {
         repeat->key = key;
         return true;
@@ -89,14 +90,13 @@ bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat
 
 void fb_repeat_end(fb_repeat *repeat) {
     if (!repeat->key) return;
-    fb_store_end_request(repeat->app->store, repeat->scope, repeat->key);
+    fb_store_end_request(repeat->app->store, &(fb_store_key){repeat->principal, repeat->scope, repeat->key});
     free(repeat->scope);
 }
 
 const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size) {
     if (!repeat->key) return NULL;
-    repeat->answer = (fb_store_answer){.scope = repeat->scope,
-                                       .key = repeat->key,
+    repeat->answer = (fb_store_answer){.key = {repeat->principal, repeat->scope, repeat->key},
                                        .request_digest = repeat->digest,
                                        .status = status,
                                        .location = location,

@@ -9,6 +9,7 @@
 typedef struct fb_repeat {
     fb_app *app;
     const char *key; /* NULL: the request has none, and what follows does nothing */
+    const char *principal;
     char *scope;
     char digest[FB_ID_LENGTH + 1];
     fb_store_answer answer;

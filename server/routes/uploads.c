@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "server/app.h"
+#include "server/routes/actor.h"
 #include "server/routes/blob_answer.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"
@@ -42,6 +43,15 @@ static fb_upload *open_upload(const fb_request *request, fb_response *response) 
     return upload;
 }
 
+/* False when this has responded. */
+static bool note(const fb_request *request, fb_response *response, const fb_upload *upload, const char *action) {
+    fb_error error = {0};
+    fb_store_actor by = fb_actor_of(request);
+    fb_status status = fb_upload_audit(upload, action, &by, &error);
+    if (status) fb_respond_error(response, &error);
+    return !status;
+}
+
 /* ---- POST --------------------------------------------------------------------------------------------------------------- */
 
 static bool begin_upload(const fb_request *request, fb_response *response, uint64_t size, void **state) {
@@ -69,10 +79,11 @@ void fb_post_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = request->body_state;
     const char *digest = fb_request_query(request, "digest");
     if (digest) {
-        fb_respond_uploaded_take(response, upload, digest);
+        fb_respond_uploaded_take(request, response, upload, digest);
     } else {
-        respond_progress(response, 202, upload);
-        fb_upload_close(upload, false);
+        bool is_noted = note(request, response, upload, "upload-create");
+        if (is_noted) respond_progress(response, 202, upload);
+        fb_upload_close(upload, !is_noted);
     }
 }
 
@@ -80,6 +91,7 @@ void fb_post_upload(const fb_request *request, fb_response *response) {
 
 /* The part of an upload that one request brings. */
 typedef struct part {
+    const fb_request *request;
     fb_upload *upload;
     uint64_t size; /* that Content-Range says; FB_SIZE_UNKNOWN without it */
     uint64_t received;
@@ -120,7 +132,7 @@ static bool refuse_start(fb_response *response, const fb_upload *upload) {
 static bool begin_part(const fb_request *request, fb_response *response, uint64_t size, void **state) {
     const char *range = fb_request_header(request, "Content-Range");
     uint64_t start = 0;
-    part made = {.size = FB_SIZE_UNKNOWN};
+    part made = {.request = request, .size = FB_SIZE_UNKNOWN};
     if (range && !read_range(range, &start, &made.size)) return refuse_range(response);
     if (range && size != FB_SIZE_UNKNOWN && size != made.size) return refuse_range(response);
     made.upload = open_upload(request, response);
@@ -151,8 +163,10 @@ static bool write_part(void *state, const char *bytes, size_t size, fb_response 
 }
 
 static void abandon_part(void *state) {
-    part *at = state;
-    fb_upload_close(at->upload, false); /* with what has come */
+    part *at = state; /* what has come stays */
+    fb_store_actor by = fb_actor_of(at->request);
+    if (at->received) fb_upload_audit(at->upload, "upload-part", &by, NULL);
+    fb_upload_close(at->upload, false);
     free(at);
 }
 
@@ -163,9 +177,10 @@ static fb_upload *take_part(const fb_request *request, fb_response *response) {
     part *at = request->body_state;
     fb_upload *upload = at->upload;
     bool is_whole = at->size == FB_SIZE_UNKNOWN || at->received == at->size;
+    bool is_noted = !at->received || note(request, response, upload, "upload-part");
     free(at);
-    if (is_whole) return upload;
-    refuse_range(response);
+    if (is_whole && is_noted) return upload;
+    if (is_noted) refuse_range(response);
     fb_upload_close(upload, false);
     return NULL;
 }
@@ -193,7 +208,7 @@ const fb_sink fb_last_part_sink = {.begin = begin_last_part, .write = write_part
 
 void fb_put_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = take_part(request, response);
-    if (upload) fb_respond_uploaded_take(response, upload, fb_request_query(request, "digest"));
+    if (upload) fb_respond_uploaded_take(request, response, upload, fb_request_query(request, "digest"));
 }
 
 /* ---- the others --------------------------------------------------------------------------------------------------------- */
@@ -208,6 +223,7 @@ void fb_get_upload(const fb_request *request, fb_response *response) {
 void fb_delete_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = open_upload(request, response);
     if (!upload) return;
-    fb_upload_close(upload, true);
-    fb_respond_empty(response, 204);
+    bool is_noted = note(request, response, upload, "upload-delete");
+    fb_upload_close(upload, is_noted);
+    if (is_noted) fb_respond_empty(response, 204);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/json_members.h"
 #include "server/routes/routes.h"
@@ -81,8 +82,10 @@ void fb_get_weights(const fb_request *request, fb_response *response) {
 #define PART ((size_t)1 << 20)
 
 /* Writes the file into an upload; a blob of it is durable afterwards. */
-static fb_status write_blob(const fb_watch *watch, fb_weights_file *file, fb_upload *upload, char digest[FB_ID_LENGTH + 1],
+static fb_status write_blob(const fb_request *request, fb_weights_file *file, fb_upload *upload, char digest[FB_ID_LENGTH + 1],
                             bool *is_new, fb_error *error) {
+    const fb_watch *watch = fb_request_watch(request);
+    fb_store_actor by = fb_actor_of(request);
     uint64_t size = fb_weights_file_size(file);
     unsigned char *part = malloc(PART);
     fb_status status = part ? FB_OK : fb_fail_memory(error);
@@ -94,7 +97,7 @@ static fb_status write_blob(const fb_watch *watch, fb_weights_file *file, fb_upl
         at += now;
     }
     free(part);
-    return status ? status : fb_upload_finish(upload, NULL, digest, is_new, error);
+    return status ? status : fb_upload_finish(upload, NULL, &by, digest, is_new, error);
 }
 
 static void materialize(const fb_request *request, fb_response *response, fb_open_weights *weights) {
@@ -104,7 +107,7 @@ static void materialize(const fb_request *request, fb_response *response, fb_ope
     char digest[FB_ID_LENGTH + 1];
     bool is_new = false;
     fb_status status = fb_upload_new(app->store, false, &upload, &error);
-    if (!status) status = write_blob(fb_request_watch(request), weights->file, upload, digest, &is_new, &error);
+    if (!status) status = write_blob(request, weights->file, upload, digest, &is_new, &error);
     fb_upload_close(upload, status != FB_OK);
     if (status) {
         fb_respond_unreadable(response, &error, NULL);

@@ -13,43 +13,51 @@
 
 typedef struct fb_request {
     struct fb_request *next;
-    const char *scope, *key, *digest; /* in `text` */
+    const char *principal, *scope, *key, *digest; /* in `text` */
     char text[];
 } fb_request;
 
-static fb_request **bucket_of(fb_requests *requests, const char *scope, const char *key) {
-    uint64_t hash = fb_hash(key, strlen(key), fb_hash(scope, strlen(scope), 0));
+static fb_request **bucket_of(fb_requests *requests, const fb_store_key *key) {
+    uint64_t hash = fb_hash(key->principal, strlen(key->principal), 0);
+    hash = fb_hash(key->key, strlen(key->key), fb_hash(key->scope, strlen(key->scope), hash));
     return &requests->buckets[hash % FB_REQUEST_BUCKETS];
 }
 
 /* The place of the request in its bucket: what points to it, or to NULL. With the mutex held. */
-static fb_request **find_request(fb_requests *requests, const char *scope, const char *key) {
-    fb_request **place = bucket_of(requests, scope, key);
-    while (*place && (strcmp((*place)->scope, scope) != 0 || strcmp((*place)->key, key) != 0)) place = &(*place)->next;
+static bool is_of(const fb_request *request, const fb_store_key *key) {
+    return !strcmp(request->key, key->key) && !strcmp(request->scope, key->scope) &&
+           !strcmp(request->principal, key->principal);
+}
+
+static fb_request **find_request(fb_requests *requests, const fb_store_key *key) {
+    fb_request **place = bucket_of(requests, key);
+    while (*place && !is_of(*place, key)) place = &(*place)->next;
     return place;
 }
 
-static fb_request *new_request(const char *scope, const char *key, const char *digest) {
-    size_t scope_size = strlen(scope) + 1, key_size = strlen(key) + 1, digest_size = strlen(digest) + 1;
-    fb_request *request = malloc(sizeof *request + scope_size + key_size + digest_size);
+static fb_request *new_request(const fb_store_key *key, const char *digest) {
+    const char *texts[] = {key->principal, key->scope, key->key, digest};
+    size_t size = 0;
+    for (size_t i = 0; i < 4; i++) size += strlen(texts[i]) + 1;
+    fb_request *request = malloc(sizeof *request + size);
     if (!request) return NULL;
     request->next = NULL;
-    request->scope = memcpy(request->text, scope, scope_size);
-    request->key = memcpy(request->text + scope_size, key, key_size);
-    request->digest = memcpy(request->text + scope_size + key_size, digest, digest_size);
+    const char **copies[] = {&request->principal, &request->scope, &request->key, &request->digest};
+    for (size_t i = 0, at = 0; i < 4; at += strlen(texts[i]) + 1, i++)
+        *copies[i] = memcpy(request->text + at, texts[i], strlen(texts[i]) + 1);
     return request;
 }
 
 /* Notes the request, unless one with its key runs. */
-static fb_status note_request(fb_requests *requests, const char *scope, const char *key, const char *digest,
-                              fb_store_repeat *repeat, fb_error *error) {
+static fb_status note_request(fb_requests *requests, const fb_store_key *key, const char *digest, fb_store_repeat *repeat,
+                              fb_error *error) {
     fb_status status = FB_OK;
     pthread_mutex_lock(&requests->mutex);
-    fb_request **place = find_request(requests, scope, key);
+    fb_request **place = find_request(requests, key);
     if (*place) {
         *repeat = strcmp((*place)->digest, digest) == 0 ? FB_STILL_RUNNING : FB_ANOTHER_REQUEST;
     } else {
-        *place = new_request(scope, key, digest);
+        *place = new_request(key, digest);
         if (*place) *repeat = FB_FIRST_REQUEST;
         else status = fb_fail_memory(error);
     }
@@ -57,10 +65,10 @@ static fb_status note_request(fb_requests *requests, const char *scope, const ch
     return status;
 }
 
-void fb_store_end_request(fb_store *store, const char *scope, const char *key) {
+void fb_store_end_request(fb_store *store, const fb_store_key *key) {
     fb_requests *requests = &store->requests;
     pthread_mutex_lock(&requests->mutex);
-    fb_request **place = find_request(requests, scope, key);
+    fb_request **place = find_request(requests, key);
     fb_request *ended = *place;
     if (ended) *place = ended->next;
     pthread_mutex_unlock(&requests->mutex);
@@ -88,17 +96,34 @@ void fb_packed_answer_free(fb_packed_answer *packed) {
     free(packed->frame);
 }
 
+/* A job that is to be cancelled changes nothing more; one that has come so far has not been interrupted on the way. */
+static fb_status advance_job(fb_connection *connection, const char *key, fb_error *error) {
+    char id[FB_JOB_ID_LENGTH + 1];
+    bool is_unwanted = false;
+    fb_copy_text(id, sizeof id, key);
+    fb_query update = fb_query_begin(connection, "UPDATE jobs SET interruptions = 0 WHERE id = ? RETURNING is_unwanted", error);
+    fb_bind_text(&update, id);
+    while (fb_query_row(&update)) is_unwanted = fb_column_int(&update, 0) != 0;
+    fb_status status = fb_query_end(&update);
+    if (status || !is_unwanted) return status;
+    return fb_fail(error, FB_BUSY, "cancelled", NULL, "the job was cancelled");
+}
+
 fb_status fb_write_answer(fb_connection *connection, const fb_packed_answer *packed, fb_error *error) {
     const fb_store_answer *answer = packed->answer;
     if (!answer) return FB_OK;
+    bool is_of_job = !strcmp(answer->key.scope, FB_JOB_SCOPE);
+    fb_status status = is_of_job ? advance_job(connection, answer->key.key, error) : FB_OK;
+    if (status) return status;
     /* What may be there is too old: otherwise the request would not have run. */
     fb_query insert =
         fb_query_begin(connection,
-                       "INSERT OR REPLACE INTO answers (scope, idempotency_key, request_digest, status, location, "
-                       "body_size, body, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                       "INSERT OR REPLACE INTO answers (principal, scope, idempotency_key, request_digest, status, location, "
+                       "body_size, body, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                        error);
-    fb_bind_text(&insert, answer->scope);
-    fb_bind_text(&insert, answer->key);
+    fb_bind_text(&insert, answer->key.principal);
+    fb_bind_text(&insert, answer->key.scope);
+    fb_bind_text(&insert, answer->key.key);
     fb_bind_text(&insert, answer->request_digest);
     fb_bind_int(&insert, answer->status);
     fb_bind_text(&insert, answer->location);
@@ -124,44 +149,43 @@ static fb_status read_body(fb_query *query, fb_store_answer *answer) {
     return status;
 }
 
-/* Writes *answer, whose `scope` is NULL when there is none. */
-static fb_status read_answer(fb_store *store, const char *scope, const char *key, fb_store_answer *answer, fb_error *error) {
+/* Writes *answer, whose `request_digest` is NULL when there is none. */
+static fb_status read_answer(fb_store *store, const fb_store_key *key, fb_store_answer *answer, fb_error *error) {
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
-    fb_query query =
-        fb_query_begin(connection,
-                       "SELECT request_digest, status, location, body_size, body FROM answers "
-                       "WHERE scope = ?1 AND idempotency_key = ?2 AND (created > ?3 OR scope = '" FB_JOB_SCOPE "')",
-                       error);
-    fb_bind_text(&query, scope);
-    fb_bind_text(&query, key);
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT request_digest, status, location, body_size, body FROM answers "
+                                    "WHERE scope = ?1 AND idempotency_key = ?2 AND principal = ?3 AND "
+                                    "(created > ?4 OR scope = '" FB_JOB_SCOPE "')",
+                                    error);
+    fb_bind_text(&query, key->scope);
+    fb_bind_text(&query, key->key);
+    fb_bind_text(&query, key->principal);
     fb_bind_int(&query, store->config.now_ms() - store->config.answer_lifetime_ms);
     if (fb_query_row(&query)) {
         answer->request_digest = fb_copy_column(&query, 0, &answer->memory, &query.status);
         answer->status = (int)fb_column_int(&query, 1);
         if (!fb_column_is_null(&query, 2)) answer->location = fb_copy_column(&query, 2, &answer->memory, &query.status);
         if (!query.status && !fb_column_is_null(&query, 4)) query.status = read_body(&query, answer);
-        answer->scope = fb_memory_text(&answer->memory, scope);
-        answer->key = fb_memory_text(&answer->memory, key);
-        if (!query.status && (!answer->scope || !answer->key)) query.status = fb_fail_memory(error);
     }
     status = fb_query_end(&query);
     fb_readers_give_back(&store->readers, connection);
     return status;
 }
 
-fb_status fb_store_begin_request(fb_store *store, const char *scope, const char *key, const char *request_digest,
-                                 fb_store_repeat *repeat, fb_store_answer *answer, fb_error *error) {
+fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const char *request_digest, fb_store_repeat *repeat,
+                                 fb_store_answer *answer, fb_error *error) {
     fb_store_repeat what = FB_FIRST_REQUEST;
     fb_store_answer found = {0};
     /* Noted before the store is read, so that of two equal requests one waits for the other, whatever their order. */
-    fb_status status = note_request(&store->requests, scope, key, request_digest, &what, error);
+    fb_status status = note_request(&store->requests, key, request_digest, &what, error);
     if (status) return status;
     if (what == FB_FIRST_REQUEST) {
-        status = read_answer(store, scope, key, &found, error);
-        if (!status && found.scope) what = strcmp(found.request_digest, request_digest) == 0 ? FB_REPEATED : FB_ANOTHER_REQUEST;
-        if (status || found.scope) fb_store_end_request(store, scope, key);
+        status = read_answer(store, key, &found, error);
+        bool is_there = found.request_digest != NULL;
+        if (!status && is_there) what = strcmp(found.request_digest, request_digest) == 0 ? FB_REPEATED : FB_ANOTHER_REQUEST;
+        if (status || is_there) fb_store_end_request(store, key);
     }
     if (status || what != FB_REPEATED) fb_store_answer_free(&found);
     if (status) return status;

@@ -10,7 +10,15 @@
  *     alias-delete        model@alias     deleted
  *     graph-delete        the graph       deleted
  *     transformation-put  its name        version N
+ *     graph-put           the graph       how many nodes, and its bytes (a graph that comes with a run is the run's)
+ *     blob-put            the blob        its bytes
+ *     upload-create, upload-part, upload-delete
+ *                         the upload      its bytes by then
+ *     job-create          the job         method and path of its request
+ *     job-cancel          the job         cancelled
+ *     job-expire          jobs            how many
  *     gc                  blobs           how many, and their bytes
+ *     gc                  uploads, files  how many
  *     retention           runs            how many, and how many graphs
  *     pin, unpin          the run         pinned, no longer pinned
  *     token-create        the token       its scope

@@ -200,6 +200,34 @@ static fb_status collect_files(removal *batch, int parent, const char *name, int
     return status;
 }
 
+/* ---- uploads ---- */
+
+typedef struct others {
+    const fb_store_actor *by;
+    int64_t now;
+    uint64_t uploads, files;
+} others;
+
+static fb_status audit_count(fb_connection *connection, const others *gone, uint64_t count, const char *what, fb_error *error) {
+    char outcome[60];
+    if (!count) return FB_OK;
+    snprintf(outcome, sizeof outcome, "%" PRIu64 " %s", count, what);
+    return fb_write_audit(connection, gone->by, gone->now, "gc", what, outcome, error);
+}
+
+static fb_status write_others(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    const others *gone = argument;
+    fb_status status = audit_count(connection, gone, gone->uploads, "uploads", error);
+    return status ? status : audit_count(connection, gone, gone->files, "files", error);
+}
+
+/* What is no row, so that its entry is written when it has gone. */
+static fb_status audit_others(fb_store *store, const removal *batch, const fb_garbage *garbage, fb_error *error) {
+    others gone = {.by = batch->by, .now = batch->now, .uploads = garbage->uploads, .files = garbage->files};
+    return gone.uploads || gone.files ? fb_writer_run(&store->writer, write_others, &gone, error) : FB_OK;
+}
+
 fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
                            fb_garbage *out, fb_error *error) {
     int64_t now = store->config.now_ms();
@@ -210,6 +238,8 @@ fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const
     if (!status) status = remove_batch(&batch, is_dry, &garbage, error);
     if (status) return status;
     garbage.uploads = fb_uploads_collect(store, batch.before, is_dry);
+    if (!is_dry) status = audit_others(store, &batch, &garbage, error);
+    if (status) return status;
     fb_totals totals = fb_writer_read_figures(&store->writer).totals;
     garbage.kept = (uint64_t)totals.blobs - (is_dry ? garbage.blobs : 0);
     garbage.kept_bytes = (uint64_t)totals.blob_bytes - (is_dry ? garbage.bytes : 0);

@@ -67,11 +67,16 @@ fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
 /* Makes it a blob: durable when this returns. FB_INVALID "digest-mismatch" when `digest` is not that of the bytes (the message
  * has both); NULL = whatever it is. `is_new` false: it was here already (idempotent; its grace period begins anew). The upload
  * is to be closed afterwards; its id is gone when this succeeded. */
-fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_ID_LENGTH + 1], bool *is_new, fb_error *error);
+fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store_actor *by, char found[FB_ID_LENGTH + 1],
+                           bool *is_new, fb_error *error);
 /* When the blob was made that it has become. Another may have collected it since. */
 int64_t fb_upload_created(const fb_upload *upload);
 /* Closes. A kept one keeps its bytes (fsynced), unless `is_cancelled`. NULL does nothing. */
 void fb_upload_close(fb_upload *upload, bool is_cancelled);
+
+/* Enters into the audit what is done to an upload that is kept: "upload-create", "upload-part", "upload-delete". An upload is a
+ * file, so this is called before what is done is answered, or (deleting) done. */
+fb_status fb_upload_audit(const fb_upload *upload, const char *action, const fb_store_actor *by, fb_error *error);
 
 /* ---- garbage ---- */
 

@@ -1,4 +1,5 @@
 /* Graphs and their marks. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,9 +144,17 @@ typedef struct put_graph {
     fb_packed_answer answer;
 } put_graph;
 
+static fb_status audit_graph(fb_connection *connection, const fb_packed_graph *packed, fb_error *error) {
+    const fb_store_graph *graph = packed->graph;
+    char outcome[80];
+    snprintf(outcome, sizeof outcome, "%" PRIu32 " nodes, %zu bytes", graph->node_count, graph->size);
+    return fb_write_audit(connection, &graph->by, packed->created, "graph-put", graph->id, outcome, error);
+}
+
 static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     put_graph *put = argument;
     fb_status status = fb_write_graph(connection, &put->graph, added, error);
+    if (!status && put->graph.is_new) status = audit_graph(connection, &put->graph, error);
     return status ? status : fb_write_answer(connection, &put->answer, error);
 }
 

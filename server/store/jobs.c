@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/store/audit.h"
 #include "server/store/internal.h"
 #include "server/store/job_references.h"
 #include "server/store/walk.h"
@@ -39,7 +40,8 @@ static fb_status read_row(fb_connection *connection, int64_t key, bool with_even
         fb_query_begin(connection,
                        "SELECT id, state, principal, request, method, target, content_type, created, started, finished, "
                        "attempts, interruptions, is_unwanted, progress, status, result_type, location, result_size, "
-                       "CASE WHEN ?2 THEN events END FROM jobs WHERE key = ?1",
+                       "CASE WHEN ?2 THEN events END, location LIKE '/v1/runs/%' AND NOT EXISTS "
+                       "(SELECT 1 FROM runs WHERE id = substr(location, 10)) FROM jobs WHERE key = ?1",
                        error);
     fb_bind_int(&query, key);
     fb_bind_int(&query, with_events);
@@ -64,6 +66,7 @@ static fb_status read_row(fb_connection *connection, int64_t key, bool with_even
         out->location = fb_copy_optional(&query, 16, memory, &query.status);
         out->result_size = (uint64_t)fb_column_int(&query, 17);
         out->events = fb_copy_optional(&query, 18, memory, &query.status);
+        out->is_run_gone = fb_column_int(&query, 19) != 0;
     }
     return fb_query_end(&query);
 }
@@ -187,6 +190,14 @@ typedef struct put_job {
     fb_packed_answer answer;
 } put_job;
 
+/* What it will do, without the query. */
+static fb_status audit_job(fb_connection *connection, const fb_store_job *job, fb_error *error) {
+    char request[160];
+    fb_store_actor by = {.who = job->principal, .request = job->request};
+    snprintf(request, sizeof request, "%s %.*s", job->method, (int)strcspn(job->target, "?"), job->target);
+    return fb_write_audit(connection, &by, job->created, "job-create", job->id, request, error);
+}
+
 static fb_status write_job(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const put_job *put = argument;
@@ -209,6 +220,7 @@ static fb_status write_job(fb_connection *connection, void *argument, fb_totals 
     fb_status status = fb_query_run(&insert);
     int64_t key = sqlite3_last_insert_rowid(connection->handle);
     if (!status) status = fb_write_references(connection, key, &put->references, error);
+    if (!status) status = audit_job(connection, job, error);
     return status ? status : fb_write_answer(connection, &put->answer, error);
 }
 
@@ -238,6 +250,7 @@ fb_status fb_store_put_job(fb_store *store, const fb_store_job *job, const char 
 
 typedef struct change {
     const char *id;
+    const fb_store_actor *by;
     int64_t now;
     uint32_t attempts;
     bool is_unwanted;
@@ -280,21 +293,39 @@ fb_status fb_store_requeue_job(fb_store *store, const char *id, fb_error *error)
     return fb_writer_run(&store->writer, write_requeue, &(change){.id = id}, error);
 }
 
+/* The key of a job that may still be cancelled: not one whose only request has done its work. *is_new: nobody has yet. */
+static fb_status find_to_cancel(fb_connection *connection, const char *id, int64_t *key, bool *is_new, fb_error *error) {
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT key, is_unwanted FROM jobs j WHERE id = ? AND finished IS NULL AND NOT EXISTS "
+                                    "(SELECT 1 FROM answers WHERE scope = '" FB_JOB_SCOPE "' AND idempotency_key = j.id)",
+                                    error);
+    fb_bind_text(&query, id);
+    if (fb_query_row(&query)) {
+        *key = fb_column_int(&query, 0);
+        *is_new = fb_column_int(&query, 1) == 0;
+    }
+    return fb_query_end(&query);
+}
+
 static fb_status write_cancel(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const change *cancel = argument;
     int64_t key = 0;
+    bool is_new = false;
     fb_status status = need_job(connection, cancel->id, &key, error);
-    if (status) return status;
-    fb_query update = fb_query_begin(connection, "UPDATE jobs SET is_unwanted = 1 WHERE key = ? AND finished IS NULL", error);
+    key = 0;
+    if (!status) status = find_to_cancel(connection, cancel->id, &key, &is_new, error);
+    if (!status && !key) return fb_fail(error, FB_CONFLICT, "job-finished", NULL, "the job %s has ended already", cancel->id);
+    if (status || !is_new) return status;
+    fb_query update = fb_query_begin(connection, "UPDATE jobs SET is_unwanted = 1 WHERE key = ?", error);
     fb_bind_int(&update, key);
     status = fb_query_run(&update);
-    if (status || sqlite3_changes(connection->handle)) return status;
-    return fb_fail(error, FB_CONFLICT, "job-finished", NULL, "the job %s has ended already", cancel->id);
+    return status ? status : fb_write_audit(connection, cancel->by, cancel->now, "job-cancel", cancel->id, "cancelled", error);
 }
 
-fb_status fb_store_cancel_job(fb_store *store, const char *id, fb_error *error) {
-    return fb_writer_run(&store->writer, write_cancel, &(change){.id = id}, error);
+fb_status fb_store_cancel_job(fb_store *store, const char *id, const fb_store_actor *by, fb_error *error) {
+    change cancel = {.id = id, .by = by, .now = store->config.now_ms()};
+    return fb_writer_run(&store->writer, write_cancel, &cancel, error);
 }
 
 typedef struct finish_job {
@@ -305,10 +336,32 @@ typedef struct finish_job {
     size_t frame_size;
 } finish_job;
 
+/* That a job is to be cancelled was acknowledged: it ends so, whatever it came to meanwhile. */
+static fb_status check_wanted(fb_connection *connection, const char *id, fb_error *error) {
+    int64_t unwanted = 0;
+    fb_query query = fb_query_begin(connection, "SELECT key FROM jobs WHERE id = ? AND is_unwanted", error);
+    fb_bind_text(&query, id);
+    fb_status status = fb_read_key(&query, &unwanted);
+    if (status || !unwanted) return status;
+    return fb_fail(error, FB_CONFLICT, "job-unwanted", NULL, "the job %s is to be cancelled", id);
+}
+
+/* The answers of its requests were kept so that none is done twice. */
+static fb_status forget_answers(fb_connection *connection, const char *id, fb_error *error) {
+    fb_query query = fb_query_begin(connection,
+                                    "DELETE FROM answers WHERE scope = '" FB_JOB_SCOPE "' AND (idempotency_key = ?1 OR "
+                                    "(idempotency_key > ?1 || '/' AND idempotency_key < ?1 || '0'))",
+                                    error);
+    fb_bind_text(&query, id);
+    return fb_query_run(&query);
+}
+
 static fb_status write_end(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     const finish_job *finish = argument;
     const fb_store_job_end *end = finish->end;
+    fb_status wanted = end->state == FB_JOB_CANCELLED ? FB_OK : check_wanted(connection, finish->id, error);
+    if (wanted) return wanted;
     fb_query update = fb_query_begin(connection,
                                      "UPDATE jobs SET state = ?, finished = ?, progress = ?, events = ?, status = ?, "
                                      "result_type = ?, location = ?, result_size = ?, result = ?, body = NULL WHERE id = ?",
@@ -324,6 +377,7 @@ static fb_status write_end(fb_connection *connection, void *argument, fb_totals 
     fb_bind_bytes(&update, finish->frame, finish->frame_size);
     fb_bind_text(&update, finish->id);
     fb_status status = fb_query_run(&update);
+    if (!status) status = forget_answers(connection, finish->id, error);
     return status ? status : fb_release_references(connection, finish->id, finish->now, error);
 }
 
@@ -339,8 +393,12 @@ fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_jo
 
 static fb_status write_recovery(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)argument, (void)added;
-    fb_query update = fb_query_begin(
-        connection, "UPDATE jobs SET state = 'queued', interruptions = interruptions + 1 WHERE state = 'running'", error);
+    /* One whose request has stored its answer was past what could have ended the process. */
+    fb_query update =
+        fb_query_begin(connection,
+                       "UPDATE jobs SET state = 'queued', interruptions = interruptions + NOT EXISTS (SELECT 1 FROM answers "
+                       "WHERE scope = '" FB_JOB_SCOPE "' AND idempotency_key = jobs.id) WHERE state = 'running'",
+                       error);
     return fb_query_run(&update);
 }
 
@@ -374,7 +432,7 @@ fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error
 }
 
 typedef struct collect_jobs {
-    int64_t before;
+    int64_t before, now;
     size_t count;
 } collect_jobs;
 
@@ -387,12 +445,15 @@ static fb_status write_collection(fb_connection *connection, void *argument, fb_
     fb_bind_int(&delete, collect->before);
     fb_bind_int(&delete, COLLECT_AT_ONCE);
     fb_status status = fb_query_run(&delete);
-    if (!status) collect->count = (size_t)sqlite3_changes(connection->handle);
-    return status;
+    collect->count = status ? 0 : (size_t)sqlite3_changes(connection->handle);
+    if (status || !collect->count) return status;
+    char outcome[40];
+    snprintf(outcome, sizeof outcome, "%zu jobs", collect->count);
+    return fb_write_audit(connection, NULL, collect->now, "job-expire", "jobs", outcome, error);
 }
 
 fb_status fb_store_collect_jobs(fb_store *store, int64_t before, size_t *count, fb_error *error) {
-    collect_jobs collect = {.before = before};
+    collect_jobs collect = {.before = before, .now = store->config.now_ms()};
     fb_status status = fb_writer_run(&store->writer, write_collection, &collect, error);
     if (!status) *count = collect.count;
     return status;

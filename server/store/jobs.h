@@ -23,6 +23,7 @@ typedef struct fb_store_job {
     int64_t created, started, finished; /* 0 = not yet */
     uint32_t attempts, interruptions;
     bool is_unwanted;     /* it is to be cancelled */
+    bool is_run_gone;     /* `location` is a run that retention has removed */
     const char *progress; /* JSON, or NULL */
     const char *events;   /* text, or NULL; not in lists */
     int status;           /* of the answer; 0 = none */
@@ -58,8 +59,9 @@ fb_status fb_store_get_job_result(fb_store *store, const char *id, char **bytes,
 fb_status fb_store_start_job(fb_store *store, const char *id, uint32_t *attempts, bool *is_unwanted, fb_error *error);
 /* It does not any more, and is to be started again. */
 fb_status fb_store_requeue_job(fb_store *store, const char *id, fb_error *error);
-/* Notes that the job is to be cancelled. FB_CONFLICT "job-finished" when it has an answer or is cancelled; FB_NOT_FOUND. */
-fb_status fb_store_cancel_job(fb_store *store, const char *id, fb_error *error);
+/* Notes that the job is to be cancelled: from then on it stores no answer and ends as cancelled, whatever happens to it.
+ * FB_CONFLICT "job-finished" when it has ended, or when its request has stored its answer; FB_NOT_FOUND. */
+fb_status fb_store_cancel_job(fb_store *store, const char *id, const fb_store_actor *by, fb_error *error);
 
 /* How a job ended. */
 typedef struct fb_store_job_end {
@@ -70,11 +72,11 @@ typedef struct fb_store_job_end {
     const char *result;
     size_t result_size;
 } fb_store_job_end;
-/* FB_TOO_LARGE "result-too-large". */
+/* FB_TOO_LARGE "result-too-large". FB_CONFLICT "job-unwanted": it is to be cancelled, and may not end otherwise. */
 fb_status fb_store_finish_job(fb_store *store, const char *id, const fb_store_job_end *end, fb_error *error);
 
 /* Once, after the store was opened: those that are not finished, oldest first, all queued. What was running then has one
- * interruption more. */
+ * interruption more. Each answer that a job's request stores sets the count back to 0. */
 fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error *error);
 /* Deletes jobs that ended at `before` or earlier, the oldest first, some of them; *count is how many. */
 fb_status fb_store_collect_jobs(fb_store *store, int64_t before, size_t *count, fb_error *error);

@@ -55,6 +55,19 @@ fb_status fb_store_get_pin(fb_store *store, const char *run, fb_store_pin *out, 
     return status;
 }
 
+/* *is_same: it is there with that note. */
+static fb_status find_pin(fb_connection *connection, int64_t run, const char *note, int64_t *key, bool *is_same,
+                          fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT key, note IS ?2 FROM pins WHERE run = ?1", error);
+    fb_bind_int(&query, run);
+    fb_bind_text(&query, note);
+    if (fb_query_row(&query)) {
+        *key = fb_column_int(&query, 0);
+        *is_same = fb_column_int(&query, 1) != 0;
+    }
+    return fb_query_end(&query);
+}
+
 static fb_status write_pin(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)added;
     pin_write *write = argument;
@@ -62,18 +75,17 @@ static fb_status write_pin(fb_connection *connection, void *argument, fb_totals 
     fb_store_pin_free(&write->pin);
     fb_status status = need_run(connection, write->run, &key, error);
     if (status) return status;
-    fb_query find = fb_query_begin(connection, "SELECT key FROM pins WHERE run = ?", error);
-    fb_bind_int(&find, key);
-    status = fb_read_key(&find, &before);
+    bool is_same = false;
+    status = find_pin(connection, key, write->note, &before, &is_same, error);
     write->is_new = !before;
+    if (status || is_same) return status ? status : read_pin(connection, write->run, &write->pin, error);
     fb_query query = fb_query_begin(
         connection,
         "INSERT INTO pins (run, note, created) VALUES (?, ?, ?) ON CONFLICT (run) DO UPDATE SET note = excluded.note", error);
     fb_bind_int(&query, key);
     fb_bind_text(&query, write->note);
     fb_bind_int(&query, write->now);
-    fb_status written = fb_query_run(&query);
-    if (!status) status = written;
+    status = fb_query_run(&query);
     if (!status) status = fb_write_audit(connection, write->by, write->now, "pin", write->run, "pinned", error);
     return status ? status : read_pin(connection, write->run, &write->pin, error);
 }

@@ -111,6 +111,17 @@ static fb_status read_run(fb_connection *connection, int64_t key, bool with_repo
     return status;
 }
 
+fb_status fb_store_has_run(fb_store *store, const char *id, bool *is_here, fb_error *error) {
+    fb_connection *connection = NULL;
+    int64_t key = 0;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    status = fb_find_run(connection, id, &key, error);
+    fb_readers_give_back(&store->readers, connection);
+    if (!status) *is_here = key != 0;
+    return status;
+}
+
 fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error) {
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&store->readers, &connection, error);

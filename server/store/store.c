@@ -279,8 +279,9 @@ static fb_status can_read(fb_store *store, fb_error *error) {
 static fb_status try_to_write(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)argument, (void)added;
     fb_query insert = fb_query_begin(connection,
-                                     "INSERT INTO answers (scope, idempotency_key, request_digest, status, body_size, body, "
-                                     "created) VALUES ('health', '', '', 0, 16384, zeroblob(16384), 0)",
+                                     "INSERT INTO answers (principal, scope, idempotency_key, request_digest, status, "
+                                     "body_size, body, created) "
+                                     "VALUES ('', 'health', '', '', 0, 16384, zeroblob(16384), 0)",
                                      error);
     fb_status status = fb_query_run(&insert);
     if (status) return status;

@@ -115,6 +115,7 @@ typedef struct fb_store_graph {
     size_t blob_count;
     const char *const *needed; /* those of the blobs that must be here when the graph is stored; see fb_store_put_graph */
     size_t needed_count;
+    fb_store_actor by; /* of one that fb_store_put_graph stores */
 } fb_store_graph;
 
 /* A stored graph, without its document. */
@@ -241,6 +242,8 @@ fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_st
 /* The whole run. FB_NOT_FOUND "unknown-run". */
 fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error);
 void fb_store_run_free(fb_store_run *run);
+/* Whether the run is here: FB_OK in either case. */
+fb_status fb_store_has_run(fb_store *store, const char *id, bool *is_here, fb_error *error);
 
 /* Which runs: all that is not NULL (or 0) must hold. */
 typedef struct fb_store_run_filter {
@@ -274,10 +277,16 @@ void fb_store_runs_free(fb_store_runs *runs);
  * job's id. */
 #define FB_JOB_SCOPE "job"
 
+/* A key is of one principal's requests to one route: another's with the same text is another key. */
+typedef struct fb_store_key {
+    const char *principal; /* "" in FB_JOB_SCOPE */
+    const char *scope;     /* method and path, or FB_JOB_SCOPE */
+    const char *key;
+} fb_store_key;
+
 /* What a request with an Idempotency-Key was answered. */
 struct fb_store_answer {
-    const char *scope; /* method and path */
-    const char *key;
+    fb_store_key key;           /* of one to be stored */
     const char *request_digest; /* of the request, to know a repetition from a key used twice */
     int status;
     const char *location; /* or NULL */
@@ -294,10 +303,10 @@ typedef enum fb_store_repeat {
 } fb_store_repeat;
 
 /* Says what to do with a request; `answer` is written for FB_REPEATED only. */
-fb_status fb_store_begin_request(fb_store *store, const char *scope, const char *key, const char *request_digest,
-                                 fb_store_repeat *repeat, fb_store_answer *answer, fb_error *error);
+fb_status fb_store_begin_request(fb_store *store, const fb_store_key *key, const char *request_digest, fb_store_repeat *repeat,
+                                 fb_store_answer *answer, fb_error *error);
 /* Ends what FB_FIRST_REQUEST began. */
-void fb_store_end_request(fb_store *store, const char *scope, const char *key);
+void fb_store_end_request(fb_store *store, const fb_store_key *key);
 void fb_store_answer_free(fb_store_answer *answer);
 
 #endif

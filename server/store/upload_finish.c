@@ -1,10 +1,13 @@
 /* An upload becomes a blob. */
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "server/store/audit.h"
 #include "server/store/uploads.h"
 
 #define HASH_BLOCK ((size_t)1 << 20)
@@ -55,6 +58,7 @@ typedef struct put_blob {
     const fb_store *store;
     const char *upload; /* its id */
     const char *digest;
+    const fb_store_actor *by;
     uint64_t size;
     int64_t now;
     int64_t created; /* now, or when it was here already: then */
@@ -82,6 +86,12 @@ static fb_status insert(fb_connection *connection, const put_blob *put, fb_error
     return fb_query_run(&query);
 }
 
+static fb_status audit_put(fb_connection *connection, const put_blob *put, fb_error *error) {
+    char outcome[40];
+    snprintf(outcome, sizeof outcome, "%" PRIu64 " bytes", put->size);
+    return fb_write_audit(connection, put->by, put->now, "blob-put", put->digest, outcome, error);
+}
+
 /* A file that is there already is right: files come here whole. So one whose row's removal may yet be undone stays where it
  * is. A blob whose file was damaged or lost gets it back. */
 static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
@@ -94,6 +104,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     if (!status && !put->bytes && !fb_blob_file_is_there(put->store, put->digest, put->size))
         status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
     if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
+    if (!status && put->is_new) status = audit_put(connection, put, error);
     if (!status && put->is_new) added->blobs++, added->blob_bytes += (int64_t)put->size;
     return status;
 }
@@ -111,7 +122,8 @@ static fb_status read_small(fb_upload *upload, put_blob *put, fb_error *error) {
     return put->bytes ? read_file(upload, 0, put->bytes, (size_t)upload->size, error) : fb_fail_memory(error);
 }
 
-fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_ID_LENGTH + 1], bool *is_new, fb_error *error) {
+fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store_actor *by, char found[FB_ID_LENGTH + 1],
+                           bool *is_new, fb_error *error) {
     assert(!upload->is_finished);
     fb_store *store = upload->store;
     char actual[FB_ID_LENGTH + 1];
@@ -120,7 +132,7 @@ fb_status fb_upload_finish(fb_upload *upload, const char *digest, char found[FB_
     if (digest && strcmp(digest, actual) != 0)
         return fb_fail(error, FB_INVALID, "digest-mismatch", NULL, "the digest of the bytes is %s, not %s", actual, digest);
     put_blob put = {
-        .store = store, .upload = upload->id, .digest = actual, .size = upload->size, .now = store->config.now_ms()};
+        .store = store, .upload = upload->id, .digest = actual, .by = by, .size = upload->size, .now = store->config.now_ms()};
     if (upload->size <= FB_BLOB_INLINE) status = read_small(upload, &put, error);
     else if (!upload->is_whole) status = fb_upload_sync(upload, error);
     if (!status) status = fb_writer_run_to_end(&store->writer, write_put, end_put, &put, error);

@@ -6,12 +6,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/base/map.h"
+#include "server/store/audit.h"
 
 #define ID_PREFIX "upload_"
 #define WRITE_BEHIND                                                                                                           \
@@ -248,6 +250,28 @@ void fb_upload_close(fb_upload *upload, bool is_cancelled) {
     if (!upload->is_finished) unlinkat(store->folder, path, 0);
     take_out(&store->uploads, upload);
     free_upload(upload);
+}
+
+/* ---- audit ---- */
+
+typedef struct upload_entry {
+    const fb_upload *upload;
+    const char *action;
+    const fb_store_actor *by;
+    int64_t now;
+} upload_entry;
+
+static fb_status write_entry(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    const upload_entry *entry = argument;
+    char outcome[40];
+    snprintf(outcome, sizeof outcome, "%" PRIu64 " bytes", entry->upload->size);
+    return fb_write_audit(connection, entry->by, entry->now, entry->action, entry->upload->id, outcome, error);
+}
+
+fb_status fb_upload_audit(const fb_upload *upload, const char *action, const fb_store_actor *by, fb_error *error) {
+    upload_entry entry = {.upload = upload, .action = action, .by = by, .now = upload->store->config.now_ms()};
+    return fb_writer_run(&upload->store->writer, write_entry, &entry, error);
 }
 
 /* ---- garbage ---- */

@@ -7,11 +7,12 @@ import sqlite3
 
 import pytest
 from access import bearer, make_token
-from blobs import graph_of, put_blob, some_bytes, wait_until
+from blobs import digest_of, graph_of, put_blob, some_bytes, wait_until
 from documents import branches, every_item
 from test_external import gelu
 from test_models import put_version
 from test_transformations import DOUBLE
+from test_uploads import append, begin, finish
 from undo import model
 
 
@@ -64,6 +65,12 @@ def act(boss, ci):
 
     run = ci.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"]}).json()
     leaves("ci", "optimize", run["id"], run["result"])
+    later = {"graph": run["source"], "passes": ["DeepCopy", "LintAndRecompile"]}
+    job = ci.post("/v1/optimize", later, headers={"Prefer": "respond-async"}).json()
+    leaves("ci", "job-create", job["id"], "POST /v1/optimize")
+    wait_until(lambda: ci.get(f"/v1/jobs/{job['id']}").json()["state"] == "succeeded")
+    done = ci.get(f"/v1/jobs/{job['id']}/result").json()
+    leaves("ci", "optimize", done["id"], done["result"])
     for kind in ("reverse", "rollback"):
         undone = ci.post(f"/v1/runs/{run['id']}/{kind}").json()
         leaves("ci", kind, undone["id"], undone["result"])
@@ -93,12 +100,25 @@ def act(boss, ci):
     leaves("ci", "alias-delete", "bert@production", "deleted")
     ci.post("/v1/transformations", DOUBLE)
     leaves("ci", "transformation-put", "DoubleTheDoubles", "version 1")
-    graph = ci.post("/v1/graphs", branches(2, "to go")).json()["id"]
-    ci.request("DELETE", f"/v1/graphs/{graph}")
-    leaves("ci", "graph-delete", graph, "deleted")
+    stored = ci.post("/v1/graphs", branches(2, "to go")).json()
+    leaves("ci", "graph-put", stored["id"], f"{stored['nodes']} nodes, {stored['bytes']} bytes")
+    ci.request("DELETE", f"/v1/graphs/{stored['id']}")
+    leaves("ci", "graph-delete", stored["id"], "deleted")
     put_blob(ci, some_bytes(100))
+    leaves("ci", "blob-put", digest_of(some_bytes(100)), "100 bytes")
+    places = [begin(ci) for _ in range(3)]
+    uploads = [place.rsplit("/", 1)[1] for place in places]
+    for upload in uploads:
+        leaves("ci", "upload-create", upload, "0 bytes")
+    append(ci, places[0], b"abc")
+    leaves("ci", "upload-part", uploads[0], "3 bytes")
+    finish(ci, places[0], digest_of(b"abc"))
+    leaves("ci", "blob-put", digest_of(b"abc"), "3 bytes")
+    ci.request("DELETE", places[1])
+    leaves("ci", "upload-delete", uploads[1], "0 bytes")
     boss.post("/v1/gc", {"grace_seconds": 0})
-    leaves("boss", "gc", "blobs", "1 blobs, 100 bytes")
+    leaves("boss", "gc", "blobs", "2 blobs, 103 bytes")
+    leaves("boss", "gc", "uploads", "1 uploads")
     boss.request("DELETE", "/v1/tokens/ci")
     leaves("boss", "token-revoke", "ci", "revoked")
     return expected
@@ -145,7 +165,13 @@ def test_what_changed_nothing_leaves_nothing(people):
     tag = set_alias(ci, "v1", None)
     run = ci.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"]}, headers={"Idempotency-Key": "k"}).json()
     ci.post("/v1/transformations", DOUBLE)
+    put_blob(ci, some_bytes(100))
+    ci.post("/v1/graphs", branches(2, "known"))
+    boss.request("PUT", f"/v1/runs/{run['id']}/pin", {"note": "why"})
     before = boss.did()
+    put_blob(ci, some_bytes(100))
+    ci.post("/v1/graphs", branches(2, "known"))
+    boss.request("PUT", f"/v1/runs/{run['id']}/pin", {"note": "why"})
     put_version(ci, "bert", "v1", {"graph": branches(2)})
     set_alias(ci, "v1", tag)
     ci.post("/v1/transformations", DOUBLE)
@@ -153,7 +179,7 @@ def test_what_changed_nothing_leaves_nothing(people):
     assert again.json()["id"] == run["id"]
     ci.post("/v1/optimize", {"graph": model(), "passes": ["MergeLinears"], "options": {"dry_run": True}})
     boss.post("/v1/gc", {"grace_seconds": 0, "dry_run": True})
-    boss.post("/v1/gc", {"grace_seconds": 0})
+    boss.post("/v1/gc", {"grace_seconds": 3600})
     refused = (
         ("DELETE", f"/v1/graphs/{run['source']}", None, {}, 409),
         ("DELETE", "/v1/models/bert/versions/v1", None, {}, 409),
@@ -212,8 +238,8 @@ def test_without_tokens_somebody_did_it(service):
 def test_what_the_service_does_on_its_own(new_service):
     service = new_service("--gc-interval", "1", "--gc-grace", "0")
     put_blob(service, some_bytes(10))
-    wait_until(lambda: service.get("/v1/audit").json()["items"])
-    entry = service.get("/v1/audit").json()["items"][0]
+    wait_until(lambda: service.get("/v1/audit?action=gc").json()["items"])
+    entry = service.get("/v1/audit?action=gc").json()["items"][0]
     assert (entry["who"], entry["action"], entry["request"]) == ("service", "gc", None)
 
 

@@ -320,3 +320,45 @@ def test_by_itself(new_service):
 )
 def test_wrongly_asked(shared, body, pointer):
     assert is_problem(shared.post("/v1/gc", body), 422, "wrong-type")["pointer"] == pointer
+
+
+def test_runs_that_jobs_made(new_service):
+    """They go like any other once the job has ended, and what the job says of them is clear."""
+    service = new_service("--gc-interval", "0")
+    graphs = [service.post("/v1/graphs", branches(2, f"{i}")).json()["id"] for i in range(6)]
+    body = {"passes": ["MergeLinears"]}
+    single = [jobs.begin(service, "/v1/optimize", {"graph": graph, **body}) for graph in graphs[:3]]
+    done = [jobs.wait(service, job) for job in single]
+    many = jobs.wait(service, service.post("/v1/jobs", {"graphs": graphs, **body}).json())
+    made = [item["run"] for item in jobs.result(service, many).json()["items"]]
+    last = [run(service, f"last {i}")["id"] for i in range(2)]
+    answer = retain(service, keep_runs=3)
+    assert (answer["runs"], answer["kept_runs"]) == (6 + 3 - 1, 3)
+    assert {one["id"] for one in jobs.runs(service)} == {made[-1], *last}
+    for job in done:
+        found = jobs.get(service, job)
+        assert found["state"] == "succeeded" and found["run_removed"] is True and found["location"] == job["location"]
+        is_problem(jobs.result(service, job), 410, "run-removed")
+        is_problem(service.get(job["location"]), 404, "unknown-run")
+    items = jobs.result(service, many).json()["items"]
+    assert [item["run"] for item in items] == made and [item.get("removed", False) for item in items] == [True] * 5 + [False]
+    assert "run_removed" not in jobs.get(service, many)
+    service.restart()
+    is_problem(jobs.result(service, done[0]), 410, "run-removed")
+    service.stop()
+    is_clean(service.data)
+
+
+def test_runs_of_a_job_that_has_not_ended_stay(new_service):
+    service = new_service("--gc-interval", "0", "--evaluation-timeout", "600")
+    graphs = [service.post("/v1/graphs", graph).json()["id"] for graph in (branches(2, "first"), jobs.slow_graph(jobs.FOREVER))]
+    body = {"graphs": graphs, "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
+    job = service.post("/v1/jobs", body).json()
+    wait_until(lambda: jobs.runs(service))
+    of_job = jobs.runs(service)[0]["id"]
+    run(service, "newer")
+    assert retain(service, keep_runs=1)["runs"] == 0
+    service.delete(f"/v1/jobs/{job['id']}")
+    cancelled = jobs.wait(service, job)
+    assert cancelled["state"] == "cancelled" and jobs.result(service, job).json()["items"][0]["run"] == of_job
+    assert retain(service, keep_runs=1)["run_ids"] == [of_job]

@@ -30,7 +30,7 @@ fb_status put_blob(fb_store *store, const made_blob *made, bool *is_new, fb_erro
         piece = made->size - at < 50021 ? made->size - at : 50021;
         status = fb_upload_write(upload, made->bytes + at, piece, error);
     }
-    if (!status) status = fb_upload_finish(upload, made->digest, found, is_new ? is_new : &unused, error);
+    if (!status) status = fb_upload_finish(upload, made->digest, NULL, found, is_new ? is_new : &unused, error);
     fb_upload_close(upload, false);
     return status;
 }

@@ -251,8 +251,7 @@ END_TEST
 /* ---- answers ---- */
 
 static fb_store_answer make_answer(void) {
-    return (fb_store_answer){.scope = "POST /v1/graphs",
-                             .key = "k1",
+    return (fb_store_answer){.key = {"ann", "POST /v1/graphs", "k1"},
                              .request_digest = "d1",
                              .status = 201,
                              .location = "/v1/graphs/x",
@@ -265,29 +264,42 @@ START_TEST(a_repeated_request_is_answered_from_the_store) {
     make_graph(&made, 1, 0);
     fb_store_answer answer = make_answer(), back;
     fb_store_repeat repeat;
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d1", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_FIRST_REQUEST);
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d1", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_STILL_RUNNING);
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d2", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d2", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_ANOTHER_REQUEST);
-    check_ok(fb_store_begin_request(store, "POST /v1/optimize", "k1", "d1", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"bob", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
+    ck_assert_int_eq(repeat, FB_FIRST_REQUEST); /* another's key is another key */
+    fb_store_end_request(store, &(fb_store_key){"bob", answer.key.scope, "k1"});
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", "POST /v1/optimize", "k1"}, "d1", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_FIRST_REQUEST);
-    fb_store_end_request(store, "POST /v1/optimize", "k1");
+    fb_store_end_request(store, &(fb_store_key){"ann", "POST /v1/optimize", "k1"});
     check_ok(fb_store_put_graph(store, &made.graph, &answer, NULL, &error), &error);
-    fb_store_end_request(store, answer.scope, "k1");
+    fb_store_end_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"});
     reopen();
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d1", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_REPEATED);
-    ck_assert_str_eq(back.scope, answer.scope);
-    ck_assert_str_eq(back.key, "k1");
+    fb_store_answer others;
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"bob", answer.key.scope, "k1"}, "d1", &repeat, &others, &error),
+             &error);
+    ck_assert_int_eq(repeat, FB_FIRST_REQUEST);
+    fb_store_end_request(store, &(fb_store_key){"bob", answer.key.scope, "k1"});
     ck_assert_str_eq(back.request_digest, "d1");
     ck_assert_int_eq(back.status, 201);
     ck_assert_str_eq(back.location, "/v1/graphs/x");
     ck_assert_uint_eq(back.body_size, 10);
     ck_assert_str_eq(back.body, "{\"id\":\"x\"}");
     fb_store_answer_free(&back);
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d2", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d2", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_ANOTHER_REQUEST);
     free_graph(&made);
 }
@@ -300,16 +312,19 @@ START_TEST(an_answer_of_a_failed_write_is_not_kept) {
     fb_store_answer answer = make_answer(), back;
     fb_store_repeat repeat;
     fb_store_run run = make_run(store, &source, &result);
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d1", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
     check_error(fb_store_put_run(store, &run, &result.graph, 1, &answer, &error), &error, FB_NOT_FOUND, "unknown-graph");
-    fb_store_end_request(store, answer.scope, "k1");
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d1", &repeat, &back, &error), &error);
+    fb_store_end_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"});
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_FIRST_REQUEST);
     answer.body = NULL;
     answer.location = NULL;
     check_ok(fb_store_put_run(store, &run, (fb_store_graph[]){source.graph, result.graph}, 2, &answer, &error), &error);
-    fb_store_end_request(store, answer.scope, "k1");
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d1", &repeat, &back, &error), &error);
+    fb_store_end_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"});
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_REPEATED);
     ck_assert_ptr_null(back.body);
     ck_assert_ptr_null(back.location);
@@ -326,16 +341,19 @@ START_TEST(an_answer_is_forgotten_after_a_day) {
     fb_store_repeat repeat;
     check_ok(fb_store_put_graph(store, &made.graph, &answer, NULL, &error), &error);
     test_time += 24 * 3600 * 1000 - 1;
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d1", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d1", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_REPEATED);
     fb_store_answer_free(&back);
     test_time += 1;
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d2", &repeat, &back, &error), &error);
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d2", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_FIRST_REQUEST);
     answer.request_digest = "d2"; /* takes the place of the old one, which has not been cleaned up */
     check_ok(fb_store_put_graph(store, &made.graph, &answer, NULL, &error), &error);
-    fb_store_end_request(store, answer.scope, "k1");
-    check_ok(fb_store_begin_request(store, answer.scope, "k1", "d2", &repeat, &back, &error), &error);
+    fb_store_end_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"});
+    check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k1"}, "d2", &repeat, &back, &error),
+             &error);
     ck_assert_int_eq(repeat, FB_REPEATED);
     fb_store_answer_free(&back);
     free_graph(&made);

@@ -206,14 +206,15 @@ END_TEST
 START_TEST(answers_are_sane_when_the_clock_jumps) {
     made_graph made;
     make_graph(&made, 1, 10);
-    fb_store_answer answer = {.scope = "POST /v1/graphs", .key = "k", .request_digest = "d", .status = 201}, found = {0};
+    fb_store_answer answer = {.key = {"ann", "POST /v1/graphs", "k"}, .request_digest = "d", .status = 201}, found = {0};
     fb_store_repeat repeat;
     now = 1763717000000;
     fb_store *store = open_store(folder, &with_clock);
-    ck_assert_int_eq(fb_store_begin_request(store, answer.scope, "k", "d", &repeat, &found, NULL), FB_OK);
+    ck_assert_int_eq(fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k"}, "d", &repeat, &found, NULL),
+                     FB_OK);
     ck_assert_int_eq(repeat, FB_FIRST_REQUEST);
     ck_assert_int_eq(fb_store_put_graph(store, &made.graph, &answer, NULL, NULL), FB_OK);
-    fb_store_end_request(store, answer.scope, "k");
+    fb_store_end_request(store, &(fb_store_key){"ann", answer.key.scope, "k"});
     const struct {
         int64_t jump;
         fb_store_repeat repeat;
@@ -223,10 +224,11 @@ START_TEST(answers_are_sane_when_the_clock_jumps) {
                  {1, FB_FIRST_REQUEST}};
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
         now += steps[i].jump;
-        ck_assert_int_eq(fb_store_begin_request(store, answer.scope, "k", "d", &repeat, &found, NULL), FB_OK);
+        ck_assert_int_eq(
+            fb_store_begin_request(store, &(fb_store_key){"ann", answer.key.scope, "k"}, "d", &repeat, &found, NULL), FB_OK);
         ck_assert_int_eq(repeat, steps[i].repeat);
         if (repeat == FB_REPEATED) fb_store_answer_free(&found);
-        else fb_store_end_request(store, answer.scope, "k");
+        else fb_store_end_request(store, &(fb_store_key){"ann", answer.key.scope, "k"});
     }
     fb_store_close(store);
     free_graph(&made);

@@ -53,11 +53,11 @@ START_TEST(a_row_that_cannot_be_written_leaves_the_upload) {
     ck_assert_int_eq(fb_upload_new(store, true, &upload, NULL), FB_OK);
     ck_assert_int_eq(fb_upload_write(upload, made.bytes, made.size, NULL), FB_OK);
     check_ok(fb_writer_run(&store->writer, run_script, trigger, &error), &error);
-    check_error(fb_upload_finish(upload, made.digest, found, &is_new, &error), &error, FB_IO, "store-failed");
+    check_error(fb_upload_finish(upload, made.digest, NULL, found, &is_new, &error), &error, FB_IO, "store-failed");
     ck_assert_uint_eq(count_files(folder, "uploads"), 1);
     ck_assert_uint_eq(count_files(folder, "blobs"), 0);
     ck_assert_int_eq(fb_writer_run(&store->writer, run_script, drop, NULL), FB_OK);
-    check_ok(fb_upload_finish(upload, made.digest, found, &is_new, &error), &error);
+    check_ok(fb_upload_finish(upload, made.digest, NULL, found, &is_new, &error), &error);
     fb_upload_close(upload, false);
     ck_assert_int_eq(has_blob(store, &made), 1);
     ck_assert_uint_eq(count_files(folder, "uploads"), 0);
@@ -119,7 +119,7 @@ START_TEST(a_write_that_fails_keeps_what_was_there) {
         ck_assert_uint_eq(fb_upload_size(upload), 200000);
     }
     ck_assert_int_eq(fb_upload_write(upload, made.bytes + 200000, 300000, NULL), FB_OK);
-    check_ok(fb_upload_finish(upload, made.digest, found, &is_new, &error), &error);
+    check_ok(fb_upload_finish(upload, made.digest, NULL, found, &is_new, &error), &error);
     fb_upload_close(upload, false);
     ck_assert_int_eq(has_blob(store, &made), 1);
     free_blob(&made);
@@ -145,7 +145,7 @@ START_TEST(what_was_half_written_does_not_get_into_the_blob) {
     ck_assert(file_faults_off());
     setrlimit(RLIMIT_FSIZE, &before);
     ck_assert_int_eq(fb_upload_write(upload, made.bytes + 100000, 100000, NULL), FB_OK);
-    check_ok(fb_upload_finish(upload, made.digest, found, &is_new, &error), &error);
+    check_ok(fb_upload_finish(upload, made.digest, NULL, found, &is_new, &error), &error);
     fb_upload_close(upload, false);
     ck_assert_int_eq(has_blob(store, &made), 1);
     free_blob(&made);
@@ -163,12 +163,12 @@ START_TEST(an_upload_that_could_not_be_synced_begins_anew) {
     ck_assert_int_eq(fb_upload_new(store, true, &upload, NULL), FB_OK);
     ck_assert_int_eq(fb_upload_write(upload, made.bytes, made.size, NULL), FB_OK);
     file_faults_after(FSYNC, NOT_OF_SQLITE, 0, EIO);
-    ck_assert_int_eq(fb_upload_finish(upload, made.digest, found, &is_new, &error), FB_IO);
+    ck_assert_int_eq(fb_upload_finish(upload, made.digest, NULL, found, &is_new, &error), FB_IO);
     ck_assert(file_faults_off());
     ck_assert_uint_eq(fb_upload_size(upload), 0);
     ck_assert_int_eq(fb_upload_write(upload, made.bytes, made.size, NULL), FB_OK);
     error = (fb_error){0};
-    check_ok(fb_upload_finish(upload, made.digest, found, &is_new, &error), &error);
+    check_ok(fb_upload_finish(upload, made.digest, NULL, found, &is_new, &error), &error);
     fb_upload_close(upload, false);
     ck_assert_int_eq(has_blob(store, &made), 1);
     free_blob(&made);
@@ -233,7 +233,7 @@ static void finish_and_die(const made_blob *made, long k) {
     if (fb_upload_new(store, true, &upload, NULL) || fb_upload_write(upload, made->bytes, made->size, NULL)) _exit(1);
     if (fb_upload_sync(upload, NULL)) _exit(1);
     file_faults_after(ALL_CALLS, OF_ALL, k, 0);
-    if (fb_upload_finish(upload, made->digest, found, &is_new, NULL)) _exit(1);
+    if (fb_upload_finish(upload, made->digest, NULL, found, &is_new, NULL)) _exit(1);
     _exit(0);
 }
 
@@ -259,7 +259,7 @@ static bool finish_again(const made_blob *made, const char *id) {
     ck_assert_uint_eq(fb_upload_size(upload), made->size);
     bool is_whole = upload->is_whole;
     if (is_whole) check_error(fb_upload_write(upload, "x", 1, &error), &error, FB_CONFLICT, "upload-whole");
-    check_ok(fb_upload_finish(upload, made->digest, found, &is_new, &error), &error);
+    check_ok(fb_upload_finish(upload, made->digest, NULL, found, &is_new, &error), &error);
     fb_upload_close(upload, false);
     ck_assert(is_new != was_there);
     return is_whole;

@@ -178,7 +178,7 @@ static void finish_upload(fb_upload *upload, const char *digest, const made_blob
     char found[FB_ID_LENGTH + 1];
     bool is_new = false;
     fb_error error = {0};
-    check_ok(fb_upload_finish(upload, digest, found, &is_new, &error), &error);
+    check_ok(fb_upload_finish(upload, digest, NULL, found, &is_new, &error), &error);
     ck_assert_str_eq(found, made->digest);
     ck_assert(is_new);
     fb_upload_close(upload, false);
@@ -193,7 +193,7 @@ START_TEST(a_wrong_digest_is_refused_with_both) {
     char found[FB_ID_LENGTH + 1];
     bool is_new;
     fb_error error = {0};
-    ck_assert_int_eq(fb_upload_finish(upload, other.digest, found, &is_new, &error), FB_INVALID);
+    ck_assert_int_eq(fb_upload_finish(upload, other.digest, NULL, found, &is_new, &error), FB_INVALID);
     ck_assert_str_eq(error.code, "digest-mismatch");
     ck_assert_ptr_nonnull(strstr(error.message, made.digest));
     ck_assert_ptr_nonnull(strstr(error.message, other.digest));

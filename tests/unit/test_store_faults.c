@@ -118,8 +118,8 @@ START_TEST(commits_are_synced_in_the_newest_schema) {
     fb_store *store = open_store(folder, NULL);
     int64_t settings[4] = {0};
     ck_assert_int_eq(fb_writer_run(&store->writer, read_settings, settings, NULL), FB_OK);
-    ck_assert_int_eq(settings[0], 9); /* the newest of schema/sql */
-    ck_assert_int_eq(settings[1], 2); /* FULL */
+    ck_assert_int_eq(settings[0], 10); /* the newest of schema/sql */
+    ck_assert_int_eq(settings[1], 2);  /* FULL */
     ck_assert_int_eq(settings[2], 1);
     ck_assert_int_eq(settings[3], 0);
     fb_store_close(store);

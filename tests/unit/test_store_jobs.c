@@ -114,7 +114,7 @@ START_TEST(what_was_not_finished_is_found_again) {
     start(store, jobs[2].id, &is_unwanted);
     check_ok(fb_store_requeue_job(store, jobs[2].id, &error), &error); /* that one was told to stop */
     finish(store, jobs[0].id, &(fb_store_job_end){.state = FB_JOB_CANCELLED});
-    check_ok(fb_store_cancel_job(store, jobs[3].id, &error), &error);
+    check_ok(fb_store_cancel_job(store, jobs[3].id, NULL, &error), &error);
     fb_store_close(store);
 
     store = open_store(folder, &config);
@@ -145,8 +145,8 @@ START_TEST(cancelling_and_what_is_not_there) {
     size_t size;
     fb_error error = {0};
     finish(store, job.id, &(fb_store_job_end){.state = FB_JOB_CANCELLED});
-    check_error(fb_store_cancel_job(store, job.id, &error), &error, FB_CONFLICT, "job-finished");
-    check_error(fb_store_cancel_job(store, "job_x", &error), &error, FB_NOT_FOUND, "unknown-job");
+    check_error(fb_store_cancel_job(store, job.id, NULL, &error), &error, FB_CONFLICT, "job-finished");
+    check_error(fb_store_cancel_job(store, "job_x", NULL, &error), &error, FB_NOT_FOUND, "unknown-job");
     check_error(fb_store_get_job(store, "job_x", &none, &error), &error, FB_NOT_FOUND, "unknown-job");
     check_error(fb_store_get_job_body(store, "job_x", &bytes, &size, &error), &error, FB_NOT_FOUND, "unknown-job");
     check_error(fb_store_get_job_result(store, "job_x", &bytes, &size, &error), &error, FB_NOT_FOUND, "unknown-job");
@@ -208,7 +208,7 @@ START_TEST(answers_of_jobs_outlive_others) {
         made_graph graph;
         make_graph(&graph, (unsigned)i, 0);
         fb_store_answer answer = {
-            .scope = rows[i].scope, .key = rows[i].key, .request_digest = "d", .status = 201, .body = "b", .body_size = 1};
+            .key = {"ann", rows[i].scope, rows[i].key}, .request_digest = "d", .status = 201, .body = "b", .body_size = 1};
         check_ok(fb_store_put_graph(store, &graph.graph, &answer, NULL, &error), &error);
         free_graph(&graph);
     }
@@ -216,9 +216,10 @@ START_TEST(answers_of_jobs_outlive_others) {
     for (size_t i = 0; i < 2; i++) {
         fb_store_repeat what;
         fb_store_answer answer = {0};
-        check_ok(fb_store_begin_request(store, rows[i].scope, rows[i].key, "d", &what, &answer, &error), &error);
+        check_ok(fb_store_begin_request(store, &(fb_store_key){"ann", rows[i].scope, rows[i].key}, "d", &what, &answer, &error),
+                 &error);
         ck_assert_int_eq(what, rows[i].expected);
-        if (what == FB_FIRST_REQUEST) fb_store_end_request(store, rows[i].scope, rows[i].key);
+        if (what == FB_FIRST_REQUEST) fb_store_end_request(store, &(fb_store_key){"ann", rows[i].scope, rows[i].key});
         else fb_store_answer_free(&answer);
     }
     fb_store_close(store);
@@ -284,6 +285,93 @@ START_TEST(what_they_name_is_noted_until_they_end) {
 }
 END_TEST
 
+/* ---- cancelled ---- */
+
+/* What was acknowledged is true of its end, whatever the job comes to meanwhile; and it stores nothing more. */
+START_TEST(what_is_to_be_cancelled_ends_so) {
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    fb_store_job job = put_job(store, "x");
+    fb_store_actor ann = {.who = "ann", .request = "r2"};
+    made_graph graph;
+    fb_error error = {0};
+    bool is_unwanted;
+    make_graph(&graph, 1, 0);
+    start(store, job.id, &is_unwanted);
+    for (int i = 0; i < 2; i++) check_ok(fb_store_cancel_job(store, job.id, &ann, &error), &error);
+    fb_store_answer answer = {.key = {"", FB_JOB_SCOPE, job.id}, .request_digest = "d", .status = 201};
+    check_error(fb_store_put_graph(store, &graph.graph, &answer, NULL, &error), &error, FB_BUSY, "cancelled");
+    ck_assert_int_eq(ask(folder, "SELECT count(*) FROM graphs"), 0);
+    for (int state = FB_JOB_SUCCEEDED; state <= FB_JOB_FAILED; state++) {
+        fb_store_job_end end = {.state = (fb_job_state)state, .status = 503};
+        check_error(fb_store_finish_job(store, job.id, &end, &error), &error, FB_CONFLICT, "job-unwanted");
+    }
+    ck_assert_int_eq(state_of(store, job.id), FB_JOB_RUNNING);
+    finish(store, job.id, &(fb_store_job_end){.state = FB_JOB_CANCELLED});
+    ck_assert_int_eq(state_of(store, job.id), FB_JOB_CANCELLED);
+    ck_assert_int_eq(ask(folder, "SELECT count(*) FROM audit WHERE action = 'job-cancel' AND who = 'ann'"), 1);
+    fb_store_close(store);
+    free_graph(&graph);
+    remove_folder(folder);
+}
+END_TEST
+
+/* A job whose request has stored its answer is done: it is too late. One of many requests goes on to the next. */
+START_TEST(what_is_done_is_not_cancelled) {
+    const char *folder = new_folder();
+    fb_store *store = open_store(folder, &config);
+    fb_error error = {0};
+    bool is_unwanted;
+    char part[64];
+    for (unsigned i = 0; i < 2; i++) {
+        fb_store_job job = put_job(store, "x");
+        made_graph graph;
+        make_graph(&graph, i, 0);
+        start(store, job.id, &is_unwanted);
+        snprintf(part, sizeof part, i ? "%s/0" : "%s", job.id);
+        fb_store_answer answer = {.key = {"", FB_JOB_SCOPE, part}, .request_digest = "d", .status = 201};
+        check_ok(fb_store_put_graph(store, &graph.graph, &answer, NULL, &error), &error);
+        free_graph(&graph);
+        if (i) check_ok(fb_store_cancel_job(store, job.id, NULL, &error), &error);
+        else check_error(fb_store_cancel_job(store, job.id, NULL, &error), &error, FB_CONFLICT, "job-finished");
+        ck_assert_int_eq(ask(folder, "SELECT count(*) FROM answers"), 1);
+        finish(store, job.id, &(fb_store_job_end){.state = i ? FB_JOB_CANCELLED : FB_JOB_SUCCEEDED, .status = 201});
+        ck_assert_int_eq(ask(folder, "SELECT count(*) FROM answers"), 0); /* so that they keep no runs */
+    }
+    fb_store_close(store);
+    remove_folder(folder);
+}
+END_TEST
+
+/* A job that gets on between the ends of the process is not why it ends. */
+START_TEST(interruptions_count_from_the_last_step) {
+    const char *folder = new_folder();
+    fb_store_job job;
+    fb_error error = {0};
+    char part[64];
+    for (unsigned i = 0; i < 4; i++) {
+        fb_store *store = open_store(folder, &config);
+        fb_store_jobs found;
+        bool is_unwanted;
+        if (!i) job = put_job(store, "x");
+        check_ok(fb_store_unfinished_jobs(store, &found, &error), &error);
+        ck_assert_uint_eq(found.items[0].interruptions, i == 3 ? 1 : i);
+        fb_store_jobs_free(&found);
+        start(store, job.id, &is_unwanted);
+        if (i == 2) {
+            made_graph graph;
+            make_graph(&graph, i, 0);
+            snprintf(part, sizeof part, "%s/7", job.id);
+            fb_store_answer answer = {.key = {"", FB_JOB_SCOPE, part}, .request_digest = "d", .status = 201};
+            check_ok(fb_store_put_graph(store, &graph.graph, &answer, NULL, &error), &error);
+            free_graph(&graph);
+        }
+        fb_store_close(store);
+    }
+    remove_folder(folder);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("jobs");
     tcase_add_test(tests, a_life);
@@ -292,5 +380,8 @@ int main(void) {
     tcase_add_test(tests, lists_and_what_has_lived_long_enough);
     tcase_add_test(tests, answers_of_jobs_outlive_others);
     tcase_add_test(tests, what_they_name_is_noted_until_they_end);
+    tcase_add_test(tests, what_is_to_be_cancelled_ends_so);
+    tcase_add_test(tests, what_is_done_is_not_cancelled);
+    tcase_add_test(tests, interruptions_count_from_the_last_step);
     return run_tests("store jobs", tests);
 }

@@ -63,7 +63,7 @@ static fb_status change_everything(long k, int64_t *entries) {
     int64_t at = status ? 0 : set_live(name, FB_ALIAS_EXISTS, 0);
     if (!at) return fixture.error.status;
     ++*entries;
-    fb_store_answer answer = {.scope = "POST x", .key = name, .request_digest = "d", .status = 200};
+    fb_store_answer answer = {.key = {"ann", "POST x", name}, .request_digest = "d", .status = 200};
     status = take_passes_out(2, without, true, at, &entry, &answer);
     if (status) return status;
     ++*entries;

@@ -117,11 +117,13 @@ END_TEST
 START_TEST(the_answer_names_the_entry) {
     check_ok(put_version("v1", 1), &fixture.error);
     int64_t at = set_live("v1", FB_ALIAS_IS_FREE, 0);
-    fb_store_answer answer = {.scope = "POST x", .key = "k", .request_digest = "d", .status = 200, .location = "/x"}, stored;
+    fb_store_answer answer = {.key = {"ann", "POST x", "k"}, .request_digest = "d", .status = 200, .location = "/x"}, stored;
     fb_store_alias_entry entry;
     fb_store_repeat repeat;
     check_ok(take_passes_out(2, "v2", true, at, &entry, &answer), &fixture.error);
-    check_ok(fb_store_begin_request(fixture.store, "POST x", "k", "d", &repeat, &stored, &fixture.error), &fixture.error);
+    check_ok(
+        fb_store_begin_request(fixture.store, &(fb_store_key){"ann", "POST x", "k"}, "d", &repeat, &stored, &fixture.error),
+        &fixture.error);
     ck_assert_int_eq(repeat, FB_REPEATED);
     ck_assert_int_eq(strtoll(stored.body, NULL, 10), entry.number);
     fb_store_answer_free(&stored);
