@@ -1,11 +1,13 @@
 /* Put before libc by LD_PRELOAD: memory runs out and system calls fail in the real service, at the k-th call of chosen kinds,
  * once or from then on. Who runs it says which through a page that both have mapped: the file named by FOLDBACK_FAULTS, which
  * has the layout of `orders`. Calls are counted from the moment that the page is armed, so that a service may start first, and
- * one service serves many values of k.
+ * one service serves many values of k. The calls of threads that do jobs are counted on their own: they go on beside a request,
+ * so how many of them fall into its time says how fast the machine is, not what the request does.
  *
  * Files' calls fail for regular files only: a pipe or an eventfd does not fail on a real machine. */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,6 +28,7 @@ typedef struct orders {
     atomic_ulong first;    /* so many of them succeed */
     atomic_ulong goes_on;  /* 0: one fails, the later ones succeed */
     atomic_ulong reason;   /* errno */
+    atomic_ulong of_jobs;  /* 1: calls of threads that do jobs count and fail; 0: those of all others */
     atomic_ulong counted;  /* calls since it was armed */
     atomic_ulong failed;   /* of them */
     atomic_long allocated; /* blocks that are not freed */
@@ -45,9 +48,20 @@ __attribute__((constructor)) static void map_page(void) {
     page = shared;
 }
 
+#define JOB_THREAD "foldback-job" /* server/jobs/internal.h */
+
+static bool does_jobs(void) {
+    static __thread enum { NOT_ASKED, NO, YES } answer;
+    char name[16] = "";
+    if (answer == NOT_ASKED && pthread_getname_np(pthread_self(), name, sizeof name) == 0)
+        answer = strcmp(name, JOB_THREAD) ? NO : YES;
+    return answer == YES;
+}
+
 /* True, with errno set, when this call is to fail. */
 static bool fails(unsigned long call) {
     if (!atomic_load_explicit(&page->is_armed, memory_order_relaxed) || !(atomic_load(&page->calls) & call)) return false;
+    if (does_jobs() != (atomic_load(&page->of_jobs) != 0)) return false;
     unsigned long number = atomic_fetch_add(&page->counted, 1), first = atomic_load(&page->first);
     if (number < first || (number > first && !atomic_load(&page->goes_on))) return false;
     atomic_fetch_add(&page->failed, 1);

@@ -8,7 +8,7 @@ import pathlib
 from conftest import Service, binary
 
 LIBRARY = binary().parent / "tests" / "fault" / "faults.so"
-FIELDS = ("is_armed", "calls", "first", "goes_on", "reason", "counted", "failed", "allocated")
+FIELDS = ("is_armed", "calls", "first", "goes_on", "reason", "of_jobs", "counted", "failed", "allocated")
 
 # Kinds of calls: the number in faults.c, and what they fail with.
 CALLS = {
@@ -47,11 +47,13 @@ class FaultyService(GuardedService):
         environment = {"FOLDBACK_FAULTS": str(self.page_file), "LD_PRELOAD": str(LIBRARY)}
         super().__init__(data, *options, environment=environment)
 
-    def arm(self, calls, first, goes_on=False, reason=0):
-        """`first` more calls of that kind succeed; the next fails, or with `goes_on` all later ones do."""
+    def arm(self, calls, first, goes_on=False, reason=0, of_jobs=False):
+        """`first` more calls of that kind succeed; the next fails, or with `goes_on` all later ones do. Those of threads that do jobs
+        count apart."""
         number, reasons = CALLS[calls]
         page = self.page
         page.calls, page.first, page.goes_on, page.reason = number, first, goes_on, reason or reasons[0]
+        page.of_jobs = of_jobs
         page.counted = page.failed = 0
         page.is_armed = 1
 

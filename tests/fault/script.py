@@ -257,7 +257,7 @@ class Script:
 
         def told(answer):
             self.ledger.jobs[job] = "cancelled"
-            jobs.wait(self.service, {"id": job})
+            assert jobs.wait(self.service, {"id": job})["state"] == "cancelled"
 
         return Request("DELETE", f"/v1/jobs/{job}", status=(200, 202), told=told)
 

@@ -6,18 +6,21 @@ make an answer, the connection ends); it works as before when nothing fails any 
 and runs roll back; `foldback db check` finds nothing; and it holds no more memory at its end than one for which nothing failed.
 
 FOLDBACK_FAULT_SAMPLES (10) values of k are drawn for each step, kind of call and manner; 0 means every k. FOLDBACK_FAULT_SEED draws
-others."""
+others. They are drawn from the calls of the request itself, one from each part of them, so that they reach the same places however
+fast the machine is; what happens to the job that a step leaves at work is looked at for itself (test_jobs_that_fail)."""
 
 import http.client
 import os
 import random
 import sys
+import time
 
 import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "api"))
 
 import faults
+import jobs
 from conftest import Answer, description
 from ledger import check_store
 from script import STEPS, Script
@@ -48,7 +51,6 @@ class Torture:
     def __init__(self, folder):
         self.service = faults.FaultyService(folder / "data", *OPTIONS).start()
         self.script = Script(self.service, SEED)
-        self.rng = random.Random(SEED)
         self.injected = 0
 
     def check(self, request, answer, calls, what):
@@ -79,12 +81,18 @@ class Torture:
         self.check(request, answer, calls, what)
         return counted, failed
 
+    def choose(self, step, calls, count):
+        """Places within so many calls: the first, and one in each of equal parts, at the same share of it on every machine."""
+        if not SAMPLES or count <= SAMPLES:
+            return range(count)
+        rng = random.Random(f"{SEED} {step.__name__} {calls}")
+        return sorted({0} | {int((i + rng.random()) * count / SAMPLES) for i in range(SAMPLES)})
+
     def every(self, step, calls):
         """The calls of that kind within the step, one after the other, or some of them."""
         reasons = faults.CALLS[calls][1]
         count, _ = self.one(step, calls, 1 << 40)
-        chosen = range(count) if not SAMPLES else sorted(self.rng.sample(range(count), min(SAMPLES, count)))
-        for first in chosen:
+        for first in self.choose(step, calls, count):
             self.one(step, calls, first, reason=reasons[first % len(reasons)])
             if calls != "accept":  # it would be asked again until somebody gives up
                 self.one(step, calls, first, goes_on=True, reason=reasons[-1 - first % len(reasons)])
@@ -119,6 +127,57 @@ def test_calls_that_fail(calls, torture, usual_blocks):
     assert more <= MORE_BLOCKS, f"{more} more blocks of memory than without faults"
     after = faults.GuardedService(torture.service.data, *OPTIONS).start()
     after.bearer = torture.service.bearer
+    try:
+        torture.script.ledger.check(after)
+        assert after.stop() == 0
+    finally:
+        after.kill()
+    check_store(after.data)
+
+
+# ---- jobs ----
+
+
+def until(condition, what):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+FIRST = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)  # calls of the job's thread that succeed; a job takes some hundred
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_jobs_that_fail(torture, is_cancelled, goes_on):
+    """Memory runs out for a job, from its start or when it is cancelled: it ends in a way that is right, and one whose cancellation was
+    acknowledged as cancelled, whatever else happened to it."""
+    service = torture.service
+    for first in FIRST:
+        if is_cancelled:
+            job = jobs.begin(service, "/v1/optimize", jobs.slow_request(jobs.FOREVER, torture.script.fresh("long")))
+            jobs.wait_until(service, job, "running")
+        service.arm("memory", first, goes_on, of_jobs=True)
+        if is_cancelled:
+            answer = service.delete(f"/v1/jobs/{job['id']}")
+            assert answer.status in (200, 202), answer
+        else:
+            job = jobs.begin(service, "/v1/optimize", jobs.quick_request(torture.script.fresh("quick")))
+        # while all of its memory is refused it cannot end
+        until(lambda: (goes_on and service.page.failed > 3) or jobs.get(service, job)["state"] in jobs.STATES[2:], f"call {first}")
+        torture.injected += service.disarm()[1]
+        found = jobs.wait(service, job)
+        assert found["state"] == "cancelled" if is_cancelled else found["state"] in ("succeeded", "failed"), (first, found)
+        if found["state"] == "failed":
+            assert found["status"] in (500, 503, 507), found
+        torture.script.ledger.jobs[job["id"]] = found["state"]
+        if found["state"] == "succeeded":
+            torture.script.ledger.run(service.get(found["location"]).json())
+    assert torture.injected > 0
+    assert service.stop() == 0, service.log()[-4000:]
+    after = faults.GuardedService(service.data, *OPTIONS).start()
+    after.bearer = service.bearer
     try:
         torture.script.ledger.check(after)
         assert after.stop() == 0
