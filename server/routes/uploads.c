@@ -14,25 +14,24 @@
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */
 
 /* The specification's Range is "0-0" for nothing and for one byte; Upload-Offset tells them apart. */
-static void add_progress(fb_response *response, const fb_upload *upload) {
-    uint64_t size = fb_upload_size(upload);
+static void add_progress(fb_response *response, uint64_t size) {
     fb_response_header_format(response, "Range", "0-%" PRIu64, size ? size - 1 : 0);
     fb_response_header_format(response, "Upload-Offset", "%" PRIu64, size);
 }
 
-static void respond_progress(fb_response *response, int status, const fb_upload *upload) {
-    if (status == 202) {
-        fb_buffer answer = {0};
-        fb_buffer_char(&answer, '{');
-        fb_put_text(&answer, "upload", fb_upload_id(upload));
-        fb_put_int(&answer, "size", (int64_t)fb_upload_size(upload));
-        fb_buffer_char(&answer, '}');
-        fb_respond_json_buffer_take(response, status, &answer);
-    } else {
-        fb_respond_empty(response, status);
-    }
-    fb_response_header_format(response, "Location", "/v1/blobs/uploads/%s", fb_upload_id(upload));
-    add_progress(response, upload);
+static void add_place(fb_response *response, const char *id, uint64_t size) {
+    fb_response_header_format(response, "Location", "/v1/blobs/uploads/%s", id);
+    add_progress(response, size);
+}
+
+static void respond_progress(fb_response *response, const fb_upload *upload) {
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "upload", fb_upload_id(upload));
+    fb_put_int(&answer, "size", (int64_t)fb_upload_size(upload));
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, 202, &answer);
+    add_place(response, fb_upload_id(upload), fb_upload_size(upload));
 }
 
 static fb_upload *open_upload(const fb_request *request, fb_response *response) {
@@ -82,7 +81,7 @@ void fb_post_upload(const fb_request *request, fb_response *response) {
         fb_respond_uploaded_take(request, response, upload, digest);
     } else {
         bool is_noted = note(request, response, upload, "upload-create");
-        if (is_noted) respond_progress(response, 202, upload);
+        if (is_noted) respond_progress(response, upload);
         fb_upload_close(upload, !is_noted);
     }
 }
@@ -125,7 +124,7 @@ static bool read_range(const char *text, uint64_t *start, uint64_t *size) {
 static bool refuse_start(fb_response *response, const fb_upload *upload) {
     fb_respond_problem(response, 416, "out-of-order", "the upload has %" PRIu64 " bytes: that is where the next part begins",
                        fb_upload_size(upload));
-    add_progress(response, upload);
+    add_progress(response, fb_upload_size(upload));
     return false;
 }
 
@@ -190,7 +189,7 @@ void fb_patch_upload(const fb_request *request, fb_response *response) {
     fb_error error = {0};
     if (!upload) return;
     if (fb_upload_sync(upload, &error)) fb_respond_error(response, &error);
-    else respond_progress(response, 202, upload);
+    else respond_progress(response, upload);
     fb_upload_close(upload, false);
 }
 
@@ -214,10 +213,16 @@ void fb_put_upload(const fb_request *request, fb_response *response) {
 /* ---- the others --------------------------------------------------------------------------------------------------------- */
 
 void fb_get_upload(const fb_request *request, fb_response *response) {
-    fb_upload *upload = open_upload(request, response);
-    if (!upload) return;
-    respond_progress(response, 204, upload);
-    fb_upload_close(upload, false);
+    const fb_app *app = request->context;
+    const char *id = fb_request_param(request, "upload");
+    fb_error error = {0};
+    uint64_t size = 0;
+    if (fb_upload_look(app->store, id, &size, &error)) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_respond_empty(response, 204);
+    add_place(response, id, size);
 }
 
 void fb_delete_upload(const fb_request *request, fb_response *response) {

@@ -57,6 +57,8 @@ typedef struct fb_upload fb_upload;
 fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error *error);
 /* FB_NOT_FOUND "unknown-upload"; FB_CONFLICT "upload-busy" while another request has it open. */
 fb_status fb_upload_open(fb_store *store, const char *id, fb_upload **out, fb_error *error);
+/* How many bytes it has, without opening it: whoever looks is in nobody's way. Errors as fb_upload_open. */
+fb_status fb_upload_look(fb_store *store, const char *id, uint64_t *size, fb_error *error);
 const char *fb_upload_id(const fb_upload *upload); /* "" when it is not kept */
 uint64_t fb_upload_size(const fb_upload *upload);  /* bytes so far */
 /* Appends, and hashes on the way. FB_NO_SPACE; then what was there before is still there. FB_CONFLICT "upload-whole" when it

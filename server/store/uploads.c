@@ -123,20 +123,30 @@ fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error
     return FB_OK;
 }
 
-/* The upload, taken by the caller; its file is not open. */
-static fb_status take(fb_store *store, const char *id, fb_upload **out, fb_error *error) {
-    fb_status status = FB_OK;
-    pthread_mutex_lock(&store->uploads.mutex);
+/* With the mutex: an upload that nobody has open. */
+static fb_status find_free(fb_store *store, const char *id, fb_upload **out, fb_error *error) {
     fb_upload *upload = *bucket_of(&store->uploads, id);
     while (upload && strcmp(upload->id, id) != 0) upload = upload->next;
-    if (!upload || !upload->is_kept) {
-        status = fb_fail(error, FB_NOT_FOUND, "unknown-upload", NULL, "there is no upload %s", id);
-    } else if (upload->is_open) {
-        status = fb_fail(error, FB_CONFLICT, "upload-busy", NULL, "another request is using the upload %s", id);
-    } else {
-        upload->is_open = true;
-        *out = upload;
-    }
+    if (!upload || !upload->is_kept) return fb_fail(error, FB_NOT_FOUND, "unknown-upload", NULL, "there is no upload %s", id);
+    if (upload->is_open) return fb_fail(error, FB_CONFLICT, "upload-busy", NULL, "another request is using the upload %s", id);
+    *out = upload;
+    return FB_OK;
+}
+
+/* The upload, taken by the caller; its file is not open. */
+static fb_status take(fb_store *store, const char *id, fb_upload **out, fb_error *error) {
+    pthread_mutex_lock(&store->uploads.mutex);
+    fb_status status = find_free(store, id, out, error);
+    if (!status) (*out)->is_open = true;
+    pthread_mutex_unlock(&store->uploads.mutex);
+    return status;
+}
+
+fb_status fb_upload_look(fb_store *store, const char *id, uint64_t *size, fb_error *error) {
+    fb_upload *upload = NULL;
+    pthread_mutex_lock(&store->uploads.mutex);
+    fb_status status = find_free(store, id, &upload, error);
+    if (!status) *size = upload->size;
     pthread_mutex_unlock(&store->uploads.mutex);
     return status;
 }

@@ -159,7 +159,7 @@ class Service:
     def delete(self, path, **options):
         return self.request("DELETE", path, **options)
 
-    def connect(self, timeout=30):
+    def connect(self, timeout=120):
         return socket.create_connection((self.host, self.port), timeout)
 
     def raw(self, text, timeout=30, half_close=False):

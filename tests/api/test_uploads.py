@@ -1,6 +1,7 @@
 """/v1/blobs/uploads: a blob in parts, whatever happens in between."""
 
 import concurrent.futures
+import threading
 import time
 
 import pytest
@@ -53,6 +54,27 @@ def is_gone(service, location):
     is_problem(finish(service, location, digest_of(b"x")), 404, "unknown-upload")
     is_problem(service.delete(location), 404, "unknown-upload")
     return True
+
+
+def test_who_looks_is_in_nobodys_way(service):
+    """Others ask how far it is all the time; no part is refused for that."""
+    location, stopped, seen = begin(service), threading.Event(), set()
+
+    def look():
+        while not stopped.is_set():
+            seen.add(service.get(location).status)
+
+    watchers = [threading.Thread(target=look) for _ in range(4)]
+    for watcher in watchers:
+        watcher.start()
+    try:
+        for i in range(200):
+            assert append(service, location, b"x").status == 202, f"part {i}"
+    finally:
+        stopped.set()
+        for watcher in watchers:
+            watcher.join()
+    assert seen <= {204, 409} and size_of(service, location) == 200
 
 
 @pytest.mark.parametrize("size", [1, 1000, INLINE, INLINE + 1, 3 << 20])
