@@ -67,6 +67,7 @@ static bool agrees(const fb_graph *g, fb_node node, const fb_shape_result *type)
     return true;
 }
 
+/* A recipe either moves bytes, of one dtype, or computes: then it is rounded to a floating dtype, and to no other. */
 static bool has_type(const fb_graph *g, fb_value recipe, const fb_shape_result *type) {
     fb_recipe_type found;
     fb_error ignored = {0};
@@ -74,7 +75,7 @@ static bool has_type(const fb_graph *g, fb_value recipe, const fb_shape_result *
     for (int i = 0; i < type->rank; i++) {
         if (found.sizes[i] != type->sizes[i].size) return false;
     }
-    return !found.is_movement || found.dtype == type->dtype;
+    return found.is_movement ? found.dtype == type->dtype : fb_dtype_is_computed(type->dtype);
 }
 
 static bool read_weight(const fb_graph *g, fb_node node, fb_tensor *tensor, fb_shape_result *type) {

@@ -1,16 +1,17 @@
 /* Recipes of arithmetic on weights: computed in float64, rounded once. */
+#include "core/ops/promote.h"
 #include "core/passes/constant.h"
 #include "core/weights/recipe.h"
 
-/* A result that was made narrower than what it is made of has been rounded on purpose: float32 -> float16 -> float32 is no
- * identity, so what computes with it cannot go past it. */
+/* A result whose dtype does not hold every number that it is made of has been rounded on purpose: float32 -> float16 -> float32
+ * is no identity, so what computes with it cannot go past it. */
 static bool is_narrowed(const fb_graph *g, fb_value recipe, fb_value argument) {
     fb_recipe_type type;
     fb_error ignored = {0};
     fb_node node = fb_value_node(g, argument);
     if (!node.id || fb_recipe_type_of(g, recipe, &type, &ignored)) return false;
     fb_dtype dtype = (fb_dtype)fb_node_at(g, node)->dtype;
-    return dtype && type.dtype != dtype && fb_dtype_size(type.dtype) >= fb_dtype_size(dtype);
+    return dtype && type.dtype && fb_promote(type.dtype, dtype) != dtype;
 }
 
 static fb_value operand_of(fb_constant_call *c, fb_value argument) {

@@ -1,5 +1,5 @@
 """FoldConstants. The number in a name (trap-36-…) is that of a known failure of other optimisers."""
-from make_cases import Graph, case, refusal
+from make_cases import Graph, Raw, case, refusal
 
 ATEN = "torch.ops.aten."
 
@@ -150,6 +150,27 @@ def fold_constants():
     back = g.method("float", low, shape=(3, 4), dtype="float32")
     g.output(linear(g, back))
     fold("trap-36-narrowed-and-back", g, 1, refusal("narrowing-cast", "float"))
+
+    # Recipes compute in floating dtypes only: a cast to another one stays, and so does what computes with it.
+    def cast(name, of, to, floats=True):
+        g, w = weights(weight=(3, 4), dtypes={"weight": of})
+        whole = g.method("to", w, Raw({"$dtype": to}), shape=(3, 4), dtype=to)
+        x = g.input(shape=(3, 4))
+        if floats:
+            g.output(g.fn("operator.add", x, mul(g, whole, 0.5), shape=(3, 4), dtype="float32", name="add"))
+        else:
+            g.output(g.method("masked_fill", x, whole, -1e9, shape=(3, 4), dtype="float32"))
+        fold(name, g, 0, refusal("unsupported-dtype", "to"))
+
+    cast("cast-to-a-wider-integer", "float32", "int64")
+    cast("cast-to-an-integer-of-the-same-size", "float32", "int32")
+    cast("cast-of-half-to-int32", "float16", "int32")
+    cast("cast-to-bool", "float32", "bool", floats=False)
+    cast("cast-of-integers-to-bool", "int64", "bool", floats=False)
+    cast("cast-of-bool-to-float", "bool", "float32")
+    cast("cast-of-integers-to-float", "int64", "float64")
+    cast("cast-to-complex", "float32", "complex64")
+    cast("cast-to-float8", "float32", "float8_e4m3fn")
 
     g, w = weights(weight=(3, 4))
     x = g.input(shape=(3, 4))

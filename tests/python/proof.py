@@ -78,7 +78,9 @@ def refusals(outcome):
 
 
 class Tracer(torch.fx.Tracer):
-    """Calls stay calls of modules also where a test derives from them."""
+    """Calls stay calls of modules also where a test derives from them, and what is done with buffers is traced."""
+
+    proxy_buffer_attributes = True
 
     def is_leaf_module(self, module, path):
         return super().is_leaf_module(module, path) or isinstance(module, (torch.nn.Linear, torch.nn.Conv2d))

@@ -6,6 +6,7 @@ import cases_division  # noqa: F401
 import cases_layout  # noqa: F401
 import cases_linear  # noqa: F401
 import cases_norm  # noqa: F401
+import cases_values  # noqa: F401
 import pytest
 from case import COLLECTED, EXPECTED
 from proof import Prover, refusals
