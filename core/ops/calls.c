@@ -6,11 +6,11 @@
 #include "core/ops/view.h"
 
 typedef struct calls_row {
-    const char *name, *homes, *overloads;
+    const char *name, *homes, *parsed, *overloads;
 } calls_row;
 
 static const calls_row rows[] = {
-#define FB_CALLS_ROW(name_text, homes_text, overloads_text) {name_text, homes_text, overloads_text},
+#define FB_CALLS_ROW(name_text, homes_text, parsed_text, overloads_text) {name_text, homes_text, parsed_text, overloads_text},
 #include "core/ops/calls.def"
 };
 
@@ -30,41 +30,64 @@ bool fb_op_is_at_home(fb_op op, const char *home) {
 
 /* ---- types -------------------------------------------------------------------------------------------------------------- */
 
+/* A call as it is looked at. */
+typedef struct seen_call {
+    const fb_graph *graph;
+    fb_value args, kwargs;
+    fb_node number; /* a number stands in the place of this node; or none */
+    bool is_python; /* of a function of torch or a method: they take more than the overload says */
+} seen_call;
+
 static bool is_number(fb_kind kind) {
     return kind == FB_INT || kind == FB_FLOAT || kind == FB_TRUE || kind == FB_FALSE;
 }
 
-/* A node without a dtype may stand for a number, too. */
-static bool takes_node(char type, const fb_graph *graph, fb_node node) {
-    return !fb_node_at(graph, node)->dtype || type == 'T' || type == 'N' || type == 'x';
+static bool is_scalar_tensor(const fb_graph *graph, fb_node node) {
+    fb_value shape = fb_node_at(graph, node)->shape;
+    return !shape.id || fb_shape_rank(graph, shape) == 0;
 }
 
-static bool takes(const char *type, const fb_graph *graph, fb_value value);
+/* A node without a dtype may stand for a number, too. Python's functions take a tensor without dimensions for one. */
+static bool takes_node(char type, const seen_call *call, fb_node node) {
+    bool takes_tensor = type == 'T' || type == 'N' || type == 'x';
+    if (call->number.id && node.id == call->number.id) return strchr("NSfx", type);
+    if (!fb_node_at(call->graph, node)->dtype || takes_tensor) return true;
+    return call->is_python && strchr("Sifb", type) && is_scalar_tensor(call->graph, node);
+}
 
-static bool takes_items(const char *type, const fb_graph *graph, fb_value list) {
-    const fb_value_row *row = fb_value_at(graph, list);
-    bool does = row->kind == FB_LIST || row->kind == FB_TUPLE;
-    for (uint32_t i = 0; i < row->count && does; i++) does = takes(type, graph, row->items[i]);
+static bool takes(const char *type, const seen_call *call, fb_value value);
+
+static bool takes_items(const char *type, const seen_call *call, fb_value list) {
+    const fb_value_row *row = fb_value_at(call->graph, list);
+    bool does = row->kind == FB_LIST || row->kind == FB_TUPLE || row->kind == FB_SIZE;
+    for (uint32_t i = 0; i < row->count && does; i++) does = takes(type, call, row->items[i]);
     return does;
 }
 
-static bool takes(const char *type, const fb_graph *graph, fb_value value) {
-    fb_kind kind = fb_value_kind(graph, value);
+static bool takes(const char *type, const seen_call *call, fb_value value) {
+    fb_kind kind = fb_value_kind(call->graph, value);
     if (*type == '?') {
         if (kind == FB_NONE) return true;
         type++;
     }
-    if (kind == FB_NODE) return takes_node(*type, graph, fb_value_at(graph, value)->node);
+    if (kind == FB_NODE) return takes_node(*type, call, fb_value_at(call->graph, value)->node);
     switch (*type) {
     case 'N':
-    case 'S': return is_number(kind);
+    case 'S': return is_number(kind) || kind == FB_COMPLEX;
     case 'i': return kind == FB_INT;
     case 'f': return kind == FB_FLOAT || kind == FB_INT;
     case 'b': return kind == FB_TRUE || kind == FB_FALSE;
     case 's': return kind == FB_STRING;
-    case 'J': return kind == FB_INT || takes_items("i", graph, value);
-    case 'I': return takes_items("i", graph, value);
-    case 'L': return takes_items("T", graph, value);
+    case 'd': return kind == FB_DTYPE;
+    case 'D': return kind == FB_DEVICE || kind == FB_STRING || kind == FB_INT;
+    case 'l': return kind == FB_LAYOUT;
+    case 'm': return kind == FB_MEMORY_FORMAT;
+    case 'J': return kind == FB_INT || takes_items("i", call, value);
+    case 'I': return takes_items("i", call, value);
+    case 'F': return takes_items("f", call, value);
+    case 'B': return takes_items("b", call, value);
+    case 'L': return takes_items("T", call, value);
+    case 'O': return takes_items("?T", call, value);
     case 'x': return kind != FB_NONE;
     default: return false;
     }
@@ -83,56 +106,124 @@ static const char *next_parameter(const char *at) {
     return *at == ',' ? at + 1 : NULL;
 }
 
-static fb_value given(const fb_graph *graph, const char *name, size_t position, bool is_behind, fb_value args,
-                      fb_value kwargs) {
-    const fb_value_row *list = fb_value_at(graph, args), *map = fb_value_at(graph, kwargs);
+/* Is the parameter called so by a caller? Python calls self "input", and has NumPy's names as well. */
+static bool is_called(const seen_call *call, const char *parameter, const char *key) {
+    static const char *const others[][2] = {{"self", "input"}, {"self", "x"},   {"self", "a"},          {"self", "x1"},
+                                            {"other", "x2"},   {"dim", "axis"}, {"keepdim", "keepdims"}};
+    size_t length = strcspn(parameter, "=");
+    if (strlen(key) == length && strncmp(parameter, key, length) == 0) return true;
+    for (size_t i = 0; call->is_python && i < sizeof others / sizeof *others; i++) {
+        bool is_it = strlen(others[i][0]) == length && strncmp(parameter, others[i][0], length) == 0;
+        if (is_it && strcmp(key, others[i][1]) == 0) return true;
+    }
+    return false;
+}
+
+static fb_value given(const seen_call *call, const char *name, size_t position, bool is_behind) {
+    const fb_value_row *list = fb_value_at(call->graph, call->args), *map = fb_value_at(call->graph, call->kwargs);
     if (!is_behind && position < list->count) return list->items[position];
     for (uint32_t i = 0; i + 1 < map->count; i += 2) {
-        const char *key = fb_text(graph, fb_value_at(graph, map->items[i])->symbol);
-        if (strncmp(name, key, strlen(key)) == 0 && name[strlen(key)] == '=') return map->items[i + 1];
+        if (is_called(call, name, fb_text(call->graph, fb_value_at(call->graph, map->items[i])->symbol)))
+            return map->items[i + 1];
     }
     return (fb_value){0};
 }
 
+/* x.view(2, 3): all that is left, where a method or function takes a list of ints. Their number, or 0. */
+static size_t spread_ints(const seen_call *call, const char *type, size_t position) {
+    const fb_value_row *list = fb_value_at(call->graph, call->args);
+    if (!call->is_python || (*type != 'I' && *type != 'J') || position >= list->count) return 0;
+    for (size_t i = position; i < list->count; i++) {
+        if (!takes("i", call, list->items[i])) return 0;
+    }
+    return list->count - position;
+}
+
 /* Every parameter that must be given is, and nothing else. */
-static bool overload_takes(const char *parameters, const fb_graph *graph, fb_value args, fb_value kwargs) {
+static bool overload_takes(const char *parameters, const seen_call *call) {
     size_t position = 0, used = 0;
     bool is_behind = false;
     for (const char *at = *parameters == ')' ? NULL : parameters; at; at = next_parameter(at), position++) {
         is_behind |= *at == '|';
         at += *at == '|';
-        fb_value value = given(graph, at, position, is_behind, args, kwargs);
-        if (value.id ? !takes(type_of(at), graph, value) : strchr(at, '=')[1] == '!') return false;
-        used += value.id != 0;
+        fb_value value = given(call, at, position, is_behind);
+        size_t spread = is_behind ? 0 : spread_ints(call, type_of(at), position);
+        if (spread) position += spread - 1;
+        else if (value.id ? !takes(type_of(at), call, value) : strchr(at, '=')[1] == '!') return false;
+        used += spread ? spread : value.id != 0;
     }
-    return used == fb_value_at(graph, args)->count + fb_value_at(graph, kwargs)->count / 2;
+    return used == fb_value_at(call->graph, call->args)->count + fb_value_at(call->graph, call->kwargs)->count / 2;
+}
+
+static const char *next_overload(const char *at) {
+    at = strchr(at, ')') + 1;
+    return at + (*at == ' ');
 }
 
 const char *fb_aten_overload(const fb_graph *graph, fb_op op, fb_value args, fb_value kwargs, const char *preferred,
                              size_t *length) {
     const calls_row *row = row_of(op);
+    const seen_call call = {.graph = graph, .args = args, .kwargs = kwargs};
     const char *found = NULL;
-    for (const char *at = row ? row->overloads : ""; *at;) {
+    for (const char *at = row ? row->overloads : ""; *at; at = next_overload(at)) {
         size_t size = strcspn(at, "(");
         bool is_preferred = preferred && strlen(preferred) == size && strncmp(at, preferred, size) == 0;
-        if ((!found || is_preferred) && overload_takes(at + size + 1, graph, args, kwargs)) {
+        if ((!found || is_preferred) && overload_takes(at + size + 1, &call)) {
             found = at;
             *length = size;
         }
-        at = strchr(at, ')') + 1;
-        at += *at == ' ';
     }
     return found;
 }
 
-bool fb_aten_call_exists(const fb_graph *graph, fb_node node) {
+static bool any_overload_takes(const calls_row *row, const seen_call *call) {
+    for (const char *at = row->overloads; *at; at = next_overload(at)) {
+        if (overload_takes(strchr(at, '(') + 1, call)) return true;
+    }
+    return false;
+}
+
+/* ---- calls of a graph ---------------------------------------------------------------------------------------------------- */
+
+static bool aten_call_exists(const fb_graph *graph, fb_node node, const calls_row *calls) {
     const fb_node_row *row = fb_node_at(graph, node);
-    const char *target = fb_node_target(graph, node);
-    fb_op op = fb_node_op(graph, node);
-    if (row->opcode != FB_CALL_FUNCTION || !fb_is_spelled(target, FB_ATEN) || op & FB_OP_IN_PLACE || !row_of(op)) return true;
-    const char *name = target + strlen(FB_ATEN), *overload = strchr(name, '.');
-    size_t length = strcspn(fb_op_facts_of(op)->names, " ");
-    if (!overload || (size_t)(overload - name) != length || strncmp(name, row_of(op)->name, length) != 0) return true;
-    const char *found = fb_aten_overload(graph, op, row->args, row->kwargs, overload + 1, &length);
+    const char *name = fb_node_target(graph, node) + strlen(FB_ATEN), *overload = strchr(name, '.');
+    size_t length = strlen(calls->name);
+    if (!overload || (size_t)(overload - name) != length || strncmp(name, calls->name, length) != 0) return true;
+    const char *found = fb_aten_overload(graph, fb_node_op(graph, node), row->args, row->kwargs, overload + 1, &length);
     return found && strlen(overload + 1) == length && strncmp(found, overload + 1, length) == 0;
+}
+
+/* The row that says what the call takes, when it is of a function of torch or a method that is written in C++. */
+static const calls_row *parsed_row(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    const char *target = fb_node_target(graph, node), *home = "method";
+    const calls_row *calls = row_of(fb_node_op(graph, node));
+    if (!calls || !*calls->overloads || (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD)) return NULL;
+    if (row->opcode == FB_CALL_FUNCTION) {
+        bool is_functional = fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
+        bool is_in_torch = fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.');
+        home = is_functional ? "functional" : is_in_torch ? "torch" : "";
+    }
+    return fb_has_word(calls->parsed, home, strlen(home)) ? calls : NULL;
+}
+
+bool fb_call_exists(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    fb_op op = fb_node_op(graph, node);
+    if (op & FB_OP_IN_PLACE || !row_of(op)) return true;
+    if (row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_ATEN))
+        return aten_call_exists(graph, node, row_of(op));
+    const calls_row *calls = parsed_row(graph, node);
+    const seen_call call = {.graph = graph, .args = row->args, .kwargs = row->kwargs, .is_python = true};
+    return !calls || any_overload_takes(calls, &call);
+}
+
+bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    bool is_operator = row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_PYTHON_OPERATOR);
+    if (is_operator) return fb_op_facts_of(fb_node_op(graph, node))->flags & FB_FACT_MAYBE_NUMBER;
+    const calls_row *calls = parsed_row(graph, node);
+    const seen_call call = {.graph = graph, .args = row->args, .kwargs = row->kwargs, .number = tensor, .is_python = true};
+    return calls && any_overload_takes(calls, &call);
 }

@@ -14,7 +14,10 @@ bool fb_op_is_at_home(fb_op op, const char *home);
 const char *fb_aten_overload(const fb_graph *graph, fb_op op, fb_value args, fb_value kwargs, const char *preferred,
                              size_t *length);
 
-/* Whether a call of an ATen operator's first name has an overload that takes its arguments; true for all other calls. */
-bool fb_aten_call_exists(const fb_graph *graph, fb_node node);
+/* Does PyTorch have the call: of an ATen operator's first name with an overload that takes its arguments, or of a function of
+ * torch or a method that takes them by any? True for all calls of which calls.def does not tell. */
+bool fb_call_exists(const fb_graph *graph, fb_node node);
+/* Would PyTorch still have it with a number in every place of the node `tensor`? False for all calls of which nothing tells. */
+bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor);
 
 #endif

@@ -8,6 +8,8 @@
 /* Where functions are at home: the beginnings of their targets. */
 #define FB_ATEN "torch.ops.aten."
 #define FB_FUNCTIONAL "torch.nn.functional."
+#define FB_FUNCTIONAL_IN_C "torch._C._nn."
+#define FB_TORCH "torch."
 #define FB_PYTHON_OPERATOR "operator."
 
 static inline bool fb_is_spelled(const char *target, const char *beginning) {

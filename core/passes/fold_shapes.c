@@ -8,12 +8,14 @@
  * it beside a tensor of the same dtype. So a graph whose shapes are recorded as ints is one for these shapes from then on: an
  * axis that is to stay open has a symbolic size ("s0"), which is left alone.
  *
- * Not: what the graph returns; what an operator reads that is not known, or whose method is called (a torch.Size has more of
- * them than a tuple); what is asked of a tensor that is written in place, which may give it another shape.
+ * Not: what the graph returns; what an operator reads that is not known, or whose method or attribute is read (a torch.Size has
+ * more of them than a tuple); a tensor where PyTorch takes only tensors (torch.maximum: core/ops/calls.def); what is asked of
+ * a tensor that is written in place, which may give it another shape.
  * Exactness: moves. Reversible.
  */
 #include <stdlib.h>
 
+#include "core/ops/calls.h"
 #include "core/passes/known.h"
 #include "core/passes/pass.h"
 #include "core/weights/convert.h"
@@ -36,14 +38,14 @@ static bool find(const fb_graph *g, fb_node n, fb_known *known) {
     return fb_known_at(g, n, known) || number_in_tensor(g, n, known);
 }
 
-/* Does the reader give the same with the number in the place of the tensor? It does beside a tensor with dimensions, whose
- * dtype decides. */
+/* Does the reader give the same with the number in the place of the tensor? It does where PyTorch takes one there, beside a
+ * tensor with dimensions, whose dtype decides. */
 static bool takes_number(const fb_graph *g, fb_node tensor, fb_node reader) {
     const fb_node_row *row = fb_node_at(g, reader), *now = fb_node_at(g, tensor);
     fb_op op = fb_node_op(g, reader);
     bool is_beside = false;
     if (!(fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE) || (op & FB_OP_IN_PLACE) || fb_is_aten(g, reader)) return false;
-    if (row->opcode == FB_CALL_MODULE || row->dtype != now->dtype) return false;
+    if (row->opcode == FB_CALL_MODULE || row->dtype != now->dtype || !fb_call_takes_number(g, reader, tensor)) return false;
     for (uint32_t e = fb_input_first(g, reader); e; e = fb_input_next(g, e)) {
         const fb_node_row *input = fb_node_at(g, fb_edge_input(g, e));
         is_beside |= input->dtype == now->dtype && input->shape.id && fb_shape_rank(g, input->shape) > 0;
@@ -55,10 +57,11 @@ static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader,
     const fb_node_row *row = fb_node_at(g, reader);
     *detail = "the graph returns it";
     if (row->opcode == FB_OUTPUT) return "graph-output";
-    *detail = "what reads it is not known, or calls a method of it";
+    *detail = "what reads it is not known, or asks for an attribute or a method of it";
     if (fb_op_is(g, reader, FB_OP_UNKNOWN) || fb_op_is(g, reader, FB_OP_RUN_PROGRAM)) return "unknown-operator";
-    if (row->opcode == FB_CALL_METHOD && fb_value_node(g, fb_first_argument(g, reader)).id == n.id) return "unknown-operator";
-    *detail = "what reads it may give another dtype beside a number";
+    bool is_asked = row->opcode == FB_CALL_METHOD || fb_op_is(g, reader, FB_OP_GETATTR);
+    if (is_asked && fb_value_node(g, fb_first_argument(g, reader)).id == n.id) return "unknown-operator";
+    *detail = "what reads it takes no number in its place, or may give another dtype beside one";
     return fb_op_is(g, n, FB_OP_FULL) && !takes_number(g, n, reader) ? "unsupported-reader" : NULL;
 }
 

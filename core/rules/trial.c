@@ -87,7 +87,7 @@ static void look_at_all(const fb_graph *graph, fb_rule_outcome *outcome) {
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
         fb_effects effects = fb_op_effects(graph, n);
         outcome->has_effects |= !effects.is_unknown && (effects.mutates_input || effects.has_effect);
-        outcome->is_possible &= fb_call_is_possible(graph, n) && fb_aten_call_exists(graph, n);
+        outcome->is_possible &= fb_call_is_possible(graph, n) && fb_call_exists(graph, n);
     }
 }
 

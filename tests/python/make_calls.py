@@ -5,6 +5,7 @@
 
 import pathlib
 import re
+import types
 
 import torch
 
@@ -12,12 +13,14 @@ OPERATORS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops"
 HEAD = """/* Where PyTorch 2.13 has the first name of each operator of ops.def, and what its ATen overloads take. Written by
  * tests/python/make_calls.py, and held against PyTorch by tests/python/test_calls.py.
  *
- *     FB_CALLS_ROW("name", "homes", "overload(parameters) …")
+ *     FB_CALLS_ROW("name", "homes", "parsed", "overload(parameters) …")
  *
  * homes       of "functional" (torch.nn.functional), "torch" and "method" (torch.Tensor)
+ * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions
  * parameters  "name=type" by position; those behind "|" by keyword only. With "?" before its type one may be None, with "!" it
- *             must be given. T: a tensor, N: that or a number, L: a list of tensors, S: a number, i: an int, I: a list of
- *             ints, J: that or one int, f: a float, b: a bool, s: a string, x: something else. */
+ *             must be given. T: a tensor, N: that or a number, L: a list of tensors, O: of tensors and None, S: a number,
+ *             i: an int, I: a list of ints, J: that or one int, f: a float, F: a list of floats, b: a bool, B: a list of
+ *             bools, s: a string, d: a dtype, D: a device, l: a layout, m: a memory format, x: something else. */
 """
 TYPES = {
     "Tensor": "T",
@@ -27,19 +30,27 @@ TYPES = {
     "SymInt": "i",
     "List[int]": "I",
     "List[SymInt]": "I",
+    "List[Optional[Tensor]]": "O",
     "float": "f",
+    "List[float]": "F",
     "bool": "b",
+    "List[bool]": "B",
     "str": "s",
+    "ScalarType": "d",
+    "Device": "D",
+    "Layout": "l",
+    "MemoryFormat": "m",
 }
-# Of these PyTorch takes a number where the schema says tensor.
+# Of these PyTorch takes a number where the schema says tensor: should_allow_numbers_as_tensors in python_arg_parser.cpp.
 TAKE_NUMBERS = {"add", "sub", "mul", "div", "true_divide", "floor_divide"}
+WRITTEN_IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 def type_of(argument):
     text = str(argument.real_type)
     is_optional = text.startswith("Optional[")
     text = text.removeprefix("Optional[").removesuffix("]") if is_optional else text
-    text = text + "]" if text.startswith("List[") and not text.endswith("]") else text
+    text = text + "]" * (text.count("[") - text.count("]"))
     letter = TYPES.get(text, "x")
     if text == "List[int]" and argument.N is not None:
         letter = "J"  # of List[SymInt] no int will do
@@ -52,15 +63,17 @@ def overload(function):
         bar = "|" if argument.kwarg_only and not is_behind else ""
         is_behind |= argument.kwarg_only
         type_ = type_of(argument)
-        if schema.name.removeprefix("aten::") in TAKE_NUMBERS and argument.name == "other" and type_ == "T":
+        if schema.name.removeprefix("aten::") in TAKE_NUMBERS and type_ == "T":
             type_ = "N"
         words.append(f"{bar}{argument.name}={'' if argument.has_default_value() else '!'}{type_}")
     return f"{schema.overload_name or 'default'}({','.join(words)})"
 
 
 def is_ordinary(function):
-    """No overload that writes to `out`, and none of named dimensions or of numbers alone."""
+    """No overload that writes to `out`, and none of named dimensions, of numbers alone or of lists and strings of TorchScript."""
     arguments = function._schema.arguments
+    if not any("Tensor" in str(one.type) for one in [*arguments, *function._schema.returns]):
+        return False
     is_of_names = any(str(argument.real_type) in ("Dimname", "List[Dimname]", "Optional[List[Dimname]]") for argument in arguments)
     is_of_numbers = all(str(one.real_type) in ("int", "float", "number", "complex", "bool") for one in arguments)
     writes = any(argument.is_out for argument in arguments)
@@ -84,8 +97,9 @@ def names():
 def rows():
     for name in dict.fromkeys(names()):
         places = (("functional", torch.nn.functional), ("torch", torch), ("method", torch.Tensor))
-        homes = " ".join(word for word, home in places if callable(getattr(home, name, None)))
-        yield f'FB_CALLS_ROW("{name}", "{homes}", "{overloads(name)}")'
+        found = {word: getattr(home, name) for word, home in places if callable(getattr(home, name, None))}
+        parsed = [word for word, function in found.items() if isinstance(function, WRITTEN_IN_C)]
+        yield f'FB_CALLS_ROW("{name}", "{" ".join(found)}", "{" ".join(parsed)}", "{overloads(name)}")'
 
 
 def text():
