@@ -118,6 +118,15 @@ fb_op fb_op_of_module(const char *type, size_t length) {
     return FB_OP_UNKNOWN;
 }
 
+bool fb_op_lacks_kernel(fb_op op, const char *dtype) {
+    static const char *const lacking[FB_OP_COUNT] = {
+#define FB_PRECISION_ROW(id, dtypes) [FB_OP_##id] = dtypes,
+#include "core/ops/precisions.def"
+#undef FB_PRECISION_ROW
+    };
+    return fb_has_word(lacking[op & ~FB_OP_IN_PLACE], dtype, strlen(dtype));
+}
+
 bool fb_op_is_named(fb_op op, const char *name) {
     const fb_op_facts *facts = fb_op_facts_of(op);
     size_t length = strlen(name);

@@ -105,6 +105,8 @@ fb_op fb_op_of_method(const char *name, size_t length);
 fb_op fb_op_of_module(const char *type, size_t length);
 /* Is `word` one of the words of `list`, which are separated by single spaces? NULL is an empty list. */
 bool fb_has_word(const char *list, const char *word, size_t length);
+/* Has PyTorch no kernel of it on a CPU for that dtype (its name: "float16"), though it has one for float32? */
+bool fb_op_lacks_kernel(fb_op op, const char *dtype);
 /* Is the operator called so: one of its names ("layer_norm"), or its id in lower case ("batch_norm2d")? */
 bool fb_op_is_named(fb_op op, const char *name);
 

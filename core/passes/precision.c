@@ -7,13 +7,24 @@
 #include <string.h>
 
 #include "core/base/base64.h"
+#include "core/ops/infer.h"
 #include "core/passes/precision_change.h"
 #include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
+/* A cast or a factory: which dtype it gives does not depend on what it reads, or only on the first of it. */
+static bool says_its_dtype(const fb_graph *g, fb_node n) {
+    fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
+    return rule == FB_DTYPE_RULE_CAST || rule == FB_DTYPE_RULE_LIKE || rule == FB_DTYPE_RULE_ARGUMENT ||
+           rule == FB_DTYPE_RULE_FULL || rule >= FB_DTYPE_RULE_BOOL;
+}
+
 fb_dtype fb_value_dtype(const fb_graph *g, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);
-    if (row->dtype || row->opcode != FB_GET_ATTR || !row->attribute.id) return (fb_dtype)row->dtype;
+    fb_shape_result found;
+    if (row->dtype) return (fb_dtype)row->dtype;
+    if (says_its_dtype(g, n)) return fb_infer(g, n, &found) ? found.dtype : FB_DTYPE_UNKNOWN;
+    if (row->opcode != FB_GET_ATTR || !row->attribute.id) return FB_DTYPE_UNKNOWN;
     fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
     return tensor.id ? (fb_dtype)fb_tensor_at(g, tensor)->dtype : FB_DTYPE_UNKNOWN;
 }
@@ -21,7 +32,7 @@ fb_dtype fb_value_dtype(const fb_graph *g, fb_node n) {
 bool fb_takes_any_dtype(const fb_graph *g, fb_node n) {
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
     if (facts->shape != FB_SHAPE_SAME || !(facts->flags & FB_FACT_ALIASES)) return false;
-    return facts->dtype == FB_DTYPE_RULE_CAST ? fb_names_float32(g, n) || fb_node_at(g, n)->dtype != FB_FLOAT32
+    return facts->dtype == FB_DTYPE_RULE_CAST ? fb_names_float32(g, n) || fb_value_dtype(g, n) != FB_FLOAT32
                                               : facts->dtype >= FB_DTYPE_RULE_BOOL;
 }
 
@@ -52,7 +63,7 @@ bool fb_names_float32(const fb_graph *g, fb_node n) {
 bool fb_takes_dtype(const fb_graph *g, fb_node n) {
     fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
     bool is_factory = rule == FB_DTYPE_RULE_ARGUMENT || rule == FB_DTYPE_RULE_FULL;
-    return is_factory && fb_node_at(g, n)->dtype == FB_FLOAT32 && !fb_node_kwarg(g, n, "dtype").id;
+    return is_factory && fb_value_dtype(g, n) == FB_FLOAT32 && !fb_node_kwarg(g, n, "dtype").id;
 }
 
 bool fb_is_float_method(const fb_graph *g, fb_node n) {
@@ -61,7 +72,7 @@ bool fb_is_float_method(const fb_graph *g, fb_node n) {
 
 bool fb_gives_float32(const fb_graph *g, fb_node n) {
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
-    if (fb_node_at(g, n)->dtype != FB_FLOAT32 || fb_names_float32(g, n) || fb_owns_float32(g, n)) return false;
+    if (fb_value_dtype(g, n) != FB_FLOAT32 || fb_names_float32(g, n) || fb_owns_float32(g, n)) return false;
     if (fb_takes_dtype(g, n) || fb_is_float_method(g, n)) return false;
     if (facts->dtype == FB_DTYPE_RULE_FLOAT32) return true;
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {

@@ -4,7 +4,8 @@
 
 #include "core/passes/pass.h"
 
-/* The dtype of a node's value: as recorded, and of a get_attr node that of the tensor. Unknown for what is no tensor. */
+/* The dtype of a node's value: as recorded; if not, of a get_attr node that of the tensor, and of a cast or a factory what it
+ * says. Unknown for what is no tensor. */
 fb_dtype fb_value_dtype(const fb_graph *graph, fb_node node);
 /* A cast: takes any dtype, and what it gives does not depend on that. */
 bool fb_takes_any_dtype(const fb_graph *graph, fb_node node);
@@ -37,8 +38,9 @@ bool fb_literal_overflows(const fb_graph *graph, fb_node node, fb_value value, f
 bool fb_tensor_overflows(const fb_graph *graph, fb_tensor tensor, double largest);
 
 /* The reason code for which a node that has to do with float32 cannot be converted; NULL when it can, or has nothing to do with
- * it. `*detail` is a sentence. */
-const char *fb_precision_obstacle(const fb_matcher *matcher, fb_node node, bool is_in_autocast, const char **detail);
+ * it. `*detail` is a sentence. `reads_untyped`: it reads tensors of unknown dtype, which may be float32. */
+const char *fb_precision_obstacle(const fb_matcher *matcher, fb_node node, bool reads_untyped, bool is_in_autocast,
+                                  const char **detail);
 
 /* By node of the main program: does it stay as it is, reading and giving float32? So do
  *   - inputs of the graph, what `keep` names, what carries the pass's mark, unknown operators, what gives float32 whatever it

@@ -98,7 +98,7 @@ static void convert(conversion *c, fb_node n) {
     fb_graph *g = c->graph;
     const fb_node_row *row = fb_node_at(g, n);
     state *s = &c->nodes[n.id];
-    bool was_float32 = row->dtype == FB_FLOAT32, is_untyped = !row->dtype;
+    bool was_float32 = fb_value_dtype(g, n) == FB_FLOAT32, is_untyped = !was_float32 && !row->dtype;
     convert_arguments(c, n);
     if (!s->is_converted) return;
     fb_mark(c->rewrite, n);

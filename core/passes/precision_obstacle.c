@@ -21,10 +21,27 @@ static bool reads_other_narrow(const fb_matcher *m, fb_node n) {
     return false;
 }
 
-const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool is_in_autocast, const char **detail) {
+/* x.view(torch.int32), which cuts the bytes of float32 into numbers of its own. */
+static bool reinterprets(const fb_graph *g, fb_node n) {
+    const fb_value maps[] = {fb_node_at(g, n)->args, fb_node_at(g, n)->kwargs};
+    bool is_any = false;
+    for (size_t k = 0; k < 2; k++) {
+        const fb_value_row *row = fb_value_at(g, maps[k]);
+        for (uint32_t i = 0; i < row->count; i++) {
+            fb_node node = fb_value_kind(g, row->items[i]) == FB_NODE ? fb_value_node(g, row->items[i]) : (fb_node){0};
+            bool is_asked = node.id && fb_op_is(g, node, FB_OP_GETATTR) && fb_reads_dtype(g, node);
+            is_any |= is_asked || fb_value_kind(g, row->items[i]) == FB_DTYPE;
+        }
+    }
+    return is_any && fb_op_is(g, n, FB_OP_VIEW);
+}
+
+const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool is_in_autocast,
+                                  const char **detail) {
     const fb_graph *g = m->graph;
-    if (!reads_float32(g, n) && !fb_owns_float32(g, n) && !fb_is_marked(m, n)) return NULL;
-    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
+    if (!reads_untyped && !reads_float32(g, n) && !fb_owns_float32(g, n) && !fb_is_marked(m, n)) return NULL;
+    const char *to = json_string_value(json_object_get(m->params, "to"));
+    fb_dtype dtype = fb_value_dtype(g, n);
     *detail = "it was converted before";
     if (fb_is_marked(m, n)) return "already-transformed";
     *detail = "nothing is known of this operator; it goes on in float32, with casts around it";
@@ -33,12 +50,16 @@ const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool is_in_aut
     if (is_in_autocast) return "autocast";
     *detail = "complex numbers have no such precision; it goes on in float32";
     if (fb_dtype_is_complex(dtype)) return "complex";
+    *detail = "PyTorch cannot compute it in that dtype (on a CPU); it goes on in float32";
+    if (fb_op_lacks_kernel(fb_node_op(g, n), to)) return "no-kernel";
+    *detail = "it takes the bytes of float32 for other numbers; it goes on in float32";
+    if (reinterprets(g, n)) return "reinterprets";
     *detail = "float16 and bfloat16 do not mix, and it reads the other one; it goes on in float32";
     if (reads_other_narrow(m, n)) return "mixed-dtypes";
     *detail = "it casts to a dtype that cannot be told; it goes on in float32";
     fb_shape_result found;
-    bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST && dtype == FB_FLOAT32;
-    if (is_cast && fb_infer(g, n, &found) && !found.dtype) return "unknown-dtype";
+    bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST;
+    if (is_cast && (!dtype || (dtype == FB_FLOAT32 && fb_infer(g, n, &found) && !found.dtype))) return "unknown-dtype";
     fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
     *detail = "a module around it is called as a whole, too; both go on in float32";
     return module.id && fb_module_is_inside_call(m->usage, module) ? "module-called" : NULL;

@@ -85,6 +85,13 @@ static void follow(search *s) {
 /* ---- reasons of a node's own -----------------------------------------------------------------------------------------------
  */
 
+static bool reads_untyped(const search *s, fb_node n) {
+    bool reads = false;
+    for (uint32_t e = fb_input_first(s->graph, n); e && !reads; e = fb_input_next(s->graph, e))
+        reads = is_untyped(s, fb_edge_input(s->graph, e));
+    return reads;
+}
+
 static void look_at(search *s, fb_node n) {
     const fb_graph *g = s->graph;
     if (fb_op_is(g, n, FB_OP_ENTER_AUTOCAST)) s->autocasts++;
@@ -96,9 +103,9 @@ static void look_at(search *s, fb_node n) {
     if (row->opcode == FB_OUTPUT && fb_casts_outputs(s->matcher->params)) stay_around(s, n); /* what cannot be cast */
     if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
-    const char *detail, *reason = fb_precision_obstacle(s->matcher, n, s->autocasts > 0, &detail);
+    const char *detail, *reason = fb_precision_obstacle(s->matcher, n, reads_untyped(s, n), s->autocasts > 0, &detail);
     if (reason) fb_refuse_node(s->matcher, reason, n, "%s", detail);
-    if (fb_gives_float32(g, n) || row->dtype == FB_FLOAT64) stay(s, n);
+    if (fb_gives_float32(g, n) || fb_value_dtype(g, n) == FB_FLOAT64) stay(s, n);
     if (reason || fb_is_kept(g, n, json_object_get(s->matcher->params, "keep"), s->is_used)) stay(s, n);
 }
 

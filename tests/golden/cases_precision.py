@@ -203,6 +203,34 @@ def convert_precision():
     convert("a-nested-program-calls-it-too", g.output(g.relu(a)), 1)
     g = Graph()
     convert("unknown-input", g.output(g.linear("fc", g.input(dtype=None, shape=None), 4, 4)), 0, refusal("unknown-dtype", "x"))
+
+    # ---- no kernel, bytes, and values whose dtype is not recorded
+    g = Graph()
+    y = g.linear("fc", g.input(shape=(4, 4)), 4)
+    convert("no-kernel", g.output(g.relu(fn(g, "torch.linalg.inv", y, shape=(4, 4)))), 1, refusal("no-kernel", "inv"))
+    g = Graph()
+    x = g.input()
+    y = g.linear("fc", x, 4)
+    convert("no-kernel-of-two", g.output(fn(g, "torch.cdist", y, y, shape=(2, 2))), 1, refusal("no-kernel", "cdist"), to="bfloat16")
+    g = Graph()
+    y = g.method("view", g.linear("fc", g.input(), 4), Raw({"$dtype": "int32"}), shape=(2, 4), dtype="int32")
+    convert("bytes-are-read", g.output(y), 1, refusal("reinterprets", "view"))
+
+    def untyped(make):
+        g = Graph()
+        y = make(g, g.linear("a", g.input(), 4))
+        return g.output(g.call("b", y, (2, 4), "float32"), g.make_linear("b", 4, 4) or y)
+
+    convert("untyped-float", untyped(lambda g, y: g.method("float", y)), 1)
+    convert("untyped-to-float32", untyped(lambda g, y: g.method("to", y, FLOAT32)), 1)
+    convert("untyped-factory", untyped(lambda g, y: fn(g, "torch.zeros", 2, 4, shape=None, dtype=None)), 1)
+    convert("untyped-to-double", untyped(lambda g, y: g.method("float", g.method("double", y))), 1)
+    convert("untyped-unknown", untyped(lambda g, y: g.fn("my.kernel", g.fn("torch.relu", y))), 1,
+            refusal("unknown-operator", "kernel"))
+    convert("untyped-no-kernel", untyped(lambda g, y: g.fn("torch.linalg.inv", g.fn("torch.relu", y))), 1,
+            refusal("no-kernel", "inv"))
+    convert("untyped-cast-to-the-type-of-another", untyped(lambda g, y: g.method("type", y, "torch.FloatTensor")), 1,
+            refusal("unknown-dtype", "type"))
     g, y = block()
     g.output(y)
     half = {"name": "ConvertPrecision", "params": {"to": "float16", "keep": ["softmax"]}}

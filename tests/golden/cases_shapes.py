@@ -113,6 +113,20 @@ def numbers_in_tensors():
     fold("chosen-from-a-full-tensor", full(choose), 3)
     fold("not-a-number-of-another-dtype", full(lambda g, x, n: g.fn("operator.truediv", x, n, shape=(2, 8), **FLOAT), "float64"), 2,
          refusal("unsupported-reader", "full"))
+    three = lambda target, *order: full(lambda g, x, n: g.fn(target, *[n if o == "n" else x for o in order], **same))
+    for name, graph in [("maximum", three("torch.maximum", "x", "n")), ("atan2", three("torch.atan2", "n", "x")),
+                        ("hypot", three("torch.hypot", "x", "n")), ("addcmul", three("torch.addcmul", "x", "x", "n")),
+                        ("the-end-of-lerp", three("torch.lerp", "x", "n", "x")),
+                        ("a-base-of-copysign", three("torch.copysign", "n", "x")),
+                        ("a-bound-beside-a-tensor", three("torch.clamp", "x", "x", "n")),
+                        ("a-method", full(lambda g, x, n: g.method("minimum", x, n, **same)))]:
+        fold(f"no-number-in-{name}", graph, 2, refusal("unsupported-reader", "full"))
+    for name, graph in [("the-weight-of-lerp", three("torch.lerp", "x", "x", "n")), ("the-first-of-add", three("torch.add", "n", "x")),
+                        ("the-base-of-pow", three("torch.pow", "n", "x")), ("the-sign-of-copysign", three("torch.copysign", "x", "n")),
+                        ("a-method-mul", full(lambda g, x, n: g.method("mul", x, n, **same)))]:
+        fold(f"number-in-{name}", graph, 3)
+    fold("not-an-attribute-of-sizes", asked(lambda g, x: [g.fn("builtins.getattr", g.fn("builtins.getattr", x, "shape"), "numel"), 12]),
+         0, refusal("unknown-operator", "getattr"))
     fold("not-alone", full(lambda g, x, n: g.fn("operator.add", n, n, shape=(), **FLOAT)), 2, refusal("unsupported-reader", "full"))
     fold("not-stacked", full(lambda g, x, n: g.fn("torch.stack", [n, n], shape=(2,), **FLOAT)), 2,
          refusal("unsupported-reader", "full"))

@@ -1,0 +1,100 @@
+"""Writes core/ops/precisions.def: operators that PyTorch on a CPU cannot compute in float16 or bfloat16.
+
+    python tests/python/make_precisions.py > core/ops/precisions.def
+
+Asks PyTorch itself: each sample of torch.testing's own table of operators that runs in float32 is run in the narrow dtypes.
+"""
+
+import re
+import sys
+import types
+import unittest
+import warnings
+
+import make_calls
+import torch
+
+HEAD = """/* Operators that PyTorch 2.13 on a CPU computes in float32 and has no kernel for in a narrower dtype. Written by
+ * tests/python/make_precisions.py, and held against PyTorch by tests/python/test_precisions.py.
+ *
+ *     FB_PRECISION_ROW(operator, "dtypes that it lacks") */
+"""
+NARROW = (torch.float16, torch.bfloat16)
+LACKS_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'|Low precision dtypes|[Uu]nsupported dtype (Half|BFloat16)|must be either float or double")
+SAMPLES = 40
+
+
+def operator_table():
+    """torch.testing's own. The module `expecttest`, which it imports and does not need here, may be missing."""
+    stand_in = types.ModuleType("expecttest")
+    stand_in.TestCase, stand_in.assert_expected_inline = unittest.TestCase, None
+    sys.modules.setdefault("expecttest", stand_in)
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return op_db
+
+
+def rows_of_operators():
+    """Every spelling of an operator: the name of its row."""
+    spelled = {}
+    for file in re.findall(r'include "core/ops/(ops_\w+\.def)"', (make_calls.OPERATORS / "ops.def").read_text()):
+        for row in re.findall(r"^FB_OP_ROW\((\w+), \"([^\"]*)\"(.*)$", (make_calls.OPERATORS / file).read_text(), re.M):
+            further = re.findall(r'FUNCTIONS\("([^"]*)"', row[2])
+            for name in row[1].split() + [target.split("torch.")[-1] for words in further for target in words.split()]:
+                spelled.setdefault(name.replace("ops.aten.", "").split(".")[-1].strip("_"), row[0])
+                spelled.setdefault(name, row[0])
+    return spelled
+
+
+def row_of(info, spelled):
+    short = info.name.removeprefix("nn.functional.").removeprefix("special.")
+    return spelled.get(short.replace(".", "_")) or spelled.get(short)
+
+
+def cast(value, dtype):
+    change = lambda one: one.detach().to(dtype) if isinstance(one, torch.Tensor) and one.dtype == torch.float32 else one  # noqa: E731
+    return torch.utils._pytree.tree_map(change, value)
+
+
+def runs(info, sample, dtype):
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            info.op(cast(sample.input, dtype), *cast(sample.args, dtype), **cast(sample.kwargs, dtype))
+    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+def lacking(info):
+    """The narrow dtypes in which most samples of the operator have no kernel, though they have one in float32."""
+    try:
+        samples = [one for one, _ in zip(info.sample_inputs("cpu", torch.float32), range(SAMPLES))]
+    except (RuntimeError, AttributeError, ImportError):
+        return set()
+    has_elements = lambda one: not isinstance(one.input, torch.Tensor) or one.input.numel()  # noqa: E731
+    samples = [one for one in samples if has_elements(one) and not runs(info, one, torch.float32)]
+    failed = {dtype: sum(bool(LACKS_KERNEL.search(runs(info, one, dtype))) for one in samples) for dtype in NARROW}
+    return {str(dtype).removeprefix("torch.") for dtype in NARROW if failed[dtype] * 2 > len(samples)}
+
+
+def rows():
+    """An operator that has variants in the table (norm: "nuc") is judged by the plain one where there is one."""
+    spelled, plain, variants = rows_of_operators(), {}, {}
+    for info in operator_table():
+        row = row_of(info, spelled)
+        if row and torch.float32 in info.supported_dtypes("cpu"):
+            (variants if info.variant_test_name else plain).setdefault(row, set()).update(lacking(info))
+    found = variants | plain
+    for row in sorted(found):
+        if found[row]:
+            yield f'FB_PRECISION_ROW({row}, "{" ".join(sorted(found[row]))}")'
+
+
+def text():
+    torch.manual_seed(0)
+    return HEAD + "\n".join(rows()) + "\n"
+
+
+if __name__ == "__main__":
+    print(text(), end="")
