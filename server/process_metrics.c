@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "server/allocator.h"
+
 static void print(fb_buffer *out, const char *name, const char *type, const char *help, double value) {
     fb_buffer_printf(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s %.15g\n", name, help, name, type, name,
                      value);
@@ -30,6 +32,16 @@ static void print_memory(fb_buffer *out) {
     double page = (double)sysconf(_SC_PAGESIZE);
     print(out, "virtual_memory_bytes", "gauge", "Virtual memory.", (double)virtual_pages * page);
     print(out, "resident_memory_bytes", "gauge", "Resident memory.", (double)resident_pages * page);
+}
+
+static void print_allocator(fb_buffer *out) {
+    fb_allocator_figures figures = fb_allocator_read();
+    fb_buffer_printf(out,
+                     "# HELP foldback_memory_used_bytes Memory that is allocated.\n# TYPE foldback_memory_used_bytes gauge\n"
+                     "foldback_memory_used_bytes %zu\n"
+                     "# HELP foldback_memory_free_bytes Memory that was freed and is kept for later; some of it is resident.\n"
+                     "# TYPE foldback_memory_free_bytes gauge\nfoldback_memory_free_bytes %zu\n",
+                     figures.used, figures.free);
 }
 
 static void print_descriptors(fb_buffer *out) {
@@ -66,6 +78,7 @@ static void print_times(fb_buffer *out) {
 
 void fb_process_metrics(fb_buffer *out) {
     print_memory(out);
+    print_allocator(out);
     print_descriptors(out);
     print_times(out);
 }

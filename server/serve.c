@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/allocator.h"
 #include "server/cli/file.h"
 #include "server/sandbox.h"
 #include "server/serve_options.h"
@@ -33,29 +34,53 @@ static fb_status check_health(fb_service *service, unsigned timeout_ms, fb_error
 }
 
 #define MOST_PATIENCE_MS 5000U /* with one request of the watchdog */
-#define RETRY_MS 1000U         /* after one that failed; it takes part of the time until the process is ended */
+#define TRIM_INTERVAL_MS 60000
+#define RETRY_MS 1000U /* after one that failed; it takes part of the time until the process is ended */
 
-static struct timespec milliseconds(unsigned count) {
-    return (struct timespec){.tv_sec = count / 1000, .tv_nsec = (long)(count % 1000) * 1000000};
-}
+typedef struct watchdog {
+    unsigned interval_ms, patience_ms; /* 0 = there is none */
+    bool was_well;
+} watchdog;
 
-/* Tells systemd's watchdog, where there is one, that the service still works. Afterwards the next signal ends the process as
- * signals do by default: what was answered is on disk already. */
-static void wait_for_signal(const sigset_t *stop, fb_service *service) {
+static watchdog find_watchdog(void) {
     uint64_t microseconds = 0;
-    bool is_watched = sd_watchdog_enabled(0, &microseconds) > 0, was_well = true;
+    if (sd_watchdog_enabled(0, &microseconds) <= 0) return (watchdog){0};
     uint64_t half = microseconds / 2000;
     unsigned interval = half > 86400000 ? 86400000 : half < 1 ? 1 : (unsigned)half;
     unsigned patience = interval / 2 < MOST_PATIENCE_MS ? interval / 2 + 1 : MOST_PATIENCE_MS;
-    struct timespec wait = milliseconds(interval);
-    while (sigtimedwait(stop, NULL, is_watched ? &wait : NULL) < 0) {
-        if (errno != EAGAIN) continue;
-        fb_error error = {0};
-        bool is_well = !check_health(service, patience, &error);
-        if (is_well) sd_notify(0, "WATCHDOG=1");
-        else if (was_well) fb_complain(0, "the watchdog is not told that the service works: %s", error.message);
-        wait = milliseconds(is_well || interval < RETRY_MS ? interval : RETRY_MS);
-        was_well = is_well;
+    return (watchdog){.interval_ms = interval, .patience_ms = patience, .was_well = true};
+}
+
+/* Tells systemd's watchdog that the service works, when it does. Returns in how many milliseconds it is to be told again. */
+static unsigned feed(watchdog *dog, fb_service *service) {
+    fb_error error = {0};
+    bool is_well = !check_health(service, dog->patience_ms, &error);
+    if (is_well) sd_notify(0, "WATCHDOG=1");
+    else if (dog->was_well) fb_complain(0, "the watchdog is not told that the service works: %s", error.message);
+    dog->was_well = is_well;
+    return is_well || dog->interval_ms < RETRY_MS ? dog->interval_ms : RETRY_MS;
+}
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Looks after the service until a signal comes. Afterwards the next one ends the process as signals do by default: what was
+ * answered is on disk already. */
+static void wait_for_signal(const sigset_t *stop, fb_service *service) {
+    watchdog dog = find_watchdog();
+    int64_t next_trim = now_ms() + TRIM_INTERVAL_MS, next_feed = dog.interval_ms ? now_ms() + dog.interval_ms : INT64_MAX;
+    for (;;) {
+        int64_t next = next_trim < next_feed ? next_trim : next_feed, left = next - now_ms();
+        if (left < 0) left = 0;
+        struct timespec wait = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000};
+        if (sigtimedwait(stop, NULL, &wait) >= 0) break;
+        if (now_ms() >= next_feed) next_feed = now_ms() + feed(&dog, service);
+        if (now_ms() < next_trim) continue;
+        fb_allocator_trim();
+        next_trim = now_ms() + TRIM_INTERVAL_MS;
     }
     pthread_sigmask(SIG_UNBLOCK, stop, NULL);
 }
@@ -137,6 +162,7 @@ static int check_and_serve(fb_serve_values *values) {
     if (!open_access_log(values->access_log, log))
         return fb_complain(FB_EXIT_FAILED, "cannot open the access log %s: %s", values->access_log, strerror(errno));
     raise_descriptor_limit();
+    fb_allocator_tune();
     sigset_t stop = block_signals();
     int result = read_tls(values, &certificate, &key);
     if (!result) result = serve(values, sandbox, &stop);

@@ -158,6 +158,14 @@ def memory_of(process):
     return {name: int(value) for name, value in re.findall(r"(?m)^(VmRSS|RssAnon|RssFile|RssShmem):\s+(\d+) kB", text)}
 
 
+def figures_of(service):
+    """MiB: what the service itself says it holds."""
+    text = service.get("/metrics").body.decode()
+    wanted = {"cache": "foldback_cache_bytes", "used": "foldback_memory_used_bytes", "freed": "foldback_memory_free_bytes"}
+    found = {name: re.search(rf"(?m)^{metric} (\d+)", text) for name, metric in wanted.items()}
+    return {name: int(match[1]) / 2**20 for name, match in found.items() if match}
+
+
 def main():
     arguments = sys.argv[1:]
     options = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
@@ -181,6 +189,7 @@ def main():
         done, errors = sum(one.requests for one in clients), sum(len(one.errors) for one in clients)
         kinds = " ".join(f"{name} {found[name] / 1024:.1f}" for name in found)
         data = sum(file.stat().st_size for file in folder.rglob("foldback*")) >> 20
+        kinds += "".join(f" {name} {value:.1f}" for name, value in figures_of(service).items())
         print(f"{samples[-1][0]:7.0f} s  {done} requests, {errors} errors  MiB: {kinds}  database {data}", flush=True)
     status = service.stop()
     shutil.rmtree(folder, ignore_errors=True)
