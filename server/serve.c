@@ -153,6 +153,17 @@ static int read_tls(fb_serve_values *values, fb_buffer *certificate, fb_buffer *
                                                                                 : fb_complain(FB_EXIT_FAILED, "out of memory");
 }
 
+static int read_hosts(fb_serve_values *values) {
+    fb_text_list *hosts = &values->allowed_hosts;
+    for (size_t i = 0; i < hosts->count; i++)
+        if (!fb_http_is_host_name(hosts->items[i]))
+            return fb_complain(FB_EXIT_USAGE, "--allow-host %s: write a name or an address, without http:// and without a port",
+                               hosts->items[i]);
+    values->service.http.allowed_hosts = hosts->items;
+    values->service.http.allowed_host_count = hosts->count;
+    return FB_EXIT_DONE;
+}
+
 static int check_and_serve(fb_serve_values *values) {
     fb_sandbox_mode sandbox;
     fb_buffer certificate = {0}, key = {0};
@@ -164,7 +175,8 @@ static int check_and_serve(fb_serve_values *values) {
     raise_descriptor_limit();
     fb_allocator_tune();
     sigset_t stop = block_signals();
-    int result = read_tls(values, &certificate, &key);
+    int result = read_hosts(values);
+    if (!result) result = read_tls(values, &certificate, &key);
     if (!result) result = serve(values, sandbox, &stop);
     if (key.data) explicit_bzero(key.data, key.size);
     fb_buffer_free(&certificate);

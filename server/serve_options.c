@@ -9,6 +9,8 @@ const fb_option fb_serve_options[] = {
      AT(service.http.listen), 0, 0},
     {"insecure-listen", 0, NULL, "allow an address beyond this machine although there are no tokens", FB_OPTION_FLAG,
      AT(service.is_open), 0, 0},
+    {"allow-host", 0, "NAME", "without tokens, answer to this name in Host, too, not only to localhost; may be repeated",
+     FB_OPTION_LIST, AT(allowed_hosts), 0, 0},
     {"tls-certificate", 0, "FILE", "speak TLS with this certificate, or chain, in PEM", FB_OPTION_TEXT, AT(tls_certificate), 0,
      0},
     {"tls-key", 0, "FILE", "its private key, in PEM", FB_OPTION_TEXT, AT(tls_key), 0, 0},

@@ -2,6 +2,7 @@
 #ifndef FB_SERVER_SERVE_OPTIONS_H
 #define FB_SERVER_SERVE_OPTIONS_H
 
+#include "server/cli/options.h"
 #include "server/service.h"
 
 typedef struct fb_serve_values {
@@ -9,6 +10,7 @@ typedef struct fb_serve_values {
     const char *access_log;                /* a file, "-" for stderr, or "off" */
     const char *sandbox;                   /* "auto", "on" or "off" */
     const char *tls_certificate, *tls_key; /* files, or NULL */
+    fb_text_list allowed_hosts;
     unsigned stop_timeout_ms;
     bool wants_help;
 } fb_serve_values;

@@ -62,6 +62,11 @@ static bool still_admits(void *context, const char *principal, fb_scope needed) 
     return fb_auth_still_admits(app->auth, principal, needed);
 }
 
+static bool admits_all(void *context) {
+    const fb_app *app = context;
+    return !fb_auth_is_needed(app->auth);
+}
+
 /* ---- start and stop ----------------------------------------------------------------------------------------------------- */
 
 fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error) {
@@ -78,7 +83,9 @@ fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *
 
 static fb_status start_http(const fb_service_config *config, fb_service *service, fb_error *error) {
     fb_http_config http = config->http;
-    if (service->app.auth) http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits};
+    if (service->app.auth)
+        http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits, .admits_all = admits_all};
+    http.allows_addresses = config->is_open;
     return fb_http_start(&http, fb_routes, fb_route_count, &service->app, &service->http, error);
 }
 

@@ -97,12 +97,31 @@ static bool check_rate(fb_exchange *exchange, bool has_token) {
     return false;
 }
 
+/* A request without Host is of HTTP/1.0: no browser sends one. */
+static bool check_host(fb_exchange *exchange) {
+    const fb_http_server *server = exchange->server;
+    const fb_doorkeeper *doorkeeper = &server->config.doorkeeper;
+    const char *host = fb_request_header(&exchange->request, "Host");
+    bool is_probe = exchange->route && exchange->route->is_probe;
+    if (!host || is_probe || !doorkeeper->admits_all || !doorkeeper->admits_all(server->context)) return true;
+    if (fb_host_is_allowed(&server->config, host)) return true;
+    fb_respond_problem(
+        &exchange->response, 403, "foreign-host",
+        "there are no tokens, so that only requests to localhost or a loopback address are answered, not to %.200s. "
+        "Make a token (foldback token create), or start the service with --allow-host",
+        host);
+    fb_metrics_reject(exchange->server, FB_REJECTED_ACCESS);
+    return false;
+}
+
 bool fb_access_check(fb_exchange *exchange) {
     fb_scope needed = needed_scope(exchange);
     fb_grant grant = FB_GRANTED;
     exchange->request.principal = exchange->principal;
     fb_copy_text(exchange->principal, sizeof exchange->principal, exchange->connection->is_local ? FB_LOCAL : FB_ANONYMOUS);
-    if (exchange->connection->is_local || needed == FB_SCOPE_NONE) return true;
+    if (exchange->connection->is_local) return true;
+    if (!check_host(exchange)) return false;
+    if (needed == FB_SCOPE_NONE) return true;
     if (!is_needless(exchange)) {
         char token[CREDENTIALS_MAX + 1];
         const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;

@@ -155,10 +155,23 @@ bool fb_guard_trailers(fb_exchange *exchange) {
     return !found.count || bad_framing(exchange, "there are trailers after the body");
 }
 
-/* A web page of another origin must not make a browser write here: browsers send Origin then, other clients do not. */
+static bool is_header(const fb_exchange *exchange, const char *name, const char *value) {
+    const char *found = fb_request_header(&exchange->request, name);
+    return found && !strcasecmp(found, value);
+}
+
+/* A web page of another origin must not make a browser write here, nor make it read in vain what costs much. Browsers send
+ * Origin with what they write, also with forms and other requests for which they ask nobody (text/plain), and newer ones
+ * Sec-Fetch-Site with all; other clients send neither. A link that somebody follows is no page's request. */
 static bool is_foreign_page(const fb_exchange *exchange) {
     const char *origin = fb_request_header(&exchange->request, "Origin"), *host = fb_request_header(&exchange->request, "Host");
-    if (!origin || !strcmp(exchange->route->method, "GET")) return false;
+    bool is_read = !strcmp(exchange->route->method, "GET");
+    bool is_from_elsewhere =
+        is_header(exchange, "Sec-Fetch-Site", "cross-site") || is_header(exchange, "Sec-Fetch-Site", "same-site");
+    if (is_read)
+        return is_from_elsewhere && exchange->route->scope != FB_SCOPE_NONE &&
+               !is_header(exchange, "Sec-Fetch-Mode", "navigate");
+    if (is_from_elsewhere || !origin) return is_from_elsewhere;
     const char *authority = strstr(origin, "://");
     return !authority || !host || strcasecmp(authority + 3, host);
 }
@@ -240,7 +253,7 @@ bool fb_guard_request(fb_exchange *exchange) {
         return false;
     }
     if (is_foreign_page(exchange)) {
-        fb_respond_problem(&exchange->response, 403, "foreign-origin", "pages of another origin may not write here");
+        fb_respond_problem(&exchange->response, 403, "foreign-origin", "web pages of another origin may not use this service");
         return false;
     }
     return check_query(exchange) && check_body(exchange);

@@ -238,6 +238,8 @@ typedef struct fb_doorkeeper {
     fb_grant (*admit)(void *context, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]);
     /* Now and then, for a stream that was granted: whether it may go on. */
     bool (*still_admits)(void *context, const char *principal, fb_scope needed);
+    /* Whether everybody may do everything now, because there are no tokens. Then Host must be one of those below. */
+    bool (*admits_all)(void *context);
 } fb_doorkeeper;
 
 /* Where the body of a request goes as it comes, when it is not to be held in memory: a file. All functions run on workers, one
@@ -278,6 +280,7 @@ typedef struct fb_route {
                   fb_response *response); /* called in place of the handler when the client has
                                            * said Prefer: respond-async (RFC 7240); false: it has not responded, the handler is
                                            * to. Needs FB_SCOPE_WRITE at least, because the request is stored */
+    bool is_probe;                        /* tells nothing that is worth having: answered whatever Host says */
     bool is_inline; /* runs on the I/O thread, also when the queue is full or the server stops: only for handlers that
                      * neither block nor compute (livez) */
 } fb_route;
@@ -313,6 +316,9 @@ typedef struct fb_http_config {
                                             * included; see fb_request_watch */
     bool compress;                         /* gzip or zstd answers over 1 KiB when the client accepts them */
     fb_doorkeeper doorkeeper;              /* without `admit` everybody may do everything */
+    const char *const *allowed_hosts;      /* as long as the doorkeeper admits all: answered besides localhost and loopback */
+    size_t allowed_host_count;             /* addresses, each with any port; see fb_http_is_host_name */
+    bool allows_addresses;                 /* then: any address, but names as above */
     unsigned rate_limit;                   /* requests a second of one token, or without one of one address (in IPv6 of one
                                             * /64), and as many at once; more are 429. 0 = any. Routes that need no scope do
                                             * not count */
@@ -329,6 +335,9 @@ fb_http_config fb_http_config_default(void);
 fb_status fb_http_check_address(const char *listen, fb_error *error);
 /* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is no address. */
 bool fb_http_is_loopback(const char *listen);
+
+/* Whether it is a name or address without a port: "registry.example", "10.0.0.5", "::1", "[::1]". */
+bool fb_http_is_host_name(const char *name);
 
 typedef struct fb_http_server fb_http_server;
 

@@ -145,6 +145,11 @@ bool fb_guard_sees_lines(void);
 /* Checks of a routed request: Accept, Origin, query names, media type, coding, size. False: responded. */
 bool fb_guard_request(fb_exchange *exchange);
 
+/* ------------------------------------------------------------------------------------------------------- host.c */
+
+/* Whether a service without tokens answers to this Host. */
+bool fb_host_is_allowed(const fb_http_config *config, const char *host);
+
 /* ---------------------------------------------------------------------------------------------- access.c, rate.c */
 
 /* Of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */

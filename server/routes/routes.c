@@ -18,8 +18,8 @@ const fb_route fb_routes[] = {
      .query = "",
      .produces = "text/html",
      .is_inline = true},
-    {.method = "GET", .pattern = "/livez", .handler = fb_get_live, .scope = FB_SCOPE_NONE, .is_inline = true},
-    {.method = "GET", .pattern = "/readyz", .handler = fb_get_ready, .scope = FB_SCOPE_NONE},
+    {.method = "GET", .pattern = "/livez", .handler = fb_get_live, .scope = FB_SCOPE_NONE, .is_probe = true, .is_inline = true},
+    {.method = "GET", .pattern = "/readyz", .handler = fb_get_ready, .scope = FB_SCOPE_NONE, .is_probe = true},
     {.method = "GET", .pattern = "/metrics", .handler = fb_get_metrics, .scope = FB_SCOPE_READ, .produces = "text/plain"},
 
     {.method = "GET", .pattern = "/v1/passes", .handler = fb_get_passes, .scope = FB_SCOPE_READ, .query = ""},

@@ -65,6 +65,16 @@ static bool read_token(fb_response *response, const fb_request_body *body, fb_st
     return true;
 }
 
+/* The first token locks out everybody else: whoever reads the data folder makes it, not whoever reaches the port. */
+static bool check_first(const fb_request *request, fb_response *response) {
+    if (strcmp(request->principal, FB_ANONYMOUS) != 0) return true;
+    fb_respond_problem(
+        response, 403, "first-token",
+        "the first token is not made over the network. Stop the service and run foldback token create --scope admin "
+        "--data with its data folder");
+    return false;
+}
+
 /* Takes no Idempotency-Key: the answer, which holds the secret, would have to be stored. */
 void fb_post_token(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"name", "scope", "expires", NULL};
@@ -74,7 +84,7 @@ void fb_post_token(const fb_request *request, fb_response *response) {
     fb_request_body body;
     fb_store_token wanted = {0}, made;
     char secret[FB_TOKEN_LENGTH + 1];
-    if (!fb_body_read(request, response, known, &body)) return;
+    if (!check_first(request, response) || !fb_body_read(request, response, known, &body)) return;
     if (read_token(response, &body, &wanted)) {
         if (fb_auth_create(app->auth, &wanted, &by, secret, &made, &error)) fb_respond_error(response, &error);
         else respond_token(app, response, 201, &made, secret);

@@ -65,7 +65,7 @@ def wait_until(condition, seconds=120):
 def start_request(service, method, path, length, data=b"", headers=""):
     """A request of which only `data` is sent. The caller closes the connection."""
     connection = service.connect()
-    head = f"{method} {path} HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {length}\r\n\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: {length}\r\n\r\n"
     connection.sendall(head.encode() + data)
     return connection
 

@@ -91,7 +91,7 @@ class Events:
     def __init__(self, service, job, last_id=None, timeout=120):
         self.socket = socket.create_connection((service.host, service.port), timeout)
         headers = f"Last-Event-ID: {last_id}\r\n" if last_id is not None else ""
-        self.socket.sendall(f"GET /v1/jobs/{job['id']}/events HTTP/1.1\r\nHost: a\r\n{headers}\r\n".encode())
+        self.socket.sendall(f"GET /v1/jobs/{job['id']}/events HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n".encode())
         self.response = http.client.HTTPResponse(self.socket)
         self.response.begin()
         self.status = self.response.status

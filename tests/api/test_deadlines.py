@@ -114,7 +114,7 @@ def test_an_evaluation_has_a_time_of_its_own(new_service):
 
 def send(service, path, body, headers=()):
     text = json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", "Host: a", "Content-Type: application/json", f"Content-Length: {len(text)}", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {len(text)}", *headers]
     connection = socket.create_connection((service.host, service.port), 60)
     connection.sendall("\r\n".join([*lines, "", ""]).encode() + text)
     return connection

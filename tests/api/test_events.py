@@ -32,7 +32,7 @@ class Stream:
         self.socket.settimeout(timeout)
         self.socket.connect((service.host, service.port))
         headers = f"Last-Event-ID: {last_id}\r\n" if last_id is not None else ""
-        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n{headers}\r\n".encode())
+        self.socket.sendall(f"GET /v1/events{query} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n{headers}\r\n".encode())
         self.response = http.client.HTTPResponse(self.socket)
         self.response.begin()
         assert self.response.status == 200, self.response.read()
@@ -217,10 +217,10 @@ def test_methods_and_types(service):
     answer = service.request("HEAD", "/v1/events", headers={"Accept": "*/*"})
     assert answer.status == 200 and answer.body == b"" and answer.headers["content-type"] == "text/event-stream"
     # Nothing comes after the headers of HEAD, and a client of HTTP/1.0 (nginx, when told nothing) gets no chunks.
-    raw = service.raw(b"HEAD /v1/events HTTP/1.1\r\nHost: a\r\n\r\n")
+    raw = service.raw(b"HEAD /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert raw.endswith(b"\r\n\r\n") and raw.count(b"\r\n\r\n") == 1
     with service.connect() as connection:
-        connection.sendall(b"GET /v1/events HTTP/1.0\r\nHost: a\r\n\r\n")
+        connection.sendall(b"GET /v1/events HTTP/1.0\r\nHost: localhost\r\n\r\n")
         received = b""
         while b"id: 0\n\n" not in received:
             received += connection.recv(1000)

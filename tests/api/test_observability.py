@@ -60,7 +60,7 @@ def test_metrics_say_what_happened(service):
     before = metrics_of(service)
     for _ in range(5):
         assert service.post("/v1/optimize", branches(), raw_query="pass=MergeLinears").status in (200, 201)
-    service.raw(b"GET /livez HTTP/1.1\nHost: a\n\n")
+    service.raw(b"GET /livez HTTP/1.1\nHost: localhost\n\n")
     after = metrics_of(service)
 
     def grown(name, **labels):
@@ -139,7 +139,7 @@ def test_bad_trace_is_as_none(shared, header):
 
 def test_two_traces_are_none(shared):
     parent = f"traceparent: 00-{TRACE}-{SPAN}-01\r\n".encode()
-    raw = shared.raw(b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + parent * 2 + b"\r\n")
+    raw = shared.raw(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + parent * 2 + b"\r\n")
     assert raw.startswith(b"HTTP/1.1 200") and TRACE.encode() not in raw
 
 
@@ -171,7 +171,7 @@ def test_log_is_json_with_known_members(service):
     service.get("/v1/passes?limit=zz")
     service.get("/nothing", headers={"traceparent": f"00-{TRACE}-{SPAN}-01"})
     service.post("/v1/graphs", b"{")
-    service.raw(b"GET /\xff\x01\" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    service.raw(b"GET /\xff\x01\" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     service.stop()
     always = {"time", "request", "method", "path", "status", "bytes_in", "bytes_out", "ms", "remote"}
     lines = [json.loads(line) for line in service.log().splitlines() if line.startswith("{")]
@@ -214,11 +214,11 @@ def test_connections_of_one_address(new_service):
     held = []
     for _ in range(3):
         held.append(service.connect())
-        held[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        held[-1].sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert held[-1].recv(65536).startswith(b"HTTP/1.1 200")
     with service.connect() as one_more:
         try:
-            one_more.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+            one_more.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert one_more.recv(65536) == b""
         except OSError:
             pass  # closed before it was read

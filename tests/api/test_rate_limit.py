@@ -76,7 +76,7 @@ def test_addresses_are_told_apart(new_service):
 
     def status_from(address):
         with socket.create_connection((service.host, service.port), 30, source_address=(address, 0)) as connection:
-            connection.sendall(f"GET {GRAPHS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            connection.sendall(f"GET {GRAPHS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             return int(connection.recv(65536)[9:12])
 
     assert [status_from(f"127.0.0.{i}") for i in range(2, 12)] == [200] * 10

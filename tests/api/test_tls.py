@@ -100,23 +100,23 @@ def test_several_requests_on_one_connection(tls):
     [
         (b"GET /livez HTTP/1.1\r\n\r\n", 400),
         (b"GET /livez HTTP/1.1\nHost: x\n\n", 400),
-        (b"GET /livez HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
-        (b"GET /livez HTTP/1.1\r\nHost: x\r\n X: folded\r\n\r\n", 400),
-        (b"POST /v1/graphs HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
-        (b"POST /v1/graphs HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        (b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 40000 + b"\r\n\r\n", 431),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\n X: folded\r\n\r\n", 400),
+        (b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}", 400),
+        (b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 40000 + b"\r\n\r\n", 431),
     ],
     ids=["no host", "bare LF", "two hosts", "folded", "two lengths", "length and chunks", "large headers"],
 )
 def test_guards(tls, text, status):
     """And what follows is not run."""
-    answer = tls.raw(text + b"DELETE /v1/graphs/x HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = tls.raw(text + b"DELETE /v1/graphs/x HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert int(answer[9:12]) == status and answer.count(b"HTTP/1.1 ") == 1
     assert '"method":"DELETE"' not in tls.log()
 
 
 def test_tokens(tls, certificate):
-    made = tls.request("POST", "/v1/tokens", b'{"scope":"admin","name":"boss"}').json()["token"]
+    made = make_token(tls, "admin", "boss")
     assert tls.get("/v1/graphs").status == 401
     assert tls.get("/v1/graphs", headers=bearer(made)).status == 200
     curl = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", certificate / "cert.pem", "-H", f"Authorization: Bearer {made}",
@@ -124,9 +124,19 @@ def test_tokens(tls, certificate):
     assert subprocess.run(curl, capture_output=True, text=True).stdout == "200"
 
 
+def test_host_and_origin(tls):
+    """As without TLS."""
+    host = f"localhost:{tls.port}"
+    assert tls.get("/v1/graphs", headers={"Host": "evil.example"}).json()["code"] == "foreign-host"
+    assert tls.get("/v1/graphs", headers={"Host": host}).status == 200
+    for origin, status in ((f"https://{host}", 201), ("https://evil.example", 403)):
+        body = json.dumps(branches(2, origin)).encode()
+        assert tls.request("POST", "/v1/graphs", body, {"Host": host, "Origin": origin}).status == status
+
+
 def test_deadlines(tls):
     """Of the handshake, of headers, of a body: who says nothing more is cut off."""
-    beginnings = [b"", b"GET /livez HT", b"POST /v1/graphs HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"]
+    beginnings = [b"", b"GET /livez HT", b"POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{"]
     connections = [tls.connect(timeout=60) for _ in beginnings]
     with socket.create_connection((tls.host, tls.port), 60) as mute:
         for connection, text in zip(connections, beginnings):
@@ -164,7 +174,7 @@ def test_large_bodies_both_ways(tls):
 def test_an_upload_that_is_broken_off(tls):
     data = some_bytes(4 << 20, "broken")
     connection = tls.connect()
-    connection.sendall(f"PUT /v1/blobs/{digest_of(data)} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n".encode())
+    connection.sendall(f"PUT /v1/blobs/{digest_of(data)} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n".encode())
     connection.sendall(data[: 3 << 20])
     connection.close()
     assert tls.request("HEAD", f"/v1/blobs/{digest_of(data)}").status == 404
@@ -172,7 +182,7 @@ def test_an_upload_that_is_broken_off(tls):
 
 def test_streams(tls):
     with tls.connect(timeout=60) as stream:
-        stream.sendall(b"GET /v1/events?since=0 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        stream.sendall(b"GET /v1/events?since=0 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b"200" in stream.recv(20)
         body = json.dumps({"graph": branches(2)}).encode()
         assert tls.request("PUT", "/v1/models/m/versions/v1", body, headers={"Content-Type": "application/json"}).status == 201
@@ -189,7 +199,7 @@ def test_streams(tls):
 
 def test_who_does_not_speak_tls_gets_nothing(tls):
     with socket.create_connection((tls.host, tls.port), 30) as connection:
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = receive_all(connection)
     assert b"HTTP" not in answer
     assert tls.get("/livez").status == 200
@@ -247,7 +257,7 @@ def test_beyond_loopback_only_with_tokens(tmp_path, certificate):
     assert "make a token first" in service.log()
     service.options = service.options[:-2]
     service.start()
-    admin = service.request("POST", "/v1/tokens", b'{"scope":"admin"}').json()["token"]
+    admin = make_token(service, "admin")
     service.stop()
     service.options += ["--listen", "0.0.0.0:0"]
     service.start()

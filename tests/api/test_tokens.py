@@ -6,7 +6,7 @@ import time
 
 import pytest
 from access import bearer, in_future, make_token
-from conftest import receive_all
+from conftest import Service, receive_all
 
 SECRET = re.compile(r"fbt_[A-Za-z0-9_-]{43}")
 GRAPHS = "/v1/graphs"
@@ -36,21 +36,21 @@ def test_everybody_may_ask_until_there_is_a_token(service):
 
 
 def test_a_token_is_shown_once_and_kept_as_a_digest(service):
-    made = service.post("/v1/tokens", {"name": "ci", "scope": "write", "expires": "2099-12-31T23:59:59+01:00"})
+    admin = bearer(make_token(service, "admin", "boss"))
+    body = {"name": "ci", "scope": "write", "expires": "2099-12-31T23:59:59+01:00"}
+    made = service.post("/v1/tokens", body, headers=admin)
     assert made.status == 201 and made.headers["location"] == "/v1/tokens/ci" and made.headers["cache-control"] == "no-store"
     token = made.json()
     secret = token.pop("token")
     assert SECRET.fullmatch(secret)
     assert token["expires"] == "2099-12-31T22:59:59.000Z" and token["revoked"] is None and token["last_used"] is None
-    admin = make_token(service, "admin", "boss", by=None) if service.get(GRAPHS).status == 200 else None
-    assert admin is None  # the first token closed the door: also for what comes next
     service.stop()
     files = [path for path in service.data.rglob("*") if path.is_file()]
     assert files
     for path in files:
         assert secret.encode() not in path.read_bytes(), path
     with sqlite3.connect(service.data / "foldback.sqlite") as database:
-        assert database.execute("SELECT count(*) FROM tokens WHERE digest LIKE 'sha256:%'").fetchone() == (1,)
+        assert database.execute("SELECT count(*) FROM tokens WHERE digest LIKE 'sha256:%'").fetchone() == (2,)
     service.start()
 
 
@@ -82,6 +82,14 @@ def test_a_name_is_made_up_and_never_given_twice(service):
     assert code_of(again) == (409, "token-exists")
 
 
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A service with an admin's token, and that."""
+    service = Service(tmp_path_factory.mktemp("guarded") / "data").start()
+    yield service, bearer(make_token(service, "admin", "boss"))
+    assert service.stop() == 0
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -103,15 +111,22 @@ def test_a_name_is_made_up_and_never_given_twice(service):
         ({"scope": "read", "token": "fbt_"}, 422, "unknown-member"),
     ],
 )
-def test_what_makes_no_token(shared, body, status, code):
-    assert code_of(shared.post("/v1/tokens", body)) == (status, code)
+def test_what_makes_no_token(guarded, body, status, code):
+    service, admin = guarded
+    assert code_of(service.post("/v1/tokens", body, headers=admin)) == (status, code)
+    assert len(service.get("/v1/tokens", headers=admin).json()["items"]) == 1
+
+
+@pytest.mark.parametrize("body", [{"scope": "admin"}, {"scope": "read", "name": "me"}, {"scope": "root"}, {}])
+def test_the_first_token_is_not_made_over_http(shared, body):
+    assert code_of(shared.post("/v1/tokens", body)) == (403, "first-token")
     assert shared.get("/v1/tokens").json()["items"] == []
 
 
 def test_a_revocation_counts_at_once_for_open_connections_too(service):
     admin, other = make_token(service, "admin", "boss"), None
     other = make_token(service, "read", "other", by=admin)
-    ask = f"GET {GRAPHS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {other}\r\n"
+    ask = f"GET {GRAPHS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {other}\r\n"
     with service.connect() as connection:
         connection.sendall((ask + "\r\n").encode())
         assert b" 200 " in connection.recv(65536).split(b"\r\n")[0]
@@ -214,7 +229,7 @@ def test_the_last_use_is_recorded_and_survives_a_restart(service):
 )
 def test_how_a_token_is_sent(reading, headers, status):
     service, token = reading
-    head = f"GET {GRAPHS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers.format(token)}\r\n\r\n"
+    head = f"GET {GRAPHS} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers.format(token)}\r\n\r\n"
     answer = service.raw(head.encode())
     assert int(answer[9:12]) == status, answer
 
@@ -251,7 +266,7 @@ def test_a_stream_ends_with_its_token(new_service):
     service = new_service("--heartbeat", "86400")  # nothing else wakes it
     admin = make_token(service, "admin", "boss")
     other = make_token(service, "read", "other", by=admin)
-    head = "GET /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n"
+    head = "GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\r\n"
     with service.connect(timeout=60) as doomed, service.connect(timeout=60) as kept:
         doomed.sendall(head.format(other).encode())
         kept.sendall(head.format(admin).encode())
@@ -267,7 +282,7 @@ def test_a_stream_ends_with_its_token(new_service):
 def test_a_stream_of_nobody_ends_when_tokens_are_needed(new_service):
     service = new_service("--heartbeat", "86400")
     with service.connect(timeout=60) as stream:
-        stream.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        stream.sendall(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b" 200 " in stream.recv(65536)
         make_token(service, "admin", "boss")
         receive_all(stream)
@@ -277,7 +292,7 @@ def test_a_refused_upload_is_not_kept(service):
     admin = make_token(service, "admin", "boss")
     digest = "sha256:" + "0" * 64
     for method, path in (("PUT", f"/v1/blobs/{digest}"), ("POST", "/v1/blobs/uploads")):
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\nExpect: 100-continue\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\nExpect: 100-continue\r\n\r\n"
         answer = service.raw(head.encode())
         assert answer.startswith(b"HTTP/1.1 401 ") and b"100 Continue" not in answer
     assert service.get("/v1/blobs", headers=bearer(admin)).json()["items"] == []
