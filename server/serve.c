@@ -1,5 +1,6 @@
 #include "server/serve.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -87,12 +88,35 @@ static void wait_for_signal(const sigset_t *stop, fb_service *service) {
 
 /* ---- start -------------------------------------------------------------------------------------------------------------- */
 
-/* The usual 1,024 descriptors are fewer than the connections allowed and the files of the store. */
-static void raise_descriptor_limit(void) {
+static unsigned open_descriptors(void) {
+    unsigned count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    if (!folder) return 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) count += *entry->d_name != '.';
+    closedir(folder);
+    return count ? count - 1 : 0; /* the folder itself */
+}
+
+/* Raises the limit as far as it goes. With fewer descriptors than connections and files of the store the service would listen
+ * and not answer, so it does not start. */
+static int claim_descriptors(const fb_service_config *config) {
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files)) return;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return FB_EXIT_DONE;
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_NOFILE, &files);
+    fb_service_descriptors needed = fb_service_count_descriptors(config);
+    unsigned others = needed.store + needed.others + open_descriptors();
+    if (files.rlim_cur == RLIM_INFINITY || files.rlim_cur >= (rlim_t)needed.connections + others) return FB_EXIT_DONE;
+    char advice[80] = "";
+    if (files.rlim_cur > others)
+        snprintf(advice, sizeof advice, ", or say --max-connections %llu", (unsigned long long)files.rlim_cur - others);
+    return fb_complain(
+        FB_EXIT_FAILED,
+        "%u file descriptors are needed (%u for connections, %u for the store with %u readers, %u for threads and files) "
+        "and only %llu may be opened. Raise the limit (ulimit -n, or LimitNOFILE of systemd)%s",
+        needed.connections + others, needed.connections, needed.store, needed.readers, others - needed.store,
+        (unsigned long long)files.rlim_cur, advice);
 }
 
 static bool open_access_log(const char *name, FILE **out) {
@@ -172,11 +196,11 @@ static int check_and_serve(fb_serve_values *values) {
     FILE **log = &values->service.http.access_log;
     if (!open_access_log(values->access_log, log))
         return fb_complain(FB_EXIT_FAILED, "cannot open the access log %s: %s", values->access_log, strerror(errno));
-    raise_descriptor_limit();
     fb_allocator_tune();
     sigset_t stop = block_signals();
     int result = read_hosts(values);
     if (!result) result = read_tls(values, &certificate, &key);
+    if (!result) result = claim_descriptors(&values->service);
     if (!result) result = serve(values, sandbox, &stop);
     if (key.data) explicit_bzero(key.data, key.size);
     fb_buffer_free(&certificate);

@@ -13,6 +13,12 @@ fb_service_config fb_service_config_default(void) {
                                .gc_grace_ms = 86400000};
 }
 
+#define MOST_READERS 8U
+
+static unsigned readers_of(const fb_service_config *config) {
+    return config->http.worker_threads < MOST_READERS ? config->http.worker_threads : MOST_READERS;
+}
+
 static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error *error) {
     *app = (fb_app){.limits = config->limits,
                     .evaluation = config->evaluation,
@@ -24,9 +30,7 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     app->limits.max_bytes = config->http.body_limit;
     if (!app->cache || !app->counts || !app->events) return fb_fail_memory(error);
     if (!config->data) return FB_OK;
-    fb_store_config store = {.readers = config->http.worker_threads < 8 ? config->http.worker_threads : 8,
-                             .alias_changed = fb_event_hub_notify,
-                             .alias_context = app->events};
+    fb_store_config store = {.readers = readers_of(config), .alias_changed = fb_event_hub_notify, .alias_context = app->events};
     fb_status status = fb_store_open(config->data, &store, &app->store, error);
     if (!status) status = fb_auth_open(app->store, &app->auth, error);
     return status ? status : fb_event_hub_start(app->events, app->store, error);
@@ -79,6 +83,16 @@ fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *
                    "%s is no loopback address; to listen beyond this machine make a token first (foldback token "
                    "create --scope admin), or say --insecure-listen, knowing that everybody may do everything",
                    listen);
+}
+
+fb_service_descriptors fb_service_count_descriptors(const fb_service_config *config) {
+    const unsigned of_store = 3 /* lock, folder, shared memory */, of_database = 2 /* the file and its log */;
+    const unsigned of_worker = 2 /* a file and its folder */, spare = 8 /* /proc for /metrics, libraries */;
+    unsigned readers = readers_of(config), workers = config->http.worker_threads + config->jobs.threads;
+    return (fb_service_descriptors){.connections = config->http.connection_limit,
+                                    .store = of_store + of_database * (readers + 1),
+                                    .readers = readers,
+                                    .others = fb_http_descriptors(&config->http) + of_worker * workers + spare};
 }
 
 static fb_status start_http(const fb_service_config *config, fb_service *service, fb_error *error) {

@@ -33,6 +33,16 @@ typedef struct fb_service {
  * FB_INVALID "no-tokens" when there is none yet. `app` is NULL
  * as long as there is no data folder. */
 fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error);
+/* What the service opens at most at once, so that every connection that it takes is answered. Descriptors. */
+typedef struct fb_service_descriptors {
+    unsigned connections;
+    unsigned store;   /* the database, for each of `readers` and the writer */
+    unsigned readers; /* connections to the database that read */
+    unsigned others;  /* of threads, and of the files that they have open */
+} fb_service_descriptors;
+
+fb_service_descriptors fb_service_count_descriptors(const fb_service_config *config);
+
 /* Opens the store and starts the server. On failure nothing is left open. FB_BUSY "store-locked": another process holds the
  * data folder; FB_INVALID "no-tokens": it would listen beyond this machine for everybody; else the errors of fb_store_open and
  * fb_http_start. `service` stays where it is until it is stopped. */

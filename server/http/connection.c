@@ -19,7 +19,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINGER_MAX 64
 #define END_TIME ((int64_t)1000000000) /* for the last bytes of a stream */
 #define QUIET_TIME ((int64_t)1000000000)
 #define LINGER_TIME ((int64_t)2 * 1000000000)

@@ -348,6 +348,9 @@ typedef struct fb_http_server fb_http_server;
 fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, size_t route_count, void *context,
                         fb_http_server **server, fb_error *error);
 
+/* How many descriptors it has open at most, besides those of its connections and those that handlers and sinks open. */
+unsigned fb_http_descriptors(const fb_http_config *config);
+
 /* "http://127.0.0.1:8080", with the real port; "" when it does not listen. Valid until fb_http_stop. */
 const char *fb_http_url(const fb_http_server *server);
 

@@ -349,6 +349,8 @@ void fb_places_leave(fb_places *places, uint64_t address);
 
 /* ------------------------------------------------------------------------------------------------ connection.c */
 
+#define LINGER_MAX 64 /* sockets that are read on for a moment after their connections have ended */
+
 /* All connections, and one thread that ends those whose deadline passes. */
 typedef struct fb_reaper {
     pthread_mutex_t lock;

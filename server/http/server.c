@@ -88,6 +88,12 @@ static fb_status start_daemon(fb_http_server *server, fb_error *error) {
     return fb_fail(error, FB_IO, "no-server", NULL, "cannot start the HTTP server: %s", strerror(errno));
 }
 
+unsigned fb_http_descriptors(const fb_http_config *config) {
+    const unsigned own = 3 /* the listening socket, and what wakes the two threads of ours */,
+                   of_io_thread = 2 /* epoll, and what wakes it */, of_probe = 3;
+    return own + of_io_thread * config->io_threads + LINGER_MAX + of_probe;
+}
+
 static void free_server(fb_http_server *server) {
     pthread_mutex_destroy(&server->flight_lock);
     pthread_cond_destroy(&server->landed);
