@@ -38,20 +38,35 @@ COPIES = weakref.WeakKeyDictionary()  # of modules, which take long to copy: a c
 
 def copy_of(module):
     if module not in COPIES:
-        COPIES[module] = copy.deepcopy(module)
+        COPIES[module] = another(module)
     return COPIES[module]
 
 
-def is_changed(module, original):
+def another(module):
+    """A copy whose graph and code, which no call changes, are shared."""
+    if not isinstance(module, torch.fx.GraphModule):
+        return copy.deepcopy(module)
+    made = object.__new__(type(module))  # GraphModule.__new__ makes a class without the code
+    shared = {key: module.__dict__[key] for key in ("_graph", "meta") if key in module.__dict__}
+    rest = {key: value for key, value in module.__dict__.items() if key not in shared}
+    made.__dict__.update(copy.deepcopy(rest, {id(module): made}) | shared)
+    return made
+
+
+def state_after(module, original):
+    """By key the tensors of a copy after a call; those that it did not change are the original's."""
     now, before = module.state_dict(keep_vars=True), original.state_dict(keep_vars=True)
-    return list(now) != list(before) or not all(
-        now[key].stride() == before[key].stride() and is_same_bits(now[key], before[key]) for key in now
-    )
+    return {
+        key: before[key] if key in before and tensor.stride() == before[key].stride() and is_same_bits(tensor, before[key]) else tensor
+        for key, tensor in now.items()
+    }
 
 
 def call(module, inputs, seed=0, runner=None):
     """On copies. `runner(module, inputs)` does the call, if it is not the module itself."""
     original, module, inputs = module, copy_of(module), copy.deepcopy(inputs)
+    if runner is not None:
+        del COPIES[original]
     torch.default_generator.manual_seed(seed)
     try:
         with torch.no_grad(), contextlib.redirect_stderr(io.StringIO()):  # where torch.fx tells the line that raised
@@ -59,8 +74,6 @@ def call(module, inputs, seed=0, runner=None):
     except Exception as error:
         COPIES.pop(original, None)
         return Outcome(error)
-    if is_changed(module, original):
-        del COPIES[original]
     state = torch.get_rng_state()
     leaves, spec = pytree.tree_flatten(result)
     owned = {storage(tensor): key for key, tensor in module.state_dict(keep_vars=True).items()}
@@ -80,7 +93,26 @@ def call(module, inputs, seed=0, runner=None):
         else:
             places[place] = f"output {index}"
             aliases.append(None)
-    return Outcome(None, leaves, spec, inputs, dict(module.state_dict()), aliases, state)
+    after = state_after(module, original)
+    before = original.state_dict(keep_vars=True)
+    if list(after) != list(before) or any(after[key] is not before[key] for key in after) or "state" in aliases:
+        COPIES.pop(original, None)
+    return Outcome(None, leaves, spec, inputs, after, aliases, state)
+
+
+def gradients(module, inputs):
+    """Of a sum of all results by each input; None where autograd says no."""
+    module, inputs = another(module), copy.deepcopy(inputs)
+    given = [tensor.requires_grad_() for tensor in inputs if tensor.dtype == torch.float64]
+    torch.default_generator.manual_seed(0)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            leaves = [leaf for leaf in pytree.tree_leaves(module(*inputs)) if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in leaves if leaf.requires_grad and leaf.dtype == torch.float64]
+        total = sum((leaf * (torch.arange(leaf.numel()) % 7 + 1).view(leaf.shape)).sum() for leaf in leaves)
+        return torch.autograd.grad(total, given, allow_unused=True, materialize_grads=True) if given and leaves else None
+    except RuntimeError:
+        return None
 
 
 class Noisy(torch.fx.Interpreter):
@@ -203,20 +235,31 @@ class Judge:
             if one.shape != other.shape:
                 raise Difference("input-shape", f"input {index} has shape {list(one.shape)} after the call")
             self.assert_values(one, lambda outcome: outcome.inputs[index], f"input {index} after the call", level)
-        before = self.original.state_dict()
+        before = self.original.state_dict(keep_vars=True)
         for key, other in expected.buffers.items():
-            if key in before and before[key].shape == other.shape and is_same_bits(before[key], other):
+            if before.get(key) is other:
                 continue
             if key not in found.buffers:
                 raise Difference("buffer-lost", f"{key} is written by the original, and is not there")
             self.assert_values(found.buffers[key], lambda outcome: outcome.buffers[key], f"{key} after the call", level)
         for key, now in found.buffers.items():
-            if key in before and key in expected.buffers and is_same_bits(before[key], expected.buffers[key]) and now.shape == before[key].shape:
-                was = module.state_dict()[key]
-                if not is_same_bits(now, was):
+            if key in before and expected.buffers.get(key) is before[key]:
+                if now is not module.state_dict(keep_vars=True)[key]:
                     raise Difference("buffer-written", f"{key} is written, and the original does not")
         if not torch.equal(found.state, expected.state) and level != "none":
             raise Difference("random-state", "it draws other random numbers")
+
+    def assert_gradients(self, module):
+        """In float64 alone: elsewhere rounding hides more than it shows."""
+        expected = gradients(self.original, self.inputs)
+        if expected is None or self.expected.error is not None:
+            return
+        found = gradients(module, self.inputs)
+        if found is None:
+            raise Difference("gradients", "there are none")
+        for index, (one, other) in enumerate(zip(found, expected)):
+            if other.isfinite().all() and distance(one, other) > 1e-6 * (1 + float(other.abs().max() if other.numel() else 0)):
+                raise Difference("gradients", f"of input {index}: {describe(one, other)}")
 
     def assert_leaf(self, one, other, index, level, are_slices):
         what = f"output {index}"

@@ -1,4 +1,4 @@
-"""Random programs against PyTorch, for a given time. Usage: hunt.py [--seconds 60] [--seed N] [--count N] [--all]
+"""Random programs against PyTorch, for a given time. Usage: hunt.py [--seconds 60] [--seed N] [--count N] [--corpus]
 
     hunt.py --seed 4711 --count 1     tells of one program
 """
@@ -7,6 +7,7 @@ import argparse
 import collections
 import importlib.util
 import json
+import logging
 import pathlib
 import re
 import sys
@@ -19,6 +20,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT / "tests/python"), str(ROOT / "clients/python/src")]
 sys.path.append(str(ROOT / "tests/api"))
 
+import corpus  # noqa: E402
 import foldback  # noqa: E402
 import reduce as reducing  # noqa: E402
 import statements  # noqa: E402
@@ -26,7 +28,7 @@ import torch  # noqa: E402
 from checks import Check, Difference, ExportError, Subject, Workshop  # noqa: E402
 from subject import Unusable  # noqa: E402
 
-REDUCE_SECONDS = 25
+REDUCE_SECONDS = 12  # of this process's time
 REDUCED = 4  # of one kind with the same passes; more are but counted
 
 
@@ -68,7 +70,7 @@ class Hunt:
             return f"{type(error).__name__}: {error}"
         return "it does not fail again"
 
-    def try_program(self, program):
+    def try_program(self, program, checks=None):
         try:
             subject = Subject(program)
         except Unusable as error:
@@ -81,7 +83,7 @@ class Hunt:
             return
         self.programs += 1
         is_clean = True
-        for check in self.workshop.plan(program):
+        for check in checks or self.workshop.plan(program):
             try:
                 check.run(subject, self.workshop)
             except Exception:
@@ -120,9 +122,11 @@ def main():
     options.add_argument("--seconds", type=float, default=60)
     options.add_argument("--seed", type=int, default=int(time.time()))
     options.add_argument("--count", type=int, default=10**9)
+    options.add_argument("--corpus", action="store_true", help="programs that somebody thought of, with each pass alone")
     given = options.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    logging.getLogger("torch").setLevel(logging.ERROR)
     rules = [json.loads(path.read_text()) for path in sorted((ROOT / "tests/golden/rules/_rules").glob("*.json"))]
     rules = [rule for rule in rules if "my." not in json.dumps(rule)]
     with tempfile.TemporaryDirectory() as folder:
@@ -132,18 +136,21 @@ def main():
             for preset in service.get("/v1/passes").json()["presets"]:
                 reducing.PRESETS[preset["name"]] = preset["passes"]
             begun, seed = time.monotonic(), given.seed
-            while time.monotonic() - begun < given.seconds and seed < given.seed + given.count:
+            for program in corpus.FOUND if given.corpus else []:
+                hunt.try_program(program, list(hunt.workshop.every()))
+            while not given.corpus and time.monotonic() - begun < given.seconds and seed < given.seed + given.count:
                 hunt.try_program(statements.generate(seed))
                 seed += 1
             seconds = time.monotonic() - begun
         status = service.stop()
-    print(f"\nseeds {given.seed} to {seed - 1}: {hunt.programs} programs in {seconds:.0f} s, {hunt.unusable} that PyTorch does not trace;"
+    print(f"\nseeds {given.seed} to {seed - 1}: {hunt.programs} programs in {seconds:.0f} s ({time.process_time():.0f} s of the processor), {hunt.unusable} that PyTorch does not trace;"
           f" {len(hunt.found)} differences; {hunt.clean} in a row without one")
     print(dict(sorted(hunt.workshop.counts.items())))
     print(hunt.unusable_why.most_common(12))
     for signature, seeds in hunt.found.items():
         print(f"{len(seeds):4} × {signature} {seeds[:5]}")
     assert status == 0, "the service did not end well"
+    assert hunt.programs > hunt.unusable, "most programs could not be tried"
     return 1 if hunt.found else 0
 
 

@@ -81,16 +81,16 @@ def shorten(program, check, fails):
 
 def reduce(program, check, fails, seconds):
     """`fails(program, check)` is the failure's kind, or None."""
-    kind, end = fails(program, check), time.monotonic() + seconds
+    kind, end = fails(program, check), time.process_time() + seconds
     is_smaller = kind is not None
-    while is_smaller and time.monotonic() < end:
+    while is_smaller and time.process_time() < end:
         is_smaller = False
         for other in lists(check):
             if fails(program, other) == kind:
                 check, is_smaller = other, True
                 break
         for other in variants(program):
-            if time.monotonic() > end:
+            if time.process_time() > end:
                 break
             if fails(other, check) == kind:
                 program, is_smaller = other, True

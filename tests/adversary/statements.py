@@ -319,8 +319,6 @@ torch.arange(<c>)[None]
 torch.randn(<c>,dtype=<dt>)
 torch.randn(<c>,dtype=torch.float32)
 torch.randn(<c>).half()
-torch.randn(<c>,<c>,dtype=<dt>).t()
-torch.randn(1,<c>,dtype=<dt>).expand(3,<c>)
 torch.tensor(<num>)
 torch.tensor([0.0,1.0,-0.0,float('inf'),float('nan')])
 torch.zeros(<c>,dtype=<dt>)

@@ -1,6 +1,8 @@
 """A random program in its dialect, as torch.fx holds it, with its document and the inputs to try."""
 
+import contextlib
 import copy
+import io
 import warnings
 
 import foldback.export
@@ -49,6 +51,8 @@ class Subject:
             self.live, self.exported = self.trace(model)
             if call(self.live, self.inputs).error is not None:
                 raise Unusable("the trace does not run")
+            if not all(tensor.is_contiguous() for tensor in self.live.state_dict().values()):
+                raise Unusable("documents do not hold the strides of weights")
         except Unusable:
             raise
         except Exception as error:
@@ -72,13 +76,16 @@ class Subject:
         if dialect == "dynamic":
             is_batched = [given.dim() > 0 and given.shape[0] == self.program.batch for given in self.inputs]
             dynamic = [{0: torch.export.Dim.AUTO} if batched else None for batched in is_batched]
-        exported = torch.export.export(model, tuple(copy.deepcopy(self.inputs)), dynamic_shapes=dynamic)
-        if dialect == "decomposed":
-            exported = exported.run_decompositions()
+        with contextlib.redirect_stderr(io.StringIO()):  # what it says of programs that it cannot follow
+            exported = self.export(model, dynamic)
         live = exported.module()
         foldback.export._drop_guards(live)
         live.recompile()
         return live, exported
+
+    def export(self, model, dynamic):
+        exported = torch.export.export(model, tuple(copy.deepcopy(self.inputs)), dynamic_shapes=dynamic)
+        return exported.run_decompositions() if self.program.dialect == "decomposed" else exported
 
     @property
     def is_for_any_batch(self):
