@@ -151,15 +151,22 @@ static bool gives_one_tensor(const fb_call *call, fb_shape_rule rule) {
     }
 }
 
+static bool gives_another_shape(fb_shape_rule shape) {
+    return shape == FB_SHAPE_TRANSPOSE || shape == FB_SHAPE_T || shape == FB_SHAPE_UNSQUEEZE || shape == FB_SHAPE_SQUEEZE;
+}
+
+bool fb_reshapes_in_place(const fb_graph *graph, fb_node node) {
+    fb_op op = fb_node_op(graph, node);
+    return op & FB_OP_IN_PLACE && gives_another_shape((fb_shape_rule)fb_op_facts_of(op)->shape);
+}
+
 /* In place the result is the first argument, except where the operator gives that one another shape. */
 static void rules_of(fb_op op, fb_shape_rule *shape, fb_dtype_rule *dtype) {
     const fb_op_facts *facts = fb_op_facts_of(op);
     *shape = (fb_shape_rule)facts->shape;
     *dtype = (fb_dtype_rule)facts->dtype;
     if (!(op & FB_OP_IN_PLACE) || *shape == FB_SHAPE_UNKNOWN) return;
-    bool reshapes =
-        *shape == FB_SHAPE_TRANSPOSE || *shape == FB_SHAPE_T || *shape == FB_SHAPE_UNSQUEEZE || *shape == FB_SHAPE_SQUEEZE;
-    if (!reshapes) *shape = FB_SHAPE_SAME;
+    if (!gives_another_shape(*shape)) *shape = FB_SHAPE_SAME;
     *dtype = FB_DTYPE_RULE_SAME;
 }
 

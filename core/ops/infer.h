@@ -23,6 +23,9 @@ typedef struct fb_shape_result {
  * unknown. */
 bool fb_infer(const fb_graph *graph, fb_node node, fb_shape_result *result);
 
+/* Does it give its first argument another shape: x.t_(), x.unsqueeze_(0)? What is recorded for that one was true before. */
+bool fb_reshapes_in_place(const fb_graph *graph, fb_node node);
+
 /* Meta of a node or of a tensor as a result; false when neither is known. */
 bool fb_recorded_shape(const fb_graph *graph, fb_node node, fb_shape_result *result);
 

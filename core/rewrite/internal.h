@@ -25,6 +25,8 @@ struct fb_rewrite {
     fb_buffer released;  /* fb_node: get_attr nodes that may be read by nobody any more */
     fb_map readers;      /* module << 32 | attribute -> get_attr nodes that read it, in all programs */
     bool readers_known;  /* they have been counted */
+    fb_map reshaped;     /* node -> 1: its value is given another shape in place than is recorded */
+    bool reshaped_known; /* they have been looked for */
     fb_buffer uncalled;  /* fb_module: a call of it was erased */
     bool frees_tensors;  /* a tensor may have lost its last owner */
     const fb_watch *watch;

@@ -42,6 +42,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_map_free(&rewrite->replaced);
     fb_map_free(&rewrite->literals);
     fb_map_free(&rewrite->readers);
+    fb_map_free(&rewrite->reshaped);
     fb_buffer_free(&rewrite->released);
     fb_buffer_free(&rewrite->uncalled);
     fb_buffer_free(&rewrite->pending);
@@ -80,10 +81,36 @@ bool fb_rewrite_save(fb_rewrite *rewrite, bool is_saved) {
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------------- */
 
+/* The value that a call reshapes in place, and those that it was before: x.t_().squeeze_(0) reshapes x, too. */
+static void note_reshaped(fb_rewrite *rewrite, fb_node call) {
+    const fb_graph *graph = rewrite->graph;
+    fb_node node = call;
+    do {
+        node = fb_value_node(graph, fb_first_argument(graph, node));
+        if (!node.id || fb_map_get(&rewrite->reshaped, node.id)) return;
+        if (!fb_map_put(&rewrite->reshaped, node.id, 1)) fb_fail_memory(&rewrite->error);
+    } while (fb_node_op(graph, node) & FB_OP_IN_PLACE && !rewrite->error.status);
+}
+
+static bool reads_reshaped(fb_rewrite *rewrite, fb_node node) {
+    const fb_graph *graph = rewrite->graph;
+    if (!rewrite->reshaped_known) {
+        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+            if (fb_reshapes_in_place(graph, n)) note_reshaped(rewrite, n);
+        }
+        rewrite->reshaped_known = true;
+    }
+    for (uint32_t e = rewrite->reshaped.used ? fb_input_first(graph, node) : 0; e; e = fb_input_next(graph, e)) {
+        if (fb_map_get(&rewrite->reshaped, fb_edge_input(graph, e).id)) return true;
+    }
+    return false;
+}
+
 /* What is not known is not recorded. */
-static void infer_result(fb_graph *graph, fb_node node) {
+static void infer_result(fb_rewrite *rewrite, fb_node node) {
+    fb_graph *graph = rewrite->graph;
     fb_shape_result result;
-    bool is_known = fb_infer(graph, node, &result);
+    bool is_known = !reads_reshaped(rewrite, node) && fb_infer(graph, node, &result);
     fb_node_row *row = fb_node_row_at(graph, node);
     row->shape = is_known ? fb_make_result_shape(graph, &result) : (fb_value){0};
     row->dtype = is_known ? (uint8_t)result.dtype : FB_DTYPE_UNKNOWN;
@@ -133,7 +160,7 @@ fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, c
 fb_node fb_insert_before(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, const char *target, fb_value args,
                          fb_value kwargs) {
     fb_node node = fb_insert_typed(rewrite, before, opcode, target, args, kwargs, (fb_value){0}, FB_DTYPE_UNKNOWN);
-    if (node.id) infer_result(rewrite->graph, node);
+    if (node.id) infer_result(rewrite, node);
     return fb_rewrite_is_failed(rewrite) ? (fb_node){0} : node;
 }
 
@@ -178,7 +205,7 @@ void fb_set_result_type(fb_rewrite *rewrite, fb_node node, fb_value shape, fb_dt
 }
 
 void fb_infer_result_type(fb_rewrite *rewrite, fb_node node) {
-    if (change(rewrite, node)) infer_result(rewrite->graph, node);
+    if (change(rewrite, node)) infer_result(rewrite, node);
 }
 
 void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {

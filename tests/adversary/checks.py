@@ -299,7 +299,8 @@ def check_passes(subject, workshop, check):
         raise Difference("live code", f"{flat_code(live)}\ninstead of\n{run['code']}")
     judge = Judge(module, subject.inputs)
     try:
-        judge.assert_same(live, "bits")
+        level = level_of(run, check, workshop)  # a folded weight lies in memory otherwise here, which moves the last bits
+        judge.assert_same(live, "close" if level == "none" else level, are_slices=is_merged(run))
     except Difference as difference:
         raise Difference(f"live {difference.kind}", difference.detail) from None
 

@@ -40,7 +40,7 @@ TEXTS = [  # inputs; init; body; result
     ([X], ["self.n = stats(nn.LayerNorm(6, bias=False, dtype=torch.float64)).eval()", LINEAR, OTHER], ["v0 = self.n(x0)", "v1 = self.a(v0)", "v2 = self.b(v0)"], "(v1, v2)"),
     ([X], ["self.n = stats(nn.LayerNorm(6, dtype=torch.float64)).eval()", LINEAR, OTHER, "self.a.weight = nn.Parameter(torch.cat([self.b.weight.data, torch.randn(2, 6).double()]))"],
      ["v0 = self.n(x0)", "v1 = F.linear(v0, self.a.weight)", "v2 = F.linear(v0, self.a.weight, self.a.bias)"], "(v1, v2)"),
-    (["torch.randn(B, 6).half()"], ["self.w = nn.Parameter(torch.randn(6).half() * 100)"], ["v0 = self.w * 1e4 * 1e-4", "v1 = (self.w * 0.1) * 3", "v2 = x0 * v0", "v3 = x0 + v1"], "(v2, v3)"),
+    (["torch.randn(B, 6).half()"], ["self.w = nn.Parameter(torch.randn(6).half() * 100)"], ["v0 = self.w * 8 * 0.25", "v1 = (self.w * 0.1) * 3", "v2 = x0 * v0", "v3 = x0 + v1"], "(v2, v3)"),
     (["torch.randn(B, 6)"], ["self.w = nn.Parameter(torch.randn(6) * 3)", "self.register_buffer('i', torch.randint(-3, 4, (6,)))", "self.register_buffer('m', torch.randint(0, 2, (6,)))"],
      ["v0 = self.w.long() * 0.5", "v1 = self.i / 3", "v2 = self.i // 2", "v3 = x0 * v0 + v1 - v2", "v4 = x0.masked_fill(~self.m.bool(), -1e9)", "v5 = self.i.float() ** 2"], "(v3, v4, x0 + v5)"),
     (["torch.randn(B, 6)"], ["self.w = nn.Parameter(torch.randn(6, 6) * 3)"], ["v0 = F.linear(x0, self.w.half().float())", "v1 = F.linear(x0, self.w.int().float())",
