@@ -154,6 +154,7 @@ static int serve(const fb_serve_values *values, fb_sandbox_mode sandbox, const s
     if (!values->service.http.tls_key && !fb_http_is_loopback(values->service.http.listen))
         fb_complain(0, "tokens and graphs are sent in the clear: --tls-certificate and --tls-key, or a proxy, encrypt them");
     printf("listening on %s\n", fb_http_url(service.http));
+    if (service.metrics) printf("metrics on %s/metrics\n", fb_http_url(service.metrics));
     fflush(stdout);
     sd_notify(0, "READY=1");
     wait_for_signal(stop, &service);

@@ -7,6 +7,8 @@
 const fb_option fb_serve_options[] = {
     {"listen", 0, "ADDRESS:PORT", "where to listen; port 0 picks a free one (127.0.0.1:8080)", FB_OPTION_TEXT,
      AT(service.http.listen), 0, 0},
+    {"metrics-listen", 0, "ADDRESS:PORT", "serve /metrics, /livez and /readyz there without a token (off)", FB_OPTION_TEXT,
+     AT(service.metrics_listen), 0, 0},
     {"insecure-listen", 0, NULL, "allow an address beyond this machine although there are no tokens", FB_OPTION_FLAG,
      AT(service.is_open), 0, 0},
     {"allow-host", 0, "NAME", "without tokens, answer to this name in Host, too, not only to localhost; may be repeated",

@@ -103,6 +103,21 @@ static fb_status start_http(const fb_service_config *config, fb_service *service
     return fb_http_start(&http, fb_routes, fb_route_count, &service->app, &service->http, error);
 }
 
+/* Small, so that it takes nothing from the service, and answers also when all of that is busy. */
+static fb_status start_metrics(const fb_service_config *config, fb_service *service, fb_error *error) {
+    fb_http_config http = fb_http_config_default();
+    http.listen = config->metrics_listen;
+    http.io_threads = 1;
+    http.worker_threads = 2;
+    http.queue_limit = 16;
+    http.connection_limit = 32;
+    http.request_timeout_ms = 10000;
+    http.body_limit = http.body_memory_limit = 1024;
+    http.access_log = NULL;
+    service->app.http = service->http;
+    return fb_http_start(&http, fb_metrics_routes, fb_metrics_route_count, &service->app, &service->metrics, error);
+}
+
 fb_status fb_service_start(const fb_service_config *config, fb_service *service, fb_error *error) {
     *service = (fb_service){0};
     fb_status status = open_app(config, &service->app, error);
@@ -114,6 +129,7 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
     if (!status) status = open_jobs(config, &service->app, error);
     if (!status) status = start_http(config, service, error);
     if (!status && service->app.jobs) status = fb_jobs_start(service->app.jobs, service->http, error);
+    if (!status && config->metrics_listen) status = start_metrics(config, service, error);
     if (status) {
         fb_jobs_stop(service->app.jobs);
         fb_http_stop(service->http, 0);
@@ -123,6 +139,7 @@ fb_status fb_service_start(const fb_service_config *config, fb_service *service,
 }
 
 bool fb_service_stop(fb_service *service, unsigned timeout_ms) {
+    fb_http_stop(service->metrics, 1000);
     fb_jobs_stop(service->app.jobs);
     bool is_clean = fb_http_stop(service->http, timeout_ms);
     close_service(service);

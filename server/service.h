@@ -9,10 +9,11 @@
 
 typedef struct fb_service_config {
     fb_http_config http;
-    fb_document_limits limits; /* max_bytes is the HTTP layer's body_limit */
-    bool is_open;              /* may listen beyond this machine without tokens */
-    const char *data;          /* the data folder; NULL: no store, for routes that need none */
-    size_t cache_bytes;        /* for decoded graphs */
+    fb_document_limits limits;  /* max_bytes is the HTTP layer's body_limit */
+    const char *metrics_listen; /* where /metrics is served without a token; NULL = nowhere */
+    bool is_open;               /* may listen beyond this machine without tokens */
+    const char *data;           /* the data folder; NULL: no store, for routes that need none */
+    size_t cache_bytes;         /* for decoded graphs */
     fb_evaluation_limits evaluation;
     fb_jobs_config jobs;                /* without threads it does none; heartbeat_ms is the one below */
     unsigned heartbeat_ms;              /* of event streams */
@@ -26,7 +27,7 @@ fb_service_config fb_service_config_default(void);
 typedef struct fb_service {
     fb_app app;
     fb_collector *collector;
-    fb_http_server *http;
+    fb_http_server *http, *metrics; /* `metrics` NULL without a listener of its own */
 } fb_service;
 
 /* FB_INVALID "bad-address" when it has none to listen on. Beyond this machine it listens for those who have a token alone:

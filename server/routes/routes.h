@@ -7,6 +7,9 @@
 /* The table, for fb_http_start; the context of its handlers is a fb_app. */
 extern const fb_route fb_routes[];
 extern const size_t fb_route_count;
+/* Those of the listener that only monitoring uses. */
+extern const fb_route fb_metrics_routes[]; /* health.c */
+extern const size_t fb_metrics_route_count;
 
 fb_handler fb_get_index, fb_get_openapi, fb_get_docs;                                                /* index.c */
 fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                                                /* health.c */
