@@ -2,7 +2,7 @@
 # Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [deploy] [run]
 #   build  what `make` needs          test  what `make test` and `make demo` need besides (default: build test)
 #   lint   clang and its tools: `make lint`, `make asan CC=clang`, the fuzzers
-#   deploy systemd's checks, for `make test-deploy`
+#   deploy systemd's checks and promtool, for `make test-deploy`
 #   run    what a binary that was built elsewhere needs, and nothing else
 set -eu
 
@@ -12,7 +12,7 @@ packages_of() {
     test) echo "check libsubunit-dev python3-pytest python3-jsonschema python3-venv curl ca-certificates" ;;
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
     check) echo "valgrind llvm" ;;
-    deploy) echo "systemd binutils" ;;
+    deploy) echo "systemd binutils prometheus" ;;
     run) echo "libmicrohttpd12 libcurl4 libsqlite3-0 libseccomp2 libsystemd0 libzstd1 zlib1g libjansson4 libssl3 libopenblas0-serial" ;;
     *) echo "install-deps.sh: unknown group: $1 (build, test, lint, check, deploy, run)" >&2; exit 2 ;;
     esac
