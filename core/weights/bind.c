@@ -19,12 +19,12 @@ typedef struct change {
     bool *is_changed;   /* by tensor: it has other bytes than before, or may have */
     bool reads_changed; /* the recipe in hand reads one of these */
     bool *is_needed;    /* by tensor: a module owns it, or a recipe of such a one reads it */
+    bool *is_demanded;  /* by tensor: the same of what a checkpoint has */
 } change;
 
 /* ---- one tensor --------------------------------------------------------------------------------------------------------- */
 
-/* Whether the file has the bytes that the tensor has, or that its recipe makes; not when those cannot be known. */
-static fb_status has_already(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
+fb_status fb_bind_has_already(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
     fb_evaluation *evaluation = NULL;
     fb_error error = {0};
     unsigned char *block = malloc(BLOCK);
@@ -98,7 +98,7 @@ static fb_status change_tensor(change *c, fb_tensor tensor) {
     const fb_given *given = b->of_tensor[tensor.id] ? &b->given[b->of_tensor[tensor.id] - 1] : NULL;
     bool same = !given, has_bytes = row->blob.id || row->recipe.id; /* inline data gives way */
     if (given ? is_of_file(b, row, given) : !row->recipe.id) return FB_OK;
-    fb_status status = given && has_bytes ? has_already(b, tensor, given, &same) : FB_OK;
+    fb_status status = given && has_bytes ? fb_bind_has_already(b, tensor, given, &same) : FB_OK;
     if (status) return status;
     if (!same) return take_bytes(c, tensor, given);
     if (!row->recipe.id) return FB_OK;
@@ -130,13 +130,17 @@ static bool find_order(change *c) {
 /* What a recipe reads that was replaced by bytes is not needed any more. */
 static bool find_needed(change *c) {
     const fb_graph *graph = c->b->graph;
-    fb_inputs_walk walk;
+    fb_inputs_walk needed, demanded;
     fb_slot slot;
-    if (fb_inputs_begin(&walk, graph)) {
-        for (fb_slot_cursor cursor = {0}; fb_slot_next(graph, &cursor, &slot);)
-            fb_inputs_visit(&walk, slot.tensor, fb_mark_tensor, c->is_needed);
+    bool ok = fb_inputs_begin(&needed, graph);
+    ok &= fb_inputs_begin(&demanded, graph);
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(graph, &cursor, &slot);) {
+        fb_inputs_visit(&needed, slot.tensor, fb_mark_tensor, c->is_needed);
+        if (fb_slot_is_persistent(graph, &slot)) fb_inputs_visit(&demanded, slot.tensor, fb_mark_tensor, c->is_demanded);
     }
-    return fb_inputs_end(&walk);
+    ok &= fb_inputs_end(&needed);
+    ok &= fb_inputs_end(&demanded);
+    return ok;
 }
 
 static fb_status report(change *c) {
@@ -145,7 +149,7 @@ static fb_status report(change *c) {
         const fb_tensor_row *row = fb_tensor_at(b->graph, t);
         bool is_told = row->blob.id || row->data.id || row->recipe.id || b->is_mismatching[t.id];
         b->binding->bound += b->of_tensor[t.id] && c->is_needed[t.id];
-        if (!c->is_needed[t.id] || is_told) continue;
+        if (!c->is_demanded[t.id] || is_told) continue;
         if (json_array_append_new(b->binding->missing, json_string(fb_tensor_name(b->graph, t))))
             return fb_fail_memory(b->error);
     }
@@ -165,7 +169,8 @@ static fb_status change_graph(fb_binder *b) {
     if (!fb_journal_begin(&c.journal, b->graph)) return fb_fail_memory(b->error);
     c.is_changed = calloc(fb_tensor_limit(b->graph), sizeof *c.is_changed);
     c.is_needed = calloc(fb_tensor_limit(b->graph), sizeof *c.is_needed);
-    fb_status status = c.is_changed && c.is_needed && find_order(&c) ? FB_OK : fb_fail_memory(b->error);
+    c.is_demanded = calloc(fb_tensor_limit(b->graph), sizeof *c.is_demanded);
+    fb_status status = c.is_changed && c.is_needed && c.is_demanded && find_order(&c) ? FB_OK : fb_fail_memory(b->error);
     const fb_tensor *order = (const fb_tensor *)(const void *)c.order.data;
     for (size_t i = 0; i < c.order.size / sizeof *order && !status; i++) status = change_tensor(&c, order[i]);
     if (!status && !find_needed(&c)) status = fb_fail_memory(b->error);
@@ -176,21 +181,39 @@ static fb_status change_graph(fb_binder *b) {
     fb_buffer_free(&c.order);
     free(c.is_changed);
     free(c.is_needed);
+    free(c.is_demanded);
     return status;
 }
 
-fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const fb_blobs *blobs, fb_binding *binding,
-                  fb_error *error) {
+/* Names that are the graph's, bound or mismatching. */
+static size_t count_known(const fb_binder *b) {
+    size_t known = 0;
+    for (size_t i = 0; i < b->given_count; i++) known += b->given[i].by_name.id || b->given[i].by_path.id;
+    return known;
+}
+
+static fb_status judge_names(fb_binder *b) {
+    size_t known = count_known(b);
+    b->binding->fits_nothing = !known && b->given_count;
+    return known < b->given_count ? fb_bind_suggest_prefix(b, known) : FB_OK;
+}
+
+fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const fb_blobs *blobs,
+                  const fb_bind_options *options, fb_binding *binding, fb_error *error) {
     fb_binding made = {.missing = json_array(), .extra = json_array(), .mismatching = json_array()};
     fb_binder b = {.graph = graph, .blobs = blobs, .binding = &made, .error = error};
+    if (options) b.options = *options;
     b.of_tensor = calloc(fb_tensor_limit(graph), sizeof *b.of_tensor);
     b.is_mismatching = calloc(fb_tensor_limit(graph), sizeof *b.is_mismatching);
     bool ok = made.missing && made.extra && made.mismatching && b.of_tensor && b.is_mismatching;
     fb_status status = ok ? fb_bind_open(&b, files, count) : fb_fail_memory(error);
     if (!status) status = fb_bind_check_files(&b);
+    if (!status) status = fb_bind_apply_prefix(&b);
     if (!status) status = fb_bind_choose(&b);
+    if (!status) status = judge_names(&b);
     if (!status) status = change_graph(&b);
     fb_bind_close(&b);
+    fb_arena_free(&b.arena);
     free(b.of_tensor);
     free(b.is_mismatching);
     if (status) fb_binding_free(&made);
@@ -202,5 +225,6 @@ void fb_binding_free(fb_binding *binding) {
     json_decref(binding->missing);
     json_decref(binding->extra);
     json_decref(binding->mismatching);
+    free(binding->prefix);
     *binding = (fb_binding){0};
 }

@@ -5,12 +5,31 @@
 #include "core/weights/blobs.h"
 #include "core/weights/safetensors.h"
 
+/* Whose weights the files hold. A key may name two tensors: after BatchNorm was folded into a convolution, "conv.weight" is
+ * the weight that the folded one is computed from, and the path at which a module owns the folded one. */
+typedef enum fb_weights_reading {
+    FB_WEIGHTS_UNKNOWN = 0, /* found out; "ambiguous-weights" where both readings fit */
+    FB_WEIGHTS_SOURCE,      /* those of the model before the passes */
+    FB_WEIGHTS_FINISHED,    /* those that the graph's modules own */
+} fb_weights_reading;
+/* "source" or "finished"; FB_WEIGHTS_UNKNOWN for any other text. */
+fb_weights_reading fb_weights_reading_find(const char *name);
+
+typedef struct fb_bind_options {
+    fb_weights_reading as;
+    const char *prefix; /* "bert.": taken off the files' names, or put before them, whichever gives more names of the graph;
+                           NULL or "" = names are as they are */
+} fb_bind_options;
+
 /* What does not fit; as JSON for answers. */
 typedef struct fb_binding {
     size_t bound;        /* tensors of the graph whose bytes are in the files */
     json_t *missing;     /* names of tensors that a module owns or a recipe reads, and whose bytes are not known */
     json_t *extra;       /* names in the files that no tensor of the graph has */
     json_t *mismatching; /* [{"name", "detail", "file"?: {"dtype", "shape"}, "graph"?: {…}}, …]; the name in the file */
+    bool fits_nothing;   /* the files have tensors, and no name of them is one of the graph */
+    char *prefix;        /* the longest one with which more names would fit; NULL = none does */
+    size_t prefix_count; /* names that fit with it */
 } fb_binding;
 void fb_binding_free(fb_binding *binding);
 
@@ -20,10 +39,10 @@ void fb_binding_free(fb_binding *binding);
  * Where the bytes are what the tensor has in another blob, or what its recipe makes, it stays as it is: so nothing has changed
  * when a file is sent back as it was given out.
  *
- * A name may mean two tensors: one that is called so, of which modules own only what was computed from it, under its old path,
- * and that one. All files together are of the original model then, or of the optimised one: bind_choose.c says how that is
- * found out. Paths of one tensor may each have a copy in the files, of the same bytes. What only a recipe read that was
- * replaced by bytes is dropped.
+ * All files together are read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with
+ * FB_CONFLICT "ambiguous-weights". `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same
+ * bytes. What only a recipe read that was replaced by bytes is dropped. A buffer that a checkpoint lacks (`non_persistent`) is
+ * not missing, unless the recipe of another tensor reads it.
  *
  * A tensor that has a digest and no bytes takes only bytes of that digest. Two files must not have one name; a file that is
  * given twice counts once. One of the files may be a model.safetensors.index.json: then its weight_map must be what the others
@@ -31,7 +50,7 @@ void fb_binding_free(fb_binding *binding);
  *
  * The graph is changed only when nothing mismatches. FB_NOT_FOUND "blob-missing", FB_INVALID "bad-safetensors" with a pointer
  * "/weights/1…", FB_NO_MEMORY, FB_IO. `binding` is set also when something mismatches (status FB_OK). */
-fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const fb_blobs *blobs, fb_binding *binding,
-                  fb_error *error);
+fb_status fb_bind(fb_graph *graph, const char *const *files, size_t count, const fb_blobs *blobs,
+                  const fb_bind_options *options, fb_binding *binding, fb_error *error);
 
 #endif

@@ -2,19 +2,22 @@
  *
  * A name can mean two: after BatchNorm was folded into a convolution, "conv.weight" is the tensor of that name, which the
  * folded one is computed from, and also the path at which a module owns the folded one, "conv.weight@1a2b3c4d". A file of the
- * original model means the first, one of the optimised model the second; and all files together are of one of the two. */
+ * original model (the source) means the first, one of the optimised model (finished) the second; and all files together are of
+ * one of the two.
+ *
+ * Which one it is, in this order: what the caller says; what foldback wrote into the files (weights_file.h); what only one of
+ * the two models has (bn.weight is gone from the second, conv.bias new in it), dtypes and shapes; bytes, where the graph has
+ * its own. Where all of that fits both, nothing is guessed: scaled weights that are scaled again look like any others. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/graph/document.h"
 #include "core/graph/slot.h"
 #include "core/weights/bind_internal.h"
 #include "core/weights/inputs.h"
+#include "core/weights/weights_file.h"
 
 #define BLOCK ((uint64_t)4 << 20) /* bytes that are compared at a time */
-
-static bool is_contested(const fb_given *given) {
-    return given->by_name.id && given->by_path.id && given->by_name.id != given->by_path.id;
-}
 
 static bool fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
@@ -25,6 +28,12 @@ static bool fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_te
 
 /* ---- is it a file of the graph's modules, or of what they were made from? ------------------------------------------------ */
 
+static bool is_contested(const fb_binder *b, const fb_given *given, const bool *is_owned) {
+    if (!given->by_name.id || !given->by_path.id || given->by_name.id == given->by_path.id) return false;
+    /* Two tensors that modules own under each other's names are told apart by their owners. */
+    return !is_owned[given->by_name.id] || fb_tensor_is_made(b->graph, given->by_path, is_owned);
+}
+
 static bool has_bytes(const fb_graph *graph, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     return row->blob.id || row->data.id;
@@ -32,51 +41,139 @@ static bool has_bytes(const fb_graph *graph, fb_tensor tensor) {
 
 typedef struct lack {
     const fb_graph *graph;
-    const bool *is_named; /* by tensor: a file has one of that name */
+    const bool *is_given; /* by tensor: a file has its bytes */
     bool is_found;
 } lack;
 
 static void look_for_lack(void *context, fb_tensor tensor) {
     lack *l = context;
-    l->is_found |= !has_bytes(l->graph, tensor) && !fb_tensor_at(l->graph, tensor)->recipe.id && !l->is_named[tensor.id];
+    l->is_found |= !has_bytes(l->graph, tensor) && !fb_tensor_at(l->graph, tensor)->recipe.id && !l->is_given[tensor.id];
 }
 
-/* Whether something would be missing that the tensors owned at contested paths are made from, if names were believed. */
-static fb_status names_leave_gaps(const fb_binder *b, bool *out) {
-    bool *is_named = calloc(fb_tensor_limit(b->graph), sizeof *is_named);
-    lack l = {.graph = b->graph, .is_named = is_named};
+static fb_tensor meant_by(const fb_binder *b, const fb_given *given, const bool *is_owned, bool by_path) {
+    bool takes_path = given->by_path.id && (by_path || !is_contested(b, given, is_owned));
+    return takes_path ? given->by_path : given->by_name;
+}
+
+/* Whether something that a checkpoint has would have no bytes under that reading. */
+static fb_status leaves_gaps(const fb_binder *b, const bool *is_owned, bool by_path, bool *out) {
+    bool *is_given = calloc(fb_tensor_limit(b->graph), sizeof *is_given);
+    lack l = {.graph = b->graph, .is_given = is_given};
     fb_inputs_walk walk;
-    if (fb_inputs_begin(&walk, b->graph) && is_named) {
-        for (size_t i = 0; i < b->given_count; i++) is_named[b->given[i].by_name.id] = true;
-        for (size_t i = 0; i < b->given_count; i++) {
-            if (is_contested(&b->given[i])) fb_inputs_visit(&walk, b->given[i].by_path, look_for_lack, &l);
-        }
+    fb_slot slot;
+    bool ok = fb_inputs_begin(&walk, b->graph) && is_given;
+    for (size_t i = 0; i < b->given_count && ok; i++) is_given[meant_by(b, &b->given[i], is_owned, by_path).id] = true;
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(b->graph, &cursor, &slot);) {
+        bool is_demanded = !is_given[slot.tensor.id] && fb_slot_is_persistent(b->graph, &slot);
+        if (is_demanded) fb_inputs_visit(&walk, slot.tensor, look_for_lack, &l);
     }
-    bool ok = fb_inputs_end(&walk) && is_named;
-    free(is_named);
+    ok &= fb_inputs_end(&walk);
+    free(is_given);
     *out = l.is_found;
     return ok ? FB_OK : fb_fail_memory(b->error);
 }
 
+/* What speaks against each of the two readings. */
+typedef struct evidence {
+    size_t contested;
+    size_t misfits_by_name, misfits_by_path; /* dtypes and shapes */
+    bool has_source;                         /* a file has what no module owns, and what only recipes read */
+    bool has_finished;                       /* a file has what passes made, at a path that the original lacks */
+    bool says_finished;                      /* each file with a contested name says that it is of this graph's modules */
+} evidence;
+
+static void look_at(const fb_binder *b, const fb_given *given, const bool *is_owned, evidence *found) {
+    fb_tensor name = given->by_name, path = given->by_path;
+    if (is_contested(b, given, is_owned)) {
+        found->contested++;
+        found->misfits_by_name += !fits(b->graph, given->entry, name);
+        found->misfits_by_path += !fits(b->graph, given->entry, path);
+        found->says_finished &= b->files[given->file].is_finished;
+        return;
+    }
+    found->has_source |= name.id && !path.id && !is_owned[name.id];
+    found->has_finished |= path.id && fb_tensor_is_made(b->graph, path, is_owned);
+}
+
+static fb_status has_digest(const fb_binder *b, const char *digest, const fb_given *given, bool *same) {
+    fb_sha256 *hash = fb_sha256_new();
+    char found[FB_ID_LENGTH + 1];
+    bool ok = hash != NULL;
+    for (uint64_t at = 0, count; at < given->entry->size && ok; at += count) {
+        count = given->entry->size - at < BLOCK ? given->entry->size - at : BLOCK;
+        ok = fb_sha256_add(hash, fb_given_bytes(b, given) + at, (size_t)count);
+        fb_bind_forget(b, given);
+    }
+    ok = ok && fb_sha256_id_so_far(hash, found);
+    *same = ok && strcmp(found, digest) == 0;
+    fb_sha256_free(hash);
+    return ok ? FB_OK : fb_fail_memory(b->error);
+}
+
+/* Whether every contested tensor of the files has the bytes, or the digest, that the graph has for it under that reading. */
+static fb_status has_bytes_of(const fb_binder *b, const bool *is_owned, bool by_path, bool *same) {
+    fb_status status = FB_OK;
+    *same = true;
+    for (size_t i = 0; i < b->given_count && *same && !status; i++) {
+        const fb_given *given = &b->given[i];
+        if (!is_contested(b, given, is_owned)) continue;
+        fb_tensor tensor = by_path ? given->by_path : given->by_name;
+        fb_symbol digest = fb_tensor_at(b->graph, tensor)->digest;
+        status =
+            digest.id ? has_digest(b, fb_text(b->graph, digest), given, same) : fb_bind_has_already(b, tensor, given, same);
+    }
+    return status;
+}
+
+static fb_status refuse_ambiguous(const fb_binder *b, const bool *is_owned, size_t contested) {
+    const char *name = "";
+    for (size_t i = 0; i < b->given_count && !*name; i++) {
+        if (is_contested(b, &b->given[i], is_owned)) name = b->given[i].entry->name;
+    }
+    return fb_fail(b->error, FB_CONFLICT, "ambiguous-weights", "",
+                   "%zu names in the files, \"%.200s\" for instance, may mean the original model's weights or those of the "
+                   "optimised one; pass as: source or as: finished",
+                   contested, name);
+}
+
+/* Both fit by name, dtype and shape. */
+static fb_status compare_bytes(const fb_binder *b, const bool *is_owned, size_t contested, bool *by_path) {
+    bool is_source = false, is_finished = false;
+    fb_status status = has_bytes_of(b, is_owned, false, &is_source);
+    if (!status) status = has_bytes_of(b, is_owned, true, &is_finished);
+    *by_path = is_finished;
+    if (!status && !is_source && !is_finished) status = refuse_ambiguous(b, is_owned, contested);
+    return status;
+}
+
+static fb_status contradict(const fb_binder *b) {
+    return fb_fail(b->error, FB_CONFLICT, "ambiguous-weights", "",
+                   "the file says that it holds the finished weights of this very graph, and the request that it holds the "
+                   "source's; leave as out, or pass as: finished");
+}
+
 /* Sets *by_path, which is false. */
 static fb_status choose_reading(const fb_binder *b, const bool *is_owned, bool *by_path) {
-    size_t contested = 0, misfits_by_name = 0, misfits_by_path = 0, owned = 0, known = 0;
-    bool has_source = false; /* a file has what no module owns: it is the original's */
-    for (size_t i = 0; i < b->given_count; i++) {
-        const fb_given *given = &b->given[i];
-        has_source |= given->by_name.id && !given->by_path.id && !is_owned[given->by_name.id];
-        if (!is_contested(given)) continue;
-        contested++;
-        misfits_by_name += !fits(b->graph, given->entry, given->by_name);
-        misfits_by_path += !fits(b->graph, given->entry, given->by_path);
-        owned += is_owned[given->by_name.id];
-        known += has_bytes(b->graph, given->by_name);
+    evidence found = {.says_finished = true};
+    for (size_t i = 0; i < b->given_count; i++) look_at(b, &b->given[i], is_owned, &found);
+    if (!found.contested) return FB_OK;
+    if (b->options.as == FB_WEIGHTS_SOURCE && found.says_finished) return contradict(b);
+    *by_path = b->options.as == FB_WEIGHTS_FINISHED || found.says_finished;
+    if (b->options.as || found.says_finished) return FB_OK;
+    if (found.misfits_by_name != found.misfits_by_path) {
+        *by_path = found.misfits_by_path < found.misfits_by_name;
+        return FB_OK;
     }
-    if (!contested) return FB_OK;
-    if (misfits_by_name != misfits_by_path) *by_path = misfits_by_path < misfits_by_name;
-    else if (!has_source && (known || owned == contested)) *by_path = true; /* no originals, or they are here already */
-    else if (!has_source) return names_leave_gaps(b, by_path);
-    return FB_OK;
+    if (found.has_source != found.has_finished) {
+        *by_path = found.has_finished;
+        return FB_OK;
+    }
+    bool has_gaps = false, has_gaps_by_path = false;
+    fb_status status = leaves_gaps(b, is_owned, false, &has_gaps);
+    if (!status) status = leaves_gaps(b, is_owned, true, &has_gaps_by_path);
+    *by_path = has_gaps;
+    if (status || has_gaps != has_gaps_by_path) return status;
+    return compare_bytes(b, is_owned, found.contested, by_path);
 }
 
 /* ---- one by one --------------------------------------------------------------------------------------------------------- */
@@ -95,7 +192,7 @@ static bool same_bytes(const fb_binder *b, const fb_given *x, const fb_given *y)
 static fb_status bind_given(fb_binder *b, size_t index) {
     fb_given *given = &b->given[index];
     fb_tensor tensor = given->tensor;
-    const char *name = given->entry->name;
+    const char *name = given->entry->name; /* as people know it */
     size_t *bound = &b->of_tensor[tensor.id];
     if (!fits(b->graph, given->entry, tensor)) {
         given->tensor = (fb_tensor){0};
@@ -109,30 +206,38 @@ static fb_status bind_given(fb_binder *b, size_t index) {
     if (!same_bytes(b, given, other))
         return fb_bind_mismatch(b, name, given, tensor, "it is tied to %s, of which the files have other bytes",
                                 other->entry->name);
-    if (strcmp(name, fb_tensor_name(b->graph, tensor)) == 0) *bound = index + 1;
+    if (strcmp(given->name, fb_tensor_name(b->graph, tensor)) == 0) *bound = index + 1;
     return FB_OK;
 }
 
-static bool *find_owned(const fb_graph *graph) {
-    bool *is_owned = calloc(fb_tensor_limit(graph), sizeof *is_owned);
-    fb_slot slot;
-    for (fb_slot_cursor cursor = {0}; is_owned && fb_slot_next(graph, &cursor, &slot);) is_owned[slot.tensor.id] = true;
-    return is_owned;
+/* Which files say that foldback wrote them for a graph like this one. */
+static fb_status read_marks(fb_binder *b) {
+    char structure[FB_ID_LENGTH + 1] = "";
+    for (size_t i = 0; i < b->file_count; i++) {
+        const char *said = json_string_value(json_object_get(b->files[i].header.metadata, FB_WEIGHTS_STRUCTURE));
+        if (said && !*structure && !fb_document_structure(b->graph, structure)) return fb_fail_memory(b->error);
+        b->files[i].is_finished = said && strcmp(said, structure) == 0;
+    }
+    return FB_OK;
+}
+
+fb_weights_reading fb_weights_reading_find(const char *name) {
+    return !strcmp(name, "source") ? FB_WEIGHTS_SOURCE : !strcmp(name, "finished") ? FB_WEIGHTS_FINISHED : FB_WEIGHTS_UNKNOWN;
 }
 
 fb_status fb_bind_choose(fb_binder *b) {
     for (size_t i = 0; i < b->given_count; i++) {
         fb_given *given = &b->given[i];
-        given->by_name = fb_tensor_find(b->graph, given->entry->name);
-        given->by_path = fb_tensor_at_path(b->graph, given->entry->name);
+        given->by_name = fb_tensor_find(b->graph, given->name);
+        given->by_path = fb_tensor_at_path(b->graph, given->name);
     }
-    bool *is_owned = find_owned(b->graph), by_path = false;
-    fb_status status = is_owned ? choose_reading(b, is_owned, &by_path) : fb_fail_memory(b->error);
+    bool *is_owned = fb_owned_tensors(b->graph), by_path = false;
+    fb_status status = is_owned ? read_marks(b) : fb_fail_memory(b->error);
+    if (!status) status = choose_reading(b, is_owned, &by_path);
     for (size_t i = 0; i < b->given_count && !status; i++) {
         fb_given *given = &b->given[i];
-        bool takes_path = given->by_path.id && (by_path || !given->by_name.id);
-        given->tensor = takes_path ? given->by_path : given->by_name;
-        if (i && strcmp(given->entry->name, given[-1].entry->name) == 0) continue; /* was reported */
+        given->tensor = meant_by(b, given, is_owned, by_path);
+        if (i && strcmp(given->name, given[-1].name) == 0) continue; /* was reported */
         if (given->tensor.id) status = bind_given(b, i);
         else if (json_array_append_new(b->binding->extra, json_string(given->entry->name))) status = fb_fail_memory(b->error);
     }

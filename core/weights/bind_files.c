@@ -68,7 +68,10 @@ fb_status fb_bind_open(fb_binder *b, const char *const *files, size_t count) {
     fb_given *next = b->given;
     for (size_t f = 0; f < b->file_count; f++) {
         const fb_safetensors *header = &b->files[f].header;
-        for (size_t i = 0; i < header->count; i++) *next++ = (fb_given){.entry = &header->entries[i], .file = f};
+        for (size_t i = 0; i < header->count; i++) {
+            const fb_safetensors_entry *entry = &header->entries[i];
+            *next++ = (fb_given){.entry = entry, .name = entry->name, .file = f};
+        }
     }
     qsort(b->given, b->given_count, sizeof *b->given, by_name);
     return FB_OK;

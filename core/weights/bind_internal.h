@@ -1,6 +1,7 @@
-/* Binding, in three files; for them alone.
+/* Binding, in four files; for them alone.
  *
  *     bind_files.c   what the files hold, and whether an index agrees
+ *     bind_prefix.c  a prefix that the names in the files have, or lack
  *     bind_choose.c  which tensor of the graph each of the files' tensors is
  *     bind.c         the graph is changed */
 #ifndef FB_WEIGHTS_BIND_INTERNAL_H
@@ -14,12 +15,14 @@ typedef struct fb_bind_file {
     size_t position; /* among those that the caller gave */
     fb_blob_bytes bytes;
     bool is_open, is_index;
+    bool is_finished;      /* it says that it holds the weights of this graph's modules */
     fb_safetensors header; /* unless it is an index */
 } fb_bind_file;
 
 /* A tensor of a file. */
 typedef struct fb_given {
     const fb_safetensors_entry *entry;
+    const char *name; /* in the graph's terms: the entry's, but for a prefix */
     size_t file;
     bool is_listed;             /* in an index */
     fb_tensor by_name, by_path; /* of the graph: that is called so, that is owned there */
@@ -29,6 +32,7 @@ typedef struct fb_given {
 typedef struct fb_binder {
     fb_graph *graph;
     const fb_blobs *blobs;
+    fb_bind_options options;
     fb_binding *binding;
     fb_error *error;
     fb_bind_file *files;
@@ -37,6 +41,7 @@ typedef struct fb_binder {
     size_t given_count;
     size_t *of_tensor;    /* by tensor: 1 + the index in `given` of what it is bound to; 0 = to nothing */
     bool *is_mismatching; /* by tensor: something is given for it that does not fit */
+    fb_arena arena;       /* names with a prefix */
 } fb_binder;
 
 /* Opens and reads the files, and fills `given`. */
@@ -45,12 +50,19 @@ void fb_bind_close(fb_binder *b);
 /* Reports what an index says and the other files do not hold, or the other way round, and names that two files have. */
 fb_status fb_bind_check_files(fb_binder *b);
 
+/* Takes the prefix off the names, or puts it before them; reports names that are the same then. */
+fb_status fb_bind_apply_prefix(fb_binder *b);
+/* Sets the binding's `prefix` where one would give more names of the graph than `bound`. */
+fb_status fb_bind_suggest_prefix(fb_binder *b, size_t bound);
+
 /* Fills the tensors of `given`, and `of_tensor`; reports what is extra, and what does not fit. */
 fb_status fb_bind_choose(fb_binder *b);
 
 /* Appends to `mismatching`; `given` and `tensor` may be NULL and none. */
 fb_status fb_bind_mismatch(fb_binder *b, const char *name, const fb_given *given, fb_tensor tensor, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
+/* Whether the file has the bytes that the tensor has, or that its recipe makes; not when those cannot be known. */
+fb_status fb_bind_has_already(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same);
 /* The bytes of a file's tensor. */
 static inline const unsigned char *fb_given_bytes(const fb_binder *b, const fb_given *given) {
     return b->files[given->file].bytes.bytes + given->entry->offset;

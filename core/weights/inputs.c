@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/graph/slot.h"
+#include "core/weights/recipe.h"
+
 enum { UNSEEN, OPEN, DONE };
 
 bool fb_inputs_begin(fb_inputs_walk *walk, const fb_graph *graph) {
@@ -41,4 +44,38 @@ bool fb_inputs_end(fb_inputs_walk *walk) {
     free(walk->states);
     fb_buffer_free(&walk->stack);
     return ok;
+}
+
+bool *fb_owned_tensors(const fb_graph *graph) {
+    bool *is_owned = calloc(fb_tensor_limit(graph), sizeof *is_owned);
+    fb_slot slot;
+    for (fb_slot_cursor cursor = {0}; is_owned && fb_slot_next(graph, &cursor, &slot);) is_owned[slot.tensor.id] = true;
+    return is_owned;
+}
+
+typedef struct reads {
+    const bool *is_owned;
+    bool has_unowned;
+} reads;
+
+static void look_at_owner(void *context, fb_tensor tensor) {
+    reads *r = context;
+    r->has_unowned |= !r->is_owned[tensor.id];
+}
+
+static bool is_movement(const fb_graph *graph, fb_value expression) {
+    fb_recipe_op op = fb_recipe_op_of(graph, expression);
+    if (!op) return true; /* a tensor */
+    bool moves = fb_recipe_facts_of(op)->is_movement;
+    for (size_t i = 0; moves && i < fb_recipe_arg_count(graph, expression); i++)
+        moves = is_movement(graph, fb_recipe_arg(graph, expression, i));
+    return moves;
+}
+
+bool fb_tensor_is_made(const fb_graph *graph, fb_tensor tensor, const bool *is_owned) {
+    fb_value recipe = fb_tensor_at(graph, tensor)->recipe;
+    reads r = {.is_owned = is_owned};
+    if (!recipe.id) return false;
+    fb_value_visit_tensors(graph, recipe, look_at_owner, &r);
+    return r.has_unowned || !is_movement(graph, recipe);
 }

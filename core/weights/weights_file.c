@@ -6,6 +6,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
+#include "core/graph/document.h"
 #include "core/graph/slot.h"
 #include "core/weights/inputs.h"
 
@@ -53,13 +54,18 @@ static bool add(fb_weights_file *file, const char *key, size_t length, fb_tensor
     return !file->entries.failed;
 }
 
+/* A tensor of which a checkpoint knows nothing. Its bytes are in a blob when a file had it all the same. */
+static bool is_left_out(const fb_graph *graph, const fb_slot *slot) {
+    return !fb_slot_is_persistent(graph, slot) && !fb_tensor_at(graph, slot->tensor)->blob.id;
+}
+
 static fb_status choose_owned(fb_weights_file *file, const fb_weights_choice *choice, fb_error *error) {
     bool *is_there = calloc(fb_tensor_limit(file->graph), sizeof *is_there), ok = is_there != NULL;
     fb_buffer path = {0};
     fb_slot slot;
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(file->graph, &cursor, &slot);) {
         if (is_there[slot.tensor.id] && !choice->with_tied) continue;
-        if (choice->without_buffers_not_persistent && !fb_slot_is_persistent(file->graph, &slot)) continue;
+        if (is_left_out(file->graph, &slot)) continue;
         is_there[slot.tensor.id] = true;
         path.size = 0;
         fb_slot_path(file->graph, &slot, &path);
@@ -188,6 +194,29 @@ static fb_status take_over_metadata(fb_weights_file *file, fb_error *error) {
     return status;
 }
 
+static bool has_made_tensor(const fb_weights_file *file, const bool *is_owned) {
+    bool is_made = false;
+    for (size_t i = 0; i < fb_weights_file_count(file) && !is_made; i++)
+        is_made = fb_tensor_is_made(file->graph, tensor_of(file->graph, entries_of(file)[i].name), is_owned);
+    return is_made;
+}
+
+/* Whose weights these are, where the names alone may not tell: see fb_bind. */
+static fb_status sign(fb_weights_file *file, fb_error *error) {
+    char id[FB_ID_LENGTH + 1], structure[FB_ID_LENGTH + 1];
+    bool *is_owned = fb_owned_tensors(file->graph), ok = is_owned != NULL;
+    bool is_signed = ok && has_made_tensor(file, is_owned);
+    free(is_owned);
+    if (is_signed) {
+        if (!file->metadata) file->metadata = json_object();
+        ok = file->metadata && fb_document_id(file->graph, id) && fb_document_structure(file->graph, structure) &&
+             json_object_set_new(file->metadata, FB_WEIGHTS_GRAPH, json_string(id)) == 0 &&
+             json_object_set_new(file->metadata, FB_WEIGHTS_STRUCTURE, json_string(structure)) == 0 &&
+             json_object_set_new(file->metadata, FB_WEIGHTS_READING, json_string("finished")) == 0;
+    }
+    return ok ? FB_OK : fb_fail_memory(error);
+}
+
 /* ---- the file ----------------------------------------------------------------------------------------------------------- */
 
 fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *choice, const fb_blobs *blobs,
@@ -202,6 +231,7 @@ fb_status fb_weights_file_new(const fb_graph *graph, const fb_weights_choice *ch
     fb_status status = choice->names ? choose_named(file, choice, error) : choose_owned(file, choice, error);
     if (!status) status = check_bytes(file, missing, error);
     if (!status && blobs) status = take_over_metadata(file, error);
+    if (!status) status = sign(file, error);
     if (!status) {
         status = fb_safetensors_lay_out(entries_of(file), fb_weights_file_count(file), file->metadata, &file->header,
                                         &file->size, error);

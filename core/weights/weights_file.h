@@ -2,20 +2,29 @@
  *
  * It has every tensor that a module owns, once, under the path of its first owner (a tensor that is tied to another module's is
  * left out there, as `state_dict` files do that safetensors' save_model writes). Recipes are evaluated on the way. Its
- * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed. */
+ * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed.
+ *
+ * A file that has a tensor which passes made says whose weights it holds: FB_WEIGHTS_GRAPH and FB_WEIGHTS_STRUCTURE are the
+ * graph's id and structure, FB_WEIGHTS_READING is "finished". fb_bind believes that. A file of a graph that no pass has changed
+ * says nothing of its own: it is byte for byte the one that came in.
+ *
+ * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file, too. */
 #ifndef FB_WEIGHTS_WEIGHTS_FILE_H
 #define FB_WEIGHTS_WEIGHTS_FILE_H
 
 #include "core/weights/evaluate.h"
 #include "core/weights/safetensors.h"
 
+#define FB_WEIGHTS_GRAPH "foldback.graph"
+#define FB_WEIGHTS_STRUCTURE "foldback.structure"
+#define FB_WEIGHTS_READING "foldback.weights"
+
 typedef struct fb_weights_file fb_weights_file;
 
 typedef struct fb_weights_choice {
     const char *const *names; /* owner paths or names of tensors, the keys to be; NULL = all that modules own */
     size_t count;
-    bool with_tied;                      /* every owner's path has its own copy */
-    bool without_buffers_not_persistent; /* leave out what a checkpoint lacks (module `non_persistent`) */
+    bool with_tied; /* every owner's path has its own copy */
 } fb_weights_choice;
 
 /* `choice` may be NULL: all. FB_INVALID "unknown-tensor" for names that the graph lacks, "not-in-safetensors" for tensors that

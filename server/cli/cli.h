@@ -34,6 +34,7 @@ typedef struct fb_cli_values {
     const char *inputs, *seed, *precision, *validate; /* evaluating */
     bool random_weights;
     bool is_strict;
+    const char *reads_as, *prefix;                                 /* of files to bind */
     unsigned grace;                                                /* seconds */
     const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
     unsigned keep_runs_days, keep_runs;

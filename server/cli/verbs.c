@@ -30,6 +30,9 @@
 #define DRY_RUN FLAG("dry-run", 'n', "store nothing", dry_run)
 #define LIMIT COUNT("limit", "N", "how many to list; 0 is all (50)", limit)
 #define WEIGHTS LIST("weights", 0, "FILE", "bind these weights: a safetensors file or sha256:…; may be repeated", weights)
+#define READS_AS                                                                                                               \
+    TEXT("as", 0, "WHOSE", "read the files as source (the weights before the passes) or finished (after them)", reads_as)
+#define PREFIX TEXT("prefix", 0, "PREFIX", "take this off the names in the files, or put it before them: bert.", prefix)
 #define GOES_TO TEXT("output", 'o', "FILE", "write it there; an interrupted download is gone on with", output)
 #define SEED TEXT("seed", 0, "N", "of what is random (0)", seed)
 #define RANDOM_WEIGHTS FLAG("random-weights", 0, "draw weights that are not here", random_weights)
@@ -44,6 +47,8 @@
 static const fb_option optimize_options[] = {
     LIST("pass", 'p', "PASS", "a pass to apply, by name; repeat it for several, in order", passes),
     WEIGHTS,
+    READS_AS,
+    PREFIX,
     OUTPUT,
     TEXT("lint", 0, "WHEN", "when to verify: end, each (after each pass) or none (end)", lint),
     TEXT("validate", 0, "HOW", "what must compute the same after each pass: off, rewrites or graph (off)", validate),
@@ -170,7 +175,7 @@ static const fb_option weights_options[] = {
     END,
 };
 static const fb_option bind_options[] = {
-    FLAG("strict", 0, "refuse when tensors are missing or extra, too", is_strict), OUTPUT, STORE, JSON, END,
+    FLAG("strict", 0, "refuse when tensors are missing or extra, too", is_strict), READS_AS, PREFIX, OUTPUT, STORE, JSON, END,
 };
 static const fb_option upload_options[] = {STORE, JSON, END};
 static const fb_option download_options[] = {GOES_TO, STORE, END};

@@ -58,7 +58,8 @@ int fb_request_weights(fb_cli *cli, fb_buffer *out) {
     }
     fb_buffer_char(out, ']');
     fb_blob_files_free(&files);
-    return result;
+    if (!result) result = fb_request_text(out, "as", cli->values.reads_as);
+    return result ? result : fb_request_text(out, "prefix", cli->values.prefix);
 }
 
 /* "3: a, b, c"; what does not fit is cut off by three dots. */
@@ -94,6 +95,8 @@ static int make_request(fb_cli *cli, const fb_blob_files *files, fb_call *call) 
     fb_address_path(&call->address, "/v1/graphs");
     for (size_t i = 0; i < files->count; i++) fb_address_query(&call->address, "weights", files->items[i].digest);
     if (cli->values.is_strict) fb_address_query(&call->address, "strict", "true");
+    fb_address_query(&call->address, "as", cli->values.reads_as);
+    fb_address_query(&call->address, "prefix", cli->values.prefix);
     return call->body.failed ? fb_cli_no_memory() : FB_EXIT_DONE;
 }
 

@@ -67,7 +67,16 @@ static void store_graph(const fb_request *request, fb_response *response, const 
     fb_graph_row_free(&row);
 }
 
-/* ?weights=…&weights=…&strict */
+static fb_status read_how(const fb_request *request, fb_bind_options *out, fb_error *error) {
+    const char *as = fb_request_query(request, "as");
+    out->prefix = fb_request_query(request, "prefix");
+    json_t *text = as ? json_string(as) : NULL;
+    fb_status status = text ? fb_weights_reading_read(text, "?as=", &out->as, error) : as ? fb_fail_memory(error) : FB_OK;
+    json_decref(text);
+    return status;
+}
+
+/* ?weights=…&weights=…&strict&as=…&prefix=… */
 static bool read_weights(const fb_request *request, fb_response *response, fb_weights_asked *out) {
     static const char pointer[] = "?weights=";
     fb_error error = {0};
@@ -81,6 +90,7 @@ static bool read_weights(const fb_request *request, fb_response *response, fb_we
         if (json_array_append_new(files, json_string(file))) status = fb_fail_memory(&error);
     }
     if (!status && files) status = fb_weights_check(files, pointer, &error);
+    if (!status) status = read_how(request, &out->options, &error);
     out->files = files;
     if (status) fb_respond_request_error(response, &error);
     if (status) json_decref(files);

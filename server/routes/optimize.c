@@ -160,7 +160,7 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
     }
     if (!fb_graph_input_find(request, response, &work->asked, &work->source)) return;
     const fb_run_request *asked = &work->asked;
-    fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict};
+    fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict, asked->binding};
     if (!fb_bind_weights(request, response, &weights, &work->source, &work->told)) return;
     if (run_passes(request, response, work)) answer(request, response, work, repeat);
 }

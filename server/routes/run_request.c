@@ -130,6 +130,7 @@ static fb_status read_parameter(json_t *query, const char *name, const char *val
     else if (!strcmp(name, "label")) return read_label(query, value, error);
     else if (!strcmp(name, "note")) ok = !json_object_set_new(query, "note", json_string(value));
     else if (!strcmp(name, "weights")) ok = append_text(query, "weights", json_string(value));
+    else if (!strcmp(name, "as") || !strcmp(name, "prefix")) ok = !json_object_set_new(query, name, json_string(value));
     else if (!strcmp(name, "dry_run") || !strcmp(name, "strict"))
         return read_flag(query_object(query, "options"), name, value, error);
     else if (!strcmp(name, "validate"))
@@ -274,6 +275,10 @@ static fb_status read_members(const json_t *members, bool is_query, unsigned tak
         out->weights_pointer = is_query ? "?weights=" : "/weights";
         status = fb_weights_check(weights, out->weights_pointer, error);
     }
+    const json_t *as = json_object_get(members, "as"), *prefix = json_object_get(members, "prefix");
+    if (!status && as) status = fb_weights_reading_read(as, is_query ? "?as=" : "/as", &out->binding.as, error);
+    if (!status && prefix)
+        status = fb_weights_prefix_read(prefix, is_query ? "?prefix=" : "/prefix", &out->binding.prefix, error);
     if (!status && options) status = read_options(options, is_query, takes, out, error);
     if (!status && note) status = read_note(note, is_query, out, error);
     if (!status && labels) status = read_labels(labels, is_query, out, error);
@@ -303,11 +308,11 @@ static fb_status find_graph(fb_run_request *out, fb_error *error) {
 }
 
 fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error) {
-    static const char *const with_weights[] = {"weights", "graph", "passes", "options", "note", "labels", NULL};
+    static const char *const with_weights[] = {"weights", "as", "prefix", "graph", "passes", "options", "note", "labels", NULL};
     static const char *const of_record[] = {
         "source",  "result", "name",   "params", "version", "reversible", "preserves_computation",
         "options", "note",   "labels", NULL};
-    const char *const *known = with_weights + !(takes & FB_TAKES_WEIGHTS) + !(takes & FB_TAKES_GRAPH);
+    const char *const *known = with_weights + (takes & FB_TAKES_WEIGHTS ? 0 : 3) + !(takes & FB_TAKES_GRAPH);
     if (takes & FB_TAKES_RECORD) known = of_record;
     fb_run_request read = {.passes_pointer = "/passes"};
     fb_status status = fb_request_body_read(request, known, &read.body, error);

@@ -4,6 +4,7 @@
 #define FB_ROUTES_RUN_REQUEST_H
 
 #include "core/compose/validation.h"
+#include "core/weights/bind.h"
 #include "server/app.h"
 #include "server/http/http.h"
 #include "server/routes/request_body.h"
@@ -11,7 +12,7 @@
 /* The query parameters: `query` of the routes. */
 #define FB_RECORD_QUERY "include,dry_run,note,label"
 #define FB_RUN_QUERY "pass," FB_RECORD_QUERY
-#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,validate,seed"
+#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,as,prefix,validate,seed"
 
 #define FB_LABEL_KEY_MAX 256 /* characters */
 
@@ -46,6 +47,7 @@ typedef struct fb_run_request {
     const json_t *weights;       /* digests of files to bind the graph to (weights_input.h); NULL when there are none */
     const char *weights_pointer; /* "/weights" or "?weights=" */
     bool is_strict;
+    fb_bind_options binding; /* how the files are read */
     fb_lint lint;
     fb_validation_mode validate;
     bool has_tolerance; /* else by dtype and pass */

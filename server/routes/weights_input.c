@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/weights/bind.h"
 #include "server/blob_source.h"
 
 fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error) {
@@ -21,6 +20,22 @@ fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *e
     return FB_OK;
 }
 
+fb_status fb_weights_reading_read(const json_t *as, const char *pointer, fb_weights_reading *out, fb_error *error) {
+    const char *name = json_string_value(as);
+    if (!name) return fb_fail(error, FB_INVALID, "wrong-type", pointer, "as is a string: source or finished");
+    *out = fb_weights_reading_find(name);
+    if (*out) return FB_OK;
+    return fb_fail(error, FB_INVALID, "unknown-option-value", pointer,
+                   "files are read as source (the weights before the passes) or as finished (those after them), not as "
+                   "\"%.80s\"",
+                   name);
+}
+
+fb_status fb_weights_prefix_read(const json_t *prefix, const char *pointer, const char **out, fb_error *error) {
+    *out = json_string_value(prefix);
+    return *out ? FB_OK : fb_fail(error, FB_INVALID, "wrong-type", pointer, "prefix is a string, bert. for instance");
+}
+
 /* ---- what goes wrong ---------------------------------------------------------------------------------------------------- */
 
 static void respond_missing(fb_response *response, json_t *missing) {
@@ -30,11 +45,19 @@ static void respond_missing(fb_response *response, json_t *missing) {
 }
 
 static void respond_mismatch(fb_response *response, const fb_binding *binding) {
-    fb_respond_problem(response, 422, "weights-mismatch",
-                       "the files do not fit the graph: of its tensors %zu mismatch and %zu are missing, %zu of the files are "
-                       "extra",
-                       json_array_size(binding->mismatching), json_array_size(binding->missing),
-                       json_array_size(binding->extra));
+    char hint[300] = "";
+    if (binding->prefix)
+        snprintf(hint, sizeof hint, "; %zu names fit with the prefix \"%.200s\": pass it as prefix", binding->prefix_count,
+                 binding->prefix);
+    if (binding->fits_nothing)
+        fb_respond_problem(response, 422, "weights-mismatch", "no name in the files is one of the graph%s", hint);
+    else
+        fb_respond_problem(response, 422, "weights-mismatch",
+                           "the files do not fit the graph: of its tensors %zu mismatch and %zu are missing, %zu of the files "
+                           "are extra%s",
+                           json_array_size(binding->mismatching), json_array_size(binding->missing),
+                           json_array_size(binding->extra), hint);
+    if (binding->prefix) fb_problem_member_take(response, "prefix", json_string(binding->prefix));
     fb_problem_member_take(response, "missing", json_incref(binding->missing));
     fb_problem_member_take(response, "extra", json_incref(binding->extra));
     fb_problem_member_take(response, "mismatching", json_incref(binding->mismatching));
@@ -75,13 +98,13 @@ static fb_status find_missing(fb_store *store, const char *const *files, size_t 
 }
 
 /* The bound copy of the graph takes the place of the one that came. */
-static fb_status bind_copy(const fb_app *app, const char *const *files, size_t count, fb_graph_input *input, bool is_strict,
-                           fb_binding *binding, bool *fits, fb_error *error) {
+static fb_status bind_copy(const fb_app *app, const char *const *files, size_t count, fb_graph_input *input,
+                           const fb_weights_asked *asked, fb_binding *binding, bool *fits, fb_error *error) {
     fb_blobs blobs = fb_blob_source(app->store);
     fb_graph *graph = fb_graph_copy(input->shared->graph);
-    fb_status status = graph ? fb_bind(graph, files, count, &blobs, binding, error) : fb_fail_memory(error);
-    *fits = !status && !json_array_size(binding->mismatching) &&
-            !(is_strict && (json_array_size(binding->missing) || json_array_size(binding->extra)));
+    fb_status status = graph ? fb_bind(graph, files, count, &blobs, &asked->options, binding, error) : fb_fail_memory(error);
+    *fits = !status && !json_array_size(binding->mismatching) && !binding->fits_nothing &&
+            !(asked->is_strict && (json_array_size(binding->missing) || json_array_size(binding->extra)));
     if (!*fits) {
         fb_graph_free(graph);
         return status;
@@ -121,7 +144,7 @@ static bool bind_files(const fb_request *request, fb_response *response, const f
         return false;
     }
     json_decref(missing);
-    if (!status) status = bind_copy(app, files, count, input, asked->is_strict, &binding, &fits, &error);
+    if (!status) status = bind_copy(app, files, count, input, asked, &binding, &fits, &error);
     if (!status && fits) input->files = asked->files;
     if (status) respond_bad_file(response, asked, files, &error);
     else if (!fits) respond_mismatch(response, &binding);

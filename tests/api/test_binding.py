@@ -280,3 +280,149 @@ def test_digests(shared):
     refused = post(shared, graph, upload(shared, files.file_of({"a": ("float32", [2], b"abcdefgh")})))
     assert (refused.status, refused.json()["code"]) == (422, "weights-mismatch")
     assert [one["name"] for one in refused.json()["mismatching"]] == ["a"]
+
+
+# ---- whose weights they are --------------------------------------------------------------------------------------------------
+
+
+def scaled(prefix=""):
+    """x * 0.5 before a Linear, whose weight takes the factor; and a buffer that no checkpoint has."""
+    meta = {"shape": [2, 2], "dtype": "float32"}
+    path = f"{prefix}fc"
+
+    def node(name, op, target, *args):
+        return {"name": name, "op": op, "target": target, "args": list(args), "meta": meta}
+
+    x, half, y = {"$node": "x"}, {"$node": "half"}, {"$node": "y"}
+    return {
+        "format": "foldback.graph/1",
+        "nodes": [
+            node("x", "placeholder", "x"),
+            node("half", "call_function", "operator.mul", x, 0.5),
+            node("y", "call_module", path, half),
+            node("output", "output", "output", y),
+        ],
+        "modules": [
+            {"path": "", "type": "torch.nn.Module", "buffers": {"ids": "ids"}, "non_persistent": ["ids"]},
+            {
+                "path": path,
+                "type": "torch.nn.Linear",
+                "config": {"in_features": 2, "out_features": 2},
+                "parameters": {"weight": f"{path}.weight", "bias": f"{path}.bias"},
+            },
+        ],
+        "tensors": [
+            {"name": "ids", "dtype": "float32", "shape": [2], "data": "AACAPwAAgD8="},
+            {"name": f"{path}.weight", "dtype": "float32", "shape": [2, 2]},
+            {"name": f"{path}.bias", "dtype": "float32", "shape": [2]},
+        ],
+    }
+
+
+SOURCE = files.file_of({"fc.weight": ("float32", [2, 2], files.floats([1, 2, 3, 4])), "fc.bias": ("float32", [2], files.floats([5, 6]))})
+
+
+def weight_of(service, graph):
+    return files.numbers(files.tensors_of(download(service, graph))["fc.weight"][2])
+
+
+def strip_metadata(file):
+    return files.file_of(files.tensors_of(file))
+
+
+def test_both_readings_fit(shared):
+    """Names, dtypes and shapes of the source's file and of the optimised model's are the same: nothing is guessed."""
+    run = optimize_scaled(shared)
+    bare = document_of(shared, shared.post("/v1/optimize", {"graph": scaled(), "passes": ["FoldScaleIntoLinear"]}).json()["result"])
+    for strict in ({}, {"strict": "true"}):
+        refused = post(shared, bare, upload(shared, SOURCE), **strict)
+        assert (refused.status, refused.json()["code"]) == (409, "ambiguous-weights")
+        assert "source" in refused.json()["detail"] and "finished" in refused.json()["detail"]
+    body = {"graph": bare, "weights": [upload(shared, SOURCE)], "passes": ["MergeLinears"]}
+    assert shared.post("/v1/optimize", body).json()["code"] == "ambiguous-weights"
+    for how, expected in (("source", [0.5, 1, 1.5, 2]), ("finished", [1, 2, 3, 4])):
+        made = post(shared, bare, upload(shared, SOURCE), **{"as": how}).json()
+        assert weight_of(shared, made["id"]) == expected
+        assert made["weights"] == {"bound": 2, "missing": [], "extra": []}
+        made = shared.post("/v1/optimize", body | {"as": how}).json()
+        assert weight_of(shared, made["result"]) == expected
+    assert weight_of(shared, run["result"]) == [0.5, 1, 1.5, 2]
+    for wrong, code in ((1, "wrong-type"), ("both", "unknown-option-value")):
+        answer = shared.post("/v1/optimize", body | {"as": wrong})
+        assert (answer.status, answer.json()["code"], answer.json()["pointer"]) == (422, code, "/as")
+    answer = post(shared, bare, upload(shared, SOURCE), **{"as": "both"})
+    assert (answer.status, answer.json()["code"], answer.json()["parameter"]) == (422, "unknown-option-value", "as")
+
+
+def optimize_scaled(service):
+    answer = service.post("/v1/optimize", {"graph": scaled(), "weights": [upload(service, SOURCE)], "passes": ["FoldScaleIntoLinear"]})
+    assert answer.status == 201 and answer.json()["passes"][0]["applied"] == 1, answer
+    return answer.json()
+
+
+def test_a_file_says_whose_it_is(shared):
+    """One that passes made something of; and the source's own is byte for byte what came in."""
+    run = optimize_scaled(shared)
+    assert download(shared, run["source"]) == SOURCE
+    finished = download(shared, run["result"])
+    header = json.loads(finished[8 : 8 + struct.unpack("<Q", finished[:8])[0]])["__metadata__"]
+    structure = next(one for one in shared.get("/v1/graphs").json()["items"] if one["id"] == run["result"])["structure"]
+    assert header == {"foldback.graph": run["result"], "foldback.structure": structure, "foldback.weights": "finished"}
+    bare = document_of(shared, shared.post("/v1/optimize", {"graph": scaled(), "passes": ["FoldScaleIntoLinear"]}).json()["result"])
+    made = bind(shared, bare, finished, strict=True)
+    assert weight_of(shared, made["id"]) == [0.5, 1, 1.5, 2]
+    assert files.tensors_of(download(shared, made["id"])) == files.tensors_of(finished)
+    assert post(shared, bare, upload(shared, finished), **{"as": "source"}).json()["code"] == "ambiguous-weights"
+    refused = post(shared, bare, upload(shared, strip_metadata(finished)))
+    assert refused.json()["code"] == "ambiguous-weights"
+    # The graph that has its bytes tells either file by them.
+    for file in (SOURCE, strip_metadata(finished)):
+        made = bind(shared, document_of(shared, run["result"]), file)
+        assert weight_of(shared, made["id"]) == [0.5, 1, 1.5, 2]
+    materialized = shared.post(f"/v1/graphs/{run['result']}/materialize").json()["blob"]
+    assert materialized == digest_of(finished)
+
+
+def test_nothing_fits(shared):
+    """Names that differ by a prefix, on either side."""
+    digest = upload(shared, SOURCE)
+    refused = post(shared, scaled("model.bert."), digest)
+    problem = refused.json()
+    assert (refused.status, problem["code"], problem["prefix"]) == (422, "weights-mismatch", "model.bert.")
+    made = post(shared, scaled("model.bert."), digest, prefix="model.bert.", strict="true").json()
+    assert made["weights"] == {"bound": 2, "missing": [], "extra": []}
+    longer = upload(shared, files.file_of({f"bert.{name}": one for name, one in files.tensors_of(SOURCE).items()}))
+    problem = post(shared, scaled(), longer).json()
+    assert (problem["code"], problem["prefix"]) == ("weights-mismatch", "bert.") and "bert." in problem["detail"]
+    made = post(shared, scaled(), longer, prefix="bert.", strict="true").json()
+    assert weight_of(shared, made["id"]) == [1, 2, 3, 4]
+    body = {"graph": scaled(), "weights": [longer], "passes": ["FoldScaleIntoLinear"]}
+    assert shared.post("/v1/optimize", body).json()["prefix"] == "bert."
+    assert weight_of(shared, shared.post("/v1/optimize", body | {"prefix": "bert."}).json()["result"]) == [0.5, 1, 1.5, 2]
+    strange = upload(shared, files.file_of({"nothing": ("int8", [2], b"ab")}))
+    problem = post(shared, scaled(), strange).json()
+    assert problem["code"] == "weights-mismatch" and "prefix" not in problem
+    assert shared.post("/v1/optimize", body | {"prefix": 1}).json()["code"] == "wrong-type"
+
+
+# ---- buffers that a checkpoint lacks -----------------------------------------------------------------------------------------
+
+
+def test_non_persistent_buffers(shared):
+    """They are not demanded of a file, and left out of those that are written, unless they came in one."""
+    made = bind(shared, scaled(), SOURCE, strict=True)
+    assert made["weights"] == {"bound": 2, "missing": [], "extra": []}
+    assert download(shared, made["id"]) == SOURCE
+    without = scaled()
+    del without["tensors"][0]["data"]
+    made = bind(shared, without, SOURCE, strict=True)
+    assert download(shared, made["id"]) == SOURCE
+    assert shared.get(f"/v1/graphs/{made['id']}/weights", raw_query={"names": "ids"}).json()["code"] == "bytes-missing"
+    whole = files.file_of(files.tensors_of(SOURCE) | {"ids": ("float32", [2], files.floats([7, 8]))})
+    made = bind(shared, scaled(), whole, strict=True)
+    assert made["weights"]["bound"] == 3 and download(shared, made["id"]) == whole
+    # One that a checkpoint's tensor is made from is demanded all the same.
+    without["modules"][1]["parameters"]["bias"] = "made"
+    without["tensors"][2] = {"name": "made", "dtype": "float32", "shape": [2], "recipe": {"op": "reshape", "args": ["ids"], "shape": [2]}}
+    part = files.file_of({"fc.weight": files.tensors_of(SOURCE)["fc.weight"]})
+    assert bind(shared, without, part)["weights"]["missing"] == ["ids"]

@@ -18,6 +18,7 @@ import documents
 import weights_files
 from cli import CommandLine, environment
 from conftest import binary
+from test_binding import SOURCE, scaled
 from test_cli import TOY, foldback, identity, local, optimize  # noqa: F401 (fixtures)
 
 WEIGHTS = documents.FIXTURES / "toy" / "weights.safetensors"
@@ -412,3 +413,23 @@ def test_progress_is_for_a_terminal(local):  # noqa: F811
     said = said_on_terminal(local.folder, ["weights", "bound.json", "-o", "w\033]0;evil", *local.place])
     assert "\rreceiving w?]0;evil  " in said and said.endswith("\r\033[K"), said
     assert local("weights", "bound.json", "-o", "w").err == ""
+
+
+def test_whose_weights_and_prefix(foldback):  # noqa: F811
+    graph = foldback.put("graph.json", json.dumps(scaled()).encode())
+    source = foldback.put("source.safetensors", SOURCE)
+    foldback("optimize", graph, "-p", "FoldScaleIntoLinear", "-o", "folded.json")
+    refused = foldback("bind", "folded.json", source)
+    assert refused.status == 1 and "as: source" in refused.err
+    wrong = foldback("bind", "folded.json", source, "--as", "neither")
+    assert wrong.status == 1 and "neither" in wrong.err
+    for how, expected in (("source", [0.5, 1, 1.5, 2]), ("finished", [1, 2, 3, 4])):
+        bound = foldback("bind", "folded.json", source, "--as", how, "--strict").json()
+        foldback("weights", bound["id"], "-o", how)
+        assert weights_files.numbers(read_file(foldback.path(how))["fc.weight"][2]) == expected
+        run = foldback("optimize", "folded.json", "-p", "DeepCopy", "--weights", source, "--as", how).json()
+        assert run["weights"]["bound"] == 2
+    longer = foldback.put("longer.json", json.dumps(scaled("bert.")).encode())
+    refused = foldback("bind", longer, source)
+    assert refused.status == 1 and 'prefix "bert."' in refused.err
+    assert foldback("bind", longer, source, "--prefix", "bert.", "--strict").json()["weights"]["bound"] == 2

@@ -101,7 +101,7 @@ static void bind_weights(fb_graph *graph, const fb_blobs *blobs) {
     const char *files[] = {blob};
     fb_binding binding = {0};
     fb_error error = {0};
-    if (fb_bind(graph, files, 1, blobs, &binding, &error)) stop(2, error.code, error.message);
+    if (fb_bind(graph, files, 1, blobs, NULL, &binding, &error)) stop(2, error.code, error.message);
     if (json_array_size(binding.mismatching)) stop(2, "weights", "some do not fit");
     fb_binding_free(&binding);
 }

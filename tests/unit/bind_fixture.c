@@ -50,12 +50,12 @@ static char *list_text(const json_t *list) {
     return json_dumps(list, JSON_COMPACT);
 }
 
-void expect_binding(fb_graph *graph, const char *const *files, size_t count, size_t bound, const char *missing,
-                    const char *extra, const char *mismatching, const char *detail) {
+void expect_binding_with(fb_graph *graph, const char *const *files, size_t count, const fb_bind_options *options, size_t bound,
+                         const char *missing, const char *extra, const char *mismatching, const char *detail) {
     fb_binding binding;
     fb_error error = {0};
     char *before = bind_document(graph);
-    fb_status status = fb_bind(graph, files, count, &bind_blobs.source, &binding, &error);
+    fb_status status = fb_bind(graph, files, count, &bind_blobs.source, options, &binding, &error);
     ck_assert_msg(status == FB_OK, "%s: %s %s", error.code, error.pointer, error.message);
     char *found_missing = list_text(binding.missing), *found_extra = list_text(binding.extra);
     ck_assert_str_eq(found_missing, missing);
@@ -85,8 +85,38 @@ void expect_binding(fb_graph *graph, const char *const *files, size_t count, siz
     ck_assert_uint_eq(bind_blobs.open, 0);
 }
 
+void expect_binding(fb_graph *graph, const char *const *files, size_t count, size_t bound, const char *missing,
+                    const char *extra, const char *mismatching, const char *detail) {
+    expect_binding_with(graph, files, count, NULL, bound, missing, extra, mismatching, detail);
+}
+
 void expect_bound(fb_graph *graph, const char *file, size_t bound) {
-    expect_binding(graph, &file, 1, bound, "[]", "[]", "[]", "");
+    expect_bound_with(graph, file, NULL, bound);
+}
+
+void expect_bound_with(fb_graph *graph, const char *file, const fb_bind_options *options, size_t bound) {
+    expect_binding_with(graph, &file, 1, options, bound, "[]", "[]", "[]", "");
+}
+
+static void expect_refused(fb_graph *graph, const char *file, const fb_bind_options *options) {
+    fb_binding binding;
+    fb_error error = {0};
+    char *before = bind_document(graph);
+    ck_assert_int_eq(fb_bind(graph, &file, 1, &bind_blobs.source, options, &binding, &error), FB_CONFLICT);
+    ck_assert_str_eq(error.code, "ambiguous-weights");
+    char *after = bind_document(graph);
+    ck_assert_str_eq(after, before);
+    free(before);
+    free(after);
+    ck_assert_uint_eq(bind_blobs.open, 0);
+}
+
+void expect_ambiguous(fb_graph *graph, const char *file) {
+    expect_refused(graph, file, NULL);
+}
+
+void expect_contradiction(fb_graph *graph, const char *file) {
+    expect_refused(graph, file, &(fb_bind_options){.as = FB_WEIGHTS_SOURCE});
 }
 
 void expect_mismatch(fb_graph *graph, const char *file, const char *name, const char *detail) {

@@ -3,6 +3,7 @@
 #define FB_TESTS_BIND_FIXTURE_H
 
 #include "core/graph/graph.h"
+#include "core/weights/bind.h"
 #include "tests/unit/memory_blobs.h"
 
 extern memory_blobs bind_blobs; /* where the files are */
@@ -18,9 +19,18 @@ char *bind_document(const fb_graph *graph);
  * it is, when something mismatches. */
 void expect_binding(fb_graph *graph, const char *const *files, size_t count, size_t bound, const char *missing,
                     const char *extra, const char *mismatching, const char *detail);
+void expect_binding_with(fb_graph *graph, const char *const *files, size_t count, const fb_bind_options *options, size_t bound,
+                         const char *missing, const char *extra, const char *mismatching, const char *detail);
 /* One file, in which nothing is missing or extra. */
 void expect_bound(fb_graph *graph, const char *file, size_t bound);
 void expect_mismatch(fb_graph *graph, const char *file, const char *name, const char *detail);
+
+/* The file is refused: its names may be read in two ways. The graph stays as it is. */
+void expect_ambiguous(fb_graph *graph, const char *file);
+/* The same when the caller says that it is the source's: the file says that it is not. */
+void expect_contradiction(fb_graph *graph, const char *file);
+/* As expect_bound, with options. */
+void expect_bound_with(fb_graph *graph, const char *file, const fb_bind_options *options, size_t bound);
 
 /* Fails the test when there is none. */
 const fb_tensor_row *tensor_row(const fb_graph *graph, const char *name);

@@ -23,7 +23,7 @@ static void bind_weights(trial *t) {
     const char *weights = memory_blobs_put_file(&t->blobs, file);
     fb_binding binding = {0};
     fb_error error = {0};
-    trial_check(t, fb_bind(t->before, &weights, 1, &t->blobs.source, &binding, &error), &error);
+    trial_check(t, fb_bind(t->before, &weights, 1, &t->blobs.source, NULL, &binding, &error), &error);
     fb_binding_free(&binding);
 }
 

@@ -72,7 +72,7 @@ START_TEST(test_shape_and_dtype) {
         expect_mismatch(graph, memory_blobs_put_tensors(&bind_blobs, NULL, &others[i], 1), "a", "dtype or shape");
     fb_binding binding;
     const char *file = FILE_OF({"a", "F4", "2,1", "a", 1});
-    ck_assert_int_eq(fb_bind(graph, &file, 1, &bind_blobs.source, &binding, NULL), FB_OK);
+    ck_assert_int_eq(fb_bind(graph, &file, 1, &bind_blobs.source, NULL, &binding, NULL), FB_OK);
     char *text = json_dumps(json_array_get(binding.mismatching, 0), JSON_COMPACT);
     ck_assert_str_eq(text, "{\"name\":\"a\",\"detail\":\"the file's dtype or shape is not the graph's\","
                            "\"file\":{\"dtype\":\"F4\",\"shape\":[2,1]},\"graph\":{\"dtype\":\"uint8\",\"shape\":[2]}}");
@@ -133,7 +133,7 @@ START_TEST(test_bad_files) {
     const char *files[] = {FILE_OF(U8_2("a", "ab")), put_text(bad_files[_i].text)};
     fb_binding binding;
     fb_error error = {0};
-    ck_assert_int_eq(fb_bind(graph, files, 2, &bind_blobs.source, &binding, &error), FB_INVALID);
+    ck_assert_int_eq(fb_bind(graph, files, 2, &bind_blobs.source, NULL, &binding, &error), FB_INVALID);
     ck_assert_str_eq(error.code, "bad-safetensors");
     ck_assert_str_eq(error.pointer, bad_files[_i].pointer);
     ck_assert_msg(strstr(error.message, bad_files[_i].message), "%s", error.message);
@@ -150,11 +150,12 @@ START_TEST(test_bad_header_and_missing_blob) {
     fb_binding binding;
     fb_error error = {0};
     const char *good = FILE_OF(U8_2("a", "ab")), *bad = FILE_OF({"a/b", "U8", "3", "ab", 2});
-    ck_assert_int_eq(fb_bind(graph, (const char *[]){good, good, bad}, 3, &bind_blobs.source, &binding, &error), FB_INVALID);
+    ck_assert_int_eq(fb_bind(graph, (const char *[]){good, good, bad}, 3, &bind_blobs.source, NULL, &binding, &error),
+                     FB_INVALID);
     ck_assert_str_eq(error.pointer, "/weights/2/a~1b/data_offsets");
     static const char away[] = "sha256:00000000000000000000000000000000000000000000000000000000000000ff";
     error = (fb_error){0};
-    ck_assert_int_eq(fb_bind(graph, (const char *[]){good, away}, 2, &bind_blobs.source, &binding, &error), FB_NOT_FOUND);
+    ck_assert_int_eq(fb_bind(graph, (const char *[]){good, away}, 2, &bind_blobs.source, NULL, &binding, &error), FB_NOT_FOUND);
     ck_assert_str_eq(error.code, "blob-missing");
     ck_assert_str_eq(error.pointer, "/weights/1");
     ck_assert_ptr_nonnull(strstr(error.message, away));
@@ -187,7 +188,7 @@ START_TEST(test_memory_runs_out) {
         fb_binding binding;
         fb_error error = {0};
         chaos_fail_after(k);
-        fb_status status = fb_bind(trial, files, 3, &bind_blobs.source, &binding, &error);
+        fb_status status = fb_bind(trial, files, 3, &bind_blobs.source, NULL, &binding, &error);
         bool failed = chaos_off();
         ck_assert_uint_eq(bind_blobs.open, 0);
         char *after = bind_document(trial);

@@ -1,7 +1,9 @@
 /* Binding graphs whose tensors have bytes, digests or recipes already, and names that mean two tensors. */
 #include <check.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "core/graph/document.h"
 #include "tests/unit/bind_fixture.h"
 #include "tests/unit/run_tests.h"
 
@@ -144,23 +146,139 @@ START_TEST(test_file_of_the_optimised) {
     graph = renamed_graph(",\"data\":\"YWI=\"");
     expect_bound(graph, FILE_OF(U8_2("fc.weight", "ba")), 1); /* what the recipe makes */
     ck_assert_uint_eq(fb_tensor_count(graph), 3);
-    expect_bound(graph, FILE_OF(U8_2("fc.weight", "xy")), 1);
+    expect_ambiguous(graph, FILE_OF(U8_2("fc.weight", "xy"))); /* one of the two was trained */
+    expect_bound_with(graph, FILE_OF(U8_2("fc.weight", "xy")), &(fb_bind_options){.as = FB_WEIGHTS_FINISHED}, 1);
     expect_bytes(graph, "fc.weight@1", "xy");
     fb_graph_free(graph);
 }
 END_TEST
 
-/* Nothing tells the two apart: the tensor of that name is meant. */
-START_TEST(test_only_the_name_is_known) {
-    static const char tensors[] = TENSOR("w", "") "," TENSOR(
-        "w@1", ",\"recipe\":{\"op\":\"concat\",\"args\":[{\"op\":\"slice\",\"args\":[\"w\"],\"axis\":0,\"start\":1,\"stop\":2},"
-               "{\"op\":\"slice\",\"args\":[\"w\"],\"axis\":0,\"start\":0,\"stop\":1}],\"axis\":0}");
-    fb_graph *graph = bind_graph("{\"\":{\"w\":\"w@1\"}}", tensors);
-    expect_bound(graph, FILE_OF(U8_2("w", "ab")), 1);
+static const char swapped[] = TENSOR("w", "%s") "," TENSOR(
+    "w@1", ",\"recipe\":{\"op\":\"concat\",\"args\":[{\"op\":\"slice\",\"args\":[\"w\"],\"axis\":0,\"start\":1,\"stop\":2},"
+           "{\"op\":\"slice\",\"args\":[\"w\"],\"axis\":0,\"start\":0,\"stop\":1}],\"axis\":0}");
+
+/* A module owns w with its two bytes swapped. */
+static fb_graph *swapped_graph(const char *original) {
+    char tensors[600];
+    snprintf(tensors, sizeof tensors, swapped, original);
+    return bind_graph("{\"\":{\"w\":\"w@1\"}}", tensors);
+}
+
+static const fb_bind_options as_source = {.as = FB_WEIGHTS_SOURCE}, as_finished = {.as = FB_WEIGHTS_FINISHED};
+
+/* Nothing tells the two apart: the caller has to. */
+START_TEST(test_both_readings_fit) {
+    fb_graph *graph = swapped_graph("");
+    expect_ambiguous(graph, FILE_OF(U8_2("w", "ab")));
+    expect_bound_with(graph, FILE_OF(U8_2("w", "ab")), &as_source, 1);
     expect_bytes(graph, "w", "ab");
     ck_assert(tensor_row(graph, "w@1")->recipe.id);
-    expect_bound(graph, FILE_OF(U8_2("w", "xy")), 1); /* the original is here now */
+    expect_bound(graph, FILE_OF(U8_2("w", "ab")), 1); /* the bytes that are here */
+    ck_assert(tensor_row(graph, "w@1")->recipe.id);
+    expect_bound(graph, FILE_OF(U8_2("w", "ba")), 1); /* what the recipe makes of them */
+    ck_assert(tensor_row(graph, "w@1")->recipe.id);
+    expect_bytes(graph, "w", "ab");
+    expect_ambiguous(graph, FILE_OF(U8_2("w", "xy")));
+    expect_bound_with(graph, FILE_OF(U8_2("w", "xy")), &as_finished, 1);
     expect_bytes(graph, "w@1", "xy");
+    ck_assert_uint_eq(fb_tensor_count(graph), 1);
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* The graph says which bytes it means. */
+START_TEST(test_a_digest_tells) {
+    char digest[FB_ID_LENGTH + 1], member[200];
+    bytes_digest("ab", digest);
+    snprintf(member, sizeof member, ",\"digest\":\"%s\"", digest);
+    fb_graph *graph = swapped_graph(member);
+    expect_bound(graph, FILE_OF(U8_2("w", "ab")), 1);
+    expect_bytes(graph, "w", "ab");
+    fb_graph_free(graph);
+    graph = swapped_graph(member);
+    expect_ambiguous(graph, FILE_OF(U8_2("w", "xy")));
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* What foldback writes into its files. */
+START_TEST(test_a_marked_file) {
+    char structure[FB_ID_LENGTH + 1], metadata[300];
+    const memory_tensor tensor = U8_2("w", "xy");
+    fb_graph *graph = swapped_graph("");
+    ck_assert(fb_document_structure(graph, structure));
+    snprintf(metadata, sizeof metadata, "{\"foldback.structure\":\"%s\"}", structure);
+    const char *marked = memory_blobs_put_tensors(&bind_blobs, metadata, &tensor, 1);
+    structure[10] = structure[10] == '0' ? '1' : '0';
+    snprintf(metadata, sizeof metadata, "{\"foldback.structure\":\"%s\"}", structure);
+    expect_ambiguous(graph, memory_blobs_put_tensors(&bind_blobs, metadata, &tensor, 1)); /* of another graph */
+    expect_contradiction(graph, marked);
+    expect_bound(graph, marked, 1);
+    expect_bytes(graph, "w@1", "xy");
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* A bias that only the optimised model has: its file is read by paths, also where nothing of it is missing by names. */
+START_TEST(test_what_passes_added_tells) {
+    char tensors[1000];
+    snprintf(tensors, sizeof tensors, swapped, "");
+    strcat(tensors, "," TENSOR("b", ",\"recipe\":{\"op\":\"reshape\",\"args\":[\"w\"],\"shape\":[2]}"));
+    fb_graph *graph = bind_graph("{\"\":{\"w\":\"w@1\",\"b\":\"b\"}}", tensors);
+    expect_bound(graph, FILE_OF(U8_2("w", "xy"), U8_2("b", "cd")), 2);
+    expect_bytes(graph, "w@1", "xy");
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* One shard of the original model, whose other shard is not here, is not taken for a file of the optimised one. */
+START_TEST(test_a_part_of_the_original) {
+    char tensors[900];
+    snprintf(tensors, sizeof tensors,
+             TENSOR("fc.weight", "") "," TENSOR("bn.shift", "") "," TENSOR(
+                 "fc.weight@1",
+                 ",\"recipe\":{\"op\":\"concat\",\"args\":[{\"op\":\"slice\",\"args\":[\"fc.weight\"],\"axis\":0,"
+                 "\"start\":1,\"stop\":2},{\"op\":\"slice\",\"args\":[\"bn.shift\"],\"axis\":0,\"start\":0,"
+                 "\"stop\":1}],\"axis\":0}") "," TENSOR("head", ""));
+    fb_graph *graph = bind_graph("{\"\":{\"head\":\"head\"},\"fc\":{\"weight\":\"fc.weight@1\"}}", tensors);
+    expect_ambiguous(graph, FILE_OF(U8_2("fc.weight", "ab")));
+    fb_graph_free(graph);
+}
+END_TEST
+
+/* ---- prefixes ----------------------------------------------------------------------------------------------------------- */
+
+START_TEST(test_prefix) {
+    static const char owners[] = "{\"\":{},\"a\":{\"w\":\"a.w\"},\"b\":{\"w\":\"other\"}}";
+    fb_graph *graph = bind_graph(owners, TENSOR("a.w", "") "," TENSOR("other", ""));
+    const char *longer = FILE_OF(U8_2("m.x.a.w", "ab"), U8_2("m.x.b.w", "cd"));
+    fb_binding binding;
+    fb_error error = {0};
+    ck_assert_int_eq(fb_bind(graph, &longer, 1, &bind_blobs.source, NULL, &binding, &error), FB_OK);
+    ck_assert(binding.fits_nothing);
+    ck_assert_str_eq(binding.prefix, "m.x.");
+    ck_assert_uint_eq(binding.prefix_count, 2);
+    fb_binding_free(&binding);
+    expect_bound_with(graph, longer, &(fb_bind_options){.prefix = "m.x"}, 2);
+    expect_bytes(graph, "a.w", "ab");
+    expect_bytes(graph, "other", "cd");
+    fb_graph_free(graph);
+
+    graph = bind_graph(owners, TENSOR("a.w", "") "," TENSOR("other", ""));
+    const char *shorter = FILE_OF(U8_2("w", "ab"));
+    ck_assert_int_eq(fb_bind(graph, &shorter, 1, &bind_blobs.source, NULL, &binding, &error), FB_OK);
+    ck_assert(binding.fits_nothing && binding.prefix);
+    fb_binding_free(&binding);
+    expect_binding_with(graph, &shorter, 1, &(fb_bind_options){.prefix = "b."}, 1, "[\"a.w\"]", "[]", "[]", "");
+    expect_bytes(graph, "other", "ab");
+    fb_graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_prefix_makes_names_equal) {
+    fb_graph *graph = bind_graph("{\"\":{\"w\":\"w\"}}", TENSOR("w", ""));
+    const char *file = FILE_OF(U8_2("w", "ab"), U8_2("m.w", "cd"));
+    expect_binding_with(graph, &file, 1, &(fb_bind_options){.prefix = "m."}, 0, "[]", "[]", "[\"w\"]", "same name as m.w");
     fb_graph_free(graph);
 }
 END_TEST
@@ -204,7 +322,13 @@ int main(void) {
     tcase_add_test(cases, test_same_bytes_elsewhere);
     tcase_add_test(cases, test_file_of_the_original);
     tcase_add_test(cases, test_file_of_the_optimised);
-    tcase_add_test(cases, test_only_the_name_is_known);
+    tcase_add_test(cases, test_both_readings_fit);
+    tcase_add_test(cases, test_a_digest_tells);
+    tcase_add_test(cases, test_a_marked_file);
+    tcase_add_test(cases, test_what_passes_added_tells);
+    tcase_add_test(cases, test_a_part_of_the_original);
+    tcase_add_test(cases, test_prefix);
+    tcase_add_test(cases, test_prefix_makes_names_equal);
     tcase_add_test(cases, test_another_shape_under_the_old_path);
     tcase_add_test(cases, test_crossed_names);
     return run_tests("bind-recipes", cases);

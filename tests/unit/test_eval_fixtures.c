@@ -61,7 +61,7 @@ static void open_example(const char *fixture, example *e) {
     const char *weights = memory_blobs_put_file(&e->blobs, path_of(fixture, "weights.safetensors"));
     fb_binding binding = {0};
     fb_error error = {0};
-    ck_assert_msg(fb_bind(e->graph, &weights, 1, &e->blobs.source, &binding, &error) == FB_OK, "%s: %s", fixture,
+    ck_assert_msg(fb_bind(e->graph, &weights, 1, &e->blobs.source, NULL, &binding, &error) == FB_OK, "%s: %s", fixture,
                   error.message);
     fb_binding_free(&binding);
     e->bytes = (unsigned char *)read_file(path_of(fixture, "io.safetensors"), &size);

@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 
 #include "core/compose/run.h"
+#include "core/graph/build.h"
 #include "core/graph/document.h"
+#include "core/graph/slot.h"
 #include "core/weights/bind.h"
 #include "core/weights/weights_file.h"
 #include "tests/unit/chaos.h"
@@ -33,7 +35,7 @@ static const char *put_fixture(memory_blobs *blobs, const char *name) {
 static fb_binding bind(fb_graph *graph, memory_blobs *blobs, const char *file) {
     fb_binding binding;
     fb_error error = {0};
-    fb_status status = fb_bind(graph, &file, 1, &blobs->source, &binding, &error);
+    fb_status status = fb_bind(graph, &file, 1, &blobs->source, NULL, &binding, &error);
     ck_assert_msg(status == FB_OK, "%s %s", error.pointer, error.message);
     ck_assert_uint_eq(json_array_size(binding.mismatching), 0);
     return binding;
@@ -266,7 +268,18 @@ START_TEST(test_not_persistent) {
     fb_graph *graph = read_graph("aten-bert");
     fb_binding binding = bind(graph, &blobs, put_fixture(&blobs, "aten-bert"));
     fb_binding_free(&binding);
-    fb_weights_file *file = open_file(graph, &(fb_weights_choice){.without_buffers_not_persistent = true}, &blobs);
+    fb_weights_file *file = open_file(graph, NULL, &blobs); /* they came in the file, and go out again */
+    ck_assert_uint_eq(fb_weights_file_count(file), fb_tensor_count(graph));
+    fb_weights_file_free(file);
+    fb_slot slot;
+    size_t count = 0;
+    for (fb_slot_cursor cursor = {0}; fb_slot_next(graph, &cursor, &slot);) {
+        if (fb_slot_is_persistent(graph, &slot)) continue;
+        fb_tensor_row_at(graph, slot.tensor)->blob = (fb_symbol){0}; /* the file had none of them, as usual */
+        count++;
+    }
+    ck_assert_uint_eq(count, 2);
+    file = open_file(graph, NULL, &blobs);
     ck_assert_uint_eq(fb_weights_file_count(file), fb_tensor_count(graph) - 2);
     fb_weights_file_free(file);
     fb_graph_free(graph);
@@ -366,7 +379,7 @@ START_TEST(test_metadata) {
                                                                         "{\"name\":\"b\",\"dtype\":\"uint8\",\"shape\":[1]},"
                                                                         "{\"name\":\"c\",\"dtype\":\"uint8\",\"shape\":[1]}");
     fb_binding binding;
-    ck_assert_int_eq(fb_bind(graph, files, 3, &blobs.source, &binding, NULL), FB_OK);
+    ck_assert_int_eq(fb_bind(graph, files, 3, &blobs.source, NULL, &binding, NULL), FB_OK);
     ck_assert_uint_eq(binding.bound, 3);
     fb_binding_free(&binding);
     static const char *const all[] = {"a", "b", "c"};

@@ -99,7 +99,7 @@ static engine engine_of(fb_model *model) {
     fb_composition composition;
     snprintf(passes, sizeof passes, "[\"%s\"]", model->pass);
     check(e.piece && fb_document_read(model->document.data, model->document.size, NULL, "", &e.bound, &errors) == FB_OK &&
-              fb_bind(e.bound, &file, 1, &e.blobs, &binding, NULL) == FB_OK && binding.bound == model->count,
+              fb_bind(e.bound, &file, 1, &e.blobs, NULL, &binding, NULL) == FB_OK && binding.bound == model->count,
           "binding");
     fb_binding_free(&binding);
     json_t *list = json_loads(passes, 0, NULL);

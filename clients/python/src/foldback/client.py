@@ -80,12 +80,15 @@ class Client:
         lint: str = "end",
         note: str | None = None,
         weights: Sequence[File] | File = (),
+        as_: str | None = None,
+        prefix: str | None = None,
         validate: str = "off",
         tolerance: Mapping[str, float] | None = None,
         seed: int = 0,
     ) -> Run:
         """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
-        result's "graph", "code" or "edits" into the run. With `weights` the graph is bound to them first, as `bind` does.
+        result's "graph", "code" or "edits" into the run. With `weights` the graph is bound to them first, as `bind` does;
+        `as_` and `prefix` are those of `bind`.
         `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
         pass that changes what is computed is a Problem, `validation-failed`."""
         options: dict[str, Any] = {"lint": lint, "include": list(include)}
@@ -97,7 +100,7 @@ class Client:
         if note is not None:
             body["note"] = note
         if weights:
-            body["weights"] = self._blobs(weights, True)
+            body |= {"weights": self._blobs(weights, True), **_how(as_, prefix)}
         return dict(self._service.json("POST", "/v1/optimize", body))
 
     def run(self, run: RunOrId) -> Run:
@@ -198,13 +201,22 @@ class Client:
         return digest
 
     def bind(
-        self, graph: GraphOrId, weights: Sequence[File] | File, *, strict: bool = False, progress: Progress = True
+        self,
+        graph: GraphOrId,
+        weights: Sequence[File] | File,
+        *,
+        strict: bool = False,
+        as_: str | None = None,
+        prefix: str | None = None,
+        progress: Progress = True,
     ) -> dict[str, Any]:
         """Stores the graph with its tensors bound to safetensors files, and gives its "id", and under "weights" how many are
         "bound" and which are "missing" or "extra"; `strict` refuses these. A file that the service lacks is uploaded; a digest
-        names one that it has; a model.safetensors.index.json brings its shards along."""
+        names one that it has; a model.safetensors.index.json brings its shards along. `as_` says whose weights they are,
+        "source" (before the passes) or "finished" (after them), where both would fit; `prefix`, such as "bert.", is taken off
+        the names in the files, or put before them."""
         document = self.graph(graph) if isinstance(graph, str) else graph
-        query = {"weights": self._blobs(weights, progress), "strict": "true" if strict else "false"}
+        query = {"weights": self._blobs(weights, progress), "strict": "true" if strict else "false", **_how(as_, prefix)}
         return dict(self._service.json("POST", "/v1/graphs", document, query=query))
 
     def weights(
@@ -249,6 +261,10 @@ class Client:
             else:
                 found += [self.upload(path, progress=progress) for path in with_shards(Path(one))]
         return found
+
+
+def _how(as_: str | None, prefix: str | None) -> dict[str, str]:
+    return {key: item for key, item in (("as", as_), ("prefix", prefix)) if item is not None}
 
 
 def _id(run: RunOrId) -> str:

@@ -13,9 +13,11 @@ import torch.fx
 import torch.utils._pytree as pytree
 
 from . import modules
+from .readings import READINGS, AmbiguousWeights, Owned, assign, says_finished
 from .recipes import evaluate, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
-from .tensors import State, TensorTable, child_path, tensor_of
+from .tensors import State, TensorTable, child_path, owners, plain_tensors, tensor_of
+from .weights_files import read_file
 from .values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
 
 Document = dict[str, Any]
@@ -103,13 +105,18 @@ def from_document(
     document: Mapping[str, Any],
     module: torch.nn.Module | None = None,
     weights: str | os.PathLike[str] | Mapping[str, torch.Tensor] | None = None,
+    as_: str | None = None,
 ) -> torch.fx.GraphModule:
     """A GraphModule that runs what the document says.
 
     Tensors come from `module` (the very objects: what is trained here is trained there; the modules around them are copies,
     so that edits stay here), from `weights` (a safetensors file, or a mapping, by names or owners), or from the document
-    itself. Recipes are evaluated over these."""
-    source = _Source(document, module, weights)
+    itself. Recipes are evaluated over these, unless what they make is given: a module or a file of the optimised model has
+    the finished tensors. `as_` says whose they are, "source" or "finished". Without it, a file that foldback wrote says it
+    itself, a module is the exported one, and of other weights that may be either, AmbiguousWeights is raised."""
+    if as_ not in (None, *READINGS):
+        raise ValueError(f'as_ is "source" or "finished", not {as_!r}')
+    source = _Source(document, module, weights, as_)
     called = {
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
     }
@@ -154,30 +161,19 @@ class _Source:
         document: Mapping[str, Any],
         module: torch.nn.Module | None,
         weights: str | os.PathLike[str] | Mapping[str, torch.Tensor] | None,
+        reading: str | None,
     ) -> None:
-        self.rows: dict[str, Row] = {row["name"]: row for row in document["tensors"]}
-        self.owners: dict[str, list[str]] = {name: [] for name in self.rows}
-        self.parameters: set[str] = set()
-        for row in document["modules"]:
-            for member in ("parameters", "buffers"):
-                for key, name in row.get(member, {}).items():
-                    if name is not None:
-                        self.owners[name].append(child_path(row["path"], key))
-                        self.parameters |= {name} if member == "parameters" else set()
+        self.owned = Owned(document)
+        self.rows, self.owners, self.parameters = self.owned.rows, self.owned.owners, self.owned.parameters
         self.module = module
-        self.weights: Mapping[str, torch.Tensor] = {}
-        if isinstance(weights, Mapping):
-            self.weights = weights
-        elif weights is not None:
-            from safetensors.torch import load_file
-
-            self.weights = load_file(weights)
+        self.of_module = {} if module is None else _tensors_of_module(self.owned, module, reading)
+        self.of_files = {} if weights is None else _tensors_of_files(document, self.owned, weights, reading)
         self.made: dict[str, torch.Tensor] = {}
 
     def tensor(self, name: str, is_parameter: bool = False) -> torch.Tensor:
         if name not in self.made:
             found = self._find(name)
-            if list(found.shape) != self.rows[name]["shape"] or found.dtype != getattr(torch, self.rows[name]["dtype"]):
+            if not self.owned.fits(name, found):
                 raise ValueError(f"tensor {name} is {found.dtype} {list(found.shape)} here, and not what the document says")
             self.made[name] = found
         if is_parameter and not isinstance(self.made[name], torch.nn.Parameter):
@@ -189,26 +185,43 @@ class _Source:
     def _find(self, name: str) -> torch.Tensor:
         row, dtype = self.rows[name], getattr(torch, self.rows[name]["dtype"])
         if "recipe" in row:
-            read = [self.tensor(item) for item in inputs_of(row["recipe"])]
-            view = self._given([*self.owners[name]])
-            if view is not None and any(_share_storage(view, item) for item in read):
-                return view
-            # Two owned tensors in one memory, as they were exported; else what is read is but an ingredient.
-            is_shared = is_view(row["recipe"]) and all(self.owners[item] for item in inputs_of(row["recipe"]))
-            device = read[0].device if read else torch.device("cpu")
-            return evaluate(row["recipe"], self.tensor, dtype, device, copy=not is_shared)
+            return self._made(name, row["recipe"], dtype)
         keys = list(dict.fromkeys([name, *self.owners[name]]))
-        given = self._given(keys)
+        given = self.of_module.get(name)
         if given is None:
-            given = next((self.weights[key] for key in keys if key in self.weights), None)
+            given = self._attribute(keys)
+        if given is None:
+            given = self.of_files.get(name)
         if given is None and "data" in row:
             given = tensor_of(base64.b64decode(row["data"]), dtype, row["shape"])
         if given is None:
             raise ValueError(f"there are no bytes for the tensor {name}: give the module, or weights that have one of {keys}")
         return given
 
-    def _given(self, keys: list[str]) -> torch.Tensor | None:
-        """The module's own tensor."""
+    def _made(self, name: str, recipe: Any, dtype: torch.dtype) -> torch.Tensor:
+        """A tensor that is given as it is finished, or else what its recipe makes."""
+        is_view_of_owned = not self.owned.is_made(name)
+        if not is_view_of_owned and name in self.of_module:
+            return self.of_module[name]
+        can_be_made = all(self._is_known(item) for item in inputs_of(recipe))
+        if name in self.of_files and not (is_view_of_owned and can_be_made):
+            return self.of_files[name]
+        read = [self.tensor(item) for item in inputs_of(recipe)]
+        if is_view_of_owned:  # two owned tensors in one memory, as they were exported
+            view = self.of_module.get(name)
+            if view is not None and any(_share_storage(view, item) for item in read):
+                return view
+        device = read[0].device if read else torch.device("cpu")
+        return evaluate(recipe, self.tensor, dtype, device, copy=not (is_view_of_owned and is_view(recipe)))
+
+    def _is_known(self, name: str) -> bool:
+        if name in self.of_module or name in self.of_files or "data" in self.rows[name]:
+            return True
+        recipe = self.rows[name].get("recipe")
+        return recipe is not None and all(self._is_known(item) for item in inputs_of(recipe))
+
+    def _attribute(self, keys: list[str]) -> torch.Tensor | None:
+        """What the module has there without owning it: one that a hook or a property computes."""
         for key in keys:
             path, _, attribute = key.rpartition(".")
             found = getattr(_given_module(self.module, path), attribute, None)
@@ -222,6 +235,31 @@ class _Source:
 
     def unowned(self) -> dict[str, torch.Tensor]:
         return {name: tensor for name, tensor in self.made.items() if not self.owners[name]}
+
+
+def _tensors_of_module(owned: Owned, module: torch.nn.Module, reading: str | None) -> dict[str, torch.Tensor]:
+    """By name. A module to which edits were applied knows the names of its tensors; any other is the model that was
+    exported, unless only the optimised one is like it."""
+    if reading is None and "foldback" in getattr(module, "meta", {}):
+        return {name: tensor for name, tensor in TensorTable(module).tensors.items() if name in owned.rows}
+    given = {owner: tensor for owner, tensor, _ in owners(module)}
+    given.update(plain_tensors(module))
+    return assign(owned, given, reading, otherwise="source")
+
+
+def _tensors_of_files(
+    document: Mapping[str, Any],
+    owned: Owned,
+    weights: str | os.PathLike[str] | Mapping[str, torch.Tensor],
+    reading: str | None,
+) -> dict[str, torch.Tensor]:
+    if isinstance(weights, Mapping):
+        return assign(owned, weights, reading)
+    metadata, tensors = read_file(weights)
+    is_finished = says_finished(document, metadata)
+    if is_finished and reading == "source":
+        raise AmbiguousWeights(f"{weights} says that it holds the finished weights of this document; leave as_ out")
+    return assign(owned, tensors, "finished" if is_finished else reading)
 
 
 def _share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:

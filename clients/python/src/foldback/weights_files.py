@@ -1,0 +1,54 @@
+"""Files of weights, and files that are taken for one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+# What a file of another kind begins with, and what it is.
+_BEGINNINGS = (
+    (b"PK\x03\x04", "a zip archive: of torch.save (.pt, .bin) or torch.export.save (.pt2)"),
+    (b"\x80\x02", "a pickle"),
+    (b"\x80\x03", "a pickle"),
+    (b"\x80\x04", "a pickle"),
+    (b"\x80\x05", "a pickle"),
+    (b"\x1f\x8b", "compressed with gzip"),
+    (b"\x28\xb5\x2f\xfd", "compressed with zstd"),
+    (b"GGUF", "a GGUF file"),
+    (b"\x89HDF", "an HDF5 file"),
+    (b"\x93NUMPY", "a NumPy array"),
+)
+_ADVICE = "save the tensors with safetensors.torch.save_file"
+
+
+def kind_of(beginning: bytes) -> str | None:
+    """What a file of another kind is, by its first bytes; None for what may be safetensors or JSON."""
+    for start, kind in _BEGINNINGS:
+        if beginning.startswith(start):
+            return kind
+    return "an ONNX model" if _is_onnx(beginning) else None
+
+
+def _is_onnx(beginning: bytes) -> bool:
+    """A protobuf whose first field is the version of the format, and whose next is the producer's name or what follows it. A
+    safetensors file begins with a size of eight bytes, of which the upper ones are 0."""
+    return len(beginning) >= 4 and beginning[0] == 8 and 0 < beginning[1] < 32 and beginning[2] in (0x12, 0x1A, 0x3A, 0x42)
+
+
+def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
+    """Raises ValueError for a file that is no safetensors file, by its first bytes."""
+    with open(path, "rb") as file:
+        kind = kind_of(file.read(16))
+    if kind is not None:
+        raise ValueError(f"{os.fspath(path)} is {kind}, not a safetensors file; {_ADVICE}")
+
+
+def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, str] | None, dict[str, torch.Tensor]]:
+    """Its metadata and its tensors."""
+    from safetensors import safe_open
+
+    refuse_other_kinds(path)
+    with safe_open(Path(path), framework="pt") as file:
+        return file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
