@@ -246,3 +246,77 @@ def test_rounded_once_to_nearest_even(dtype, bits):
         exponent = Fraction(2) ** (torch.tensor(one).double().abs().log2().floor().int().item() - bits + 1)
         assert Fraction(other) == round(Fraction(one) / exponent) * exponent, (one, other)
     assert round_once(torch.tensor([float("nan")]).double(), dtype).isnan().all()
+
+
+# ---- trained in between -----------------------------------------------------------------------------------------------------
+
+
+def trained(client, passes):
+    """A live module after a run and one step of an optimiser, the run, and an example."""
+    torch.manual_seed(0)
+    live = torch.fx.symbolic_trace(programs.Small(torch.float32))
+    x = torch.randn(2, 8)
+    run = client.optimize(foldback.fx.to_document(live, x), passes)
+    foldback.apply_edits(live, client.edits(run))
+    optimiser = torch.optim.SGD(live.parameters(), 0.1)
+    sum(one.square().sum() for one in live(x)).backward()
+    optimiser.step()
+    return live, run, x
+
+
+def test_training_is_not_lost(client):
+    """Undoing would drop the merged weight, and what it learnt: refused, with the names and what to do."""
+    live, run, x = trained(client, ["MergeLinears"])
+    edits = client.edits(client.reverse(run))
+    code, expected = live.code, live(x)
+    with pytest.raises(foldback.LostTraining, match="merged.weight.*to_document.*digests=True.*force=True") as caught:
+        foldback.apply_edits(live, edits)
+    assert len(caught.value.names) == 2
+    assert live.code == code and all(map(torch.equal, live(x), expected))
+    kept = client.edits(client.reverse(run, graph=foldback.fx.to_document(live, x, digests=True)))
+    foldback.apply_edits(live, kept)
+    assert live.code != code
+    torch.testing.assert_close(live(x), expected)
+
+
+def test_training_is_dropped_by_force(client):
+    live, run, x = trained(client, ["MergeLinears"])
+    before = torch.fx.symbolic_trace(programs.Small(torch.float32)).state_dict().keys()
+    foldback.apply_edits(live, client.edits(client.reverse(run)), force=True)
+    assert live.state_dict().keys() == before
+
+
+def test_a_fold_that_was_trained(client):
+    """There is no way back with what it learnt, and none without a word."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2), nn.Linear(3, 3)).eval()
+    x = torch.randn(1, 2, 3, 3)
+    for attribute, is_lost in (("0", True), ("2", False)):
+        live = torch.fx.symbolic_trace(copy.deepcopy(model))
+        run = client.optimize(foldback.fx.to_document(live, x), ["FuseBatchNorm"])
+        foldback.apply_edits(live, client.edits(run))
+        edits = client.edits(client.rollback(run))
+        with torch.no_grad():
+            live.get_submodule(attribute).weight.add_(1)
+        if is_lost:
+            with pytest.raises(foldback.LostTraining, match="0.weight"):
+                foldback.apply_edits(live, edits)
+        foldback.apply_edits(live, edits, force=is_lost)
+        assert type(live.get_submodule("1")) is nn.BatchNorm2d
+
+
+def test_what_was_not_trained_is_undone(client):
+    """Also on a program that was made of the result's document, and moved to another dtype and back."""
+    torch.manual_seed(0)
+    model, x = programs.Small(torch.float32), torch.randn(2, 8)
+    live = torch.fx.symbolic_trace(model)
+    run = client.optimize(foldback.fx.to_document(live, x), [*PASSES, "inference"])
+    edits = client.edits(client.rollback(run))
+    made = foldback.fx.from_document(client.graph(run["result"]), module=model)
+    foldback.apply_edits(made, edits)
+    torch.testing.assert_close(made(x), model(x))
+    made = foldback.fx.from_document(client.graph(run["result"]), module=model)
+    with torch.no_grad():
+        next(parameter for name, parameter in made.named_parameters() if "merged" in name).mul_(2)
+    with pytest.raises(foldback.LostTraining):
+        foldback.apply_edits(made, edits)

@@ -14,14 +14,19 @@ from .jobs import Cancelled, Event, Job
 
 if TYPE_CHECKING:
     from . import export, fx
-    from .edits import apply_edits
+    from .edits import EditError, LostTraining, apply_edits
+    from .readings import AmbiguousWeights
 
-__all__ = ["Cancelled", "Client", "Event", "Job", "Problem", "apply_edits", "export", "fx"]
+__all__ = [
+    "AmbiguousWeights", "Cancelled", "Client", "EditError", "Event", "Job", "LostTraining", "Problem", "apply_edits", "export",
+    "fx",
+]  # fmt: skip
+_FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
 
 
 def __getattr__(name: str) -> Any:
     if name in ("export", "fx"):
         return importlib.import_module(f"{__name__}.{name}")
-    if name == "apply_edits":
-        return importlib.import_module(f"{__name__}.edits").apply_edits
+    if name in _FROM:
+        return getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

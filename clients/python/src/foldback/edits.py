@@ -15,8 +15,9 @@ import torch.fx
 
 from . import modules
 from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
-from .recipes import evaluate, inputs_of
-from .tensors import State, TensorTable
+from .hooks import hooks_of
+from .recipes import evaluate, inputs_of, is_movement
+from .tensors import State, TensorTable, bytes_of, digest_of
 from .values import annotation_of, dtype_name, resolve
 
 Edit = Mapping[str, Any]
@@ -26,25 +27,39 @@ class EditError(ValueError):
     """Edits that do not fit the module."""
 
 
-def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit]) -> torch.fx.GraphModule:
+class LostTraining(EditError):
+    """Tensors that the edits would drop have changed since they were made: `names`."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        super().__init__(
+            f"these tensors have changed since they were made, and the edits would drop them: {', '.join(names)}. "
+            "client.reverse(run, graph=foldback.fx.to_document(module, *inputs, digests=True)) gives edits that keep what they "
+            "learnt, where the passes can be reversed; force=True drops it"
+        )
+
+
+def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit], *, force: bool = False) -> torch.fx.GraphModule:
     """Does to a live GraphModule, in place, what a run did to its document; gives the module.
 
     `edits` are those of GET /v1/runs/{run}/edits. Recipes are evaluated here, over the tensors as they are now. What an
     edit does not touch stays the same object: parameters and their ties, devices, dtypes and flags, and the order of
-    modules. Tensors that no module owns any more are kept, so that the edits of a reverse put back the very same ones."""
-    _Replay(module, list(edits)).run()
+    modules. Tensors that no module owns any more are kept, so that the edits of a reverse put back the very same ones.
+
+    Edits that would drop a tensor which was trained since it was made raise LostTraining, unless `force` is set."""
+    _Replay(module, list(edits), force).run()
     return module
 
 
 class _Replay:
-    def __init__(self, module: torch.fx.GraphModule, edits: list[Edit]) -> None:
-        self.module, self.edits = module, edits
+    def __init__(self, module: torch.fx.GraphModule, edits: list[Edit], force: bool) -> None:
+        self.module, self.edits, self.force = module, edits, force
         self.state = State.of(module)
         self.table = TensorTable(module)
         self.tensors: dict[str, torch.Tensor] = dict(self.table.tensors)  # by name, as they will be
         self.nodes: dict[str, torch.fx.Node] = {node.name: node for node in module.graph.nodes}
         self.rows = self._module_rows()
-        self.parents = {parent for path in self.rows for parent in _parents(path)}
+        self.parents = {parent for path in self.rows for parent in modules.parents(path)}
         self.values: list[tuple[torch.Tensor, torch.Tensor]] = []  # a tensor and what is to be copied into it
 
     def run(self) -> None:
@@ -53,8 +68,11 @@ class _Replay:
             by_table[edit["edit"].rpartition("_")[2]].append(edit)
         node_rows = self._plan_nodes(by_table["node"])
         parameters = self._parameter_names(by_table["module"])
+        if not self.force:
+            self._check_training(by_table["tensor"])
         self._plan_tensors(by_table["tensor"], parameters)
         planned = self._plan_modules(by_table["module"])
+        self._check_hooks(by_table)
         self._check_targets(
             node_rows, planned, {edit["node"]["name"] for edit in by_table["node"] if edit["edit"] == "erase_node"}
         )
@@ -69,6 +87,52 @@ class _Replay:
         self._keep_state()
         self.module.graph.lint()
         self.module.recompile()
+
+    # ---- training -------------------------------------------------------------------------------------------------------
+
+    def _check_training(self, edits: list[Edit]) -> None:
+        """A tensor whose recipe is taken away, or exchanged, has to be what that recipe makes; unless a new recipe reads it,
+        so that what it learnt goes on there."""
+        recipes = [
+            now["recipe"] if "recipe" in now else now["/recipe"]
+            for now in (edit.get("now") for edit in edits)
+            if isinstance(now, Mapping) and ("recipe" in now or "/recipe" in now)
+        ]
+        read = {name for recipe in recipes for name in inputs_of(recipe)}
+        lost = [
+            edit["name"]
+            for edit in edits
+            if edit["edit"] == "set_tensor" and edit["name"] not in read and self._has_changed(edit["name"], edit.get("was"))
+        ]
+        if lost:
+            raise LostTraining(lost)
+
+    def _has_changed(self, name: str, was: Any) -> bool:
+        """Since its recipe made it. What is not here, or cannot be made any more, is none of what this looks at."""
+        tensor = self.tensors.get(name)
+        recipe = None if not isinstance(was, Mapping) else was.get("recipe", was.get("/recipe"))
+        if recipe is None or tensor is None or tensor.is_meta or not all(item in self.tensors for item in inputs_of(recipe)):
+            return False
+        if self.state.digests.get(name) == digest_of(tensor):  # a matmul need not give the same bits twice
+            return False
+        dtype = getattr(torch, was["dtype"]) if "dtype" in was else tensor.dtype
+        made = evaluate(recipe, self.tensors.__getitem__, dtype, tensor.device).to(tensor.dtype)
+        return made.shape != tensor.shape or bytes_of(made) != bytes_of(tensor)
+
+    # ---- hooks ----------------------------------------------------------------------------------------------------------
+
+    def _check_hooks(self, by_table: Mapping[str, list[Edit]]) -> None:
+        """A hook that was put on a module after its document was made is not lost without a word."""
+        called = [
+            str(self.nodes[edit["node"]["name"]].target)
+            for edit in by_table["node"]
+            if edit["edit"] == "erase_node" and edit["node"]["op"] == "call_module"
+        ]
+        changed = [edit["path"] for edit in by_table["module"] if edit["edit"] == "set_module"]
+        for path in dict.fromkeys([*called, *changed]):
+            found = hooks_of(self.module.get_submodule(path)) if path and _has(self.module, path) else []
+            if found:
+                raise EditError(f"module {path} has a {found[0]}, which these edits would lose; remove it first")
 
     # ---- tensors --------------------------------------------------------------------------------------------------------
 
@@ -90,13 +154,14 @@ class _Replay:
             if edit["edit"] != "set_tensor":
                 continue
             if now is None:
+                self.state.digests.pop(name, None)
                 if name in self.state.made:  # any other is kept: it may come back
                     self.state.made.remove(name)
                     del self.tensors[name]
             elif _is_row(now):
                 self._put_tensor(name, now, rows, parameters)
             elif "/recipe" in now:
-                self._set_values(self._known(name), now["/recipe"], rows, parameters)
+                self._set_values(name, self._known(name), now["/recipe"], rows, parameters)
 
     def _put_tensor(self, name: str, row: Row, rows: Mapping[str, Row], parameters: set[str]) -> None:
         """One that was kept when its last owner went is put back: as it was, or with the bytes that its recipe gives
@@ -105,10 +170,16 @@ class _Replay:
         if kept is None or list(kept.shape) != row["shape"] or dtype_name(kept.dtype) != row["dtype"]:
             self._make_tensor(name, rows, parameters)
         elif "recipe" in row:
-            self._set_values(kept, row["recipe"], rows, parameters)
+            self._set_values(name, kept, row["recipe"], rows, parameters)
 
-    def _set_values(self, tensor: torch.Tensor, recipe: Any, rows: Mapping[str, Row], parameters: set[str]) -> None:
-        self.values.append((tensor, self._evaluated(recipe, tensor.dtype, tensor.device, rows, parameters)))
+    def _set_values(self, name: str, tensor: torch.Tensor, recipe: Any, rows: Mapping[str, Row], parameters: set[str]) -> None:
+        made = self._evaluated(recipe, tensor.dtype, tensor.device, rows, parameters)
+        self._note_digest(name, recipe, made)
+        self.values.append((tensor, made))
+
+    def _note_digest(self, name: str, recipe: Any, made: torch.Tensor) -> None:
+        if not is_movement(recipe) and not made.is_meta:
+            self.state.digests[name] = digest_of(made)
 
     def _make_tensor(self, name: str, rows: Mapping[str, Row], parameters: set[str]) -> torch.Tensor:
         if name in self.tensors and name not in self.table.tensors:
@@ -122,6 +193,7 @@ class _Replay:
             raise EditError(f"tensor {name} would have the shape {list(made.shape)}, not {row['shape']}")
         requires_grad = requires_grad_of(row, name in parameters)
         self.state.made.add(name)
+        self._note_digest(name, row["recipe"], made)
         self.tensors[name] = (
             torch.nn.Parameter(made, requires_grad) if name in parameters else made.requires_grad_(requires_grad)
         )
@@ -388,12 +460,6 @@ def _nodes_in(value: Any) -> Iterator[str]:
 def _is_row(now: Any) -> bool:
     """A row that is put in; otherwise members, by pointers."""
     return isinstance(now, Mapping) and not all(key.startswith("/") for key in now)
-
-
-def _parents(path: str) -> Iterator[str]:
-    while "." in path:
-        path = path.rpartition(".")[0]
-        yield path
 
 
 def _has(root: torch.nn.Module, path: str) -> bool:

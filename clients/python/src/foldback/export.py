@@ -7,7 +7,8 @@ from typing import Any
 import torch
 import torch.fx
 
-from .fx import Document, build
+from .fx import Document, build, mark_buffers
+from .hooks import refuse_hooks
 from .shapes import propagate
 from .tensors import child_path
 
@@ -31,6 +32,7 @@ def from_exported_program(
         name=name,
         training=_is_training(root),
         constants=constants,
+        is_traced=False,
         data=data,
         digests=digests,
     )
@@ -56,17 +58,14 @@ def traced(model: torch.nn.Module, *args: Any, name: str | None = None, data: bo
     """The document of a model as torch.fx traces it; without arguments it has no shapes. What torch.fx makes a buffer is
     one that a checkpoint lacks, unless the model has it in its state; the bytes of what is not the model's at all travel
     with the document."""
+    refuse_hooks(model, f"the model {type(model).__name__}")
     graph = torch.fx.Tracer().trace(model)
     live = torch.fx.GraphModule(model, graph, type(model).__name__)
-    persistent, known = model.state_dict().keys(), dict(model.named_buffers(remove_duplicate=False))
-    constants = set()
-    for path, child in live.named_modules():
-        for key in child._buffers:
-            owner = child_path(path, key)
-            if owner not in persistent:
-                child._non_persistent_buffers_set.add(key)
-            if owner not in known:
-                constants.add(owner)
+    known = dict(model.named_buffers(remove_duplicate=False))
+    mark_buffers(live, model)
+    constants = {
+        child_path(path, key) for path, child in live.named_modules() for key in child._buffers if child_path(path, key) not in known
+    }
     found = propagate(live, _in_order(graph, args, kwargs)) if args or kwargs else None
     return build(live, name=name, found=found, constants=frozenset(constants), data=data)
 

@@ -13,6 +13,7 @@ import torch.fx
 import torch.utils._pytree as pytree
 
 from . import modules
+from .hooks import refuse_global_hooks, refuse_hooks
 from .readings import READINGS, AmbiguousWeights, Owned, assign, says_finished
 from .recipes import evaluate, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
@@ -23,6 +24,7 @@ from .values import annotation_of, annotation_text, decode, encode, qualified_na
 Document = dict[str, Any]
 Row = dict[str, Any]
 FORMAT = "foldback.graph/1"
+LARGEST_INLINE = 64 << 20  # bytes of buffers that travel with a document, together
 _LIFTED = re.compile(r"(^|\.)_tensor_constant\d+$")  # how torch.fx calls a tensor that no module has
 
 
@@ -30,12 +32,21 @@ _LIFTED = re.compile(r"(^|\.)_tensor_constant\d+$")  # how torch.fx calls a tens
 
 
 def to_document(
-    graph_module: torch.fx.GraphModule, *inputs: Any, name: str | None = None, data: bool = False, digests: bool = False
+    graph_module: torch.fx.GraphModule,
+    *inputs: Any,
+    name: str | None = None,
+    model: torch.nn.Module | None = None,
+    data: bool = False,
+    digests: bool = False,
 ) -> Document:
     """The document of a GraphModule. With `inputs`, an example of its arguments, shapes and dtypes are those of a call with
     them, which is traced without being computed; without, they are what the nodes say already. Tensors are named and
-    described; their bytes stay here, but for constants of the program, unless `data` is set; `digests` tells what they
-    are."""
+    described; their bytes stay here, but for those that no checkpoint has (constants of the program, buffers that are not
+    persistent), unless `data` is set; `digests` tells what they are. torch.fx forgets which buffers those are: `model`, the
+    one that was traced, says it."""
+    if model is not None:
+        refuse_hooks(model, f"the model {type(model).__name__}")
+        mark_buffers(graph_module, model)
     found = propagate(graph_module, inputs) if inputs else None
     return build(graph_module, name=name, found=found, data=data, digests=digests)
 
@@ -47,17 +58,22 @@ def build(
     found: Mapping[str, Meta] | None = None,
     training: bool | None = None,
     constants: frozenset[str] = frozenset(),
+    is_traced: bool = True,
     data: bool = False,
     digests: bool = False,
 ) -> Document:
     """`found`: shapes and dtypes by node; `training`: the flag of all modules; `constants`: owners of tensors whose bytes
-    belong to the program."""
+    belong to the program; `is_traced`: by torch.fx, which leaves hooks out, and not by torch.export, which follows them."""
+    if is_traced:
+        refuse_hooks(root, "the program")
+        refuse_global_hooks()
     table = TensorTable(root)
     nodes = [node_row(node, None if found is None else found.get(node.name, {})) for node in root.graph.nodes]
     listed = modules.rows(
         root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
     )
     named = frozenset(name for name, owner in table.first_owners.items() if owner in constants or _LIFTED.search(owner))
+    named |= table.without_checkpoint(LARGEST_INLINE)
     return {
         "format": FORMAT,
         "name": root._get_name() if name is None else name,
@@ -84,6 +100,15 @@ def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:
     if node.meta.get("is_wrapped"):
         row["meta"]["is_wrapped"] = True
     return row
+
+
+def mark_buffers(graph_module: torch.fx.GraphModule, model: torch.nn.Module) -> None:
+    """Makes those buffers of a traced module non-persistent that are so in the model; torch.fx has forgotten it. What the
+    model does not have at all is the tracer's."""
+    persistent = model.state_dict().keys()
+    for path, child in graph_module.named_modules(remove_duplicate=False):
+        lacking = {key for key in child._buffers if child_path(path, key) not in persistent}
+        child._non_persistent_buffers_set |= lacking
 
 
 def _calling(root: torch.fx.GraphModule) -> dict[str, Any]:
@@ -121,11 +146,14 @@ def from_document(
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
     }
     root = torch.nn.Module()
+    copied: set[str] = set()  # called modules of the given one; what is within them works with them (a parametrization)
     for row in document["modules"]:
         path = row["path"]
-        given = _given_module(module, path) if path in called else None
+        is_needed = path in called or any(parent in copied for parent in modules.parents(path))
+        given = _given_module(module, path) if is_needed else None
         is_same = given is not None and modules.type_of(given) == row["type"]
         made = modules.copy_of(given) if given is not None and is_same else modules.make_or_hold(row, path in called)
+        copied |= {path} if is_same else set()
         modules.fill(made, row, source.tensor)
         if path:
             modules.put(root, path, made)

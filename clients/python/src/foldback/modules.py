@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from .hooks import SUFFIX, hooks_of, refuse_hooks
 from .tensors import TensorTable, child_path
 from .values import decode, encode, resolve
 
@@ -36,6 +37,8 @@ def rows(
     made = []
     for path, child in root.named_modules(remove_duplicate=False):
         row = _row(path, child, table, list(read.get(path, ())), nested)
+        if path in called:
+            _say_hooks(path, child, row)
         has_something = any(row.get(key) for key in ("parameters", "buffers", "attributes", "graph"))
         if not path or path in called or has_something:
             made.append({**row, "training": child.training if training is None else training})
@@ -50,7 +53,7 @@ def _programs(root: torch.fx.GraphModule) -> Iterator[tuple[str, torch.fx.GraphM
 
 def _row(path: str, module: torch.nn.Module, table: TensorTable, read: list[str], nested: Callable[[Any], list[Row]]) -> Row:
     is_program = isinstance(module, torch.fx.GraphModule)
-    row: Row = {"path": path, "type": "torch.nn.Module" if not path else type_of(module)}
+    row: Row = {"path": path, "type": "torch.nn.Module" if not path else _class_of(module)}
     row["config"] = {} if is_program else config_of(module)
     row["parameters"] = {key: table.name(tensor) for key, tensor in module._parameters.items()}
     row["buffers"] = {key: table.name(tensor) for key, tensor in module._buffers.items()}
@@ -71,7 +74,20 @@ def _row(path: str, module: torch.nn.Module, table: TensorTable, read: list[str]
     return row
 
 
+def _say_hooks(path: str, module: torch.nn.Module, row: Row) -> None:
+    if isinstance(module, torch.fx.GraphModule):
+        refuse_hooks(module, f"the program {path}")
+    row["type"] = type_of(module)
+    if found := hooks_of(module):
+        row["hooks"] = found
+
+
 def type_of(module: torch.nn.Module) -> str:
+    """The type of a module as it is called: one with hooks computes something else than its class."""
+    return _class_of(module) + (SUFFIX if hooks_of(module) else "")
+
+
+def _class_of(module: torch.nn.Module) -> str:
     kind, name = type(module), type(module).__name__
     if isinstance(module, torch.fx.GraphModule):
         return "torch.fx.GraphModule"
@@ -111,6 +127,9 @@ def make(row: Row) -> torch.nn.Module:
     """A module of the row's type and configuration, its tensors without storage."""
     if row["type"] in ("torch.nn.Module", "torch.fx.GraphModule"):
         return torch.nn.Module()
+    if row["type"].endswith(SUFFIX):
+        said = "; ".join(row.get("hooks", ["hooks"]))
+        raise ValueError(f"module {row['path']} has hooks ({said}), which no document can hold: give the module that has them")
     config = {key: decode(value) for key, value in row.get("config", {}).items()}
     with torch.device("meta"):
         made = resolve(row["type"])(**config)
@@ -160,6 +179,13 @@ def fill(module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.
 
 def as_parameter(tensor: torch.Tensor) -> torch.nn.Parameter:
     return tensor if isinstance(tensor, torch.nn.Parameter) else torch.nn.Parameter(tensor, tensor.requires_grad)
+
+
+def parents(path: str) -> Iterator[str]:
+    """The paths above a path, the nearest first; without the root's."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def put(root: torch.nn.Module, path: str, module: torch.nn.Module) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from .recipes import inputs_of, is_movement
-from .tensors import bytes_of, child_path
+from .tensors import bytes_of, child_path, digest_of
 from .values import dtype_name
 
 Row = dict[str, Any]
@@ -138,7 +138,7 @@ class _Files:
     def _holds(self, name: str, tensor: torch.Tensor) -> bool:
         row = self.owned.rows[name]
         if "digest" in row:
-            return bool(row["digest"] == "sha256:" + hashlib.sha256(bytes_of(tensor)).hexdigest())
+            return bool(row["digest"] == digest_of(tensor))
         return "data" in row and base64.b64decode(row["data"]) == bytes_of(tensor)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .recipes import Expression, view_of
 from .values import dtype_name
@@ -25,6 +27,7 @@ class State:
     names: dict[str, str] = field(default_factory=dict)  # of tensors that are not called after their first owner, by that
     unowned: dict[str, torch.Tensor] = field(default_factory=dict)  # what no module owns any more, by name
     made: set[str] = field(default_factory=set)  # tensors that edits have made, by name
+    digests: dict[str, str] = field(default_factory=dict)  # of the bytes that a computation gave them, by name
     originals: dict[str, torch.nn.Module] = field(default_factory=dict)  # modules as they were before the first edit, by path
     added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
     configs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # type and config that edits gave, by path
@@ -59,6 +62,14 @@ def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
             yield str(node.target), value
 
 
+def _is_lacking(module: torch.nn.Module, key: str, tensor: torch.Tensor | None) -> bool:
+    """Whether a checkpoint lacks a buffer. torch.fx puts copies of buffers into bare modules, where all are persistent:
+    numbers that count or mask, such as position_ids, go with the document all the same."""
+    is_copy = type(module) is torch.nn.Module or isinstance(module, torch.fx.GraphModule)
+    is_counting = tensor is not None and tensor.dtype in (torch.int64, torch.int32, torch.bool) and tensor.nbytes <= 1 << 20
+    return key in module._non_persistent_buffers_set or (is_copy and is_counting)
+
+
 class TensorTable:
     """Names for all tensors of a module. A name is that of the first owner, unless edits have brought another."""
 
@@ -68,6 +79,7 @@ class TensorTable:
         self.owned: dict[str, torch.Tensor] = {}  # by name, in the order of registration
         self.first_owners: dict[str, str] = {}  # by name
         self._parameters: set[str] = set()
+        self._module = module
         self._names: dict[int, str] = {}
         for owner, tensor, is_parameter in owners(module):
             self._add(owner, tensor, is_parameter, state.names.get(owner, owner))
@@ -85,6 +97,32 @@ class TensorTable:
     def name(self, tensor: torch.Tensor | None) -> str | None:
         return None if tensor is None else self._names[id(tensor)]
 
+    def without_checkpoint(self, most: int) -> frozenset[str]:
+        """Names of those that no checkpoint has, and whose bytes have to travel with the document; up to so many bytes
+        together, the smallest first, with a warning that names what is left out."""
+        found, size = [], 0
+        left_out = []
+        for name in sorted(self._lacking(), key=lambda name: self.owned[name].nbytes):
+            size += self.owned[name].nbytes
+            (found if size <= most else left_out).append(name)
+        if left_out:
+            warnings.warn(
+                f"the buffers {', '.join(left_out)} are not persistent, and too large to travel with the document: the service "
+                "has no bytes for them. Export with data=True to put them in.",
+                stacklevel=4,
+            )
+        return frozenset(found)
+
+    def _lacking(self) -> Iterator[str]:
+        checkpoint: set[str] = set()
+        for path, child in self._module.named_modules(remove_duplicate=False):
+            held = [tensor for key, tensor in child._buffers.items() if not _is_lacking(child, key, tensor)]
+            checkpoint |= {self._names[id(tensor)] for tensor in [*child._parameters.values(), *held] if tensor is not None}
+        for name, tensor in self.owned.items():
+            has_bytes = not tensor.is_meta and not isinstance(tensor, FakeTensor)
+            if name not in checkpoint and has_bytes:
+                yield name
+
     def rows(self, *, data: bool, digests: bool, constants: frozenset[str]) -> list[Row]:
         """`constants`: names of those that travel with the document, whatever `data` says."""
         views = _views(self.owned)
@@ -97,12 +135,16 @@ class TensorTable:
         if tensor.requires_grad != (tensor.is_floating_point() and name in self._parameters):
             row["requires_grad"] = tensor.requires_grad
         if digests:
-            row["digest"] = "sha256:" + hashlib.sha256(bytes_of(tensor)).hexdigest()
+            row["digest"] = digest_of(tensor)
         if view is not None:
             row["recipe"] = view
         elif data:
             row["data"] = base64.b64encode(bytes_of(tensor)).decode()
         return row
+
+
+def digest_of(tensor: torch.Tensor) -> str:
+    return "sha256:" + hashlib.sha256(bytes_of(tensor)).hexdigest()
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
