@@ -29,6 +29,7 @@ static bool fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_te
 /* ---- is it a file of the graph's modules, or of what they were made from? ------------------------------------------------ */
 
 static bool is_contested(const fb_binder *b, const fb_given *given, const bool *is_owned) {
+    if (given->is_alias) return true;
     if (!given->by_name.id || !given->by_path.id || given->by_name.id == given->by_path.id) return false;
     /* Two tensors that modules own under each other's names are told apart by their owners. */
     return !is_owned[given->by_name.id] || fb_tensor_is_made(b->graph, given->by_path, is_owned);
@@ -86,6 +87,7 @@ static void look_at(const fb_binder *b, const fb_given *given, const bool *is_ow
     fb_tensor name = given->by_name, path = given->by_path;
     if (is_contested(b, given, is_owned)) {
         found->contested++;
+        found->has_source |= given->is_alias;
         found->misfits_by_name += !fits(b->graph, given->entry, name);
         found->misfits_by_path += !fits(b->graph, given->entry, path);
         found->says_finished &= b->files[given->file].is_finished;
@@ -210,6 +212,39 @@ static fb_status bind_given(fb_binder *b, size_t index) {
     return FB_OK;
 }
 
+/* ---- ties that passes have cut ------------------------------------------------------------------------------------------ */
+
+typedef struct alias_search {
+    const fb_binder *b;
+    const fb_given *given;
+    fb_tensor found;
+} alias_search;
+
+static void look_for_alias(void *context, fb_tensor tensor) {
+    alias_search *search = context;
+    const fb_binder *b = search->b;
+    const char *name = fb_tensor_name(b->graph, tensor);
+    const fb_given *other = fb_bind_find_given(b, name);
+    bool is_alike =
+        other && other != search->given && fits(b->graph, other->entry, tensor) && fits(b->graph, search->given->entry, tensor);
+    if (is_alike && same_bytes(b, search->given, other)) search->found = tensor;
+}
+
+/* lm_head.weight was embedding.weight, until passes made a tensor of its own from that. A file that has both, and the same
+ * bytes for them, is the source's. */
+static void find_aliases(fb_binder *b) {
+    for (size_t i = 0; i < b->given_count; i++) {
+        fb_given *given = &b->given[i];
+        bool is_new = given->by_path.id && (!given->by_name.id || given->by_name.id == given->by_path.id);
+        if (!is_new || !fb_tensor_is_computed(b->graph, given->by_path)) continue;
+        alias_search search = {.b = b, .given = given};
+        fb_value_visit_tensors(b->graph, fb_tensor_at(b->graph, given->by_path)->recipe, look_for_alias, &search);
+        if (!search.found.id) continue;
+        given->by_name = search.found;
+        given->is_alias = true;
+    }
+}
+
 /* Which files say that foldback wrote them for a graph like this one. */
 static fb_status read_marks(fb_binder *b) {
     char structure[FB_ID_LENGTH + 1] = "";
@@ -233,6 +268,7 @@ fb_status fb_bind_choose(fb_binder *b) {
     }
     bool *is_owned = fb_owned_tensors(b->graph), by_path = false;
     fb_status status = is_owned ? read_marks(b) : fb_fail_memory(b->error);
+    if (!status) find_aliases(b);
     if (!status) status = choose_reading(b, is_owned, &by_path);
     for (size_t i = 0; i < b->given_count && !status; i++) {
         fb_given *given = &b->given[i];

@@ -26,6 +26,7 @@ typedef struct fb_given {
     size_t file;
     bool is_listed;             /* in an index */
     fb_tensor by_name, by_path; /* of the graph: that is called so, that is owned there */
+    bool is_alias;              /* by_name is what the source tied it to, and by_path was made from that: see find_alias */
     fb_tensor tensor;           /* which of them it is; none = neither, or it does not fit */
 } fb_given;
 
@@ -52,6 +53,8 @@ fb_status fb_bind_check_files(fb_binder *b);
 
 /* Takes the prefix off the names, or puts it before them; reports names that are the same then. */
 fb_status fb_bind_apply_prefix(fb_binder *b);
+/* The file's tensor of that name, in the graph's terms; NULL = there is none. */
+const fb_given *fb_bind_find_given(const fb_binder *b, const char *name);
 /* Sets the binding's `prefix` where one would give more names of the graph than `bound`. */
 fb_status fb_bind_suggest_prefix(fb_binder *b, size_t bound);
 

@@ -101,21 +101,22 @@ static void choose_most(fb_buffer *prefixes, suggestion *best) {
     }
 }
 
-static bool is_in_files(const fb_binder *b, const char *name) {
+const fb_given *fb_bind_find_given(const fb_binder *b, const char *name) {
     size_t low = 0, high = b->given_count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         if (strcmp(b->given[middle].name, name) < 0) low = middle + 1;
         else high = middle;
     }
-    return low < b->given_count && strcmp(b->given[low].name, name) == 0;
+    return low < b->given_count && strcmp(b->given[low].name, name) == 0 ? &b->given[low] : NULL;
 }
 
 /* Appends each beginning of `name` whose rest is a name of the other side. */
 static void note_prefixes(const fb_binder *b, const char *name, bool is_of_file, fb_buffer *prefixes) {
     for (const char *dot = strchr(name, '.'); dot && dot[1]; dot = strchr(dot + 1, '.')) {
         prefix one = {.text = name, .length = (size_t)(dot + 1 - name)};
-        if (is_of_file ? is_of_graph(b->graph, dot + 1) : is_in_files(b, dot + 1)) fb_buffer_append(prefixes, &one, sizeof one);
+        if (is_of_file ? is_of_graph(b->graph, dot + 1) : fb_bind_find_given(b, dot + 1) != NULL)
+            fb_buffer_append(prefixes, &one, sizeof one);
     }
 }
 

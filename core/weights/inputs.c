@@ -72,10 +72,15 @@ static bool is_movement(const fb_graph *graph, fb_value expression) {
     return moves;
 }
 
+bool fb_tensor_is_computed(const fb_graph *graph, fb_tensor tensor) {
+    fb_value recipe = fb_tensor_at(graph, tensor)->recipe;
+    return recipe.id && !is_movement(graph, recipe);
+}
+
 bool fb_tensor_is_made(const fb_graph *graph, fb_tensor tensor, const bool *is_owned) {
     fb_value recipe = fb_tensor_at(graph, tensor)->recipe;
     reads r = {.is_owned = is_owned};
     if (!recipe.id) return false;
     fb_value_visit_tensors(graph, recipe, look_at_owner, &r);
-    return r.has_unowned || !is_movement(graph, recipe);
+    return r.has_unowned || fb_tensor_is_computed(graph, tensor);
 }

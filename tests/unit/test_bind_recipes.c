@@ -246,6 +246,25 @@ START_TEST(test_a_part_of_the_original) {
 }
 END_TEST
 
+#define HALF(name, rest) "{\"name\":\"" name "\",\"dtype\":\"float16\",\"shape\":[1]" rest "}"
+#define F16_1(name, bytes)                                                                                                     \
+    { name, "F16", "1", bytes, 2 }
+
+/* head was tied to w until a pass made it from w. In a file of the original both have the same bytes. */
+START_TEST(test_a_tie_that_was_cut) {
+    static const char tensors[] = HALF("w", "") "," HALF("head", ",\"recipe\":{\"op\":\"neg\",\"args\":[\"w\"]}");
+    static const char owners[] = "{\"\":{\"w\":\"w\",\"head\":\"head\"}}";
+    fb_graph *graph = bind_graph(owners, tensors);
+    expect_bound(graph, FILE_OF(F16_1("w", "ab"), F16_1("head", "ab")), 1);
+    ck_assert(tensor_row(graph, "head")->recipe.id);
+    fb_graph_free(graph);
+    graph = bind_graph(owners, tensors);
+    expect_bound(graph, FILE_OF(F16_1("w", "ab"), F16_1("head", "cd")), 2);
+    expect_bytes(graph, "head", "cd");
+    fb_graph_free(graph);
+}
+END_TEST
+
 /* ---- prefixes ----------------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_prefix) {
@@ -327,6 +346,7 @@ int main(void) {
     tcase_add_test(cases, test_a_marked_file);
     tcase_add_test(cases, test_what_passes_added_tells);
     tcase_add_test(cases, test_a_part_of_the_original);
+    tcase_add_test(cases, test_a_tie_that_was_cut);
     tcase_add_test(cases, test_prefix);
     tcase_add_test(cases, test_prefix_makes_names_equal);
     tcase_add_test(cases, test_another_shape_under_the_old_path);

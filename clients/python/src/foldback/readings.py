@@ -80,8 +80,10 @@ class _Files:
         name = self.owned.at.get(key)
         if name is None or (key in self.owned.rows and key != name) or not self.owned.is_made(name):
             return False
-        tensor = self.given[key]
-        return any(item in self.given and _is_equal(tensor, self.given[item]) for item in inputs_of(self.owned.rows[name]["recipe"]))
+        recipe, tensor = self.owned.rows[name]["recipe"], self.given[key]
+        if is_movement(recipe):
+            return False
+        return any(item in self.given and _is_equal(tensor, self.given[item]) for item in inputs_of(recipe))
 
     def meant(self, key: str, reading: str) -> str | None:
         at = self.owned.at.get(key)
