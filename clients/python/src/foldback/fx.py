@@ -154,7 +154,7 @@ def from_document(
         is_same = given is not None and modules.type_of(given) == row["type"]
         made = modules.copy_of(given) if given is not None and is_same else modules.make_or_hold(row, path in called)
         copied |= {path} if is_same else set()
-        modules.fill(made, row, source.tensor)
+        modules.fill(made, row, source.tensor, _given_module(module, path))
         if path:
             modules.put(root, path, made)
         else:

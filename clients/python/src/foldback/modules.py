@@ -157,9 +157,11 @@ def copy_of(module: torch.nn.Module) -> torch.nn.Module:
     return made
 
 
-def fill(module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.Tensor]) -> None:
+def fill(
+    module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.Tensor], given: torch.nn.Module | None = None
+) -> None:
     """Gives a module the configuration, tensors, flags and attributes of its row; `tensor` has them by name and whether it
-    is a parameter."""
+    is a parameter. What no document can hold is that of the `given` module."""
     known = config_of(module)
     for key, value in row.get("config", {}).items():
         if known.get(key) != value and key in vars(module):
@@ -173,7 +175,8 @@ def fill(module: torch.nn.Module, row: Row, tensor: Callable[[str, bool], torch.
         (vars(module) if key in plain else module._buffers)[key] = None if name is None else tensor(name, False)
     module._non_persistent_buffers_set = set(row.get("non_persistent", ())) - plain
     for key, value in row.get("attributes", {}).items():
-        module.__dict__[key] = decode(value)
+        is_taken = given is not None and _is_opaque(value) and key in vars(given)
+        module.__dict__[key] = vars(given)[key] if is_taken else decode(value)
     module.training = row.get("training", False)
 
 
