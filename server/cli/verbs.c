@@ -439,7 +439,8 @@ const fb_verb fb_verbs[] = {
      .summary = "runs the HTTP service",
      .description =
          "Serves the HTTP API until SIGTERM or SIGINT, then finishes what runs and exits; a second signal ends it at\n"
-         "once. Prints one line when it is ready: listening on http://127.0.0.1:8080\n\n"
+         "once. Prints a line when it is ready: listening on http://127.0.0.1:8080; with --metrics-listen another one:\n"
+         "metrics on http://127.0.0.1:9464/metrics\n\n"
          "BYTES take the suffixes K, M and G.\n",
      .options = fb_serve_options,
      .start = fb_serve},
