@@ -144,6 +144,8 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     if (op == FB_OP_UNKNOWN || effects.is_unknown || (facts->flags & FB_FACT_READS_LAYOUT)) return false;
     if (op == FB_OP_ASSERT && !fb_asserts_type_only(graph, user)) return false; /* perhaps strides */
     if (effects.mutates_input && effects.may_alias_all) return false;           /* put into a list that others read */
+    /* Random numbers are drawn in the order of memory, and by another algorithm where that is not contiguous. */
+    if (effects.mutates_input && effects.is_random && of.layout != ONE_ROW) return false;
     if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, &effects)) return true;
     bool is_view = (facts->flags & FB_FACT_ALIASES) || effects.may_alias_all, keeps_shape = facts->shape == FB_SHAPE_SAME;
     if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so, too */

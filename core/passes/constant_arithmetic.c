@@ -118,8 +118,16 @@ fb_value fb_constant_product(fb_constant_call *c) {
     return a.id && b.id ? fb_recipe_matmul(c->graph, a, b) : (fb_value){0};
 }
 
+static bool is_zero(const fb_constant_call *c, const char *parameter) {
+    double number;
+    fb_value value = fb_call_argument(c->graph, c->call.node, parameter);
+    return value.id && fb_value_is_number(c->graph, value, &number) && number == 0;
+}
+
 fb_value fb_constant_add_product(fb_constant_call *c) {
     bool is_batched = c->call.op == FB_OP_BADDBMM;
+    if (is_zero(c, "beta") || is_zero(c, "alpha")) /* PyTorch leaves out nan and infinity then; a product keeps them */
+        return fb_no_constant(c, "unsupported-arguments", "alpha or beta is zero, which hides what is not finite");
     fb_value sum = scaled(c, operand(c, "input"), "beta");
     fb_value a = operand(c, is_batched ? "batch1" : "mat1"), b = operand(c, is_batched ? "batch2" : "mat2");
     fb_value product = a.id && b.id ? scaled(c, fb_recipe_matmul(c->graph, a, b), "alpha") : (fb_value){0};

@@ -12,7 +12,10 @@
  *
  * Constants in a row after a layer (l(x) * 2 + 3) go into it together.
  * Nobody else reads the values between the two (asking for their shape is no reading), none is an output or of another dtype;
- * the layer is called once; c is finite, not 0 as a factor, and never written. Exactness: rounds. Not reversible.
+ * the layer is called once; c is finite, not 0 as a factor, and never written. A weight divides only if its bytes are in the
+ * document, without a zero. In float16 c is a factor of 1/16 to 1 (a divisor of 1 to 16) or an addend after the layer below
+ * 16: W is not known, and c W must neither overflow nor vanish.
+ * Exactness: rounds. Not reversible.
  */
 #include "core/passes/scale_fold.h"
 

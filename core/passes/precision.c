@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/base64.h"
 #include "core/ops/infer.h"
+#include "core/passes/extent.h"
 #include "core/passes/precision_change.h"
-#include "core/weights/convert.h"
 #include "core/weights/dtype.h"
 
 /* A cast or a factory: which dtype it gives does not depend on what it reads, or only on the first of it. */
@@ -165,21 +164,7 @@ bool fb_literal_overflows(const fb_graph *g, fb_node n, fb_value value, fb_dtype
     return !is_computed_with || fabs(number) >= (double)FLT_MAX;
 }
 
-enum { CHUNK = 3072 };
-
 bool fb_tensor_overflows(const fb_graph *g, fb_tensor tensor, double largest) {
-    fb_symbol data = fb_tensor_at(g, tensor)->data;
-    if (!data.id) return false;
-    size_t size = fb_base64_size(fb_text(g, data), fb_text_length(g, data));
-    unsigned char bytes[CHUNK];
-    double numbers[CHUNK / sizeof(float)];
-    for (size_t at = 0; at < size; at += CHUNK) {
-        size_t count = size - at < CHUNK ? size - at : CHUNK;
-        fb_base64_decode(fb_text(g, data), at, count, bytes);
-        fb_decode_numbers(FB_FLOAT32, bytes, count / sizeof(float), numbers);
-        for (size_t i = 0; i < count / sizeof(float); i++) {
-            if (isfinite(numbers[i]) && fabs(numbers[i]) > largest) return true;
-        }
-    }
-    return false;
+    fb_extent extent;
+    return fb_tensor_extent(g, tensor, &extent) && extent.largest > largest;
 }

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "core/ops/promote.h"
+#include "core/passes/extent.h"
 #include "core/weights/dtype.h"
 
 enum { CHAIN_MAX = 64 }; /* views between a layer and its factor */
@@ -92,18 +93,51 @@ static bool fits(const fb_graph *g, const fb_scale_fold *fold) {
     return is_one || fold->is_after || fb_shape_size(g, value, -least) == fb_scale_channels(fold);
 }
 
+/* In float16 the layer's weight times the constant can leave the narrow range though the layer's result never does: the
+ * weight's numbers are not known here, or will be trained. So a factor is at most 1, and not so small that weights vanish; and
+ * an addend is less than half the distance between the largest numbers, so that it cannot lift a bias over the end. */
+static bool keeps_float16(const fb_scale_fold *fold, double least, double largest) {
+    if (fb_scale_dtype(fold) != FB_FLOAT16) return true;
+    switch (fold->affine.form) {
+    case FB_AFFINE_MUL: return largest <= 1 && least >= 1.0 / 16;
+    case FB_AFFINE_DIV: return least >= 1 && largest <= 16;
+    default: return fold->is_after && largest < 16;
+    }
+}
+
+/* Of a constant whose absolute values are between these: is it, and is its inverse where it divides, a normal number? */
+static const char *range_obstacle(const fb_scale_fold *fold, double least, double largest, const char **detail) {
+    fb_dtype_range range;
+    bool divides = fold->affine.form == FB_AFFINE_DIV;
+    *detail = "the constant, or what it makes of a weight, may be no normal number in the layer's dtype";
+    if (!fb_dtype_limits(fb_scale_dtype(fold), &range)) return "constant-out-of-range";
+    bool is_in_range = largest <= range.largest && (least == 0 || least >= range.smallest_normal);
+    if (divides) is_in_range &= 1 / least <= range.largest && 1 / largest >= range.smallest_normal;
+    return is_in_range && keeps_float16(fold, least, largest) ? NULL : "constant-out-of-range";
+}
+
 static const char *number_obstacle(const fb_graph *g, const fb_scale_fold *fold, const char **detail) {
     double number = 0;
-    fb_dtype_range range;
     fb_value_is_number(g, fold->affine.number, &number);
     *detail = "it is no finite number";
     if (!isfinite(number)) return "unsupported-constant";
     *detail = "zero hides what is not finite, and has no inverse";
     if (number == 0 && is_factor(&fold->affine)) return "zero-factor";
-    *detail = "it is not a normal number in the layer's dtype";
-    bool is_known = fb_dtype_limits(fb_scale_dtype(fold), &range);
-    bool is_in_range = is_known && fabs(number) <= range.largest && (number == 0 || fabs(number) >= range.smallest_normal);
-    return is_in_range ? NULL : "constant-out-of-range";
+    return range_obstacle(fold, fabs(number), fabs(number), detail);
+}
+
+/* A weight can be anything unless its bytes are in the document; then it is judged by its numbers. */
+static const char *numbers_obstacle(const fb_graph *g, const fb_scale_fold *fold, const char **detail) {
+    fb_extent extent;
+    bool is_known = fb_tensor_extent(g, fold->affine.tensor, &extent), divides = fold->affine.form == FB_AFFINE_DIV;
+    *detail = "it divides by a weight that has a zero, or may have one: its numbers are not in the document";
+    if (divides && (!is_known || extent.has_zero)) return "zero-factor";
+    *detail = "the constant has numbers that are not finite";
+    if (is_known && !extent.is_finite) return "unsupported-constant";
+    *detail = "in float16 a weight times a constant that is not known may overflow";
+    if (!is_known) return fb_scale_dtype(fold) == FB_FLOAT16 ? "constant-out-of-range" : NULL;
+    bool is_judged = extent.largest > 0 && (divides || fb_scale_dtype(fold) == FB_FLOAT16);
+    return is_judged ? range_obstacle(fold, extent.least, extent.largest, detail) : NULL;
 }
 
 static const char *tensor_obstacle(fb_matcher *m, const fb_scale_fold *fold, const char **detail) {
@@ -118,7 +152,8 @@ static const char *tensor_obstacle(fb_matcher *m, const fb_scale_fold *fold, con
     *detail = "the constant is neither one number nor one for each channel";
     if (!fits(g, fold)) return "shape-mismatch";
     *detail = "the constant is written in place, or may be";
-    return !alias || fb_is_mutated(alias, fold->affine.read) ? "tensor-mutated" : NULL;
+    if (!alias || fb_is_mutated(alias, fold->affine.read)) return "tensor-mutated";
+    return numbers_obstacle(g, fold, detail);
 }
 
 /* ---- the value ----------------------------------------------------------------------------------------------------------- */

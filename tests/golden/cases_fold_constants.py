@@ -238,6 +238,11 @@ def fold_constants():
     g.output(linear(g, whole))
     fold("rounding-mode", g, 0, refusal("unsupported-arguments", "div"))
 
+    for zero in ("beta", "alpha"):
+        g, w, a, b = weights(weight=(3, 4), a=(3, 2), b=(2, 4))
+        g.output(linear(g, g.fn("torch.addmm", w, a, b, shape=(3, 4), dtype="float32", kwargs={zero: 0})))
+        fold(f"addmm-with-{zero}-zero", g, 0, refusal("unsupported-arguments", "addmm"))
+
     g, w = weights(weight=(3, 8))
     g.output(linear(g, g.fn("operator.getitem", w, (slice(None), slice(0, None, 2)), shape=(3, 4), dtype="float32")))
     fold("slice-in-steps", g, 0, refusal("unsupported-arguments", "getitem"))

@@ -1,12 +1,18 @@
 """FoldScaleIntoLinear. The number in a name (trap-38-…) is that of a known failure of other optimisers."""
+import base64
+import struct
+
 from make_cases import Graph, case, refusal
 
 ATEN = "torch.ops.aten."
 NAME = "FoldScaleIntoLinear"
 
 
-def constant(g, name="c", shape=(3,), dtype="float32"):
-    g.tensor(f"layer.{name}", shape, dtype)
+def constant(g, name="c", shape=(3,), dtype="float32", values=None):
+    """A weight; with `values` its bytes are in the document."""
+    letter = {"float32": "f", "float16": "e"}.get(dtype)
+    data = {"data": base64.b64encode(struct.pack(f"<{len(values)}{letter}", *values)).decode()} if values else {}
+    g.tensor(f"layer.{name}", shape, dtype, **data)
     module = g.modules.setdefault("layer", {"path": "layer", "type": "torch.nn.Module", "parameters": {}})
     module["parameters"][name] = f"layer.{name}"
     return g.get_attr(f"layer.{name}", list(shape), dtype)
@@ -59,11 +65,15 @@ def fold_scale():
     fold("addend-without-bias", after("torch.add", 1, bias=False), 1)
     fold("difference", after("torch.sub", 1.5), 1)
     fold("factor-by-channel", after("operator.mul", constant), 1)
-    fold("division-by-channel", after("operator.truediv", lambda g: constant(g, shape=(1, 3))), 1)
+    known = lambda *values, **more: lambda g: constant(g, values=values, **more)
+    fold("division-by-channel", after("operator.truediv", known(2.0, -0.5, 3.0, shape=(1, 3))), 1)
     fold("addend-by-channel", after("operator.add", constant), 1)
     fold("addend-by-channel-without-bias", after("operator.add", constant, bias=False), 1)
     fold("factor-is-a-tensor-of-one", after("operator.mul", lambda g: constant(g, shape=())), 1)
     fold("float16", after("operator.mul", 0.25, dtype="float16"), 1)
+    fold("float16-division", after("operator.truediv", 8.0, dtype="float16"), 1)
+    fold("float16-addend-below-half-a-step", after("operator.add", 15.5, dtype="float16"), 1)
+    fold("float16-factors-in-range", after("operator.mul", lambda g: constant(g, dtype="float16", values=(0.5, -1.0, 0.0625)), dtype="float16"), 1)
     fold("one-output", after("operator.mul", lambda g: constant(g, shape=(1,)), out=1), 1)
 
     def aten(target, value, bias=True):
@@ -73,7 +83,7 @@ def fold_scale():
         return g.output(fn(g, ATEN + target, y, value))
 
     fold("aten-factor", aten("mul.Tensor", 0.25), 1)
-    fold("aten-division-by-channel", aten("div.Tensor", constant), 1)
+    fold("aten-division-by-channel", aten("div.Tensor", known(1.0, 4.0, -0.25)), 1)
     fold("aten-addend-without-bias", aten("add.Tensor", 1.5, bias=False), 1)
     fold("aten-addend-scalar", aten("add.Scalar", 2), 1)
 
@@ -238,6 +248,19 @@ def fold_scale():
     y = lambda reason: refusal(reason, "fc", "y")
     fold("zero", after("operator.mul", 0.0), 0, y("zero-factor"))
     fold("division-by-zero", after("operator.truediv", 0), 0, y("zero-factor"))
+    fold("division-by-a-weight-with-a-zero", after("operator.truediv", known(1.0, 0.0, 2.0)), 0, y("zero-factor"))
+    fold("division-by-a-weight-with-a-negative-zero", after("operator.truediv", known(1.0, -0.0, 2.0)), 0, y("zero-factor"))
+    fold("division-by-a-weight-without-bytes", after("operator.truediv", constant), 0, y("zero-factor"))
+    fold("division-by-a-weight-that-is-subnormal", after("operator.truediv", known(1.0, 1e-39, 2.0)), 0, y("constant-out-of-range"))
+    fold("factors-that-are-not-finite", after("operator.mul", known(1.0, float("inf"), 2.0)), 0, y("unsupported-constant"))
+    fold("division-by-what-has-no-inverse", after("operator.truediv", 3e38), 0, y("constant-out-of-range"))
+    half = lambda *values: known(*values, dtype="float16")
+    for name, target, value in [("factor", "operator.mul", 1.5), ("small-factor", "operator.mul", 0.01), ("divisor", "operator.truediv", 0.5),
+                                ("large-divisor", "operator.truediv", 100.0), ("addend", "operator.add", 16.0),
+                                ("factors", "operator.mul", half(0.5, 2.0, 0.25)), ("addends", "operator.add", half(0.5, 100.0, 1.0)),
+                                ("factors-without-bytes", "operator.mul", lambda g: constant(g, dtype="float16"))]:
+        fold(f"float16-{name}", after(target, value, dtype="float16"), 0, y("constant-out-of-range"))
+    fold("float16-addend-before", before("operator.add", 0.5, dtype="float16"), 0, refusal("constant-out-of-range", "y", "fc"))
     fold("inf", after("operator.mul", float("inf")), 0, y("unsupported-constant"))
     fold("nan", after("operator.add", float("nan")), 0, y("unsupported-constant"))
     fold("out-of-range", after("operator.mul", 1e5, dtype="float16"), 0, y("constant-out-of-range"))
