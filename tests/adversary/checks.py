@@ -170,7 +170,14 @@ def check_document(subject, workshop, check):
     if code != flat_code(subject.live):
         raise Difference("code", f"{code}\ninstead of\n{flat_code(subject.live)}")
     judged(subject, made_of(subject, document, "document"), "bits", False, "document", only=["traced", "special"])
-    judged(subject, made_of(subject, document, "document on module", module=copy.deepcopy(subject.live)), "bits", False, "document on module", only=["traced"])
+    judged(
+        subject,
+        made_of(subject, document, "document on module", module=copy.deepcopy(subject.live)),
+        "bits",
+        False,
+        "document on module",
+        only=["traced"],
+    )
 
 
 def recorded(subject, document, module):
@@ -202,7 +209,9 @@ class Recorder(torch.fx.Interpreter):
     def run_node(self, node):
         result = super().run_node(node)
         is_tensor = isinstance(result, torch.Tensor)
-        self.meta[node.name] = {"shape": list(result.shape), "dtype": str(result.dtype).removeprefix("torch.")} if is_tensor else {}
+        self.meta[node.name] = (
+            {"shape": list(result.shape), "dtype": str(result.dtype).removeprefix("torch.")} if is_tensor else {}
+        )
         return result
 
 
@@ -237,7 +246,10 @@ def check_evaluate(subject, workshop, check):
         for place, (index, leaf) in enumerate(tensors):
             ours = found[f"output.{place}"]
             if ours.dtype != leaf.dtype or ours.shape != leaf.shape:
-                raise Difference("evaluate type", f"output {index} is {ours.dtype} {list(ours.shape)} instead of {leaf.dtype} {list(leaf.shape)}, on {variant}")
+                raise Difference(
+                    "evaluate type",
+                    f"output {index} is {ours.dtype} {list(ours.shape)} instead of {leaf.dtype} {list(leaf.shape)}, on {variant}",
+                )
             try:
                 subject.judge(variant).assert_values(ours, lambda outcome: outcome.leaves[index], f"output {index}", "close")
             except Difference as difference:
@@ -246,12 +258,26 @@ def check_evaluate(subject, workshop, check):
                 raise Difference(f"evaluate {difference.kind}", f"on {variant}: {difference.detail}") from None
 
 
-REFUSED = {"unsupported-operator", "evaluation-failed", "evaluation-error", "evaluation-too-large", "shape-mismatch", "bad-input", "not-evaluated"}
+REFUSED = {
+    "unsupported-operator",
+    "evaluation-failed",
+    "evaluation-error",
+    "evaluation-too-large",
+    "shape-mismatch",
+    "bad-input",
+    "not-evaluated",
+}
 
 
 def optimize(subject, workshop, check, what="optimize"):
     return try_client(
-        what, workshop.client.optimize, subject.document, list(check.passes), include=["graph", "code"], lint="each", validate=check.validate
+        what,
+        workshop.client.optimize,
+        subject.document,
+        list(check.passes),
+        include=["graph", "code"],
+        lint="each",
+        validate=check.validate,
     )
 
 
@@ -328,7 +354,14 @@ def check_undo(subject, workshop, check):
         position = choose.randrange(len(run["passes"]))
         partly = try_client("rollback one", client.rollback, run, [position])
         document = client.graph(partly["result"])
-        judged(subject, made_of(subject, document, "rollback one"), level_of(run, check, workshop), is_pinned(run), "rolled back one", is_merged(run))
+        judged(
+            subject,
+            made_of(subject, document, "rollback one"),
+            level_of(run, check, workshop),
+            is_pinned(run),
+            "rolled back one",
+            is_merged(run),
+        )
         if run["passes"][position]["reversible"]:
             other = try_client("reverse one", client.reverse, run, [position])
             if other["result"] != partly["result"]:
@@ -346,12 +379,19 @@ def check_train(subject, workshop, check):
     generator = torch.Generator().manual_seed(1)
     seen = set()
     for _, parameter in sorted(live.named_parameters()):
-        if parameter.requires_grad and parameter.dtype in BITS and not parameter.is_complex() and parameter.untyped_storage()._cdata not in seen:
+        if (
+            parameter.requires_grad
+            and parameter.dtype in BITS
+            and not parameter.is_complex()
+            and parameter.untyped_storage()._cdata not in seen
+        ):
             seen.add(parameter.untyped_storage()._cdata)
             if any(stride == 0 and size > 1 for stride, size in zip(parameter.stride(), parameter.shape)):
                 continue
             with torch.no_grad():
-                parameter.add_(0.25 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.dtype))
+                parameter.add_(
+                    0.25 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter.dtype)
+                )
     trained = copy.deepcopy(live)
     if call(trained, subject.inputs).error is not None:
         return
@@ -375,5 +415,11 @@ def check_train(subject, workshop, check):
         raise Difference(f"trained {difference.kind}", difference.detail) from None
 
 
-STAGES = {"document": check_document, "evaluate": check_evaluate, "passes": check_passes, "undo": check_undo, "train": check_train}
+STAGES = {
+    "document": check_document,
+    "evaluate": check_evaluate,
+    "passes": check_passes,
+    "undo": check_undo,
+    "train": check_train,
+}
 __all__ = ["Check", "Difference", "ExportError", "Subject", "Workshop", "distance"]

@@ -62,5 +62,5 @@ TEXTS = [  # inputs; init; body; result
 FOUND = [
     Program(index, dialect, 4, tuple(inputs), tuple(init), tuple(body), result)
     for index, (inputs, init, body, result) in enumerate(TEXTS)
-    for dialect in ("fx", "fx-shapeless", "export", "decomposed")
+    for dialect in ("fx", "decomposed")
 ]

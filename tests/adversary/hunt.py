@@ -1,6 +1,6 @@
 """Random programs against PyTorch, for a given time. Usage: hunt.py [--seconds 60] [--seed N] [--count N] [--corpus]
 
-    hunt.py --seed 4711 --count 1     tells of one program
+hunt.py --seed 4711 --count 1     tells of one program
 """
 
 import argparse
@@ -95,7 +95,10 @@ class Hunt:
 
     def report(self, program, check):
         check = reducing.shorten(program, check, self.kind)
-        group = (self.kind(program, check), tuple(sorted({item if isinstance(item, str) else item["name"] for item in check.passes})))
+        group = (
+            self.kind(program, check),
+            tuple(sorted({item if isinstance(item, str) else item["name"] for item in check.passes})),
+        )
         self.groups[group] += 1
         if self.groups[group] > REDUCED:
             self.found.setdefault((*group, ()), []).append(program.seed)
@@ -120,10 +123,11 @@ class Hunt:
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=float, default=60)
-    options.add_argument("--seed", type=int, default=int(time.time()))
+    options.add_argument("--seed", type=int)
     options.add_argument("--count", type=int, default=10**9)
     options.add_argument("--corpus", action="store_true", help="programs that somebody thought of, with each pass alone")
     given = options.parse_args()
+    given.seed = given.seed if given.seed is not None else 0 if given.corpus else int(time.time())
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.ERROR)
@@ -137,14 +141,18 @@ def main():
                 reducing.PRESETS[preset["name"]] = preset["passes"]
             begun, seed = time.monotonic(), given.seed
             for program in corpus.FOUND if given.corpus else []:
+                if not given.seed <= program.seed < given.seed + given.count:
+                    continue
                 hunt.try_program(program, list(hunt.workshop.every()))
             while not given.corpus and time.monotonic() - begun < given.seconds and seed < given.seed + given.count:
                 hunt.try_program(statements.generate(seed))
                 seed += 1
             seconds = time.monotonic() - begun
         status = service.stop()
-    print(f"\nseeds {given.seed} to {seed - 1}: {hunt.programs} programs in {seconds:.0f} s ({time.process_time():.0f} s of the processor), {hunt.unusable} that PyTorch does not trace;"
-          f" {len(hunt.found)} differences; {hunt.clean} in a row without one")
+    print(
+        f"\nseeds {given.seed} to {seed - 1}: {hunt.programs} programs in {seconds:.0f} s ({time.process_time():.0f} s of the processor), {hunt.unusable} that PyTorch does not trace;"
+        f" {len(hunt.found)} differences; {hunt.clean} in a row without one"
+    )
     print(dict(sorted(hunt.workshop.counts.items())))
     print(hunt.unusable_why.most_common(12))
     for signature, seeds in hunt.found.items():

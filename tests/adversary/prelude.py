@@ -74,4 +74,3 @@ class Scaled(nn.Linear):
 
 def doubled(x):
     return x * 2
-

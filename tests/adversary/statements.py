@@ -412,7 +412,7 @@ class Generator:
     def make_inputs(self):
         choose, dtype = self.random, self.dtype
         width = choose.choice([4, 6, 8])
-        shapes = [f"B, {width}", f"B, 3, {width}", f"B, 3, {width}", f"B, 3, 4, {width}", f"B, 2, 4, 4"]
+        shapes = [f"B, {width}", f"B, 3, {width}", f"B, 3, {width}", f"B, 3, 4, {width}", "B, 2, 4, 4"]
         shape = choose.choice(shapes)
         texts = [f"torch.randn({shape}, dtype={dtype})"]
         for _ in range(choose.choice([0, 0, 1, 1, 2])):
@@ -485,11 +485,15 @@ class Generator:
             found = [name for name, value in self.values.items() if type(value) in (int, float)]
             if found and choose.random() < 0.8:
                 return choose.choice(found)
-            return self.pick(lambda value: value.dim() > 0) + choose.choice([".size(0)", ".shape[0]", ".size(-1)", ".shape[-1]"])
+            return self.pick(lambda value: value.dim() > 0) + choose.choice(
+                [".size(0)", ".shape[0]", ".size(-1)", ".shape[-1]"]
+            )
         if kind == "w":
             return self.weight()
         if kind == "num":
-            return choose.choice(["2", "3", "0.5", "-7", "49", "0.1", "8.0", "1e-3", "-1", "1.5", "1", "0", "True", "1e4", "2.0**-20"])
+            return choose.choice(
+                ["2", "3", "0.5", "-7", "49", "0.1", "8.0", "1e-3", "-1", "1.5", "1", "0", "True", "1e4", "2.0**-20"]
+            )
         if kind == "c":
             return str(first.shape[-1]) if first.dim() else "1"
         if kind == "cm1":
@@ -534,12 +538,16 @@ class Generator:
         kind = choose.randrange(100)
         if kind < 12:
             name = choose.choice(UNARY)
-            return self.fill(f"<f>.{name}" if "(" in name else f"<f>.{name}()" if choose.random() < 0.5 else f"torch.{name}(<f>)")
+            return self.fill(
+                f"<f>.{name}" if "(" in name else f"<f>.{name}()" if choose.random() < 0.5 else f"torch.{name}(<f>)"
+            )
         if kind < 20:
             name, _, rest = choose.choice(FUNCTIONS).partition("(")
             return self.fill(f"{name}(<f>{rest}" if rest else f"{name}(<f>)")
         if kind < 26:
-            return self.fill(f"torch.{choose.choice(BINARY)}(<t>,{choose.choice(['<s>', '<s>', '<f>', '<num>', '<w>', '<n>'])})")
+            return self.fill(
+                f"torch.{choose.choice(BINARY)}(<t>,{choose.choice(['<s>', '<s>', '<f>', '<num>', '<w>', '<n>'])})"
+            )
         if kind < 31:
             return self.fill(f"<f> {choose.choice(INFIX)} {choose.choice(['<s>', '<f>', '<num>', '<w>', '<t>'])}")
         if kind < 43:
@@ -574,7 +582,10 @@ class Generator:
             else:
                 given = self.pick(lambda value: value.dtype == torch.int64)
                 template = choose.choice(INTEGER)
-            dtype, self.dtype = self.dtype, str(self.values[given].dtype) if self.values[given].is_floating_point() else self.dtype
+            dtype, self.dtype = (
+                self.dtype,
+                str(self.values[given].dtype) if self.values[given].is_floating_point() else self.dtype,
+            )
             try:
                 made = self.fill(template, [given])
             finally:
@@ -600,7 +611,11 @@ class Generator:
         choose, made = self.random, eval(name, self.space)
         if choose.random() < 0.06:
             hook = choose.choice(
-                ["register_forward_hook(after_double)", "register_forward_pre_hook(before_shift)", "register_forward_hook(after_noise)"]
+                [
+                    "register_forward_hook(after_double)",
+                    "register_forward_pre_hook(before_shift)",
+                    "register_forward_hook(after_noise)",
+                ]
             )
             self.add_init(f"{name}.{hook}")
         if choose.random() < 0.06:
@@ -608,7 +623,11 @@ class Generator:
         weight = getattr(made, "weight", None)
         for other in self.modules[:-1]:
             theirs = getattr(eval(other, self.space), "weight", None)
-            is_like = isinstance(weight, torch.nn.Parameter) and isinstance(theirs, torch.nn.Parameter) and theirs.shape == weight.shape
+            is_like = (
+                isinstance(weight, torch.nn.Parameter)
+                and isinstance(theirs, torch.nn.Parameter)
+                and theirs.shape == weight.shape
+            )
             if is_like and theirs.dtype == weight.dtype and choose.random() < 0.15:
                 self.add_init(f"{name}.weight = {other}.weight")
                 break
@@ -655,17 +674,26 @@ class Generator:
             kind = choose.random()
             if kind < 0.6:
                 text = choose.choice(IN_PLACE)
-                text = self.fill(f"F.dropout(<t>,0.5,True,True)" if text == "dropout_" else f"<t>.{text}")
+                text = self.fill("F.dropout(<t>,0.5,True,True)" if text == "dropout_" else f"<t>.{text}")
             elif kind < 0.8:
                 text = self.fill(
                     choose.choice(
-                        ["call(operator.setitem,<t>,0,<num>)", "call(operator.setitem,<t>,(slice(None),0),<num>)", "call(operator.setitem,<t>,slice(1,None),<f>)",
-                         "call(operator.iadd,<f>,<s>)", "call(operator.imul,<f>,2)", "call(operator.itruediv,<f>,<num>)", "call(operator.setitem,<t>,<b>,0)",
-                         "call(operator.setitem,<t>,(...,0),<f>)"]  # fmt: skip
+                        [
+                            "call(operator.setitem,<t>,0,<num>)",
+                            "call(operator.setitem,<t>,(slice(None),0),<num>)",
+                            "call(operator.setitem,<t>,slice(1,None),<f>)",
+                            "call(operator.iadd,<f>,<s>)",
+                            "call(operator.imul,<f>,2)",
+                            "call(operator.itruediv,<f>,<num>)",
+                            "call(operator.setitem,<t>,<b>,0)",
+                            "call(operator.setitem,<t>,(...,0),<f>)",
+                        ]  # fmt: skip
                     )
                 )
             else:
-                text = self.weight() + choose.choice([".add_(1)", ".mul_(0.5)", ".copy_(" + name + ")", ".zero_()", ".normal_()"])
+                text = self.weight() + choose.choice(
+                    [".add_(1)", ".mul_(0.5)", ".copy_(" + name + ")", ".zero_()", ".normal_()"]
+                )
         else:
             text = self.expression()
         if len(text) > 200:
@@ -698,24 +726,49 @@ class Generator:
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
-                made.append(f"self.q{index}_{item} = nn.Linear({width}, {choose.choice([width, 4])}, bias={choose.random() < 0.8}, dtype={dtype}).eval()")
+                made.append(
+                    f"self.q{index}_{item} = nn.Linear({width}, {choose.choice([width, 4])}, bias={choose.random() < 0.8}, dtype={dtype}).eval()"
+                )
                 lines.append(f"self.q{index}_{item}({given})")
         elif kind == 1:
-            made = [f"self.n{index} = stats(nn.LayerNorm({width}, dtype={dtype})).eval()", f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()"]
+            made = [
+                f"self.n{index} = stats(nn.LayerNorm({width}, dtype={dtype})).eval()",
+                f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()",
+            ]
             lines = [f"self.n{index}({given})", f"self.l{index}(<last>)"]
         elif kind == 2:
             rank = self.values[given].dim()
             if rank == 2:
-                made = [f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()", f"self.n{index} = stats(nn.BatchNorm1d(4, dtype={dtype})).eval()"]
+                made = [
+                    f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()",
+                    f"self.n{index} = stats(nn.BatchNorm1d(4, dtype={dtype})).eval()",
+                ]
             elif rank in (3, 4):
-                made = [f"self.l{index} = nn.Conv{rank - 2}d({channels}, 4, 1, dtype={dtype}).eval()", f"self.n{index} = stats(nn.BatchNorm{rank - 2}d(4, dtype={dtype})).eval()"]
+                made = [
+                    f"self.l{index} = nn.Conv{rank - 2}d({channels}, 4, 1, dtype={dtype}).eval()",
+                    f"self.n{index} = stats(nn.BatchNorm{rank - 2}d(4, dtype={dtype})).eval()",
+                ]
             lines = [f"self.l{index}({given})", f"self.n{index}(<last>)"]
         elif kind == 3:
             made = [f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()"]
-            lines = [f"self.l{index}({given})", self.fill(choose.choice(["<last> * <num>", "<last> / <num>", "<last> + <num>", "<last>.mul(<num>)", "<num> - <last>"]).replace("<last>", "LAST")).replace("LAST", "<last>")]
+            lines = [
+                f"self.l{index}({given})",
+                self.fill(
+                    choose.choice(
+                        ["<last> * <num>", "<last> / <num>", "<last> + <num>", "<last>.mul(<num>)", "<num> - <last>"]
+                    ).replace("<last>", "LAST")
+                ).replace("LAST", "<last>"),
+            ]
         elif kind == 4:
             made = [f"self.l{index} = nn.Linear({width}, 4, dtype={dtype}).eval()"]
-            lines = [self.fill(choose.choice([f"{given} * <num>", f"{given} / <num>", f"{given} + <num>", f"{given} * <w>", f"{given} - <w>"])), f"self.l{index}(<last>)"]
+            lines = [
+                self.fill(
+                    choose.choice(
+                        [f"{given} * <num>", f"{given} / <num>", f"{given} + <num>", f"{given} * <w>", f"{given} - <w>"]
+                    )
+                ),
+                f"self.l{index}(<last>)",
+            ]
         else:
             weight = self.weight()
             lines = [f"{weight} * {choose.choice(['2', '0.5'])}", f"{given} * <last>"]
@@ -794,15 +847,27 @@ def overloads():
             packet = getattr(torch.ops.aten, name)
             if name.startswith("_") or not isinstance(packet, torch._ops.OpOverloadPacket) or name in AVOIDED:
                 continue
-            if any(word in name for word in ("backward", "sparse", "quant", "cudnn", "miopen", "mkldnn", "_copy", "fbgemm", "nested", "names")):
+            if any(
+                word in name
+                for word in ("backward", "sparse", "quant", "cudnn", "miopen", "mkldnn", "_copy", "fbgemm", "nested", "names")
+            ):
                 continue
             for key in packet.overloads():
                 overload = getattr(packet, key)
                 types = {str(argument.type) for argument in overload._schema.arguments}
                 text = " ".join(types)
-                if key in ("out", "Dimname") or key.endswith("out") or "dimname" in key or "Dimname" in text or "Generator" in text or "Stream" in text:
+                if (
+                    key in ("out", "Dimname")
+                    or key.endswith("out")
+                    or "dimname" in key
+                    or "Dimname" in text
+                    or "Generator" in text
+                    or "Stream" in text
+                ):
                     continue
-                if "Tensor" in text and all("Tensor" in str(item.type) or "List[Tensor]" in str(item.type) for item in overload._schema.returns):
+                if "Tensor" in text and all(
+                    "Tensor" in str(item.type) or "List[Tensor]" in str(item.type) for item in overload._schema.returns
+                ):
                     FOUND.append(overload)
     return FOUND
 

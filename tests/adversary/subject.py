@@ -96,7 +96,9 @@ class Subject:
             return False
         rows = [row for row in self.document["nodes"] if row["op"] == "placeholder"]
         return any(isinstance(size, str) for row in rows for size in row["meta"].get("shape", [])) and all(
-            not row["meta"].get("shape") or isinstance(row["meta"]["shape"][0], str) or row["meta"]["shape"][0] != self.program.batch
+            not row["meta"].get("shape")
+            or isinstance(row["meta"]["shape"][0], str)
+            or row["meta"]["shape"][0] != self.program.batch
             for row in rows
         )
 
