@@ -10,6 +10,7 @@
  *   - a view, which is another tensor than x, while their memory is written at all: x.t_() would change the sizes of x;
  *   - x + 0.0, which makes 0.0 of -0.0, and the mean of one element, unless `float_zeros` allows them; assertions, unless
  *     `asserts` does.
+ * Without detach values stay the same and gradients do not: leave this pass out where the result is trained.
  * What is left carries no mark: nothing of the removed call is there any more.
  * Exactness: moves. Reversible.
  */
