@@ -346,3 +346,32 @@ def test_no_bar_without_tqdm(client, tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", absent)
     (tmp_path / "there").write_bytes(os.urandom(1000))
     assert client.missing([client.upload(tmp_path / "there", progress=True)]) == []
+
+
+# ---- files of another kind ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind, start",
+    [
+        ("torch.save", None),
+        ("a pickle", b"\x80\x04\x95"),
+        ("compressed with gzip", b"\x1f\x8b\x08\x00"),
+        ("compressed with zstd", b"\x28\xb5\x2f\xfd"),
+        ("a GGUF file", b"GGUF\x03"),
+        ("an ONNX model", b"\x08\x08\x12\x07pytorch"),
+    ],
+)
+def test_a_file_of_another_kind(client, graph, tmp_path, kind, start):
+    path = tmp_path / "weights"
+    if start is None:
+        torch.save({"a": torch.zeros(2)}, path)
+    else:
+        path.write_bytes(start + bytes(100))
+    for refused in (
+        lambda: client.bind(graph, path, progress=False),
+        lambda: client.optimize(graph, ["MergeLinears"], weights=[path]),
+        lambda: foldback.fx.from_document(graph, weights=path),
+    ):
+        with pytest.raises(ValueError, match=f"is .*{kind}.*not a safetensors file.*save_file"):
+            refused()

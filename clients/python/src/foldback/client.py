@@ -15,6 +15,7 @@ import httpx
 from .jobs import PREFER, Job
 from .progress import Progress
 from .service import Problem, Service
+from .files import refuse_other_kinds
 from .transfer import DIGEST, LONG, Uploads, digest_of, download, with_shards
 
 __all__ = ["Client", "Problem"]
@@ -259,7 +260,10 @@ class Client:
             if isinstance(one, str) and DIGEST.fullmatch(one):
                 found.append(one)
             else:
-                found += [self.upload(path, progress=progress) for path in with_shards(Path(one))]
+                paths = with_shards(Path(one))
+                for path in paths:
+                    refuse_other_kinds(path)
+                found += [self.upload(path, progress=progress) for path in paths]
         return found
 
 

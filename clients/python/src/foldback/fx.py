@@ -13,12 +13,12 @@ import torch.fx
 import torch.utils._pytree as pytree
 
 from . import modules
+from .files import refuse_other_kinds
 from .hooks import refuse_global_hooks, refuse_hooks
 from .readings import READINGS, AmbiguousWeights, Owned, assign, says_finished
 from .recipes import evaluate, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
 from .tensors import State, TensorTable, child_path, owners, plain_tensors, tensor_of
-from .weights_files import read_file
 from .values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
 
 Document = dict[str, Any]
@@ -288,6 +288,15 @@ def _tensors_of_files(
     if is_finished and reading == "source":
         raise AmbiguousWeights(f"{weights} says that it holds the finished weights of this document; leave as_ out")
     return assign(owned, tensors, "finished" if is_finished else reading)
+
+
+def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, str] | None, dict[str, torch.Tensor]]:
+    """A safetensors file's metadata and its tensors."""
+    from safetensors import safe_open
+
+    refuse_other_kinds(path)
+    with safe_open(os.fspath(path), framework="pt") as file:
+        return file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
 
 
 def _share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -1,11 +1,8 @@
-"""Files of weights, and files that are taken for one."""
+"""Files that are taken for safetensors files."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
-
-import torch
 
 # What a file of another kind begins with, and what it is.
 _BEGINNINGS = (
@@ -43,12 +40,3 @@ def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
         kind = kind_of(file.read(16))
     if kind is not None:
         raise ValueError(f"{os.fspath(path)} is {kind}, not a safetensors file; {_ADVICE}")
-
-
-def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, str] | None, dict[str, torch.Tensor]]:
-    """Its metadata and its tensors."""
-    from safetensors import safe_open
-
-    refuse_other_kinds(path)
-    with safe_open(Path(path), framework="pt") as file:
-        return file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
