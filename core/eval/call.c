@@ -245,6 +245,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
     if (!kernel) refuse(&call);
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
+    else if (op && fb_check_signature(&call)) (void)0;
     else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = kernel(&call, out);
     if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
     const char *unread = kernel && op && !call.status ? fb_unread_argument(&call) : NULL;

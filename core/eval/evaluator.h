@@ -46,6 +46,8 @@ fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const
 /* While levels are open: may the operator be computed of batches as if they were dimensions? False: the call has failed.
  * *levels are those of its result. */
 bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);
+/* FB_INVALID "evaluation-failed" when PyTorch has no overload that takes arguments of these kinds. */
+fb_status fb_check_signature(fb_kernel_call *call);
 /* Gives a new result the strides that PyTorch gives it (see layout.c): what is computed element by element lies as its operands
  * do. */
 fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result);

@@ -246,6 +246,7 @@ fb_status fb_kernel_addmm(fb_kernel_call *call, fb_object *result) {
                            &b) ||
         !fb_argument_number(call, "beta", 1, &beta) || !fb_argument_number(call, "alpha", 1, &alpha))
         return call->status;
+    if (input->dtype != a->dtype || a->dtype != b->dtype) return fb_kernel_fail(call, "its tensors have several dtypes");
     if (is_batch && a->rank == 3 && b->rank == 3 && a->sizes[0] != b->sizes[0])
         return fb_kernel_fail(call, "its batches are of several sizes");
     if (a->rank != (is_batch ? 3 : 2) || b->rank != (is_batch ? 3 : is_vector ? 1 : 2))

@@ -143,6 +143,7 @@ fb_status fb_kernel_topk(fb_kernel_call *call, fb_object *result) {
         !fb_argument_bool(call, "sorted", true, &is_sorted))
         return call->status;
     if (kept < 0 || kept > (input->rank ? input->sizes[dim] : 1)) return fb_kernel_fail(call, "k is out of range");
+    if (!input->rank && !kept) return fb_kernel_unsupported(call, "it takes nothing of a tensor without dimensions");
     if (!is_sorted) return fb_kernel_unsupported(call, "its order is left open");
     if (input->dtype == FB_BOOL) return fb_kernel_unsupported(call, "it is not evaluated for bools");
     return sort_along(call, input, dim, kept, takes_largest, true, result);

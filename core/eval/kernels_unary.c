@@ -1,6 +1,7 @@
 /* Functions of one operand, element by element: arithmetic, elementary functions, activations without parameters. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/eval/evaluator.h"
 #include "core/eval/loops.h"
@@ -288,7 +289,10 @@ fb_status fb_kernel_gelu(fb_kernel_call *call, fb_object *result) {
     static const unary with_tanh = {FB_OP_GELU, gelu_tanh_of_double, gelu_tanh_of_float, NULL};
     const char *approximate;
     if (!fb_argument_text(call, "approximate", &approximate)) return call->status;
-    return *approximate == 't' ? run(call, &with_tanh, result) : fb_kernel_unary(call, result);
+    bool is_tanh = strcmp(approximate, "tanh") == 0;
+    if (!is_tanh && *approximate && strcmp(approximate, "none") != 0)
+        return fb_kernel_fail(call, "approximate is none or tanh, not %s", approximate);
+    return is_tanh ? run(call, &with_tanh, result) : fb_kernel_unary(call, result);
 }
 
 FB_LOOP_1(not_int, int64_t, int64_t, ~x)
@@ -357,7 +361,7 @@ typedef void activation(const fb_array *out, const fb_array *in, double a, doubl
 ACTIVATION(leaky_relu, x > 0 ? x : x * a)
 ACTIVATION(elu, x > 0 ? x : a * expm1(x))
 ACTIVATION(celu, x > 0 ? x : a * expm1(x / a))
-ACTIVATION(hard_tanh, x<a ? a : x> b ? b : x)
+ACTIVATION(hard_tanh, x > b || a > b ? b : x < a ? a : x)
 ACTIVATION(hard_shrink, x >= -a && x <= a ? 0 : x)
 ACTIVATION(soft_shrink, x > a ? x - a : x < -a ? x + a : x * 0)
 ACTIVATION(softplus_of, x *a > b ? x : log1p(exp(x * a)) / a)

@@ -14,13 +14,21 @@ static const calls_row rows[] = {
 #include "core/ops/calls.def"
 };
 
-static const calls_row *row_of(fb_op op) {
-    const char *names = fb_op_facts_of(op)->names;
-    size_t length = strcspn(names, " ");
+static const calls_row *row_named(const char *name, size_t length) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        if (strncmp(rows[i].name, names, length) == 0 && !rows[i].name[length]) return &rows[i];
+        if (strncmp(rows[i].name, name, length) == 0 && !rows[i].name[length]) return &rows[i];
     }
     return NULL;
+}
+
+static const calls_row *row_of(fb_op op) {
+    const char *names = fb_op_facts_of(op)->names;
+    return row_named(names, strcspn(names, " "));
+}
+
+const char *fb_calls_of(const char *name, size_t length, const char *home) {
+    const calls_row *row = row_named(name, length);
+    return row && (!*home || fb_has_word(row->parsed, home, strlen(home))) ? row->overloads : NULL;
 }
 
 bool fb_op_is_at_home(fb_op op, const char *home) {

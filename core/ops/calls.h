@@ -20,4 +20,8 @@ bool fb_call_exists(const fb_graph *graph, fb_node node);
 /* Would PyTorch still have it with a number in every place of the node `tensor`? False for all calls of which nothing tells. */
 bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor);
 
+/* The overloads of a name, as calls.def has them; NULL when nothing is known. With a `home` that is not "" only where it takes
+ * what they take: the others are written in Python. */
+const char *fb_calls_of(const char *name, size_t length, const char *home);
+
 #endif

@@ -1,4 +1,4 @@
-"""Writes core/ops/calls.def: where PyTorch has the first name of each operator, and how its ATen overloads are called.
+"""Writes core/ops/calls.def: where PyTorch has the names of each operator, and how its ATen overloads are called.
 
     python tests/python/make_calls.py > core/ops/calls.def
 """
@@ -10,7 +10,7 @@ import types
 import torch
 
 OPERATORS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops"
-HEAD = """/* Where PyTorch 2.13 has the first name of each operator of ops.def, and what its ATen overloads take. Written by
+HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and what its ATen overloads take. Written by
  * tests/python/make_calls.py, and held against PyTorch by tests/python/test_calls.py.
  *
  *     FB_CALLS_ROW("name", "homes", "parsed", "overload(parameters) …")
@@ -42,7 +42,7 @@ TYPES = {
     "MemoryFormat": "m",
 }
 # Of these PyTorch takes a number where the schema says tensor: should_allow_numbers_as_tensors in python_arg_parser.cpp.
-TAKE_NUMBERS = {"add", "sub", "mul", "div", "true_divide", "floor_divide"}
+TAKE_NUMBERS = {"add", "sub", "subtract", "mul", "multiply", "div", "divide", "true_divide", "floor_divide"}
 WRITTEN_IN_C = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
@@ -89,9 +89,8 @@ def overloads(name):
 def names():
     for file in re.findall(r'include "core/ops/(ops_\w+\.def)"', (OPERATORS / "ops.def").read_text()):
         for line in (OPERATORS / file).read_text().splitlines():
-            row = re.match(r'FB_OP_ROW\(\w+, "([^" ]+)', line)
-            if row and not row[1].startswith("__"):
-                yield row[1]
+            row = re.match(r'FB_OP_ROW\(\w+, "([^"]+)', line)
+            yield from (name for name in row[1].split() if not name.startswith("__")) if row else ()
 
 
 def rows():

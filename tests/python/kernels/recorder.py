@@ -6,11 +6,13 @@ A family is one file beside this one, run by hand; it writes tests/fixtures/kern
 
 The file is a JSON list of
 
-    {"name": ..., "graph": a document, "outputs": [output, ...], "tolerance": {"relative": r, "absolute": a}, "refused": true}
+    {"name": ..., "graph": a document, "outputs": [output, ...], "tolerance": {"relative": r, "absolute": a}, "refused": true,
+     "optional": true}
 
 whose inputs are buffers of the root module with inline data, read by get_attr, so that a case is whole in itself. An output is
 {"dtype", "shape", "data"} for a tensor, or {"value": as the document spells it}. A case without a tolerance is exact: the same
-bytes (any nan for a nan). A refused one must fail: PyTorch raised, or it is known that we do not compute it.
+bytes (any nan for a nan). A refused one must fail: PyTorch raised, or it is known that we do not compute it. An optional one may fail,
+too.
 """
 
 import base64
@@ -190,7 +192,7 @@ class Recorder:
         self.names.add(name)
         return Case(name)
 
-    def finish(self, case, *outputs, ulps=0, absolute=0.0, refused=False):
+    def finish(self, case, *outputs, ulps=0, absolute=0.0, refused=False, optional=False):
         """`ulps` of the least exact floating output's dtype; 0 = the same bits. A case that PyTorch refuses is recorded as that."""
         output = outputs[0] if len(outputs) == 1 else tuple(outputs)
         value = resolve(output)
@@ -206,6 +208,8 @@ class Recorder:
                 # what is next to nothing may be nothing: subnormal numbers are flushed here and there
                 least = max([torch.finfo(d).tiny * (2 if d != torch.float16 else EPSILON[d]) for d in dtypes if d in EPSILON], default=0.0)
                 row["tolerance"] = {"relative": ulps * epsilon, "absolute": max(absolute, least)}
+        if optional:
+            row["optional"] = True
         self.cases.append(row)
 
     def text(self):
