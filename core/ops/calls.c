@@ -222,6 +222,8 @@ bool fb_call_exists(const fb_graph *graph, fb_node node) {
     if (op & FB_OP_IN_PLACE || !row_of(op)) return true;
     if (row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_ATEN))
         return aten_call_exists(graph, node, row_of(op));
+    fb_value first = fb_first_argument(graph, node);
+    if (row->opcode == FB_CALL_METHOD && first.id && is_number(fb_value_kind(graph, first))) return false;
     const calls_row *calls = parsed_row(graph, node);
     const seen_call call = {.graph = graph, .args = row->args, .kwargs = row->kwargs, .is_python = true};
     return !calls || any_overload_takes(calls, &call);
