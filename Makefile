@@ -94,8 +94,10 @@ $(API).checked: $(BUILD)/server/routes/routes.o $(API).json schema/tools/check_r
 	@touch $@
 $(BUILD)/foldback: $(API).checked
 
+# gold links in a third of the time, and there are many of these.
+UNIT_LINKER := $(if $(shell command -v ld.gold),-fuse-ld=gold)
 $(BUILD)/tests/unit/test_%: $(BUILD)/tests/unit/test_%.o $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
-	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(UNIT_LINKER) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
 
 # ---- for people ---------------------------------------------------------------------------------------------------------
 
@@ -112,9 +114,17 @@ demo: deps
 	@$(MAKE) --no-print-directory -s all
 	@python3 deploy/demo.py $(BUILD)/foldback $(BUILD)/demo
 
-## make test         unit, golden, random and API tests (no PyTorch)
+# On all processors, unless -j says otherwise.
+PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
+## make test         unit, golden, random and API tests in a few minutes (no PyTorch); the long ones are shortened or left out
 test: deps
-	@$(MAKE) --no-print-directory run-tests
+	@$(MAKE) --no-print-directory $(PARALLEL) tests
+	@tests/run $(BUILD) short
+
+## make test-all     the same tests at full length
+test-all: deps
+	@$(MAKE) --no-print-directory $(PARALLEL) run-tests
 
 # Makes calls of the service fail; not beside a sanitizer, which has an allocator of its own.
 FAULTS := $(if $(SANITIZE),,$(BUILD)/tests/fault/faults.so)
@@ -122,8 +132,9 @@ $(BUILD)/tests/fault/faults.so: tests/fault/faults.c
 	@mkdir -p $(@D)
 	@echo '  LD  $@'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -fno-builtin -fPIC -shared -o $@ $<
 
-run-tests: all $(UNIT_PROGRAMS) $(FAULTS) $(BUILD)/tests/load/load
-	@tests/run $(BUILD)
+tests: all $(UNIT_PROGRAMS) $(FAULTS) $(BUILD)/tests/load/load
+run-tests: tests
+	@tests/run $(BUILD) all
 
 # Evaluates documents, for tests and measurements in Python.
 EVALUATE := $(BUILD)/tests/eval/evaluate_document
@@ -154,6 +165,11 @@ $(BUILD)/tests/load/load: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/load/*.c)
 ## make test-contract   the service against its own description, with schemathesis, in a venv of its own
 test-contract: all
 	@tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-60}
+
+## make test-generators   lints the description, and calls the service through clients that three generators make of it
+test-generators: all
+	@deploy/install-deps.sh build generators
+	@tests/generators/run $(BUILD)
 
 ## make test-deploy  the unit, the manifests, the image and the bill of materials, with validators in a venv of its own
 test-deploy: all
@@ -279,5 +295,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test run-tests test-contract test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-generators test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
 .SECONDARY:

@@ -1,7 +1,9 @@
 #!/bin/sh
-# Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [deploy] [run]
+# Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [generators] [check] [deploy] [run]
 #   build  what `make` needs          test  what `make test` and `make demo` need besides (default: build test)
 #   lint   clang and its tools: `make lint`, `make asan CC=clang`, the fuzzers
+#   generators   what makes clients of the API's description, for `make test-generators`
+#   check  valgrind and llvm's tools, for `make valgrind` and `make fuzz-coverage`
 #   deploy systemd's checks and promtool, for `make test-deploy`
 #   run    what a binary that was built elsewhere needs, and nothing else
 set -eu
@@ -9,12 +11,14 @@ set -eu
 packages_of() {
     case "$1" in
     build) echo "gcc libc6-dev make libmicrohttpd-dev libcurl4-openssl-dev libjansson-dev libsqlite3-dev libssl-dev libzstd-dev zlib1g-dev libxxhash-dev libseccomp-dev libsystemd-dev libopenblas-serial-dev python3 python3-yaml" ;;
-    test) echo "check libsubunit-dev python3-pytest python3-jsonschema python3-venv curl ca-certificates" ;;
+    test) echo "check libsubunit-dev python3-pytest python3-pytest-xdist python3-jsonschema python3-venv curl ca-certificates" ;;
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
+    # Where others have installed node or java, Debian's are not needed.
+    generators) echo "python3-venv $(command -v npm >/dev/null || echo nodejs npm) $(command -v java >/dev/null || echo default-jre-headless)" ;;
     check) echo "valgrind llvm" ;;
     deploy) echo "systemd binutils prometheus" ;;
     run) echo "libmicrohttpd12 libcurl4 libsqlite3-0 libseccomp2 libsystemd0 libzstd1 zlib1g libjansson4 libssl3 libopenblas0-serial" ;;
-    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, check, deploy, run)" >&2; exit 2 ;;
+    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, generators, check, deploy, run)" >&2; exit 2 ;;
     esac
 }
 

@@ -1,8 +1,11 @@
 """Makes one self-contained OpenAPI description of openapi.yaml and the schemas beside it.
 
-    bundle.py openapi.yaml OUT_FOLDER    writes OUT_FOLDER/openapi.yaml and OUT_FOLDER/openapi.json
+    bundle.py openapi.yaml OUT_FOLDER    writes OUT_FOLDER/openapi.json and OUT_FOLDER/openapi.yaml
 
-Four things are done:
+openapi.json is as strict as the schemas are: the tests and the page read it. openapi.yaml is what the service serves: the same, in
+the words that generators of clients understand (see for_generators).
+
+Five things are done:
 
 - `$ref: schema/run.schema.json#/$defs/id` becomes `$ref: '#/components/schemas/Run.id'`, and so on inside the schemas: a file is
   one component (Run), and each of its $defs another one.
@@ -11,6 +14,7 @@ Four things are done:
   these do.
 - `x-errors` of an operation becomes its problem responses. openapi.yaml says what each code means once, in `x-problems`, and which
   codes go together, in `x-error-groups`.
+- Components that nothing refers to are left out.
 """
 
 import json
@@ -96,6 +100,41 @@ def check_references(document, value=None):
             resolve(document, item["$ref"])
         if isinstance(item, (dict, list)):
             check_references(document, item)
+
+
+def check_no_member_is_null(value, place=""):
+    """In a flow mapping, YAML takes `description: where, and when` for a description and a member `and when` without a value."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if item is None:
+                fail(f"{place}/{key} has no value: quote a text that has a comma")
+            if key not in (*EXAMPLES, "value", "default", "const", "enum", "members"):
+                check_no_member_is_null(item, f"{place}/{key}")
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            check_no_member_is_null(item, f"{place}/{i}")
+
+
+def references(value):
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def drop_unused_schemas(document):
+    schemas = document["components"].pop("schemas")
+    reached, waiting = set(), list(references(document))
+    while waiting:
+        name = waiting.pop().removeprefix("#/components/schemas/")
+        if name in schemas and name not in reached:
+            reached.add(name)
+            waiting += references(schemas[name])
+    document["components"]["schemas"] = {name: schema for name, schema in schemas.items() if name in reached}
 
 
 # ---- problems ------------------------------------------------------------------------------------------------------------------
@@ -230,6 +269,153 @@ def add_problems(document):
     document["components"]["responses"] |= shared
 
 
+# ---- for generators of clients -------------------------------------------------------------------------------------------------
+
+
+TYPES = ("$ref", "type", "enum", "const", "anyOf", "oneOf", "allOf")
+CONDITIONS = ("if", "then", "else", "not", "dependentSchemas", "dependentRequired", "propertyNames", "$comment")
+EXAMPLES = ("example", "examples")
+
+
+def is_type(schema):
+    return any(word in schema for word in TYPES)
+
+
+def in_plain_types(value):
+    """Only what a type says: no conditions between members, and a choice is one of types. What may be said as true, 1 or nothing
+    in a query is a boolean."""
+    if isinstance(value, list):
+        return [in_plain_types(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    plain = {key: item if key in EXAMPLES else in_plain_types(item) for key, item in value.items() if key not in CONDITIONS}
+    for word in ("anyOf", "oneOf", "allOf"):
+        if isinstance(plain.get(word), list):
+            plain[word] = [item for item in plain[word] if is_type(item)]
+            if not plain[word]:
+                del plain[word]
+    if isinstance(plain.get("enum"), list) and True in plain["enum"]:
+        plain = {key: item for key, item in plain.items() if key != "enum"} | {"type": "boolean"}
+    return plain
+
+
+def is_text(schema, schemas):
+    reference = schema.get("$ref", "").removeprefix("#/components/schemas/")
+    if reference in schemas:
+        return is_text(schemas[reference], schemas)
+    return schema.get("type") == "string" or isinstance(schema.get("const"), str)
+
+
+def kinds_of(schema, schemas):
+    """The JSON types that a schema may be of."""
+    reference = schema.get("$ref", "").removeprefix("#/components/schemas/")
+    if reference in schemas:
+        return kinds_of(schemas[reference], schemas)
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            return [kind for item in schema[word] for kind in kinds_of(item, schemas)]
+    kind = schema.get("type", "object" if "properties" in schema else [])
+    return [kind] if isinstance(kind, str) else kind
+
+
+def with_simple_choices(value, schemas):
+    """A choice of texts is a text: openapi-python-client takes the first one only, be it a const. A choice of several objects is
+    of any type: openapi-generator takes the first that could be read, and what it does not know of it is lost."""
+    if isinstance(value, list):
+        return [with_simple_choices(item, schemas) for item in value]
+    if not isinstance(value, dict):
+        return value
+    simple = {key: item if key in EXAMPLES else with_simple_choices(item, schemas) for key, item in value.items()}
+    for word in ("anyOf", "oneOf"):
+        if isinstance(simple.get(word), list):
+            kinds = [kind for item in simple[word] for kind in kinds_of(item, schemas)]
+            if all(is_text(item, schemas) for item in simple[word]):
+                del simple[word]
+                simple["type"] = "string"
+            elif kinds.count("object") > 1:
+                del simple[word]
+    if "oneOf" in simple:  # openapi-generator asks every one of these whether it would take the value, and an array of anything does
+        simple["anyOf"] = simple.pop("oneOf")
+    return simple
+
+
+def with_references_alone(value, schemas):
+    """Generators read nothing beside a $ref. An object with more members than the one referred to gets that one's; other conditions
+    are left out. A problem is only a Problem: its codes stand in the response's description."""
+    if isinstance(value, list):
+        return [with_references_alone(item, schemas) for item in value]
+    if not isinstance(value, dict):
+        return value
+    alone = {key: item if key in EXAMPLES else with_references_alone(item, schemas) for key, item in value.items()}
+    reference = alone.get("$ref")
+    if not isinstance(reference, str) or not reference.startswith("#/components/schemas/"):
+        return alone
+    if "properties" not in alone or reference == "#/components/schemas/Problem":
+        return {key: item for key, item in alone.items() if key in ("$ref", "description")}
+    base = with_references_alone(schemas[reference.removeprefix("#/components/schemas/")], schemas)
+    whole = {**base, **{key: item for key, item in alone.items() if key != "$ref"}}
+    whole["properties"] = {**base.get("properties", {}), **alone["properties"]}
+    whole["required"] = sorted({*base.get("required", []), *alone.get("required", [])})
+    return whole
+
+
+def without_recursion(value, name, schemas):
+    """An array of itself cannot be a member of an interface in TypeScript (openapi-typescript), nor a union be a member of itself
+    (openapi-python-client): what is nested in a value of this type is of any type."""
+    if isinstance(value, list):
+        return [without_recursion(item, name, schemas) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("$ref") == f"#/components/schemas/{name}":
+        nested = {"description": f"nested: {name}"}
+        return {"type": "array", "items": {}, **nested} if schemas[name].get("type") == "array" else nested
+    return {key: without_recursion(item, name, schemas) for key, item in value.items()}
+
+
+def with_defaults_told(value):
+    """A member with a default becomes one that must be there (openapi-typescript), or one that is always sent (the others).
+    So defaults are told in descriptions."""
+    if isinstance(value, list):
+        return [with_defaults_told(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    told = {key: item if key in EXAMPLES else with_defaults_told(item) for key, item in value.items()}
+    for name, member in told.get("properties", {}).items() if isinstance(told.get("properties"), dict) else []:
+        if isinstance(member, dict) and "default" in member:
+            default = f"default: {json.dumps(member.pop('default'), ensure_ascii=False)}"
+            member["description"] = f"{member['description']} ({default})" if "description" in member else default
+    return told
+
+
+def for_generators(document):
+    """Openapi-typescript, openapi-python-client and openapi-generator make clients of this that compile and work
+    (tests/generators)."""
+    plain = with_defaults_told(in_plain_types(document))
+    # A bare document as the body is for curl: a client sends the request, which stands first.
+    for operation in (one for item in plain["paths"].values() for method, one in item.items() if method in METHODS):
+        for content in operation.get("requestBody", {}).get("content", {}).values():
+            content["schema"] = content["schema"].get("oneOf", [content["schema"]])[0]
+    plain = with_simple_choices(plain, plain["components"]["schemas"])
+    plain = with_references_alone(plain, plain["components"]["schemas"])
+    schemas = plain["components"]["schemas"]
+    plain["components"]["schemas"] = {name: without_recursion(schema, name, schemas) for name, schema in schemas.items()}
+    for name, schema in plain["components"]["schemas"].items():
+        schema.pop("title", None)  # openapi-python-client would name the class by it
+        # What a document has beyond its schema is kept; openapi-generator drops it unless this is said.
+        if name.startswith("Graph") and "properties" in schema:
+            schema.setdefault("additionalProperties", True)
+    # Swagger's parser, which openapi-generator uses, takes nothing but a string for the body that a link sends.
+    answers = [one["responses"] for item in plain["paths"].values() for method, one in item.items() if method in METHODS]
+    for response in (one for group in (*answers, plain["components"]["responses"]) for one in group.values()):
+        response.pop("links", None)
+    for item in plain["paths"].values():
+        for parameter in (one for method in METHODS for one in item.get(method, {}).get("parameters", [])):
+            if "const" in parameter.get("schema", {}):
+                parameter["schema"] = {"type": "string", "description": f"only {parameter['schema']['const']}"}
+    drop_unused_schemas(plain)
+    return plain
+
+
 # ---- the whole -----------------------------------------------------------------------------------------------------------------
 
 
@@ -250,6 +436,7 @@ def check_operations(document):
 
 def bundle(source):
     document = with_references_moved(yaml.safe_load(source.read_text()), None)
+    check_no_member_is_null(document)
     schemas = document["components"]["schemas"]
     for path in sorted(source.parent.glob("schema/*.schema.json")):
         for name, schema in components_of(path):
@@ -259,6 +446,7 @@ def bundle(source):
     add_jobs(document)
     add_problems(document)
     add_security(document)
+    drop_unused_schemas(document)
     check_operations(document)
     check_references(document)
     return document
@@ -283,7 +471,7 @@ def main():
     source, out = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     document = bundle(source)
     out.mkdir(parents=True, exist_ok=True)
-    text = yaml.dump(document, Dumper=Dumper, sort_keys=False, width=128, allow_unicode=True)
+    text = yaml.dump(for_generators(document), Dumper=Dumper, sort_keys=False, width=128, allow_unicode=True)
     (out / "openapi.json").write_text(json.dumps(document, ensure_ascii=False))
     (out / "openapi.yaml").write_text("# Made of openapi.yaml and schema/ by schema/tools/bundle.py.\n" + text)
 

@@ -30,6 +30,16 @@ def description():
     return Description(binary().parent / "generated" / "openapi.json")
 
 
+# Graphs of real size: what is tried on each fixture is tried on these in make test-all.
+LARGE_FIXTURES = {"bert-base", "resnet50"}
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if hasattr(item, "callspec") and any(value in LARGE_FIXTURES for value in item.callspec.params.values() if isinstance(value, str)):
+            item.add_marker(pytest.mark.long)
+
+
 class Answer:
     """status, headers (names in lower case; a repeated one is joined by ", "), body, json()."""
 

@@ -78,6 +78,7 @@ def check_told(items, operators):
     return len(told)
 
 
+@pytest.mark.long
 def test_a_hundred_writers_lose_no_update(versions):
     put_alias(versions, "v0", CREATE)
     operators = [Operator(versions, i, ["v0", "v1", "v2", "v3"]) for i in range(100)]

@@ -73,6 +73,7 @@ def test_a_blob_is_not_here(shared):
     assert shared.get("/v1/graphs", raw_query={"limit": 1}).json() == before
 
 
+@pytest.mark.long
 def test_a_blob_goes_meanwhile(new_service):
     """Between the binding and the end of a long run: what is stored never refers to a file that has gone in between."""
     service = new_service("--evaluation-timeout", "600")

@@ -250,6 +250,7 @@ def one_life(service, chance, name, known):
     return writer.acknowledged
 
 
+@pytest.mark.long
 def test_killed_at_any_instant(service):
     seed = int(os.environ.get("FOLDBACK_KILL_SEED", random.randrange(1 << 30)))
     print(f"FOLDBACK_KILL_SEED={seed}")

@@ -79,6 +79,7 @@ def test_passes_too(hasty):
     assert is_empty(hasty)
 
 
+@pytest.mark.long
 def test_an_undo_too(new_service):
     service = new_service()
     run = service.post("/v1/optimize", {"graph": chain(400000), "passes": PASSES}).json()
@@ -89,6 +90,7 @@ def test_an_undo_too(new_service):
     assert len(runs(service)) == 1
 
 
+@pytest.mark.long
 def test_as_a_job_it_may_take_longer(hasty):
     """The same request, which is too large for --request-timeout."""
     body = slow_request(A_WHILE)
@@ -158,6 +160,7 @@ def test_its_key_may_be_used_again(new_service):
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_job_does_not_care(service):
     """Who asked for it has left long ago."""
     connection = send(service, "/v1/optimize", slow_request(A_WHILE), ["Prefer: respond-async"])

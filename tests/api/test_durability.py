@@ -8,6 +8,7 @@ import threading
 import time
 
 import documents
+import pytest
 from conftest import binary
 from documents import COMPOSED, branches, counts
 from test_http import is_problem
@@ -22,6 +23,7 @@ def check_everything(service, runs):
         assert back["result"] == run["source"]
 
 
+@pytest.mark.long
 def test_kill_right_after_the_answer(service):
     runs = []
     for name in documents.NAMES:

@@ -31,6 +31,7 @@ def ended_once(service, job):
     return done
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_a_job_that_runs_is_done_after_a_restart(new_service, how):
     service = new_service("--evaluation-timeout", "600")
@@ -57,6 +58,7 @@ def test_jobs_that_wait_are_done_after_a_restart_in_their_order(new_service):
     assert len(runs(service)) == 3
 
 
+@pytest.mark.long
 def test_numbers_of_events_ascend_over_a_restart(new_service):
     service = new_service("--evaluation-timeout", "600")
     job = begin(service, "/v1/optimize", slow_request(A_WHILE))

@@ -140,6 +140,7 @@ def test_what_waiting_jobs_name(tmp_path):
     connection.close()
 
 
+@pytest.mark.long
 def test_interrupted(tmp_path, new_service):
     """Killed at any instant of a migration: what is there is one schema or the other, and the next start goes on."""
     whole, chance = tmp_path / "whole", random.Random(1)

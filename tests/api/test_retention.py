@@ -247,6 +247,7 @@ def test_a_store_with_everything(service):
     assert answer["runs"] == answer["replayed"]
 
 
+@pytest.mark.long
 def test_while_others_write(service):
     """Runs are made, undone, deployed and pinned while old ones go: what was answered as kept is there, nothing is left in half."""
     stopped, failures, kept = threading.Event(), [], []

@@ -28,6 +28,7 @@ def test_schema(name):
         validator(name).validate(example)
 
 
+@pytest.mark.long
 def test_every_document_of_the_tests_is_a_graph():
     graph, count = validator("graph.schema.json"), 0
     for path in DOCUMENTS:

@@ -31,6 +31,7 @@ def refused(data, *options, status=1):
 # ---- full --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_full_disk(cramped, small_disk):  # noqa: F811
     run = optimize(cramped, branches(4), ["MergeLinears"])
     filler = fill_disk(small_disk)
@@ -162,6 +163,7 @@ def test_a_new_folder_is_no_damaged_one(tmp_path, new_service):
         assert service.get("/v1/runs").json() == {"items": []} and service.stop() == 0
 
 
+@pytest.mark.long
 def test_a_page_that_is_found_damaged_later(new_service, tmp_path):
     """Only what is on it cannot be read."""
     service = new_service()

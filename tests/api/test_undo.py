@@ -26,6 +26,7 @@ def test_every_pass_alone(shared, name):
             assert back["passes"] == [run["passes"][position]]
 
 
+@pytest.mark.long
 def test_one_pass_after_another(service):
     """What is left over of a run can be undone on the graph without the first pass, in any order, and stays exact."""
     graph = json.loads(documents.document("bert-tiny"))

@@ -5,6 +5,7 @@ import random
 import threading
 import time
 
+import pytest
 import weights_files as files
 from documents import branches
 from test_weights import bind, digest_of, document_of, download, optimize
@@ -45,6 +46,7 @@ def check_blobs(service):
             return
 
 
+@pytest.mark.long
 def test_kill_while_materializing(service):
     graph = merged(service)
     whole = download(service, graph)
@@ -103,6 +105,7 @@ def test_kill_while_downloading(service):
     assert document_of(service, graph)["tensors"]
 
 
+@pytest.mark.long
 def test_clients_that_leave(service):
     """Downloads that nobody reads to the end hold nothing up."""
     graph = merged(service)
