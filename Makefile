@@ -78,7 +78,7 @@ PYTHON ?= /usr/bin/python3
 API := $(BUILD)/generated/openapi
 $(API).json: openapi.yaml schema/tools/bundle.py $(wildcard schema/*.schema.json)
 	@$(PYTHON) schema/tools/bundle.py $< $(@D)
-$(BUILD)/generated/docs.html: $(API).json schema/tools/page.py schema/tools/page.css
+$(BUILD)/generated/docs.html: $(API).json schema/tools/page.py schema/tools/page.css schema/tools/page.js
 	@$(PYTHON) schema/tools/page.py $< $(@:.html=)
 $(API).inc: $(API).json $(BUILD)/generated/docs.html
 	@{ echo 'static const unsigned char openapi[] = {'; $(call as_bytes,$(API).yaml); \
@@ -170,6 +170,11 @@ test-contract: all
 test-generators: all
 	@deploy/install-deps.sh build generators
 	@tests/generators/run $(BUILD)
+
+## make test-browser  the pages of the service in Chromium
+test-browser: all
+	@deploy/install-deps.sh build browser
+	@tests/browser/run $(BUILD)
 
 ## make test-deploy  the unit, the manifests, the image and the bill of materials, with validators in a venv of its own
 test-deploy: all
@@ -295,5 +300,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-generators test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
 .SECONDARY:

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [generators] [check] [deploy] [run]
+# Installs the Debian packages that are missing. Usage: deploy/install-deps.sh [build] [test] [lint] [generators] [browser] [check] [deploy] [run]
 #   build  what `make` needs          test  what `make test` and `make demo` need besides (default: build test)
 #   lint   clang and its tools: `make lint`, `make asan CC=clang`, the fuzzers
 #   generators   what makes clients of the API's description, for `make test-generators`
+#   browser   Chromium, for `make test-browser`
 #   check  valgrind and llvm's tools, for `make valgrind` and `make fuzz-coverage`
 #   deploy systemd's checks and promtool, for `make test-deploy`
 #   run    what a binary that was built elsewhere needs, and nothing else
@@ -15,10 +16,11 @@ packages_of() {
     lint) echo "clang clang-format clang-tidy libclang-rt-14-dev" ;;
     # Where others have installed node or java, Debian's are not needed.
     generators) echo "python3-venv $(command -v npm >/dev/null || echo nodejs npm) $(command -v java >/dev/null || echo default-jre-headless)" ;;
+    browser) echo "chromium python3-venv" ;;
     check) echo "valgrind llvm" ;;
     deploy) echo "systemd binutils prometheus" ;;
     run) echo "libmicrohttpd12 libcurl4 libsqlite3-0 libseccomp2 libsystemd0 libzstd1 zlib1g libjansson4 libssl3 libopenblas0-serial" ;;
-    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, generators, check, deploy, run)" >&2; exit 2 ;;
+    *) echo "install-deps.sh: unknown group: $1 (build, test, lint, generators, browser, check, deploy, run)" >&2; exit 2 ;;
     esac
 }
 

@@ -1,6 +1,6 @@
-"""Makes one page of the API's description: HTML and a style sheet, no scripts, nothing from outside.
+"""Makes one page of the API's description: HTML, a style sheet and the search box's script, nothing from outside.
 
-    page.py openapi.json OUT    writes OUT.html, and OUT.csp: the Content-Security-Policy that allows its style sheet only
+    page.py openapi.json OUT    writes OUT.html, and OUT.csp: the Content-Security-Policy that allows this style sheet and script only
 """
 
 import base64
@@ -13,6 +13,7 @@ import sys
 
 METHODS = ("get", "put", "post", "delete", "patch")
 STYLE = pathlib.Path(__file__).with_name("page.css").read_text()
+SCRIPT = pathlib.Path(__file__).with_name("page.js").read_text()
 
 
 def text(value):
@@ -42,6 +43,7 @@ class Page:
     def __init__(self, document):
         self.document = document
         self.out = []
+        self.common = self.common_problems()
 
     def put(self, line):
         self.out.append(line)
@@ -153,11 +155,27 @@ class Page:
             for one in response.get("content", {}).values():
                 if "example" in one:
                     self.put(f"<details><summary>Example</summary>{example(one['example'])}</details>")
-        self.put("<details><summary>Problems</summary><table>")
+        self.problems([(status, [code for code in codes if code not in self.common]) for status, codes in problems])
+
+    def problems(self, problems):
+        self.put("<details class=problems><summary>Problems</summary><table>")
         for status, codes in problems:
-            links = ", ".join(f'<a href="#problem-{code}">{code}</a>' for code in codes)
-            self.put(f"<tr><td>{status}</td><td>{links}</td></tr>")
-        self.put("</table></details>")
+            if codes:
+                links = ", ".join(f'<a href="#problem-{code}">{code}</a>' for code in codes)
+                self.put(f"<tr><td>{status}</td><td>{links}</td></tr>")
+        self.put('</table><p>And <a href="#common-problems">those of most requests</a>.</p></details>')
+
+    def common_problems(self):
+        """{code: status} of the problems that more than half of the operations may answer with: they are listed once."""
+        counts, operations = {}, 0
+        for item in self.document["paths"].values():
+            for method in (one for one in METHODS if one in item):
+                operations += 1
+                for status, response in item[method]["responses"].items():
+                    content = self.found(response).get("content", {}).get("application/problem+json")
+                    for code in content["schema"]["properties"]["code"]["enum"] if content else []:
+                        counts.setdefault((code, status), set()).add((method, id(item)))
+        return {code: status for (code, status), where in sorted(counts.items()) if len(where) > operations / 2}
 
     def operation(self, method, path, item, operation):
         self.put(
@@ -181,7 +199,8 @@ class Page:
                     yield method, path, item, item[method]
 
     def navigation(self):
-        self.put("<nav><strong><a href='#top'>foldback</a></strong>")
+        self.put('<header><input type=checkbox id=menu><label for=menu>Menu</label><strong><a href="#top">foldback</a></strong>')
+        self.put('<input type=search id=search placeholder="Search" aria-label="Search this page" hidden></header><nav>')
         for tag in self.document["tags"]:
             self.put(f"<h2>{tag['name']}</h2><ul>")
             for method, _, _, operation in self.operations(tag["name"]):
@@ -191,6 +210,7 @@ class Page:
                 )
             self.put("</ul>")
         self.put('<h2>reference</h2><ul><li><a href="#schemas">Schemas</a></li><li><a href="#problems">Problems</a></li>')
+        self.put('<li><a href="#common-problems">Problems of most requests</a></li>')
         self.put('<li><a href="/openapi.yaml">openapi.yaml</a></li></ul></nav>')
 
     def render(self):
@@ -199,6 +219,7 @@ class Page:
         self.put('<meta name=viewport content="width=device-width, initial-scale=1">')
         self.put(f"<style>{STYLE}</style></head><body id=top>")
         self.navigation()
+        self.put("<p id=nothing hidden>Nothing on this page has all of these words.</p>")
         self.put(f"<main><h1>{info['title']}</h1><p><strong>{info['summary']}</strong></p>{prose(info['description'])}")
         for tag in self.document["tags"]:
             self.put(f'<h2 id="tag-{tag["name"]}">{tag["description"]}</h2>')
@@ -207,18 +228,30 @@ class Page:
         self.put("<h2 id=schemas>Schemas</h2>")
         for name, schema in sorted(self.document["components"]["schemas"].items()):
             self.schema(name, schema)
+        self.put("<h2 id=common-problems>Problems of most requests</h2><p>Most operations may answer with these; the others stand with each.</p>")
+        self.put("<details class=problems><summary>Problems</summary><table>")
+        for status in sorted(set(self.common.values())):
+            links = ", ".join(f'<a href="#problem-{code}">{code}</a>' for code, its in self.common.items() if its == status)
+            self.put(f"<tr><td>{status}</td><td>{links}</td></tr>")
+        self.put("</table></details>")
         self.put("<h2 id=problems>Problems</h2><p>What <code>code</code> says, and an example of what <code>detail</code> says.</p>")
         self.put("<table>")
         for code, meaning in sorted(self.document["x-problems"].items()):
             self.put(f'<tr id="problem-{code}"><td><code>{code}</code></td><td>{html.escape(meaning["detail"])}</td></tr>')
-        self.put("</table></main></body></html>")
+        self.put(f"</table></main><script>{SCRIPT}</script></body></html>")
         return "\n".join(self.out) + "\n"
+
+
+def digest_of(text):
+    return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
 
 def main():
     page = Page(json.loads(pathlib.Path(sys.argv[1]).read_text())).render()
-    digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    policy = (
+        f"default-src 'none'; style-src {digest_of(STYLE)}; script-src {digest_of(SCRIPT)}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
     pathlib.Path(sys.argv[2] + ".html").write_text(page)
     pathlib.Path(sys.argv[2] + ".csp").write_text(policy)
 

@@ -15,8 +15,9 @@ static int range_matches(const char *range, size_t range_size, const char *type,
     return range_size == type_size && !strncasecmp(range, type, type_size) ? 3 : 0;
 }
 
-int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size) {
-    int best = 0, quality = 0;
+/* How exactly Accept names a type: 0 not at all, 3 with its name, 4 there is no Accept. */
+static int match_type(const fb_exchange *exchange, const char *type, size_t size, int *quality) {
+    int best = 0;
     bool has_range = false;
     size_t cursor = 0, range_size, value_size;
     for (const char *header; (header = fb_exchange_header(exchange, "Accept", &cursor));) {
@@ -26,11 +27,16 @@ int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size) 
             int match = range_matches(range, value_size, type, size);
             if (match > best) {
                 best = match;
-                quality = asked;
+                *quality = asked;
             }
         }
     }
-    return has_range ? quality : 1000;
+    return has_range ? best : 4;
+}
+
+int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size) {
+    int quality = 0;
+    return match_type(exchange, type, size, &quality) == 4 ? 1000 : quality;
 }
 
 bool fb_accepts_coding(const fb_exchange *exchange, const char *coding, bool explicitly) {
@@ -51,7 +57,10 @@ bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route) {
     size_t size;
     while (fb_text_next_element(&types, &type, &size))
         if (fb_accepts_type(exchange, type, size) > 0) return true;
-    return false;
+    /* Clients that generators make name only the errors where nothing else is JSON: whatever the path gives is wanted. */
+    static const char problem[] = "application/problem+json";
+    int quality = 0;
+    return match_type(exchange, problem, sizeof problem - 1, &quality) == 3 && quality > 0;
 }
 
 /* Parameters of a Content-Type may be anything, but a charset other than UTF-8 is a body that we would misread. */

@@ -272,6 +272,14 @@ def test_accept(shared):
         is_problem(shared.get("/v1/passes", headers={"Accept": accept}), 406, "not-acceptable")
 
 
+def test_accept_of_problems_only(shared):
+    """What clients made by openapi-generator send to paths that give no JSON."""
+    assert shared.get("/livez", headers={"Accept": "application/problem+json"}).status == 200
+    assert shared.get("/openapi.yaml", headers={"Accept": "application/problem+json"}).status == 200
+    is_problem(shared.get("/openapi.yaml", headers={"Accept": "application/problem+json;q=0"}), 406, "not-acceptable")
+    is_problem(shared.get("/openapi.yaml", headers={"Accept": "text/html"}), 406, "not-acceptable")
+
+
 def test_answers_are_compressed_on_demand(shared):
     plain = shared.get("/v1/passes")
     assert "content-encoding" not in plain.headers
