@@ -53,9 +53,14 @@ def another(module):
     return made
 
 
+def state_of(module):
+    """Parameters and buffers by key, those that a checkpoint lacks among them."""
+    return {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
+
+
 def state_after(module, original):
     """By key the tensors of a copy after a call; those that it did not change are the original's."""
-    now, before = module.state_dict(keep_vars=True), original.state_dict(keep_vars=True)
+    now, before = state_of(module), state_of(original)
     return {
         key: before[key]
         if key in before and tensor.stride() == before[key].stride() and is_same_bits(tensor, before[key])
@@ -78,7 +83,7 @@ def call(module, inputs, seed=0, runner=None):
         return Outcome(error)
     state = torch.get_rng_state()
     leaves, spec = pytree.tree_flatten(result)
-    owned = {storage(tensor): key for key, tensor in module.state_dict(keep_vars=True).items()}
+    owned = {storage(tensor): key for key, tensor in state_of(module).items()}
     places = {}
     for index, tensor in enumerate(inputs):
         places[storage(tensor)] = f"input {index}"
@@ -96,7 +101,7 @@ def call(module, inputs, seed=0, runner=None):
             places[place] = f"output {index}"
             aliases.append(None)
     after = state_after(module, original)
-    before = original.state_dict(keep_vars=True)
+    before = state_of(original)
     if list(after) != list(before) or any(after[key] is not before[key] for key in after) or "state" in aliases:
         COPIES.pop(original, None)
     return Outcome(None, leaves, spec, inputs, after, aliases, state)
@@ -248,7 +253,7 @@ class Judge:
             if one.shape != other.shape:
                 raise Difference("input-shape", f"input {index} has shape {list(one.shape)} after the call")
             self.assert_values(one, lambda outcome: outcome.inputs[index], f"input {index} after the call", level)
-        before = self.original.state_dict(keep_vars=True)
+        before = state_of(self.original)
         for key, other in expected.buffers.items():
             if before.get(key) is other:
                 continue
@@ -257,7 +262,7 @@ class Judge:
             self.assert_values(found.buffers[key], lambda outcome: outcome.buffers[key], f"{key} after the call", level)
         for key, now in found.buffers.items():
             if key in before and expected.buffers.get(key) is before[key]:
-                if now is not module.state_dict(keep_vars=True)[key]:
+                if now is not state_of(module)[key]:
                     raise Difference("buffer-written", f"{key} is written, and the original does not")
         if not torch.equal(found.state, expected.state) and level != "none":
             raise Difference("random-state", "it draws other random numbers")
