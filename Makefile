@@ -188,7 +188,7 @@ asan: deps
 	    OPTIMISE='-O1 -g -fno-omit-frame-pointer' SANITIZE='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 
 ## make tsan         what runs in threads, under ThreadSanitizer: units, the API's concurrent tests, kills
-TSAN_UNITS := http http_sink http_sink_clients http_pull event_hub store store_writer store_blob_threads
+TSAN_UNITS := http probe http_sink http_sink_clients http_pull event_hub store store_writer store_blob_threads
 tsan: deps
 	@$(MAKE) --no-print-directory BUILD=build-tsan OPTIMISE='-O1 -g' SANITIZE='-fsanitize=thread' \
 	    all $(TSAN_UNITS:%=build-tsan/tests/unit/test_%)
