@@ -91,7 +91,7 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
     if (!collect_marked(graph, report->signature, &marked_before)) status = fb_fail_memory(error);
     if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
-        fb_rewrite_watch(rewrite, matcher->watch);
+        fb_rewrite_watch(rewrite, matcher->work->watch);
         edit_all(rewrite, report->pass, matcher->params, matcher->found, &report->applied);
         if (list_marked(graph, report, &marked_before, arena) && list_taken_in(graph, rewrite, report, arena)) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
@@ -125,6 +125,7 @@ void fb_workpiece_forget(fb_workpiece *work) {
 fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error) {
     if (report->pass->inspect) return inspect(work->graph, report, arena, error);
     fb_buffer found = {0};
+    fb_work meter = {.watch = watch};
     json_t *params = fb_load_json(report->params);
     if (!work->usage) work->usage = fb_usage_new(work->graph);
     fb_matcher matcher = {.graph = work->graph,
@@ -135,14 +136,13 @@ fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_repor
                           .report = report,
                           .arena = arena,
                           .found = &found,
-                          .watch = watch,
-                          .error = error,
+                          .work = &meter,
                           .failed = !params || !work->usage};
     if (!matcher.failed) match_all(&matcher, report->pass);
     if (found.size) fb_workpiece_forget(work);
     fb_status status = FB_OK;
     if (matcher.failed) status = fb_fail_memory(error);
-    else if (matcher.stopped) status = matcher.stopped;
+    else if (meter.stopped.status) status = fb_work_status(&meter, error);
     else if (matcher.is_too_much)
         status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
                          "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);

@@ -20,6 +20,8 @@
 #include "core/passes/pass.h"
 #include "core/weights/convert.h"
 
+#define NODES_OF_A_VALUE 64 /* as many others may be looked at for one */
+
 /* full([], 2.8, dtype=float32): the number, rounded to the dtype. */
 static bool number_in_tensor(const fb_graph *g, fb_node n, fb_known *known) {
     const fb_node_row *row = fb_node_at(g, n);
@@ -87,7 +89,7 @@ static void match_known(fb_matcher *m, const fb_alias *alias, fb_node n, bool *s
     is_written |= fb_op_is(g, n, FB_OP_FULL) && fb_is_mutated(alias, n);
     if (is_written) fb_refuse_node(m, "mutated", n, "it, or what it is asked of, is written in place, and may become another");
     if (is_written || !settled[n.id] || !fb_node_at(g, n)->user_count) return;
-    for (uint32_t e = fb_user_first(g, n); e && !reason; e = fb_user_next(g, e))
+    for (uint32_t e = fb_user_first(g, n); e && !reason && fb_matcher_goes_on(m); e = fb_user_next(g, e))
         reason = reader_obstacle(g, n, fb_edge_user(g, e), &detail);
     if (reason) fb_refuse_node(m, reason, n, "%s", detail);
     else fb_match_found(m, &n, 1);
@@ -98,7 +100,7 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     bool *settled = calloc(fb_node_limit(g), sizeof *settled);
     m->failed |= !settled;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_next_node(g, n)) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_takes(m, NODES_OF_A_VALUE); n = fb_next_node(g, n)) {
         fb_known known;
         bool ignored = false;
         if (find(g, n, &known)) match_known(m, alias, n, settled);

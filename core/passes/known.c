@@ -5,9 +5,51 @@
 
 #include "core/weights/dtype.h"
 
-enum { MAX_DEPTH = 24 }; /* of arithmetic in arithmetic */
+enum {
+    MAX_DEPTH = 24, /* of arithmetic in arithmetic */
+    MAX_NODES = 256 /* that one value is computed from */
+};
 
-static bool evaluate(const fb_graph *g, fb_node node, int depth, fb_known *known);
+/* What was found of a node, as far as others can be computed from it. */
+typedef struct found {
+    fb_node node;
+    int depth; /* that was left when it was looked for: what was not found may be found with more */
+    enum { FOUND_NOTHING, FOUND_INT, FOUND_FLOAT, FOUND_DTYPE, FOUND_SEQUENCE } kind;
+    double real; /* of an int, too */
+    fb_dtype dtype;
+} found;
+
+/* One value under way. Each node is looked at once, however often it is read: f[i] = f[i - 1] + f[i - 1] doubles otherwise. */
+typedef struct evaluator {
+    const fb_graph *graph;
+    int count;
+    found seen[MAX_NODES];
+} evaluator;
+
+static bool evaluate(evaluator *e, fb_node node, int depth, fb_known *known);
+
+static found summary(fb_node node, int depth, bool is_known, const fb_known *known) {
+    found what = {.node = node, .depth = depth};
+    if (!is_known) return what;
+    what.kind = known->kind == FB_KNOWN_FLOAT     ? FOUND_FLOAT
+                : known->kind == FB_KNOWN_DTYPE   ? FOUND_DTYPE
+                : known->sizes.is_sequence        ? FOUND_SEQUENCE
+                                                  : FOUND_INT;
+    if (what.kind == FOUND_FLOAT) what.real = known->real;
+    if (what.kind == FOUND_INT) what.real = (double)known->sizes.items[0].size;
+    if (what.kind == FOUND_DTYPE) what.dtype = known->dtype;
+    return what;
+}
+
+static found look_at(evaluator *e, fb_node node, int depth) {
+    fb_known known;
+    int at = 0;
+    while (at < e->count && e->seen[at].node.id != node.id) at++;
+    if (at < e->count && (e->seen[at].kind != FOUND_NOTHING || e->seen[at].depth >= depth)) return e->seen[at];
+    if (at == MAX_NODES) return (found){.node = node};
+    if (at == e->count) e->seen[e->count++] = (found){.node = node};
+    return e->seen[at] = summary(node, depth, evaluate(e, node, depth, &known), &known);
+}
 
 static bool is_static(const fb_sizes *sizes) {
     for (int i = 0; i < sizes->count; i++) {
@@ -30,28 +72,29 @@ static bool give_dtype(fb_known *known, fb_dtype dtype) {
 
 /* ---- dtypes -------------------------------------------------------------------------------------------------------------- */
 
-static fb_dtype dtype_of(const fb_graph *g, fb_value value, int depth) {
-    fb_known known;
+static fb_dtype dtype_of(evaluator *e, fb_value value, int depth) {
+    const fb_graph *g = e->graph;
     fb_node node = value.id ? fb_value_node(g, value) : (fb_node){0};
-    if (node.id) return evaluate(g, node, depth, &known) && known.kind == FB_KNOWN_DTYPE ? known.dtype : FB_DTYPE_UNKNOWN;
+    if (node.id) return look_at(e, node, depth).dtype;
     return value.id && fb_value_kind(g, value) == FB_DTYPE ? fb_dtype_find(fb_value_text(g, value)) : FB_DTYPE_UNKNOWN;
 }
 
 /* torch.finfo(dtype).min and the like. */
-static bool evaluate_limit(const fb_graph *g, fb_node info, const char *name, int depth, fb_known *known) {
+static bool evaluate_limit(evaluator *e, fb_node info, const char *name, int depth, fb_known *known) {
     fb_dtype_range range;
-    if (!fb_dtype_limits(dtype_of(g, fb_call_only_argument(g, info, "type"), depth), &range)) return false;
+    if (!fb_dtype_limits(dtype_of(e, fb_call_only_argument(e->graph, info, "type"), depth), &range)) return false;
     if (strcmp(name, "max") == 0) return give_real(known, range.largest);
     if (strcmp(name, "min") == 0) return give_real(known, -range.largest);
     return (strcmp(name, "tiny") == 0 || strcmp(name, "smallest_normal") == 0) && give_real(known, range.smallest_normal);
 }
 
-static bool evaluate_attribute(const fb_graph *g, fb_node node, int depth, fb_known *known) {
+static bool evaluate_attribute(evaluator *e, fb_node node, int depth, fb_known *known) {
+    const fb_graph *g = e->graph;
     fb_value text = fb_node_arg(g, node, 1);
     const char *name = text.id && fb_value_kind(g, text) == FB_STRING ? fb_value_text(g, text) : NULL;
     fb_node of = fb_value_node(g, fb_node_arg(g, node, 0));
     if (!name || !of.id) return false;
-    if (fb_op_is(g, of, FB_OP_DTYPE_INFO)) return evaluate_limit(g, of, name, depth, known);
+    if (fb_op_is(g, of, FB_OP_DTYPE_INFO)) return evaluate_limit(e, of, name, depth, known);
     return strcmp(name, "dtype") == 0 && give_dtype(known, (fb_dtype)fb_node_at(g, of)->dtype);
 }
 
@@ -62,23 +105,23 @@ typedef struct number {
     bool is_int;
 } number;
 
-static bool number_of(const fb_graph *g, fb_value value, int depth, number *out) {
-    fb_known known;
+static bool number_of(evaluator *e, fb_value value, int depth, number *out) {
+    const fb_graph *g = e->graph;
     fb_node node = value.id ? fb_value_node(g, value) : (fb_node){0};
     if (!node.id) {
         out->is_int = value.id && fb_value_kind(g, value) == FB_INT;
         return value.id && fb_value_is_number(g, value, &out->real);
     }
-    if (!evaluate(g, node, depth, &known) || known.kind == FB_KNOWN_DTYPE || known.sizes.is_sequence) return false;
-    out->is_int = known.kind == FB_KNOWN_SIZES;
-    out->real = out->is_int ? (double)known.sizes.items[0].size : known.real;
-    return true;
+    found what = look_at(e, node, depth);
+    *out = (number){what.real, what.kind == FOUND_INT};
+    return what.kind == FOUND_INT || what.kind == FOUND_FLOAT;
 }
 
 /* As Python does it on floats; ints alone are core/ops/sizes.c's, but for those that give a float. */
-static bool evaluate_arithmetic(const fb_graph *g, fb_node node, fb_op op, int depth, fb_known *known) {
+static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth, fb_known *known) {
+    const fb_graph *g = e->graph;
     number a, b;
-    if (!number_of(g, fb_node_arg(g, node, 0), depth, &a) || !number_of(g, fb_node_arg(g, node, 1), depth, &b)) return false;
+    if (!number_of(e, fb_node_arg(g, node, 0), depth, &a) || !number_of(e, fb_node_arg(g, node, 1), depth, &b)) return false;
     bool is_int = a.is_int && b.is_int;
     switch (op) {
     case FB_OP_ADD: return !is_int && give_real(known, a.real + b.real);
@@ -90,19 +133,23 @@ static bool evaluate_arithmetic(const fb_graph *g, fb_node node, fb_op op, int d
     }
 }
 
-static bool evaluate(const fb_graph *g, fb_node node, int depth, fb_known *known) {
+static bool evaluate(evaluator *e, fb_node node, int depth, fb_known *known) {
+    const fb_graph *g = e->graph;
     const fb_node_row *row = fb_node_at(g, node);
     if (!depth || (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD) || (row->op & FB_OP_IN_PLACE))
         return false;
     known->sizes.is_sequence = false;
-    if (row->op == FB_OP_GETATTR && evaluate_attribute(g, node, depth - 1, known)) return true;
-    if (fb_value_at(g, row->args)->count == 2 && evaluate_arithmetic(g, node, row->op, depth - 1, known)) return true;
+    if (row->op == FB_OP_GETATTR && evaluate_attribute(e, node, depth - 1, known)) return true;
+    if (fb_value_at(g, row->args)->count == 2 && evaluate_arithmetic(e, node, row->op, depth - 1, known)) return true;
     known->kind = FB_KNOWN_SIZES;
     return fb_evaluate_sizes(g, (fb_value){node.id | FB_VALUE_IS_NODE}, &known->sizes) && is_static(&known->sizes);
 }
 
 bool fb_known_at(const fb_graph *graph, fb_node node, fb_known *known) {
-    return evaluate(graph, node, MAX_DEPTH, known);
+    evaluator e;
+    e.graph = graph; /* what was seen is not set: most nodes are no arithmetic */
+    e.count = 0;
+    return evaluate(&e, node, MAX_DEPTH, known);
 }
 
 fb_value fb_make_known(fb_graph *g, const fb_known *known) {

@@ -67,7 +67,7 @@ static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *
     fb_rearrange at = *last, before;
     fb_buffer chain = {0};
     fb_buffer_append(&chain, &at.node, sizeof at.node);
-    while (fb_rearrange_at(m->graph, at.input, &before) && goes_into(m->graph, &before, &at)) {
+    while (fb_matcher_goes_on(m) && fb_rearrange_at(m->graph, at.input, &before) && goes_into(m->graph, &before, &at)) {
         fb_buffer_append(&chain, &before.node, sizeof before.node);
         at = before;
         if (at.form == FB_REARRANGE_CONTIGUOUS) at.form = FB_REARRANGE_RESHAPE; /* it is in the middle: any may be before it */
@@ -89,7 +89,7 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
     m->failed |= !sharing;
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !m->failed && !m->is_too_much; n = fb_next_node(g, n)) {
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_rearrange view;
         if (fb_rearrange_at(g, n, &view) && view.form != FB_REARRANGE_CONTIGUOUS && !is_inside(g, &view))
             match_chain(m, sharing, &view);

@@ -36,12 +36,14 @@ const char *fb_exactness_name(fb_exactness exactness) {
 
 /* ---- matching ---------------------------------------------------------------------------------------------------------- */
 
-#define NODES_UNWATCHED 256
+#define STEPS_OF_A_NODE ((int64_t)FB_WORK_UNASKED / 256)
+
+bool fb_matcher_takes(fb_matcher *matcher, unsigned nodes) {
+    return !matcher->failed && !matcher->is_too_much && fb_work_goes_on(matcher->work, STEPS_OF_A_NODE * nodes);
+}
 
 bool fb_matcher_goes_on(fb_matcher *matcher) {
-    if (matcher->failed || matcher->is_too_much || matcher->stopped) return false;
-    if (++matcher->nodes_seen % NODES_UNWATCHED == 0) matcher->stopped = fb_watch_check(matcher->watch, matcher->error);
-    return !matcher->stopped;
+    return fb_matcher_takes(matcher, 1);
 }
 
 /* In `found`, a match is its count as an fb_node, then its nodes. */

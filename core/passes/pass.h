@@ -13,6 +13,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
+#include "core/base/work.h"
 #include "core/ops/alias.h"
 #include "core/ops/usage.h"
 #include "core/ops/view.h"
@@ -73,14 +74,13 @@ struct fb_matcher {
     fb_alias **alias; /* where it is kept; made when first asked for */
     bool failed;      /* memory is out */
     bool is_too_much; /* the report has outgrown FB_REPORT_MAX */
-    const fb_watch *watch;
-    unsigned nodes_seen; /* since matching began: `watch` is asked at some of them */
-    fb_status stopped;   /* what it said; with the reason in `error`, the caller's */
-    fb_error *error;
+    fb_work *work; /* of the whole pass */
 };
 
-/* Asked before each node: whether matching goes on. */
+/* Asked before each node, and in any loop over nodes: whether matching goes on. */
 bool fb_matcher_goes_on(fb_matcher *matcher);
+/* The same before what takes as long as so many nodes. */
+bool fb_matcher_takes(fb_matcher *matcher, unsigned nodes);
 
 /* Reports a match. */
 void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count);
