@@ -8,8 +8,6 @@
 #include "core/graph/document.h"
 #include "core/weights/inputs.h"
 
-#define EDITS_UNWATCHED 256
-
 /* What the conflicts of a table are called. */
 typedef struct table_facts {
     fb_conflict_kind kind;
@@ -318,14 +316,19 @@ static fb_status place_rows(fb_merging *m, fb_document_table table) {
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
+/* Asked after each step: what a step left out when it was stopped does not count then. */
+static fb_status watch(fb_merging *m) {
+    fb_work_ask(&m->work);
+    return fb_work_status(&m->work, m->error);
+}
+
 static fb_status merge_rows(fb_merging *m) {
     for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES; table++) {
         if (!fb_rows_read(&m->tables[table], m->sides.ours, table)) return fb_fail_memory(m->error);
     }
     fb_status status = FB_OK;
     for (size_t i = 0; i < m->diff.count && !status; i++) {
-        if (i % EDITS_UNWATCHED == 0) status = fb_watch_check(m->watch, m->error);
-        if (!status) status = take_edit(m, i);
+        status = fb_merging_goes_on(m) ? take_edit(m, i) : watch(m);
     }
     if (!status) status = check_types(m);
     if (!status) status = place_rows(m, FB_NODE_TABLE);
@@ -356,13 +359,9 @@ static void report_invalid(fb_merging *m, const fb_error *found) {
     fb_conflicts_add(m->conflicts, kind, "invalid", name, "together the changes make no valid graph: %s", found->message);
 }
 
-static fb_status watch(fb_merging *m) {
-    return fb_watch_check(m->watch, m->error);
-}
-
 static fb_status finish(fb_merging *m, fb_graph **out) {
     fb_error found = {0};
-    fb_status status = fb_rows_graph(m->tables, m->watch, out, &found);
+    fb_status status = fb_rows_graph(m->tables, m->work.watch, out, &found);
     if (status == FB_NO_MEMORY) return fb_fail_memory(m->error);
     if (status == FB_BUSY) return fb_fail(m->error, status, found.code, "", "%s", found.message);
     if (status) report_invalid(m, &found);
@@ -383,6 +382,7 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     if (!status) status = watch(m);
     if (!status && *out) status = fb_merge_memory(m, *out);
     if (!status && *out) fb_merge_effects(m, *out);
+    if (!status) status = watch(m);
     if (!status && m->conflicts->failed) status = fb_fail_memory(m->error);
     if (!status && m->conflicts->count)
         status = fb_fail(m->error, FB_CONFLICT, "conflict", "", "the graph was changed since in %zu place(s) that do not fit",
@@ -394,7 +394,7 @@ fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph 
                    fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
     fb_merging m = {.facts = facts && facts->source ? facts : NULL,
                     .conflicts = conflicts,
-                    .watch = facts ? facts->watch : NULL,
+                    .work = {.watch = facts ? facts->watch : NULL},
                     .error = error};
     fb_graph *merged = NULL;
     fb_status status = fb_sides_make(base, theirs, ours, &m.sides, error);

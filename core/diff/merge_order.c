@@ -85,7 +85,7 @@ static void check_input(ordering *o, uint32_t reader, const char *name) {
 static void settle(ordering *o, uint32_t row) {
     fb_row_id next = o->rows->items[row].next;
     o->is_out[row] = true;
-    for (uint32_t w = o->first_wait[row]; w && !o->status;) {
+    for (uint32_t w = o->first_wait[row]; w && !o->status && fb_merging_goes_on(o->m);) {
         waiter waiting;
         memcpy(&waiting, o->waiters.data + (size_t)(w - 1) * sizeof waiting, sizeof waiting);
         if (--o->missing[waiting.row] == 0) {
@@ -98,7 +98,7 @@ static void settle(ordering *o, uint32_t row) {
 
 static void order_rows(ordering *o) {
     fb_rows *rows = o->rows;
-    for (fb_row_id at = rows->first; at.id && !o->status; at = rows->items[at.id].next) {
+    for (fb_row_id at = rows->first; at.id && !o->status && fb_merging_goes_on(o->m); at = rows->items[at.id].next) {
         if (o->is_out[at.id]) continue;
         if (!rows->items[at.id].is_new) {
             each_input_of(o, at.id, check_input);
@@ -108,7 +108,7 @@ static void order_rows(ordering *o) {
             if (!o->missing[at.id]) settle(o, at.id);
         }
     }
-    for (fb_row_id at = rows->first; at.id && !o->status; at = rows->items[at.id].next) {
+    for (fb_row_id at = rows->first; at.id && !o->status && fb_merging_goes_on(o->m); at = rows->items[at.id].next) {
         if (!o->is_out[at.id]) each_input_of(o, at.id, check_input);
     }
 }

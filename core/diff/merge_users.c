@@ -39,7 +39,7 @@ static bool find_touched_modules(users *u) {
 /* Marks what an edit of the node itself says. */
 static void mark_edited(users *u) {
     const fb_merging *m = u->m;
-    for (size_t i = 0; i < m->diff.count; i++) {
+    for (size_t i = 0; i < m->diff.count && fb_merging_goes_on(u->m); i++) {
         const fb_edit *edit = &m->diff.edits[i];
         if (edit->table != FB_NODE_TABLE || edit->kind != FB_EDIT_SET) continue;
         fb_node node = fb_node_find(m->sides.base, FB_MAIN_PROGRAM, edit->name);
@@ -50,8 +50,11 @@ static void mark_edited(users *u) {
 }
 
 static bool reads(const fb_graph *graph, fb_node reader, fb_node input) {
-    for (uint32_t e = reader.id && input.id ? fb_input_first(graph, reader) : 0; e; e = fb_input_next(graph, e)) {
-        if (fb_edge_input(graph, e).id == input.id) return true;
+    if (!reader.id || !input.id) return false;
+    /* Either may have very many of the others: both are walked, to the end of the shorter. */
+    uint32_t e = fb_input_first(graph, reader), back = fb_user_first(graph, input);
+    for (; e && back; e = fb_input_next(graph, e), back = fb_user_next(graph, back)) {
+        if (fb_edge_input(graph, e).id == input.id || fb_edge_user(graph, back).id == reader.id) return true;
     }
     return false;
 }
@@ -70,7 +73,7 @@ static bool computes_otherwise(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     if (u->is_edited[node.id] || calls_touched_module(u, node)) return true;
     fb_node there = fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, node));
-    for (uint32_t e = fb_input_first(base, node); e && there.id; e = fb_input_next(base, e)) {
+    for (uint32_t e = fb_input_first(base, node); e && there.id && fb_merging_goes_on(u->m); e = fb_input_next(base, e)) {
         fb_node input = fb_edge_input(base, e);
         fb_node same =
             u->is_otherwise[input.id] ? fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, input)) : (fb_node){0};
@@ -82,7 +85,8 @@ static bool computes_otherwise(const users *u, fb_node node) {
 static bool is_read_anew(const users *u, const char *name) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     fb_node node = fb_node_find(theirs, FB_MAIN_PROGRAM, name), before = fb_node_find(base, FB_MAIN_PROGRAM, name);
-    for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e; e = fb_user_next(theirs, e)) {
+    for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e && fb_merging_goes_on(u->m);
+         e = fb_user_next(theirs, e)) {
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(theirs, fb_edge_user(theirs, e)));
         if (!same.id || !reads(base, same, before)) return true;
     }
@@ -93,7 +97,8 @@ static bool is_read_anew(const users *u, const char *name) {
 static void report_new_users(const users *u, const char *name) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
     fb_node node = fb_node_find(ours, FB_MAIN_PROGRAM, name), before = fb_node_find(base, FB_MAIN_PROGRAM, name);
-    for (uint32_t e = node.id ? fb_user_first(ours, node) : 0; e; e = fb_user_next(ours, e)) {
+    for (uint32_t e = node.id ? fb_user_first(ours, node) : 0; e && fb_merging_goes_on(u->m);
+         e = fb_user_next(ours, e)) {
         const char *reader = fb_node_name(ours, fb_edge_user(ours, e));
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, reader);
         if (reads(base, same, before) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
@@ -105,7 +110,7 @@ static void report_new_users(const users *u, const char *name) {
 /* Nodes that what comes back reads must be what they were. */
 static void check_inputs(const users *u, fb_node inserted) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours, *theirs = u->m->sides.theirs;
-    for (uint32_t e = fb_input_first(theirs, inserted); e; e = fb_input_next(theirs, e)) {
+    for (uint32_t e = fb_input_first(theirs, inserted); e && fb_merging_goes_on(u->m); e = fb_input_next(theirs, e)) {
         const char *name = fb_node_name(theirs, fb_edge_input(theirs, e));
         fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, name), now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
         if (!before.id || !now.id) continue;
@@ -154,7 +159,8 @@ static void check_call(const users *u, fb_program program, fb_node node) {
 static void check_calls(const users *u) {
     const fb_graph *ours = u->m->sides.ours;
     for (fb_program program = FB_MAIN_PROGRAM; program.id < fb_program_limit(ours); program.id++) {
-        for (fb_node n = fb_first_node(ours, program); n.id; n = fb_next_node(ours, n)) check_call(u, program, n);
+        for (fb_node n = fb_first_node(ours, program); n.id && fb_merging_goes_on(u->m); n = fb_next_node(ours, n))
+            check_call(u, program, n);
     }
 }
 
@@ -173,7 +179,7 @@ static void check_still_calls(const users *u, fb_node before) {
 static bool gives_another_value(const users *u, fb_node node) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     fb_node there = fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, node));
-    for (uint32_t e = there.id ? fb_user_first(base, node) : 0; e; e = fb_user_next(base, e)) {
+    for (uint32_t e = there.id ? fb_user_first(base, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(base, e)) {
         fb_node reader = fb_edge_user(base, e);
         if (!u->is_parted[reader.id] || u->is_edited[reader.id] || calls_touched_module(u, reader)) continue;
         if (reads(theirs, fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, reader)), there)) return true;
@@ -191,7 +197,7 @@ static bool is_known(const users *u, fb_node node) {
  * and that the node reads it still. */
 static void check_made_inputs(users *u, fb_node reader) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
-    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
+    for (uint32_t e = fb_input_first(base, reader); e && fb_merging_goes_on(u->m); e = fb_input_next(base, e)) {
         fb_node input = fb_edge_input(base, e);
         const char *name = fb_node_name(base, input);
         fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
@@ -261,7 +267,7 @@ static void check_changed_reader(const users *u, fb_node reader, fb_node now) {
     const char *name = fb_node_name(base, reader);
     count_references(u, ours, now, 1);
     count_references(u, base, reader, -1);
-    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e)) {
+    for (uint32_t e = fb_input_first(base, reader); e && fb_merging_goes_on(u->m); e = fb_input_next(base, e)) {
         fb_node input = fb_edge_input(base, e);
         const char *input_name = fb_node_name(base, input);
         if (!u->is_parted[input.id]) continue;
@@ -280,7 +286,7 @@ static void check_reader(const users *u, fb_node reader) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
     fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, fb_node_name(base, reader));
     bool reads_parted = false;
-    for (uint32_t e = fb_input_first(base, reader); e; e = fb_input_next(base, e))
+    for (uint32_t e = fb_input_first(base, reader); e && fb_merging_goes_on(u->m); e = fb_input_next(base, e))
         reads_parted |= u->is_parted[fb_edge_input(base, e).id];
     if (reads_parted && !u->is_parted[reader.id] && now.id && !fb_merging_is_same_call(u->m, reader, now))
         check_changed_reader(u, reader, now);
@@ -288,22 +294,22 @@ static void check_reader(const users *u, fb_node reader) {
 
 static void check_nodes(users *u) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_next_node(base, n)) {
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_next_node(base, n)) {
         bool is_read = is_read_anew(u, fb_node_name(base, n));
         u->is_otherwise[n.id] = computes_otherwise(u, n);
         u->is_parted[n.id] = is_known(u, n) ? u->is_parted[n.id] : u->is_otherwise[n.id] && is_read;
         if (u->is_edited[n.id] || is_read) check_still_calls(u, n);
         if (u->m->facts && calls_touched_module(u, n)) check_made(u, n);
     }
-    for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id; n = fb_node_at(base, n)->previous) {
+    for (fb_node n = fb_last_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_node_at(base, n)->previous) {
         if (u->is_otherwise[n.id] && gives_another_value(u, n)) u->is_parted[n.id] = true;
         if (u->is_parted[n.id]) {
             report_new_users(u, fb_node_name(base, n));
             check_still_same(u, n);
         }
     }
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_next_node(base, n)) check_reader(u, n);
-    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id; n = fb_next_node(theirs, n)) {
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_next_node(base, n)) check_reader(u, n);
+    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_next_node(theirs, n)) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
         if (edit && edit->kind == FB_EDIT_INSERT) check_inputs(u, n);
     }

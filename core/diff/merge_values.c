@@ -43,12 +43,12 @@ static void add_inputs(values *v, unsigned side, fb_node node) {
     const fb_graph *base = v->m->sides.base, *theirs = v->m->sides.theirs;
     const fb_graph *graph = side == IN_BASE ? base : theirs, *other = side == IN_BASE ? theirs : base;
     fb_buffer_append(&v->stack, &node, sizeof node);
-    while (v->stack.size && !v->stack.failed) {
+    while (v->stack.size && !v->stack.failed && fb_merging_goes_on(v->m)) {
         fb_node top;
         v->stack.size -= sizeof top;
         memcpy(&top, v->stack.data + v->stack.size, sizeof top);
         fb_buffer_append(&v->m->ingredients, &(fb_ingredient){v->edited, top, side == IN_THEIRS}, sizeof(fb_ingredient));
-        for (uint32_t e = fb_input_first(graph, top); e; e = fb_input_next(graph, e)) {
+        for (uint32_t e = fb_input_first(graph, top); e && fb_merging_goes_on(v->m); e = fb_input_next(graph, e)) {
             fb_node input = fb_edge_input(graph, e), there = other_node(graph, input, other);
             fb_node in_base = side == IN_BASE ? input : there;
             if (!there.id) fb_buffer_append(&v->stack, &input, sizeof input);
@@ -57,11 +57,11 @@ static void add_inputs(values *v, unsigned side, fb_node node) {
     }
 }
 
-bool fb_merging_is_unchanged(const fb_merging *m, fb_node node) {
+bool fb_merging_is_unchanged(fb_merging *m, fb_node node) {
     const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     fb_node now = other_node(base, node, ours);
     bool is_same = now.id && fb_merging_is_same_call(m, node, now);
-    for (uint32_t e = is_same ? fb_user_first(ours, now) : 0; e && is_same; e = fb_user_next(ours, e)) {
+    for (uint32_t e = is_same ? fb_user_first(ours, now) : 0; e && is_same && fb_merging_goes_on(m); e = fb_user_next(ours, e)) {
         fb_node user = fb_edge_user(ours, e), before = other_node(ours, user, base);
         bool wrote = before.id && fb_merging_may_write(base, before); /* its module may be another since */
         is_same = !fb_merging_may_write(ours, user) || (wrote && fb_merging_is_same_call(m, before, user));
@@ -84,7 +84,7 @@ static void compare(values *v, fb_node node, fb_node there) {
     v->edited = node;
     add_inputs(v, IN_BASE, node);
     add_inputs(v, IN_THEIRS, there);
-    while (v->differing && v->at.id && !v->stack.failed && !v->seen.failed) {
+    while (v->differing && v->at.id && !v->stack.failed && !v->seen.failed && fb_merging_goes_on(v->m)) {
         fb_node last = v->at;
         unsigned side = v->sides[last.id];
         v->at = fb_node_at(base, last)->previous;
@@ -170,7 +170,7 @@ fb_status fb_merge_values(fb_merging *m) {
     values v = {.m = m, .sides = calloc(limit, 1), .expanded = calloc(limit, 1)};
     fb_graph_number(m->sides.base);
     bool ok = v.sides && v.expanded;
-    for (size_t i = 0; ok && i < m->diff.count; i++) {
+    for (size_t i = 0; ok && i < m->diff.count && fb_merging_goes_on(m); i++) {
         const fb_edit *edit = &m->diff.edits[i];
         if (edit->table != FB_NODE_TABLE || edit->kind != FB_EDIT_SET || !fb_merging_recomputes(edit)) continue;
         compare(&v, fb_node_find(base, FB_MAIN_PROGRAM, edit->name), fb_node_find(theirs, FB_MAIN_PROGRAM, edit->name));

@@ -11,6 +11,7 @@
 #define FB_DIFF_MERGING_H
 
 #include "core/diff/rows.h"
+#include "core/base/work.h"
 #include "core/diff/sides.h"
 
 /* A node that takes part in making an edited node's value on one side (it itself, too): it reads what the other side reads
@@ -31,9 +32,14 @@ typedef struct fb_merging {
     const fb_merge_facts *facts; /* or NULL */
     fb_buffer ingredients;       /* fb_ingredient after fb_ingredient; of fb_merge_values */
     fb_conflicts *conflicts;
-    const fb_watch *watch;
+    fb_work work; /* asked in every loop over nodes, edges and edits */
     fb_error *error;
 } fb_merging;
+
+/* One more node, edge or edit is looked at. False: the merge is to end; fb_merge says why. */
+static inline bool fb_merging_goes_on(fb_merging *m) {
+    return fb_work_goes_on(&m->work, (int64_t)FB_WORK_UNASKED / 1024);
+}
 
 /* The edit that inserts, erases or moves that row, or NULL. */
 const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, const char *name);
@@ -49,7 +55,7 @@ bool fb_merging_may_write(const fb_graph *graph, fb_node node);
 /* Whether a node of base and one of ours make the same call of nodes of the same names. */
 bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now);
 /* Whether ours has a node of base as it was, and nothing new that reads it writes into it. */
-bool fb_merging_is_unchanged(const fb_merging *m, fb_node node);
+bool fb_merging_is_unchanged(fb_merging *m, fb_node node);
 
 /* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
  * of theirs (by name) are to be put in or moved; the text of a new row comes along. */

@@ -149,10 +149,115 @@ START_TEST(passes) {
 }
 END_TEST
 
+/* ---- merges ----------------------------------------------------------------------------------------------------------------
+ */
+
+/* Readers of one node in some order, which multiply by what is told. */
+typedef struct spread {
+    bool is_reversed, is_chained;
+    int factor, from, to;
+} spread;
+
+static fb_graph *graph_of_spread(const spread *s) {
+    fb_buffer nodes = {0};
+    fb_buffer_string(&nodes, "{\"op\":\"placeholder\",\"name\":\"n0\",\"target\":\"n0\"," TYPE "}");
+    for (int k = s->from; k < s->to; k++) {
+        char arguments[80];
+        int i = s->is_reversed ? s->from + s->to - 1 - k : k;
+        snprintf(arguments, sizeof arguments, "{\"$node\":\"n%d\"},%d", s->is_chained && k > s->from ? i - 1 : 0,
+                 i * s->factor);
+        put_call(&nodes, i, "operator.mul", arguments, TYPE);
+    }
+    fb_buffer_string(&nodes, ",{\"op\":\"output\",\"name\":\"output\",\"target\":\"output\",\"args\":[[");
+    for (int i = s->from; i < s->to; i++) fb_buffer_printf(&nodes, "{\"$node\":\"n%d\"}%s", i, i < s->to - 1 ? "," : "");
+    fb_buffer_string(&nodes, "]]}");
+    char *text = document_of(fb_buffer_text(&nodes), NULL, "");
+    fb_graph *graph = graph_of(text, strlen(text));
+    free(text);
+    fb_buffer_free(&nodes);
+    return graph;
+}
+
+static const struct merging {
+    const char *name;
+    spread base, theirs, ours;
+} mergings[] = {
+    {"reversed by ours", {false, false, 1, 1, NODES}, {false, false, 2, 1, NODES}, {true, false, 1, 1, NODES}},
+    {"reversed by theirs", {false, false, 1, 1, NODES}, {true, false, 1, 1, NODES}, {false, false, 2, 1, NODES}},
+    {"reversed by both", {false, false, 1, 1, NODES}, {true, false, 1, 1, NODES}, {true, false, 1, 1, NODES}},
+    {"changed by both", {false, true, 1, 1, NODES}, {false, true, 2, 1, NODES}, {false, true, 3, 1, NODES}},
+    {"chained by ours", {false, false, 1, 1, NODES}, {true, false, 2, 1, NODES}, {false, true, 1, 1, NODES}},
+    {"erased by theirs", {false, true, 1, 1, NODES}, {false, true, 1, 1, 2}, {false, true, 3, 1, NODES}},
+    {"erased by ours", {false, true, 1, 1, NODES}, {true, false, 3, 1, NODES}, {false, true, 1, 1, 2}},
+    {"put in by both", {false, true, 1, 1, 2}, {true, false, 3, 1, NODES}, {false, true, 1, 1, NODES}},
+};
+enum { MERGINGS = sizeof mergings / sizeof *mergings };
+
+START_TEST(merges) {
+    const struct merging *m = &mergings[_i];
+    fb_graph *base = graph_of_spread(&m->base), *theirs = graph_of_spread(&m->theirs), *ours = graph_of_spread(&m->ours);
+    fb_graph *merged = NULL;
+    fb_conflicts conflicts = {0};
+    fb_error error = {0};
+    cpu_watch clock;
+    cpu_watch_begin(&clock, 3000 * MS);
+    fb_merge_facts facts = {.watch = &clock.watch};
+    fb_status status = fb_merge(base, theirs, ours, &facts, &merged, &conflicts, &error);
+    assert_asked(&clock, "a merge", m->name);
+    ck_assert_msg(!status || status == FB_CONFLICT || status == FB_BUSY, "%s: %s", m->name, error.message);
+    if (getenv("FOLDBACK_TIMES")) printf("        %s: %d\n", m->name, status);
+    if (!status) fb_graph_free(merged);
+    fb_conflicts_free(&conflicts);
+    fb_graph_free(base);
+    fb_graph_free(theirs);
+    fb_graph_free(ours);
+}
+END_TEST
+
+static const char *const undone[] = {"ChangeTrueDivToMulByInverse", "RemoveNoOps", "MergeViews"};
+enum { UNDONE = sizeof undone / sizeof *undone };
+
+START_TEST(undoing) {
+    const struct family *family = &families[_i % FAMILIES];
+    fb_graph *source = read_family(family);
+    fb_composition composition = composition_of(undone[_i / FAMILIES]);
+    fb_run result;
+    ck_assert_int_eq(fb_composition_run(&composition, source, FB_LINT_END, &result, NULL), FB_OK);
+    fb_buffer text = {0};
+    fb_document_write(result.result, &text);
+    for (char *shape = text.data; (shape = strstr(shape, "[2,4]")); shape++) shape[1] = '3'; /* what became of it since */
+    fb_graph *ours = graph_of(fb_buffer_text(&text), text.size), *out = NULL;
+    fb_undo_step step = {.call = &composition.calls[0], .is_undone = true};
+    fb_conflicts conflicts = {0};
+    fb_error error = {0};
+    bool is_exact;
+    cpu_watch clock;
+    cpu_watch_begin(&clock, 3000 * MS);
+    fb_undo_plan plan = {
+        .source = source, .steps = &step, .step_count = 1, .result = result.result, .ours = ours, .watch = &clock.watch};
+    fb_status status = fb_undo(&plan, &out, &is_exact, &conflicts, &error);
+    assert_asked(&clock, undone[_i / FAMILIES], family->name);
+    ck_assert_msg(!status || status == FB_CONFLICT || status == FB_BUSY, "%s: %s", family->name, error.message);
+    if (!status) fb_graph_free(out);
+    fb_conflicts_free(&conflicts);
+    fb_buffer_free(&text);
+    fb_graph_free(ours);
+    fb_run_free(&result);
+    fb_composition_free(&composition);
+    fb_graph_free(source);
+}
+END_TEST
+
 int main(void) {
-    TCase *tests = tcase_create("time of graphs");
-    tcase_add_loop_test(tests, reading, 0, FAMILIES);
-    tcase_add_loop_test(tests, passes, 0, FAMILIES);
-    tcase_set_timeout(tests, 600);
-    return run_tests("time of graphs", tests);
+    Suite *suite = suite_create("time of graphs");
+    TCase *cases[] = {tcase_create("reading"), tcase_create("passes"), tcase_create("merges"), tcase_create("undoing")};
+    tcase_add_loop_test(cases[0], reading, 0, FAMILIES);
+    tcase_add_loop_test(cases[1], passes, 0, FAMILIES);
+    tcase_add_loop_test(cases[2], merges, 0, MERGINGS);
+    tcase_add_loop_test(cases[3], undoing, 0, UNDONE * FAMILIES);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tcase_set_timeout(cases[i], 600);
+        suite_add_tcase(suite, cases[i]);
+    }
+    return run_suite(suite);
 }
