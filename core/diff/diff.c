@@ -15,8 +15,15 @@ typedef struct maker {
     uint32_t *in_from; /* by row of `to`: the same row in `from`, 0 = none (yet) */
     bool *is_kept;     /* by row of `from`: it is in `to` */
     bool *is_still;    /* by row of `to`: it need not move */
+    fb_work *work;     /* may be NULL */
     bool failed;
 } maker;
+
+#define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 256)
+
+static bool goes_on(const maker *m) {
+    return !m->failed && (!m->work || fb_work_goes_on(m->work, STEPS_OF_A_ROW));
+}
 
 static const char *keep_name(maker *m, const char *name) {
     if (!name) return NULL;
@@ -61,7 +68,7 @@ static bool match_rows(maker *m) {
     m->is_still = calloc(m->to.count + 1, sizeof *m->is_still);
     m->is_kept = calloc(m->from.count + 1, sizeof *m->is_kept);
     if (!m->in_from || !m->is_still || !m->is_kept) return false;
-    for (uint32_t i = 1; i < m->to.count; i++) {
+    for (uint32_t i = 1; i < m->to.count && goes_on(m); i++) {
         m->in_from[i] = fb_rows_find(&m->from, m->to.items[i].name).id;
         if (m->in_from[i]) m->is_kept[m->in_from[i]] = true;
     }
@@ -109,7 +116,7 @@ static bool find_still_rows(maker *m) {
 /* ---- edits ------------------------------------------------------------------------------------------------------------- */
 
 static void erase_rows(maker *m) {
-    for (uint32_t i = 1; i < m->from.count && !m->failed; i++) {
+    for (uint32_t i = 1; i < m->from.count && goes_on(m); i++) {
         const fb_row *row = &m->from.items[i];
         if (m->is_kept[i]) continue;
         add_edit(m, (fb_edit){.kind = FB_EDIT_ERASE,
@@ -123,7 +130,7 @@ static void erase_rows(maker *m) {
 /* From the last to the first: what a row shall stand before is in its place by then. */
 static void place_rows(maker *m) {
     fb_row_id behind = {0};
-    for (size_t i = m->to.count; i-- > 1 && !m->failed; behind.id = m->in_from[i]) {
+    for (size_t i = m->to.count; i-- > 1 && goes_on(m); behind.id = m->in_from[i]) {
         const fb_row *row = &m->to.items[i];
         fb_row_id place = {m->in_from[i]};
         if (place.id && m->is_still[i]) continue;
@@ -143,7 +150,7 @@ static void place_rows(maker *m) {
 }
 
 static void set_members(maker *m) {
-    for (size_t i = 1; i < m->to.count && !m->failed; i++) {
+    for (size_t i = 1; i < m->to.count && goes_on(m); i++) {
         const fb_row *was = &m->from.items[m->in_from[i]], *now = &m->to.items[i];
         fb_edit edit = {.kind = FB_EDIT_SET};
         if (was->is_new) continue;
@@ -155,11 +162,12 @@ static void set_members(maker *m) {
 }
 
 static void make_table(maker *m, const fb_graph *from, const fb_graph *to) {
+    m->from.work = m->to.work = m->work;
     m->failed |= !fb_rows_read(&m->from, from, m->table) || !fb_rows_read(&m->to, to, m->table);
     m->failed = m->failed || !match_rows(m) || !find_still_rows(m);
-    if (!m->failed) erase_rows(m);
-    if (!m->failed) place_rows(m);
-    if (!m->failed) set_members(m);
+    if (goes_on(m)) erase_rows(m);
+    if (goes_on(m)) place_rows(m);
+    if (goes_on(m)) set_members(m);
     fb_rows_free(&m->from);
     fb_rows_free(&m->to);
     free(m->in_from);
@@ -168,18 +176,21 @@ static void make_table(maker *m, const fb_graph *from, const fb_graph *to) {
 }
 
 fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_diff *out, fb_error *error) {
+    return fb_diff_make_metered(from, to, NULL, out, error);
+}
+
+fb_status fb_diff_make_metered(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error) {
     fb_diff diff = {0};
     maker m = {.diff = &diff};
     for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES && !m.failed; table++) {
-        m = (maker){.diff = &diff, .capacity = m.capacity, .table = table};
+        m = (maker){.diff = &diff, .capacity = m.capacity, .table = table, .work = work};
         make_table(&m, from, to);
     }
-    if (m.failed) {
-        fb_diff_free(&diff);
-        return fb_fail_memory(error);
-    }
-    *out = diff;
-    return FB_OK;
+    fb_status status = work ? fb_work_status(work, error) : FB_OK;
+    if (!status && m.failed) status = fb_fail_memory(error);
+    if (status) fb_diff_free(&diff);
+    else *out = diff;
+    return status;
 }
 
 void fb_diff_free(fb_diff *diff) {

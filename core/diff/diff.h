@@ -7,6 +7,7 @@
 #define FB_DIFF_DIFF_H
 
 #include "core/base/arena.h"
+#include "core/base/work.h"
 #include "core/diff/text.h"
 #include "core/graph/graph.h"
 
@@ -47,6 +48,8 @@ typedef struct fb_diff {
 /* The edits that make `to` from `from`: per table erasures, then moves and insertions from the last to the first, then members.
  * As few moves as can be. Time and memory linear in the graphs' size, but for moved rows (n log n). FB_NO_MEMORY. */
 fb_status fb_diff_make(const fb_graph *from, const fb_graph *to, fb_diff *out, fb_error *error);
+/* The same, metered; what `work` is stopped with. */
+fb_status fb_diff_make_metered(const fb_graph *from, const fb_graph *to, fb_work *work, fb_diff *out, fb_error *error);
 void fb_diff_free(fb_diff *diff);
 
 /* Turns the edits round in place. */

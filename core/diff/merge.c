@@ -307,8 +307,9 @@ static bool is_inserted_or_moved(const fb_merging *m, fb_document_table table, c
 }
 
 static fb_status place_rows(fb_merging *m, fb_document_table table) {
-    fb_rows theirs = {0};
+    fb_rows theirs = {.work = &m->work};
     fb_status status = fb_rows_read(&theirs, m->sides.theirs, table) ? FB_OK : fb_fail_memory(m->error);
+    if (!status) status = fb_work_status(&m->work, m->error);
     if (!status) status = fb_merging_place(m, table, &theirs, is_inserted_or_moved);
     fb_rows_free(&theirs);
     return status;
@@ -324,9 +325,10 @@ static fb_status watch(fb_merging *m) {
 
 static fb_status merge_rows(fb_merging *m) {
     for (fb_document_table table = FB_GRAPH_TABLE; table < FB_TABLES; table++) {
+        m->tables[table].work = &m->work;
         if (!fb_rows_read(&m->tables[table], m->sides.ours, table)) return fb_fail_memory(m->error);
     }
-    fb_status status = FB_OK;
+    fb_status status = fb_work_status(&m->work, m->error);
     for (size_t i = 0; i < m->diff.count && !status; i++) {
         status = fb_merging_goes_on(m) ? take_edit(m, i) : watch(m);
     }
@@ -371,7 +373,7 @@ static fb_status finish(fb_merging *m, fb_graph **out) {
 static fb_status merge(fb_merging *m, fb_graph **out) {
     fb_status status = fb_carry_back(&m->sides, m->conflicts, m->error);
     if (!status) status = watch(m);
-    if (!status) status = fb_diff_make(m->sides.base, m->sides.theirs, &m->diff, m->error);
+    if (!status) status = fb_diff_make_metered(m->sides.base, m->sides.theirs, &m->work, &m->diff, m->error);
     fb_status (*const steps[])(fb_merging *) = {merge_rows,     fb_merge_users,   fb_merge_values,
                                                 fb_merge_order, fb_merge_tensors, watch};
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !status; i++) {

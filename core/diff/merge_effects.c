@@ -8,8 +8,8 @@
 #include "core/diff/merging.h"
 
 /* Reports the calls of `graph` that `other` has not; `then` is what the same call was before the module changed. */
-static void report(const fb_merging *m, const fb_graph *graph, const fb_graph *other, const fb_graph *then) {
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+static void report(fb_merging *m, const fb_graph *graph, const fb_graph *other, const fb_graph *then) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(graph, n)) {
         const char *name = fb_node_name(graph, n);
         if (fb_node_at(graph, n)->opcode != FB_CALL_MODULE || fb_node_find(other, FB_MAIN_PROGRAM, name).id) continue;
         fb_node was = fb_node_find(then, FB_MAIN_PROGRAM, name);
@@ -21,7 +21,7 @@ static void report(const fb_merging *m, const fb_graph *graph, const fb_graph *o
     }
 }
 
-void fb_merge_effects(const fb_merging *m, const fb_graph *merged) {
+void fb_merge_effects(fb_merging *m, const fb_graph *merged) {
     report(m, merged, m->sides.ours, m->sides.theirs);
     report(m, m->sides.ours, merged, m->sides.base);
 }

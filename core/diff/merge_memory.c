@@ -58,9 +58,9 @@ static uint32_t group_of(const memory *y, const fb_graph *graph, fb_node node) {
 }
 
 static void join_groups(const memory *y, const fb_graph *graph, const fb_graph *other) {
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(y->m); n = fb_next_node(graph, n)) {
         uint32_t group = group_of(y, graph, n);
-        for (uint32_t e = group ? fb_input_first(graph, n) : 0; e; e = fb_input_next(graph, e)) {
+        for (uint32_t e = group ? fb_input_first(graph, n) : 0; e && fb_merging_goes_on(y->m); e = fb_input_next(graph, e)) {
             fb_node input = fb_edge_input(graph, e);
             uint32_t joined = group_of(y, graph, input);
             if (joined && !fb_node_find(other, FB_MAIN_PROGRAM, fb_node_name(graph, input)).id)
@@ -80,7 +80,7 @@ static uint64_t ingredient_key(const char *name, bool is_of_theirs) {
 static bool index_ingredients(memory *y) {
     size_t count = y->m->ingredients.size / sizeof(fb_ingredient);
     y->earlier = calloc(count + 1, sizeof *y->earlier);
-    for (size_t i = 0; y->earlier && i < count; i++) {
+    for (size_t i = 0; y->earlier && i < count && fb_merging_goes_on(y->m); i++) {
         const fb_ingredient *one = ingredient(y, i);
         const fb_graph *graph = one->is_of_theirs ? y->m->sides.theirs : y->m->sides.base;
         uint64_t key = ingredient_key(fb_node_name(graph, one->node), one->is_of_theirs);
@@ -94,7 +94,7 @@ static bool find_groups(memory *y) {
     const fb_merging *m = y->m;
     y->groups = calloc(m->diff.count + 1, sizeof *y->groups);
     if (!y->groups) return false;
-    for (size_t i = 0; i < m->diff.count; i++) {
+    for (size_t i = 0; i < m->diff.count && fb_merging_goes_on(y->m); i++) {
         const fb_edit *edit = &m->diff.edits[i];
         uint64_t name = fb_hash_text(edit->name, 0);
         if (edit->table != FB_NODE_TABLE || !fb_merging_recomputes(edit) || fb_map_get(&y->touched, name)) continue;
@@ -126,9 +126,11 @@ static bool add_read(transition *t, fb_node node, uint32_t group, uint32_t ordin
     return true;
 }
 
-static bool add_reads_for(transition *t, const fb_graph *graph, fb_node reader, uint32_t group, uint32_t ordinal) {
+static bool add_reads_for(const memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t group,
+                          uint32_t ordinal) {
     bool ok = true;
-    for (uint32_t e = group ? fb_input_first(graph, reader) : 0; e && ok; e = fb_input_next(graph, e)) {
+    for (uint32_t e = group ? fb_input_first(graph, reader) : 0; e && ok && fb_merging_goes_on(y->m);
+         e = fb_input_next(graph, e)) {
         fb_node input = fb_node_find(t->after, FB_MAIN_PROGRAM, fb_node_name(graph, fb_edge_input(graph, e)));
         if (input.id) ok = add_read(t, input, group, ordinal);
     }
@@ -136,10 +138,10 @@ static bool add_reads_for(transition *t, const fb_graph *graph, fb_node reader, 
 }
 
 static bool add_reads(const memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t ordinal) {
-    bool ok = add_reads_for(t, graph, reader, group_of(y, graph, reader), ordinal);
+    bool ok = add_reads_for(y, t, graph, reader, group_of(y, graph, reader), ordinal);
     uint32_t at = fb_map_get(&y->ingredients, ingredient_key(fb_node_name(graph, reader), graph == t->after));
-    for (; at && ok; at = y->earlier[at - 1])
-        ok = add_reads_for(t, graph, reader, group_of(y, y->m->sides.base, ingredient(y, at - 1)->edited), ordinal);
+    for (; at && ok && fb_merging_goes_on(y->m); at = y->earlier[at - 1])
+        ok = add_reads_for(y, t, graph, reader, group_of(y, y->m->sides.base, ingredient(y, at - 1)->edited), ordinal);
     return ok;
 }
 
@@ -148,18 +150,20 @@ static bool find_reads(const memory *y, transition *t) {
     const fb_graph *before = t->before, *after = t->after;
     uint32_t ordinal = 0;
     bool ok = true;
-    for (fb_node n = fb_first_node(before, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(before, n)) {
+    for (fb_node n = fb_first_node(before, FB_MAIN_PROGRAM); ok && n.id && fb_merging_goes_on(y->m);
+         n = fb_next_node(before, n)) {
         fb_node same = fb_node_find(after, FB_MAIN_PROGRAM, fb_node_name(before, n));
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
     }
     ordinal = (uint32_t)fb_node_count(after);
-    for (fb_node n = fb_last_node(before, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(before, n)->previous) {
+    for (fb_node n = fb_last_node(before, FB_MAIN_PROGRAM); ok && n.id && fb_merging_goes_on(y->m);
+         n = fb_node_at(before, n)->previous) {
         fb_node same = fb_node_find(after, FB_MAIN_PROGRAM, fb_node_name(before, n));
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
     }
-    for (fb_node n = fb_first_node(after, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(after, n))
+    for (fb_node n = fb_first_node(after, FB_MAIN_PROGRAM); ok && n.id && fb_merging_goes_on(y->m); n = fb_next_node(after, n))
         ok = add_reads(y, t, after, n, fb_node_at(after, n)->ordinal);
     return ok;
 }
@@ -210,13 +214,13 @@ bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now) {
 }
 
 /* Whether nodes stand in another order since, or there are others that write. */
-static bool is_rearranged(const fb_merging *m) {
+static bool is_rearranged(fb_merging *m) {
     const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     uint32_t last = 0;
     size_t writes = 0, writes_since = 0;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id; n = fb_next_node(base, n))
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(base, n))
         writes += fb_merging_may_write(base, n);
-    for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id; n = fb_next_node(ours, n)) {
+    for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(ours, n)) {
         fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n));
         bool writes_now = fb_merging_may_write(ours, n);
         writes_since += writes_now;
@@ -234,15 +238,16 @@ static uint64_t added_write(const fb_graph *graph, fb_node node, const fb_graph 
     return fb_merging_may_write(graph, node) && fb_node_find(other, FB_MAIN_PROGRAM, name).id ? fb_hash_text(name, 0) : 0;
 }
 
-bool fb_merge_find_reordered(const fb_merging *m, bool *marks) {
+bool fb_merge_find_reordered(fb_merging *m, bool *marks) {
     const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
     uint64_t *writes = calloc(fb_node_limit(base), sizeof *writes), before = 0;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); writes && n.id; n = fb_next_node(base, n)) {
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); writes && n.id && fb_merging_goes_on(m); n = fb_next_node(base, n)) {
         writes[n.id] = before;
         before += added_write(base, n, theirs);
     }
     before = 0;
-    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); writes && n.id; n = fb_next_node(theirs, n)) {
+    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); writes && n.id && fb_merging_goes_on(m);
+         n = fb_next_node(theirs, n)) {
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(theirs, n));
         if (same.id && writes[same.id] != before) marks[same.id] = true;
         before += added_write(theirs, n, base);
@@ -254,7 +259,7 @@ bool fb_merge_find_reordered(const fb_merging *m, bool *marks) {
 static void report(const memory *y, const transition *before, const transition *since) {
     bool is_new_order = is_rearranged(y->m);
     size_t count = since->spans.size / sizeof(span);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && fb_merging_goes_on(y->m); i++) {
         const span *read = (const span *)(const void *)since->spans.data + i;
         const char *name = fb_node_name(since->after, read->node);
         fb_node there = fb_node_find(before->after, FB_MAIN_PROGRAM, name);

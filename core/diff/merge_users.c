@@ -85,8 +85,7 @@ static bool computes_otherwise(const users *u, fb_node node) {
 static bool is_read_anew(const users *u, const char *name) {
     const fb_graph *base = u->m->sides.base, *theirs = u->m->sides.theirs;
     fb_node node = fb_node_find(theirs, FB_MAIN_PROGRAM, name), before = fb_node_find(base, FB_MAIN_PROGRAM, name);
-    for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e && fb_merging_goes_on(u->m);
-         e = fb_user_next(theirs, e)) {
+    for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(theirs, e)) {
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(theirs, fb_edge_user(theirs, e)));
         if (!same.id || !reads(base, same, before)) return true;
     }
@@ -97,8 +96,7 @@ static bool is_read_anew(const users *u, const char *name) {
 static void report_new_users(const users *u, const char *name) {
     const fb_graph *base = u->m->sides.base, *ours = u->m->sides.ours;
     fb_node node = fb_node_find(ours, FB_MAIN_PROGRAM, name), before = fb_node_find(base, FB_MAIN_PROGRAM, name);
-    for (uint32_t e = node.id ? fb_user_first(ours, node) : 0; e && fb_merging_goes_on(u->m);
-         e = fb_user_next(ours, e)) {
+    for (uint32_t e = node.id ? fb_user_first(ours, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(ours, e)) {
         const char *reader = fb_node_name(ours, fb_edge_user(ours, e));
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, reader);
         if (reads(base, same, before) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
@@ -308,7 +306,8 @@ static void check_nodes(users *u) {
             check_still_same(u, n);
         }
     }
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_next_node(base, n)) check_reader(u, n);
+    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_next_node(base, n))
+        check_reader(u, n);
     for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(u->m); n = fb_next_node(theirs, n)) {
         const fb_edit *edit = fb_merging_edit(u->m, FB_NODE_TABLE, fb_node_name(theirs, n));
         if (edit && edit->kind == FB_EDIT_INSERT) check_inputs(u, n);

@@ -61,7 +61,8 @@ bool fb_merging_is_unchanged(fb_merging *m, fb_node node) {
     const fb_graph *base = m->sides.base, *ours = m->sides.ours;
     fb_node now = other_node(base, node, ours);
     bool is_same = now.id && fb_merging_is_same_call(m, node, now);
-    for (uint32_t e = is_same ? fb_user_first(ours, now) : 0; e && is_same && fb_merging_goes_on(m); e = fb_user_next(ours, e)) {
+    for (uint32_t e = is_same ? fb_user_first(ours, now) : 0; e && is_same && fb_merging_goes_on(m);
+         e = fb_user_next(ours, e)) {
         fb_node user = fb_edge_user(ours, e), before = other_node(ours, user, base);
         bool wrote = before.id && fb_merging_may_write(base, before); /* its module may be another since */
         is_same = !fb_merging_may_write(ours, user) || (wrote && fb_merging_is_same_call(m, before, user));

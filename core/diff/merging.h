@@ -10,8 +10,8 @@
 #ifndef FB_DIFF_MERGING_H
 #define FB_DIFF_MERGING_H
 
-#include "core/diff/rows.h"
 #include "core/base/work.h"
+#include "core/diff/rows.h"
 #include "core/diff/sides.h"
 
 /* A node that takes part in making an edited node's value on one side (it itself, too): it reads what the other side reads
@@ -67,8 +67,8 @@ fb_status fb_merge_values(fb_merging *m);
 fb_status fb_merge_order(fb_merging *m);
 fb_status fb_merge_tensors(fb_merging *m);
 /* Marks the nodes of base that stand in theirs on the other side of a node that may write. False when memory is out. */
-bool fb_merge_find_reordered(const fb_merging *m, bool *marks);
+bool fb_merge_find_reordered(fb_merging *m, bool *marks);
 fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged);
-void fb_merge_effects(const fb_merging *m, const fb_graph *merged);
+void fb_merge_effects(fb_merging *m, const fb_graph *merged);
 
 #endif

@@ -65,22 +65,28 @@ static void write_graph_row(const fb_graph *graph, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
+#define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 256)
+
+static bool goes_on(const fb_rows *rows) {
+    return !rows->work || fb_work_goes_on(rows->work, STEPS_OF_A_ROW);
+}
+
 /* Names are the graph's own: it outlives the rows. */
 bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_document_table table) {
     fb_buffer text = {0};
     bool ok = true;
     if (table == FB_NODE_TABLE) {
-        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
+        for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id && goes_on(rows); n = fb_next_node(graph, n)) {
             fb_node_write(graph, n, &text);
             ok = add_written(rows, fb_node_name(graph, n), &text);
         }
     } else if (table == FB_MODULE_TABLE) {
-        for (fb_module m = fb_first_module(graph); ok && m.id; m = fb_module_at(graph, m)->next) {
+        for (fb_module m = fb_first_module(graph); ok && m.id && goes_on(rows); m = fb_module_at(graph, m)->next) {
             fb_module_write(graph, m, &text);
             ok = add_written(rows, fb_text(graph, fb_module_at(graph, m)->path), &text);
         }
     } else if (table == FB_TENSOR_TABLE) {
-        for (fb_tensor t = fb_first_tensor(graph); ok && t.id; t = fb_tensor_at(graph, t)->next) {
+        for (fb_tensor t = fb_first_tensor(graph); ok && t.id && goes_on(rows); t = fb_tensor_at(graph, t)->next) {
             fb_tensor_write(graph, t, &text);
             ok = add_written(rows, fb_tensor_name(graph, t), &text);
         }

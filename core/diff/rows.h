@@ -4,7 +4,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "core/diff/diff.h"
 
 /* 1-based; 0 is no row. */
@@ -26,10 +26,12 @@ typedef struct fb_rows {
     fb_row_id first, last;
     fb_map index; /* hash of the name -> row */
     fb_arena arena;
+    fb_work *work; /* asked while rows are read; may be NULL */
 } fb_rows;
 
 /* Fills an empty list with the rows of a graph's table; the graph itself is one row called "", with its name and metadata.
- * False when memory is out; freed with fb_rows_free in any case. */
+ * False when memory is out; freed with fb_rows_free in any case. When the list's work is stopped it has the first rows alone.
+ */
 bool fb_rows_read(fb_rows *rows, const fb_graph *graph, fb_document_table table);
 void fb_rows_free(fb_rows *rows);
 

@@ -31,10 +31,10 @@ static bool evaluate(evaluator *e, fb_node node, int depth, fb_known *known);
 static found summary(fb_node node, int depth, bool is_known, const fb_known *known) {
     found what = {.node = node, .depth = depth};
     if (!is_known) return what;
-    what.kind = known->kind == FB_KNOWN_FLOAT     ? FOUND_FLOAT
-                : known->kind == FB_KNOWN_DTYPE   ? FOUND_DTYPE
-                : known->sizes.is_sequence        ? FOUND_SEQUENCE
-                                                  : FOUND_INT;
+    what.kind = known->kind == FB_KNOWN_FLOAT   ? FOUND_FLOAT
+                : known->kind == FB_KNOWN_DTYPE ? FOUND_DTYPE
+                : known->sizes.is_sequence      ? FOUND_SEQUENCE
+                                                : FOUND_INT;
     if (what.kind == FOUND_FLOAT) what.real = known->real;
     if (what.kind == FOUND_INT) what.real = (double)known->sizes.items[0].size;
     if (what.kind == FOUND_DTYPE) what.dtype = known->dtype;

@@ -74,7 +74,7 @@ struct fb_matcher {
     fb_alias **alias; /* where it is kept; made when first asked for */
     bool failed;      /* memory is out */
     bool is_too_much; /* the report has outgrown FB_REPORT_MAX */
-    fb_work *work; /* of the whole pass */
+    fb_work *work;    /* of the whole pass */
 };
 
 /* Asked before each node, and in any loop over nodes: whether matching goes on. */
