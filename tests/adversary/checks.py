@@ -80,7 +80,7 @@ class Workshop:
             items = []
             for _ in range(choose.choice([1, 1, 2, 3, 5])):
                 item = self.random_item(choose)
-                while index < LISTS - 1 and self.says(item) == "changes":  # what changes numbers hides what others do
+                while item in items or (index < LISTS - 1 and self.says(item) == "changes"):  # what changes numbers hides what others do
                     item = self.random_item(choose)
                 items.append(item)
             if index == 0:
