@@ -80,16 +80,21 @@ fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *resu
     return call->status;
 }
 
-fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result) {
-    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, 2, result, call->error);
-    if (call->status) {
-        fb_array_drop(first);
-        fb_array_drop(second);
-        return call->status;
+static fb_status return_tuple(fb_kernel_call *call, fb_array *const *items, size_t count, fb_object *result) {
+    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, result, call->error);
+    for (size_t i = 0; i < count; i++) {
+        if (call->status) fb_array_drop(items[i]);
+        else result->items->objects[i] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = items[i]};
     }
-    result->items->objects[0] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = first};
-    result->items->objects[1] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = second};
-    return FB_OK;
+    return call->status;
+}
+
+fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result) {
+    return return_tuple(call, (fb_array *const[]){first, second}, 2, result);
+}
+
+fb_status fb_return_three(fb_kernel_call *call, fb_array *const items[3], fb_object *result) {
+    return return_tuple(call, items, 3, result);
 }
 
 /* The maker's failure becomes the call's. */
@@ -233,7 +238,7 @@ static fb_status refuse(fb_kernel_call *call) {
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out) {
     const fb_graph *graph = evaluator->graph;
     fb_op op = fb_node_op(graph, node);
-    if (op == FB_OP_RUN_PROGRAM) op = FB_OP_UNKNOWN; /* its arguments are the program's, and have no names */
+    if (fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN; /* its arguments are the program's, and have no names */
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,
                            .node = node,

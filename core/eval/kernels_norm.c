@@ -132,7 +132,7 @@ static bool is_module(const fb_kernel_call *call) {
 }
 
 /* By the running statistics; by those of the batch where there are no others. What would write the running ones is refused. */
-fb_status fb_kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
+static fb_array *batch_norm(fb_kernel_call *call) {
     channels c;
     double eps;
     bool training;
@@ -152,7 +152,22 @@ fb_status fb_kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
         if (out) (by_batch ? normalise_by_batch : normalise_by_running)(&c, out, eps);
     }
     close_channels(&c);
-    return fb_return_array(call, out, result);
+    return out;
+}
+
+fb_status fb_kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
+    return fb_return_array(call, batch_norm(call), result);
+}
+
+/* The batch's own statistics, which come second and third, are empty where the running ones were used. */
+fb_status fb_kernel_native_batch_norm(fb_kernel_call *call, fb_object *result) {
+    fb_array *items[3] = {NULL, NULL, NULL};
+    bool training;
+    if (!fb_argument_bool(call, "training", false, &training)) return call->status;
+    if (training) return fb_kernel_unsupported(call, "it gives the statistics of the batch");
+    items[0] = batch_norm(call);
+    for (int i = 1; i < 3 && items[i - 1]; i++) items[i] = fb_make_array(call, items[0]->dtype, 1, (int64_t[]){0});
+    return fb_return_three(call, items, result);
 }
 
 /* Each channel of each sample by its own statistics; or by running ones, where a module in eval mode has them. */
@@ -180,74 +195,156 @@ fb_status fb_kernel_instance_norm(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
+/* The mean and 1 / sqrt(variance + eps) of what was normalised, where the operator gives them: arrays of as many numbers. */
+typedef struct statistics {
+    fb_array *mean, *inverse;
+} statistics;
+
+static void note_statistics(const statistics *kept, int64_t at, double mean, double inverse) {
+    if (!kept) return;
+    fb_array_put(kept->mean, at, mean);
+    fb_array_put(kept->inverse, at, inverse);
+}
+
+static void normalise_groups(fb_kernel_call *call, const channels *c, const fb_array *out, int64_t groups, double eps,
+                             const statistics *kept) {
+    int64_t each = c->count / groups;
+    for (int64_t g = 0; g < c->batch * groups && fb_kernel_goes_on(call, 10); g++) {
+        double mean, variance;
+        moments(c->input, g * each * c->inner, each * c->inner, &mean, &variance);
+        note_statistics(kept, g, mean, 1 / sqrt(variance + eps));
+        for (int64_t k = 0; k < each && fb_kernel_goes_on(call, 10); k++) {
+            int64_t channel = g % groups * each + k;
+            double scale = at_or(c->weight, channel, 1) / sqrt(variance + eps);
+            scale_row(c->input, out, (g * each + k) * c->inner, c->inner, scale, at_or(c->bias, channel, 0) - mean * scale);
+        }
+    }
+}
+
+static bool are_groups(fb_kernel_call *call, const channels *c, int64_t groups) {
+    if (groups >= 1 && c->count % groups == 0) return true;
+    return fb_kernel_fail(call, "%lld groups do not divide %lld channels", (long long)groups, (long long)c->count) == FB_OK;
+}
+
 fb_status fb_kernel_group_norm(fb_kernel_call *call, fb_object *result) {
     channels c;
     double eps;
     int64_t groups;
     fb_array *out = NULL;
     if (open_channels(call, 0, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
-        fb_argument_int(call, "num_groups", 0, &groups)) {
-        if (groups < 1 || c.count % groups)
-            fb_kernel_fail(call, "%lld groups do not divide %lld channels", (long long)groups, (long long)c.count);
-        else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
-        int64_t each = out ? c.count / groups : 1;
-        for (int64_t g = 0; g < c.batch * groups && out && fb_kernel_goes_on(call, 10); g++) {
-            double mean, variance;
-            moments(c.input, g * each * c.inner, each * c.inner, &mean, &variance);
-            for (int64_t k = 0; k < each && fb_kernel_goes_on(call, 10); k++) {
-                int64_t channel = g % groups * each + k;
-                double scale = at_or(c.weight, channel, 1) / sqrt(variance + eps);
-                scale_row(c.input, out, (g * each + k) * c.inner, c.inner, scale, at_or(c.bias, channel, 0) - mean * scale);
-            }
-        }
+        fb_argument_int(call, "num_groups", 0, &groups) && are_groups(call, &c, groups)) {
+        out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
+        if (out) normalise_groups(call, &c, out, groups, eps, NULL);
     }
     close_channels(&c);
     return fb_return_array(call, out, result);
+}
+
+/* native_group_norm(input, weight, bias, N, C, HxW, group, eps): the sizes say again what the input's are. */
+fb_status fb_kernel_native_group_norm(fb_kernel_call *call, fb_object *result) {
+    channels c;
+    double eps;
+    int64_t groups, batch, count, inner;
+    fb_array *items[3] = {NULL, NULL, NULL};
+    if (open_channels(call, 0, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
+        fb_argument_int(call, "group", 0, &groups) && fb_argument_int(call, "N", 0, &batch) &&
+        fb_argument_int(call, "C", 0, &count) && fb_argument_int(call, "HxW", 0, &inner) && are_groups(call, &c, groups)) {
+        bool fits = batch == c.batch && count == c.count && inner == c.inner;
+        if (!fits) fb_kernel_fail(call, "its sizes are not those of its input");
+        items[0] = fits ? fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes) : NULL;
+        for (int i = 1; i < 3 && items[i - 1]; i++)
+            items[i] = fb_make_array(call, c.input->dtype, 2, (int64_t[]){batch, groups});
+        if (items[2]) normalise_groups(call, &c, items[0], groups, eps, &(statistics){items[1], items[2]});
+    }
+    close_channels(&c);
+    return fb_return_three(call, items, result);
 }
 
 /* ---- over the last dimensions
  * -------------------------------------------------------------------------------------------------- */
 
 /* layer_norm: (x - mean) / sqrt(var + eps) × weight + bias; rms_norm: x / sqrt(mean(x²) + eps) × weight. */
-fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
-    fb_array *input, *from = NULL, *weight = NULL, *bias = NULL, *out = NULL;
-    int64_t shape[FB_MAX_RANK], row = 1;
-    int rank;
+typedef struct rows {
+    fb_array *input, *weight, *bias; /* contiguous */
+    int64_t count, size;             /* so many rows, of so many elements */
+    int rank;                        /* dimensions that a row has */
+    bool is_rms;
     double eps;
-    bool is_rms = call->op == FB_OP_RMS_NORM;
+} rows;
+
+static void close_rows(rows *r) {
+    fb_array_drop(r->input);
+    fb_array_drop(r->weight);
+    fb_array_drop(r->bias);
+}
+
+static bool open_rows(fb_kernel_call *call, rows *r) {
+    fb_array *input;
+    int64_t shape[FB_MAX_RANK];
+    *r = (rows){.size = 1, .is_rms = call->op == FB_OP_RMS_NORM};
     if (!fb_argument_array(call, "input", &input) || !is_floating(call, input) ||
-        !fb_argument_ints(call, "normalized_shape", shape, &rank))
-        return call->status;
-    if (rank < 1 || rank > input->rank || memcmp(shape, input->sizes + input->rank - rank, (size_t)rank * sizeof *shape) != 0)
-        return fb_kernel_fail(call, "its last dimensions are not the normalized shape");
-    for (int i = 0; i < rank; i++) row *= shape[i];
+        !fb_argument_ints(call, "normalized_shape", shape, &r->rank))
+        return false;
+    bool fits = r->rank >= 1 && r->rank <= input->rank &&
+                memcmp(shape, input->sizes + input->rank - r->rank, (size_t)r->rank * sizeof *shape) == 0;
+    if (!fits) return fb_kernel_fail(call, "its last dimensions are not the normalized shape") == FB_OK;
+    for (int i = 0; i < r->rank; i++) r->size *= shape[i];
+    r->count = r->size ? fb_array_count(input) / r->size : 0;
     /* rms_norm's own default is the dtype's epsilon. */
-    double fallback = !is_rms                      ? 1e-5
+    double fallback = !r->is_rms                   ? 1e-5
                       : input->dtype == FB_FLOAT64 ? 0x1p-52
                       : input->dtype == FB_FLOAT32 ? 0x1p-23
                       : input->dtype == FB_FLOAT16 ? 0x1p-10
                                                    : 0x1p-7;
-    if (fb_argument_number(call, "eps", fallback, &eps) && vector(call, "weight", row, input->dtype, &weight) &&
-        vector(call, "bias", row, input->dtype, &bias)) {
-        from = fb_make_contiguous(call, input);
-        out = from ? fb_make_array(call, input->dtype, input->rank, input->sizes) : NULL;
-    }
-    int64_t rows = out && row ? fb_array_count(input) / row : 0;
+    if (!fb_argument_number(call, "eps", fallback, &r->eps) || !vector(call, "weight", r->size, input->dtype, &r->weight) ||
+        !vector(call, "bias", r->size, input->dtype, &r->bias))
+        return false;
+    r->input = fb_make_contiguous(call, input);
+    return r->input != NULL;
+}
+
+static void normalise_rows(fb_kernel_call *call, const rows *r, fb_array *out, const statistics *kept) {
     fb_work *work = fb_call_work(call);
-    for (int64_t r = 0; r < rows && fb_kernel_goes_on(call, 10); r++) {
+    for (int64_t at = 0; at < r->count && fb_kernel_goes_on(call, 10); at++) {
         double mean = 0, variance = 0;
-        if (!is_rms) moments(from, r * row, row, &mean, &variance);
-        for (int64_t i = 0; i < row && is_rms && fb_work_at(work, i, row); i++) /* the mean of the squares */
-            variance += fb_array_get(from, r * row + i) * fb_array_get(from, r * row + i) / (double)row;
-        double scale = 1 / sqrt(variance + eps);
-        for (int64_t i = 0; i < row && fb_work_at(work, i, row); i++)
-            fb_array_put(out, r * row + i,
-                         (fb_array_get(from, r * row + i) - mean) * scale * at_or(weight, i, 1) + at_or(bias, i, 0));
+        if (!r->is_rms) moments(r->input, at * r->size, r->size, &mean, &variance);
+        for (int64_t i = 0; i < r->size && r->is_rms && fb_work_at(work, i, r->size); i++) /* the mean of the squares */
+            variance += fb_array_get(r->input, at * r->size + i) * fb_array_get(r->input, at * r->size + i) / (double)r->size;
+        double scale = 1 / sqrt(variance + r->eps);
+        note_statistics(kept, at, mean, scale);
+        for (int64_t i = 0; i < r->size && fb_work_at(work, i, r->size); i++)
+            fb_array_put(out, at * r->size + i,
+                         (fb_array_get(r->input, at * r->size + i) - mean) * scale * at_or(r->weight, i, 1) +
+                             at_or(r->bias, i, 0));
     }
-    fb_array_drop(from);
-    fb_array_drop(weight);
-    fb_array_drop(bias);
+}
+
+fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
+    rows r;
+    fb_array *out = NULL;
+    if (open_rows(call, &r)) {
+        out = fb_make_array(call, r.input->dtype, r.input->rank, r.input->sizes);
+        if (out) normalise_rows(call, &r, out, NULL);
+    }
+    close_rows(&r);
     return fb_return_array(call, out, result);
+}
+
+/* And the mean and 1 / sqrt(var + eps) of each row, with 1 in the place of its sizes. */
+fb_status fb_kernel_native_layer_norm(fb_kernel_call *call, fb_object *result) {
+    rows r;
+    fb_array *items[3] = {NULL, NULL, NULL};
+    if (open_rows(call, &r)) {
+        int64_t sizes[FB_MAX_RANK];
+        memcpy(sizes, r.input->sizes, sizeof sizes);
+        items[0] = fb_make_array(call, r.input->dtype, r.input->rank, sizes);
+        for (int i = 0; i < r.rank; i++) sizes[r.input->rank - 1 - i] = 1;
+        for (int i = 1; i < 3 && items[i - 1]; i++) items[i] = fb_make_array(call, r.input->dtype, r.input->rank, sizes);
+        if (r.size == 0 && items[2]) fb_kernel_unsupported(call, "its rows are empty");
+        else if (items[2]) normalise_rows(call, &r, items[0], &(statistics){items[1], items[2]});
+    }
+    close_rows(&r);
+    return fb_return_three(call, items, result);
 }
 
 /* ---- of a weight -----------------------------------------------------------------------------------------------------------

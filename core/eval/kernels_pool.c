@@ -37,6 +37,24 @@ static double max_of(fb_work *work, const fb_array *input, int64_t plane, const 
     return best;
 }
 
+/* Where in its plane max_of's element is: the first of equal ones, and the last nan, as PyTorch has it. */
+static double index_of_max(fb_work *work, const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL],
+                           const window *w, const pooling *p) {
+    double best = -INFINITY;
+    int64_t found = w->start[0] * strides[0] + w->start[1] * strides[1] + w->start[2] * strides[2];
+    (void)p;
+    for (int64_t z = w->start[0]; z < w->stop[0] && fb_work_goes_on(work, 1); z += w->step[0])
+        for (int64_t y = w->start[1]; y < w->stop[1] && fb_work_goes_on(work, 1); y += w->step[1])
+            for (int64_t x = w->start[2]; x < w->stop[2] && fb_work_goes_on(work, 2); x += w->step[2]) {
+                int64_t at = z * strides[0] + y * strides[1] + x * strides[2];
+                double value = fb_array_get(input, plane + at);
+                if (!(value > best || value != value)) continue;
+                best = value;
+                found = at;
+            }
+    return (double)found;
+}
+
 static double mean_of(fb_work *work, const fb_array *input, int64_t plane, const int64_t strides[MAX_SPATIAL], const window *w,
                       const pooling *p) {
     double sum = 0;
@@ -96,12 +114,13 @@ static double steps_of(const pooling *p, bool is_adaptive) {
     return windows * (STEPS_OF_A_WINDOW + 2 * size);
 }
 
-static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, pool *function, bool is_adaptive) {
+static fb_array *run_as(fb_kernel_call *call, fb_array *given, const pooling *p, pool *function, bool is_adaptive,
+                        fb_dtype dtype) {
     int64_t sizes[FB_MAX_RANK], in[MAX_SPATIAL], out_sizes[MAX_SPATIAL], at[MAX_SPATIAL];
     memcpy(sizes, given->sizes, sizeof sizes);
     for (int i = 0; i < p->spatial; i++) sizes[given->rank - p->spatial + i] = p->out[i];
     fb_array *input = fb_make_contiguous(call, given);
-    fb_array *out = input ? fb_make_array(call, input->dtype, input->rank, sizes) : NULL;
+    fb_array *out = input ? fb_make_array(call, dtype, input->rank, sizes) : NULL;
     spread(p, p->in, in, 1);
     spread(p, p->out, out_sizes, 1);
     const int64_t strides[MAX_SPATIAL] = {in[1] * in[2], in[2], 1};
@@ -114,11 +133,16 @@ static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, po
                 for (at[2] = 0; at[2] < out_sizes[2] && fb_work_goes_on(work, STEPS_OF_A_WINDOW); at[2]++) {
                     window w = window_at(p, at, is_adaptive);
                     double value = function(work, input, plane * in[0] * in[1] * in[2], strides, &w, p);
-                    fb_array_put(out, next++, value);
+                    if (dtype == FB_INT64) ((int64_t *)fb_array_data(out))[next++] = (int64_t)value;
+                    else fb_array_put(out, next++, value);
                 }
     }
     fb_array_drop(input);
     return out;
+}
+
+static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, pool *function, bool is_adaptive) {
+    return run_as(call, given, p, function, is_adaptive, given->dtype);
 }
 
 static bool open_pooling(fb_kernel_call *call, int spatial, fb_array **input, pooling *p) {
@@ -160,7 +184,7 @@ static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_
         !fb_argument_bool(call, "count_include_pad", true, &p.counts_padding) ||
         !fb_argument_int(call, "divisor_override", 0, &p.divisor))
         return call->status;
-    if (wants_indices) return fb_kernel_unsupported(call, "its indices are not evaluated");
+    if (!is_max && wants_indices) return fb_kernel_fail(call, "a mean has no index");
     if (!p.divisor && fb_argument_is_given(call, "divisor_override")) return fb_kernel_fail(call, "its divisor is 0");
     for (int i = 0; i < spatial; i++) {
         if (p.kernel[i] < 1 || p.stride[i] < 1 || p.dilation[i] < 1 || p.padding[i] < 0 || p.padding[i] > p.kernel[i] / 2)
@@ -170,11 +194,18 @@ static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_
         p.out[i] = positions(&p, i, ceil_mode);
         if (p.out[i] < 1) return fb_kernel_fail(call, "its window is larger than the input");
     }
-    return fb_return_array(call, run(call, input, &p, is_max ? max_of : mean_of, false), result);
+    fb_array *out = run(call, input, &p, is_max ? max_of : mean_of, false);
+    if (!wants_indices && call->op != FB_OP_MAX_POOL_WITH_INDICES) return fb_return_array(call, out, result);
+    fb_array *indices = out ? run_as(call, input, &p, index_of_max, false, FB_INT64) : NULL;
+    return fb_return_two(call, out, indices, result);
 }
 
 fb_status fb_kernel_max_pool(fb_kernel_call *call, fb_object *result) {
     return run_windows(call, call->op == FB_OP_MAX_POOL1D ? 1 : call->op == FB_OP_MAX_POOL2D ? 2 : 3, true, result);
+}
+
+fb_status fb_kernel_max_pool_with_indices(fb_kernel_call *call, fb_object *result) {
+    return run_windows(call, fb_call_is_spelled(call, "max_pool2d_with_indices") ? 2 : 3, true, result);
 }
 
 fb_status fb_kernel_avg_pool(fb_kernel_call *call, fb_object *result) {

@@ -209,6 +209,7 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
             if (!twin.id) continue;
             bool is_same = same_call(r, node, twin) && same_marks(r, node, twin) && same_weights(r, node, twin) &&
                            same_sizes_viewed(r, node, twin) && same_attribute(r, node, twin) &&
+                           !r->changed_before[fb_call_of_value(r->before, node).id] &&
                            !reads_changed(r->before, node, rows.modules_before, rows.tensors_before) &&
                            !reads_changed(r->after, twin, rows.modules_after, rows.tensors_after);
             r->changed_before[node.id] = r->changed_after[twin.id] = !is_same;
@@ -282,13 +283,17 @@ static bool note_pair(fb_regions *r, fb_region_pair pair) {
     return true;
 }
 
-static bool add_pair(void *context, fb_node before, fb_node after) {
-    return note_pair(context, (fb_region_pair){before, after, false});
-}
+/* A node of both graphs, of which what it reads is looked at. */
+typedef struct reading {
+    fb_regions *regions;
+    fb_node reader;
+} reading;
 
-/* For who asks for shape and dtype alone, as they are recorded. */
-static bool add_pair_of_two_types(void *context, fb_node before, fb_node after) {
-    fb_regions *r = context;
+/* By shape and dtype alone, as they are recorded, where the reader asks for no more. */
+static bool add_pair(void *context, fb_node before, fb_node after) {
+    const reading *at = context;
+    fb_regions *r = at->regions;
+    if (!fb_reads_type_only_of(r->before, at->reader, before)) return note_pair(r, (fb_region_pair){before, after, false});
     const fb_node_row *x = fb_node_at(r->before, before), *y = fb_node_at(r->after, after);
     bool are_equal =
         x->dtype && x->dtype == y->dtype && x->shape.id && y->shape.id && match_values(r, x->shape, y->shape, NULL, NULL);
@@ -300,9 +305,9 @@ static void find_pairs(fb_regions *r) {
         fb_node twin = r->twin_of_before[node.id];
         if (!twin.id || r->changed_before[node.id] || fb_asserts_type_only(r->before, node)) continue;
         const fb_node_row *x = fb_node_at(r->before, node), *y = fb_node_at(r->after, twin);
-        bool (*add)(void *, fb_node, fb_node) = fb_reads_type_only(r->before, node) ? add_pair_of_two_types : add_pair;
-        match_values(r, x->args, y->args, add, r);
-        match_values(r, x->kwargs, y->kwargs, add, r);
+        reading at = {r, node};
+        match_values(r, x->args, y->args, add_pair, &at);
+        match_values(r, x->kwargs, y->kwargs, add_pair, &at);
     }
 }
 

@@ -189,7 +189,7 @@ static bool only_reads(const builder *b) {
 
 static bool is_switch(const fb_graph *graph, fb_node node) {
     return fb_op_is(graph, node, FB_OP_SET_MODE) || fb_op_is(graph, node, FB_OP_ENTER_AUTOCAST) ||
-           fb_op_is(graph, node, FB_OP_EXIT_AUTOCAST);
+           fb_op_is(graph, node, FB_OP_EXIT_AUTOCAST) || fb_op_is(graph, node, FB_OP_VMAP_LEVEL);
 }
 
 static void add_call(builder *b, const fb_node_row *row) {

@@ -67,7 +67,8 @@ static bool is_certainly_tensor(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     if (row->shape.id || row->dtype) return true;
     const fb_op_facts *facts = fb_op_facts_of(fb_node_op(graph, node));
-    if (facts->flags & (FB_FACT_MAYBE_NUMBER | FB_FACT_NUMBER_WITHOUT_ARGUMENT | FB_FACT_MAYBE_CONTAINER)) return false;
+    if (facts->flags & (FB_FACT_MAYBE_NUMBER | FB_FACT_NUMBER_WITHOUT_ARGUMENT | FB_FACT_MAYBE_CONTAINER | FB_FACT_TUPLE))
+        return false;
     bool may_give_indices = facts->shape == FB_SHAPE_REDUCE_ALL || facts->shape == FB_SHAPE_MAX_POOL;
     return facts->shape != FB_SHAPE_UNKNOWN && !may_give_indices;
 }
@@ -108,6 +109,52 @@ static const fb_effects everything = {true, true, true, true, true, true, true};
 static const fb_effects linear_subclass = {
     .is_random = true, .may_alias_input = true, .mutates_module = true, .has_effect = true};
 
+/* torch.ops.higher_order.flat_apply of the one function that transformers' masks apply: x[indices], which copies. What it
+ * applies is an attribute that is carried as text. */
+static bool applies_index(const fb_graph *graph, fb_node node) {
+    fb_value given = fb_node_arg(graph, node, 0), name = fb_node_arg(graph, node, 2);
+    fb_node read = given.id ? fb_value_node(graph, given) : (fb_node){0};
+    if (!read.id || !name.id || fb_value_kind(graph, name) != FB_STRING) return false;
+    const fb_node_row *row = fb_node_at(graph, read);
+    if (row->opcode != FB_GET_ATTR || !row->module.id || !row->attribute.id) return false;
+    fb_value attributes = fb_module_at(graph, row->module)->attributes;
+    fb_value function = attributes.id ? fb_map_value(graph, attributes, fb_text(graph, row->attribute)) : (fb_value){0};
+    if (!function.id || fb_value_kind(graph, function) != FB_OPAQUE) return false;
+    return strstr(fb_value_text(graph, function), "<function _call_custom_autograd_function_in_pre_dispatch>") &&
+           strcmp(fb_value_text(graph, name), "torch._dynamo._trace_wrapped_higher_order_op.ModIndex") == 0;
+}
+
+enum { MAX_NESTED = 256 }; /* nodes of nested programs that are looked at for one call */
+
+/* Adds what the nodes of a nested program do. False when that is anything, or they are too many. */
+static bool add_program(const fb_graph *graph, fb_program program, int *seen, fb_effects *effects) {
+    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_next_node(graph, n)) {
+        if (++*seen > MAX_NESTED || fb_op_is(graph, n, FB_OP_RUN_PROGRAM)) return false;
+        fb_effects inner = fb_op_effects(graph, n);
+        if (inner.is_unknown || inner.mutates_input || inner.mutates_module) return false;
+        effects->is_random |= inner.is_random;
+        effects->has_effect |= inner.has_effect;
+    }
+    return true;
+}
+
+/* What is called with nested programs does what these do, and what it gives may be what it is given. */
+static fb_effects effects_of_programs(const fb_graph *graph, fb_node node) {
+    fb_effects effects = {.may_alias_input = true, .may_alias_all = true};
+    bool has_program = false;
+    int seen = 0;
+    for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
+        fb_node input = fb_edge_input(graph, edge);
+        const fb_node_row *row = fb_node_at(graph, input);
+        if (fb_op_is(graph, input, FB_OP_GETATTR)) return everything; /* of a program */
+        if (row->opcode != FB_GET_ATTR || !row->module.id || row->attribute.id) continue;
+        fb_program program = fb_module_at(graph, row->module)->program;
+        if (!program.id || !add_program(graph, program, &seen, &effects)) return everything;
+        has_program = true;
+    }
+    return has_program ? effects : everything;
+}
+
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_effects effects = {0};
@@ -116,8 +163,9 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     if (op == FB_OP_UNKNOWN && row->opcode == FB_CALL_MODULE && fb_module_is_linear_subclass(graph, row->module))
         return linear_subclass;
     bool has_keywords = row->kwargs.id != FB_VALUE_EMPTY_MAP.id;
-    if (op == FB_OP_UNKNOWN || op == FB_OP_RUN_PROGRAM || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out"))))
-        return everything;
+    if (op == FB_OP_RUN_PROGRAM) return effects_of_programs(graph, node);
+    if (op == FB_OP_FLAT_APPLY && !applies_index(graph, node)) return everything;
+    if (op == FB_OP_UNKNOWN || (has_keywords && is_given(graph, fb_node_kwarg(graph, node, "out")))) return everything;
 
     bool is_module = row->opcode == FB_CALL_MODULE;
     unsigned flags = fb_op_facts_of(op)->flags;

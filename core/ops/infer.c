@@ -141,7 +141,7 @@ static bool gives_one_tensor(const fb_call *call, fb_shape_rule rule) {
     unsigned flags = fb_op_facts_of(call->op)->flags;
     if (rule == FB_SHAPE_GETITEM && fb_is_split(graph, fb_value_node(graph, fb_node_arg(graph, call->node, 0)))) return true;
     if (flags & FB_FACT_MAYBE_NUMBER && !reads_known_tensor(graph, call->node)) return false;
-    if (fb_numberhood_of(graph, call->node) == FB_A_NUMBER) return false;
+    if (fb_numberhood_of(graph, call->node) == FB_A_NUMBER || flags & FB_FACT_TUPLE) return false;
     switch (rule) {
     case FB_SHAPE_GETITEM: return first_is_known_tensor(graph, call->node);
     case FB_SHAPE_REDUCE_ALL: return fb_call_has_only(graph, call->node, "input");
@@ -170,19 +170,25 @@ static void rules_of(fb_op op, fb_shape_rule *shape, fb_dtype_rule *dtype) {
     *dtype = FB_DTYPE_RULE_SAME;
 }
 
-bool fb_infer(const fb_graph *graph, fb_node node, fb_shape_result *result) {
+/* By the rules of the operator, whatever the call gives besides. */
+static bool infer_by_rules(const fb_graph *graph, fb_node node, bool is_item, fb_shape_result *result) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_op op = fb_node_op(graph, node);
     fb_call call = {graph, node, (fb_op)(op & ~FB_OP_IN_PLACE), row->opcode == FB_CALL_MODULE};
     fb_shape_rule shape;
     fb_dtype_rule dtype;
     rules_of(op, &shape, &dtype);
-    if (shape == FB_SHAPE_UNKNOWN || !gives_one_tensor(&call, shape)) return false;
+    if (shape == FB_SHAPE_UNKNOWN || (!is_item && !gives_one_tensor(&call, shape))) return false;
     result->dtype = FB_DTYPE_UNKNOWN;
     result->rank = -1;
     if (!shape_rules[shape](&call, result)) result->rank = -1;
     result->dtype = infer_dtype(&call, dtype, result->dtype);
     return result->rank >= 0 || result->dtype;
+}
+
+bool fb_infer(const fb_graph *graph, fb_node node, fb_shape_result *result) {
+    fb_node tuple = fb_call_of_value(graph, node);
+    return infer_by_rules(graph, tuple, tuple.id != node.id, result);
 }
 
 fb_value fb_make_result_shape(fb_graph *graph, const fb_shape_result *result) {

@@ -141,7 +141,8 @@ static bool reader_works(walk *w, fb_node user, sharer of) {
     fb_effects effects = fb_op_effects(graph, user);
     fb_op op = fb_node_op(graph, user);
     const fb_op_facts *facts = fb_op_facts_of(op);
-    if (op == FB_OP_UNKNOWN || effects.is_unknown || (facts->flags & FB_FACT_READS_LAYOUT)) return false;
+    if (op == FB_OP_UNKNOWN || effects.is_unknown || fb_runs_inside(graph, user) || (facts->flags & FB_FACT_READS_LAYOUT))
+        return false;
     if (op == FB_OP_ASSERT && !fb_asserts_type_only(graph, user)) return false; /* perhaps strides */
     if (effects.mutates_input && effects.may_alias_all) return false;           /* put into a list that others read */
     /* Random numbers are drawn in the order of memory, and by another algorithm where that is not contiguous. */

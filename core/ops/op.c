@@ -24,6 +24,7 @@ enum {
     READS_LAYOUT = FB_FACT_READS_LAYOUT,
     MAYBE_CONTAINER = FB_FACT_MAYBE_CONTAINER,
     CONTAINER = FB_FACT_CONTAINER,
+    TUPLE = FB_FACT_TUPLE,
 };
 #define NATIVE(text) .native = text
 #define METHOD(text) .method = text

@@ -40,6 +40,7 @@ enum {
     FB_FACT_READS_LAYOUT = 1 << 13,            /* gives or needs what only the strides tell: stride, as_strided */
     FB_FACT_MAYBE_CONTAINER = 1 << 14,         /* takes lists and dicts, too: what they hold is then in the result */
     FB_FACT_CONTAINER = 1 << 15,               /* a module that has modules inside, which it calls out of sight */
+    FB_FACT_TUPLE = 1 << 16,                   /* gives a tuple; RULES describe its first item: native_layer_norm */
 };
 
 typedef enum fb_shape_rule {
@@ -86,7 +87,7 @@ typedef struct fb_op_facts {
     const char *homes;      /* where the first name of an activation exists, see ops.def, or NULL */
     const char *printed;    /* what torch.fx prints for the function in torch.nn.functional, or NULL: just that */
     const char *modules;    /* types in torch.nn, or NULL */
-    uint16_t flags;         /* FB_FACT_… */
+    uint32_t flags;         /* FB_FACT_… */
     uint8_t shape;          /* fb_shape_rule */
     uint8_t dtype;          /* fb_dtype_rule */
 } fb_op_facts;

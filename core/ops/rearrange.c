@@ -51,3 +51,39 @@ bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     const fb_node_row *input = fb_node_at(graph, found->input);
     return input->shape.id && row->dtype && row->dtype == input->dtype && read_form(&call, found);
 }
+
+/* Have both as many elements behind the one dimension as behind the other? Symbolic sizes must stand in the same places. */
+static bool has_same_rest(const fb_shape_result *a, int of_a, const fb_shape_result *b, int of_b) {
+    int64_t products[2] = {1, 1};
+    const fb_shape_result *shapes[2] = {a, b};
+    const int axes[2] = {of_a, of_b};
+    bool has_symbol = false;
+    for (int k = 0; k < 2; k++) {
+        for (int i = axes[k] + 1; i < shapes[k]->rank; i++) {
+            fb_dim size = shapes[k]->sizes[i];
+            has_symbol |= size.symbol.id != 0;
+            if (!size.symbol.id && __builtin_mul_overflow(products[k], size.size, &products[k])) return false;
+        }
+    }
+    if (!has_symbol) return products[0] == products[1];
+    if (a->rank - of_a != b->rank - of_b) return false;
+    for (int i = 1; of_a + i < a->rank; i++) {
+        if (!fb_dim_equal(a->sizes[of_a + i], b->sizes[of_b + i])) return false;
+    }
+    return true;
+}
+
+bool fb_rearrange_axis(const fb_graph *graph, const fb_rearrange *rearrange, int axis, int *out) {
+    fb_shape_result from, to;
+    if (rearrange->form == FB_REARRANGE_CONTIGUOUS) *out = axis;
+    else if (rearrange->form == FB_REARRANGE_PERMUTE) *out = rearrange->dims[axis];
+    if (rearrange->form != FB_REARRANGE_RESHAPE) return true;
+    if (!fb_recorded_shape(graph, rearrange->input, &from) || !fb_recorded_shape(graph, rearrange->node, &to)) return false;
+    for (int i = 0; i < from.rank; i++) {
+        bool is_it = fb_dim_equal(from.sizes[i], to.sizes[axis]) && has_same_rest(&from, i, &to, axis);
+        if (!is_it) continue;
+        *out = i;
+        return true;
+    }
+    return false;
+}

@@ -18,6 +18,10 @@ typedef struct fb_rearrange {
     int dims[FB_MAX_RANK]; /* of a permutation: where each of its dimensions is in the input */
 } fb_rearrange;
 
+/* The dimension of the input whose elements are those of dimension `axis` of the result, one for one: the same size, with as
+ * many elements behind it. False when there is none, or that is not certain. */
+bool fb_rearrange_axis(const fb_graph *graph, const fb_rearrange *rearrange, int axis, int *out);
+
 /* Of a call whose result and input are recorded, in one dtype. */
 bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found);
 

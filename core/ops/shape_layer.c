@@ -190,6 +190,22 @@ bool fb_shape_transposed_convolution(const fb_call *call, fb_type *out) {
     return true;
 }
 
+/* aten.convolution: the number of dimensions is the weight's, and an argument says whether it is transposed. */
+bool fb_shape_any_convolution(const fb_call *call, fb_type *out) {
+    static const fb_op plain[] = {FB_OP_CONV1D, FB_OP_CONV2D, FB_OP_CONV3D};
+    static const fb_op transposed[] = {FB_OP_CONV_TRANSPOSE1D, FB_OP_CONV_TRANSPOSE2D, FB_OP_CONV_TRANSPOSE3D};
+    fb_type weight;
+    fb_value flag = fb_call_argument(call->graph, call->node, "transposed");
+    fb_kind kind = flag.id ? fb_value_kind(call->graph, flag) : FB_NONE;
+    if (!fb_tensor_named(call, "weight", &weight)) return false;
+    unsigned spatial = (unsigned)weight.rank - 3;
+    if (spatial > 2) return false;
+    fb_call now = *call;
+    now.op = (kind == FB_TRUE ? transposed : plain)[spatial];
+    if (kind == FB_TRUE) return fb_shape_transposed_convolution(&now, out);
+    return kind == FB_FALSE && fb_shape_convolution(&now, out);
+}
+
 /* ---- pooling --------------------------------------------------------------------------------------------------------- */
 
 static bool pool(const fb_call *call, bool has_dilation, fb_type *out) {
@@ -218,6 +234,13 @@ static bool pool(const fb_call *call, bool has_dilation, fb_type *out) {
 
 bool fb_shape_max_pool(const fb_call *call, fb_type *out) {
     return pool(call, true, out);
+}
+
+bool fb_shape_any_max_pool(const fb_call *call, fb_type *out) {
+    fb_call now = *call;
+    bool is_flat = strstr(fb_node_target(call->graph, call->node), "max_pool2d") != NULL;
+    now.op = is_flat ? FB_OP_MAX_POOL2D : FB_OP_MAX_POOL3D;
+    return fb_shape_max_pool(&now, out);
 }
 
 bool fb_shape_average_pool(const fb_call *call, fb_type *out) {

@@ -17,6 +17,8 @@ static inline bool fb_is_spelled(const char *target, const char *beginning) {
 }
 
 #define FB_TARGET_ADD "operator.add"
+#define FB_TARGET_ADDMM "torch.addmm"
+#define FB_TARGET_ADDMM_ATEN "torch.ops.aten.addmm.default"
 #define FB_TARGET_BFLOAT16_METHOD "bfloat16"
 #define FB_TARGET_CAT "torch.cat"
 #define FB_TARGET_CAT_ATEN "torch.ops.aten.cat.default"

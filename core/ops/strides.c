@@ -86,7 +86,7 @@ static bool minds(const fb_graph *graph, fb_node reader, bool *passes_on) {
     fb_effects effects = fb_op_effects(graph, reader);
     fb_op op = fb_node_op(graph, reader);
     *passes_on = effects.may_alias_input;
-    if (op == FB_OP_UNKNOWN || effects.is_unknown || effects.mutates_input) return true;
+    if (op == FB_OP_UNKNOWN || effects.is_unknown || effects.mutates_input || fb_runs_inside(graph, reader)) return true;
     bool is_view = op == FB_OP_VIEW || op == FB_OP_UNSAFE_VIEW || op == FB_OP_VIEW_AS; /* never copy, and so may fail */
     return is_view || (fb_op_facts_of(op)->flags & FB_FACT_READS_LAYOUT);
 }

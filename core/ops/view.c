@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/ops/shape.h"
 #include "core/ops/spelling.h"
 #include "core/ops/view_internal.h"
 
@@ -80,6 +81,30 @@ bool fb_reads_type_only(const fb_graph *graph, fb_node node) {
     }
 }
 
+/* How often the arguments of a node name an input. */
+typedef struct mentions {
+    fb_node input;
+    int count;
+} mentions;
+
+static void count_mention(void *context, fb_node node) {
+    mentions *m = context;
+    m->count += node.id == m->input.id;
+}
+
+bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input) {
+    if (fb_reads_type_only(graph, node)) return true;
+    fb_op op = fb_node_op(graph, node);
+    bool has_other = op == FB_OP_VIEW_AS || op == FB_OP_EXPAND_AS || op == FB_OP_TYPE_AS;
+    bool is_like = op == FB_OP_ZEROS_LIKE || op == FB_OP_ONES_LIKE || op == FB_OP_FULL_LIKE || op == FB_OP_NEW_ZEROS ||
+                   op == FB_OP_NEW_ONES || op == FB_OP_NEW_FULL;
+    if (!has_other && !is_like) return false;
+    mentions m = {.input = input};
+    fb_value_visit_nodes(graph, fb_node_at(graph, node)->args, count_mention, &m);
+    fb_value_visit_nodes(graph, fb_node_at(graph, node)->kwargs, count_mention, &m);
+    return m.count == 1 && fb_call_argument_node(graph, node, has_other ? "other" : "input").id == input.id;
+}
+
 /* ---- arguments ------------------------------------------------------------------------------------------------------- */
 
 bool fb_is_vector_or_none(const fb_graph *graph, fb_tensor tensor, int64_t size) {
@@ -104,6 +129,53 @@ bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, 
     return true;
 }
 
+/* Does the call exchange the two dimensions of a matrix? */
+static bool is_transposition(const fb_graph *graph, fb_node node) {
+    fb_call call = {.graph = graph, .node = node, .op = fb_node_op(graph, node)};
+    fb_sizes dims;
+    int a, b;
+    switch (call.op) {
+    case FB_OP_T: return fb_call_has_only(graph, node, "input");
+    case FB_OP_TRANSPOSE:
+        return fb_call_argument(graph, node, "dim0").id && fb_call_argument(graph, node, "dim1").id &&
+               fb_option_axis(&call, "dim0", 0, 2, &a) && fb_option_axis(&call, "dim1", 0, 2, &b) && a != b;
+    case FB_OP_PERMUTE:
+        return fb_sizes_named(&call, "dims", &dims) && dims.count == 2 && !dims.items[0].symbol.id &&
+               !dims.items[1].symbol.id && fb_normalise_axis(dims.items[0].size, 2, &a) &&
+               fb_normalise_axis(dims.items[1].size, 2, &b) && a == 1 && b == 0;
+    default: return false;
+    }
+}
+
+bool fb_matrix_read_by_node(const fb_graph *graph, fb_node node, fb_node *read, fb_node *transposition, fb_tensor *tensor) {
+    fb_node found;
+    fb_tensor matrix;
+    if (!is_transposition(graph, node) || !fb_tensor_read_by(graph, fb_first_argument(graph, node), &found, &matrix))
+        return false;
+    if (fb_tensor_rank(graph, matrix) != 2) return false;
+    *read = found;
+    *transposition = node;
+    *tensor = matrix;
+    return true;
+}
+
+bool fb_matrix_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_node *transposition, fb_tensor *tensor) {
+    fb_node node = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
+    if (node.id && fb_matrix_read_by_node(graph, node, read, transposition, tensor)) return true;
+    if (!fb_tensor_read_by(graph, argument, read, tensor) || fb_tensor_rank(graph, *tensor) != 2) return false;
+    *transposition = (fb_node){0};
+    return true;
+}
+
+fb_node fb_call_of_value(const fb_graph *graph, fb_node node) {
+    int64_t index;
+    if (!fb_op_is(graph, node, FB_OP_GETITEM)) return node;
+    fb_value item = fb_node_arg(graph, node, 1), from = fb_node_arg(graph, node, 0);
+    fb_node call = from.id ? fb_value_node(graph, from) : (fb_node){0};
+    bool is_first = call.id && item.id && fb_value_is_int(graph, item, &index) && index == 0;
+    return is_first && fb_op_facts_of(fb_node_op(graph, call))->flags & FB_FACT_TUPLE ? call : node;
+}
+
 fb_value fb_next_argument(fb_call_reader *reader, const char *parameter) {
     fb_value value = fb_call_argument(reader->graph, reader->node, parameter);
     reader->seen += value.id != 0;
@@ -124,6 +196,13 @@ fb_tensor fb_next_tensor(fb_call_reader *reader, const char *parameter, bool is_
     bool is_absent = !value.id || fb_value_kind(reader->graph, value) == FB_NONE;
     if (is_absent) reader->is_wrong |= !is_optional;
     else reader->is_wrong |= !fb_tensor_read_by(reader->graph, value, read, &tensor);
+    return tensor;
+}
+
+fb_tensor fb_next_matrix(fb_call_reader *reader, const char *parameter, fb_node *read, fb_node *transposition) {
+    fb_tensor tensor = {0};
+    *read = *transposition = (fb_node){0};
+    reader->is_wrong |= !fb_matrix_read_by(reader->graph, fb_next_argument(reader, parameter), read, transposition, &tensor);
     return tensor;
 }
 

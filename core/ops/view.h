@@ -60,6 +60,11 @@ typedef struct fb_effects {
 } fb_effects;
 
 fb_effects fb_op_effects(const fb_graph *graph, fb_node node);
+/* Does the call run nested programs, or a function that is its argument? Of what happens inside, fb_op_effects alone tells. */
+static inline bool fb_runs_inside(const fb_graph *graph, fb_node node) {
+    fb_op op = fb_node_op(graph, node);
+    return op == FB_OP_RUN_PROGRAM || op == FB_OP_FLAT_APPLY;
+}
 /* No effect at all and not random: the same inputs give the same result, now or later. (It may alias an input.) */
 bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 
@@ -67,6 +72,8 @@ bool fb_op_is_pure(const fb_graph *graph, fb_node node);
 bool fb_asserts_type_only(const fb_graph *graph, fb_node node);
 /* Such an assertion, or a question to its inputs about shape, dtype or device: no element of them matters. */
 bool fb_reads_type_only(const fb_graph *graph, fb_node node);
+/* The same of one of its inputs: y in x.reshape_as(y), torch.zeros_like(y). */
+bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input);
 
 /* What can be said of one node alone: is its result a Python value that is no tensor? */
 typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;
@@ -99,22 +106,40 @@ bool fb_config_bool(const fb_graph *graph, fb_module module, const char *key, bo
  * function is called (of torch, torch.nn.functional or ATen), and get_attr nodes read its weights; then `module` is none, and
  * `weight_read` and the like are those nodes. Passes change both through core/passes/layer.h. */
 
+/* The call that gives a node's value: of getitem(call, 0), where the call gives a tuple whose first item is the value proper
+ * (native_layer_norm), that call; of every other node the node itself. */
+fb_node fb_call_of_value(const fb_graph *graph, fb_node node);
+
 /* The tensor that a get_attr node of the main program reads, as an argument. False when the argument is anything else. */
 bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_tensor *tensor);
 
-/* torch.nn.Linear, linear and addmm: input (…, in_features), weight (out_features, in_features), bias (out_features) or none.
+/* torch.nn.Linear, linear, addmm and mm: input (…, in_features), weight (out_features, in_features), bias (out_features) or
+ * none.
  */
+typedef enum fb_linear_form {
+    FB_LINEAR_MODULE,
+    FB_LINEAR_FUNCTION, /* linear(input, weight, bias) */
+    FB_LINEAR_ADDMM,    /* addmm(bias, input, weightᵀ): the input is 2-D, and there must be a bias */
+    FB_LINEAR_MM,       /* mm(input, weightᵀ): the input is 2-D, and there is no bias */
+} fb_linear_form;
+
 typedef struct fb_linear {
     fb_node node, input;
     fb_module module;
     fb_tensor weight, bias; /* bias none = without */
     fb_node weight_read, bias_read;
-    bool is_packed; /* addmm: weight is (in_features, out_features), the input is 2-D, and there must be a bias */
+    fb_node transposition; /* the t, transpose or permute between weight_read and the call; or none */
+    fb_linear_form form;
+    bool is_packed; /* the tensor `weight` is (in_features, out_features) */
     int64_t in_features, out_features;
     fb_dtype dtype; /* of the weight */
     bool training;
 } fb_linear;
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear);
+/* The matrix that a get_attr node reads, as an argument; transposed on the way where `transposition` is not none. */
+bool fb_matrix_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_node *transposition, fb_tensor *tensor);
+/* The same of a node that is not a get_attr: a transposition of what one reads. */
+bool fb_matrix_read_by_node(const fb_graph *graph, fb_node node, fb_node *read, fb_node *transposition, fb_tensor *tensor);
 /* The same without a call: input none. */
 bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *linear);
 
@@ -138,6 +163,7 @@ bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv);
 /* Batch normalisation: (x - running_mean) / sqrt(running_var + eps) * weight + bias, per channel of axis 1. */
 typedef struct fb_batch_norm {
     fb_node node, input;
+    fb_node call; /* what computes it: `node`, or the call of which `node` takes the first result */
     fb_module module;
     fb_tensor weight, bias;              /* none = affine=False: 1 and 0 */
     fb_tensor running_mean, running_var; /* none = batch statistics are used */
@@ -156,6 +182,7 @@ bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_n
  * have it: x * rsqrt(mean(x², -1, keepdim) + eps) * weight. */
 typedef struct fb_norm {
     fb_node node; /* gives the scaled and shifted value; spelled out, it is the multiplication by the weight */
+    fb_node call; /* as of fb_batch_norm */
     fb_node input;
     fb_module module;
     fb_tensor weight, bias; /* none = 1 and 0; they have the shape of the last `axes` dimensions */

@@ -44,14 +44,22 @@ static bool batch_norm_of_module_call(const fb_graph *graph, fb_node node, fb_ba
     fb_node input;
     if (!fb_sole_input(graph, node, &input)) return false;
     if (!fb_batch_norm_of_module(graph, fb_node_at(graph, node)->module, norm)) return false;
-    norm->node = node;
+    norm->node = norm->call = node;
     norm->input = input;
     return true;
 }
 
+static bool is_function(fb_op op) {
+    return op == FB_OP_BATCH_NORM || op == FB_OP_BATCH_NORM_INFERENCE || op == FB_OP_NATIVE_BATCH_NORM;
+}
+
+/* The call, or the first result of one that gives several. */
 static bool batch_norm_of_function(const fb_graph *graph, fb_node node, fb_batch_norm *norm) {
-    fb_call_reader reader = {.graph = graph, .node = node};
     norm->node = node;
+    norm->call = fb_call_of_value(graph, node);
+    fb_call_reader reader = {.graph = graph, .node = norm->call};
+    bool gives_tuple = fb_op_facts_of(fb_node_op(graph, norm->call))->flags & FB_FACT_TUPLE;
+    if (!is_function(fb_node_op(graph, norm->call)) || gives_tuple != (norm->call.id != node.id)) return false;
     norm->input = fb_next_input(&reader, "input");
     norm->weight = fb_next_tensor(&reader, "weight", true, &norm->reads[0]);
     norm->bias = fb_next_tensor(&reader, "bias", true, &norm->reads[1]);
@@ -74,7 +82,7 @@ bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm) 
     const fb_node_row *row = fb_node_at(graph, node);
     bool is_norm = false;
     if (row->opcode == FB_CALL_MODULE) is_norm = batch_norm_of_module_call(graph, node, &found);
-    else if (row->opcode == FB_CALL_FUNCTION && row->op == FB_OP_BATCH_NORM)
+    else if (row->opcode == FB_CALL_FUNCTION && (row->op == FB_OP_BATCH_NORM || row->op == FB_OP_GETITEM))
         is_norm = batch_norm_of_function(graph, node, &found);
     if (is_norm) *norm = found;
     return is_norm;

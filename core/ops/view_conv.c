@@ -3,6 +3,19 @@
 
 #include "core/ops/view_internal.h"
 
+/* aten.convolution, in any number of dimensions, transposed or not; what its arguments say is read from them. */
+static int spatial_of_any(const fb_graph *graph, fb_node node, bool *is_transposed) {
+    fb_node read;
+    fb_tensor weight;
+    fb_value flag = fb_call_argument(graph, node, "transposed");
+    fb_kind kind = flag.id ? fb_value_kind(graph, flag) : FB_NONE;
+    if (kind != FB_TRUE && kind != FB_FALSE) return 0;
+    if (!fb_tensor_read_by(graph, fb_call_argument(graph, node, "weight"), &read, &weight)) return 0;
+    int spatial = fb_tensor_rank(graph, weight) - 2;
+    *is_transposed = kind == FB_TRUE;
+    return spatial >= 1 && spatial <= 3 ? spatial : 0;
+}
+
 static int spatial_of(fb_op op, bool *is_transposed) {
     *is_transposed = op == FB_OP_CONV_TRANSPOSE1D || op == FB_OP_CONV_TRANSPOSE2D || op == FB_OP_CONV_TRANSPOSE3D;
     switch (op) {
@@ -65,7 +78,9 @@ static bool conv_of_module_call(const fb_graph *graph, fb_node node, fb_conv *co
 static bool conv_of_function(const fb_graph *graph, fb_node node, fb_conv *conv) {
     fb_call_reader reader = {.graph = graph, .node = node};
     conv->node = node;
-    conv->spatial = spatial_of(fb_node_op(graph, node), &conv->is_transposed);
+    bool is_any = fb_op_is(graph, node, FB_OP_CONVOLUTION);
+    conv->spatial =
+        is_any ? spatial_of_any(graph, node, &conv->is_transposed) : spatial_of(fb_node_op(graph, node), &conv->is_transposed);
     conv->input = fb_next_input(&reader, "input");
     conv->weight = fb_next_tensor(&reader, "weight", false, &conv->weight_read);
     conv->bias = fb_next_tensor(&reader, "bias", true, &conv->bias_read);
@@ -75,14 +90,16 @@ static bool conv_of_function(const fb_graph *graph, fb_node node, fb_conv *conv)
     fb_value groups = fb_next_argument(&reader, "groups");
     conv->groups = 1;
     if (groups.id && !fb_value_is_int(graph, groups, &conv->groups)) return false;
-    if (conv->is_transposed) fb_next_argument(&reader, "output_padding");
-    return fb_is_read_whole(&reader) && conv->input.id != conv->weight_read.id && measure(graph, conv);
+    if (conv->is_transposed || is_any) fb_next_argument(&reader, "output_padding");
+    if (is_any) fb_next_argument(&reader, "transposed");
+    return conv->spatial && fb_is_read_whole(&reader) && conv->input.id != conv->weight_read.id && measure(graph, conv);
 }
 
 bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv) {
     fb_conv found = {0};
     bool is_transposed, is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION;
-    if (!spatial_of(fb_node_op(graph, node), &is_transposed)) return false;
+    fb_op op = fb_node_op(graph, node);
+    if (!spatial_of(op, &is_transposed) && !(op == FB_OP_CONVOLUTION && is_function)) return false;
     bool is_conv = is_function ? conv_of_function(graph, node, &found) : conv_of_module_call(graph, node, &found);
     if (is_conv) *conv = found;
     return is_conv;

@@ -34,14 +34,17 @@ static bool measure(const fb_graph *graph, fb_linear *linear) {
     linear->out_features = fb_tensor_size(graph, linear->weight, linear->is_packed ? 1 : 0);
     linear->in_features = fb_tensor_size(graph, linear->weight, linear->is_packed ? 0 : 1);
     linear->dtype = (fb_dtype)fb_tensor_at(graph, linear->weight)->dtype;
-    return fb_is_vector_or_none(graph, linear->bias, linear->out_features) && linear->input.id != linear->weight_read.id;
+    return fb_is_vector_or_none(graph, linear->bias, linear->out_features) && linear->input.id != linear->weight_read.id &&
+           (!linear->transposition.id || linear->input.id != linear->transposition.id);
 }
 
 static bool linear_of_function(const fb_graph *graph, fb_node node, fb_linear *linear) {
     fb_call_reader reader = {.graph = graph, .node = node};
+    linear->form = FB_LINEAR_FUNCTION;
     linear->node = node;
     linear->input = fb_next_input(&reader, "input");
-    linear->weight = fb_next_tensor(&reader, "weight", false, &linear->weight_read);
+    linear->weight = fb_next_matrix(&reader, "weight", &linear->weight_read, &linear->transposition);
+    linear->is_packed = linear->transposition.id != 0;
     linear->bias = fb_next_tensor(&reader, "bias", true, &linear->bias_read);
     return fb_is_read_whole(&reader) && measure(graph, linear);
 }
@@ -49,13 +52,25 @@ static bool linear_of_function(const fb_graph *graph, fb_node node, fb_linear *l
 /* addmm(bias, input, weight), without factors. */
 static bool linear_of_addmm(const fb_graph *graph, fb_node node, fb_linear *linear) {
     fb_call_reader reader = {.graph = graph, .node = node};
+    linear->form = FB_LINEAR_ADDMM;
     linear->node = node;
-    linear->is_packed = true;
     linear->input = fb_next_input(&reader, "mat1");
-    linear->weight = fb_next_tensor(&reader, "mat2", false, &linear->weight_read);
+    linear->weight = fb_next_matrix(&reader, "mat2", &linear->weight_read, &linear->transposition);
+    linear->is_packed = !linear->transposition.id;
     linear->bias = fb_next_tensor(&reader, "input", false, &linear->bias_read);
     bool is_plain = fb_next_number(&reader, "beta", 1) == 1 && fb_next_number(&reader, "alpha", 1) == 1;
     return is_plain && fb_is_read_whole(&reader) && measure(graph, linear);
+}
+
+/* mm(input, weight) */
+static bool linear_of_mm(const fb_graph *graph, fb_node node, fb_linear *linear) {
+    fb_call_reader reader = {.graph = graph, .node = node};
+    linear->form = FB_LINEAR_MM;
+    linear->node = node;
+    linear->input = fb_next_input(&reader, "input");
+    linear->weight = fb_next_matrix(&reader, "mat2", &linear->weight_read, &linear->transposition);
+    linear->is_packed = !linear->transposition.id;
+    return fb_is_read_whole(&reader) && measure(graph, linear);
 }
 
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
@@ -65,6 +80,7 @@ bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear) {
     if (op == FB_OP_LINEAR && is_function) is_linear = linear_of_function(graph, node, &found);
     else if (op == FB_OP_LINEAR) is_linear = linear_of_module_call(graph, node, &found);
     else if (op == FB_OP_ADDMM && is_function) is_linear = linear_of_addmm(graph, node, &found);
+    else if (op == FB_OP_MM && is_function) is_linear = linear_of_mm(graph, node, &found);
     if (is_linear) *linear = found;
     return is_linear;
 }

@@ -28,7 +28,7 @@ static bool measure(const fb_graph *graph, fb_value shape, fb_norm *norm) {
 }
 
 static bool norm_of_module_call(const fb_graph *graph, fb_node node, fb_norm *norm) {
-    norm->node = node;
+    norm->node = norm->call = node;
     norm->module = fb_node_at(graph, node)->module;
     norm->weight = fb_module_tensor(graph, norm->module, "weight");
     norm->bias = fb_module_tensor(graph, norm->module, "bias");
@@ -40,8 +40,9 @@ static bool norm_of_module_call(const fb_graph *graph, fb_node node, fb_norm *no
 }
 
 static bool norm_of_function(const fb_graph *graph, fb_node node, fb_norm *norm) {
-    fb_call_reader reader = {.graph = graph, .node = node};
     norm->node = node;
+    norm->call = fb_call_of_value(graph, node);
+    fb_call_reader reader = {.graph = graph, .node = norm->call};
     norm->input = fb_next_input(&reader, "input");
     fb_value shape = fb_next_argument(&reader, "normalized_shape"), eps;
     norm->weight = fb_next_tensor(&reader, "weight", true, &norm->weight_read);
@@ -124,7 +125,7 @@ static bool norm_spelled_out(const fb_graph *graph, fb_node node, fb_norm *norm)
         if (!norm->unscaled.id || !fb_tensor_read_by(graph, fb_node_arg(graph, node, i), &norm->weight_read, &norm->weight))
             continue;
         if (fb_tensor_rank(graph, norm->weight) != 1) return false;
-        norm->node = node;
+        norm->node = norm->call = node;
         norm->axes = 1;
         norm->features = fb_tensor_size(graph, norm->weight, 0);
         return is_normalised(graph, before_casts(graph, norm->unscaled), norm);
@@ -134,11 +135,13 @@ static bool norm_spelled_out(const fb_graph *graph, fb_node node, fb_norm *norm)
 
 bool fb_norm_at(const fb_graph *graph, fb_node node, fb_norm *norm) {
     fb_norm found = {0};
-    fb_op op = fb_node_op(graph, node);
+    fb_node call = fb_call_of_value(graph, node);
+    fb_op op = fb_node_op(graph, call);
     bool is_function = fb_node_at(graph, node)->opcode == FB_CALL_FUNCTION, is_norm = false;
-    found.is_centred = op == FB_OP_LAYER_NORM;
+    bool is_first_of_tuple = op == FB_OP_NATIVE_LAYER_NORM && call.id != node.id;
+    found.is_centred = op == FB_OP_LAYER_NORM || is_first_of_tuple;
     if (op == FB_OP_MUL) is_norm = norm_spelled_out(graph, node, &found);
-    else if (op == FB_OP_LAYER_NORM || op == FB_OP_RMS_NORM)
+    else if (op == FB_OP_LAYER_NORM || op == FB_OP_RMS_NORM || is_first_of_tuple)
         is_norm = is_function ? norm_of_function(graph, node, &found) : norm_of_module_call(graph, node, &found);
     if (is_norm) *norm = found;
     return is_norm;

@@ -51,16 +51,24 @@ static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
 
 /* Takes the BatchNorm's calls out of the graph, and marks the calls of the host. */
 static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fold) {
+    const fb_graph *g = fb_rewrite_graph(rw);
     size_t calls = match->count / 2;
+    fb_layer norm = fb_norm_calls(&fold->norm);
     for (size_t i = 0; i < calls; i++) {
-        fb_node host_call = match->nodes[i], norm_call = match->nodes[calls + i];
-        fb_node input = fb_call_argument_node(fb_rewrite_graph(rw), norm_call, "input");
-        fb_release_reads(rw, norm_call);
-        if (input.id == host_call.id) {
-            fb_take_in(rw, norm_call, host_call);
+        fb_node host_call = match->nodes[i], norm_call = match->nodes[calls + i], origin = fb_call_of_value(g, norm_call);
+        fb_node input = fb_layer_input(g, &norm, norm_call);
+        fb_release_reads(rw, origin);
+        if (fold->is_before) { /* what is erased reads what was erased before it */
+            fb_node source = fb_fold_source(g, &fold->host, &norm, norm_call, NULL);
+            fb_node last = fb_put_views_again(rw, input, source, source);
+            if (origin.id != norm_call.id) fb_erase(rw, origin);
+            if (last.id) fb_take_in(rw, norm_call, last);
         } else {
+            if (origin.id != norm_call.id) fb_erase(rw, origin);
             fb_replace_uses(rw, norm_call, input);
             fb_erase(rw, norm_call);
+            fb_node source = fb_fold_source(g, &norm, &fold->host, host_call, NULL);
+            fb_put_views_again(rw, fb_layer_input(g, &fold->host, host_call), source, fb_layer_input(g, &norm, source));
         }
         fb_mark(rw, host_call);
     }
@@ -73,7 +81,8 @@ void fb_edit_fold(fb_rewrite *rw, const fb_match *match) {
     if (!fb_fold_host_at(g, match->nodes[0], &fold)) return;
     if (!fb_batch_norm_at(g, match->nodes[match->count / 2], &fold.norm)) return;
     /* By module, not by node: the first call of the one need not be paired with the first call of the other. */
-    fold.is_before = fb_is_call_of(g, &fold.host, fold.norm.input);
+    fb_layer norm = fb_norm_calls(&fold.norm);
+    fold.is_before = fb_fold_source(g, &fold.host, &norm, fold.norm.node, NULL).id;
     if (fold.is_before) fold_into_outputs(rw, &fold);
     else fold_into_inputs(rw, &fold);
     remove_norm(rw, match, &fold);

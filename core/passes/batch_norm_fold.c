@@ -13,7 +13,7 @@ fb_layer fb_norm_calls(const fb_batch_norm *norm) {
 }
 
 bool fb_is_call_of(const fb_graph *g, const fb_layer *layer, fb_node node) {
-    if (!layer->module.id) return node.id == layer->call.id;
+    if (!layer->module.id) return node.id == layer->call.id || node.id == fb_call_of_value(g, layer->call).id;
     const fb_node_row *row = fb_node_at(g, node);
     return row->opcode == FB_CALL_MODULE && row->module.id == layer->module.id;
 }
@@ -26,20 +26,37 @@ bool fb_fold_host_at(const fb_graph *g, fb_node node, fb_fold *fold) {
     return true;
 }
 
+fb_node fb_fold_source(const fb_graph *g, const fb_layer *first, const fb_layer *second, fb_node call, int *axis) {
+    fb_node at = fb_layer_input(g, second, call);
+    for (int steps = 0; at.id && steps <= FB_VIEWS_MAX && !fb_is_call_of(g, first, at); steps++)
+        at = fb_view_input(g, at, axis);
+    return at.id && fb_is_call_of(g, first, at) ? at : (fb_node){0};
+}
+
 /* ---- finding ----------------------------------------------------------------------------------------------------------- */
 
 static bool is_host_before(const fb_graph *g, fb_node norm_call, fb_fold *fold, fb_fold_filter *is_wanted) {
-    fb_node input = fb_call_argument_node(g, norm_call, "input");
+    fb_layer norm = fb_norm_calls(&fold->norm);
+    fb_node at = fb_layer_input(g, &norm, norm_call);
     fold->is_before = true;
-    return input.id && fb_fold_host_at(g, input, fold) && is_wanted(fold);
+    for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++, at = fb_view_input(g, at, NULL)) {
+        if (fb_fold_host_at(g, at, fold)) return is_wanted(fold);
+    }
+    return false;
 }
 
 static bool is_host_after(const fb_graph *g, fb_node norm_call, fb_fold *fold, fb_fold_filter *is_wanted) {
     fold->is_before = false;
-    for (uint32_t e = fb_user_first(g, norm_call); e; e = fb_user_next(g, e)) {
-        fb_node user = fb_edge_user(g, e);
-        if (!fb_fold_host_at(g, user, fold) || !is_wanted(fold)) continue;
-        if (fb_layer_input(g, &fold->host, user).id == norm_call.id) return true;
+    fb_node at = norm_call;
+    for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++) {
+        fb_node next = {0};
+        for (uint32_t e = fb_user_first(g, at); e; e = fb_user_next(g, e)) {
+            fb_node user = fb_edge_user(g, e);
+            if (!next.id && fb_view_input(g, user, NULL).id == at.id) next = user;
+            if (!fb_fold_host_at(g, user, fold) || !is_wanted(fold)) continue;
+            if (fb_layer_input(g, &fold->host, user).id == at.id) return true;
+        }
+        at = next;
     }
     return false;
 }

@@ -6,6 +6,7 @@
 #define FB_PASSES_BATCH_NORM_FOLD_H
 
 #include "core/passes/layer.h"
+#include "core/passes/views.h"
 
 /* A BatchNorm, and the Linear or convolution before or after it that takes it in. */
 typedef struct fb_fold {
@@ -32,6 +33,10 @@ bool fb_fold_host_at(const fb_graph *graph, fb_node node, fb_fold *fold);
 fb_layer fb_norm_calls(const fb_batch_norm *norm);
 /* Is this node a call of the layer? */
 bool fb_is_call_of(const fb_graph *graph, const fb_layer *layer, fb_node node);
+
+/* The call of `first` whose value a call of `second` takes, through views; none when it takes another. Of `axis`, a dimension
+ * of what `second` takes, see fb_view_input. */
+fb_node fb_fold_source(const fb_graph *graph, const fb_layer *first, const fb_layer *second, fb_node call, int *axis);
 
 /* Refuses what can be refused by the ranks of what is normalised; then true. */
 bool fb_is_rank_refused(fb_matcher *matcher, const fb_fold *fold);

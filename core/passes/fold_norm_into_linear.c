@@ -11,9 +11,18 @@
 #include <stdlib.h>
 
 #include "core/passes/layer.h"
+#include "core/passes/views.h"
 #include "core/weights/recipe.h"
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+/* A Linear that reads a view of the value; none when the node is not such a view. */
+static fb_node linear_behind(const fb_graph *g, fb_node view, fb_node value) {
+    fb_linear linear;
+    if (fb_view_input(g, view, NULL).id != value.id || !fb_node_at(g, view)->user_count) return (fb_node){0};
+    fb_node reader = fb_edge_user(g, fb_user_first(g, view));
+    return fb_linear_at(g, reader, &linear) && linear.input.id == view.id ? reader : (fb_node){0};
+}
 
 /* Who reads the value: the Linears in order, after the norm itself. NULL, or why one of the readers stands against it. */
 static const char *list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes, const char **detail) {
@@ -25,9 +34,16 @@ static const char *list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes, c
     fb_buffer_append(nodes, &norm, sizeof norm);
     for (size_t i = 0; users && i < count; i++) {
         fb_linear linear;
-        if (fb_reads_type_only(g, users[i])) continue;
+        if (fb_reads_type_only_of(g, users[i], norm)) continue;
         if (fb_linear_at(g, users[i], &linear) && linear.input.id == norm.id) {
             fb_buffer_append(nodes, &users[i], sizeof norm);
+            continue;
+        }
+        fb_node behind = linear_behind(g, users[i], norm);
+        if (behind.id) {
+            fb_buffer_append(nodes, &behind, sizeof norm);
+            if (!reason) *detail = "a view stands between the norm and the Linear; UnpackLinear takes such views away";
+            if (!reason) reason = "views-between";
             continue;
         }
         bool is_output = fb_node_at(g, users[i])->opcode == FB_OUTPUT;

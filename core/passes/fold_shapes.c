@@ -60,7 +60,7 @@ static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader,
     *detail = "the graph returns it";
     if (row->opcode == FB_OUTPUT) return "graph-output";
     *detail = "what reads it is not known, or asks for an attribute or a method of it";
-    if (fb_op_is(g, reader, FB_OP_UNKNOWN) || fb_op_is(g, reader, FB_OP_RUN_PROGRAM)) return "unknown-operator";
+    if (fb_op_is(g, reader, FB_OP_UNKNOWN) || fb_runs_inside(g, reader)) return "unknown-operator";
     bool is_asked = row->opcode == FB_CALL_METHOD || fb_op_is(g, reader, FB_OP_GETATTR);
     if (is_asked && fb_value_node(g, fb_first_argument(g, reader)).id == n.id) return "unknown-operator";
     *detail = "what reads it takes no number in its place, or may give another dtype beside one";

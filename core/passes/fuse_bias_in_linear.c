@@ -47,7 +47,8 @@ static void match(fb_matcher *m, fb_node n) {
     if (calls.failed) m->failed = true;
     else if (is_marked) (void)0; /* refused already, as already-transformed */
     else if (!is_plain) fb_refuse(m, "unsupported-arguments", nodes, count, "a Linear is called with one node as its input");
-    else if (linear.is_packed) fb_refuse(m, "unsupported-form", nodes, count, "addmm cannot do without its addend");
+    else if (linear.form == FB_LINEAR_ADDMM)
+        fb_refuse(m, "unsupported-form", nodes, count, "addmm cannot do without its addend");
     else if (linear.in_features == 0 && fb_is_aten(g, n))
         fb_refuse(m, "no-features", nodes, count, "its input has no column that the column of ones could be made like");
     else if (obstacle) fb_refuse(m, obstacle, nodes, count, "%s", fb_obstacle_detail(obstacle));
@@ -115,8 +116,11 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         fb_set_argument(rw, n, "input", fb_make_node(g, widened));
         fb_mark(rw, n);
     }
-    fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, linear.bias), (int64_t[]){linear.out_features, 1}, 2);
-    fb_layer_set_weight(rw, &layer, fb_recipe_concat(g, 1, (fb_value[]){fb_recipe_tensor(g, linear.weight), column}, 2));
+    int axis = linear.is_packed ? 0 : 1; /* of the weight's inputs */
+    int64_t sizes[2] = {linear.out_features, linear.out_features};
+    sizes[axis] = 1;
+    fb_value column = fb_recipe_reshape(g, fb_recipe_tensor(g, linear.bias), sizes, 2);
+    fb_layer_set_weight(rw, &layer, fb_recipe_concat(g, axis, (fb_value[]){fb_recipe_tensor(g, linear.weight), column}, 2));
     fb_layer_clear_bias(rw, &layer);
 }
 

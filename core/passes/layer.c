@@ -15,9 +15,11 @@ fb_layer fb_linear_layer(const fb_linear *linear) {
         .bias = linear->bias,
         .weight_read = linear->weight_read,
         .bias_read = linear->bias_read,
-        .weight_parameter = linear->is_packed ? "mat2" : "weight",
-        .bias_parameter = linear->is_packed ? "input" : "bias",
-        .input_parameter = linear->is_packed ? "mat1" : "input",
+        .transposition = linear->transposition,
+        .is_mm = linear->form == FB_LINEAR_MM,
+        .weight_parameter = linear->form >= FB_LINEAR_ADDMM ? "mat2" : "weight",
+        .bias_parameter = linear->form == FB_LINEAR_ADDMM ? "input" : "bias",
+        .input_parameter = linear->form == FB_LINEAR_ADDMM ? "mat1" : "input",
     };
 }
 
@@ -80,7 +82,7 @@ uint32_t fb_layer_call_count(const fb_usage *usage, const fb_layer *layer) {
 }
 
 fb_node fb_layer_input(const fb_graph *graph, const fb_layer *layer, fb_node call) {
-    return fb_call_argument_node(graph, call, layer->input_parameter);
+    return fb_call_argument_node(graph, fb_call_of_value(graph, call), layer->input_parameter);
 }
 
 /* ---- recipes ----------------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,8 @@ typedef struct fb_layer {
     fb_module module;                              /* none: a function */
     fb_tensor weight, bias;                        /* as the view gives them */
     fb_node weight_read, bias_read;                /* get_attr nodes of a function */
+    fb_node transposition;                         /* between weight_read and the call, or none */
+    bool is_mm;                                    /* it becomes addmm when it gets a bias */
     const char *weight_parameter, *bias_parameter; /* of a function: the parameters' names */
     const char *input_parameter;
 } fb_layer;
@@ -47,6 +49,8 @@ fb_node fb_layer_input(const fb_graph *graph, const fb_layer *layer, fb_node cal
 /* In the weight's dtype. A bias keeps the old one's requires_grad, a new one has the weight's. */
 void fb_layer_set_weight(fb_rewrite *rewrite, const fb_layer *layer, fb_value recipe);
 void fb_layer_set_bias(fb_rewrite *rewrite, const fb_layer *layer, fb_value recipe);
+/* The transposition between a function and its weight, of what `read` reads, before the call. */
+fb_node fb_transpose_again(fb_rewrite *rewrite, const fb_layer *layer, fb_node read);
 /* Afterwards it has none. Not for a packed Linear. */
 void fb_layer_clear_bias(fb_rewrite *rewrite, const fb_layer *layer);
 

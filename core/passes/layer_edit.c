@@ -1,8 +1,17 @@
 /* Layers in both dialects, changed: see layer.h. */
 #include "core/passes/layer.h"
 
+#include "core/ops/spelling.h"
 #include "core/ops/view.h"
 #include "core/weights/recipe.h"
+
+/* mm(x, W) becomes addmm(bias, x, W). */
+static void make_addmm(fb_rewrite *rw, fb_node call, fb_value bias) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value input = fb_call_argument(g, call, "input"), weight = fb_call_argument(g, call, "mat2");
+    fb_set_target(rw, call, FB_CALL_FUNCTION, fb_is_aten(g, call) ? FB_TARGET_ADDMM_ATEN : FB_TARGET_ADDMM);
+    fb_set_args(rw, call, FB_ARGS(g, bias, input, weight), FB_VALUE_EMPTY_MAP);
+}
 
 /* Gives a call an argument that it may not have yet. Weights come before everything but the input. */
 static void give_argument(fb_rewrite *rw, fb_node call, const char *parameter, fb_value value) {
@@ -72,16 +81,33 @@ static bool is_exchangeable(fb_rewrite *rw, fb_node read, fb_value recipe) {
            fb_make_shape(g, type.sizes, (size_t)type.rank).id == shape.id;
 }
 
+static fb_node instead_of_read(void *context, fb_node node) {
+    const fb_node *exchange = context;
+    return node.id == exchange[0].id ? exchange[1] : node;
+}
+
+fb_node fb_transpose_again(fb_rewrite *rw, const fb_layer *layer, fb_node now) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_node_row *row = fb_node_at(g, layer->transposition);
+    fb_node exchange[] = {layer->weight_read, now};
+    return fb_insert_before(rw, layer->call, (fb_opcode)row->opcode, fb_node_target(g, layer->transposition),
+                            fb_value_map_nodes(g, row->args, instead_of_read, exchange),
+                            fb_value_map_nodes(g, row->kwargs, instead_of_read, exchange));
+}
+
 /* Gives a call of a function its parameter: `read` reads the old tensor, or is none. */
 static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *parameter, fb_node read, const char *attribute,
                          fb_value recipe, bool requires_grad) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, layer->weight)->dtype;
+    fb_node transposition = read.id == layer->weight_read.id ? layer->transposition : (fb_node){0};
     fb_module owner = fb_node_at(g, read.id ? read : layer->weight_read)->module;
-    if (read.id && is_exchangeable(rw, read, recipe)) {
+    bool is_alone = !transposition.id || fb_node_at(g, transposition)->user_count == 1;
+    if (read.id && is_alone && is_exchangeable(rw, read, recipe)) {
         fb_tensor tensor =
             fb_put_parameter(rw, owner, fb_text(g, fb_node_at(g, read)->attribute), recipe, dtype, requires_grad);
         if (tensor.id) fb_set_result_type(rw, read, fb_tensor_at(g, tensor)->shape, dtype);
+        if (transposition.id) fb_infer_result_type(rw, transposition);
         return;
     }
     fb_buffer name = {0};
@@ -89,7 +115,10 @@ static void set_argument(fb_rewrite *rw, const fb_layer *layer, const char *para
     if (text) {
         fb_put_parameter(rw, owner, text, recipe, dtype, requires_grad);
         fb_node now = fb_insert_read(rw, layer->call, owner, text);
-        if (now.id) give_argument(rw, layer->call, parameter, fb_make_node(g, now));
+        if (now.id && transposition.id) now = fb_transpose_again(rw, layer, now);
+        if (now.id && layer->is_mm && !read.id) make_addmm(rw, layer->call, fb_make_node(g, now));
+        else if (now.id) give_argument(rw, layer->call, parameter, fb_make_node(g, now));
+        if (transposition.id) fb_erase_unread(rw, transposition);
         fb_release_read(rw, read);
     }
     fb_buffer_free(&name);
@@ -156,12 +185,13 @@ void fb_norm_clear_affine(fb_rewrite *rw, const fb_norm *norm) {
         return;
     }
     fb_note_new_value(rw, norm->node);
+    if (norm->call.id != norm->node.id) fb_note_new_value(rw, norm->call);
     if (norm->module.id) {
         clear_affine_of_module(rw, norm);
     } else {
         fb_release_read(rw, norm->weight_read);
         fb_release_read(rw, norm->bias_read);
-        take_argument(rw, norm->node, "bias"); /* before the weight, after which it stands */
-        take_argument(rw, norm->node, "weight");
+        take_argument(rw, norm->call, "bias"); /* before the weight, after which it stands */
+        take_argument(rw, norm->call, "weight");
     }
 }

@@ -17,6 +17,7 @@
 #include "core/ops/layout.h"
 #include "core/passes/group.h"
 #include "core/passes/merged_linear.h"
+#include "core/passes/views.h"
 
 enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH, MODE };
 
@@ -81,16 +82,18 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidat
     return true;
 }
 
-/* How a candidate is spelled: 0 for a module, the target's symbol for a function. */
-static uint32_t spelling_of(const fb_graph *g, fb_node n) {
+/* How a candidate is spelled: 0 for a module; for a function the target's symbol, and how it holds its weight. */
+static uint64_t spelling_of(const fb_graph *g, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);
-    return row->opcode == FB_CALL_MODULE ? 0 : row->target.id;
+    fb_linear linear;
+    if (row->opcode == FB_CALL_MODULE || !fb_linear_at(g, n, &linear)) return 0;
+    return (uint64_t)row->target.id << 2 | (uint64_t)linear.is_packed << 1 | (linear.transposition.id != 0);
 }
 
 /* Merges those that are spelled like the first, and leaves the others in their order. Gives how many they are. */
 static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *candidates, fb_candidate *alike, size_t count) {
     size_t alike_count = 0, rest = 0;
-    uint32_t spelling = spelling_of(m->graph, candidates[0].node);
+    uint64_t spelling = spelling_of(m->graph, candidates[0].node);
     for (size_t i = 0; i < count; i++) {
         bool is_alike = spelling_of(m->graph, candidates[i].node) == spelling;
         if (is_alike) alike[alike_count++] = candidates[i];
@@ -102,10 +105,47 @@ static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *c
     return rest;
 }
 
+enum { MAX_VIEWS = 64 }; /* of one value, and as many readers of each, among which Linears are looked for */
+
+/* A Linear that reads the view, or none. */
+static fb_node linear_of_view(const fb_graph *g, fb_node view) {
+    fb_linear linear;
+    int seen = 0;
+    for (uint32_t e = fb_user_first(g, view); e && seen < MAX_VIEWS; e = fb_user_next(g, e), seen++) {
+        fb_node user = fb_edge_user(g, e);
+        if (fb_linear_at(g, user, &linear) && linear.input.id == view.id) return user;
+    }
+    return (fb_node){0};
+}
+
+/* Linears that read the same view of one value, made for each of them: as decompositions have it. They could be one. */
+static void refuse_views(fb_matcher *m, fb_node shared) {
+    const fb_graph *g = m->graph;
+    const fb_node_row *first = NULL;
+    fb_node found[MAX_VIEWS];
+    size_t count = 0;
+    int seen = 0;
+    for (uint32_t e = fb_user_first(g, shared); e && seen < MAX_VIEWS; e = fb_user_next(g, e), seen++) {
+        fb_node view = fb_edge_user(g, e);
+        if (fb_view_input(g, view, NULL).id != shared.id) continue;
+        const fb_node_row *row = fb_node_at(g, view);
+        bool is_same = !first || (row->target.id == first->target.id && row->args.id == first->args.id &&
+                                  row->kwargs.id == first->kwargs.id && row->opcode == first->opcode);
+        fb_node linear = is_same ? linear_of_view(g, view) : (fb_node){0};
+        if (!linear.id || fb_is_marked(m, linear)) continue;
+        first = row;
+        found[count++] = linear;
+    }
+    if (count > 1)
+        fb_refuse(m, "views-between", found, count,
+                  "each reads a view of its own of one value; EliminateCommonSubexpressions makes these views one");
+}
+
 static void match(fb_matcher *m, fb_node shared) {
     const fb_graph *g = m->graph;
     size_t user_count, linear_calls = 0, count = 0;
     if (fb_node_at(g, shared)->user_count < 2) return;
+    refuse_views(m, shared);
     for (uint32_t e = fb_user_first(g, shared); e; e = fb_user_next(g, e)) {
         linear_calls += is_linear_call(g, fb_edge_user(g, e), shared);
     }

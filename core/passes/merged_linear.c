@@ -4,6 +4,7 @@
 
 #include "core/ops/spelling.h"
 #include "core/passes/group.h"
+#include "core/passes/layer.h"
 #include "core/weights/recipe.h"
 
 /* The concatenated weights (or biases, zeros where there is none) as a recipe. */
@@ -72,12 +73,14 @@ static fb_module put_merged(fb_rewrite *rw, const fb_linear *linears, size_t cou
 static fb_node insert_call(fb_rewrite *rw, const fb_linear *first, fb_module merged) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value input = fb_make_node(g, first->input), args;
-    fb_value weight = fb_make_node(g, fb_insert_read(rw, first->node, merged, "weight"));
+    fb_layer layer = fb_linear_layer(first);
+    fb_node read = fb_insert_read(rw, first->node, merged, "weight");
+    fb_value weight = fb_make_node(g, read.id && layer.transposition.id ? fb_transpose_again(rw, &layer, read) : read);
     if (!fb_module_tensor(g, merged, "bias").id) {
         args = FB_ARGS(g, input, weight);
     } else {
         fb_value bias = fb_make_node(g, fb_insert_read(rw, first->node, merged, "bias"));
-        args = first->is_packed ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
+        args = first->form == FB_LINEAR_ADDMM ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
     }
     return fb_insert_before(rw, first->node, FB_CALL_FUNCTION, fb_node_target(g, first->node), args, (fb_value){0});
 }

@@ -45,7 +45,7 @@ const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool reads_unt
     *detail = "it was converted before";
     if (fb_is_marked(m, n)) return "already-transformed";
     *detail = "nothing is known of this operator; it goes on in float32, with casts around it";
-    if (fb_op_effects(g, n).is_unknown) return "unknown-operator";
+    if (fb_op_effects(g, n).is_unknown || fb_runs_inside(g, n)) return "unknown-operator";
     *detail = "autocast is on here and decides about dtypes; it goes on in float32";
     if (is_in_autocast) return "autocast";
     *detail = "complex numbers have no such precision; it goes on in float32";

@@ -2,7 +2,8 @@
  *
  *     x ── view(-1, C) ── addmm(b, ·, W) ── view(…, N) ── y          x ── linear(·, Wᵀ, b) ── y
  *
- * As GPT-2's Conv1D is traced. The first reshape must keep the last dimension, of in_features, and the second one must give
+ * As GPT-2's Conv1D is traced; and the same of mm, without a bias, and of a weight that is transposed before the call, as
+ * decompositions have it. The first reshape must keep the last dimension, of in_features, and the second one must give
  * back the dimensions before it, as recorded; nobody else reads what addmm gives. The reshape before it goes when nobody else
  * reads that. Weight and bias must not be written, and what is read not between the two. Exactness: moves (the weight is
  * transposed; the product may sum in another order). Reversible.
@@ -19,7 +20,7 @@ typedef struct surroundings {
 } surroundings;
 
 static bool find(const fb_graph *g, fb_node n, surroundings *s) {
-    if (!fb_linear_at(g, n, &s->linear) || !s->linear.is_packed || fb_node_at(g, n)->user_count != 1) return false;
+    if (!fb_linear_at(g, n, &s->linear) || s->linear.form < FB_LINEAR_ADDMM || fb_node_at(g, n)->user_count != 1) return false;
     fb_node reader = fb_edge_user(g, fb_user_first(g, n));
     if (!fb_rearrange_at(g, s->linear.input, &s->before) || s->before.form != FB_REARRANGE_RESHAPE) return false;
     return fb_rearrange_at(g, reader, &s->after) && s->after.form == FB_REARRANGE_RESHAPE && s->after.input.id == n.id;
@@ -56,6 +57,18 @@ static void match(fb_matcher *m, fb_node n) {
     else fb_match_found(m, (fb_node[]){n, s.before.node, s.after.node}, 3);
 }
 
+/* The weight as (out_features, in_features): what the transposition before the call reads, or else a transposed one. */
+static fb_value take_weight(fb_rewrite *rw, const fb_linear *linear) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_layer layer = fb_linear_layer(linear);
+    if (linear->transposition.id) {
+        fb_erase_unread(rw, linear->transposition);
+        return fb_make_node(g, linear->weight_read);
+    }
+    fb_layer_set_weight(rw, &layer, fb_recipe_permute(g, fb_recipe_tensor(g, linear->weight), (int64_t[]){1, 0}, 2));
+    return fb_call_argument(g, linear->node, layer.weight_parameter);
+}
+
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     surroundings s;
@@ -63,10 +76,10 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     if (!find(g, n, &s)) return;
     fb_layer layer = fb_linear_layer(&s.linear);
     const fb_node_row *after = fb_node_at(g, s.after.node);
-    fb_layer_set_weight(rw, &layer, fb_recipe_permute(g, fb_recipe_tensor(g, s.linear.weight), (int64_t[]){1, 0}, 2));
-    fb_value weight = fb_call_argument(g, n, layer.weight_parameter), bias = fb_call_argument(g, n, layer.bias_parameter);
+    fb_value weight = take_weight(rw, &s.linear), bias = fb_call_argument(g, n, layer.bias_parameter);
+    fb_value input = fb_make_node(g, s.before.input);
     fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_LINEAR_ATEN : FB_TARGET_LINEAR);
-    fb_set_args(rw, n, FB_ARGS(g, fb_make_node(g, s.before.input), weight, bias), FB_VALUE_EMPTY_MAP);
+    fb_set_args(rw, n, bias.id ? FB_ARGS(g, input, weight, bias) : FB_ARGS(g, input, weight), FB_VALUE_EMPTY_MAP);
     fb_set_result_type(rw, n, after->shape, (fb_dtype)after->dtype);
     fb_take_in(rw, s.after.node, n);
     fb_release_call(rw, s.after.node);

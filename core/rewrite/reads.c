@@ -65,7 +65,13 @@ void fb_release_reads(fb_rewrite *rewrite, fb_node node) {
     const fb_graph *graph = rewrite->graph;
     for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
         fb_node input = fb_edge_input(graph, edge);
+        fb_node read, transposition;
+        fb_tensor matrix;
         if (fb_node_at(graph, input)->opcode == FB_GET_ATTR) fb_release_read(rewrite, input);
+        else if (fb_matrix_read_by_node(graph, input, &read, &transposition, &matrix)) {
+            fb_erase_unread(rewrite, transposition);
+            fb_release_read(rewrite, read);
+        }
     }
 }
 

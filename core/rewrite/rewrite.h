@@ -59,7 +59,8 @@ void fb_note_new_value(fb_rewrite *rewrite, fb_node node);
 void fb_erase(fb_rewrite *rewrite, fb_node node);
 /* Its readers get a value in its place, and it is erased. */
 void fb_write_literal(fb_rewrite *rewrite, fb_node node, fb_value literal);
-/* Releases what the node reads by get_attr (see fb_release_read): before it is erased, or reads something else. */
+/* Releases what the node reads by get_attr (see fb_release_read), transposed on the way or not: before it is erased, or reads
+ * something else. */
 void fb_release_reads(fb_rewrite *rewrite, fb_node node);
 /* Erases a node; and a module that it called, when nobody else does, or reads what the module owns. */
 void fb_erase_call(fb_rewrite *rewrite, fb_node node);

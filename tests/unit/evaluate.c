@@ -190,6 +190,18 @@ static void read_recorded_sizes(machine *m, const fb_node_row *row, call *c) {
     c->recorded_rank = rank;
 }
 
+/* A function that is given a nested program, and then what that takes. */
+static bool run_wrapped(machine *m, const fb_value_row *args, const call *c, value *out) {
+    for (size_t i = 0; i < c->count; i++) {
+        fb_node program = fb_value_node(m->graph, args->items[i]);
+        const fb_node_row *row = program.id ? fb_node_at(m->graph, program) : NULL;
+        if (!row || row->opcode != FB_GET_ATTR || !row->module.id || row->attribute.id) continue;
+        machine_run(m, fb_module_at(m->graph, row->module)->program, c->args + i + 1, c->count - i - 1, out);
+        return true;
+    }
+    return false;
+}
+
 static value run_call(machine *m, fb_node node) {
     const fb_graph *g = m->graph;
     const fb_node_row *row = fb_node_at(g, node);
@@ -205,6 +217,8 @@ static value run_call(machine *m, fb_node node) {
     }
     read_recorded_sizes(m, row, &c);
     if (row->opcode == FB_CALL_MODULE) return evaluate_module(m, row->module, &c);
+    value wrapped;
+    if (run_wrapped(m, args, &c, &wrapped)) return wrapped;
     const char *target = fb_text(g, row->target);
     char *spelled = take(&m->arena, strlen(target) + 2);
     snprintf(spelled, strlen(target) + 2, "%s%s", row->opcode == FB_CALL_METHOD ? "." : "", target);

@@ -52,9 +52,31 @@ def batch(recorder):
             found = [case.input(mean), case.input(variance)] if statistic else [None, None]
             y = case.call(ATEN + "batch_norm.default", case.input(x), case.input(weight), case.input(bias), *found, training, 0.1, 1e-5, False)
             recorder.finish(case, y, refused=training and statistic, **CLOSE)
-    case = recorder.start("aten._native_batch_norm_legit_no_training")
-    y = case.call(ATEN + "_native_batch_norm_legit_no_training.default", *[case.input(item) for item in (x, weight, bias, mean, variance)], 0.1, 1e-5)
+    for name, flag in {"_native_batch_norm_legit_no_training": (), "native_batch_norm": (False,), "_native_batch_norm_legit": (False,)}.items():
+        for affine in ((weight, bias), (None, bias), (None, None)):
+            for item in range(3):
+                case = recorder.start(f"aten.{name} {[part is None for part in affine]} {item}")
+                given = [part if part is None else case.input(part) for part in (x, *affine, mean, variance)]
+                y = case.call(f"{ATEN}{name}.default", *given, *flag, 0.1, 1e-5)
+                recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
+    case = recorder.start("aten.native_batch_norm in training")
+    y = case.call(ATEN + "native_batch_norm.default", *[case.input(item) for item in (x, weight, bias, mean.clone(), variance.clone())], True, 0.1, 1e-5)
     recorder.finish(case, case.call("operator.getitem", y, 0), refused=True)
+
+
+def native(recorder):
+    x, (row, box) = values(torch.float32, 2, 6, 3, 4), (values(torch.float32, 4), values(torch.float32, 3, 4, seed=4))
+    for item in range(3):
+        for shape, affine in (([4], row), ([4], None), ([3, 4], box), ([3, 4], None), ([3], None)):
+            case = recorder.start(f"aten.native_layer_norm {shape} {affine is None} {item}")
+            given = [None, None] if affine is None else [case.input(affine), case.input(affine + 1)]
+            y = case.call(ATEN + "native_layer_norm.default", case.input(x), shape, *given, 1e-5)
+            recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
+        for groups in (2, 6, 4):
+            case = recorder.start(f"aten.native_group_norm {groups} {item}")
+            gains = values(torch.float32, 6)
+            y = case.call(ATEN + "native_group_norm.default", case.input(x), case.input(gains), case.input(gains + 1), 2, 6, 12, groups, 1e-5)
+            recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
 
 
 def layer(recorder):
@@ -140,6 +162,7 @@ def groups(recorder):
 
 def main(recorder):
     batch(recorder)
+    native(recorder)
     layer(recorder)
     groups(recorder)
 

@@ -81,8 +81,20 @@ def main(recorder):
     for divisor in (1, 3, -2, 0):
         case = recorder.start(f"divisor {divisor}")
         recorder.finish(case, case.call("torch.nn.functional.avg_pool2d", case.input(x), 3, 2, 1, divisor_override=divisor), **CLOSE)
-    case = recorder.start("indices")
-    recorder.finish(case, case.call("torch.nn.functional.max_pool2d", case.input(x), 2, return_indices=True), refused=True)
+    for item in range(2):
+        case = recorder.start(f"indices {item}")
+        y = case.call("torch.nn.functional.max_pool2d", case.input(x), 2, return_indices=True)
+        recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
+        for given in ([3, 3], [2, 2], [1, 1]), ([2, 2], [1, 2], [0, 0], [1, 1], True), ([2, 2],):
+            for what in ("nan", "ties"):
+                z = x.clone()
+                z[0, 0, 1, 1:3] = torch.nan if what == "nan" else 9
+                case = recorder.start(f"max_pool2d_with_indices {given} {what} {item}")
+                y = case.call(ATEN + "max_pool2d_with_indices.default", case.input(z), *given)
+                recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
+        case = recorder.start(f"max_pool3d_with_indices {item}")
+        y = case.call(ATEN + "max_pool3d_with_indices.default", case.input(values(torch.float32, 2, 3, 4, 5, 6)), [2, 2, 2], [1, 2, 1])
+        recorder.finish(case, case.call("operator.getitem", y, item), **CLOSE)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,25 @@
+/* The views between two layers: reshapes, permutations and copies that move elements and change none.
+ *
+ *     x ── Linear ── flatten(0, 1) ── BatchNorm1d ── y
+ *
+ * What one layer gives and the other takes are then the same numbers in another shape, and a weight of one number a channel can
+ * go from the one to the other where the views keep the channels on one axis. */
+#ifndef FB_PASSES_VIEWS_H
+#define FB_PASSES_VIEWS_H
+
+#include "core/passes/pass.h"
+
+enum { FB_VIEWS_MAX = 16, FB_AXIS_LOST = -1 };
+
+/* What the node is a view of; none when it is not a view. `*axis`, a dimension of the node's value, becomes that dimension of
+ * the input's, or FB_AXIS_LOST; it may be NULL. */
+fb_node fb_view_input(const fb_graph *graph, fb_node node, int *axis);
+/* Does the node lay its elements out in another order, or need them in order: so that strides matter? */
+bool fb_view_minds_strides(const fb_graph *graph, fb_node node);
+
+/* Puts the views from `from` to `old` again, on `now` in the place of `from`, under new names: they give other values, and
+ * whoever compares the graphs must not take them for what they were. `old` may be `from` itself. Gives what stands in the place
+ * of `old`; the old views are gone at commit. */
+fb_node fb_put_views_again(fb_rewrite *rewrite, fb_node old, fb_node from, fb_node now);
+
+#endif
