@@ -238,7 +238,9 @@ static fb_status refuse(fb_kernel_call *call) {
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out) {
     const fb_graph *graph = evaluator->graph;
     fb_op op = fb_node_op(graph, node);
-    if (fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN; /* its arguments are the program's, and have no names */
+    /* A call of a nested program, whose arguments are the program's and have no names; or one that is known by its target. */
+    bool is_by_target = op && !fb_kernel_of(op) && kernel_of_target(graph, node);
+    if (is_by_target || fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN;
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,
                            .node = node,
