@@ -414,6 +414,8 @@ fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *option
                                    .forget = forget_blob,
                                    .stand_in = options->random_weights ? draw_weight : NULL};
     fb_status status = begin(&evaluator);
+    /* At once: a graph may be too small for its nodes to ask, and many such graphs follow each other. */
+    if (!status && !fb_work_ask(&memory->work)) status = fb_work_status(&memory->work, error);
     if (!status) status = run(&evaluator, FB_MAIN_PROGRAM, output);
     end(&evaluator);
     if (status) fb_object_drop(output);

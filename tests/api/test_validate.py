@@ -143,7 +143,7 @@ def test_undoing_a_validated_run(shared):
 
 
 def test_limits(new_service):
-    service = new_service("--evaluation-memory", "1K")
+    service = new_service("--evaluation-memory", "16K")
     answer = optimize(service, branches(), ["MergeLinears"], validate="graph")
     assert answer.status == 201
     big = branches(name="big")
