@@ -4,7 +4,8 @@
  *     B ──┘                W ┘
  *
  * Arithmetic, views, slices and joins of what get_attr nodes read are written down as the recipe of a new tensor, computed in
- * float64 and rounded once. It is owned by the module of the weight that it is made from (of the one with the same shape, where
+ * float64 and rounded once: in half precision, what overflows on the way and is scaled back (w * 1e4 * 1e-4) was infinite and
+ * is finite now. It is owned by the module of the weight that it is made from (of the one with the same shape, where
  * there is one), and a get_attr node before the last folded node reads it. What only those nodes read is dropped.
  *
  * Not: what is random, has effects, is written in place, or is (memory of) an output of the graph; integer arithmetic, which

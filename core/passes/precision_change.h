@@ -13,8 +13,11 @@ typedef struct fb_precision_change {
     size_t written_count;
 } fb_precision_change;
 
-/* Does the node call a module that has a float32 tensor, or read one? */
-bool fb_owns_float32(const fb_graph *graph, fb_node node);
+/* Does the node call a module that has a tensor of that dtype, or read one? */
+bool fb_owns_dtype(const fb_graph *graph, fb_node node, fb_dtype dtype);
+static inline bool fb_owns_float32(const fb_graph *graph, fb_node node) {
+    return fb_owns_dtype(graph, node, FB_FLOAT32);
+}
 /* Weights whose bytes are in the document, with numbers beyond the range of the dtype. */
 void fb_refuse_overflowing_weights(fb_matcher *matcher, const bool *is_converted, fb_dtype dtype);
 

@@ -106,7 +106,8 @@ static void convert(conversion *c, fb_node n) {
     if (!was_float32) return;
     fb_shape_result found;
     bool is_known = fb_infer(g, n, &found) && found.dtype;
-    fb_dtype dtype = is_known ? found.dtype : c->reads_low ? c->dtype : FB_FLOAT32;
+    bool computes_low = c->reads_low || fb_owns_dtype(g, n, c->dtype); /* EmbeddingBag reads integers, and gives its weight's */
+    fb_dtype dtype = is_known ? found.dtype : computes_low ? c->dtype : FB_FLOAT32;
     s->is_low = dtype == c->dtype;
     fb_set_result_type(c->rewrite, n, row->shape, dtype);
 }

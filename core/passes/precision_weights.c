@@ -18,12 +18,12 @@ typedef struct owned {
     fb_node node;
     fb_dtype dtype;
     bool *is_seen; /* by tensor */
-    bool has_float32;
+    bool has_dtype;
 } owned;
 
 static void look_at(void *context, fb_tensor tensor) {
     owned *o = context;
-    o->has_float32 |= is_float32(o->graph, tensor);
+    o->has_dtype |= fb_tensor_at(o->graph, tensor)->dtype == o->dtype;
 }
 
 static void visit_owned(const fb_graph *g, fb_node n, void (*visit)(void *, fb_tensor), void *context) {
@@ -37,10 +37,10 @@ static void visit_owned(const fb_graph *g, fb_node n, void (*visit)(void *, fb_t
     }
 }
 
-bool fb_owns_float32(const fb_graph *g, fb_node n) {
-    owned o = {.graph = g};
+bool fb_owns_dtype(const fb_graph *g, fb_node n, fb_dtype dtype) {
+    owned o = {.graph = g, .dtype = dtype};
     visit_owned(g, n, look_at, &o);
-    return o.has_float32;
+    return o.has_dtype;
 }
 
 static void refuse_overflowing(void *context, fb_tensor tensor) {

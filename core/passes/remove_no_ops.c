@@ -9,13 +9,15 @@
  *     memory of an input or of another result (core/ops/sharing.h), or where a reader needs the copy's memory layout;
  *   - a view, which is another tensor than x, while their memory is written at all: x.t_() would change the sizes of x;
  *   - x + 0.0, which makes 0.0 of -0.0, and the mean of one element, unless `float_zeros` allows them; assertions, unless
- *     `asserts` does.
- * Without detach values stay the same and gradients do not: leave this pass out where the result is trained.
+ *     `asserts` does;
+ *   - detach, where a gradient may reach it: from an input, or from a tensor that is trained; unless `detach` allows that.
+ * The same sizes are those which are recorded: where they are ints, the result is for inputs of these sizes.
  * What is left carries no mark: nothing of the removed call is there any more.
  * Exactness: moves. Reversible.
  */
 #include <stdlib.h>
 
+#include "core/ops/gradient.h"
 #include "core/ops/identity.h"
 #include "core/ops/sharing.h"
 #include "core/ops/strides.h"
@@ -37,13 +39,17 @@ static const char *obstacle_to_share(const fb_graph *g, const fb_sharing *sharin
 }
 
 /* Why the call must stay; NULL when it can go. */
-static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing, const fb_identity *found,
-                            const char **detail) {
+static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
+                            const fb_gradients *gradients, const fb_identity *found, const char **detail) {
     const fb_graph *g = m->graph;
     *detail = found->detail;
     if (found->doubt) return found->doubt;
     *detail = "it makes 0.0 of -0.0; the parameter float_zeros allows that";
     if (found->turns_minus_zero && !fb_parameter_flag(m->params, "float_zeros")) return "float-zero";
+    bool is_detach = (fb_node_op(g, found->node) & ~(unsigned)FB_OP_IN_PLACE) == FB_OP_DETACH;
+    *detail = "a gradient may reach it, and ends here; the parameter detach allows to leave it out";
+    if (is_detach && fb_may_carry_gradient(gradients, found->input) && !fb_parameter_flag(m->params, "detach"))
+        return "gradient";
     bool is_written = fb_is_mutated(alias, found->input);
     *detail = "what it is given may not be contiguous";
     if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input))) return "unknown-layout";
@@ -53,8 +59,9 @@ static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb
 }
 
 /* `left` is what stands in the place of a node, by node: of a chain its beginning. */
-static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const fb_identity *found, fb_node *left) {
-    const char *detail, *reason = obstacle(m, alias, sharing, found, &detail);
+static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const fb_gradients *gradients,
+                           const fb_identity *found, fb_node *left) {
+    const char *detail, *reason = obstacle(m, alias, sharing, gradients, found, &detail);
     if (reason) {
         fb_refuse_node(m, reason, found->node, "%s", detail);
         return;
@@ -77,14 +84,16 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
     fb_node *left = calloc(fb_node_limit(g), sizeof *left);
-    m->failed |= !sharing || !left;
+    fb_gradients *gradients = alias ? fb_gradients_new(g, alias) : NULL;
+    m->failed |= !sharing || !left || !gradients;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_identity found;
-        if (fb_identity_at(g, n, &found)) match_identity(m, alias, sharing, &found, left);
+        if (fb_identity_at(g, n, &found)) match_identity(m, alias, sharing, gradients, &found, left);
         else if (fb_assertion_at(g, n)) match_assertion(m, n);
     }
     fb_sharing_free(sharing);
     free(left);
+    fb_gradients_free(gradients);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
@@ -101,6 +110,8 @@ const fb_pass fb_remove_no_ops = {
     .parameters =
         "{\"additionalProperties\":false,\"properties\":{"
         "\"asserts\":{\"default\":false,\"description\":\"leave out assertions, too\",\"type\":\"boolean\"},"
+        "\"detach\":{\"default\":false,\"description\":\"leave out detach where a gradient may reach it; values stay, "
+        "gradients change\",\"type\":\"boolean\"},"
         "\"float_zeros\":{\"default\":false,\"description\":\"leave out `x + 0` in floating point, which makes 0.0 of "
         "-0.0\",\"type\":\"boolean\"}},\"type\":\"object\"}",
     .exactness = FB_MOVES,

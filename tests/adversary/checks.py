@@ -62,7 +62,7 @@ class Workshop:
         name = choose.choice(list(self.exactness))
         params = {}
         if name == "RemoveNoOps":
-            params = {key: True for key in ("asserts", "float_zeros") if choose.random() < 0.4}
+            params = {key: True for key in ("asserts", "detach", "float_zeros") if choose.random() < 0.4}
         elif name == "FoldConstants" and choose.random() < 0.3:
             params = {"maximum_growth": choose.choice([0, 10, 1000])}
         elif name == "ReplaceActivation":
@@ -85,6 +85,10 @@ class Workshop:
                 items.append(item)
             if index == 0:
                 items = [choose.choice(["inference", "inference", "cleanup"])]
+            elif index == 1 and "nn.Linear" in "".join(program.init):
+                items = [choose.choice(["MergeLinears", "MergeLinears", "FoldScaleIntoLinear", "FuseBiasInLinear"])]
+            elif index == 2 and "self.w" in "".join(program.init):
+                items = ["FoldConstants"]
             checks.append(Check("passes", tuple(items), choose.choice(["off", "off", "rewrites", "graph"])))
             if choose.random() < 0.3:
                 checks.append(Check("undo", tuple(items)))
@@ -127,9 +131,8 @@ def flat_code(live):
     return copied.python_code("self").src
 
 
-UNMADE = re.compile(
-    r"has hooks|there is no [\w.]+ here|__init__\(\) missing"
-)  # a module that its class and configuration do not give
+REINTERPRETS = re.compile(r"view\(torch\.(u?int|float|bfloat)|view\.dtype")
+UNMADE = re.compile(r"cannot be made from the document alone")
 
 
 def made_of(subject, document, what, **options):
@@ -141,19 +144,21 @@ def made_of(subject, document, what, **options):
         raise Difference(f"{what} from_document", f"{type(error).__name__}: {error}") from None
 
 
-def judged(subject, module, level, is_pinned, what, are_slices=False, only=None):
-    """Compares on every variant of the inputs. `is_pinned`: recorded sizes have become part of the program."""
+def judged(subject, module, level, is_pinned, what, are_slices=False, only=None, is_detached=False):
+    """Compares on every variant of the inputs. `is_pinned`: recorded sizes have become part of the program; `is_detached`: calls of detach
+    may have gone."""
     is_static = not subject.is_for_any_batch
-    is_detached = any("detach" in str(node.target) for node in subject.live.graph.nodes)  # RemoveNoOps leaves that out
     for variant in only or subject.variants():
         is_other_batch = "batch" in variant
+        if variant in ("nan", "special") and level == "close" and REINTERPRETS.search(subject.program.source()):
+            continue  # the sign of a nan is any
         if is_other_batch and is_pinned and is_static:
             continue
         judge = subject.judge(variant)
         used = level
         if variant == "special" and level == "close":
             used = "finite"
-        may_run = is_other_batch  # what nobody reads may be what raises; and recorded sizes may be what is written
+        may_run = is_other_batch or variant in ("nan", "special")  # what nobody reads may be what raises; recorded sizes may be written
         try:
             judge.assert_same(module, used, may_run, are_slices)
             if variant == "traced" and level != "none" and not is_detached:
@@ -248,6 +253,8 @@ def check_evaluate(subject, workshop, check):
             raise Difference("evaluate count", f"{len(found)} outputs instead of {len(tensors)}")
         for place, (index, leaf) in enumerate(tensors):
             ours = found[f"output.{place}"]
+            if variant == "special" and leaf.shape != subject.judge("traced").expected.leaves[index].shape:
+                continue  # its size hangs on numbers that need not be ours: PyTorch's mean of infinity is nan at times
             if ours.dtype != leaf.dtype or ours.shape != leaf.shape:
                 raise Difference(
                     "evaluate type",
@@ -297,7 +304,11 @@ def level_of(run, check, workshop):
 
 
 def is_pinned(run):
-    return any(outcome["name"] == "FoldShapes" and outcome["applied"] for outcome in run["passes"])
+    return any(outcome["name"] in ("FoldShapes", "RemoveNoOps") and outcome["applied"] for outcome in run["passes"])
+
+
+def is_detached(run):
+    return any(outcome["name"] == "RemoveNoOps" and outcome.get("params", {}).get("detach") for outcome in run["passes"])
 
 
 def is_merged(run):
@@ -317,7 +328,7 @@ def check_passes(subject, workshop, check):
     module = made_of(subject, result, "result")
     if flat_code(module) != run["code"]:
         raise Difference("result code", run["code"])
-    judged(subject, module, level_of(run, check, workshop), is_pinned(run), "result", is_merged(run))
+    judged(subject, module, level_of(run, check, workshop), is_pinned(run), "result", is_merged(run), is_detached=is_detached(run))
     recorded(subject, result, module)
     live = copy.deepcopy(subject.live)
     try:

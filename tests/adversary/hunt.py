@@ -124,7 +124,7 @@ def main():
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=float, default=60)
     options.add_argument("--seed", type=int)
-    options.add_argument("--count", type=int, default=10**9)
+    options.add_argument("--count", type=int, default=10**9, help="stops after so many seeds, or when the time is up")
     options.add_argument("--corpus", action="store_true", help="programs that somebody thought of, with each pass alone")
     given = options.parse_args()
     given.seed = given.seed if given.seed is not None else 0 if given.corpus else int(time.time())

@@ -722,10 +722,13 @@ class Generator:
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.randrange(6)
+        kind = choose.randrange(8)
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
+                if item and choose.random() < 0.25:  # what they all read is written between them
+                    text = choose.choice([f"{given}.add_(1)", f"{given}.mul_(2)", f"{given}.bernoulli_()", "call(operator.iadd,GIVEN,1)"])
+                    lines.append(text.replace("GIVEN", given))
                 made.append(
                     f"self.q{index}_{item} = nn.Linear({width}, {choose.choice([width, 4])}, bias={choose.random() < 0.8}, dtype={dtype}).eval()"
                 )
@@ -769,9 +772,15 @@ class Generator:
                 ),
                 f"self.l{index}(<last>)",
             ]
-        else:
+        elif kind == 5:
             weight = self.weight()
             lines = [f"{weight} * {choose.choice(['2', '0.5'])}", f"{given} * <last>"]
+        else:  # a cast of a weight, and arithmetic on what comes out
+            first, second = (choose.choice(["long", "int", "half", "bool", "double", "float", "bfloat16"]) for _ in range(2))
+            number = choose.choice(["0.5", "2", "3.7"])
+            middle = choose.choice(["<last> * NUMBER", "<last> + NUMBER", "<last> / NUMBER", f"<last>.{second}()"])
+            lines = [f"({self.weight()} * 3).{first}()" if kind == 6 else f"{self.weight()}.{first}()"]
+            lines += [middle.replace("NUMBER", number), choose.choice([f"{given} * <last>", f"{given} + <last>", "<last> * 1"])]
         for line in made:
             self.add_init(line)
         for line in lines:
@@ -791,7 +800,7 @@ class Generator:
             if len(self.body) >= wanted:
                 break
             try:
-                if choose.random() < 0.12:
+                if choose.random() < 0.2:
                     self.patterns()
                 else:
                     self.statement()

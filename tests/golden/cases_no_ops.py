@@ -164,8 +164,11 @@ def views():
     remove("aten-slice-of-all", between(fn("torch.ops.aten.slice.Tensor", 0, 0, 2**63 - 1)), 1)
     remove("getitem-of-all", between(fn("operator.getitem", (slice(None), ...))), 1)
     remove("flatten-of-one-dimension", between(lambda g, x: g.fn("torch.flatten", x, shape=(8,), dtype="float32"), (8,)), 1)
-    remove("detach", between(method("detach")), 1)
-    remove("aten-detach", between(fn("torch.ops.aten.detach.default")), 1)
+    remove("detach", between(method("detach")), 0, refusal("gradient", "detach"))  # gradients would flow through
+    remove("detach-allowed", between(method("detach")), 1, detach=True)
+    remove("aten-detach", between(fn("torch.ops.aten.detach.default")), 0, refusal("gradient", "default"))
+    remove("aten-detach-allowed", between(fn("torch.ops.aten.detach.default")), 1, detach=True)
+    detached()
     remove("aten-alias", between(fn("torch.ops.aten.alias.default")), 1)
     remove("not-a-view-of-other-sizes", between(method("view", 4, 2, shape=(4, 2))), 0)
     remove("not-an-expand-that-repeats", between(lambda g, x: g.method("expand", x, 3, 4, shape=(3, 4), dtype="float32"), (1, 4)), 0)
@@ -185,6 +188,33 @@ def views():
         g.method("t_", x, shape=(4, 4), dtype="float32")
         return v
     remove("view-before-its-tensor-is-turned", between(shaped_again, (4, 4)), 0, refusal("mutated", "view"))
+
+
+def detached():
+    """detach goes where no gradient can reach it: behind a tensor that is not trained, integers, another detach."""
+    def of_weight(name, applied, *refused, middle=lambda g, w: w, **tensor):
+        g = Graph()
+        g.module("", "torch.nn.Module", parameters={"w": g.tensor("w", [2, 4], **tensor)})
+        w = middle(g, g.get_attr("w", (2, 4)))
+        y = g.method("detach", w, name="detached", **SHAPE)
+        remove(name, g.output(g.fn("torch.add", g.input(), g.relu(y), **SHAPE)), applied, *refused)
+
+    refused = refusal("gradient", "detached")
+    of_weight("detach-of-a-trained-weight", 0, refused)
+    of_weight("detach-of-a-frozen-weight", 1, requires_grad=False)
+    of_weight("detach-of-what-is-made-of-a-frozen-weight", 1, middle=lambda g, w: g.fn("torch.sin", w, **SHAPE), requires_grad=False)
+    of_weight("detach-twice", 1, refusal("gradient", "first"), middle=lambda g, w: g.method("detach", w, name="first", **SHAPE))
+    of_weight("detach-of-an-unknown-function", 0, refused, middle=lambda g, w: g.fn("my.function", w, **SHAPE), requires_grad=False)
+
+    def written(g, w):
+        copy = g.method("clone", w, name="copied", **SHAPE)
+        g.fn("operator.setitem", copy, 0, g.fn("torch.sin", g.input("z"), name="sin", **SHAPE))
+        return g.fn("torch.cos", copy, **SHAPE)
+    of_weight("detach-of-what-an-input-is-written-into", 0, refusal("mutated", "copied"), refused, middle=written, requires_grad=False)
+    g = Graph()
+    x = g.fn("torch.neg", g.input(dtype="int64"), shape=(2, 4), dtype="int64")
+    y = g.method("detach", x, shape=(2, 4), dtype="int64")
+    remove("detach-of-integers", g.output(g.fn("torch.abs", y, shape=(2, 4), dtype="int64")), 1)
 
 
 def casts():
@@ -317,17 +347,17 @@ def outputs():
 
 
 def layouts():
-    def of_slice(reader, name, applied, *refused):
+    def of_slice(reader, name, applied, *refused, **params):
         g = Graph()
         x = g.relu(g.input(shape=(2, 8)))
         part = g.fn("operator.getitem", x, (..., slice(0, 4)), **SHAPE)
         y = g.fn("operator.mul", part, 1, name="y", **SHAPE)
-        remove(name, g.output(g.fn("torch.tanh", reader(g, y), name="end")), applied, *refused)
+        remove(name, g.output(g.fn("torch.tanh", reader(g, y), name="end")), applied, *refused, **params)
 
     flat = {"shape": (8,), "dtype": "float32"}
     kept = refusal("needs-contiguous", "y")
     of_slice(lambda g, y: g.method("view", y, -1, **flat), "copy-of-a-slice-is-viewed", 0, kept)
-    of_slice(lambda g, y: g.method("view", g.method("detach", y, **SHAPE), -1, **flat), "copy-of-a-slice-is-viewed-behind-detach", 1, kept)
+    of_slice(lambda g, y: g.method("view", g.method("detach", y, **SHAPE), -1, **flat), "copy-of-a-slice-is-viewed-behind-detach", 1, kept, detach=True)
     of_slice(lambda g, y: g.method("reshape", y, -1, **flat), "copy-of-a-slice-is-reshaped", 1)
     of_slice(lambda g, y: g.fn("torch.exp", y, **SHAPE), "copy-of-a-slice-is-read", 1)
     of_slice(lambda g, y: g.method("stride", y, 0), "copy-of-a-slice-is-asked-for-strides", 0, kept)

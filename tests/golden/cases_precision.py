@@ -52,6 +52,11 @@ def convert_precision():
     g.module("head", "torch.nn.Linear", {"in_features": 4, "out_features": 9, "bias": False},
              {"weight": "embed.weight", "bias": None})
     convert("tied-weights-stay-tied", g.output(g.call("head", y, (2, 3, 9))), 1)
+    for kind, more in (("EmbeddingBag", {"mode": "mean"}), ("Embedding", {})):  # reads integers, and gives what its weight is
+        g = Graph()
+        g.module("embed", f"torch.nn.{kind}", {"num_embeddings": 9, "embedding_dim": 4, **more}, {"weight": g.tensor("embed.weight", [9, 4])})
+        shape = (3, 4) if more else (3, 6, 4)
+        convert(f"{kind.lower()}-gives-its-weights-dtype", g.output(g.linear("fc", g.call("embed", g.input("ids", (3, 6), "int64"), shape, "float32"), 4)), 1)
     g = Graph()
     y = g.norm("bn", g.conv("conv", g.input(shape=(1, 3, 6, 6)), 4))
     convert("buffers", g.output(y), 1)

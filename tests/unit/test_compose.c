@@ -286,10 +286,10 @@ END_TEST
 
 /* ---- presets ------------------------------------------------------------------------------------------------------------- */
 
-/* A copy, detach_ of it, and tanh of that. */
+/* A copy, detach_ of it (of integers, which have no gradient to stop), and tanh of that. */
 static fb_graph *detached_copy(void) {
     char *text = document_of(
-        "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}},"
+        "{\"name\":\"x\",\"op\":\"placeholder\",\"target\":\"x\",\"meta\":{\"shape\":[2,4],\"dtype\":\"int64\"}},"
         "{\"name\":\"a\",\"op\":\"call_function\",\"target\":\"torch.ops.aten.lift_fresh_copy.default\",\"args\":[{\"$node\":"
         "\"x\"}]},"
         "{\"name\":\"b\",\"op\":\"call_function\",\"target\":\"torch.ops.aten.detach_.default\",\"args\":[{\"$node\":\"a\"}]},"

@@ -8,8 +8,10 @@ import pytest
 import torch
 from canonical import canonical_bytes, identity
 from torch import nn
+from torch.nn.utils import parametrizations
 
 import foldback
+from foldback import shapes, values
 from foldback.recipes import evaluate, view_of
 
 FLOAT = {"dtype": "float32"}
@@ -336,3 +338,42 @@ def test_an_optimised_document_runs(client):
     assert live.query.weight is model.query.weight and live.out.bias is model.out.bias
     assert list(live.state_dict()) == list(foldback.fx.from_document(document, model).state_dict())
     assert all(torch.equal(one, other) for one, other in zip(live(x), model(x)))
+
+
+def lacking_dtypes():
+    """Those that PyTorch has and documents do not."""
+    known = {getattr(torch, name) for name in values.DTYPES}
+    return sorted({item for item in vars(torch).values() if isinstance(item, torch.dtype)} - known, key=str)
+
+
+def test_dtypes_are_those_of_documents(client):
+    assert torch.complex32 in lacking_dtypes()
+    for name in sorted(values.DTYPES):
+        document = document_of(lambda self, x: x.detach(), torch.zeros(2).to(getattr(torch, name)))
+        assert node(document, "x")["meta"]["dtype"] == name
+        client.put_graph(document)
+
+
+@pytest.mark.parametrize("dtype", lacking_dtypes(), ids=str)
+def test_a_dtype_that_documents_lack_is_left_out(dtype):
+    class Given:
+        shape = torch.Size([2, 3])
+
+    Given.dtype = dtype
+    assert shapes.meta_of(Given()) == {"shape": [2, 3]}
+
+
+def test_a_result_of_a_dtype_that_documents_lack(client):
+    document = document_of(lambda self, x: torch.complex(x, x).real, torch.randn(2, 3).half())
+    assert node(document, "complex_1")["meta"] == {"shape": [2, 3]}
+    client.put_graph(document)
+
+
+@pytest.mark.parametrize("make", [lambda: nn.GRU(4, 4), lambda: nn.LSTM(4, 4), lambda: parametrizations.weight_norm(nn.Linear(4, 4))])
+def test_a_module_that_a_document_cannot_make(make):
+    model = nn.Sequential(make()).eval()
+    document = foldback.fx.to_document(torch.fx.symbolic_trace(model), torch.randn(2, 3, 4), data=True)
+    with pytest.raises(ValueError, match=r"module 0 \(.*\) cannot be made from the document alone.*module=model"):
+        foldback.fx.from_document(document)
+    made, given = foldback.fx.from_document(document, module=model), torch.randn(2, 3, 4)
+    torch.testing.assert_close(made(given), model(given), rtol=0, atol=0)

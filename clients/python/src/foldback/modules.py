@@ -129,7 +129,7 @@ def make(row: Row) -> torch.nn.Module:
         return torch.nn.Module()
     if row["type"].endswith(SUFFIX):
         said = "; ".join(row.get("hooks", ["hooks"]))
-        raise ValueError(f"module {row['path']} has hooks ({said}), which no document can hold: give the module that has them")
+        raise ValueError(f"it has hooks ({said}), which no document can hold")
     config = {key: decode(value) for key, value in row.get("config", {}).items()}
     with torch.device("meta"):
         made = resolve(row["type"])(**config)
@@ -141,10 +141,11 @@ def make_or_hold(row: Row, is_called: bool) -> torch.nn.Module:
     """As make(); but a class that cannot be made from its configuration, and is never called, only holds tensors."""
     try:
         return make(row)
-    except (ImportError, TypeError, ValueError):
-        if is_called:
-            raise
-        return torch.nn.Module()
+    except (AttributeError, ImportError, TypeError, ValueError) as error:
+        if not is_called:
+            return torch.nn.Module()
+        what = f"module {row['path']} ({row['type']}) cannot be made from the document alone: {error}"
+        raise ValueError(f"{what}. Pass the model that has it: from_document(document, module=model)") from error
 
 
 def copy_of(module: torch.nn.Module) -> torch.nn.Module:

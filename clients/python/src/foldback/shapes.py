@@ -12,7 +12,7 @@ import torch.fx
 from torch._subclasses import fake_tensor
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
-from .values import dtype_name
+from .values import DTYPES, dtype_name
 
 Meta = dict[str, Any]
 
@@ -28,12 +28,12 @@ _UNKNOWN = object()
 
 
 def meta_of(value: Any) -> Meta:
-    """shape and dtype of a result, as they are now; nothing where it is no tensor."""
+    """shape and dtype of a result, as they are now; nothing where it is no tensor, and no dtype that documents lack."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if not isinstance(shape, torch.Size) or not isinstance(dtype, torch.dtype):
         return {}
     sizes = [_size(item) for item in shape]
-    known = {"dtype": dtype_name(dtype)}
+    known = {"dtype": dtype_name(dtype)} if dtype_name(dtype) in DTYPES else {}
     return {"shape": sizes, **known} if None not in sizes else known
 
 
