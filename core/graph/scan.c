@@ -3,16 +3,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/file_kind.h"
+
 #define DECODED_MAX ((size_t)1 << 20) /* bytes of decoded strings that are kept for the next element */
 
 /* ---- failure ----------------------------------------------------------------------------------------------------------- */
 
 void fb_scan_fail(fb_scan *scan, fb_status status, const char *code, const char *message, const char *at) {
     if (scan->status != FB_OK) return;
+    const char *kind = status == FB_SYNTAX ? fb_kind_instead_of_json(scan->start, (size_t)(scan->end - scan->start)) : NULL;
     scan->status = status;
     scan->code = code;
-    scan->message = message;
-    scan->failed_at = at;
+    scan->message = kind ? kind : message;
+    scan->failed_at = kind ? scan->start : at;
 }
 
 void fb_scan_position(const fb_scan *scan, const char *at, size_t *line, size_t *column) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/arena.h"
+#include "core/base/file_kind.h"
 #include "core/graph/scan.h"
 #include "core/weights/safetensors_internal.h"
 
@@ -276,7 +277,9 @@ static void finish(reader *r, uint64_t header_end, uint64_t file_size, fb_safete
 /* The size of the header, or 0 and an error. */
 static uint64_t header_size(reader *r, const unsigned char *bytes, uint64_t size) {
     uint64_t count = 0;
-    if (size < 8) fail(r, NULL, "the file is shorter than the size of its header");
+    const char *kind = fb_kind_instead_of_safetensors(bytes, size);
+    if (kind) fail(r, NULL, kind);
+    else if (size < 8) fail(r, NULL, "the file is shorter than the size of its header");
     for (int i = 0; i < 8 && !r->status; i++) count |= (uint64_t)bytes[i] << (8 * i);
     if (count > FB_SAFETENSORS_MAX_HEADER) fail(r, NULL, "the header is larger than 100 MB, or this is no safetensors file");
     else if (size >= 8 && count > size - 8) fail(r, NULL, "the header ends beyond the end of the file");

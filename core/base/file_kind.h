@@ -1,0 +1,15 @@
+/* Files of other programs, recognised by their first bytes, for errors that say what somebody has sent instead. */
+#ifndef FB_BASE_FILE_KIND_H
+#define FB_BASE_FILE_KIND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Where a graph document (or other JSON) is expected: what the bytes are and what to do, "this is …; export …"; NULL for what
+ * may be JSON. */
+const char *fb_kind_instead_of_json(const void *bytes, size_t size);
+
+/* The same where a safetensors file is expected. */
+const char *fb_kind_instead_of_safetensors(const void *bytes, uint64_t size);
+
+#endif
