@@ -36,17 +36,27 @@ void fb_table_truncate(fb_table *table, uint32_t count) {
     if (count < table->count) table->count = count;
 }
 
-bool fb_table_copy(fb_table *to, const fb_table *from) {
+#define COPIED_AT_ONCE ((size_t)1 << 20) /* bytes; a fraction of a millisecond */
+
+static bool copy_rows(void *to, const void *from, size_t size, fb_work *work) {
+    for (size_t at = 0; at < size; at += COPIED_AT_ONCE) {
+        if (!fb_work_goes_on(work, FB_WORK_UNASKED / 4)) return false;
+        memcpy((char *)to + at, (const char *)from + at, size - at < COPIED_AT_ONCE ? size - at : COPIED_AT_ONCE);
+    }
+    return true;
+}
+
+bool fb_table_copy(fb_table *to, const fb_table *from, fb_work *work) {
     *to = (fb_table){.count = from->count, .row_size = from->row_size};
     uint32_t left = from->count;
     for (uint32_t segment = 0; left > 0; segment++) {
         uint32_t rows = segment_rows(segment), used = left < rows ? left : rows;
         to->segments[segment] = new_segment(segment, from->row_size);
-        if (!to->segments[segment]) {
+        size_t size = (size_t)used * from->row_size;
+        if (!to->segments[segment] || !copy_rows(to->segments[segment], from->segments[segment], size, work)) {
             fb_table_free(to);
             return false;
         }
-        memcpy(to->segments[segment], from->segments[segment], (size_t)used * from->row_size);
         left -= used;
     }
     return true;

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/work.h"
+
 #define FB_TABLE_SEGMENTS 26
 #define FB_TABLE_MOST (1U << 30) /* ids are below this, so that their upper bits can mean something */
 
@@ -31,7 +33,8 @@ static inline void *fb_table_at(const fb_table *table, uint32_t id) {
 uint32_t fb_table_add(fb_table *table);
 /* Forgets the rows from `count` on; their memory stays. */
 void fb_table_truncate(fb_table *table, uint32_t count);
-bool fb_table_copy(fb_table *to, const fb_table *from);
+/* False: memory is out, or the work was stopped; `to` is empty then. */
+bool fb_table_copy(fb_table *to, const fb_table *from, fb_work *work);
 void fb_table_free(fb_table *table);
 
 #endif

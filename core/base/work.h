@@ -48,5 +48,7 @@ static inline int64_t fb_work_part(fb_work *work, int64_t from, int64_t count) {
 
 /* FB_OK, or why the work was stopped, which is reported to `error`. */
 fb_status fb_work_status(const fb_work *work, fb_error *error);
+/* Why metered work came to nothing: it was stopped, or memory is out. */
+fb_status fb_work_failed(const fb_work *work, fb_error *error);
 
 #endif

@@ -16,7 +16,13 @@ typedef struct kinship {
     uint64_t *kinds; /* by node: what it is made of, down to nodes of the source */
     uint64_t *uses;  /* by node: what reads it, up to nodes of the source */
     fb_buffer text;  /* of one value */
+    fb_work *work;
 } kinship;
+
+/* One more node or edge is looked at; a microsecond or two. */
+static bool goes_on(fb_work *work) {
+    return fb_work_goes_on(work, 32);
+}
 
 static bool has_node(const fb_graph *graph, const char *name) {
     return fb_node_find(graph, FB_MAIN_PROGRAM, name).id != 0;
@@ -57,9 +63,9 @@ static uint64_t kind_of_node(kinship *k, fb_node node) {
 }
 
 /* The same, in whatever order the readers stand. */
-static uint64_t use_of_node(const kinship *k, fb_node node) {
+static uint64_t use_of_node(kinship *k, fb_node node) {
     uint64_t use = 0;
-    for (uint32_t e = fb_user_first(k->graph, node); e; e = fb_user_next(k->graph, e)) {
+    for (uint32_t e = fb_user_first(k->graph, node); e && goes_on(k->work); e = fb_user_next(k->graph, e)) {
         fb_node user = fb_edge_user(k->graph, e);
         const char *name = fb_node_name(k->graph, user), *target = fb_node_target(k->graph, user);
         if (is_created(k->plan, name)) use += fb_hash_text(target, k->uses[user.id] + 1);
@@ -72,11 +78,11 @@ static bool find_kin(kinship *k) {
     k->kinds = calloc(fb_node_limit(k->graph), sizeof *k->kinds);
     k->uses = calloc(fb_node_limit(k->graph), sizeof *k->uses);
     if (!k->kinds || !k->uses) return false;
-    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(k->graph, n))
+    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_next_node(k->graph, n))
         k->kinds[n.id] = kind_of_node(k, n);
-    for (fb_node n = fb_last_node(k->graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(k->graph, n)->previous)
+    for (fb_node n = fb_last_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_node_at(k->graph, n)->previous)
         k->uses[n.id] = use_of_node(k, n);
-    return !k->text.failed;
+    return !k->text.failed && !k->work->stopped.status;
 }
 
 static void kinship_free(kinship *k) {
@@ -94,6 +100,7 @@ typedef struct renaming {
     fb_node *now;     /* by node: what stands for it, none = itself */
     uint32_t limit;   /* of the three */
     bool is_any;
+    fb_work *work;
 } renaming;
 
 /* Nodes of the result that no node of the replay is yet: the first one of a key, and behind each the next. */
@@ -113,12 +120,14 @@ static bool pair_nodes(renaming *r, candidates *c, const kinship *theirs, const 
     bool ok = true;
     fb_map_clear(&c->first);
     for (fb_node n = fb_last_node(result, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(result, n)->previous) {
+        if (!goes_on(r->work)) return false;
         if (c->is_taken[n.id] || !is_created(base->plan, fb_node_name(result, n))) continue;
         uint64_t key = key_of(base, n, for_the_same);
         c->next[n.id] = fb_map_get(&c->first, key);
         ok = fb_map_put(&c->first, key, n.id);
     }
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
+        if (!goes_on(r->work)) return false;
         if (r->same[n.id].id || !is_created(theirs->plan, fb_node_name(r->graph, n))) continue;
         uint64_t key = key_of(theirs, n, for_the_same);
         uint32_t found = fb_map_get(&c->first, key);
@@ -143,11 +152,12 @@ static bool pair_all(renaming *r, const kinship *theirs, const kinship *base) {
 
 static bool choose_names(renaming *r, const kinship *theirs, const kinship *base) {
     const fb_graph *result = base->graph;
-    fb_namespace *names = fb_run_names(result);
+    fb_namespace *names = fb_run_names(result, r->work);
     bool ok = names != NULL;
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n))
-        ok = fb_namespace_reserve(names, fb_node_name(r->graph, n));
+        ok = goes_on(r->work) && fb_namespace_reserve(names, fb_node_name(r->graph, n));
     for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
+        if (!(ok = goes_on(r->work))) break;
         const char *name = fb_node_name(r->graph, n), *to = name;
         if (!is_created(theirs->plan, name)) continue;
         if (r->same[n.id].id) to = fb_node_name(result, r->same[n.id]);
@@ -187,9 +197,11 @@ static bool rename_nodes(renaming *r) {
     fb_graph *graph = r->graph;
     bool ok = true;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
+        if (!goes_on(r->work)) return false;
         if (n.id < r->limit && r->names[n.id].id) ok = add_renamed(r, n);
     }
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM), next; ok && n.id; n = next) {
+        if (!goes_on(r->work)) return false;
         next = fb_node_at(graph, n)->next;
         if (n.id < r->limit && r->now[n.id].id) continue;
         fb_value args = fb_value_map_nodes(graph, fb_node_at(graph, n)->args, stand_in, r);
@@ -197,6 +209,7 @@ static bool rename_nodes(renaming *r) {
         ok = args.id && kwargs.id && fb_graph_set_args(graph, n, args, kwargs);
     }
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM), next; ok && n.id; n = next) {
+        if (!goes_on(r->work)) return false;
         next = fb_node_at(graph, n)->next;
         if (n.id < r->limit && r->now[n.id].id) fb_graph_erase_node(graph, n);
     }
@@ -206,12 +219,15 @@ static bool rename_nodes(renaming *r) {
 
 fb_status fb_align_names(const fb_undo_plan *plan, fb_graph *replay, fb_error *error) {
     uint32_t limit = fb_node_limit(replay);
-    kinship theirs = {.plan = plan, .graph = replay}, base = {.plan = plan, .graph = plan->result};
+    fb_work work = {.watch = plan->watch};
+    kinship theirs = {.plan = plan, .graph = replay, .work = &work},
+            base = {.plan = plan, .graph = plan->result, .work = &work};
     renaming r = {.graph = replay,
                   .same = calloc(limit, sizeof *r.same),
                   .names = calloc(limit, sizeof *r.names),
                   .now = calloc(limit, sizeof *r.now),
-                  .limit = limit};
+                  .limit = limit,
+                  .work = &work};
     bool ok = r.same && r.names && r.now && find_kin(&theirs) && find_kin(&base) && pair_all(&r, &theirs, &base) &&
               choose_names(&r, &theirs, &base);
     if (ok && r.is_any) ok = rename_nodes(&r);
@@ -220,5 +236,5 @@ fb_status fb_align_names(const fb_undo_plan *plan, fb_graph *replay, fb_error *e
     free(r.same);
     free(r.names);
     free(r.now);
-    return ok ? FB_OK : fb_fail_memory(error);
+    return ok ? FB_OK : fb_work_failed(&work, error);
 }

@@ -5,11 +5,11 @@
 #include "core/passes/lint.h"
 
 /* The names that exist when a run starts; those that it makes are added as it goes. */
-fb_namespace *fb_run_names(const fb_graph *graph) {
+fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work) {
     fb_namespace *names = fb_namespace_new();
     bool ok = names && fb_namespace_expect(names, fb_node_count(graph));
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
-        ok = fb_namespace_adopt(names, fb_node_name(graph, n));
+        ok = fb_work_goes_on(work, 8) && fb_namespace_adopt(names, fb_node_name(graph, n));
     }
     if (ok) return names;
     fb_namespace_free(names);
@@ -45,7 +45,9 @@ static fb_status run_call(running *r, size_t position) {
     fb_pass_report *report = &run->passes[run->count++];
     *report = (fb_pass_report){.position = position}; /* a round that found nothing to do may have stood there */
     fb_watch_begins(watcher->watch, call->pass->name, position, r->composition->count);
-    if (watcher->applied && !r->before && !(r->before = fb_graph_copy(run->result))) return fb_fail_memory(r->error);
+    fb_work meter = {.watch = watcher->watch};
+    if (watcher->applied && !r->before && !(r->before = fb_graph_copy_metered(run->result, &meter)))
+        return fb_work_failed(&meter, r->error);
     fb_status status = fb_pass_call_run(call, &r->work, watcher->watch, report, &run->arena, r->error);
     if (status || !watcher->applied || !report->applied) return status;
     status = watcher->applied(watcher->context, run->count - 1, r->before, run->result, report, &run->arena, r->error);
@@ -88,13 +90,15 @@ static fb_status run_round(running *r, size_t position, size_t *next) {
 
 fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
+    fb_work meter = {.watch = watcher ? watcher->watch : NULL};
     running r = {.composition = composition,
                  .watcher = watcher ? *watcher : (fb_run_watcher){0},
                  .lint = lint,
-                 .run = {.result = fb_graph_copy(source), .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
+                 .run = {.result = fb_graph_copy_metered(source, &meter),
+                         .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
                  .error = error};
-    r.work = (fb_workpiece){.graph = r.run.result, .names = fb_run_names(source)};
-    fb_status status = r.run.result && r.work.names && r.run.passes ? FB_OK : fb_fail_memory(error);
+    r.work = (fb_workpiece){.graph = r.run.result, .names = fb_run_names(source, &meter)};
+    fb_status status = r.run.result && r.work.names && r.run.passes ? FB_OK : fb_work_failed(&meter, error);
     for (size_t i = 0; i < composition->count && !status;) {
         if (composition->calls[i].round_size) status = run_round(&r, i, &i);
         else status = run_calls(&r, i++, 1);

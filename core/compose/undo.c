@@ -15,22 +15,23 @@ typedef struct replay {
     fb_meanings meanings;
     const fb_blobs *blobs;
     const fb_watch *watch;
+    fb_work work; /* on the same watch */
     fb_conflicts *conflicts;
     fb_error *error;
 } replay;
 
-static bool adopt_names(fb_namespace *names, const fb_graph *graph) {
+static bool adopt_names(fb_namespace *names, const fb_graph *graph, fb_work *work) {
     bool ok = true;
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
         const char *name = fb_node_name(graph, n);
-        ok = fb_namespace_is_used(names, name) || fb_namespace_adopt(names, name);
+        ok = fb_work_goes_on(work, 8) && (fb_namespace_is_used(names, name) || fb_namespace_adopt(names, name));
     }
     return ok;
 }
 
-static fb_status is_same_graph(const fb_graph *a, const fb_graph *b, bool *is_same, fb_error *error) {
+static fb_status is_same_graph(const fb_graph *a, const fb_graph *b, fb_work *work, bool *is_same, fb_error *error) {
     char of_a[FB_ID_LENGTH + 1], of_b[FB_ID_LENGTH + 1];
-    if (!fb_document_id(a, of_a) || !fb_document_id(b, of_b)) return fb_fail_memory(error);
+    if (!fb_document_id_metered(a, work, of_a) || !fb_document_id_metered(b, work, of_b)) return fb_work_failed(work, error);
     *is_same = strcmp(of_a, of_b) == 0;
     return FB_OK;
 }
@@ -49,22 +50,24 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
     }
     bool is_same = false;
     fb_graph *next = NULL;
-    status = is_same_graph(r->graph, step->before, &is_same, r->error);
-    if (!status && is_same && !(next = fb_graph_copy(step->after))) status = fb_fail_memory(r->error);
+    status = is_same_graph(r->graph, step->before, &r->work, &is_same, r->error);
+    if (!status && is_same && !(next = fb_graph_copy_metered(step->after, &r->work)))
+        status = fb_work_failed(&r->work, r->error);
     const fb_merge_facts facts = {.blobs = r->blobs, .watch = r->watch};
     if (!status && !is_same) status = fb_merge(step->before, step->after, r->graph, &facts, &next, r->conflicts, r->error);
     if (status) return status;
     fb_graph_free(r->graph);
     r->graph = next;
-    return adopt_names(r->names, next) ? FB_OK : fb_fail_memory(r->error);
+    return adopt_names(r->names, next, &r->work) ? FB_OK : fb_work_failed(&r->work, r->error);
 }
 
 /* ---- replays ------------------------------------------------------------------------------------------------------------ */
 
 static fb_status begin(const fb_undo_plan *plan, replay *r) {
-    r->graph = fb_graph_copy(plan->source);
-    r->names = fb_run_names(plan->source);
-    return r->graph && r->names ? FB_OK : fb_fail_memory(r->error);
+    r->work = (fb_work){.watch = r->watch};
+    r->graph = fb_graph_copy_metered(plan->source, &r->work);
+    r->names = fb_run_names(plan->source, &r->work);
+    return r->graph && r->names ? FB_OK : fb_work_failed(&r->work, r->error);
 }
 
 static void end(replay *r) {
@@ -75,8 +78,8 @@ static void end(replay *r) {
 
 static fb_status begin_run(replay *r) {
     fb_namespace_free(r->names);
-    r->names = fb_run_names(r->graph);
-    return r->names ? FB_OK : fb_fail_memory(r->error);
+    r->names = fb_run_names(r->graph, &r->work);
+    return r->names ? FB_OK : fb_work_failed(&r->work, r->error);
 }
 
 /* The steps that are not undone, or (`is_whole`) all of them. */
@@ -123,15 +126,16 @@ static fb_status merge_replay(const fb_undo_plan *plan, const replay *whole, con
 static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_conflicts *conflicts,
                             fb_error *error) {
     replay whole = {.blobs = plan->blobs, .watch = plan->watch, .conflicts = conflicts, .error = error}, rest = whole;
+    fb_work work = {.watch = plan->watch};
     fb_graph *plain = NULL, *theirs = NULL, *merged = NULL;
     fb_status status = run_steps(plan, true, &whole);
     if (!status) status = replay_rest(plan, &rest, &plain);
-    if (!status && !(theirs = fb_graph_copy(plain))) status = fb_fail_memory(error);
+    if (!status && !(theirs = fb_graph_copy_metered(plain, &work))) status = fb_work_failed(&work, error);
     if (!status) status = fb_watch_check(plan->watch, error);
     if (!status) status = fb_align_names(plan, theirs, error);
     if (!status) status = fb_watch_check(plan->watch, error);
     if (!status) status = merge_replay(plan, &whole, &rest, theirs, &merged, conflicts, error);
-    if (!status) status = is_same_graph(merged, plain, is_exact, error);
+    if (!status) status = is_same_graph(merged, plain, &work, is_exact, error);
     if (status) fb_graph_free(merged);
     else *out = merged;
     fb_graph_free(theirs);
@@ -143,7 +147,8 @@ static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_e
 
 fb_status fb_undo(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error) {
     bool is_same = plan->ours == NULL;
-    fb_status status = is_same ? FB_OK : is_same_graph(plan->ours, plan->result, &is_same, error);
+    fb_work work = {.watch = plan->watch};
+    fb_status status = is_same ? FB_OK : is_same_graph(plan->ours, plan->result, &work, &is_same, error);
     if (status) return status;
     if (!is_same) return merge_rest(plan, out, is_exact, conflicts, error);
     replay rest = {.blobs = plan->blobs, .watch = plan->watch, .conflicts = conflicts, .error = error};

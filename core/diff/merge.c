@@ -399,7 +399,7 @@ fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph 
                     .work = {.watch = facts ? facts->watch : NULL},
                     .error = error};
     fb_graph *merged = NULL;
-    fb_status status = fb_sides_make(base, theirs, ours, &m.sides, error);
+    fb_status status = fb_sides_make(base, theirs, ours, &m.work, &m.sides, error);
     m.sides.blobs = facts ? facts->blobs : NULL;
     if (!status) status = merge(&m, &merged);
     if (status) fb_graph_free(merged);

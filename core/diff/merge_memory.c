@@ -170,7 +170,7 @@ static bool find_reads(const memory *y, transition *t) {
 
 static bool begin(const memory *y, transition *t) {
     t->usage = fb_usage_new(t->after);
-    t->alias = t->usage ? fb_alias_new(t->after, t->usage) : NULL;
+    t->alias = t->usage ? fb_alias_new(t->after, t->usage, &y->m->work) : NULL;
     return t->alias && find_reads(y, t);
 }
 
@@ -283,5 +283,5 @@ fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     fb_map_free(&y.ingredients);
     free(y.groups);
     free(y.earlier);
-    return ok ? FB_OK : fb_fail_memory(m->error);
+    return ok ? FB_OK : fb_work_failed(&m->work, m->error);
 }

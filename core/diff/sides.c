@@ -155,15 +155,19 @@ static bool keep_training(fb_sides *sides) {
     return ok;
 }
 
-fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error) {
-    fb_sides sides = {
-        .given_base = base, .base = fb_graph_copy(base), .theirs = fb_graph_copy(theirs), .ours = fb_graph_copy(ours)};
-    if (sides.base && sides.theirs && sides.ours && align_names(&sides) && keep_training(&sides)) {
+fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
+                        fb_error *error) {
+    fb_sides sides = {.given_base = base,
+                      .base = fb_graph_copy_metered(base, work),
+                      .theirs = fb_graph_copy_metered(theirs, work),
+                      .ours = fb_graph_copy_metered(ours, work)};
+    bool is_copied = sides.base && sides.theirs && sides.ours;
+    if (is_copied && align_names(&sides) && fb_work_ask(work) && keep_training(&sides)) {
         *out = sides;
         return FB_OK;
     }
     fb_sides_free(&sides);
-    return fb_fail_memory(error);
+    return fb_work_failed(work, error);
 }
 
 void fb_sides_free(fb_sides *sides) {

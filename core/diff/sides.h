@@ -22,7 +22,8 @@ typedef struct fb_sides {
     unsigned serial;            /* makes fresh names */
 } fb_sides;
 
-fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_sides *out, fb_error *error);
+fb_status fb_sides_make(const fb_graph *base, const fb_graph *theirs, const fb_graph *ours, fb_work *work, fb_sides *out,
+                        fb_error *error);
 void fb_sides_free(fb_sides *sides);
 
 /* Interns in `graph` a tensor's name like `name` that no side has; none when memory is out. */

@@ -13,6 +13,7 @@
 /* One program being written. The writer's output is `body`, but for parameters and the type of the result. */
 typedef struct program_writer {
     fb_code_writer writer;
+    fb_work *work;
     fb_buffer wraps, parameters, body, result_type;
     fb_map wrapped;       /* symbols of the wrapped functions that are listed in `wraps` */
     fb_node *freed_after; /* by node: its last reader */
@@ -180,7 +181,8 @@ static void write_frees(program_writer *program, fb_node node, const fb_node_row
 
 static void find_last_readers(program_writer *program, fb_program which) {
     const fb_graph *graph = program->writer.graph;
-    for (fb_node node = fb_last_node(graph, which); node.id; node = fb_node_at(graph, node)->previous) {
+    for (fb_node node = fb_last_node(graph, which); node.id && fb_work_goes_on(program->work, 4);
+         node = fb_node_at(graph, node)->previous) {
         for (uint32_t edge = fb_input_first(graph, node); edge; edge = fb_input_next(graph, edge)) {
             fb_node *reader = &program->freed_after[fb_edge_input(graph, edge).id];
             if (!reader->id) *reader = node;
@@ -193,6 +195,10 @@ static void write_body(program_writer *program, fb_program which) {
     fb_node node = fb_first_node(writer->graph, which);
     if (!node.id) fb_buffer_string(writer->out, INDENT "pass\n");
     while (node.id) {
+        if (!fb_work_goes_on(program->work, 32)) { /* a microsecond or two a node */
+            writer->failed = true;
+            return;
+        }
         const fb_node_row *row = fb_node_at(writer->graph, node);
         fb_code_type(writer, row->type); /* torch.fx names the classes in a type before anything else of the node */
         if (row->opcode == FB_PLACEHOLDER) {
@@ -230,8 +236,9 @@ static void join(const program_writer *program, fb_buffer *out) {
     }
 }
 
-bool fb_code_write_program(const fb_graph *graph, fb_program which, fb_buffer *out) {
+static bool write_program(const fb_graph *graph, fb_program which, fb_work *work, fb_buffer *out) {
     program_writer program = {
+        .work = work,
         .freed_after = calloc((size_t)fb_node_limit(graph) + 1, sizeof(fb_node)),
     };
     program.writer.out = &program.body;
@@ -251,6 +258,14 @@ bool fb_code_write_program(const fb_graph *graph, fb_program which, fb_buffer *o
     fb_buffer_free(&program.body);
     fb_buffer_free(&program.result_type);
     return !out->failed;
+}
+
+bool fb_code_write_program(const fb_graph *graph, fb_program which, fb_buffer *out) {
+    return write_program(graph, which, &(fb_work){0}, out);
+}
+
+bool fb_code_write_metered(const fb_graph *graph, fb_work *work, fb_buffer *out) {
+    return write_program(graph, FB_MAIN_PROGRAM, work, out);
 }
 
 bool fb_code_write(const fb_graph *graph, fb_buffer *out) {

@@ -7,7 +7,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/sha256.h"
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 
 #define FB_DOCUMENT_FORMAT "foldback.graph/1"
@@ -41,6 +41,8 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
 void fb_document_write(const fb_graph *graph, fb_buffer *out);
 /* "sha256:" and the hash of the canonical bytes. False when memory is out. */
 bool fb_document_id(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
+/* The same of a large graph. False: fb_work_failed says why. */
+bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]);
 /* Both at once: appends the canonical bytes to `out`, and their id. */
 bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]);
 /* The same hash without what differs between two tracings of one model: name, metadata, all of meta but shape and dtype, and

@@ -62,16 +62,18 @@ void fb_graph_free(fb_graph *graph) {
 }
 
 /* Texts and item arrays move into one block of the copy's arena. */
-static bool copy_arena(fb_graph *to, const fb_graph *from) {
+static bool copy_arena(fb_graph *to, const fb_graph *from, fb_work *work) {
     char *next = fb_arena_alloc(&to->arena, from->arena.total);
     if (!next) return false;
     for (uint32_t id = 1; id < from->tables.symbols.count; id++) {
+        if (!fb_work_goes_on(work, 4)) return false;
         fb_symbol_row *row = symbol_row(to, (fb_symbol){id});
         memcpy(next, row->text, row->length + 1U);
         row->text = next;
         next += (row->length + 1U + 7) & ~7U;
     }
     for (uint32_t id = 1; id < from->tables.values.count; id++) {
+        if (!fb_work_goes_on(work, 4)) return false;
         fb_value_row *row = fb_table_at(&to->tables.values, id);
         if (!row->count) continue;
         size_t size = row->count * sizeof *row->items;
@@ -83,6 +85,10 @@ static bool copy_arena(fb_graph *to, const fb_graph *from) {
 }
 
 fb_graph *fb_graph_copy(const fb_graph *from) {
+    return fb_graph_copy_metered(from, &(fb_work){0});
+}
+
+fb_graph *fb_graph_copy_metered(const fb_graph *from, fb_work *work) {
     fb_graph *to = malloc(sizeof *to), *source = (fb_graph *)(uintptr_t)from;
     if (!to) return NULL;
     *to = *from;
@@ -90,9 +96,10 @@ fb_graph *fb_graph_copy(const fb_graph *from) {
     for (size_t i = 0; table_at(to, i); i++) *table_at(to, i) = (fb_table){0};
     for (size_t i = 0; index_at(to, i); i++) *index_at(to, i) = (fb_index){0};
     bool ok = true;
-    for (size_t i = 0; ok && table_at(to, i); i++) ok = fb_table_copy(table_at(to, i), table_at(source, i));
-    for (size_t i = 0; ok && index_at(to, i); i++) ok = fb_index_copy(index_at(to, i), index_at(source, i));
-    if (!ok || !copy_arena(to, from)) {
+    for (size_t i = 0; ok && table_at(to, i); i++) ok = fb_table_copy(table_at(to, i), table_at(source, i), work);
+    for (size_t i = 0; ok && index_at(to, i); i++)
+        ok = fb_work_ask(work) && fb_index_copy(index_at(to, i), index_at(source, i));
+    if (!ok || !copy_arena(to, from, work)) {
         fb_graph_free(to);
         return NULL;
     }

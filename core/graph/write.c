@@ -11,6 +11,7 @@ typedef struct writer {
     const fb_graph *graph;
     fb_buffer *out;
     const bool *is_parameter; /* by tensor: some module owns it as a parameter; NULL: requires_grad is always written */
+    fb_work *work;            /* NULL: nobody stops it */
     bool is_structure;        /* leave out what `structure` leaves out */
 } writer;
 
@@ -279,9 +280,15 @@ static void write_node(const writer *w, const fb_node_row *row) {
     PUT(w, "}");
 }
 
+static bool goes_on(const writer *w) {
+    if (!w->work || fb_work_goes_on(w->work, 16)) return true;
+    w->out->failed = true;
+    return false;
+}
+
 static void write_nodes(const writer *w, fb_program program) {
     PUT(w, "[");
-    for (fb_node n = fb_first_node(w->graph, program); n.id;) {
+    for (fb_node n = fb_first_node(w->graph, program); n.id && goes_on(w);) {
         const fb_node_row *row = fb_node_at(w->graph, n);
         write_node(w, row);
         n = row->next;
@@ -391,13 +398,13 @@ static bool *find_parameters(const fb_graph *graph) {
     return is_parameter;
 }
 
-static void write_document(const fb_graph *graph, fb_buffer *out, bool is_structure) {
+static void write_document(const fb_graph *graph, fb_buffer *out, bool is_structure, fb_work *work) {
     bool *is_parameter = find_parameters(graph);
     if (!is_parameter) {
         out->failed = true;
         return;
     }
-    const writer whole = {graph, out, is_parameter, is_structure}, *w = &whole;
+    const writer whole = {graph, out, is_parameter, work, is_structure}, *w = &whole;
     PUT(w, "{\"format\":\"" FB_DOCUMENT_FORMAT "\"");
     if (!is_structure) {
         PUT(w, ",\"name\":");
@@ -406,14 +413,14 @@ static void write_document(const fb_graph *graph, fb_buffer *out, bool is_struct
     PUT(w, ",\"nodes\":");
     write_nodes(w, FB_MAIN_PROGRAM);
     PUT(w, ",\"modules\":[");
-    for (fb_module m = fb_first_module(graph); m.id;) {
+    for (fb_module m = fb_first_module(graph); m.id && goes_on(w);) {
         const fb_module_row *row = fb_module_at(graph, m);
         write_module(w, row);
         m = row->next;
         if (m.id) PUT(w, ",");
     }
     PUT(w, "],\"tensors\":[");
-    for (fb_tensor t = fb_first_tensor(graph); t.id;) {
+    for (fb_tensor t = fb_first_tensor(graph); t.id && goes_on(w);) {
         write_tensor(w, t);
         t = fb_tensor_at(graph, t)->next;
         if (t.id) PUT(w, ",");
@@ -430,27 +437,46 @@ static void write_document(const fb_graph *graph, fb_buffer *out, bool is_struct
 }
 
 void fb_document_write(const fb_graph *graph, fb_buffer *out) {
-    write_document(graph, out, false);
+    write_document(graph, out, false, NULL);
 }
 
 bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
     size_t before = out->size;
-    write_document(graph, out, false);
+    write_document(graph, out, false, NULL);
     return !out->failed && fb_sha256_id(out->data + before, out->size - before, id);
 }
 
-static bool hash_of(const fb_graph *graph, bool is_structure, char id[FB_ID_LENGTH + 1]) {
+#define HASHED_AT_ONCE ((size_t)1 << 20) /* bytes; some milliseconds at most */
+
+static bool hash_metered(const fb_buffer *bytes, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+    fb_sha256 *hash = fb_sha256_new();
+    bool ok = hash != NULL;
+    for (size_t at = 0; ok && at < bytes->size; at += HASHED_AT_ONCE) {
+        size_t left = bytes->size - at;
+        ok = fb_work_goes_on(work, FB_WORK_UNASKED) &&
+             fb_sha256_add(hash, bytes->data + at, left < HASHED_AT_ONCE ? left : HASHED_AT_ONCE);
+    }
+    ok = ok && fb_sha256_id_so_far(hash, id);
+    fb_sha256_free(hash);
+    return ok;
+}
+
+static bool hash_of(const fb_graph *graph, bool is_structure, fb_work *work, char id[FB_ID_LENGTH + 1]) {
     fb_buffer bytes = {0};
-    write_document(graph, &bytes, is_structure);
-    bool ok = !bytes.failed && fb_sha256_id(bytes.data, bytes.size, id);
+    write_document(graph, &bytes, is_structure, work);
+    bool ok = !bytes.failed && hash_metered(&bytes, work, id);
     fb_buffer_free(&bytes);
     return ok;
 }
 
 bool fb_document_id(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
-    return hash_of(graph, false, id);
+    return hash_of(graph, false, &(fb_work){0}, id);
+}
+
+bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+    return hash_of(graph, false, work, id);
 }
 
 bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
-    return hash_of(graph, true, id);
+    return hash_of(graph, true, &(fb_work){0}, id);
 }

@@ -302,15 +302,18 @@ static bool sort_writes(builder *b) {
     return true;
 }
 
-static bool build(builder *b, const fb_usage *usage) {
+static bool build(builder *b, const fb_usage *usage, fb_work *work) {
     const fb_graph *graph = b->alias->graph;
     add_nested_programs(b);
     add_tensors(b, usage);
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) add_node(b, n);
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+        if (!fb_work_goes_on(work, 4)) return false;
+        add_node(b, n);
+    }
     return !b->out_of_memory && sort_writes(b);
 }
 
-fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage) {
+fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage, fb_work *work) {
     fb_alias *alias = calloc(1, sizeof *alias);
     if (!alias) return NULL;
     alias->graph = graph;
@@ -326,7 +329,7 @@ fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage) {
     };
     bool ok = alias->parent && b.is_number && b.is_nested && b.is_quiet;
     for (uint32_t e = 0; ok && e < elements; e++) alias->parent[e] = e;
-    ok = ok && build(&b, usage);
+    ok = ok && build(&b, usage, work);
     fb_map_free(&b.attributes);
     free(b.events);
     free(b.is_number);

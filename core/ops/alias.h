@@ -13,7 +13,7 @@
 typedef struct fb_alias fb_alias;
 
 /* `usage` is of the same graph and only read now. NULL when memory is out. */
-fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage);
+fb_alias *fb_alias_new(const fb_graph *graph, const fb_usage *usage, fb_work *work); /* NULL: fb_work_failed says why */
 void fb_alias_free(fb_alias *analysis);
 
 /* Is the memory of `value` written by a node whose ordinal is > after and < before? O(log). Ordinals as of fb_alias_new. */

@@ -104,9 +104,9 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
     return status;
 }
 
-static fb_status inspect(const fb_graph *graph, fb_pass_report *report, fb_arena *arena, fb_error *error) {
+static fb_status inspect(const fb_graph *graph, fb_work *work, fb_pass_report *report, fb_arena *arena, fb_error *error) {
     fb_buffer detail = {0};
-    fb_status status = report->pass->inspect(graph, &detail, error);
+    fb_status status = report->pass->inspect(graph, work, &detail, error);
     if (!status) {
         report->detail = fb_arena_text(arena, detail.data ? detail.data : "", detail.size);
         if (!report->detail || detail.failed) status = fb_fail_memory(error);
@@ -123,9 +123,9 @@ void fb_workpiece_forget(fb_workpiece *work) {
 }
 
 fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error) {
-    if (report->pass->inspect) return inspect(work->graph, report, arena, error);
-    fb_buffer found = {0};
     fb_work meter = {.watch = watch};
+    if (report->pass->inspect) return inspect(work->graph, &meter, report, arena, error);
+    fb_buffer found = {0};
     json_t *params = fb_load_json(report->params);
     if (!work->usage) work->usage = fb_usage_new(work->graph);
     fb_matcher matcher = {.graph = work->graph,
@@ -141,8 +141,7 @@ fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_repor
     if (!matcher.failed) match_all(&matcher, report->pass);
     if (found.size) fb_workpiece_forget(work);
     fb_status status = FB_OK;
-    if (matcher.failed) status = fb_fail_memory(error);
-    else if (meter.stopped.status) status = fb_work_status(&meter, error);
+    if (matcher.failed || meter.stopped.status) status = fb_work_failed(&meter, error);
     else if (matcher.is_too_much)
         status = fb_fail(error, FB_TOO_LARGE, "report-too-large", "",
                          "what the passes refuse does not fit into a report of %zu MiB", FB_REPORT_MAX >> 20);

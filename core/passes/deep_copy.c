@@ -2,8 +2,9 @@
  * modified, so the pass is accepted and says so. Exactness: moves. Reversible. */
 #include "core/passes/pass.h"
 
-static fb_status inspect(const fb_graph *graph, fb_buffer *detail, fb_error *error) {
+static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error) {
     (void)graph;
+    (void)work;
     (void)error;
     fb_buffer_string(detail, "nothing to copy: a source graph is never modified");
     return FB_OK;

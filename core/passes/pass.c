@@ -99,7 +99,7 @@ void fb_refuse_node(fb_matcher *matcher, const char *reason, fb_node node, const
 }
 
 const fb_alias *fb_matcher_alias(fb_matcher *matcher) {
-    if (!*matcher->alias) *matcher->alias = fb_alias_new(matcher->graph, matcher->usage);
+    if (!*matcher->alias) *matcher->alias = fb_alias_new(matcher->graph, matcher->usage, matcher->work);
     if (!*matcher->alias) matcher->failed = true;
     return *matcher->alias;
 }

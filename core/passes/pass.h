@@ -48,7 +48,7 @@ typedef struct fb_pass {
     void (*match_graph)(fb_matcher *matcher); /* in place of `match`: for what is decided by the graph as a whole */
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
     /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
-    fb_status (*inspect)(const fb_graph *graph, fb_buffer *detail, fb_error *error);
+    fb_status (*inspect)(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error);
     /* Of a pass that is a rule (core/rules/rule.h): the rule, and the id of its document, which is part of the signature. */
     const struct fb_rule *rule;
     const char *digest;

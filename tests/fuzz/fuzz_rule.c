@@ -29,7 +29,7 @@ static void apply(const fb_rule *rule) {
     fb_error error = {0};
     fb_arena arena = {0};
     require(fb_document_read(document, sizeof document - 1, NULL, "", &graph, &errors) == FB_OK);
-    fb_namespace *names = fb_run_names(graph);
+    fb_namespace *names = fb_run_names(graph, &(fb_work){0});
     fb_workpiece work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = fb_rule_pass(rule), .params = "{}", .signature = "fuzz"};
     require(fb_pass_apply(&work, NULL, &report, &arena, &error) == FB_OK);

@@ -76,7 +76,7 @@ static const struct {
 
 static fb_alias *alias_of(const fb_graph *graph) {
     fb_usage *usage = fb_usage_new(graph);
-    fb_alias *alias = usage ? fb_alias_new(graph, usage) : NULL;
+    fb_alias *alias = usage ? fb_alias_new(graph, usage, &(fb_work){0}) : NULL;
     fb_usage_free(usage);
     return alias;
 }

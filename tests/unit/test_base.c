@@ -116,7 +116,7 @@ START_TEST(test_table_rows_stay) {
         ck_assert_int_eq(rows[i][23], (int)(i & 127));
     }
     fb_table copy;
-    ck_assert(fb_table_copy(&copy, &table));
+    ck_assert(fb_table_copy(&copy, &table, &(fb_work){0}));
     ck_assert_mem_eq(fb_table_at(&copy, 4999), rows[4999], 24);
     fb_table_truncate(&table, 10);
     ck_assert_uint_eq(fb_table_add(&table), 10);
