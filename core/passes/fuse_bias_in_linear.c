@@ -86,7 +86,8 @@ static fb_node insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value none = fb_make_none(g), last_axis = fb_make_int(g, -1), one = fb_make_int(g, 1);
     fb_value all_but_last = fb_make_slice(g, none, last_axis, none);
-    const fb_node_row *input = fb_node_at(g, fb_value_node(g, x));
+    fb_value recorded = fb_node_at(g, n)->shape; /* x may have had other sizes when it was made: x.unsqueeze_(0) */
+    if (!recorded.id) recorded = fb_node_at(g, fb_value_node(g, x))->shape;
 
     fb_value shape = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "shape"));
     fb_value batch = insert_plain(rw, n, FB_TARGET_GETITEM, shape, all_but_last);
@@ -94,10 +95,10 @@ static fb_node insert_ones(fb_rewrite *rw, fb_node n, fb_value x, fb_dtype dtype
     fb_value device = insert_plain(rw, n, FB_TARGET_GETATTR, x, fb_make_string(g, "device"));
     fb_value kwargs = fb_map_with(g, (fb_value){0}, "device", device);
     if (dtype != FB_FLOAT32) kwargs = fb_map_with(g, kwargs, "dtype", FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
-    int rank = fb_shape_rank(g, input->shape);
+    int rank = fb_shape_rank(g, recorded);
     fb_value sizes = FB_ARGS(g, size);
     fb_node ones = rank > 0 ? fb_insert_typed(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs,
-                                              fb_list_with(g, input->shape, (size_t)rank - 1, one), dtype)
+                                              fb_list_with(g, recorded, (size_t)rank - 1, one), dtype)
                             : fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_ONES, sizes, kwargs);
     fb_value both = FB_ARGS(g, x, fb_make_node(g, ones));
     return fb_insert_before(rw, n, FB_CALL_FUNCTION, FB_TARGET_CAT, FB_ARGS(g, both),

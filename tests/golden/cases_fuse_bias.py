@@ -30,6 +30,13 @@ def fuse_bias():
     g.output(g.linear("fc", x, 3, inputs=4))
     fuse("unknown-shape", g, 1)
 
+    g = Graph()  # the ones have the sizes that x has when the Linear reads it, and not those when it was made
+    x = g.input()
+    g.method("unsqueeze_", x, 0, shape=(1, 2, 4), dtype="float32")
+    g.make_linear("fc", 4, 3)
+    g.output(g.call("fc", x, (1, 2, 3), "float32"))
+    fuse("input-of-other-sizes-by-then", g, 1)
+
     g = Graph()
     x, y = g.input(), g.input("y")
     g.output(g.linear("fc", x, 3), g.call("fc", y, (2, 3), "float32"), g.call("fc", x, (2, 3), "float32", keyword="input"))
