@@ -145,7 +145,7 @@ $(EVALUATE): $(BUILD)/tests/eval/evaluate_document.o $(BUILD)/libfoldback.a
 test-python: all $(EVALUATE)
 	@FOLDBACK_EVALUATE=$(CURDIR)/$(EVALUATE) tests/python/run $(BUILD) tests/python
 
-## make adversary    random programs against PyTorch for ADVERSARY_SECONDS (60); ADVERSARY_SEED repeats a run
+## make adversary    random programs against PyTorch for ADVERSARY_SECONDS (60); ADVERSARY_SEED repeats a run, ADVERSARY_COUNT ends it
 adversary: all
 	@tests/adversary/run $(BUILD)
 
