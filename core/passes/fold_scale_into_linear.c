@@ -18,6 +18,7 @@
  * Exactness: rounds. Not reversible.
  */
 #include "core/passes/scale_fold.h"
+#include "core/passes/views.h"
 
 /* The layer, the constant, and those that come after it in a row. */
 static void take_row(fb_matcher *m, fb_scale_fold *fold) {
@@ -28,6 +29,22 @@ static void take_row(fb_matcher *m, fb_scale_fold *fold) {
         nodes[count++] = fold->affine.node;
     fb_match_found(m, nodes, count);
     if (reason) fb_refuse(m, reason, (fb_node[]){fold->host.call, fold->affine.node}, 2, "%s", detail);
+}
+
+/* A constant of one number a channel goes into a layer only where it stands beside it: behind views it is refused. */
+static void refuse_views(fb_matcher *m, fb_node n) {
+    const fb_graph *g = m->graph;
+    fb_scale_fold fold = {0};
+    if (!fb_affine_at(g, n, &fold.affine)) return;
+    fb_node at = fold.affine.input;
+    for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++, at = fb_view_input(g, at, NULL)) {
+        fb_linear linear;
+        fb_conv conv;
+        if (!fb_linear_at(g, at, &linear) && !fb_conv_at(g, at, &conv)) continue;
+        if (!fb_is_marked(m, at))
+            fb_refuse(m, "views-between", (fb_node[]){at, n}, 2, "a view stands between the layer and its constant");
+        return;
+    }
 }
 
 static void match(fb_matcher *m, fb_node n) {
@@ -45,6 +62,8 @@ static void match(fb_matcher *m, fb_node n) {
     } else if (is_before) {
         reason = fb_scale_obstacle(m, &before, &detail);
         fb_refuse(m, reason, (fb_node[]){n, before.host.call}, 2, "%s", detail);
+    } else {
+        refuse_views(m, n);
     }
 }
 

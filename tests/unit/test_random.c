@@ -54,7 +54,7 @@ static struct tally {
     {.pass = "FoldScaleIntoLinear",
      .reasons = {"already-transformed", "constant-out-of-range", "dtype", "graph-output", "input-mutated", "mode-switched",
                  "module-read", "padded", "shape-mismatch", "shared-module", "shared-output", "tensor-mutated",
-                 "unsupported-constant", "unsupported-dtype", "zero-factor"}},
+                 "unsupported-constant", "unsupported-dtype", "zero-factor", "?views-between"}},
     {.pass = "FoldNormIntoLinear",
      .reasons = {"already-transformed", "dtype", "graph-output", "mode-switched", "module-read", "other-readers",
                  "shape-mismatch", "shared-module", "tensor-mutated", "training-mode", "?views-between"}},
