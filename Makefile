@@ -149,7 +149,7 @@ test-python: all $(EVALUATE)
 adversary: all
 	@tests/adversary/run $(BUILD)
 
-## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew
+## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew; FOLDBACK_ALL_MODELS=1 tries each with all sources of weights
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
 

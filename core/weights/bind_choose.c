@@ -79,6 +79,7 @@ typedef struct evidence {
     size_t contested;
     size_t misfits_by_name, misfits_by_path; /* dtypes and shapes */
     bool has_source;                         /* a file has what no module owns, and what only recipes read */
+    bool has_alias;                          /* a file has the same bytes for what was tied before the passes */
     bool has_finished;                       /* a file has what passes made, at a path that the original lacks */
     bool says_finished;                      /* each file with a contested name says that it is of this graph's modules */
 } evidence;
@@ -87,7 +88,7 @@ static void look_at(const fb_binder *b, const fb_given *given, const bool *is_ow
     fb_tensor name = given->by_name, path = given->by_path;
     if (is_contested(b, given, is_owned)) {
         found->contested++;
-        found->has_source |= given->is_alias;
+        found->has_alias |= given->is_alias;
         found->misfits_by_name += !fits(b->graph, given->entry, name);
         found->misfits_by_path += !fits(b->graph, given->entry, path);
         found->says_finished &= b->files[given->file].is_finished;
@@ -139,12 +140,14 @@ static fb_status refuse_ambiguous(const fb_binder *b, const bool *is_owned, size
 }
 
 /* Both fit by name, dtype and shape. */
-static fb_status compare_bytes(const fb_binder *b, const bool *is_owned, size_t contested, bool *by_path) {
+static fb_status compare_bytes(const fb_binder *b, const bool *is_owned, const evidence *found, bool *by_path) {
     bool is_source = false, is_finished = false;
     fb_status status = has_bytes_of(b, is_owned, false, &is_source);
     if (!status) status = has_bytes_of(b, is_owned, true, &is_finished);
     *by_path = is_finished;
-    if (!status && !is_source && !is_finished) status = refuse_ambiguous(b, is_owned, contested);
+    /* The last to be asked: a weight that was scaled by 1 has the same bytes, too. */
+    is_source |= found->has_alias;
+    if (!status && !is_source && !is_finished) status = refuse_ambiguous(b, is_owned, found->contested);
     return status;
 }
 
@@ -175,7 +178,7 @@ static fb_status choose_reading(const fb_binder *b, const bool *is_owned, bool *
     if (!status) status = leaves_gaps(b, is_owned, true, &has_gaps_by_path);
     *by_path = has_gaps;
     if (status || has_gaps != has_gaps_by_path) return status;
-    return compare_bytes(b, is_owned, found.contested, by_path);
+    return compare_bytes(b, is_owned, &found, by_path);
 }
 
 /* ---- one by one --------------------------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 
 import pytest
 import torch
@@ -14,6 +15,22 @@ from foldback.readings import AmbiguousWeights, structure_of
 
 OPAQUE = "cannot be made into an object|as_="  # what a document cannot hold, a module has
 LISTS = [["FoldScaleIntoLinear"], ["FoldNormIntoLinear"], ["FuseBatchNorm"], ["MergeLinears", "FuseBiasInLinear"], ["inference"]]
+# One of each kind in a minute of computing; FOLDBACK_ALL_MODELS=1 tries all of test_models.py.
+FEW = [
+    ("bert", "torch.fx"),
+    ("gpt2-cross", "torch.export"),
+    ("llama", "torch.export"),
+    ("t5", "torch.fx"),
+    ("resnet", "torch.fx"),
+    ("vision/resnet", "torch.export"),
+    ("vision/densenet", "torch.fx"),
+    ("vision/vit", "torch.fx"),
+    ("vision/generator", "torch.export"),
+    ("vision/pre-activation", "torch.fx"),
+    ("vision/adapted", "torch.fx"),
+    ("vision/adapted", "torch.export"),
+]
+CHOSEN = CASES if os.environ.get("FOLDBACK_ALL_MODELS") else FEW
 
 
 def call(program, inputs):
@@ -101,14 +118,67 @@ class Ways:
         return told
 
 
-@pytest.mark.parametrize("name, dialect", CASES, ids=[f"{name}-{dialect}" for name, dialect in CASES])
+@pytest.mark.parametrize("name, dialect", CHOSEN, ids=[f"{name}-{dialect}" for name, dialect in CHOSEN])
 def test_model(client, tmp_path, name, dialect):
     ways = Ways(client, *make(name, dialect), tmp_path)
     for passes in LISTS:
         ways.prove(passes)
 
 
+class Shared(torch.nn.Module):
+    """The norm, which is all ones, is folded into the first of two uses: that weight is like the other's, but not tied to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.linear = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.linear(torch.relu(self.linear(self.norm(x))))
+
+
+def test_a_weight_that_folding_left_alike_is_no_tie(client, tmp_path):
+    model, x = Shared().eval(), torch.randn(3, 4)
+    program = torch.export.export(model, (x,))
+    document = foldback.export.from_exported_program(program)
+    assert client.optimize(document, ["FoldNormIntoLinear"])["passes"][0]["applied"] == 1
+    ways = Ways(client, document, program.module(check_guards=False), {"x": x}, model(x).detach(), tmp_path)
+    ways.prove(["FoldNormIntoLinear"])
+
+
 def test_the_structure_is_the_services(client):
     for case in CASES[:2]:
         stored = client._service.json("POST", "/v1/graphs", make(*case)[0])
         assert structure_of(client.graph(stored["id"])) == stored["structure"]
+
+
+def test_weights_in_several_files(client, tmp_path):
+    """A list of files, an index of shards, and a folder with it give what one file does."""
+    document, live, inputs, expected = make("vision/resnet", "torch.fx")
+    run = client.optimize(document, ["FuseBatchNorm"])
+    result, state = client.graph(run["result"]), live.state_dict()
+    names, folder, parts = list(state), tmp_path / "folder", []
+    folder.mkdir()
+    for index in (0, 1):
+        part = save({key: state[key] for key in names[index::2]}, folder / f"part{index}.safetensors")
+        parts.append(part)
+    with pytest.raises(ValueError, match="part0.safetensors and part1.safetensors; name the one"):
+        foldback.fx.from_document(result, weights=folder)
+    shards = {key: parts[index % 2].name for index, key in enumerate(names)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    whole = foldback.fx.from_document(result, weights=save(state, tmp_path / "whole.safetensors"), as_="source")
+    for weights in (parts, folder, str(folder), folder / "model.safetensors.index.json"):
+        program = foldback.fx.from_document(result, weights=weights, as_="source")
+        assert is_close(call(program, inputs), tensors_of([expected]))
+        for key, tensor in whole.state_dict().items():
+            assert torch.equal(tensor, program.state_dict()[key]), key
+    with pytest.raises(ValueError, match="no bytes for the tensor"):
+        foldback.fx.from_document(result, weights=parts[:1], as_="source")
+    with pytest.raises(ValueError, match="both hold"):
+        foldback.fx.from_document(result, weights=[parts[0], tmp_path / "whole.safetensors"], as_="source")
+    finished = client.weights(client.optimize(document, ["FuseBatchNorm"], weights=tmp_path / "whole.safetensors")["result"], tmp_path / "done")
+    foldback.fx.from_document(result, weights=[finished])
+    with pytest.raises(AmbiguousWeights, match="leave as_ out"):
+        foldback.fx.from_document(result, weights=[finished], as_="source")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="has no .safetensors file"):
+        foldback.fx.from_document(result, weights=tmp_path / "empty")

@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 
+from .files import refuse_other_kinds, with_shards
 from .jobs import PREFER, Job
 from .progress import Progress
 from .service import Problem, Service
-from .files import refuse_other_kinds
-from .transfer import DIGEST, LONG, Uploads, digest_of, download, with_shards
+from .transfer import DIGEST, LONG, Uploads, digest_of, download
 
 __all__ = ["Client", "Problem"]
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
 # What a file of another kind begins with, and what it is.
 _BEGINNINGS = (
@@ -40,3 +43,37 @@ def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
         kind = kind_of(file.read(16))
     if kind is not None:
         raise ValueError(f"{os.fspath(path)} is {kind}, not a safetensors file; {_ADVICE}")
+
+
+def with_shards(path: Path) -> list[Path]:
+    """A model.safetensors.index.json, and the files beside it that it names; any other file is alone."""
+    if not path.name.endswith(".index.json"):
+        return [path]
+    with open(path, encoding="utf-8") as file:
+        names = json.load(file)["weight_map"].values()
+    for name in names:
+        if Path(name).name != name:
+            raise ValueError(f"{path}: the shard {name!r} is no file beside it")
+    return [path, *(path.with_name(name) for name in dict.fromkeys(names))]
+
+
+def files_of(weights: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """The safetensors files of a model: of a file, an index of shards, a folder that has either, or a list of these."""
+    if not isinstance(weights, (str, os.PathLike)):
+        return list(dict.fromkeys(path for item in weights for path in files_of(item)))
+    path = Path(weights)
+    if path.is_dir():
+        return files_of(_in_folder(path))
+    first, *shards = with_shards(path)
+    return shards or [first]
+
+
+def _in_folder(folder: Path) -> Path:
+    """What save_pretrained has left there: one index of shards, or one file."""
+    for pattern in ("*.safetensors.index.json", "*.safetensors"):
+        found = sorted(folder.glob(pattern))
+        if len(found) > 1:
+            raise ValueError(f"{folder} has {found[0].name} and {found[1].name}; name the one that you mean, or list both")
+        if found:
+            return found[0]
+    raise ValueError(f"{folder} has no .safetensors file; {_ADVICE}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ import torch.fx
 import torch.utils._pytree as pytree
 
 from . import modules
-from .files import refuse_other_kinds
+from .files import files_of, refuse_other_kinds
 from .hooks import refuse_global_hooks, refuse_hooks
 from .readings import READINGS, AmbiguousWeights, Owned, assign, says_finished
 from .recipes import evaluate, inputs_of, is_view
@@ -23,6 +23,8 @@ from .values import annotation_of, annotation_text, decode, encode, qualified_na
 
 Document = dict[str, Any]
 Row = dict[str, Any]
+Path = str | os.PathLike[str]
+Weights = Path | Sequence[Path] | Mapping[str, torch.Tensor]
 FORMAT = "foldback.graph/1"
 LARGEST_INLINE = 64 << 20  # bytes of buffers that travel with a document, together
 _LIFTED = re.compile(r"(^|\.)_tensor_constant\d+$")  # how torch.fx calls a tensor that no module has
@@ -129,14 +131,14 @@ def _calling(root: torch.fx.GraphModule) -> dict[str, Any]:
 def from_document(
     document: Mapping[str, Any],
     module: torch.nn.Module | None = None,
-    weights: str | os.PathLike[str] | Mapping[str, torch.Tensor] | None = None,
+    weights: Weights | None = None,
     as_: str | None = None,
 ) -> torch.fx.GraphModule:
     """A GraphModule that runs what the document says.
 
     Tensors come from `module` (the very objects: what is trained here is trained there; the modules around them are copies,
-    so that edits stay here), from `weights` (a safetensors file, or a mapping, by names or owners), or from the document
-    itself. Recipes are evaluated over these, unless what they make is given: a module or a file of the optimised model has
+    so that edits stay here), from `weights` (a safetensors file, an index of shards, a folder with either, a list of
+    these, or a mapping, by names or owners), or from the document itself. Recipes are evaluated over these, unless what they make is given: a module or a file of the optimised model has
     the finished tensors. `as_` says whose they are, "source" or "finished". Without it, a file that foldback wrote says it
     itself, a module is the exported one, and of other weights that may be either, AmbiguousWeights is raised."""
     if as_ not in (None, *READINGS):
@@ -163,8 +165,7 @@ def from_document(
         if "graph" in row:
             program = _program(root.get_submodule(row["path"]), row["graph"]["nodes"])
             modules.put(root, row["path"], program)
-    live = _program(root, document["nodes"], document.get("name") or "GraphModule")
-    _set_calling(live, document.get("metadata", {}))
+    live = _program(root, document["nodes"], document.get("name") or "GraphModule", document.get("metadata", {}))
     live.meta["foldback"] = State(names=source.names(), unowned=source.unowned())
     return live
 
@@ -188,7 +189,7 @@ class _Source:
         self,
         document: Mapping[str, Any],
         module: torch.nn.Module | None,
-        weights: str | os.PathLike[str] | Mapping[str, torch.Tensor] | None,
+        weights: Weights | None,
         reading: str | None,
     ) -> None:
         self.owned = Owned(document)
@@ -275,19 +276,22 @@ def _tensors_of_module(owned: Owned, module: torch.nn.Module, reading: str | Non
     return assign(owned, given, reading, otherwise="source")
 
 
-def _tensors_of_files(
-    document: Mapping[str, Any],
-    owned: Owned,
-    weights: str | os.PathLike[str] | Mapping[str, torch.Tensor],
-    reading: str | None,
-) -> dict[str, torch.Tensor]:
+def _tensors_of_files(document: Mapping[str, Any], owned: Owned, weights: Weights, reading: str | None) -> dict[str, torch.Tensor]:
     if isinstance(weights, Mapping):
         return assign(owned, weights, reading)
-    metadata, tensors = read_file(weights)
-    is_finished = says_finished(document, metadata)
-    if is_finished and reading == "source":
-        raise AmbiguousWeights(f"{weights} says that it holds the finished weights of this document; leave as_ out")
-    return assign(owned, tensors, "finished" if is_finished else reading)
+    paths = files_of(weights)
+    given: dict[str, torch.Tensor] = {}
+    said = []
+    for path in paths:
+        metadata, tensors = read_file(path)
+        said.append(says_finished(document, metadata))
+        twice = sorted(given.keys() & tensors.keys())
+        if twice:
+            raise ValueError(f"{path} and a file before it both hold {twice[0]!r}; give the files of one model")
+        given.update(tensors)
+    if any(said) and reading == "source":
+        raise AmbiguousWeights(f"{paths[said.index(True)]} says that it holds the finished weights of this document; leave as_ out")
+    return assign(owned, given, "finished" if said and all(said) else reading)
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, str] | None, dict[str, torch.Tensor]]:
@@ -308,7 +312,9 @@ def requires_grad_of(row: Row, is_parameter: bool) -> bool:
     return bool(row.get("requires_grad", default))
 
 
-def _program(root: torch.nn.Module, rows: list[Row], name: str = "GraphModule") -> torch.fx.GraphModule:
+def _program(
+    root: torch.nn.Module, rows: list[Row], name: str = "GraphModule", calling: Mapping[str, Any] | None = None
+) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     nodes: dict[str, torch.fx.Node] = {}
     for row in rows:
@@ -316,6 +322,7 @@ def _program(root: torch.nn.Module, rows: list[Row], name: str = "GraphModule") 
         set_arguments(node, row, nodes)
         nodes[row["name"]] = node
     graph.lint()
+    _set_calling(graph, calling or {})
     made = torch.fx.GraphModule(root, graph, name)
     # torch.fx copies what the program reads and forgets what else there is, and that a buffer is not persistent.
     for key in ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"):
@@ -348,10 +355,9 @@ def set_arguments(node: torch.fx.Node, row: Row, nodes: Mapping[str, torch.fx.No
     node.kwargs = {key: decode(item, nodes) for key, item in row.get("kwargs", {}).items()}
 
 
-def _set_calling(live: torch.fx.GraphModule, metadata: Mapping[str, Any]) -> None:
+def _set_calling(graph: torch.fx.Graph, metadata: Mapping[str, Any]) -> None:
     """Lets the program take and give what the exported model did."""
     if not {"arguments", "in_spec", "out_spec"} <= metadata.keys():
         return
     specs = pytree.treespec_loads(metadata["in_spec"]), pytree.treespec_loads(metadata["out_spec"])
-    live.graph.set_codegen(torch.fx.graph._PyTreeCodeGen(torch.fx.graph._PyTreeInfo(list(metadata["arguments"]), *specs)))
-    live.recompile()
+    graph.set_codegen(torch.fx.graph._PyTreeCodeGen(torch.fx.graph._PyTreeInfo(list(metadata["arguments"]), *specs)))

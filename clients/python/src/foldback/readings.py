@@ -109,7 +109,7 @@ class _Files:
         if misfits[0] != misfits[1]:
             return READINGS[misfits[1] < misfits[0]]
         plain = self.known - set(self.contested)
-        has_source = bool(self.aliases) or any(key not in self.owned.at and not self.owned.owners[key] for key in plain)
+        has_source = any(key not in self.owned.at and not self.owned.owners[key] for key in plain)
         has_finished = any(key in self.owned.at and self.owned.is_made(self.owned.at[key]) for key in plain)
         if has_source != has_finished:
             return READINGS[has_finished]
@@ -117,7 +117,9 @@ class _Files:
         if gaps[0] != gaps[1]:
             return READINGS[gaps[0]]
         same = [all(self._holds(self._named(key, reading), self.given[key]) for key in self.contested) for reading in READINGS]
-        return READINGS[same[1]] if any(same) else None
+        if self.contested and any(same):
+            return READINGS[same[1]]
+        return "source" if self.aliases else None  # the last to be asked: a weight that is scaled by 1 is the same, too
 
     def _named(self, key: str, reading: str) -> str:
         return key if reading == "source" else self.owned.at[key]

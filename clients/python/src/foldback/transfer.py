@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import time
@@ -32,18 +31,6 @@ def digest_of(path: Path, progress: Progress = False) -> str:
             added.update(piece)
             meter.at(file.tell())
     return f"sha256:{added.hexdigest()}"
-
-
-def with_shards(path: Path) -> list[Path]:
-    """A model.safetensors.index.json, and the files beside it that it names; any other file is alone."""
-    if not path.name.endswith(".index.json"):
-        return [path]
-    with open(path, encoding="utf-8") as file:
-        names = json.load(file)["weight_map"].values()
-    for name in names:
-        if Path(name).name != name:
-            raise ValueError(f"{path}: the shard {name!r} is no file beside it")
-    return [path, *(path.with_name(name) for name in dict.fromkeys(names))]
 
 
 class _Patience:
