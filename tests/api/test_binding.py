@@ -83,7 +83,7 @@ def test_a_blob_goes_meanwhile(new_service):
     request["graph"]["tensors"] = [{"name": "weight", "dtype": "float32", "shape": [2]}]
     digest = upload(service, files.file_of({"p": ("float32", [2], bytes(8))}))
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        answering = pool.submit(service.post, "/v1/optimize", request | {"weights": [digest]})
+        answering = pool.submit(service.post, "/v1/optimize", request | {"weights": [digest]}, timeout=600)
         time.sleep(0.5)
         assert blobs.collect(service)["blobs"] == 1
         answer = answering.result()
