@@ -175,7 +175,8 @@ def test_weights_in_several_files(client, tmp_path):
         foldback.fx.from_document(result, weights=parts[:1], as_="source")
     with pytest.raises(ValueError, match="both hold"):
         foldback.fx.from_document(result, weights=[parts[0], tmp_path / "whole.safetensors"], as_="source")
-    finished = client.weights(client.optimize(document, ["FuseBatchNorm"], weights=tmp_path / "whole.safetensors")["result"], tmp_path / "done")
+    bound = client.optimize(document, ["FuseBatchNorm"], weights=tmp_path / "whole.safetensors")
+    finished = client.weights(bound["result"], tmp_path / "done")
     foldback.fx.from_document(result, weights=[finished])
     with pytest.raises(AmbiguousWeights, match="leave as_ out"):
         foldback.fx.from_document(result, weights=[finished], as_="source")

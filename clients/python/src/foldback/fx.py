@@ -137,10 +137,11 @@ def from_document(
     """A GraphModule that runs what the document says.
 
     Tensors come from `module` (the very objects: what is trained here is trained there; the modules around them are copies,
-    so that edits stay here), from `weights` (a safetensors file, an index of shards, a folder with either, a list of
-    these, or a mapping, by names or owners), or from the document itself. Recipes are evaluated over these, unless what they make is given: a module or a file of the optimised model has
-    the finished tensors. `as_` says whose they are, "source" or "finished". Without it, a file that foldback wrote says it
-    itself, a module is the exported one, and of other weights that may be either, AmbiguousWeights is raised."""
+    so that edits stay here), from `weights` (a safetensors file, an index of shards, a folder with either, a list of these,
+    or a mapping, by names or owners), or from the document itself. Recipes are evaluated over these, unless what they make
+    is given: a module or a file of the optimised model has the finished tensors. `as_` says whose they are, "source" or
+    "finished". Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights
+    that may be either, AmbiguousWeights is raised."""
     if as_ not in (None, *READINGS):
         raise ValueError(f'as_ is "source" or "finished", not {as_!r}')
     source = _Source(document, module, weights, as_)
@@ -276,7 +277,9 @@ def _tensors_of_module(owned: Owned, module: torch.nn.Module, reading: str | Non
     return assign(owned, given, reading, otherwise="source")
 
 
-def _tensors_of_files(document: Mapping[str, Any], owned: Owned, weights: Weights, reading: str | None) -> dict[str, torch.Tensor]:
+def _tensors_of_files(
+    document: Mapping[str, Any], owned: Owned, weights: Weights, reading: str | None
+) -> dict[str, torch.Tensor]:
     if isinstance(weights, Mapping):
         return assign(owned, weights, reading)
     paths = files_of(weights)
