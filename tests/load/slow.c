@@ -40,9 +40,9 @@ static int dial(const fb_slow_clients *slow, habit how) {
     int size = 0;
     if (how == SLOW_HEADERS) size = snprintf(text, sizeof text, "GET /livez HTTP/1.1\r\nHost: localhost\r\nX: ");
     if (how == SLOW_BODY)
-        size =
-            snprintf(text, sizeof text,
-                     "POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n");
+        size = snprintf(
+            text, sizeof text,
+            "POST /v1/graphs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n");
     if (how == SLOW_READER) size = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", slow->path);
     if (size) send(handle, text, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
     return handle;
