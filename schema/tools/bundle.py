@@ -5,7 +5,7 @@
 openapi.json is as strict as the schemas are: the tests and the page read it. openapi.yaml is what the service serves: the same, in
 the words that generators of clients understand (see for_generators).
 
-Five things are done:
+Four things are done:
 
 - `$ref: schema/run.schema.json#/$defs/id` becomes `$ref: '#/components/schemas/Run.id'`, and so on inside the schemas: a file is
   one component (Run), and each of its $defs another one.
@@ -14,7 +14,6 @@ Five things are done:
   these do.
 - `x-errors` of an operation becomes its problem responses. openapi.yaml says what each code means once, in `x-problems`, and which
   codes go together, in `x-error-groups`.
-- Components that nothing refers to are left out.
 """
 
 import json
@@ -446,7 +445,6 @@ def bundle(source):
     add_jobs(document)
     add_problems(document)
     add_security(document)
-    drop_unused_schemas(document)
     check_operations(document)
     check_references(document)
     return document
