@@ -94,4 +94,5 @@ assert "torch" in sys.modules
 def test_there_is_nothing_else():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         foldback.nothing  # noqa: B018
-    assert set(foldback.__all__) == {"Cancelled", "Client", "Event", "Job", "Problem", "apply_edits", "export", "fx"}
+    errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem"}
+    assert set(foldback.__all__) == errors | {"Client", "Event", "Job", "apply_edits", "export", "fx"}
