@@ -144,7 +144,7 @@ static fb_array *join(fb_kernel_call *call, fb_array *const *arrays, size_t coun
     int64_t sizes[FB_MAX_RANK], limit = first->rank;
     if (is_legacy_empty(first)) dim = 0; /* nothing is joined, whatever dimension is named */
     if (dim < -limit || dim >= limit) {
-        fb_kernel_fail(call, "%lld is no dimension", (long long)dim);
+        fb_kernel_fail(call, "dimension %lld is out of range", (long long)dim);
         return NULL;
     }
     if (dim < 0) dim += limit;
@@ -195,7 +195,8 @@ fb_status fb_kernel_stack(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_int(call, "dim", 0, &dim) || !fb_argument_arrays(call, "tensors", &arrays, &count)) return call->status;
     int rank = count ? arrays[0]->rank : 0;
     if (dim < 0) dim += rank + 1;
-    if (!count || dim < 0 || dim > rank) fb_kernel_fail(call, "%lld is no dimension of what it stacks", (long long)dim);
+    if (!count || dim < 0 || dim > rank)
+        fb_kernel_fail(call, "dimension %lld is out of range for the tensors stacked", (long long)dim);
     for (; made < count && fb_kernel_goes_on(call, STEPS_OF_A_PART); made++) {
         const fb_array *array = arrays[made];
         fb_array *view = fb_make_view(call, array, array->rank);
@@ -362,7 +363,7 @@ fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
     fb_array *now = fb_make_cast(call, input, input->dtype);
     for (int i = 0; i < count && now && !call->status; i++) {
         int64_t dim = dims[i] < 0 ? dims[i] + input->rank : dims[i];
-        if (dim < 0 || dim >= input->rank) fb_kernel_fail(call, "%lld is no dimension", (long long)dims[i]);
+        if (dim < 0 || dim >= input->rank) fb_kernel_fail(call, "dimension %lld is out of range", (long long)dims[i]);
         else if (!rolls && seen >> dim & 1) fb_kernel_fail(call, "it flips a dimension twice");
         if (call->status) break;
         seen |= (uint64_t)1 << dim;

@@ -357,7 +357,7 @@ fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_array(call, "v", &given) || !fb_argument_array(call, "g", &gain) ||
         !fb_argument_int(call, "dim", 0, &dim) || !is_floating(call, given))
         return call->status;
-    if (dim < -1 || dim >= given->rank) return fb_kernel_fail(call, "%lld is no dimension", (long long)dim);
+    if (dim < -1 || dim >= given->rank) return fb_kernel_fail(call, "dimension %lld is out of range", (long long)dim);
     int64_t size = dim < 0 ? 1 : given->sizes[dim];
     for (int i = (int)dim + 1; i < given->rank; i++) inner *= given->sizes[i];
     if (gain->dtype != given->dtype || fb_array_count(gain) != size) return fb_kernel_fail(call, "its gains do not fit");

@@ -188,7 +188,8 @@ static bool open_reduction_of(fb_kernel_call *call, const fb_array *input, const
     *r = (reduced){.offset = input->offset};
     for (int i = 0; i < count; i++) {
         int64_t limit = input->rank ? input->rank : 1, dim = over->items[i] < 0 ? over->items[i] + limit : over->items[i];
-        if (dim < 0 || dim >= limit) return fb_kernel_fail(call, "%lld is no dimension", (long long)over->items[i]) == FB_OK;
+        if (dim < 0 || dim >= limit)
+            return fb_kernel_fail(call, "dimension %lld is out of range", (long long)over->items[i]) == FB_OK;
         if (chosen >> dim & 1) return fb_kernel_fail(call, "a dimension is named twice") == FB_OK;
         chosen |= (uint64_t)1 << dim;
     }

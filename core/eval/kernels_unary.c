@@ -291,7 +291,7 @@ fb_status fb_kernel_gelu(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_text(call, "approximate", &approximate)) return call->status;
     bool is_tanh = strcmp(approximate, "tanh") == 0;
     if (!is_tanh && *approximate && strcmp(approximate, "none") != 0)
-        return fb_kernel_fail(call, "approximate is none or tanh, not %s", approximate);
+        return fb_kernel_fail(call, "approximate must be \"none\" or \"tanh\", not %s", approximate);
     return is_tanh ? run(call, &with_tanh, result) : fb_kernel_unary(call, result);
 }
 

@@ -149,7 +149,7 @@ static fb_array *permuted(fb_kernel_call *call, const fb_array *array, const int
 
 static bool normalise(fb_kernel_call *call, int64_t *dim, int rank) {
     int64_t limit = rank ? rank : 1;
-    if (*dim < -limit || *dim >= limit) return fb_kernel_fail(call, "%lld is no dimension", (long long)*dim) == FB_OK;
+    if (*dim < -limit || *dim >= limit) return fb_kernel_fail(call, "dimension %lld is out of range", (long long)*dim) == FB_OK;
     if (*dim < 0) *dim += limit;
     return true;
 }

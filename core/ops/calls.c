@@ -55,7 +55,7 @@ static bool is_scalar_tensor(const fb_graph *graph, fb_node node) {
     return !shape.id || fb_shape_rank(graph, shape) == 0;
 }
 
-/* A node without a dtype may stand for a number, too. Python's functions take a tensor without dimensions for one. */
+/* A node without a dtype may also stand for a number. Python's functions take a tensor without dimensions for one. */
 static bool takes_node(char type, const seen_call *call, fb_node node) {
     bool takes_tensor = type == 'T' || type == 'N' || type == 'x';
     if (call->number.id && node.id == call->number.id) return strchr("NSfx", type);

@@ -19,7 +19,7 @@ typedef struct fb_rearrange {
 } fb_rearrange;
 
 /* The dimension of the input whose elements are those of dimension `axis` of the result, one for one: the same size, with as
- * many elements behind it. False when there is none, or that is not certain. */
+ * many elements behind it. False when no such axis exists or it is uncertain. */
 bool fb_rearrange_axis(const fb_graph *graph, const fb_rearrange *rearrange, int axis, int *out);
 
 /* Of a call whose result and input are recorded, in one dtype. */

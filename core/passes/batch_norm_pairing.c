@@ -111,7 +111,7 @@ static bool is_input_mutated(fb_matcher *m, const fb_layer *first, const fb_laye
     return false;
 }
 
-/* A reshape of what lies in order, as a Linear and a convolution give it: that lies in order, too. */
+/* A reshape of a contiguous value, such as a Linear or a convolution gives, is contiguous. */
 static bool is_in_order(const fb_graph *g, fb_node view) {
     return fb_op_facts_of(fb_node_op(g, view))->shape == FB_SHAPE_VIEW;
 }

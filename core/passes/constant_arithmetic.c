@@ -4,7 +4,7 @@
 #include "core/weights/recipe.h"
 
 /* A result whose dtype does not hold every number that it is made of has been rounded on purpose: float32 -> float16 -> float32
- * is no identity, so what computes with it cannot go past it. */
+ * changes values, so nothing that computes with the result may be moved before the cast. */
 static bool is_narrowed(const fb_graph *g, fb_value recipe, fb_value argument) {
     fb_recipe_type type;
     fb_error ignored = {0};

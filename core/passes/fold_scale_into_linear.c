@@ -67,28 +67,12 @@ static void match(fb_matcher *m, fb_node n) {
     }
 }
 
-typedef struct exchange {
-    fb_node old, now;
-} exchange;
-
-static fb_node exchanged(void *context, fb_node node) {
-    const exchange *e = context;
-    return node.id == e->old.id ? e->now : node;
-}
-
 /* The views and products between the layer and what it took in give other values from now on. So they are new nodes, with new
  * names: whoever compares the graphs must not take them for what they were. */
 static fb_node put_again(fb_rewrite *rw, fb_node old, fb_node call) {
     if (old.id == call.id) return call;
-    fb_graph *g = fb_rewrite_graph(rw);
-    exchange e = {.old = fb_scaled_input(g, old)};
-    e.now = put_again(rw, e.old, call); /* no deeper than a chain may be long */
-    const fb_node_row *row = fb_node_at(g, old);
-    fb_node now = fb_insert_typed(rw, old, (fb_opcode)row->opcode, fb_node_target(g, old),
-                                  fb_value_map_nodes(g, row->args, exchanged, &e),
-                                  fb_value_map_nodes(g, row->kwargs, exchanged, &e), row->shape, (fb_dtype)row->dtype);
-    if (now.id) fb_take_in(rw, old, now);
-    return now;
+    fb_node input = fb_scaled_input(fb_rewrite_graph(rw), old);
+    return fb_put_again(rw, old, input, put_again(rw, input, call)); /* no deeper than a chain may be long */
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {

@@ -28,17 +28,21 @@ static fb_node exchanged(void *context, fb_node node) {
     return node.id == e->old.id ? e->now : node;
 }
 
-fb_node fb_put_views_again(fb_rewrite *rw, fb_node old, fb_node from, fb_node now) {
-    if (old.id == from.id) return now;
+fb_node fb_put_again(fb_rewrite *rw, fb_node old, fb_node input, fb_node now) {
+    if (!now.id) return (fb_node){0};
     fb_graph *g = fb_rewrite_graph(rw);
-    exchange e = {.old = fb_view_input(g, old, NULL)};
-    if (!e.old.id) return (fb_node){0};
-    e.now = fb_put_views_again(rw, e.old, from, now); /* no deeper than FB_VIEWS_MAX */
-    if (!e.now.id) return (fb_node){0};
+    exchange e = {.old = input, .now = now};
     const fb_node_row *row = fb_node_at(g, old);
     fb_node made = fb_insert_typed(rw, old, (fb_opcode)row->opcode, fb_node_target(g, old),
                                    fb_value_map_nodes(g, row->args, exchanged, &e),
                                    fb_value_map_nodes(g, row->kwargs, exchanged, &e), row->shape, (fb_dtype)row->dtype);
     if (made.id) fb_take_in(rw, old, made);
     return made;
+}
+
+fb_node fb_put_views_again(fb_rewrite *rw, fb_node old, fb_node from, fb_node now) {
+    if (old.id == from.id) return now;
+    fb_node input = fb_view_input(fb_rewrite_graph(rw), old, NULL);
+    if (!input.id) return (fb_node){0};
+    return fb_put_again(rw, old, input, fb_put_views_again(rw, input, from, now)); /* no deeper than FB_VIEWS_MAX */
 }

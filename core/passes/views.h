@@ -17,9 +17,12 @@ fb_node fb_view_input(const fb_graph *graph, fb_node node, int *axis);
 /* Does the node lay its elements out in another order, or need them in order: so that strides matter? */
 bool fb_view_minds_strides(const fb_graph *graph, fb_node node);
 
-/* Puts the views from `from` to `old` again, on `now` in the place of `from`, under new names: they give other values, and
- * whoever compares the graphs must not take them for what they were. `old` may be `from` itself. Gives what stands in the place
- * of `old`; the old views are gone at commit. */
+/* Inserts the call `old` again before itself, reading `now` in the place of `input`, and lets it take the place of `old`. It
+ * has a new name, since it gives other values: a comparison of the graphs must not match the two. Gives none when `now` is none
+ * or the rewrite has failed. */
+fb_node fb_put_again(fb_rewrite *rewrite, fb_node old, fb_node input, fb_node now);
+/* The same of all views from `from` to `old`, on `now` in the place of `from`. `old` may be `from` itself. Gives what stands in
+ * the place of `old`; the old views are gone at commit. */
 fb_node fb_put_views_again(fb_rewrite *rewrite, fb_node old, fb_node from, fb_node now);
 
 #endif

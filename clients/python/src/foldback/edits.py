@@ -108,7 +108,7 @@ class _Replay:
             raise LostTraining(lost)
 
     def _has_changed(self, name: str, was: Any) -> bool:
-        """Since its recipe made it. What is not here, or cannot be made any more, is none of what this looks at."""
+        """Whether the tensor differs from what its recipe makes. False when the recipe's inputs are not here to compare with."""
         tensor = self.tensors.get(name)
         recipe = None if not isinstance(was, Mapping) else was.get("recipe", was.get("/recipe"))
         if recipe is None or tensor is None or tensor.is_meta or not all(item in self.tensors for item in inputs_of(recipe)):

@@ -28,7 +28,7 @@ _UNKNOWN = object()
 
 
 def meta_of(value: Any) -> Meta:
-    """shape and dtype of a result, as they are now; nothing where it is no tensor, and no dtype that documents lack."""
+    """The current shape and dtype of a result: empty unless it is a tensor, without a dtype that documents cannot hold."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if not isinstance(shape, torch.Size) or not isinstance(dtype, torch.dtype):
         return {}
