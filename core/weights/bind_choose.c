@@ -51,9 +51,16 @@ static void look_for_lack(void *context, fb_tensor tensor) {
     l->is_found |= !has_bytes(l->graph, tensor) && !fb_tensor_at(l->graph, tensor)->recipe.id && !l->is_given[tensor.id];
 }
 
+/* The source has no tensor that passes computed. One of its names may be that of such a tensor all the same: a path that was
+ * tied to another one, until a pass gave it a tensor of its own. */
+static bool is_lacked_by_source(const fb_binder *b, const fb_given *given) {
+    return given->by_name.id && fb_tensor_is_computed(b->graph, given->by_name);
+}
+
 static fb_tensor meant_by(const fb_binder *b, const fb_given *given, const bool *is_owned, bool by_path) {
     bool takes_path = given->by_path.id && (by_path || !is_contested(b, given, is_owned));
-    return takes_path ? given->by_path : given->by_name;
+    if (takes_path) return given->by_path;
+    return is_lacked_by_source(b, given) ? (fb_tensor){0} : given->by_name;
 }
 
 /* Whether something that a checkpoint has would have no bytes under that reading. */
@@ -89,7 +96,7 @@ static void look_at(const fb_binder *b, const fb_given *given, const bool *is_ow
     if (is_contested(b, given, is_owned)) {
         found->contested++;
         found->has_alias |= given->is_alias;
-        found->misfits_by_name += !fits(b->graph, given->entry, name);
+        found->misfits_by_name += !fits(b->graph, given->entry, name) || is_lacked_by_source(b, given);
         found->misfits_by_path += !fits(b->graph, given->entry, path);
         found->says_finished &= b->files[given->file].is_finished;
         return;
@@ -121,6 +128,8 @@ static fb_status has_bytes_of(const fb_binder *b, const bool *is_owned, bool by_
         const fb_given *given = &b->given[i];
         if (!is_contested(b, given, is_owned)) continue;
         fb_tensor tensor = by_path ? given->by_path : given->by_name;
+        if (!by_path && is_lacked_by_source(b, given)) *same = false;
+        if (!*same) break;
         fb_symbol digest = fb_tensor_at(b->graph, tensor)->digest;
         status =
             digest.id ? has_digest(b, fb_text(b->graph, digest), given, same) : fb_bind_has_already(b, tensor, given, same);
@@ -235,17 +244,21 @@ static void look_for_alias(void *context, fb_tensor tensor) {
 
 /* lm_head.weight was embedding.weight, until passes made a tensor of its own from that. A file that has both, and the same
  * bytes for them, is the source's. */
-static void find_aliases(fb_binder *b) {
+static fb_status find_aliases(fb_binder *b) {
     for (size_t i = 0; i < b->given_count; i++) {
         fb_given *given = &b->given[i];
-        bool is_new = given->by_path.id && (!given->by_name.id || given->by_name.id == given->by_path.id);
-        if (!is_new || !fb_tensor_is_computed(b->graph, given->by_path)) continue;
+        bool has_no_other = !given->by_name.id || given->by_name.id == given->by_path.id;
+        bool is_new = given->by_path.id && has_no_other && fb_tensor_is_computed(b->graph, given->by_path);
+        if (!given->by_path.id || !(is_new || is_lacked_by_source(b, given))) continue;
         alias_search search = {.b = b, .given = given};
-        fb_value_visit_tensors(b->graph, fb_tensor_at(b->graph, given->by_path)->recipe, look_for_alias, &search);
+        fb_inputs_walk walk; /* further than the recipe: several passes may have made one tensor after another */
+        if (fb_inputs_begin(&walk, b->graph)) fb_inputs_visit(&walk, given->by_path, look_for_alias, &search);
+        if (!fb_inputs_end(&walk)) return fb_fail_memory(b->error);
         if (!search.found.id) continue;
         given->by_name = search.found;
         given->is_alias = true;
     }
+    return FB_OK;
 }
 
 /* Which files say that foldback wrote them for a graph like this one. */
@@ -271,7 +284,7 @@ fb_status fb_bind_choose(fb_binder *b) {
     }
     bool *is_owned = fb_owned_tensors(b->graph), by_path = false;
     fb_status status = is_owned ? read_marks(b) : fb_fail_memory(b->error);
-    if (!status) find_aliases(b);
+    if (!status) status = find_aliases(b);
     if (!status) status = choose_reading(b, is_owned, &by_path);
     for (size_t i = 0; i < b->given_count && !status; i++) {
         fb_given *given = &b->given[i];

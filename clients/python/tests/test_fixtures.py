@@ -93,4 +93,4 @@ def test_models_made_again(name):
     live, inputs = rebuilt(name)
     made = foldback.fx.to_document(live, *inputs, name=name)
     assert [row["name"] for row in made["nodes"]] == [row["name"] for row in document["nodes"]]
-    assert identity(made) == identity(document)
+    assert without_data(made) == without_data(document)

@@ -54,6 +54,22 @@ class Owned:
             return False
         return not is_movement(recipe) or not all(self.owners[item] for item in inputs_of(recipe))
 
+    def is_computed(self, name: str) -> bool:
+        """By passes, and more than moved: no source has it, even if the path that it is called after was tied to a tensor there."""
+        recipe = self.rows[name].get("recipe")
+        return recipe is not None and not is_movement(recipe)
+
+    def leads_from(self, name: str) -> set[str]:
+        """The names of all tensors that this one is made from, through recipes over recipes."""
+        found: set[str] = set()
+        stack = [name]
+        while stack:
+            recipe = self.rows[stack.pop()].get("recipe")
+            new = set() if recipe is None else set(inputs_of(recipe)) - found
+            found |= new
+            stack += new
+        return found
+
     def fits(self, name: str, tensor: torch.Tensor) -> bool:
         row = self.rows[name]
         return list(tensor.shape) == row["shape"] and dtype_name(tensor.dtype) == row["dtype"]
@@ -65,7 +81,7 @@ class _Files:
     def __init__(self, owned: Owned, given: Mapping[str, torch.Tensor]) -> None:
         self.owned, self.given = owned, given
         aliases = {key for key in given if self._is_alias(key)}
-        self.contested = [key for key in given if self._is_contested(key)]
+        self.contested = [key for key in given if key not in aliases and self._is_contested(key)]
         self.known = {key for key in given if key in owned.rows or key in owned.at} - aliases
         self.aliases = aliases
 
@@ -78,17 +94,21 @@ class _Files:
     def _is_alias(self, key: str) -> bool:
         """Whether the source tied it to another tensor, from which passes have made one of its own since."""
         name = self.owned.at.get(key)
-        if name is None or (key in self.owned.rows and key != name) or not self.owned.is_made(name):
+        if name is None:
             return False
-        recipe, tensor = self.owned.rows[name]["recipe"], self.given[key]
-        if is_movement(recipe):
+        has_no_other = key not in self.owned.rows or key == name
+        if not (self._is_lacked_by_source(key) or (has_no_other and self.owned.is_computed(name))):
             return False
-        return any(item in self.given and _is_equal(tensor, self.given[item]) for item in inputs_of(recipe))
+        ties = self.owned.leads_from(name) - {key}
+        return any(item in self.given and _is_equal(self.given[key], self.given[item]) for item in ties)
+
+    def _is_lacked_by_source(self, key: str) -> bool:
+        return key in self.owned.rows and self.owned.is_computed(key)
 
     def meant(self, key: str, reading: str) -> str | None:
         at = self.owned.at.get(key)
         is_of_source = reading == "source" and key in self.contested
-        if key in self.aliases and reading == "source":
+        if reading == "source" and (key in self.aliases or (is_of_source and self._is_lacked_by_source(key))):
             return None
         return at if at is not None and not is_of_source else key if key in self.owned.rows else None
 
@@ -105,7 +125,7 @@ class _Files:
 
     def only(self) -> str | None:
         """The one reading that fits; None when both do."""
-        misfits = [sum(not self.owned.fits(self._named(key, reading), self.given[key]) for key in self.contested) for reading in READINGS]
+        misfits = [sum(not self._fits(key, reading) for key in self.contested) for reading in READINGS]
         if misfits[0] != misfits[1]:
             return READINGS[misfits[1] < misfits[0]]
         plain = self.known - set(self.contested)
@@ -120,6 +140,10 @@ class _Files:
         if self.contested and any(same):
             return READINGS[same[1]]
         return "source" if self.aliases else None  # the last to be asked: a weight that is scaled by 1 is the same, too
+
+    def _fits(self, key: str, reading: str) -> bool:
+        is_lacked = reading == "source" and self._is_lacked_by_source(key)
+        return not is_lacked and self.owned.fits(self._named(key, reading), self.given[key])
 
     def _named(self, key: str, reading: str) -> str:
         return key if reading == "source" else self.owned.at[key]
