@@ -107,8 +107,30 @@ static void free_server(fb_http_server *server) {
     free(server);
 }
 
+/* Waits until no request is under way; false when the time is up first. */
+static bool wait_until_landed(fb_http_server *server, unsigned timeout_ms) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += timeout_ms / 1000;
+    deadline.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (deadline.tv_nsec >= 1000000000) {
+        deadline.tv_nsec -= 1000000000;
+        deadline.tv_sec++;
+    }
+    pthread_mutex_lock(&server->flight_lock);
+    int result = 0;
+    while (server->in_flight && result == 0) result = pthread_cond_timedwait(&server->landed, &server->flight_lock, &deadline);
+    bool has_landed = server->in_flight == 0;
+    pthread_mutex_unlock(&server->flight_lock);
+    return has_landed;
+}
+
+/* For the answers of requests that a stop has ended: their workers are done, and the I/O threads still have to send. */
+#define LAST_ANSWERS_MS 2000
+
 static void stop_threads(fb_http_server *server) {
     fb_queue_stop(&server->queue);
+    wait_until_landed(server, LAST_ANSWERS_MS);
     fb_reaper_shut_all(server);
     if (server->daemon) MHD_stop_daemon(server->daemon); /* ends every exchange and connection */
     fb_reaper_stop(server);
@@ -157,24 +179,6 @@ fb_status fb_http_start(const fb_http_config *config, const fb_route *routes, si
 
 const char *fb_http_url(const fb_http_server *server) {
     return server->listener.url;
-}
-
-/* Waits until no request is under way; false when the time is up first. */
-static bool wait_until_landed(fb_http_server *server, unsigned timeout_ms) {
-    struct timespec deadline;
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    deadline.tv_sec += timeout_ms / 1000;
-    deadline.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    if (deadline.tv_nsec >= 1000000000) {
-        deadline.tv_nsec -= 1000000000;
-        deadline.tv_sec++;
-    }
-    pthread_mutex_lock(&server->flight_lock);
-    int result = 0;
-    while (server->in_flight && result == 0) result = pthread_cond_timedwait(&server->landed, &server->flight_lock, &deadline);
-    bool has_landed = server->in_flight == 0;
-    pthread_mutex_unlock(&server->flight_lock);
-    return has_landed;
 }
 
 bool fb_http_stop(fb_http_server *server, unsigned timeout_ms) {
