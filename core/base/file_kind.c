@@ -49,9 +49,11 @@ static const kind *find(const unsigned char *bytes, uint64_t size) {
     return is_onnx(bytes, size) ? &onnx : NULL;
 }
 
-/* The size of a header of less than 2^32 bytes, and the header, which begins with {. */
+/* The size of a header of 1 to 2^32 - 1 bytes, and the header, which begins with {. Of a file only the header may be mapped, so
+ * that nothing behind it is read. */
 static bool is_safetensors(const unsigned char *bytes, uint64_t size) {
-    return size >= 9 && !(bytes[4] | bytes[5] | bytes[6] | bytes[7]) && bytes[8] == '{';
+    return size >= 9 && (bytes[0] | bytes[1] | bytes[2] | bytes[3]) && !(bytes[4] | bytes[5] | bytes[6] | bytes[7]) &&
+           bytes[8] == '{';
 }
 
 const char *fb_kind_instead_of_json(const void *bytes, size_t size) {
