@@ -2,6 +2,7 @@
 
 #include "core/base/sha256.h"
 #include "server/routes/routes.h"
+#include "server/routes/short_id.h"
 
 fb_service_config fb_service_config_default(void) {
     return (fb_service_config){.http = fb_http_config_default(),
@@ -100,6 +101,7 @@ static fb_status start_http(const fb_service_config *config, fb_service *service
     if (service->app.auth)
         http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits, .admits_all = admits_all};
     http.allows_addresses = config->is_open;
+    http.expand = fb_expand_id;
     return fb_http_start(&http, fb_routes, fb_route_count, &service->app, &service->http, error);
 }
 

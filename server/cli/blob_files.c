@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/cli/reference.h"
 #include "server/routes/json_members.h"
 
 #define PIECE ((size_t)1 << 18)
@@ -128,18 +129,16 @@ static int add_shards(fb_blob_files *files, const char *index) {
     return result;
 }
 
-static int add_digest(fb_blob_files *files, const char *digest) {
+static int add_digest(fb_cli *cli, fb_blob_files *files, const char *digest) {
     fb_blob_file *one = add(files);
-    if (!one) return fb_cli_no_memory();
-    memcpy(one->digest, digest, sizeof one->digest);
-    return FB_EXIT_DONE;
+    return one ? fb_whole_id(cli, "/v1/blobs", digest, one->digest) : fb_cli_no_memory();
 }
 
-int fb_blob_files_read(const char *const *words, size_t count, fb_blob_files *out) {
+int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_blob_files *out) {
     int result = FB_EXIT_DONE;
     for (size_t i = 0; i < count && !result; i++) {
-        if (fb_is_sha256_id(words[i])) {
-            result = add_digest(out, words[i]);
+        if (fb_reference_read(words[i]).kind == FB_REFERS_TO_GRAPH) {
+            result = add_digest(cli, out, words[i]);
             continue;
         }
         result = add_file(out, strdup(words[i]));

@@ -20,9 +20,9 @@ typedef struct fb_blob_files {
     size_t count, capacity;
 } fb_blob_files;
 
-/* Reads words of a command line, each a path or "sha256:…", and adds up the files. The shards that a
- * model.safetensors.index.json names come along with it. fb_blob_files_free is due in either case. */
-int fb_blob_files_read(const char *const *words, size_t count, fb_blob_files *out);
+/* Reads words of a command line, each a path or the digest of a blob, perhaps a short one, and adds up the files. The shards
+ * that a model.safetensors.index.json names come along with it. fb_blob_files_free is due in either case. */
+int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_blob_files *out);
 void fb_blob_files_free(fb_blob_files *files);
 
 /* Asks which of them the store lacks. */

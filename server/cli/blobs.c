@@ -6,6 +6,7 @@
 #include "server/cli/blob_files.h"
 #include "server/cli/download.h"
 #include "server/cli/list.h"
+#include "server/cli/reference.h"
 #include "server/cli/run.h"
 #include "server/routes/json_members.h"
 
@@ -42,10 +43,10 @@ int fb_cli_upload(fb_cli *cli) {
     const fb_arguments *words = &cli->arguments;
     fb_blob_files files = {0};
     for (size_t i = 0; i < words->count; i++) {
-        if (fb_is_sha256_id(words->items[i]))
+        if (fb_reference_read(words->items[i]).kind == FB_REFERS_TO_GRAPH)
             return fb_complain(FB_EXIT_USAGE, "upload: %s is a digest, not a file", words->items[i]);
     }
-    int result = fb_blob_files_read((const char *const *)words->items, words->count, &files);
+    int result = fb_blob_files_read(cli, (const char *const *)words->items, words->count, &files);
     if (!result) result = fb_blob_files_send(cli, &files);
     if (!result && cli->is_json) result = print_files_json(&files);
     else if (!result) print_files(cli, &files);
@@ -56,10 +57,14 @@ int fb_cli_upload(fb_cli *cli) {
 int fb_cli_download(fb_cli *cli) {
     const char *digest = cli->arguments.items[0];
     fb_address address = {0};
-    if (!fb_is_sha256_id(digest)) return fb_complain(FB_EXIT_USAGE, "download: %s is no digest (sha256:…)", digest);
+    char whole[FB_ID_LENGTH + 1];
+    if (fb_reference_read(digest).kind != FB_REFERS_TO_GRAPH)
+        return fb_complain(FB_EXIT_USAGE, "download: %s is not a digest (sha256:…)", digest);
+    int result = fb_whole_id(cli, "/v1/blobs", digest, whole);
+    if (result) return result;
     fb_address_path(&address, "/v1/blobs");
-    fb_address_segment(&address, digest);
-    return fb_download(cli, &address, digest);
+    fb_address_segment(&address, whole);
+    return fb_download(cli, &address, whole);
 }
 
 /* ---- missing ------------------------------------------------------------------------------------------------------------ */
@@ -89,7 +94,7 @@ static int print_missing_json(const fb_blob_files *files) {
 
 int fb_cli_missing(fb_cli *cli) {
     fb_blob_files files = {0};
-    int result = fb_blob_files_read((const char *const *)cli->arguments.items, cli->arguments.count, &files);
+    int result = fb_blob_files_read(cli, (const char *const *)cli->arguments.items, cli->arguments.count, &files);
     if (!result) result = fb_blob_files_ask(cli, &files);
     if (!result && cli->is_json) result = print_missing_json(&files);
     else if (!result) print_missing(cli, &files);

@@ -49,7 +49,7 @@ static int put_inputs(fb_cli *cli, fb_buffer *out) {
     const char *words[] = {cli->values.inputs};
     fb_blob_files files = {0};
     if (!words[0]) return FB_EXIT_DONE;
-    int result = fb_blob_files_read(words, 1, &files);
+    int result = fb_blob_files_read(cli, words, 1, &files);
     if (!result) result = fb_blob_files_send(cli, &files);
     if (!result) fb_put_text(out, "inputs", files.items[0].digest);
     fb_blob_files_free(&files);

@@ -67,6 +67,13 @@ static void print_names(const json_t *problem, const char *member) {
     fputs("\n", stderr);
 }
 
+/* The ids that a short one may stand for, a line each. */
+static void print_candidates(const json_t *problem) {
+    const json_t *candidates = json_object_get(problem, "candidates"), *one;
+    size_t i;
+    json_array_foreach(candidates, i, one) print_line(json_string_value(one) ? json_string_value(one) : "?", "", "");
+}
+
 /* The misspelled name stands in quotes in the sentence. */
 static void suggest_pass(const char *detail) {
     char name[64];
@@ -93,6 +100,7 @@ void fb_problem_print(const json_t *problem) {
     fb_complain(0, "%s", detail);
     if (json_object_get(problem, "errors")) print_errors(problem);
     else print_place(problem);
+    print_candidates(problem);
     print_conflicts(problem);
     print_tensors(json_object_get(problem, "mismatching"));
     print_tensors(json_object_get(problem, "tensors"));

@@ -2,7 +2,9 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "core/base/sha256.h"
 #include "server/cli/file.h"
 
 #define ERRORS_SHOWN 10000
@@ -10,6 +12,8 @@
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
 static const char name_characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+
+static const char hex_digits[] = "0123456789abcdef", run_digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 static bool is_id(const char *text, const char *prefix, size_t length) {
     return strncmp(text, prefix, strlen(prefix)) == 0 && strlen(text) == strlen(prefix) + length &&
@@ -25,17 +29,22 @@ static bool read_pair(const char *text, char separator, fb_reference *out) {
     return true;
 }
 
-/* An id of which something is missing is no version of a model that is called sha256. */
-static bool is_part_of_id(const char *text) {
-    return strncmp(text, "sha256:", 7) == 0 && text[7 + strspn(text + 7, "0123456789abcdef")] == '\0';
+/* The beginning of an id, as tables print it: `least` of its digits or more, and perhaps "…". */
+static bool is_short_id(const char *text, const char *prefix, const char *digits, size_t least) {
+    if (strncmp(text, prefix, strlen(prefix)) != 0) return false;
+    size_t count = strspn(text + strlen(prefix), digits);
+    const char *end = text + strlen(prefix) + count;
+    return count >= least && (!*end || strcmp(end, "…") == 0 || strcmp(end, "...") == 0);
 }
 
 fb_reference fb_reference_read(const char *text) {
     fb_reference reference = {.text = text};
-    if (is_id(text, "sha256:", 64)) reference.kind = FB_REFERS_TO_GRAPH;
-    else if (is_id(text, "run_", 26)) reference.kind = FB_REFERS_TO_RUN;
+    if (is_short_id(text, "sha256:", hex_digits, 0))
+        reference.kind = FB_REFERS_TO_GRAPH; /* never a version of a model sha256 */
+    else if (is_id(text, "run_", 26) || is_short_id(text, "run_", run_digits, 8)) reference.kind = FB_REFERS_TO_RUN;
     else if (read_pair(text, '@', &reference)) reference.kind = FB_REFERS_TO_ALIAS;
-    else if (!is_part_of_id(text) && read_pair(text, ':', &reference)) reference.kind = FB_REFERS_TO_VERSION;
+    else if (read_pair(text, ':', &reference)) reference.kind = FB_REFERS_TO_VERSION;
+    else if (is_short_id(text, "", hex_digits, 8) && access(text, F_OK) != 0) reference.kind = FB_REFERS_TO_GRAPH;
     return reference;
 }
 
@@ -92,6 +101,30 @@ static int read_graph(const fb_reference *reference, const fb_buffer *bytes, fb_
 
 /* ---- resolving ---------------------------------------------------------------------------------------------------------- */
 
+int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID_LENGTH + 1]) {
+    int result = FB_EXIT_DONE;
+    if (fb_is_sha256_id(text)) snprintf(id, FB_ID_LENGTH + 1, "%s", text);
+    static const char *const methods[] = {"HEAD", "GET"}; /* a refusal of HEAD has no sentence */
+    for (size_t i = 0; i < 2 && !fb_is_sha256_id(text); i++) {
+        fb_call call = {.method = methods[i]};
+        fb_answer answer;
+        fb_address_path(&call.address, folder);
+        fb_address_segment(&call.address, text);
+        result = fb_cli_try(cli, &call, &answer);
+        if (result) return result;
+        const char *tag = strstr(answer.etag, "sha256:"); /* what follows the id says how the answer was compressed */
+        bool is_found = answer.status == 200 && tag && strlen(tag) >= FB_ID_LENGTH;
+        if (is_found) snprintf(id, FB_ID_LENGTH + 1, "%.*s", FB_ID_LENGTH, tag);
+        bool is_unknown = answer.status == 404 || answer.status == 422;
+        if (!is_found && !is_unknown && i) return fb_cli_refused(&answer);
+        fb_answer_free(&answer);
+        if (is_unknown)
+            return fb_complain(FB_EXIT_FAILED, "there is no %s %s", strcmp(folder, "/v1/blobs") ? "graph" : "blob", text);
+        if (is_found) return FB_EXIT_DONE;
+    }
+    return result;
+}
+
 int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]) {
     if (reference->kind == FB_REFERS_TO_FILE) {
         fb_graph *graph;
@@ -101,10 +134,7 @@ int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LE
         fb_graph_free(graph);
         return is_written ? FB_EXIT_DONE : fb_cli_no_memory();
     }
-    if (reference->kind == FB_REFERS_TO_GRAPH) {
-        memcpy(id, reference->text, FB_ID_LENGTH + 1);
-        return FB_EXIT_DONE;
-    }
+    if (reference->kind == FB_REFERS_TO_GRAPH) return fb_whole_id(cli, "/v1/graphs", reference->text, id);
     json_t *found;
     fb_address address = {0};
     fb_reference_address(reference, &address);

@@ -9,7 +9,7 @@
 
 typedef enum fb_reference_kind {
     FB_REFERS_TO_FILE,    /* everything that is none of the others; "./run_…" is always a file */
-    FB_REFERS_TO_GRAPH,   /* sha256:… */
+    FB_REFERS_TO_GRAPH,   /* sha256:…, or at least 8 digits of it that are not a file's name */
     FB_REFERS_TO_RUN,     /* run_…: its result */
     FB_REFERS_TO_ALIAS,   /* MODEL@ALIAS */
     FB_REFERS_TO_VERSION, /* MODEL:VERSION */
@@ -34,6 +34,8 @@ int fb_reference_graph_address(fb_cli *cli, const fb_reference *reference, const
 int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
 /* The graph, checked. */
 int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);
+/* The id that `text` is, or that alone begins so, of what lies below `folder` ("/v1/graphs", "/v1/blobs"). */
+int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID_LENGTH + 1]);
 /* The graph's id. */
 int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]);
 /* What a request's member "graph" holds: the document for a file (checked before), else the id as a string. Appended. */

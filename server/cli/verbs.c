@@ -42,7 +42,7 @@
 #define ASYNC FLAG("async", 0, "do not wait for it: the service does it as a job; see foldback job", is_async)
 #define GRAPH_NAMES                                                                                                               \
     "A graph is a file (- is standard input), or what the store has: sha256:…, the result of a run (run_…), MODEL@ALIAS or\n" \
-    "MODEL:VERSION. A file with such a name is written ./NAME.\n"
+    "MODEL:VERSION. The beginning of an id will do if no other begins so. A file with such a name is written ./NAME.\n"
 
 static const fb_option optimize_options[] = {
     LIST("pass", 'p', "PASS", "a pass to apply, by name; repeat it for several, in order", passes),

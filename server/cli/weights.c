@@ -42,7 +42,7 @@ int fb_request_weights(fb_cli *cli, fb_buffer *out) {
     const fb_text_list *words = &cli->values.weights;
     fb_blob_files files = {0};
     if (!words->count) return FB_EXIT_DONE;
-    int result = fb_blob_files_read(words->items, words->count, &files);
+    int result = fb_blob_files_read(cli, words->items, words->count, &files);
     for (size_t i = 0; i < files.count && !result && cli->values.dry_run; i++) {
         if (files.items[i].path)
             result =
@@ -121,7 +121,7 @@ int fb_cli_bind(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     fb_blob_files files = {0};
     json_t *answer = NULL;
-    int result = fb_blob_files_read((const char *const *)cli->arguments.items + 1, cli->arguments.count - 1, &files);
+    int result = fb_blob_files_read(cli, (const char *const *)cli->arguments.items + 1, cli->arguments.count - 1, &files);
     if (!result) result = make_request(cli, &files, &call);
     if (!result) result = fb_blob_files_send(cli, &files);
     if (!result) result = fb_cli_call_json(cli, &call, &answer, NULL);

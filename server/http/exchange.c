@@ -64,9 +64,39 @@ bool fb_exchange_is_due(fb_exchange *exchange) {
     return !is_answered(exchange);
 }
 
+/* `name` ends at `size`. */
+static bool expand(fb_exchange *exchange, const char *name, size_t size, const char **value) {
+    const fb_http_server *server = exchange->server;
+    char plain[32];
+    if (size >= sizeof plain || exchange->expanded_count == FB_EXPANDED_MAX) return true;
+    memcpy(plain, name, size);
+    plain[size] = '\0';
+    char *place = exchange->expanded[exchange->expanded_count];
+    *place = '\0';
+    if (!server->config.expand(server->context, &exchange->response, plain, *value, place)) return false;
+    if (!*place) return true;
+    *value = place;
+    exchange->expanded_count++;
+    return true;
+}
+
+bool fb_exchange_expand(fb_exchange *exchange) {
+    if (!exchange->server->config.expand) return true;
+    for (size_t i = 0; i < FB_ROUTE_PARAMS && exchange->parameters[i].name; i++) {
+        fb_pair *one = &exchange->parameters[i];
+        if (!expand(exchange, one->name, strcspn(one->name, "}"), &one->value)) return false;
+    }
+    for (size_t i = 0; i < exchange->query_count; i++) {
+        fb_pair *one = &exchange->query[i];
+        if (!expand(exchange, one->name, strlen(one->name), &one->value)) return false;
+    }
+    return true;
+}
+
 static void run(fb_exchange *exchange) {
     const fb_route *route = exchange->route;
     fb_request *request = &exchange->request;
+    if (!route->is_inline && !fb_exchange_expand(exchange)) return;
     bool is_deferred = route->defer && fb_prefers(exchange, "respond-async") && route->defer(request, &exchange->response);
     if (!is_deferred) route->handler(request, &exchange->response);
 }

@@ -285,6 +285,8 @@ typedef struct fb_route {
                      * neither block nor compute (livez) */
 } fb_route;
 
+#define FB_EXPANDED_SIZE 72 /* of a value that fb_http_config.expand writes, with its NUL */
+#define FB_EXPANDED_MAX 8   /* values of one request */
 #define FB_ROUTE_PARAMS 4
 
 /* -------------------------------------------------------------------------------------------------------------- server */
@@ -315,6 +317,9 @@ typedef struct fb_http_config {
     unsigned request_timeout_ms;           /* from the end of a request to the end of its handler, waiting for a worker
                                             * included; see fb_request_watch */
     bool compress;                         /* gzip or zstd answers over 1 KiB when the client accepts them */
+    /* Called on a worker before a handler, for each parameter of the path and the query. Writes the value that stands for
+     * `value`, if it is another one. False: it has responded. NULL: values stay as they are. */
+    bool (*expand)(void *context, fb_response *response, const char *name, const char *value, char expanded[FB_EXPANDED_SIZE]);
     fb_doorkeeper doorkeeper;              /* without `admit` everybody may do everything */
     const char *const *allowed_hosts;      /* as long as the doorkeeper admits all: answered besides localhost and loopback */
     size_t allowed_host_count;             /* addresses, each with any port; see fb_http_is_host_name */

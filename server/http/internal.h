@@ -255,6 +255,8 @@ struct fb_exchange {
     const char *segments[FB_SEGMENTS_MAX];
     size_t segment_count;
     fb_pair parameters[FB_ROUTE_PARAMS];
+    char expanded[FB_EXPANDED_MAX][FB_EXPANDED_SIZE]; /* values that stand for shorter ones */
+    size_t expanded_count;
     fb_pair *query;
     size_t query_count;
     fb_pair *headers;
@@ -276,6 +278,8 @@ void fb_exchange_end(void *server, struct MHD_Connection *mhd, void **exchange, 
 /* False when there is an answer already, or the time to stop is up (then there is one now): nothing of the route is to be run.
  */
 bool fb_exchange_is_due(fb_exchange *exchange);
+/* Lets the service replace parameters of the path and the query (fb_http_config.expand); false: it has responded. */
+bool fb_exchange_expand(fb_exchange *exchange);
 /* Runs the handler when it is due, and makes the answer. */
 void fb_exchange_work(fb_exchange *exchange);
 /* After fb_exchange_end: the last thing that is done with it. */

@@ -62,7 +62,7 @@ fb_status fb_http_replay(fb_http_server *server, const fb_http_replayed *replaye
     const char *pattern = NULL;
     bool is_target = fb_target_parse(exchange);
     if (is_target) fb_route_find(exchange, &pattern);
-    if (is_target && fb_route_require(exchange, pattern) && is_still_admitted(exchange))
+    if (is_target && fb_route_require(exchange, pattern) && is_still_admitted(exchange) && fb_exchange_expand(exchange))
         exchange->route->handler(&exchange->request, &exchange->response);
     fb_response_require(&exchange->response);
     describe(exchange, out);

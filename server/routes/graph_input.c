@@ -6,6 +6,7 @@
 
 #include "core/graph/document.h"
 #include "server/routes/body_members.h"
+#include "server/routes/short_id.h"
 #include "server/store/blob_references.h"
 #include "server/timing.h"
 
@@ -44,6 +45,8 @@ bool fb_graph_input_get(const fb_request *request, fb_response *response, const 
                         const char *pointer, fb_graph_input *out) {
     if (text) return fb_graph_input_read(request, response, text, size, pointer, out);
     fb_error error = {0};
+    char whole[FB_EXPANDED_SIZE];
+    if (!fb_expand_member(request, response, "graph", pointer, &id, whole)) return false;
     fb_status status = fb_load_graph(request->context, id, &out->shared, &error);
     if (status) fb_respond_error_at(response, status == FB_NOT_FOUND ? pointer : "", &error);
     return !status;

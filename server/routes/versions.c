@@ -9,6 +9,7 @@
 #include "server/routes/name.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
+#include "server/routes/short_id.h"
 #include "server/store/models.h"
 
 static void write_version(const fb_store_version *version, fb_buffer *out) {
@@ -97,7 +98,10 @@ void fb_put_version(const fb_request *request, fb_response *response) {
     fb_store_new_version version = {
         .model = fb_request_param(request, "model"), .name = fb_request_param(request, "version"), .by = fb_actor_of(request)};
     if (!fb_body_read(request, response, known, &body)) return;
-    if (read_version(response, &body, &version)) {
+    char graph[FB_EXPANDED_SIZE], run[FB_EXPANDED_SIZE];
+    if (read_version(response, &body, &version) &&
+        fb_expand_member(request, response, "graph", "/graph", &version.graph, graph) &&
+        fb_expand_member(request, response, "run", "/run", &version.run, run)) {
         if (body.graph) store_document(request, response, &body, &version);
         else store_version(request, response, &version);
     }

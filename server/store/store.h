@@ -93,6 +93,27 @@ typedef struct fb_store_page {
 /* What a result's texts and arrays live in; freed by the result's _free. */
 typedef struct fb_store_memory fb_store_memory;
 
+/* ---- short ids ---- */
+
+typedef enum fb_short_kind {
+    FB_SHORT_GRAPH,
+    FB_SHORT_STRUCTURE,
+    FB_SHORT_RUN,
+    FB_SHORT_JOB,
+    FB_SHORT_BLOB,
+    FB_SHORT_SIGNATURE, /* of a pass or of a run's list of passes */
+} fb_short_kind;
+
+#define FB_SHORT_MATCHES 10
+
+typedef struct fb_short_matches {
+    char ids[FB_SHORT_MATCHES][FB_ID_LENGTH + 1];
+    size_t count;
+} fb_short_matches;
+
+/* The ids that begin with `prefix` ("sha256:e17ae871"), in order, at most FB_SHORT_MATCHES of them; none is FB_OK. */
+fb_status fb_store_find_short(fb_store *store, fb_short_kind kind, const char *prefix, fb_short_matches *out, fb_error *error);
+
 /* ---- graphs ---- */
 
 /* A node that carries a transformation's signature. */

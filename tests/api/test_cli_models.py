@@ -83,7 +83,6 @@ def test_refused(deployed):
         (["deploy", "toy@prod", "other/v1"], "other/v1 is no version of toy"),
         (["register", TOY, "toy:v3"], "it takes MODEL:VERSION GRAPH"),
         (["register", "toy", "v3", TOY], "it takes MODEL:VERSION GRAPH"),
-        (["delete", "sha256:abc"], "not sha256:abc"),
     ):
         refused = deployed(*words)
         assert refused.status == 2 and said in refused.err, (words, refused)

@@ -162,7 +162,7 @@ def test_download(foldback):  # noqa: F811
         assert not list(foldback.folder.glob("*.part"))
     unknown = foldback("download", NOWHERE, "-o", "none")
     assert unknown.status == 1 and NOWHERE in unknown.err and not list(foldback.folder.glob("none*"))
-    assert foldback("download", "sha256:abc", "-o", "none").status == 2
+    assert foldback("download", "sha256:xyz", "-o", "none").status == 2
 
 
 def test_where_it_goes(local):  # noqa: F811
