@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The main job on a real graph, start to end: upload BERT, optimise, look, take one pass out, reverse, deploy by alias, undo the
-deployment, restart, roll back from disk; then weights in, optimise and validate, compare, weights out, and the same bytes back.
+"""The main job on real graphs, start to end: optimise a large Llama and roll it back; then upload BERT, optimise it, undo one pass,
+reverse the run, deploy by alias, undo the deployment, restart, roll back from disk; then upload weights, optimise and validate,
+compare, download weights, and get the same bytes back.
 
-Usage: demo.py BINARY FOLDER. Everything goes over HTTP; the curl line for each step is printed before its result.
+Usage: demo.py BINARY FOLDER. Everything goes over HTTP; each step prints its curl command before its result.
 Standard library only.
 """
 
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 
+LLAMA = "tests/fixtures/llama-8b/graph.json"
 GRAPH = "tests/fixtures/bert-base/graph.json"
 WITH_WEIGHTS = "tests/fixtures/resnet-tiny"
 PASSES = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]
@@ -109,6 +111,22 @@ def sizes(file):
     return f"{len(tensors)} tensors, {len(file)} bytes"
 
 
+def show_llama(service):
+    say("Optimise a Llama of eight billion parameters, exported without its weights (0.6 MB of JSON)")
+    with open(LLAMA, "rb") as file:
+        body = file.read()
+    nodes = len(json.loads(body)["nodes"])
+    started = time.monotonic()
+    run = service.json("POST", "/v1/optimize?pass=inference&pass=MergeLinears", body, shown=f"--data-binary @{LLAMA}")
+    took = time.monotonic() - started
+    after = len(service.json("GET", f"/v1/graphs/{run['result']}")["nodes"])
+    show_passes({"passes": [one for one in run["passes"] if one["applied"]]})
+    print(f"{nodes} nodes became {after} in {took * 1000:.0f} ms")
+
+    say("Roll it back: the id proves that the original returned")
+    check("the graph that came back is", run["source"], service.json("POST", f"/v1/runs/{run['id']}/rollback")["result"])
+
+
 def show_validation(run):
     for one in run["passes"]:
         found = one["validation"]
@@ -118,7 +136,7 @@ def show_validation(run):
 
 
 def show_weights(service):
-    say("Weights: a safetensors file becomes a blob, named by its SHA-256, and a ResNet is bound to it")
+    say("Upload a safetensors file as a blob, named by its SHA-256, and bind a ResNet to it")
     with open(f"{WITH_WEIGHTS}/weights.safetensors", "rb") as file:
         weights = file.read()
     blob = "sha256:" + hashlib.sha256(weights).hexdigest()
@@ -127,12 +145,12 @@ def show_weights(service):
         bound = service.json("POST", f"/v1/graphs?weights={blob}", file.read(), shown=f"--data-binary @{WITH_WEIGHTS}/graph.json")
     print(f"bound: {bound['weights']['bound']}, missing: {bound['weights']['missing']}, extra: {bound['weights']['extra']}")
 
-    say("Optimise it: what was rewritten is evaluated before and after, and a run in which it differs would be refused")
+    say("Optimise it, and evaluate what was rewritten before and after: foldback refuses a run that differs")
     run = service.json("POST", "/v1/optimize", json.dumps(
         {"graph": bound["id"], "passes": ["FuseBatchNorm2dInConv2d"], "options": {"validate": "rewrites"}}))
     show_validation(run)
 
-    say("Compare both graphs on recorded inputs: outputs of the whole network")
+    say("Compare the outputs of both graphs on recorded inputs")
     with open(f"{WITH_WEIGHTS}/io.safetensors", "rb") as file:
         inputs = file.read()
     digest = "sha256:" + hashlib.sha256(inputs).hexdigest()
@@ -144,11 +162,11 @@ def show_weights(service):
               f"{one['b_against_float64']['max_relative']:.2g} after")
         check("the outputs' verdict is", True, one["passes"])
 
-    say("Take the finished weights out: recipes become bytes on the way")
+    say("Download the finished weights: foldback computes them while it sends them")
     folded = service.request("GET", f"/v1/graphs/{run['result']}/weights")
     print(f"in:  {sizes(weights)}\nout: {sizes(folded)}, {run['passes'][0]['applied']} BatchNorms folded")
 
-    say("Roll back: byte for byte the file that went in")
+    say("Roll back: the weights are byte for byte the file that was uploaded")
     rollback = service.json("POST", f"/v1/runs/{run['id']}/rollback")
     back = service.request("GET", f"/v1/graphs/{rollback['result']}/weights")
     check("the weights that came back are", blob, "sha256:" + hashlib.sha256(back).hexdigest())
@@ -163,6 +181,7 @@ def main():
     say("Start the service: one binary, its data in one folder")
     service = Service(binary, data)
     try:
+        show_llama(service)
         say("Upload a traced BERT (12 layers, 464 nodes)")
         with open(GRAPH, "rb") as file:
             graph = service.json("POST", "/v1/graphs", file.read(), shown=f"--data-binary @{GRAPH}")
@@ -174,33 +193,33 @@ def main():
         run = service.json("POST", "/v1/optimize", body)
         print(f"run {run['id']}: {run['source'][:19]}… became {run['result'][:19]}…")
 
-        say("What the passes did, and what they refused")
+        say("See what the passes did, and what they refused")
         show_passes(run)
 
-        say("What changed in the generated code")
+        say("See what changed in the generated code")
         show_diff(before, service.request("GET", f"/v1/graphs/{run['result']}/code").decode())
 
-        say("Ten of the nodes that MergeLinears marked with its signature")
+        say("List ten of the nodes that MergeLinears marked with its signature")
         marked = service.json("GET", f"/v1/graphs/{run['result']}/nodes?pass=MergeLinears&limit=10")
         for node in marked["items"]:
             print(f"  {node['name']}")
 
-        say("MergeLinears once more on the result: refused, and why")
+        say("Run MergeLinears again on the result: it refuses, and says why")
         body = json.dumps({"graph": run["result"], "passes": ["MergeLinears"], "options": {"dry_run": True}})
         show_passes(service.json("POST", "/v1/optimize", body))
 
-        say("One pass of three comes out: the result is that of a run without it")
+        say("Undo one pass of three: a run without it gives the same graph")
         body = json.dumps({"passes": ["MergeLinears"]})
         partial = service.json("POST", f"/v1/runs/{run['id']}/reverse", body)
         body = json.dumps({"graph": graph["id"], "passes": [one for one in PASSES if one != "MergeLinears"]})
         fresh = service.json("POST", "/v1/optimize", body)
         check("without MergeLinears it is", fresh["result"], partial["result"])
 
-        say("Reverse: all passes are undone, and the id proves it")
+        say("Reverse all passes: the id proves that the original returned")
         reverse = service.json("POST", f"/v1/runs/{run['id']}/reverse")
         check("the graph that came back is", graph["id"], reverse["result"])
 
-        say("An A/B test: version 1 is deployed, version 2 is the run's result and takes its place")
+        say("Start an A/B test: deploy version 1, then version 2, the run's result")
         model = "/v1/models/bert"
         service.json("PUT", f"{model}/versions/1", json.dumps({"graph": graph["id"]}))
         service.json("PUT", f"{model}/versions/2", json.dumps({"run": run["id"]}))
@@ -209,7 +228,7 @@ def main():
         service.json("PUT", f"{model}/aliases/champion", json.dumps({"version": "2", "who": "ada", "why": "A/B test"}),
                      headers={"If-Match": deployed["etag"]})
 
-        say("It loses: first one pass comes out of what is deployed, then all of it")
+        say("Version 2 loses: take one pass out of what is deployed, then roll back all of it")
         body = json.dumps({"passes": ["MergeLinears"], "who": "bob", "why": "latency"})
         deployed = service.json("POST", f"{model}/aliases/champion/rollback", body)
         check(f"version {deployed['version']} is", fresh["result"], deployed["graph"])
@@ -224,7 +243,7 @@ def main():
         service.stop()
         service = Service(binary, data)
 
-        say("Roll the same run back once more, from disk")
+        say("Roll the same run back again, from disk")
         rollback = service.json("POST", f"/v1/runs/{run['id']}/rollback")
         check("the graph that came back is", graph["id"], rollback["result"])
         after = service.request("GET", f"/v1/graphs/{rollback['result']}/code").decode()

@@ -1,10 +1,11 @@
-"""The tours in the documents are real: their commands are run, and what they print is what the documents show.
+"""Every page's tour can be pasted into a fresh shell as it stands, and prints what the page shows.
 
-A tour is all of a document's ```console blocks, run from top to bottom against one service in one folder, in which the
-repository's tests/ is there. A command may go on in lines that begin with "> ".
+A tour is all of a page's ```sh blocks, from top to bottom, in one bash, beside a service with an empty data folder. The folder it
+runs in looks like a clone after `make`, and a tour leaves no file in it. What a block prints stands in the ```text or ```json
+block right after it; a block without one prints nothing.
 
-UPDATE=1 writes what they print into the documents instead; look at the diff. Run ids and times differ in every run: those that a
-document shows stand for those that the service gives.
+UPDATE=1 writes what they print into the pages; read the diff. Ids of runs and times differ each time: those that a page shows
+stand for those that the service gives.
 """
 
 import os
@@ -17,84 +18,49 @@ import pytest
 from conftest import ROOT, binary
 from passes_document import passes_document
 
-DOCUMENTS = ["README.md", "docs/undo.md", "docs/registry.md", "docs/weights.md", "docs/validation.md", "docs/rules.md"]
+PAGES = ["README.md", "docs/undo.md", "docs/registry.md", "docs/weights.md", "docs/validation.md", "docs/rules.md"]
 ADDRESS = "localhost:8080"
-WIDTH = 116
-LINES = 13  # of one answer that are shown
 RUN = re.compile(r"run_[0-9A-Z]{26}")
-TIME = re.compile(r'"(created|updated|when)":"2[^"]*"')
-BLOCK = re.compile(r"```console\n(.*?)```", re.S)
+TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+BLOCK = re.compile(r"^```sh\n(.*?)^```\n(?:\n```(text|json)\n(.*?)^```\n)?", re.S | re.M)
+MARK = "\x1eblock ends\n"
+WIDTH = 150  # a longer line makes the reader scroll sideways
 
 
-def steps_of(block):
-    """[[command, shown lines], …]"""
-    steps = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            steps.append([line[2:], []])
-        elif line.startswith("> ") and not steps[-1][1]:
-            steps[-1][0] += "\n" + line[2:]
-        elif line:
-            steps[-1][1].append(line)
-    return steps
+def paste(blocks, service, folder):
+    """What each block prints, standard error included."""
+    folder.mkdir()
+    for name, target in {"tests": ROOT / "tests", "build": binary().parent}.items():
+        (folder / name).symlink_to(target)
+    script = "".join(f"{block}\nprintf '{MARK}'\n" for block in blocks).replace(ADDRESS, f"{service.host}:{service.port}")
+    answer = subprocess.run(["bash", "--norc"], input=script, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True, timeout=120)
+    assert sorted(path.name for path in folder.iterdir()) == ["build", "tests"], "the tour leaves files behind"
+    printed = answer.stdout.replace(f"{service.host}:{service.port}", ADDRESS)
+    return [TIME.sub("2026-11-21T09:00:00.000Z", one) for one in printed.split(MARK)[: len(blocks)]]
 
 
-def fold(line):
-    """A long line of JSON as several, broken after commas."""
-    while len(line) > WIDTH:
-        at = line.rfind(",", 0, WIDTH) + 1 or WIDTH
-        yield line[:at]
-        line = "  " + line[at:]
-    yield line
-
-
-def shown(answer):
-    lines = [part for line in answer.splitlines() if line.strip() for part in fold(line.rstrip())]
-    return lines if len(lines) <= LINES else lines[:LINES] + ["…"]
-
-
-class Tour:
-    def __init__(self, service, folder):
-        self.address = f"{service.host}:{service.port}"
-        self.folder = folder
-        self.runs = {}  # as the document calls it -> as the service does
-        (folder / "tests").symlink_to(ROOT / "tests")
-        self.environment = dict(os.environ, PATH=f"{binary().parent}:{os.environ['PATH']}")
-
-    def run(self, command):
-        for old, new in self.runs.items():
-            command = command.replace(old, new)
-        command = command.replace(ADDRESS, self.address).replace("curl ", "curl -sS ")
-        answer = subprocess.run(["bash", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True,
-                                timeout=60)
-        assert answer.returncode == 0, f"{command}\n{answer.stderr}"
-        return TIME.sub(r'"\1":"2026-11-21T09:00:00.000Z"', answer.stdout).replace(self.address, ADDRESS)
-
-    def take(self, command, expected):
-        answer = self.run(command)
-        for old, new in zip(RUN.findall("".join(expected)), RUN.findall(answer)):
-            self.runs.setdefault(old, new)
-        for old, new in self.runs.items():
-            answer = answer.replace(new, old)
-        return shown(answer)
-
-
-@pytest.mark.skipif(not shutil.which("curl"), reason="needs curl")
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_tour(service, tmp_path, document):
-    path = ROOT / document
+@pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="needs curl and jq")
+@pytest.mark.parametrize("page", PAGES)
+def test_tour(service, tmp_path, page):
+    path = ROOT / page
     text = path.read_text()
-    tour = Tour(service, tmp_path)
-    blocks = BLOCK.findall(text)
-    assert blocks
-    for block in blocks:
-        fresh = []
-        for command, expected in steps_of(block):
-            found = tour.take(command, expected)
-            fresh += ["$ " + command.replace("\n", "\n> "), *found, ""]
-            if not os.environ.get("UPDATE"):
-                assert found == expected, command
-        text = text.replace(block, "\n".join(fresh[:-1]) + "\n", 1)
+    tours = list(BLOCK.finditer(text))
+    assert tours
+    found = paste([one[1] for one in tours], service, tmp_path / "clone")
+    assert len(found) == len(tours)
+    names = {}
+    for one, printed in zip(tours, found):
+        shown = one[3] or ""
+        for old, new in zip(RUN.findall(shown), RUN.findall(printed)):
+            names.setdefault(new, old)
+        printed = RUN.sub(lambda run: names.get(run[0], run[0]), printed)
+        if not os.environ.get("UPDATE"):
+            assert printed == shown, one[1]
+            assert all(len(line) <= WIDTH for line in (one[1] + shown).splitlines()), one[1]
+        language = one[2] or ("json" if printed.startswith(("{", "[")) else "text")
+        block = f"```sh\n{one[1]}```\n" + (f"\n```{language}\n{printed}```\n" if printed else "")
+        text = text.replace(one[0], block, 1)
     if os.environ.get("UPDATE"):
         path.write_text(text)
 
