@@ -212,6 +212,7 @@ static int check_and_serve(fb_serve_values *values) {
 
 int fb_serve(const fb_verb *verb, int argc, char **argv) {
     fb_serve_values values = fb_serve_values_default();
+    values.service.data = fb_usual_data();
     fb_arguments none = {0};
     int result;
     if (fb_verb_read(verb, argc, argv, &values, &none, &result)) result = check_and_serve(&values);

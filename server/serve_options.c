@@ -18,7 +18,7 @@ const fb_option fb_serve_options[] = {
     {"tls-key", 0, "FILE", "its private key, in PEM", FB_OPTION_TEXT, AT(tls_key), 0, 0},
     {"rate-limit", 0, "N", "requests a second of one token, or without one of one address; 0 is any (0)", FB_OPTION_COUNT,
      AT(service.http.rate_limit), 0, 1000000},
-    {"data", 0, "DIR", "the data folder (./.foldback)", FB_OPTION_TEXT, AT(service.data), 0, 0},
+    {"data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", FB_OPTION_TEXT, AT(service.data), 0, 0},
     {"access-log", 0, "FILE|-|off", "JSON lines, one a request; - is standard error (-)", FB_OPTION_TEXT, AT(access_log), 0, 0},
     {"max-body", 0, "BYTES", "largest body after decompression (1G)", FB_OPTION_BYTES, AT(service.http.body_limit), 1024,
      (uint64_t)4 << 30},

@@ -20,8 +20,9 @@ int fb_cli_weights(fb_cli *cli), fb_cli_bind(fb_cli *cli);                      
 int fb_cli_upload(fb_cli *cli), fb_cli_download(fb_cli *cli), fb_cli_missing(fb_cli *cli); /* blobs.c */
 int fb_cli_blobs(fb_cli *cli), fb_cli_gc(fb_cli *cli);
 
-int fb_cli_db(fb_cli *cli);  /* db.c */
-int fb_cli_job(fb_cli *cli); /* jobs.c */
+int fb_cli_help(fb_cli *cli); /* verb.c */
+int fb_cli_db(fb_cli *cli);   /* db.c */
+int fb_cli_job(fb_cli *cli);  /* jobs.c */
 
 int fb_cli_history(fb_cli *cli), fb_cli_delete(fb_cli *cli);
 int fb_cli_ready(fb_cli *cli);                            /* ready.c */

@@ -49,8 +49,7 @@ int fb_cli_print_json(const json_t *value) {
 /* The first line of --token-file, or $FOLDBACK_TOKEN. There is no option for the token itself: whoever lists the processes of
  * this machine sees their options. */
 static int read_token(const fb_cli_values *values, fb_buffer *out, const char **token) {
-    const char *usual = getenv("FOLDBACK_TOKEN");
-    *token = usual && *usual ? usual : NULL;
+    *token = fb_variable("FOLDBACK_TOKEN");
     if (values->token_file) {
         int result = fb_file_read(values->token_file, out);
         if (result) return result;
@@ -138,11 +137,20 @@ int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag) {
 
 /* ---- start to end ------------------------------------------------------------------------------------------------------- */
 
-static int check_place(fb_cli_values *values) {
+static bool takes(const fb_verb *verb, const char *option) {
+    const fb_option *one = verb->options;
+    while (one->name && strcmp(one->name, option) != 0) one++;
+    return one->name != NULL;
+}
+
+static int check_place(const fb_verb *verb, fb_cli_values *values) {
     if (values->data && values->server) return fb_complain(FB_EXIT_USAGE, "--data or --server, not both");
-    const char *usual = getenv("FOLDBACK_SERVER");
-    if (!values->data && !values->server && usual && *usual) values->server = usual;
-    if (!values->data) values->data = "./.foldback";
+    const char *server = fb_variable("FOLDBACK_SERVER"), *data = fb_variable("FOLDBACK_DATA");
+    bool is_open = !values->data && !values->server;
+    if (is_open && server && data && takes(verb, "data") && takes(verb, "server"))
+        return fb_complain(FB_EXIT_USAGE, "FOLDBACK_DATA and FOLDBACK_SERVER are both set: say --data DIR or --server URL");
+    if (is_open && takes(verb, "server")) values->server = server;
+    if (!values->data) values->data = fb_usual_data();
     return FB_EXIT_DONE;
 }
 
@@ -154,7 +162,7 @@ static int finish_output(int result) {
 }
 
 static int run(fb_cli *cli) {
-    int result = check_place(&cli->values);
+    int result = check_place(cli->verb, &cli->values);
     if (!result) result = cli->verb->run(cli);
     fb_client_free(cli->client);
     return result;

@@ -59,17 +59,31 @@ static bool set_number(const fb_option *one, const char *text, char *place, char
     return true;
 }
 
-/* There are no more values than words on the command line. */
-static bool append(fb_text_list *list, const char *value, int argc, char *message, size_t message_size) {
-    if (!list->items) list->items = calloc((size_t)argc, sizeof *list->items);
-    if (list->items) list->items[list->count++] = value;
-    else snprintf(message, message_size, "out of memory");
-    return list->items != NULL;
+static bool append(fb_text_list *list, const char *value, char *message, size_t message_size) {
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? list->capacity * 2 : 8;
+        const char **items = realloc(list->items, capacity * sizeof *items);
+        if (!items) return snprintf(message, message_size, "out of memory"), false;
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = value;
+    return true;
 }
 
-static bool set_value(const fb_option *one, const char *value, char *place, int argc, char *message, size_t message_size) {
+/* "a,b" is cut in its place. */
+static bool append_names(fb_text_list *list, char *names, char *message, size_t message_size) {
+    if (*names == '{') return append(list, names, message, message_size);
+    for (char *rest = names, *name; (name = strsep(&rest, ","));) {
+        if (*name && !append(list, name, message, message_size)) return false;
+    }
+    return true;
+}
+
+static bool set_value(const fb_option *one, char *value, char *place, char *message, size_t message_size) {
     switch (one->kind) {
-    case FB_OPTION_LIST: return append((fb_text_list *)(void *)place, value, argc, message, message_size);
+    case FB_OPTION_LIST: return append((fb_text_list *)(void *)place, value, message, message_size);
+    case FB_OPTION_NAMES: return append_names((fb_text_list *)(void *)place, value, message, message_size);
     case FB_OPTION_TEXT: memcpy(place, &value, sizeof value); return true;
     case FB_OPTION_FLAG: memcpy(place, &(bool){true}, sizeof(bool)); return true;
     default: return set_number(one, value, place, message, message_size);
@@ -99,15 +113,14 @@ static void report_unknown(const fb_option *table, const char *word, char *messa
         snprintf(message + length, message_size - (size_t)length, "; did you mean --%s?", nearest.best);
 }
 
-/* "--name=value" and "-ovalue" hold their value themselves: then `*inner` is it, else NULL. */
-static const fb_option *find_option(const fb_option *table, const char *word, const char **inner) {
-    *inner = NULL;
+const fb_option *fb_option_find(const fb_option *table, const char *word, const char **value) {
+    *value = NULL;
     if (strncmp(word, "--", 2) != 0) {
-        if (word[2]) *inner = word + 2;
+        if (word[1] && word[2]) *value = word + 2;
         return find_letter(table, word[1]);
     }
     const char *name = word + 2, *equals = strchr(name, '=');
-    if (equals) *inner = equals + 1;
+    if (equals) *value = equals + 1;
     return find_name(table, name, equals ? (size_t)(equals - name) : strlen(name));
 }
 
@@ -125,7 +138,7 @@ bool fb_options_read(const fb_option *table, int argc, char **argv, void *values
             continue;
         }
         const char *value;
-        const fb_option *one = find_option(table, argv[i], &value);
+        const fb_option *one = fb_option_find(table, argv[i], &value);
         if (!one || (!one->argument && value)) {
             report_unknown(table, argv[i], message, message_size);
             return false;
@@ -135,13 +148,15 @@ bool fb_options_read(const fb_option *table, int argc, char **argv, void *values
             snprintf(message, message_size, "--%s needs a value: %s", one->name, one->argument);
             return false;
         }
-        if (!set_value(one, value, (char *)values + one->offset, argc, message, message_size)) return false;
+        char *given = (char *)(uintptr_t)value; /* a part of argv */
+        if (!set_value(one, given, (char *)values + one->offset, message, message_size)) return false;
     }
     return true;
 }
 
 void fb_options_free(const fb_option *table, void *values) {
     for (const fb_option *one = table; one->name; one++) {
-        if (one->kind == FB_OPTION_LIST) free(((fb_text_list *)(void *)((char *)values + one->offset))->items);
+        bool is_list = one->kind == FB_OPTION_LIST || one->kind == FB_OPTION_NAMES;
+        if (is_list) free(((fb_text_list *)(void *)((char *)values + one->offset))->items);
     }
 }

@@ -2,9 +2,10 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "server/cli/screen.h"
+#include "server/cli/actions.h"
 #include "server/cli/suggest.h"
 
 const fb_verb *fb_verb_find(const char *name, const char **nearest) {
@@ -21,6 +22,7 @@ void fb_verbs_print(FILE *out) {
     fputs("usage: foldback VERB [arguments and options]\n\n", out);
     for (const fb_verb *verb = fb_verbs; verb->name; verb++) fprintf(out, "  %-14s  %s\n", verb->name, verb->summary);
     fputs("\n  --version  the version\n  --help     this text; foldback VERB --help tells more about one\n\n"
+          "--data DIR, --server URL, --token-file FILE, --ca-file FILE and --json may stand before the verb, too.\n"
           "Exit status: 0 done, 1 refused, a conflict, not valid or not found, 2 wrong usage, 3 the data folder is in use.\n",
           out);
 }
@@ -77,6 +79,83 @@ bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_a
     if (!*message) return true;
     *result = fb_complain(FB_EXIT_USAGE, "%s: %s; foldback %s --help lists what it takes", verb->name, message, verb->name);
     return false;
+}
+
+const char *fb_variable(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+const char *fb_usual_data(void) {
+    const char *usual = fb_variable("FOLDBACK_DATA");
+    return usual ? usual : "./.foldback";
+}
+
+/* ---- the whole line ----------------------------------------------------------------------------------------------------- */
+
+/* What may stand before the verb: there it means the same as behind it. Nothing is read into the offsets. */
+static const fb_option leading[] = {
+    {.name = "data", .argument = "DIR"},
+    {.name = "server", .argument = "URL"},
+    {.name = "token-file", .argument = "FILE"},
+    {.name = "ca-file", .argument = "FILE"},
+    {.name = "json"},
+    {.name = "help", .letter = 'h'},
+    {.name = "version"},
+    {0},
+};
+
+/* The index of the verb: the first word that is neither one of these options nor the value of one. */
+static int find_verb(int argc, char **argv) {
+    int at = 1;
+    while (at < argc && argv[at][0] == '-') {
+        const char *value;
+        const fb_option *one = fb_option_find(leading, argv[at], &value);
+        if (!one) return at;
+        at += one->argument && !value ? 2 : 1;
+    }
+    return at < argc ? at : argc;
+}
+
+static bool has_word(char **words, int count, const char *word) {
+    for (int i = 0; i < count; i++) {
+        if (strcmp(words[i], word) == 0) return true;
+    }
+    return false;
+}
+
+static int run_without_verb(int argc, char **argv) {
+    if (has_word(argv + 1, argc - 1, "--version")) return puts("foldback " FB_VERSION) < 0;
+    bool is_asked = has_word(argv + 1, argc - 1, "--help") || has_word(argv + 1, argc - 1, "-h");
+    fb_verbs_print(is_asked ? stdout : stderr);
+    return is_asked ? FB_EXIT_DONE : FB_EXIT_USAGE;
+}
+
+static int complain_of_verb(const char *name, const char *nearest) {
+    return fb_complain(FB_EXIT_USAGE, "there is no verb %s%s%s%s; foldback help lists them", name,
+                       nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+int fb_cli_help(fb_cli *cli) {
+    const char *name = cli->arguments.count ? cli->arguments.items[0] : NULL, *nearest;
+    const fb_verb *verb = name ? fb_verb_find(name, &nearest) : NULL;
+    if (name && !verb) return complain_of_verb(name, nearest);
+    if (verb) fb_verb_print(verb, stdout);
+    else fb_verbs_print(stdout);
+    return FB_EXIT_DONE;
+}
+
+int fb_run_command_line(int argc, char **argv) {
+    const char *nearest;
+    int at = find_verb(argc, argv);
+    if (at >= argc) return run_without_verb(argc, argv);
+    char *name = argv[at];
+    const fb_verb *verb = fb_verb_find(name, &nearest);
+    if (!verb && *name == '-')
+        return fb_complain(FB_EXIT_USAGE, "%s is not an option that stands before a verb; foldback help lists these", name);
+    if (!verb) return complain_of_verb(name, nearest);
+    memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv); /* the options before the verb go behind it */
+    return (verb->start ? verb->start : fb_cli_start)(verb, argc - 2, argv + 2);
 }
 
 int fb_complain(int status, const char *format, ...) {

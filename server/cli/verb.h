@@ -38,6 +38,14 @@ void fb_verb_print(const fb_verb *verb, FILE *out);
  * what is wrong; then `*result` is the exit status. fb_options_free is due in either case. */
 bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_arguments *arguments, int *result);
 
+/* Runs a command line; returns the exit status. */
+int fb_run_command_line(int argc, char **argv);
+
+/* A variable of the environment; NULL when it is empty, too. */
+const char *fb_variable(const char *name);
+/* The data folder when --data does not say it. */
+const char *fb_usual_data(void);
+
 /* "foldback: …" on standard error; returns `status`. */
 int fb_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -6,6 +6,8 @@
     { name, letter, argument, help, FB_OPTION_TEXT, AT(member), 0, 0 }
 #define LIST(name, letter, argument, help, member)                                                                             \
     { name, letter, argument, help, FB_OPTION_LIST, AT(member), 0, 0 }
+#define NAMES(name, letter, argument, help, member)                                                                            \
+    { name, letter, argument, help, FB_OPTION_NAMES, AT(member), 0, 0 }
 #define FLAG(name, letter, help, member)                                                                                       \
     { name, letter, NULL, help, FB_OPTION_FLAG, AT(member), 0, 0 }
 #define COUNT(name, argument, help, member)                                                                                    \
@@ -16,7 +18,7 @@
 #define CREDENTIALS                                                                                                            \
     TEXT("token-file", 0, "FILE", "of --server: the token is the first line of it ($FOLDBACK_TOKEN)", token_file), CA_FILE
 #define STORE                                                                                                                  \
-    TEXT("data", 0, "DIR", "the data folder (./.foldback)", data),                                                             \
+    TEXT("data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", data),                                        \
         TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server), CREDENTIALS
 #define JSON FLAG("json", 0, "JSON, as it is when the output is no terminal", wants_json)
 #define END                                                                                                                    \
@@ -24,7 +26,7 @@
         0                                                                                                                      \
     }
 #define OUTPUT TEXT("output", 'o', "FILE", "write the resulting graph there; - is standard output, alone", output)
-#define UNDONE LIST("pass", 'p', "PASS", "undo this pass only: a name, or a position from 0; may be repeated", passes)
+#define UNDONE NAMES("pass", 'p', "PASS,PASS", "undo these passes only: names, or positions from 0; may be repeated", passes)
 #define NOTE TEXT("note", 0, "TEXT", "a note to keep with it", note)
 #define LABEL LIST("label", 0, "KEY=VALUE", "a label to keep with it; may be repeated", labels)
 #define DRY_RUN FLAG("dry-run", 'n', "store nothing", dry_run)
@@ -44,8 +46,9 @@
     "A graph is a file (- is standard input), or what the store has: sha256:…, the result of a run (run_…), MODEL@ALIAS or\n" \
     "MODEL:VERSION. The beginning of an id will do if no other begins so. A file with such a name is written ./NAME.\n"
 
+static const fb_option help_options[] = {END};
 static const fb_option optimize_options[] = {
-    LIST("pass", 'p', "PASS", "a pass to apply, by name; repeat it for several, in order", passes),
+    NAMES("pass", 'p', "PASS,PASS", "the passes to apply, by name, in order; may be repeated", passes),
     WEIGHTS,
     READS_AS,
     PREFIX,
@@ -169,7 +172,7 @@ static const fb_option deploy_options[] = {
 static const fb_option delete_options[] = {STORE, END};
 static const fb_option weights_options[] = {
     GOES_TO,
-    LIST("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
+    NAMES("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
     TEXT("tied", 0, "each", "a tensor that several modules own is written for each of them, not for the first", tied),
     STORE,
     END,
@@ -192,7 +195,7 @@ static const fb_option gc_options[] = {
 };
 
 static const fb_option db_options[] = {
-    TEXT("data", 0, "DIR", "the data folder (./.foldback)", data),
+    TEXT("data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", data),
     FLAG("copy", 0, "backup: copy the files of blobs, also where links to them would do", copies),
     FLAG("force", 0, "restore: replace a folder that is not empty; it stays beside it, under another name", force),
     FLAG("unchecked", 0, "restore: also a backup that is damaged", unchecked),
@@ -444,5 +447,11 @@ const fb_verb fb_verbs[] = {
          "BYTES take the suffixes K, M and G.\n",
      .options = fb_serve_options,
      .start = fb_serve},
+    {.name = "help",
+     .arguments = "[VERB]",
+     .summary = "lists the verbs, or tells what one takes",
+     .options = help_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_help},
     {0},
 };

@@ -12,26 +12,13 @@
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------ */
 
-/* --names a,b --names c */
-static void ask_for_names(const fb_text_list *names, fb_address *address) {
-    for (size_t i = 0; i < names->count; i++) {
-        for (const char *at = names->items[i]; *at; at += strspn(at, ",")) {
-            size_t length = strcspn(at, ",");
-            char *one = strndup(at, length);
-            if (one) fb_address_query(address, "names", one);
-            else address->text.failed = true;
-            free(one);
-            at += length;
-        }
-    }
-}
-
 int fb_cli_weights(fb_cli *cli) {
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_address address = {0};
     int result = fb_reference_graph_address(cli, &graph, "/weights", &address);
     if (result) return result;
-    ask_for_names(&cli->values.names, &address);
+    const fb_text_list *names = &cli->values.names;
+    for (size_t i = 0; i < names->count; i++) fb_address_query(&address, "names", names->items[i]);
     fb_address_query(&address, "tied", cli->values.tied);
     return fb_download(cli, &address, NULL);
 }

@@ -11,7 +11,7 @@ TIMEOUT = 120
 
 
 def environment(**more):
-    kept = {name: value for name, value in os.environ.items() if name not in ("FOLDBACK_SERVER", "NO_COLOR", "TERM", "USER")}
+    kept = {name: value for name, value in os.environ.items() if name not in ("FOLDBACK_DATA", "FOLDBACK_SERVER", "NO_COLOR", "TERM", "USER")}
     return {**kept, "TERM": "xterm", "LC_ALL": "C.UTF-8", **more}
 
 

@@ -386,6 +386,62 @@ def test_something_else_is_there(tmp_path, service):
 # ------------------------------------------------------------------------------------------------------------------- usage
 
 
+def test_options_before_the_verb(tmp_path, service):
+    foldback = CommandLine(tmp_path)
+    run = foldback.run("--data", "d", "optimize", TOY, "-p", "MergeLinears").json()
+    for words in (["--data", "d", "runs"], ["--data=d", "--json", "runs"], ["runs", "--data", "d"], ["--json", "--data", "d", "runs"]):
+        assert foldback.run(*words).json()["items"][0]["id"] == run["id"], words
+    assert foldback.run("--data", "other", "runs", "--data", "d").json()["items"]  # the last one counts, as everywhere
+    assert foldback.run("--server", service.url, "runs").json() == {"items": []}
+    assert foldback.run("--help", "runs").out == foldback.run("runs", "--help").out == foldback.run("help", "runs").out
+    for words, said in (
+        (["--limit", "3", "runs"], "--limit is not an option that stands before a verb"),
+        (["--data", "d"], "usage: foldback VERB"),
+        (["--data"], "usage: foldback VERB"),
+        (["--server", service.url, "db", "check"], "db: there is no option --server"),
+        (["--data", "d", "--server", service.url, "runs"], "not both"),
+        (["--data", "d", "rnus"], "did you mean runs?"),
+        (["help", "rnus"], "did you mean runs?"),
+    ):
+        wrong = foldback.run(*words)
+        assert wrong.status == 2 and wrong.out == "" and said in wrong.err, (words, wrong)
+
+
+def test_places_in_the_environment(tmp_path, service):
+    foldback = CommandLine(tmp_path)
+    data, server = {"FOLDBACK_DATA": str(tmp_path / "d")}, {"FOLDBACK_SERVER": service.url}
+    run = foldback.run("optimize", TOY, "-p", "MergeLinears", **data).json()
+    assert (tmp_path / "d").is_dir() and not (tmp_path / ".foldback").exists()
+    assert foldback.run("runs", **data).json()["items"][0]["id"] == run["id"]
+    assert foldback.run("--data", "d", "runs", **server).json()["items"][0]["id"] == run["id"]  # options come first
+    assert foldback.run("runs", "--server", service.url, **data).json() == {"items": []}
+    assert foldback.run("db", "check", **data, **server).json()["runs"] == 1  # it takes no service
+    both = foldback.run("runs", **data, **server)
+    assert both.status == 2 and both.err == "foldback: FOLDBACK_DATA and FOLDBACK_SERVER are both set: say --data DIR or --server URL\n"
+    assert foldback.run("runs", FOLDBACK_DATA="", FOLDBACK_SERVER="").status == 1  # there is no ./.foldback
+    held = subprocess.Popen([binary(), "serve", "--listen", "127.0.0.1:0", "--access-log", "off"], cwd=tmp_path,
+                            stdout=subprocess.PIPE, env=environment(FOLDBACK_DATA="of-a-service"))  # fmt: skip
+    try:
+        assert held.stdout.readline().startswith(b"listening on")
+        assert (tmp_path / "of-a-service").is_dir()
+    finally:
+        held.terminate()
+        held.wait()
+        held.stdout.close()
+
+
+def test_several_passes_in_one_word(foldback):
+    run = foldback("optimize", TOY, "-p", "MergeLinears,FuseBatchNorm2dInConv2d", "--pass=RemoveNoOps").json()
+    assert [one["name"] for one in run["passes"]] == ["MergeLinears", "FuseBatchNorm2dInConv2d", "RemoveNoOps"]
+    with_params = '{"name": "DeepCopy", "params": {}}'
+    assert len(foldback("optimize", TOY, "-p", with_params, "-p", "MergeLinears,").json()["passes"]) == 2
+    undone = foldback("rollback", run["id"], "-p", "0,2").json()
+    assert [one["name"] for one in undone["passes"]] == ["MergeLinears", "RemoveNoOps"]
+    wrong = foldback("optimize", TOY, "-p", "MergeLinears,FuseBatchNorm2dInCnv2d")
+    assert wrong.status == 1 and "did you mean FuseBatchNorm2dInConv2d?" in wrong.err
+    assert foldback("optimize", TOY, "-p", ",").status == 2
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
