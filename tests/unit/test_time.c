@@ -264,6 +264,18 @@ static const worst calls[] = {
     {.ops = "COPY", "@f[16384,8192],@h[16384,8192]", HEAVY},
     {.ops = "EYE", "12000", HEAVY},
 
+    /* kernels_upsample.c */
+    {.ops = "INTERPOLATE", "@f[1,1,2048,2048],[8192,8192],null,\"bicubic\"", HEAVY, "torch.nn.functional.interpolate"},
+    {.ops = "INTERPOLATE", "@f[1,1,1],60000000,null,\"linear\"", HEAVY, "torch.nn.functional.interpolate"},
+    {.ops = "UPSAMPLE_NEAREST", "@f[1,1,2048,2048],[8192,8192],null", HEAVY, "torch.ops.aten.upsample_nearest2d.vec"},
+    {.ops = "UPSAMPLE_BILINEAR", "@f[1,1,64,64,64],null,true,[6.5,6.5,6.5]", HEAVY, "torch.ops.aten.upsample_trilinear3d.vec"},
+    {.ops = "UPSAMPLE_NEAREST1D_TO", "@f[1,1,64],[60000000]", HEAVY},
+    {.ops = "UPSAMPLE_NEAREST2D_TO", "@f[1,1,64,64],[8192,8192]", HEAVY},
+    {.ops = "UPSAMPLE_NEAREST3D_TO", "@f[1,1,64,64,64],[400,400,400]", HEAVY},
+    {.ops = "UPSAMPLE_LINEAR1D_TO", "@f[1,1,64],[60000000],false", HEAVY},
+    {.ops = "UPSAMPLE_LINEAR2D_TO", "@f[1,1,64,64],[8192,8192],false", HEAVY, "torch.ops.aten.upsample_bicubic2d.default"},
+    {.ops = "UPSAMPLE_LINEAR3D_TO", "@f[1,1,64,64,64],[400,400,400],false", HEAVY},
+
     /* kernels_pad.c */
     {.ops = "PAD", "@f[16384,4096],[100,100]", HEAVY},
     {.ops = "PAD", "@f[1,60000000],[1,1],\"reflect\"", HEAVY},
