@@ -5,6 +5,7 @@
 #include "core/eval/evaluator.h"
 
 enum { MAX_SPATIAL = 3 };
+static const int64_t MAX_SIZE = (int64_t)1 << 53; /* of a dimension: a double holds it */
 
 typedef enum upsampling { NEAREST, NEAREST_EXACT, LINEAR, CUBIC } upsampling;
 static const int taps_of[] = {[NEAREST] = 1, [NEAREST_EXACT] = 1, [LINEAR] = 2, [CUBIC] = 4};
@@ -25,8 +26,7 @@ typedef struct resizing {
     axis axes[MAX_SPATIAL];        /* those in front, which the tensor lacks, have size 1 */
 } resizing;
 
-/* ---- positions and weights, as PyTorch's UpSample.h has them --------------------------------------------------------------
- */
+/* ---- positions and weights, as PyTorch's UpSample.h has them ------------------------------------------------- */
 
 static double rounded(const resizing *r, double number) {
     return r->is_double ? number : (double)(float)number;
@@ -97,8 +97,7 @@ static void close_axes(fb_kernel_call *call, const resizing *r) {
     }
 }
 
-/* ---- the result ------------------------------------------------------------------------------------------------------------
- */
+/* ---- the result ------------------------------------------------------------------------------------------------- */
 
 /* Along the last dimension, of one line. */
 static double along_line(const fb_array *input, int64_t line, const axis *a, int64_t at) {
@@ -128,8 +127,8 @@ static void fill(fb_kernel_call *call, const fb_array *input, const resizing *r,
     int64_t steps = 10 + 4 * axes[0].taps * axes[1].taps * axes[2].taps;
     if (!fb_kernel_takes(call, (double)steps * (double)count)) return;
     for (int64_t plane = 0; next < count && !call->status; plane += axes[0].in * axes[1].in * axes[2].in)
-        for (at[0] = 0; at[0] < axes[0].out; at[0]++)
-            for (at[1] = 0; at[1] < axes[1].out; at[1]++)
+        for (at[0] = 0; at[0] < axes[0].out && !call->status; at[0]++)
+            for (at[1] = 0; at[1] < axes[1].out && !call->status; at[1]++)
                 for (at[2] = 0; at[2] < axes[2].out && fb_kernel_goes_on(call, steps); at[2]++)
                     fb_array_put(out, next++, value_at(input, plane, r, at));
 }
@@ -148,8 +147,7 @@ static fb_status resize(fb_kernel_call *call, fb_array *given, resizing *r, fb_o
     return fb_return_array(call, out, result);
 }
 
-/* ---- arguments -------------------------------------------------------------------------------------------------------------
- */
+/* ---- arguments -------------------------------------------------------------------------------------------------- */
 
 static bool open_input(fb_kernel_call *call, int spatial, upsampling mode, fb_array **input, resizing *r) {
     *r = (resizing){.spatial = spatial, .mode = mode};
@@ -178,6 +176,7 @@ static bool read_sizes(fb_kernel_call *call, const char *name, resizing *r) {
     if (!fb_argument_each(call, name, r->spatial, 0, sizes)) return false;
     for (int i = 0; i < r->spatial; i++) {
         if (sizes[i] < 1) return fb_kernel_fail(call, "its output would be empty") == FB_OK;
+        if (sizes[i] >= MAX_SIZE) return fb_kernel_fail(call, "its output would be too large") == FB_OK;
         first_axis(r)[i].out = sizes[i];
     }
     return true;
@@ -195,7 +194,7 @@ static bool read_scales(fb_kernel_call *call, const char *name, resizing *r) {
             return fb_kernel_unsupported(call, "its argument %s is not a number", name) == FB_OK;
         double out = (double)a->in * a->scale;
         if (!(out >= 1)) return fb_kernel_fail(call, "its output would be empty") == FB_OK;
-        if (out >= 0x1p53) return fb_kernel_fail(call, "its output would be too large") == FB_OK;
+        if (out >= (double)MAX_SIZE) return fb_kernel_fail(call, "its output would be too large") == FB_OK;
         a->out = (int64_t)out;
     }
     return true;
@@ -207,8 +206,7 @@ static bool read_extent(fb_kernel_call *call, const char *size, const char *scal
     return has_size ? read_sizes(call, size, r) : read_scales(call, scale, r);
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- kernels ---------------------------------------------------------------------------------------------------- */
 
 /* interpolate's modes; linear ones belong to a number of dimensions. */
 static bool read_mode(fb_kernel_call *call, int spatial, upsampling *mode) {

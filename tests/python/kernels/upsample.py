@@ -9,9 +9,9 @@ import torch
 
 INTERPOLATE, ATEN = "torch.nn.functional.interpolate", "torch.ops.aten."
 CLOSE = dict(ulps=16, absolute=1e-5)  # positions are counted in float32, and a cubic is steep
-SPATIAL = {1: (7,), 2: (5, 6), 3: (3, 4, 5)}
-SIZES = {1: [7, 14, 21, 5, 1, 23, (9,)], 2: [10, (10, 12), (15, 18), (5, 6), (3, 4), (1, 1), (13, 17), (5, 12), (11, 3)], 3: [6, (6, 8, 10), (7, 3, 9), (1, 2, 1)]}
-SCALES = [2, 2.0, 3, 0.5, 1.7, 2.3, 0.37, 1.0]
+SPATIAL = {1: (7,), 2: (5, 6), 3: (2, 3, 3)}
+SIZES = {1: [7, 14, 21, 5, 1, 23, (9,)], 2: [10, (10, 12), (15, 18), (5, 6), (3, 4), (1, 1), (13, 17), (5, 12), (11, 3)], 3: [4, (4, 6, 5), (5, 2, 3), (1, 2, 1)]}
+SCALES = {1: [2, 2.0, 3, 0.5, 1.7, 2.3, 0.37, 1.0], 2: [2, 3, 0.5, 1.7, 2.3, 0.37], 3: [2, 0.5, 1.7]}
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
@@ -27,10 +27,10 @@ def modes(spatial):
 
 
 def functional(recorder, spatial):
-    x = values(torch.float32, 1, 2, *SPATIAL[spatial])
+    x = values(torch.float32, 1, 1 if spatial == 3 else 2, *SPATIAL[spatial])
     for mode, more in modes(spatial):
-        keywords = [{"size": s} for s in SIZES[spatial]] + [{"scale_factor": s} for s in SCALES]
-        keywords += [{"scale_factor": s, "recompute_scale_factor": r} for s in (1.7, 2.3, 0.37) for r in (True, False)]
+        keywords = [{"size": s} for s in SIZES[spatial]] + [{"scale_factor": s} for s in SCALES[spatial]]
+        keywords += [{"scale_factor": s, "recompute_scale_factor": r} for s in (1.7, 2.3, 0.37)[: 4 - spatial] for r in (True, False)]
         keywords += [{"scale_factor": (1.7, 2.3, 0.6)[:spatial]}, {"scale_factor": 0.05}, {"size": 0}, {"size": 3, "scale_factor": 2}, {}, {"size": 4, "recompute_scale_factor": True}, {"size": (2,) * 4}]
         for one in keywords:
             case = recorder.start(f"{mode} {spatial} {one} {more}")
