@@ -267,10 +267,11 @@ SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
 format:
 	@clang-format -i $(SOURCES)
 
-## make lint         formatting, and a build by clang with every warning an error
+## make lint         formatting, a build by clang with every warning an error, and exports that nothing uses
 lint:
 	@clang-format --dry-run -Werror $(SOURCES)
 	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o) $(FUZZERS:%=build-clang/tests/fuzz/%.o)
+	@tests/lint/exports build-clang
 
 ## make install      under $(DESTDIR)$(prefix)
 install: all

@@ -95,18 +95,6 @@ void fb_map_clear(fb_map *map) {
     map->used = 0;
 }
 
-bool fb_map_copy(fb_map *to, const fb_map *from) {
-    *to = (fb_map){.capacity = from->capacity, .used = from->used, .seed = from->seed};
-    if (!from->capacity) return true;
-    to->slots = malloc(from->capacity * sizeof *to->slots);
-    if (!to->slots) {
-        *to = (fb_map){0};
-        return false;
-    }
-    memcpy(to->slots, from->slots, from->capacity * sizeof *to->slots);
-    return true;
-}
-
 void fb_map_free(fb_map *map) {
     free(map->slots);
     *map = (fb_map){0};

@@ -29,7 +29,6 @@ bool fb_map_put(fb_map *map, uint64_t key, uint32_t value);
 bool fb_map_reserve(fb_map *map, size_t count);
 void fb_map_remove(fb_map *map, uint64_t key);
 void fb_map_clear(fb_map *map); /* keeps the memory */
-bool fb_map_copy(fb_map *to, const fb_map *from);
 void fb_map_free(fb_map *map);
 
 /* Multi-map use, several values under one key: start with *cursor = 0 and call until 0 comes back. fb_map_add adds without

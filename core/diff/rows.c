@@ -134,7 +134,8 @@ bool fb_rows_set(fb_rows *rows, fb_row_id row, fb_span text) {
     return kept.text != NULL;
 }
 
-void fb_rows_write(const fb_rows *rows, fb_buffer *out) {
+/* Appends the rows as a JSON array. */
+static void rows_write(const fb_rows *rows, fb_buffer *out) {
     fb_buffer_char(out, '[');
     for (fb_row_id row = rows->first; row.id; row = rows->items[row.id].next) {
         if (row.id != rows->first.id) fb_buffer_char(out, ',');
@@ -149,11 +150,11 @@ static void write_document(const fb_rows tables[FB_TABLES], fb_buffer *out) {
     const fb_rows *graph = &tables[FB_GRAPH_TABLE];
     fb_span members = graph->first.id ? graph->items[graph->first.id].text : fb_span_of("{}");
     fb_buffer_string(out, "{\"format\":\"" FB_DOCUMENT_FORMAT "\",\"nodes\":");
-    fb_rows_write(&tables[FB_NODE_TABLE], out);
+    rows_write(&tables[FB_NODE_TABLE], out);
     fb_buffer_string(out, ",\"modules\":");
-    fb_rows_write(&tables[FB_MODULE_TABLE], out);
+    rows_write(&tables[FB_MODULE_TABLE], out);
     fb_buffer_string(out, ",\"tensors\":");
-    fb_rows_write(&tables[FB_TENSOR_TABLE], out);
+    rows_write(&tables[FB_TENSOR_TABLE], out);
     if (members.size > 2) fb_buffer_char(out, ',');
     fb_buffer_append(out, members.text + 1, members.size - 1);
 }

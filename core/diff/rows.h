@@ -45,9 +45,6 @@ void fb_rows_move(fb_rows *rows, fb_row_id row, fb_row_id before);
 /* Gives a row another text, which is copied; false when memory is out. */
 bool fb_rows_set(fb_rows *rows, fb_row_id row, fb_span text);
 
-/* Appends the rows as a JSON array. */
-void fb_rows_write(const fb_rows *rows, fb_buffer *out);
-
 /* The graph that four tables make, read and checked as any document. FB_INVALID and its first error when it breaks a rule;
  * FB_NO_MEMORY; what the watch, which may be NULL, stops it with. */
 fb_status fb_rows_graph(const fb_rows tables[FB_TABLES], const fb_watch *watch, fb_graph **out, fb_error *error);

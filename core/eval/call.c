@@ -7,7 +7,8 @@
 #include "core/eval/evaluator.h"
 #include "core/graph/namespace.h"
 
-fb_kernel *fb_kernel_of(fb_op op) {
+/* The kernel of an operator; NULL = none. */
+static fb_kernel *kernel_of(fb_op op) {
     static fb_kernel *const kernels[FB_OP_COUNT] = {
 #define FB_KERNEL(id, function) [FB_OP_##id] = fb_kernel_##function,
 #include "core/eval/kernels.def"
@@ -131,10 +132,6 @@ bool fb_kernel_goes_on(fb_kernel_call *call, int64_t steps) {
     return !call->status;
 }
 
-bool fb_kernel_may_go_on(fb_kernel_call *call) {
-    return fb_kernel_goes_on(call, FB_WORK_UNASKED);
-}
-
 /* Elements of those sizes, as an estimate. */
 static double elements_of(int rank, const int64_t *sizes) {
     double count = 1;
@@ -239,7 +236,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     const fb_graph *graph = evaluator->graph;
     fb_op op = fb_node_op(graph, node);
     /* A call of a nested program, whose arguments are the program's and have no names; or one that is known by its target. */
-    bool is_by_target = op && !fb_kernel_of(op) && kernel_of_target(graph, node);
+    bool is_by_target = op && !kernel_of(op) && kernel_of_target(graph, node);
     if (is_by_target || fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN;
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,
@@ -247,7 +244,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
                            .op = op & (fb_op)~FB_OP_IN_PLACE,
                            .memory = evaluator->memory,
                            .error = evaluator->error};
-    fb_kernel *kernel = op ? fb_kernel_of(op) : kernel_of_target(graph, node);
+    fb_kernel *kernel = op ? kernel_of(op) : kernel_of_target(graph, node);
     unsigned levels = 0;
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
     if (!kernel) refuse(&call);

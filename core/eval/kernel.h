@@ -52,8 +52,6 @@ typedef struct fb_kernel_call {
 
 typedef fb_status fb_kernel(fb_kernel_call *call, fb_object *result);
 
-/* The kernel of an operator; NULL = none. */
-fb_kernel *fb_kernel_of(fb_op op);
 #define FB_KERNEL(op, function) fb_kernel fb_kernel_##function;
 #include "core/eval/kernels.def"
 #undef FB_KERNEL
@@ -130,8 +128,6 @@ static inline fb_work *fb_call_work(fb_kernel_call *call) {
 }
 /* So many steps are about to be taken. False: the evaluation is to end, and call->status is set. */
 bool fb_kernel_goes_on(fb_kernel_call *call, int64_t steps);
-/* The same before steps of unknown length: asks at once. */
-bool fb_kernel_may_go_on(fb_kernel_call *call);
 
 /* ---- operands ----------------------------------------------------------------------------------------------------------- */
 
@@ -155,13 +151,6 @@ fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object 
 /* When none of these arguments is a tensor: Python's own arithmetic on numbers, sequences and strings. False: one is, or the
  * call failed; *result is written on true. For the kernels of FB_FACT_MAYBE_NUMBER operators. */
 bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result);
-
-/* x[index] with Python's index: ints, slices, None, `...`, bools, tensors, lists of ints, tuples of these. Basic indices give a
- * view. With `indices` of ATen's index.Tensor: one tensor or None a dimension. */
-fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object *index, fb_array **out);
-/* x[index] = value (added where `accumulates`, as index_put does). */
-fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value,
-                          bool accumulates);
 
 /* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in the held type float or double.
  * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. When the evaluation is to stop, a part of C is not

@@ -290,7 +290,9 @@ static bool move_elements(fb_kernel_call *call, targets *t, const fb_array *othe
     return !call->status;
 }
 
-fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object *index, fb_array **out) {
+/* x[index] with Python's index: ints, slices, None, `...`, bools, tensors, lists of ints, tuples of these. Basic indices give a
+ * view. With `indices` of ATen's index.Tensor: one tensor or None a dimension. */
+static fb_status index_array(fb_kernel_call *call, fb_array *array, const fb_object *index, fb_array **out) {
     indexing ix;
     targets t = {0};
     *out = NULL;
@@ -314,8 +316,9 @@ fb_status fb_index_array(fb_kernel_call *call, fb_array *array, const fb_object 
     return call->status;
 }
 
-fb_status fb_index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value,
-                          bool accumulates) {
+/* x[index] = value (added where `accumulates`, as index_put does). */
+static fb_status index_assign(fb_kernel_call *call, fb_array *array, const fb_object *index, const fb_object *value,
+                              bool accumulates) {
     indexing ix;
     targets t = {0};
     fb_array *wide = NULL, *from = value->kind == FB_OBJECT_ARRAY ? fb_make_cast(call, value->array, array->dtype)
@@ -393,7 +396,7 @@ fb_status fb_kernel_getitem(fb_kernel_call *call, fb_object *result) {
     if (input->kind != FB_OBJECT_ARRAY)
         return fb_kernel_unsupported(call, "what is indexed is neither a tensor nor a sequence");
     fb_array *found;
-    if (fb_index_array(call, input->array, index, &found)) return call->status;
+    if (index_array(call, input->array, index, &found)) return call->status;
     return fb_return_array(call, found, result);
 }
 
@@ -403,7 +406,7 @@ fb_status fb_kernel_setitem(fb_kernel_call *call, fb_object *result) {
     (void)result; /* None */
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (!index || !value) return fb_kernel_unsupported(call, "its arguments are not known");
-    return fb_index_assign(call, input, index, value, false);
+    return index_assign(call, input, index, value, false);
 }
 
 /* ATen's indices are a list of tensors and Nones, where None takes a dimension whole. */
@@ -431,7 +434,7 @@ fb_status fb_kernel_index(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *found;
     fb_object indices;
     if (!fb_argument_array(call, "input", &input) || !indices_of_aten(call, &indices)) return call->status;
-    fb_index_array(call, input, &indices, &found);
+    index_array(call, input, &indices, &found);
     fb_object_drop(&indices);
     return call->status ? call->status : fb_return_array(call, found, result);
 }
@@ -447,7 +450,7 @@ fb_status fb_kernel_index_put(fb_kernel_call *call, fb_object *result) {
     if (!values) return fb_kernel_unsupported(call, "it has no values");
     if (!indices_of_aten(call, &indices)) return call->status;
     fb_array *copy = fb_make_cast(call, input, input->dtype);
-    if (copy) fb_index_assign(call, copy, &indices, values, accumulates);
+    if (copy) index_assign(call, copy, &indices, values, accumulates);
     fb_object_drop(&indices);
     return fb_return_array(call, copy, result);
 }

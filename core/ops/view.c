@@ -28,14 +28,6 @@ bool fb_config_number(const fb_graph *graph, fb_module module, const char *key, 
     return true;
 }
 
-bool fb_config_bool(const fb_graph *graph, fb_module module, const char *key, bool fallback, bool *out) {
-    fb_value value = fb_module_config(graph, module, key);
-    fb_kind kind = value.id ? fb_value_kind(graph, value) : fallback ? FB_TRUE : FB_FALSE;
-    if (kind != FB_TRUE && kind != FB_FALSE) return false;
-    *out = kind == FB_TRUE;
-    return true;
-}
-
 /* ---- modules --------------------------------------------------------------------------------------------------------- */
 
 bool fb_module_is_linear_like(const fb_graph *graph, fb_module module) {
@@ -159,7 +151,8 @@ bool fb_matrix_read_by_node(const fb_graph *graph, fb_node node, fb_node *read, 
     return true;
 }
 
-bool fb_matrix_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_node *transposition, fb_tensor *tensor) {
+/* The matrix that a get_attr node reads, as an argument; transposed on the way where `transposition` is not none. */
+static bool matrix_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_node *transposition, fb_tensor *tensor) {
     fb_node node = argument.id ? fb_value_node(graph, argument) : (fb_node){0};
     if (node.id && fb_matrix_read_by_node(graph, node, read, transposition, tensor)) return true;
     if (!fb_tensor_read_by(graph, argument, read, tensor) || fb_tensor_rank(graph, *tensor) != 2) return false;
@@ -202,7 +195,7 @@ fb_tensor fb_next_tensor(fb_call_reader *reader, const char *parameter, bool is_
 fb_tensor fb_next_matrix(fb_call_reader *reader, const char *parameter, fb_node *read, fb_node *transposition) {
     fb_tensor tensor = {0};
     *read = *transposition = (fb_node){0};
-    reader->is_wrong |= !fb_matrix_read_by(reader->graph, fb_next_argument(reader, parameter), read, transposition, &tensor);
+    reader->is_wrong |= !matrix_read_by(reader->graph, fb_next_argument(reader, parameter), read, transposition, &tensor);
     return tensor;
 }
 

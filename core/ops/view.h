@@ -95,10 +95,9 @@ bool fb_module_is_linear_like(const fb_graph *graph, fb_module module);
 /* Linear-like, and built like a Linear: in_features and out_features in the config, and a weight of that shape. Such a module
  * is taken for a subclass of Linear, which may compute anything from its input but does not write into it. */
 bool fb_module_is_linear_subclass(const fb_graph *graph, fb_module module);
-/* An int, a number or a bool of the config, or the default when it is absent. False when it is there with another type. */
+/* An int or a number of the config, or the default when it is absent. False when it is there with another type. */
 bool fb_config_int(const fb_graph *graph, fb_module module, const char *key, int64_t fallback, int64_t *out);
 bool fb_config_number(const fb_graph *graph, fb_module module, const char *key, double fallback, double *out);
-bool fb_config_bool(const fb_graph *graph, fb_module module, const char *key, bool fallback, bool *out);
 
 /* ---- views -------------------------------------------------------------------------------------------------------------- */
 
@@ -136,9 +135,7 @@ typedef struct fb_linear {
     bool training;
 } fb_linear;
 bool fb_linear_at(const fb_graph *graph, fb_node node, fb_linear *linear);
-/* The matrix that a get_attr node reads, as an argument; transposed on the way where `transposition` is not none. */
-bool fb_matrix_read_by(const fb_graph *graph, fb_value argument, fb_node *read, fb_node *transposition, fb_tensor *tensor);
-/* The same of a node that is not a get_attr: a transposition of what one reads. */
+/* The matrix that a node other than a get_attr gives: the transposition of what one reads. */
 bool fb_matrix_read_by_node(const fb_graph *graph, fb_node node, fb_node *read, fb_node *transposition, fb_tensor *tensor);
 /* The same without a call: input none. */
 bool fb_linear_of_module(const fb_graph *graph, fb_module module, fb_linear *linear);
@@ -158,7 +155,6 @@ typedef struct fb_conv {
     bool training;
 } fb_conv;
 bool fb_conv_at(const fb_graph *graph, fb_node node, fb_conv *conv);
-bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv);
 
 /* Batch normalisation: (x - running_mean) / sqrt(running_var + eps) * weight + bias, per channel of axis 1. */
 typedef struct fb_batch_norm {
@@ -176,7 +172,6 @@ typedef struct fb_batch_norm {
     bool training;     /* the call's own argument, or else the module's mode */
 } fb_batch_norm;
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);
-bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_norm *norm);
 
 /* LayerNorm and RMSNorm over the last dimensions: normalised(x) * weight + bias; and RMSNorm spelled out, as traces of Llama
  * have it: x * rsqrt(mean(x², -1, keepdim) + eps) * weight. */

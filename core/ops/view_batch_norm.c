@@ -20,7 +20,7 @@ static bool measure(const fb_graph *graph, int64_t features, fb_batch_norm *norm
     return features >= 0;
 }
 
-bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_norm *norm) {
+static bool batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_norm *norm) {
     int spatial = batch_norm_spatial(fb_module_op(graph, module));
     if (!spatial) return false;
     fb_batch_norm found = {
@@ -43,7 +43,7 @@ bool fb_batch_norm_of_module(const fb_graph *graph, fb_module module, fb_batch_n
 static bool batch_norm_of_module_call(const fb_graph *graph, fb_node node, fb_batch_norm *norm) {
     fb_node input;
     if (!fb_sole_input(graph, node, &input)) return false;
-    if (!fb_batch_norm_of_module(graph, fb_node_at(graph, node)->module, norm)) return false;
+    if (!batch_norm_of_module(graph, fb_node_at(graph, node)->module, norm)) return false;
     norm->node = norm->call = node;
     norm->input = input;
     return true;

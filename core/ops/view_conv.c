@@ -53,7 +53,7 @@ static bool measure(const fb_graph *graph, fb_conv *conv) {
     return fb_is_vector_or_none(graph, conv->bias, conv->out_channels);
 }
 
-bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv) {
+static bool conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv) {
     fb_conv found = {.module = module};
     found.spatial = spatial_of(fb_module_op(graph, module), &found.is_transposed);
     if (!found.spatial) return false;
@@ -69,7 +69,7 @@ bool fb_conv_of_module(const fb_graph *graph, fb_module module, fb_conv *conv) {
 static bool conv_of_module_call(const fb_graph *graph, fb_node node, fb_conv *conv) {
     fb_node input;
     if (!fb_sole_input(graph, node, &input)) return false;
-    if (!fb_conv_of_module(graph, fb_node_at(graph, node)->module, conv)) return false;
+    if (!conv_of_module(graph, fb_node_at(graph, node)->module, conv)) return false;
     conv->node = node;
     conv->input = input;
     return true;

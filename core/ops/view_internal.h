@@ -29,7 +29,7 @@ fb_value fb_next_argument(fb_call_reader *reader, const char *parameter);
 fb_node fb_next_input(fb_call_reader *reader, const char *parameter);
 /* A tensor that a get_attr node reads. None when absent or None, which is wrong unless it is optional. */
 fb_tensor fb_next_tensor(fb_call_reader *reader, const char *parameter, bool is_optional, fb_node *read);
-/* The same for a matrix, which may be transposed on the way: fb_matrix_read_by. */
+/* The same for a matrix, which may be transposed on the way. */
 fb_tensor fb_next_matrix(fb_call_reader *reader, const char *parameter, fb_node *read, fb_node *transposition);
 /* A bool constant, a number. */
 bool fb_next_bool(fb_call_reader *reader, const char *parameter, bool fallback);

@@ -73,7 +73,7 @@ int64_t fb_scale_channels(const fb_scale_fold *fold) {
     return fold->is_after ? fold->conv.out_channels : fold->conv.in_channels;
 }
 
-fb_dtype fb_scale_dtype(const fb_scale_fold *fold) {
+static fb_dtype dtype_of(const fb_scale_fold *fold) {
     return fold->is_linear ? fold->linear.dtype : fold->conv.dtype;
 }
 
@@ -97,7 +97,7 @@ static bool fits(const fb_graph *g, const fb_scale_fold *fold) {
  * weight's numbers are not known here, or will be trained. So a factor is at most 1, and not so small that weights vanish; and
  * an addend is less than half the distance between the largest numbers, so that it cannot lift a bias over the end. */
 static bool keeps_float16(const fb_scale_fold *fold, double least, double largest) {
-    if (fb_scale_dtype(fold) != FB_FLOAT16) return true;
+    if (dtype_of(fold) != FB_FLOAT16) return true;
     switch (fold->affine.form) {
     case FB_AFFINE_MUL: return largest <= 1 && least >= 1.0 / 16;
     case FB_AFFINE_DIV: return least >= 1 && largest <= 16;
@@ -110,7 +110,7 @@ static const char *range_obstacle(const fb_scale_fold *fold, double least, doubl
     fb_dtype_range range;
     bool divides = fold->affine.form == FB_AFFINE_DIV;
     *detail = "the constant, or what it makes of a weight, may be no normal number in the layer's dtype";
-    if (!fb_dtype_limits(fb_scale_dtype(fold), &range)) return "constant-out-of-range";
+    if (!fb_dtype_limits(dtype_of(fold), &range)) return "constant-out-of-range";
     bool is_in_range = largest <= range.largest && (least == 0 || least >= range.smallest_normal);
     if (divides) is_in_range &= 1 / least <= range.largest && 1 / largest >= range.smallest_normal;
     return is_in_range && keeps_float16(fold, least, largest) ? NULL : "constant-out-of-range";
@@ -135,8 +135,8 @@ static const char *numbers_obstacle(const fb_graph *g, const fb_scale_fold *fold
     *detail = "the constant has numbers that are not finite";
     if (is_known && !extent.is_finite) return "unsupported-constant";
     *detail = "in float16 a weight times a constant that is not known may overflow";
-    if (!is_known) return fb_scale_dtype(fold) == FB_FLOAT16 ? "constant-out-of-range" : NULL;
-    bool is_judged = extent.largest > 0 && (divides || fb_scale_dtype(fold) == FB_FLOAT16);
+    if (!is_known) return dtype_of(fold) == FB_FLOAT16 ? "constant-out-of-range" : NULL;
+    bool is_judged = extent.largest > 0 && (divides || dtype_of(fold) == FB_FLOAT16);
     return is_judged ? range_obstacle(fold, extent.least, extent.largest, detail) : NULL;
 }
 
@@ -144,7 +144,7 @@ static const char *tensor_obstacle(fb_matcher *m, const fb_scale_fold *fold, con
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, fold->affine.tensor)->dtype;
-    bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, fb_scale_dtype(fold)) != fb_scale_dtype(fold);
+    bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, dtype_of(fold)) != dtype_of(fold);
     *detail = "the constant is no floating-point tensor that recipes compute with";
     if (!fb_dtype_is_computed(dtype)) return "unsupported-dtype";
     *detail = "the constant makes the value wider than the layer";
@@ -184,7 +184,7 @@ static const char *chain_obstacle(const fb_graph *g, const fb_scale_fold *fold, 
         fb_dtype dtype = (fb_dtype)fb_node_at(g, at)->dtype;
         if (reason) return reason;
         *detail = "a value on the way has another dtype than the layer";
-        if (dtype && dtype != fb_scale_dtype(fold)) return "dtype";
+        if (dtype && dtype != dtype_of(fold)) return "dtype";
         if (at.id == fold->host.call.id) return NULL;
     }
 }
@@ -198,7 +198,7 @@ static const char *input_obstacle(fb_matcher *m, const fb_scale_fold *fold, cons
     const char *reason = other_readers(g, fold->affine.node, fold->host.call, detail);
     if (reason) return reason;
     *detail = "the dtype of what is scaled is not recorded, or not the layer's";
-    if (input->dtype != fb_scale_dtype(fold)) return "dtype";
+    if (input->dtype != dtype_of(fold)) return "dtype";
     *detail = "padding adds zeros to what is shifted, which are not shifted";
     if (is_addend_of_conv && (fold->conv.is_padded || fold->conv.is_transposed)) return "padded";
     *detail = "what is scaled is written in place before the layer would read it";
@@ -215,7 +215,7 @@ const char *fb_scale_obstacle(fb_matcher *m, const fb_scale_fold *fold, const ch
     if (!reason) reason = fold->affine.number.id ? number_obstacle(g, fold, detail) : tensor_obstacle(m, fold, detail);
     if (reason) return reason;
     *detail = "the layer computes in a dtype that recipes do not, or the scaled value has another one";
-    if (!fb_dtype_is_computed(fb_scale_dtype(fold)) || (dtype && dtype != fb_scale_dtype(fold))) return "dtype";
+    if (!fb_dtype_is_computed(dtype_of(fold)) || (dtype && dtype != dtype_of(fold))) return "dtype";
     *detail = "the layer is called more than once";
     if (fb_layer_call_count(m->usage, &fold->host) != 1) return "shared-module";
     if ((reason = fb_layer_obstacle(m, &fold->host))) {

@@ -28,7 +28,6 @@ bool fb_scale_fold_of(const fb_graph *graph, fb_node affine, fb_node call, fb_sc
 
 /* Channels of the host where it meets the constant, and its dtype. */
 int64_t fb_scale_channels(const fb_scale_fold *fold);
-fb_dtype fb_scale_dtype(const fb_scale_fold *fold);
 
 /* Why not: a reason code, and the sentence for it; NULL when nothing stands against it. */
 const char *fb_scale_obstacle(fb_matcher *matcher, const fb_scale_fold *fold, const char **detail);

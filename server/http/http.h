@@ -88,8 +88,6 @@ const char *fb_request_header(const fb_request *request, const char *name);
 /* How much the client's Accept wants `media_type` (lower case, without parameters): 0 = not at all … 1000. 1000 without Accept.
  */
 int fb_request_accepts(const fb_request *request, const char *media_type);
-/* Whether the client takes bodies in that coding, "zstd" or "gzip" (see fb_response_encoding). */
-bool fb_request_accepts_encoding(const fb_request *request, const char *coding);
 /* Whether If-None-Match names this entity tag (without its quotes): then the handler may respond with fb_response_etag and
  * fb_respond_empty(response, 304) and need not make the body. Calling only fb_response_etag is right too, but costs the body.
  */
@@ -145,8 +143,6 @@ void fb_response_header_format(fb_response *response, const char *name, const ch
  * names the tag, 304 without a body is sent instead. A 200 with an ETag gets `Cache-Control: no-cache` (keep, but ask) unless
  * fb_response_header said otherwise; other responses get no-store. */
 void fb_response_etag(fb_response *response, const char *tag);
-/* The bytes given are already in that coding ("zstd", "gzip"); only when fb_request_accepts_encoding said so. */
-void fb_response_encoding(fb_response *response, const char *coding);
 /* Never compress this body (already compressed, or tiny on purpose). */
 void fb_response_identity(fb_response *response);
 

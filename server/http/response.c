@@ -128,7 +128,8 @@ void fb_response_etag(fb_response *response, const char *tag) {
     if (strlen(tag) < sizeof response->etag) snprintf(response->etag, sizeof response->etag, "%s", tag);
 }
 
-void fb_response_encoding(fb_response *response, const char *coding) {
+/* The bytes given are already in that coding ("zstd", "gzip"). */
+static void set_encoding(fb_response *response, const char *coding) {
     snprintf(response->coding, sizeof response->coding, "%s", coding);
 }
 
@@ -188,7 +189,7 @@ static bool negotiate_coding(fb_exchange *exchange) {
         char *bytes = fb_buffer_take(&out, &size);
         if (bytes) {
             fb_respond_bytes(response, status, type, bytes, size, free, bytes);
-            fb_response_encoding(response, is_zstd ? "zstd" : "gzip");
+            set_encoding(response, is_zstd ? "zstd" : "gzip");
         }
     }
     fb_buffer_free(&out);

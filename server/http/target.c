@@ -153,10 +153,6 @@ int fb_request_accepts(const fb_request *request, const char *media_type) {
     return fb_accepts_type(request->inner, media_type, strlen(media_type));
 }
 
-bool fb_request_accepts_encoding(const fb_request *request, const char *coding) {
-    return fb_accepts_coding(request->inner, coding, true);
-}
-
 bool fb_request_has_etag(const fb_request *request, const char *tag) {
     return fb_has_etag(request->inner, tag);
 }

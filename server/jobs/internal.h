@@ -77,12 +77,8 @@ struct fb_jobs {
 int64_t fb_jobs_now(void); /* milliseconds, monotonic */
 /* With the mutex. */
 void fb_live_job_release(fb_live_job *job);
-/* With the mutex: {"done": …, "total": …, "name": …}, or nothing. */
-void fb_live_job_write_progress(const fb_live_job *job, fb_buffer *out);
 /* With the mutex: `more` are members for the event's data, each with a comma before it, or NULL. */
 void fb_live_job_tell(fb_live_job *job, const char *event, const char *more);
-/* The event's data. */
-void fb_live_job_write(const fb_live_job *job, fb_job_state state, const char *more, fb_buffer *out);
 /* Waits, but not when the job is not wanted any more or all are to stop; false then. */
 bool fb_jobs_pause(fb_jobs *jobs, const fb_live_job *job, unsigned milliseconds);
 /* With the mutex: followers get a comment. */

@@ -56,7 +56,8 @@ static void write_step(const fb_job_step *step, fb_buffer *out) {
     fb_buffer_json_string(out, step->name, strlen(step->name));
 }
 
-void fb_live_job_write_progress(const fb_live_job *job, fb_buffer *out) {
+/* With the mutex: {"done": …, "total": …, "name": …}, or nothing. */
+static void write_progress(const fb_live_job *job, fb_buffer *out) {
     const fb_job_step *whole = job->graph.total ? &job->graph : &job->pass;
     if (!whole->total) return;
     write_step(whole, out);
@@ -68,9 +69,10 @@ void fb_live_job_write_progress(const fb_live_job *job, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-void fb_live_job_write(const fb_live_job *job, fb_job_state state, const char *more, fb_buffer *out) {
+/* The event's data. */
+static void write_job(const fb_live_job *job, fb_job_state state, const char *more, fb_buffer *out) {
     fb_buffer progress = {0};
-    fb_live_job_write_progress(job, &progress);
+    write_progress(job, &progress);
     fb_buffer_printf(out, "{\"id\":\"%s\",\"state\":\"%s\"", job->stored.id, fb_job_state_name(state));
     if (progress.size) {
         fb_buffer_string(out, ",\"progress\":");
@@ -84,7 +86,7 @@ void fb_live_job_write(const fb_live_job *job, fb_job_state state, const char *m
 
 void fb_live_job_tell(fb_live_job *job, const char *event, const char *more) {
     fb_buffer data = {0};
-    fb_live_job_write(job, job->state, more, &data);
+    write_job(job, job->state, more, &data);
     const char *text = fb_buffer_text(&data);
     if (text) fb_job_log_add(&job->log, event, text);
     fb_buffer_free(&data);
@@ -142,7 +144,7 @@ fb_status fb_jobs_add(fb_jobs *jobs, const fb_store_job *stored, const char *bod
 void fb_jobs_write_progress(fb_jobs *jobs, const char *id, fb_buffer *out) {
     pthread_mutex_lock(&jobs->mutex);
     const fb_live_job *job = find(jobs, id);
-    if (job) fb_live_job_write_progress(job, out);
+    if (job) write_progress(job, out);
     pthread_mutex_unlock(&jobs->mutex);
 }
 
@@ -187,8 +189,8 @@ static void write_end(const fb_store_job_end *end, const char *code, fb_buffer *
 static fb_status store_end(fb_jobs *jobs, fb_live_job *job, fb_store_job_end end, const char *more, fb_error *error) {
     fb_buffer progress = {0}, data = {0}, events = {0};
     pthread_mutex_lock(&jobs->mutex);
-    fb_live_job_write_progress(job, &progress);
-    fb_live_job_write(job, end.state, more, &data);
+    write_progress(job, &progress);
+    write_job(job, end.state, more, &data);
     const char *text = fb_buffer_text(&data);
     if (text) fb_job_log_write(&job->log, fb_job_state_name(end.state), text, &events);
     pthread_mutex_unlock(&jobs->mutex);

@@ -41,8 +41,9 @@ bool fb_graph_input_read(const fb_request *request, fb_response *response, const
     return !status;
 }
 
-bool fb_graph_input_get(const fb_request *request, fb_response *response, const char *text, size_t size, const char *id,
-                        const char *pointer, fb_graph_input *out) {
+/* A graph that is given as a document (`text`, NULL when it is not) or by its id. `pointer` says where. Likewise. */
+static bool get_graph(const fb_request *request, fb_response *response, const char *text, size_t size, const char *id,
+                      const char *pointer, fb_graph_input *out) {
     if (text) return fb_graph_input_read(request, response, text, size, pointer, out);
     fb_error error = {0};
     char whole[FB_EXPANDED_SIZE];
@@ -61,13 +62,13 @@ bool fb_graph_input_pair(const fb_request *request, fb_response *response, const
     if (!text && !id) return fb_refuse_member(response, "missing-member", pointer, "a document or an id is needed here");
     if (!text && !json_is_string(id))
         return fb_refuse_member(response, "wrong-type", pointer, "this is a document (an object) or the id of one (a string)");
-    return fb_graph_input_get(request, response, text, body->pair_size[which], json_string_value(id), pointer, out);
+    return get_graph(request, response, text, body->pair_size[which], json_string_value(id), pointer, out);
 }
 
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out) {
     const fb_request_body *body = &asked->body;
     if (!body->graph && !asked->graph_id) return true;
-    return fb_graph_input_get(request, response, body->graph, body->graph_size, asked->graph_id, asked->graph_pointer, out);
+    return get_graph(request, response, body->graph, body->graph_size, asked->graph_id, asked->graph_pointer, out);
 }
 
 fb_status fb_graph_input_take(fb_graph *graph, fb_graph_input *out, fb_error *error) {

@@ -16,9 +16,6 @@ typedef struct fb_graph_input {
 /* Reads a document that stands at `pointer` of the request. When it is not valid this responds and returns false. */
 bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
                          const char *pointer, fb_graph_input *out);
-/* A graph that is given as a document (`text`, NULL when it is not) or by its id. `pointer` says where. Likewise. */
-bool fb_graph_input_get(const fb_request *request, fb_response *response, const char *text, size_t size, const char *id,
-                        const char *pointer, fb_graph_input *out);
 /* The member `name` of a body, the first or second of its pair (request_body.h): a document, or the id of one. Likewise. */
 bool fb_graph_input_pair(const fb_request *request, fb_response *response, const fb_request_body *body, int which,
                          const char *name, fb_graph_input *out);

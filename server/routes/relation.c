@@ -43,7 +43,8 @@ static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool 
     return FB_OK;
 }
 
-fb_status fb_graph_carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error) {
+/* Whether a node of the graph that is among those which the run marked carries the mark still. `run` has its report. */
+static fb_status carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error) {
     return find_mark(graph, run, false, carries, error);
 }
 
@@ -99,7 +100,7 @@ fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb
     fb_shared_graph *source = NULL, *result = NULL;
     fb_diff diff = {0};
     bool is_marked = false;
-    fb_status status = fb_graph_carries_marks(graph, run, is_related, error);
+    fb_status status = carries_marks(graph, run, is_related, error);
     if (status || *is_related) return status;
     status = find_mark(graph, run, true, &is_marked, error);
     if (!status) status = fb_load_graph(app, run->source, &source, error);
@@ -211,7 +212,7 @@ static fb_status keep_marked(const fb_graph *graph, const fb_store_runs *runs, k
     fb_status status = FB_OK;
     for (size_t i = 0; i < runs->count && !status; i++) {
         bool carries = false;
-        if (fb_run_is_undoable(&runs->items[i])) status = fb_graph_carries_marks(graph, &runs->items[i], &carries, error);
+        if (fb_run_is_undoable(&runs->items[i])) status = carries_marks(graph, &runs->items[i], &carries, error);
         if (carries) keep(kept, &runs->items[i]);
     }
     return status;

@@ -4,9 +4,6 @@
 
 #include "server/app.h"
 
-/* Whether a node of the graph that is among those which the run marked carries the mark still. `run` has its report. */
-fb_status fb_graph_carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error);
-
 /* Whether the graph may have come from the run's result: it carries one of the run's marks, or a node that the run inserted or
  * changed is there with the same opcode, target and arguments. For a run that inserted and changed none, and where one of its
  * marks is elsewhere in the graph, it is enough that half of the result's nodes are there with the same opcode and target.

@@ -16,7 +16,6 @@
 
 struct fb_blob {
     uint64_t size;
-    int64_t created;
     unsigned char *bytes; /* of a small one, malloc'ed; of a file, mapped or NULL */
     int file;             /* -1 for a small one */
 };
@@ -38,16 +37,13 @@ static fb_status read_row(fb_store *store, const char *digest, fb_blob *blob, fb
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
-    fb_query query = fb_query_begin(connection, "SELECT size, created, bytes FROM blobs WHERE digest = ?", error);
+    fb_query query = fb_query_begin(connection, "SELECT size, bytes FROM blobs WHERE digest = ?", error);
     fb_bind_text(&query, digest);
     bool is_known = fb_query_row(&query);
-    if (is_known) {
-        blob->size = (uint64_t)fb_column_int(&query, 0);
-        blob->created = fb_column_int(&query, 1);
-    }
-    if (is_known && !fb_column_is_null(&query, 2)) {
+    if (is_known) blob->size = (uint64_t)fb_column_int(&query, 0);
+    if (is_known && !fb_column_is_null(&query, 1)) {
         size_t size = 0;
-        const void *bytes = fb_column_bytes(&query, 2, &size);
+        const void *bytes = fb_column_bytes(&query, 1, &size);
         blob->bytes = malloc(size + 1);
         if (!blob->bytes) query.status = fb_fail_memory(error);
         else if (size != blob->size) query.status = fb_fail_corrupt(error, "a blob of the wrong size");
@@ -104,10 +100,6 @@ void fb_blob_close(fb_blob *blob) {
 
 uint64_t fb_blob_size(const fb_blob *blob) {
     return blob->size;
-}
-
-int64_t fb_blob_created(const fb_blob *blob) {
-    return blob->created;
 }
 
 /* ---- bytes ---- */

@@ -23,7 +23,6 @@ typedef struct fb_blob fb_blob; /* open; stays readable when gc removes it meanw
 fb_status fb_blob_open(fb_store *store, const char *digest, fb_blob **out, fb_error *error);
 void fb_blob_close(fb_blob *blob);
 uint64_t fb_blob_size(const fb_blob *blob);
-int64_t fb_blob_created(const fb_blob *blob);
 /* The whole blob mapped into memory; the same pointer each time; FB_IO when it cannot be. */
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error);
 /* Gives the mapping's pages back to the page cache. */

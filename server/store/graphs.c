@@ -35,7 +35,7 @@ void fb_bind_key(fb_query *query, int64_t key) {
 
 /* ---- signatures ---- */
 
-fb_status fb_find_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error) {
+static fb_status find_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error) {
     fb_query query = fb_query_begin(connection, "SELECT id FROM signatures WHERE text = ?", error);
     fb_bind_text(&query, text);
     return fb_read_key(&query, id);
@@ -43,7 +43,7 @@ fb_status fb_find_signature(fb_connection *connection, const char *text, int64_t
 
 fb_status fb_add_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error) {
     int64_t found = 0;
-    fb_status status = fb_find_signature(connection, text, &found, error);
+    fb_status status = find_signature(connection, text, &found, error);
     if (!status && !found) {
         fb_query insert = fb_query_begin(connection, "INSERT INTO signatures (text) VALUES (?)", error);
         fb_bind_text(&insert, text);

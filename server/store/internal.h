@@ -68,8 +68,6 @@ fb_status fb_fail_unknown_graph(fb_error *error, const char *id);
 /* On the writer: a request that stored the graph is done anew when it is repeated. */
 fb_status fb_forget_graph_answers(fb_connection *connection, const char *id, fb_error *error);
 
-/* The number of a signature: 0 = unknown, unless it is added (on the writer). */
-fb_status fb_find_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error);
 fb_status fb_add_signature(fb_connection *connection, const char *text, int64_t *id, fb_error *error);
 
 /* ---- runs ---- */
