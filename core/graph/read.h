@@ -82,7 +82,6 @@ bool fb_check_spelling(fb_reader *reader, const fb_json *string, fb_spelling *wr
 
 /* ---- values (read_value.c): what is wrong is reported and stands as None; none when memory is out ------------------------ */
 
-fb_value fb_read_value(fb_reader *reader, const fb_json *tree);
 fb_value fb_read_list(fb_reader *reader, const fb_json *array);
 /* An object as FB_MAP. */
 fb_value fb_read_map_as_given(fb_reader *reader, const fb_json *object);

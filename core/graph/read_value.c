@@ -79,11 +79,13 @@ static fb_value bad_value(fb_reader *reader, const fb_json *at, const char *mess
     return fb_make_none(reader->graph);
 }
 
+static fb_value read_value(fb_reader *reader, const fb_json *tree);
+
 static fb_value read_items(fb_reader *reader, fb_kind kind, fb_symbol symbol, const fb_json *array) {
     size_t base = reader->item_count;
     const fb_json *item = fb_json_first(array);
     for (uint32_t i = 0; i < array->count && !reader->failed; i++, item = fb_json_next(item)) {
-        fb_push(reader, fb_read_value(reader, item));
+        fb_push(reader, read_value(reader, item));
     }
     return fb_pop_items(reader, kind, symbol, base);
 }
@@ -157,14 +159,14 @@ static fb_value read_dict_form(fb_reader *reader, const fb_json *array) {
             continue;
         }
         const fb_json *key = fb_json_first(pair);
-        fb_value value = fb_read_value(reader, key);
+        fb_value value = read_value(reader, key);
         if (!value.id) break;
         const fb_value_row *row = fb_value_at(reader->graph, value);
         if (row->has_nodes || row->kind == FB_LIST || row->kind == FB_DICT) {
             fb_reader_error(reader, key, "bad-value", "a node, a list or a dict cannot be the key of a dict");
         }
         fb_push(reader, value);
-        fb_push(reader, fb_read_value(reader, fb_json_next(key)));
+        fb_push(reader, read_value(reader, fb_json_next(key)));
     }
     size_t repeat = reader->failed ? SIZE_MAX : fb_find_repeat(reader, base, 2);
     if (repeat != SIZE_MAX) fb_reader_error(reader, array, "bad-value", "key %zu of the $dict came before", repeat / 2);
@@ -327,7 +329,7 @@ static fb_value read_form(fb_reader *reader, const fb_json *object) {
     return bad_value(reader, key, "this $ form is not known");
 }
 
-fb_value fb_read_value(fb_reader *reader, const fb_json *tree) {
+static fb_value read_value(fb_reader *reader, const fb_json *tree) {
     fb_graph *graph = reader->graph;
     switch (tree->kind) {
     case FB_JSON_NULL: return fb_make_none(graph);
@@ -348,7 +350,7 @@ fb_value fb_read_map_as_given(fb_reader *reader, const fb_json *object) {
     const fb_json *key = fb_json_first(object);
     for (uint32_t i = 0; i < object->count && !reader->failed; i++, key = fb_json_next(key + 1)) {
         push_key(reader, key);
-        fb_push(reader, fb_read_value(reader, key + 1));
+        fb_push(reader, read_value(reader, key + 1));
     }
     return fb_pop_items(reader, FB_MAP, (fb_symbol){0}, base);
 }
@@ -377,7 +379,7 @@ static fb_value read_sorted(fb_reader *reader, const fb_json *object, const char
             if (!fb_json_canonical(keys[i] + 1, &reader->text)) fb_reader_no_memory(reader);
             else fb_push(reader, fb_make_text(reader->graph, FB_RAW, reader->text.data, reader->text.size));
         } else {
-            fb_push(reader, fb_read_value(reader, keys[i] + 1));
+            fb_push(reader, read_value(reader, keys[i] + 1));
         }
     }
     if (keys != few) free(keys);
