@@ -265,9 +265,15 @@ void fb_walk_next(fb_walk *walk) {
 
 /* ---- converting ---------------------------------------------------------------------------------------------------------- */
 
-/* A float outside int64's range (and nan) converts to what x86's instruction gives, as PyTorch's does there. */
+/* A float beyond the range (and nan) converts to what x86's instruction gives, as PyTorch's does there. */
 static int64_t to_int(double number) {
     return number >= -0x1p63 && number < 0x1p63 ? (int64_t)number : INT64_MIN;
+}
+
+/* The instruction is the one for 32 bits unless these cannot hold the dtype; a narrower dtype then takes the low bits. */
+static int64_t to_int_of(fb_dtype dtype, double number) {
+    if (dtype == FB_INT64 || dtype == FB_UINT32 || dtype == FB_UINT64) return to_int(number);
+    return number > -0x1p31 - 1 && number < 0x1p31 ? (int64_t)number : INT32_MIN;
 }
 
 #define CONVERT(FROM, TO, expression)                                                                                          \
@@ -296,8 +302,8 @@ static void convert(const fb_array *to, const fb_array *from) {
     fb_walk walk;
     fb_walk_begin(&walk, to, from, NULL);
     switch (from->held) {
-    case FB_HELD_DOUBLE: CONVERT_TO(double, to_int(value));
-    case FB_HELD_FLOAT: CONVERT_TO(float, to_int((double)value));
+    case FB_HELD_DOUBLE: CONVERT_TO(double, to_int_of(to->dtype, value));
+    case FB_HELD_FLOAT: CONVERT_TO(float, to_int_of(to->dtype, (double)value));
     case FB_HELD_INT: CONVERT_TO(int64_t, value);
     case FB_HELD_BOOL: CONVERT_TO(unsigned char, value);
     case FB_HELD_NONE: break;

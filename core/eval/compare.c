@@ -17,6 +17,7 @@ typedef struct trial {
     fb_object output;
     fb_array **arrays;
     size_t count;
+    fb_dtype narrowest;         /* floating dtype that a node computed in */
     struct node_search *search; /* for the first node that differs, or NULL */
 } trial;
 
@@ -27,6 +28,7 @@ typedef struct node_search {
     fb_difference *found; /* by node of a */
     unsigned char *differs;
     const fb_tolerance *tolerance;
+    fb_dtype narrowest; /* of a, as in trial */
 } node_search;
 
 /* ---- one evaluation ---------------------------------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ static fb_status look(void *context, fb_node node, const fb_object *object, fb_e
 
 static fb_status run(trial *attempt, fb_precision precision, fb_error *error) {
     fb_eval_options options = *attempt->options;
-    fb_eval_hooks hooks = {.context = attempt, .given = give, .computed = attempt->search ? look : NULL};
+    fb_eval_hooks hooks = {.context = attempt, .given = give, .computed = look};
     options.precision = precision;
     fb_status status = fb_evaluate_graph(attempt->graph, &options, &hooks, &attempt->memory, &attempt->output, error);
     return status ? status : fb_flatten_output(&attempt->output, &attempt->arrays, &attempt->count, error);
@@ -78,16 +80,21 @@ static void end(trial *attempt) {
  */
 
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error) {
-    const trial *attempt = context;
+    trial *attempt = context;
     node_search *search = attempt->search;
     if (object->kind != FB_OBJECT_ARRAY) return FB_OK;
+    if (!search) {
+        attempt->narrowest = fb_narrower_dtype(attempt->narrowest, object->array->dtype);
+        return FB_OK;
+    }
     if (attempt->graph == search->a) {
         /* A copy: what is written in place later is not what the node gave. */
         return fb_array_cast(object->array, object->array->dtype, &search->values[node.id], error);
     }
     fb_node twin = fb_node_find(search->a, FB_MAIN_PROGRAM, fb_node_name(attempt->graph, node));
     if (!twin.id || !search->values[twin.id]) return FB_OK;
-    fb_tolerance tolerance = search->tolerance ? *search->tolerance : fb_tolerance_of(object->array->dtype, false);
+    fb_dtype dtype = fb_narrower_dtype(object->array->dtype, search->narrowest);
+    fb_tolerance tolerance = search->tolerance ? *search->tolerance : fb_tolerance_of(dtype, false);
     double largest = fb_largest_magnitude(object->array);
     bool same = fb_compare_arrays(search->values[twin.id], object->array, &search->found[twin.id]);
     search->differs[twin.id] = !same || !fb_difference_passes(&search->found[twin.id], largest, &tolerance);
@@ -96,11 +103,11 @@ static fb_status look(void *context, fb_node node, const fb_object *object, fb_e
 }
 
 static fb_status find_first(const fb_graph *a, const fb_graph *b, const fb_comparison_inputs *inputs,
-                            const fb_eval_options *options, const fb_tolerance *tolerance, fb_comparison *out,
-                            fb_error *error) {
+                            const fb_eval_options *options, const fb_tolerance *tolerance, fb_dtype narrowest,
+                            fb_comparison *out, fb_error *error) {
     uint32_t limit = fb_node_limit(a);
-    node_search search = {a, calloc(limit, sizeof(fb_array *)), calloc(limit, sizeof(fb_difference)), calloc(limit, 1),
-                          tolerance};
+    node_search search = {
+        a, calloc(limit, sizeof(fb_array *)), calloc(limit, sizeof(fb_difference)), calloc(limit, 1), tolerance, narrowest};
     trial of_a = {a, inputs, options, .search = &search}, of_b = {b, inputs, options, .search = &search};
     fb_status status = search.values && search.found && search.differs ? FB_OK : fb_fail_memory(error);
     if (!status) status = run(&of_a, FB_PRECISION_RECORDED, error);
@@ -166,7 +173,7 @@ static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, f
     for (size_t i = 0; i < count; i++) {
         fb_output_comparison *o = &out->outputs[i];
         const fb_array *a = attempts[0].arrays[i], *b = attempts[1].arrays[i];
-        fb_tolerance tolerance = given ? *given : fb_tolerance_of(b->dtype, false);
+        fb_tolerance tolerance = given ? *given : fb_tolerance_of(fb_narrower_dtype(b->dtype, attempts[0].narrowest), false);
         char name[40];
         int length = snprintf(name, sizeof name, "output.%zu", i);
         *o = (fb_output_comparison){.name = fb_arena_text(&out->arena, name, (size_t)length), .dtype = b->dtype};
@@ -187,7 +194,8 @@ fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_compa
                             const fb_eval_options *options, const fb_tolerance *tolerance, fb_comparison *out,
                             fb_error *error) {
     trial attempts[4];
-    for (int i = 0; i < 4; i++) attempts[i] = (trial){.graph = i % 2 ? b : a, .inputs = inputs, .options = options};
+    for (int i = 0; i < 4; i++)
+        attempts[i] = (trial){.graph = i % 2 ? b : a, .inputs = inputs, .options = options, .narrowest = FB_FLOAT64};
     *out = (fb_comparison){.first_node = ""};
     fb_status status = FB_OK;
     const fb_graph *failed = NULL;
@@ -197,7 +205,7 @@ fb_status fb_compare_graphs(const fb_graph *a, const fb_graph *b, const fb_compa
     }
     if (!status) status = compare_outputs(attempts, tolerance, out, error);
     for (int i = 0; i < 4; i++) end(&attempts[i]);
-    if (!status && !out->passes) status = find_first(a, b, inputs, options, tolerance, out, error);
+    if (!status && !out->passes) status = find_first(a, b, inputs, options, tolerance, attempts[0].narrowest, out, error);
     if (status) fb_comparison_free(out);
     out->failed = failed;
     return status;

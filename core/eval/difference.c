@@ -87,6 +87,12 @@ fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves) {
     return (fb_tolerance){ldexp(1, lost - 2 * range.mantissa_bits), ldexp(1, lost - range.mantissa_bits)};
 }
 
+fb_dtype fb_narrower_dtype(fb_dtype dtype, fb_dtype other) {
+    fb_dtype_range range, of_other;
+    bool are_floats = fb_dtype_limits(dtype, &range) && fb_dtype_limits(other, &of_other);
+    return are_floats && of_other.mantissa_bits < range.mantissa_bits ? other : dtype;
+}
+
 bool fb_difference_passes(const fb_difference *difference, double largest, const fb_tolerance *tolerance) {
     return difference->absolute <= tolerance->absolute + tolerance->relative * largest;
 }

@@ -17,7 +17,10 @@ static bool vector(fb_kernel_call *call, const char *name, int64_t count, fb_dty
     *out = NULL;
     if (!fb_argument_optional(call, name, &found)) return false;
     if (!found) return true;
-    bool is_wider = found->dtype == FB_FLOAT32 && (dtype == FB_FLOAT16 || dtype == FB_BFLOAT16) && call->op != FB_OP_RMS_NORM;
+    bool is_wider = found->dtype == FB_FLOAT32 && (dtype == FB_FLOAT16 || dtype == FB_BFLOAT16);
+    if (found->dtype != dtype && call->op == FB_OP_RMS_NORM) /* which promotes */
+        return fb_kernel_unsupported(call, "its %s is %s and the input %s", name, fb_dtype_name(found->dtype),
+                                     fb_dtype_name(dtype)) == FB_OK;
     if (found->dtype != dtype && !is_wider)
         return fb_kernel_fail(call, "%s is %s and the input %s", name, fb_dtype_name(found->dtype), fb_dtype_name(dtype)) ==
                FB_OK;

@@ -145,17 +145,23 @@ static fb_array *run(fb_kernel_call *call, fb_array *given, const pooling *p, po
     return run_as(call, given, p, function, is_adaptive, given->dtype);
 }
 
-static bool open_pooling(fb_kernel_call *call, int spatial, fb_array **input, pooling *p) {
+/* `any_rank`: with more dimensions than batch and channels in front, or fewer. */
+static bool open_pooling_of(fb_kernel_call *call, int spatial, bool any_rank, fb_array **input, pooling *p) {
     *p = (pooling){.spatial = spatial, .planes = 1};
     if (!fb_argument_array(call, "input", input)) return false;
-    if ((*input)->rank != spatial + 1 && (*input)->rank != spatial + 2)
-        return fb_kernel_fail(call, "its input has %d dimensions", (*input)->rank) == FB_OK;
+    bool fits = any_rank ? (*input)->rank >= spatial : (*input)->rank == spatial + 1 || (*input)->rank == spatial + 2;
+    if (!fits) return fb_kernel_fail(call, "its input has %d dimensions", (*input)->rank) == FB_OK;
     if (!fb_dtype_is_floating((*input)->dtype)) return fb_kernel_unsupported(call, "it is evaluated for floats alone") == FB_OK;
-    for (int i = (*input)->rank - spatial - 1; i < (*input)->rank; i++) /* a batch alone may be empty */
+    if (any_rank && !fb_array_count(*input)) return fb_kernel_unsupported(call, "its input is empty") == FB_OK;
+    for (int i = (*input)->rank - spatial - !any_rank; i < (*input)->rank; i++) /* a batch alone may be empty */
         if (!(*input)->sizes[i]) return fb_kernel_fail(call, "its input is empty") == FB_OK;
     for (int i = 0; i < (*input)->rank - spatial; i++) p->planes *= (*input)->sizes[i];
     memcpy(p->in, (*input)->sizes + (*input)->rank - spatial, (size_t)spatial * sizeof *p->in);
     return true;
+}
+
+static bool open_pooling(fb_kernel_call *call, int spatial, fb_array **input, pooling *p) {
+    return open_pooling_of(call, spatial, false, input, p);
 }
 
 /* Positions of windows along one dimension; with ceil_mode the last may begin inside the input or the padding before it. */
@@ -212,15 +218,26 @@ fb_status fb_kernel_avg_pool(fb_kernel_call *call, fb_object *result) {
     return run_windows(call, call->op == FB_OP_AVG_POOL1D ? 1 : call->op == FB_OP_AVG_POOL2D ? 2 : 3, false, result);
 }
 
+/* Averages of two or three dimensions, all of one element: PyTorch takes the mean, of whatever stands before them. */
+static bool is_mean(int spatial, pool *function, const fb_object *size) {
+    bool is_one = function == mean_of && spatial > 1;
+    size_t count = fb_object_is_sequence(size) ? size->items->count : 1;
+    int64_t number;
+    for (size_t i = 0; i < count && is_one; i++)
+        is_one = fb_object_int(fb_object_is_sequence(size) ? &size->items->objects[i] : size, &number) && number == 1;
+    return is_one;
+}
+
 static fb_status run_adaptive(fb_kernel_call *call, int spatial, pool *function, fb_object *result) {
     fb_array *input;
     pooling p;
     bool wants_indices;
-    if (!open_pooling(call, spatial, &input, &p) || !fb_argument_bool(call, "return_indices", false, &wants_indices))
-        return call->status;
-    if (wants_indices) return fb_kernel_unsupported(call, "its indices are not evaluated");
     const fb_object *size = fb_argument(call, "output_size");
     if (!size) return fb_kernel_unsupported(call, "it has no output size");
+    if (!open_pooling_of(call, spatial, is_mean(spatial, function, size), &input, &p) ||
+        !fb_argument_bool(call, "return_indices", false, &wants_indices))
+        return call->status;
+    if (wants_indices) return fb_kernel_unsupported(call, "its indices are not evaluated");
     for (int i = 0; i < spatial; i++) {
         const fb_object *item = size;
         if (fb_object_is_sequence(size)) {

@@ -122,6 +122,14 @@ static void count_true(const fb_array *part, const settings *unused, outcome *ou
     FOR_EACH(part, out->integer += value != 0)
 }
 
+/* The mean as var_mean has it, by Welford's steps: after an infinity that is not the last element it is nan. */
+static void running_mean(const fb_array *part, const settings *unused, outcome *out) {
+    (void)unused;
+    double middle = 0, seen = 0;
+    FOR_EACH(part, (seen++, middle += (value - middle) / seen))
+    out->number = seen > 0 ? middle : NAN;
+}
+
 /* Two passes: the mean, then the squares of what is left. */
 static void variance(const fb_array *part, const settings *with, outcome *out) {
     mean(part, with, out);
@@ -366,7 +374,7 @@ fb_status fb_kernel_variance(fb_kernel_call *call, fb_object *result) {
     if (reduce_as(call, input, over, is_deviation ? deviation : variance, &s, input->dtype, false, has_mean ? &spread : result))
         return call->status;
     if (!has_mean) return FB_OK;
-    if (reduce_as(call, input, over, mean, &s, input->dtype, false, &middle)) fb_object_drop(&spread);
+    if (reduce_as(call, input, over, running_mean, &s, input->dtype, false, &middle)) fb_object_drop(&spread);
     return call->status ? call->status : fb_return_two(call, spread.array, middle.array, result);
 }
 

@@ -144,8 +144,9 @@ static const char *overloads_of(const fb_kernel_call *call, const char **overloa
     if (strcmp(home, "method") == 0 && fb_op_facts_of(call->op)->method) return NULL; /* in an order of its own */
     size_t length = strcspn(name, ".");
     if (*is_aten && name[length]) *overload = name + length + 1;
-    if (length > 1 && name[length - 1] == '_' && (fb_node_op(call->graph, call->node) & FB_OP_IN_PLACE)) length--;
-    return fb_calls_of(name, length, home);
+    const char *overloads = fb_calls_of(name, length, home);
+    bool is_in_place = length > 1 && name[length - 1] == '_' && (fb_node_op(call->graph, call->node) & FB_OP_IN_PLACE);
+    return overloads || !is_in_place ? overloads : fb_calls_of(name, length - 1, home);
 }
 
 static bool fits(const given_call *call, const char *overloads, const char *only) {

@@ -23,6 +23,7 @@ typedef struct side {
     unsigned char *is_kept; /* by node: a pair names it */
     fb_object *values;      /* by node, of those */
     bool *has_value;        /* by node */
+    fb_dtype narrowest;     /* floating dtype that a node computed in */
     bool has_writes;        /* a computed node writes into what it is given */
     fb_map failed;          /* node -> 1 + index in failures */
     fb_buffer failures;     /* failure */
@@ -46,6 +47,7 @@ static fb_status give(void *context, fb_node node, fb_object *out, fb_error *err
 static fb_status keep(void *context, fb_node node, const fb_object *object, fb_error *error) {
     side *s = context;
     fb_object *kept = &s->values[node.id];
+    if (object->kind == FB_OBJECT_ARRAY) s->narrowest = fb_narrower_dtype(s->narrowest, object->array->dtype);
     if (!s->is_kept[node.id]) return FB_OK;
     s->has_value[node.id] = true;
     if (!s->has_writes || object->kind != FB_OBJECT_ARRAY) {
@@ -115,7 +117,11 @@ static const failure *failure_of(side *s, fb_node node) {
 static fb_status begin_side(side *s, const fb_graph *graph, const unsigned char *computed, const fb_eval_options *options,
                             fb_error *error) {
     uint32_t limit = fb_node_limit(graph);
-    *s = (side){.graph = graph, .computed = computed, .options = options, .has_writes = has_writes(graph, computed)};
+    *s = (side){.graph = graph,
+                .computed = computed,
+                .options = options,
+                .has_writes = has_writes(graph, computed),
+                .narrowest = FB_FLOAT64};
     s->is_kept = calloc(limit, 1);
     s->values = calloc(limit, sizeof *s->values);
     s->has_value = calloc(limit, sizeof *s->has_value);
@@ -167,11 +173,13 @@ static bool are_alike(const fb_object *before, const fb_object *after) {
     return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->sizes, b->sizes, (size_t)a->rank * sizeof *a->sizes) == 0;
 }
 
+/* `narrowest`: the dtype that rounds most of those that `before` computes in. */
 static void compare_objects(const fb_object *before, const fb_object *after, const fb_object *exact, bool only_moves,
-                            const fb_tolerance *given, verdict *out) {
+                            fb_dtype narrowest, const fb_tolerance *given, verdict *out) {
     if (before->kind == FB_OBJECT_ARRAY && after->kind == FB_OBJECT_ARRAY && exact->kind == FB_OBJECT_ARRAY) {
         fb_difference between, of_before, of_after;
-        fb_tolerance tolerance = given ? *given : fb_tolerance_of(before->array->dtype, only_moves);
+        fb_dtype dtype = only_moves ? before->array->dtype : fb_narrower_dtype(before->array->dtype, narrowest);
+        fb_tolerance tolerance = given ? *given : fb_tolerance_of(dtype, only_moves);
         bool same = before->array->dtype == after->array->dtype && fb_compare_arrays(after->array, before->array, &between) &&
                     fb_compare_arrays(before->array, exact->array, &of_before) &&
                     fb_compare_arrays(after->array, exact->array, &of_after);
@@ -191,8 +199,8 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
                      before->items->count == after->items->count;
     if (are_items) {
         for (size_t i = 0; i < before->items->count; i++)
-            compare_objects(&before->items->objects[i], &after->items->objects[i], &exact->items->objects[i], only_moves, given,
-                            out);
+            compare_objects(&before->items->objects[i], &after->items->objects[i], &exact->items->objects[i], only_moves,
+                            narrowest, given, out);
     } else if (fb_object_number(before, &a) && fb_object_number(after, &b)) {
         out->passes &= a == b || (isnan(a) && isnan(b));
     } else {
@@ -253,7 +261,7 @@ static fb_status report_pair(validator *v, const fb_region_pair *pair, bool only
     }
     verdict found = {report->between, report->before_exact, report->after_exact, report->passes};
     compare_objects(&v->before.values[pair->before.id], &v->after.values[pair->after.id], &v->exact.values[pair->before.id],
-                    only_moves, tolerance, &found);
+                    only_moves, v->before.narrowest, tolerance, &found);
     report->between = found.between;
     report->before_exact = found.before_exact;
     report->after_exact = found.after_exact;

@@ -32,6 +32,8 @@ typedef struct fb_tolerance {
  * p) when they were computed and rounded; 2^(2 - p) and 2^(4 - p) for float16 and bfloat16, which are summed in float32; 0 for
  * integers and bool. */
 fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves);
+/* `other` if both are floating and it has fewer bits of mantissa: a float32 sum of float16 numbers is no closer than these. */
+fb_dtype fb_narrower_dtype(fb_dtype dtype, fb_dtype other);
 bool fb_difference_passes(const fb_difference *difference, double largest, const fb_tolerance *tolerance);
 double fb_largest_magnitude(const fb_array *array);
 

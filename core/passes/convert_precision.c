@@ -8,7 +8,8 @@
  * other dtype, so that casts, factories and finfo follow. `keep` names modules (paths, with * and ?) and operators (softmax)
  * that go on in float32, with casts around them. So does what is not known, and what gives float32 whatever it reads, float64
  * or complex numbers; with a value that is written in place all that share its memory, and with a call the module's other ones.
- * Other dtypes than float32 stay as they are.
+ * Other dtypes than float32 stay as they are. Results that are inputs, weights or views of them stay in float32 and share their
+ * memory; results that shared memory with one another are cast each to memory of its own.
  *
  * Refused, and reported: literals beyond the range of the dtype ("literal-overflows"; a mask's -3.4e38 becomes the dtype's own
  * least number), weights in the document with such numbers ("tensor-overflows"), and a graph whose inputs have no dtype.

@@ -4,7 +4,8 @@
  *     x ── transpose(1, 2) ── transpose(2, 3)                      x ── permute(0, 2, 3, 1)
  *
  * Views that keep the elements in their order (view, reshape, flatten, unflatten, squeeze, unsqueeze), with contiguous between
- * them, become one reshape to the sizes of the last. Views that exchange dimensions (permute, transpose, t) become one permute.
+ * them, become one reshape to the sizes of the last, as recorded. Views that exchange dimensions (permute, transpose, t) become
+ * one permute.
  *
  * The views in between have no other reader, and no memory of theirs is ever written. A reshape copies only where it must: so
  * where one of them may have copied, the last one's reader must not mind its strides, and a result of the graph must not come

@@ -14,8 +14,9 @@ typedef struct search {
     bool *module_stays, *tensor_stays; /* by module, by tensor */
     fb_node *stack;                    /* nodes that stay, and whose consequences are still to be drawn */
     size_t depth;
-    bool *is_used;      /* patterns of `keep` */
-    uint32_t autocasts; /* entered and not yet left */
+    unsigned char *shares; /* by memory: is it returned, does it come from outside */
+    bool *is_used;         /* patterns of `keep` */
+    uint32_t autocasts;    /* entered and not yet left */
 } search;
 
 static void stay(search *s, fb_node n) {
@@ -142,6 +143,33 @@ static void keep_read_weights(search *s) {
     }
 }
 
+/* ---- results that share memory ------------------------------------------------------------------------------------------- */
+
+static bool is_from_outside(const fb_graph *g, fb_node n) {
+    fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+    return opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR;
+}
+
+/* A result that is an input or weight, or a view of one, still shares its memory: a cast would copy it. */
+static void keep_shared_results(search *s) {
+    enum { RETURNED = 1, OUTSIDE = 2 };
+    const fb_graph *g = s->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        if (is_from_outside(g, n)) s->shares[fb_memory_of(s->alias, n)] |= OUTSIDE;
+        bool is_output = fb_node_at(g, n)->opcode == FB_OUTPUT;
+        for (uint32_t e = is_output ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e))
+            s->shares[fb_memory_of(s->alias, fb_edge_input(g, e))] |= RETURNED;
+    }
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        const fb_node_row *row = fb_node_at(g, n);
+        bool is_tensor = row->opcode != FB_OUTPUT && !s->is_number[n.id];
+        if (!is_tensor || s->shares[fb_memory_of(s->alias, n)] != (RETURNED | OUTSIDE)) continue;
+        stay(s, n);
+        if (row->opcode == FB_GET_ATTR && row->attribute.id)
+            s->tensor_stays[fb_module_tensor(g, row->module, fb_text(g, row->attribute)).id] = true;
+    }
+}
+
 /* ---- all of it ----------------------------------------------------------------------------------------------------------- */
 
 static void prepare(search *s) {
@@ -174,6 +202,7 @@ static void find(search *s) {
     prepare(s);
     look_at_nested(s);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->matcher->is_too_much; n = fb_next_node(g, n)) look_at(s, n);
+    if (fb_casts_outputs(s->matcher->params)) keep_shared_results(s);
     follow(s);
     keep_read_weights(s);
     refuse_unused(s, json_object_get(s->matcher->params, "keep"));
@@ -189,12 +218,13 @@ bool *fb_find_staying(fb_matcher *m, const fb_alias *alias) {
     s.next_read = calloc(nodes, sizeof *s.next_read);
     s.stack = calloc(nodes, sizeof *s.stack);
     s.first_written = calloc((size_t)fb_memory_limit(alias) + 1, sizeof *s.first_written);
+    s.shares = calloc((size_t)fb_memory_limit(alias) + 1, 1);
     s.first_read = calloc(modules, sizeof *s.first_read);
     s.module_stays = calloc(modules, sizeof *s.module_stays);
     s.tensor_stays = calloc(fb_tensor_limit(g), sizeof *s.tensor_stays);
     s.is_used = calloc(json_array_size(json_object_get(m->params, "keep")) + 1, sizeof *s.is_used);
     bool ok = s.stays && s.is_number && s.next_written && s.next_read && s.stack && s.first_written && s.first_read &&
-              s.module_stays && s.tensor_stays && s.is_used;
+              s.shares && s.module_stays && s.tensor_stays && s.is_used;
     if (ok) find(&s);
     void *const helpers[] = {s.is_number,  s.next_written, s.next_read,    s.stack,  s.first_written,
                              s.first_read, s.module_stays, s.tensor_stays, s.is_used};

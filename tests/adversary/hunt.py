@@ -132,7 +132,8 @@ def main():
     warnings.simplefilter("ignore")
     logging.getLogger("torch").setLevel(logging.ERROR)
     rules = [json.loads(path.read_text()) for path in sorted((ROOT / "tests/golden/rules/_rules").glob("*.json"))]
-    rules = [rule for rule in rules if "my." not in json.dumps(rule)]
+    # Not those of operators of somebody else, nor those that say that they change what is computed.
+    rules = [rule for rule in rules if "my." not in json.dumps(rule) and rule.get("exactness") != "changes"]
     with tempfile.TemporaryDirectory() as folder:
         service = start_service(folder)
         with foldback.Client(service.url) as client:

@@ -63,7 +63,7 @@ def overload(function):
         bar = "|" if argument.kwarg_only and not is_behind else ""
         is_behind |= argument.kwarg_only
         type_ = type_of(argument)
-        if schema.name.removeprefix("aten::") in TAKE_NUMBERS and type_ == "T":
+        if schema.name.removeprefix("aten::").rstrip("_") in TAKE_NUMBERS and type_ == "T":
             type_ = "N"
         words.append(f"{bar}{argument.name}={'' if argument.has_default_value() else '!'}{type_}")
     return f"{schema.overload_name or 'default'}({','.join(words)})"
@@ -86,6 +86,11 @@ def overloads(name):
     return " ".join(overload(one) for one in found if is_ordinary(one))
 
 
+def writes_otherwise(name):
+    """Has name_, which writes into its input, an overload that name lacks or calls otherwise? pow_.Scalar takes a tensor and a number."""
+    return not set(overloads(f"{name}_").split()) <= set(overloads(name).split())
+
+
 def names():
     for file in re.findall(r'include "core/ops/(ops_\w+\.def)"', (OPERATORS / "ops.def").read_text()):
         for line in (OPERATORS / file).read_text().splitlines():
@@ -94,7 +99,8 @@ def names():
 
 
 def rows():
-    for name in dict.fromkeys(names()):
+    known = list(dict.fromkeys(names()))
+    for name in [*known, *(f"{name}_" for name in known if not name.endswith("_") and writes_otherwise(name))]:
         places = (("functional", torch.nn.functional), ("torch", torch), ("method", torch.Tensor))
         found = {word: getattr(home, name) for word, home in places if callable(getattr(home, name, None))}
         parsed = [word for word, function in found.items() if isinstance(function, WRITTEN_IN_C)]

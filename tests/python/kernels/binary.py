@@ -135,6 +135,11 @@ def main(recorder):
             case = recorder.start(f"Tensor.{name} {short(dtype)} {short(other)}")
             x, y = case.input(values(dtype, 2, 3)), case.input(values(other, 3).abs() + 1 if other != T else values(T, 3))
             recorder.finish(case, x, case.method(name, x, y), ulps=4)
+    for name, other in [("pow_.Scalar", 2), ("pow_.Tensor", 3), ("pow_.Scalar", None), ("floor_divide_.Scalar", 2), ("float_power_.Scalar", 2)]:
+        case = recorder.start(f"aten.{name} {other}")
+        x = case.input(values(torch.float64, 2, 3))
+        y = other if name.endswith("Scalar") and other else case.input(values(torch.float64, 3).abs() + 1)
+        recorder.finish(case, x, case.call(f"torch.ops.aten.{name}", x, y), ulps=4)
     case = recorder.start("add_ that would grow")
     x = case.input(values(F, 3))
     recorder.finish(case, x, case.method("add_", x, case.input(values(F, 2, 3))))

@@ -1,6 +1,8 @@
 """Copies, casts and joins: PyTorch's results for test_eval_kernels.c. See recorder.py."""
 
-from recorder import ALL, STRIDES, Recorder, edges, short, strided, values
+import platform
+
+from recorder import ALL, FLOATS, STRIDES, Recorder, edges, short, strided, values
 
 import torch
 
@@ -106,8 +108,19 @@ def repeats(recorder):
             recorder.finish(case, case.call(name, case.input(values(torch.float32, *shape)), case.input(torch.tensor(counts)), dim))
 
 
+def machine_casts(recorder):
+    """Beyond the range the result is the machine's: x86's, and ours on all."""
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), 3e9, -3e9, 1e19, -1e19, 300.0, -1.0, 2147483647.0, -2147483648.5])
+    for source in FLOATS:
+        for target in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64):
+            case = recorder.start(f"to {short(source)} {short(target)} beyond the range")
+            recorder.finish(case, case.method("to", case.input(x.to(source)), target))
+
+
 def main(recorder):
     casts(recorder)
+    if platform.machine() == "x86_64":
+        machine_casts(recorder)
     joins(recorder)
     repeats(recorder)
     for shape, dim, index in [((4, 3), 0, [1, 3, 1]), ((4, 3), -1, [0]), ((4, 3), 1, []), ((4,), 0, [3, 0]), ((4, 3), 0, [4]), ((4, 3), 0, [-1]), ((4, 3), 2, [0]), ((), 0, [0])]:

@@ -115,6 +115,10 @@ def layer(recorder):
         case = recorder.start(f"{kind} of odd rows")
         odd = torch.tensor([[1.0, float("nan"), 2.0], [float("inf"), 0.0, 1.0], [3.0, 3.0, 3.0], [0.0, 0.0, 0.0], [10000.0, 10001.0, 10002.0]])
         recorder.finish(case, case.call(f"torch.nn.functional.{kind}", case.input(odd), (3,)), ulps=64, absolute=1e-6)
+    for dtype in (torch.int32, torch.float64):  # PyTorch promotes
+        case = recorder.start(f"rms_norm with a weight of {dtype}")
+        x, weight = case.input(values(torch.float32, 2, 4)), case.input(torch.tensor([1, 2, 3, 4], dtype=dtype))
+        recorder.finish(case, case.call("torch.nn.functional.rms_norm", x, (4,), weight), refused=True)
 
 
 def groups(recorder):

@@ -68,6 +68,10 @@ def main(recorder):
         for how in STRIDES:
             case = recorder.start(f"{adaptive} {how}")
             recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", strided(case, x, how), 2), **CLOSE)
+        for shape in (SPATIAL[spatial], (2, 1, 2, *SPATIAL[spatial]), SPATIAL[spatial][1:]):  # only a mean takes any number of dimensions
+            for size in (1, 2, (1,) * (spatial - 1) + (2,)):
+                case = recorder.start(f"{adaptive} {size} of {shape}")
+                recorder.finish(case, case.call(f"torch.nn.functional.{adaptive}", case.input(values(torch.float32, *shape)), size), **CLOSE)
         if not is_max:
             case = recorder.start(f"aten.{adaptive}")
             recorder.finish(case, case.call(f"{ATEN}{adaptive}.default", case.input(x), [2] * spatial), **CLOSE)

@@ -113,6 +113,11 @@ def main(recorder):
                            {"correction": 2}, {"dim": 0, "correction": 5}, {"dim": -1, "unbiased": True, "keepdim": True}]:  # fmt: skip
                 case = recorder.start(f"torch.{name} {short(dtype)} {kwargs}")
                 recorder.finish(case, case.call(f"torch.{name}", case.input(values(dtype, 3, 4)), **kwargs), ulps=4)
+        for place in range(3):
+            x = values(F, 2, 3)
+            x[0, place] = float("inf")
+            case = recorder.start(f"torch.{name} of infinity at {place}")
+            recorder.finish(case, case.call(f"torch.{name}", case.input(x), dim=-1), ulps=4)
         for args in [(False,), (True,), (1,), (1, False), ([0], True, True), (1, True, True), ((0, 1), False)]:
             case = recorder.start(f"torch.{name} {args}")
             recorder.finish(case, case.call(f"torch.{name}", case.input(values(F, 3, 4)), *args), ulps=4)
