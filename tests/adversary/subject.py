@@ -8,7 +8,7 @@ import warnings
 import foldback.export
 import foldback.fx
 import torch
-from compare import Judge, call
+from compare import Judge, call, state_of
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"), 65504.0, 1e-7, 6e-8, -3.5, 2.5]
 
@@ -51,8 +51,8 @@ class Subject:
             self.live, self.exported = self.trace(model)
             if call(self.live, self.inputs).error is not None:
                 raise Unusable("the trace does not run")
-            if not all(tensor.is_contiguous() for tensor in self.live.state_dict().values()):
-                raise Unusable("documents do not hold the strides of weights")
+            if not all(tensor.is_contiguous() and not tensor.storage_offset() for tensor in state_of(self.live).values()):
+                raise Unusable("documents do not hold where weights begin, nor their strides")
         except Unusable:
             raise
         except Exception as error:
