@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-LLAMA = "tests/fixtures/llama-8b/graph.json"
+LLAMA = "deploy/llama-8b.json"
 GRAPH = "tests/fixtures/bert-base/graph.json"
 WITH_WEIGHTS = "tests/fixtures/resnet-tiny"
 PASSES = ["ChangeTrueDivToMulByInverse", "MergeLinears", "FuseBiasInLinear"]

@@ -1,4 +1,4 @@
-"""Prints tests/fixtures/llama-8b/graph.json: a Llama of eight billion parameters (the sizes of Llama 3 8B), exported without weights.
+"""Prints deploy/llama-8b.json: a Llama of eight billion parameters (the sizes of Llama 3 8B), exported without weights.
 
 Run it with the interpreter of the PyTorch tests, as make_calls.py. Fake tensors have a shape, a dtype and no bytes, so it takes
 seconds and little memory.
