@@ -4,46 +4,38 @@
  *                            └── Linear(V, d) ── z                         └── Linear(V g, d + V·b) ── z
  *
  * The norm normalises alone afterwards (a called one becomes elementwise_affine=False); an RMSNorm that is spelled out loses
- * its last product. Whoever reads the norm's value must be such a Linear, or ask for its shape and dtype alone. It normalises
- * over the one dimension that the Linears take in; it and they are called once, in eval mode, in one dtype; nothing is written
- * between them. Exactness: rounds. Not reversible.
+ * its last product. Whoever reads the norm's value must be such a Linear, a view with such Linears behind it that keeps the
+ * features on the last axis, or ask for its shape and dtype alone. It normalises over the one dimension that the Linears take
+ * in; it and they are called once, in eval mode, in one dtype; nothing is written between them. Exactness: rounds. Not
+ * reversible.
  */
 #include <stdlib.h>
 
+#include "core/base/map.h"
+#include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/views.h"
 #include "core/weights/recipe.h"
 
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
 
-/* A Linear that reads a view of the value; none when the node is not such a view. */
-static fb_node linear_behind(const fb_graph *g, fb_node view, fb_node value) {
+/* Is it a Linear's call that takes the value in? */
+static bool is_linear_of(const fb_graph *g, fb_node node, fb_node value) {
     fb_linear linear;
-    if (fb_view_input(g, view, NULL).id != value.id || !fb_node_at(g, view)->user_count) return (fb_node){0};
-    fb_node reader = fb_edge_user(g, fb_user_first(g, view));
-    return fb_linear_at(g, reader, &linear) && linear.input.id == view.id ? reader : (fb_node){0};
+    return fb_linear_at(g, node, &linear) && linear.input.id == value.id;
 }
 
-/* Who reads the value: the Linears in order, after the norm itself. NULL, or why one of the readers stands against it. */
-static const char *list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes, const char **detail) {
+/* Appends the Linears and the views that read the value. NULL, or why one of the readers stands against the fold. */
+static const char *list_readers_of(fb_matcher *m, fb_node value, fb_buffer *nodes, const char **detail) {
     const fb_graph *g = m->graph;
     const char *reason = NULL;
     size_t count = 0;
-    fb_node *users = fb_users_in_order(g, norm, &count);
+    fb_node *users = fb_users_in_order(g, value, &count);
     m->failed |= !users;
-    fb_buffer_append(nodes, &norm, sizeof norm);
-    for (size_t i = 0; users && i < count; i++) {
-        fb_linear linear;
-        if (fb_reads_type_only_of(g, users[i], norm)) continue;
-        if (fb_linear_at(g, users[i], &linear) && linear.input.id == norm.id) {
-            fb_buffer_append(nodes, &users[i], sizeof norm);
-            continue;
-        }
-        fb_node behind = linear_behind(g, users[i], norm);
-        if (behind.id) {
-            fb_buffer_append(nodes, &behind, sizeof norm);
-            if (!reason) *detail = "a view stands between the norm and the Linear; UnpackLinear takes such views away";
-            if (!reason) reason = "views-between";
+    for (size_t i = 0; users && i < count && fb_matcher_goes_on(m); i++) {
+        if (fb_reads_type_only_of(g, users[i], value)) continue;
+        if (is_linear_of(g, users[i], value) || fb_view_input(g, users[i], NULL).id == value.id) {
+            fb_buffer_append(nodes, &users[i], sizeof value);
             continue;
         }
         bool is_output = fb_node_at(g, users[i])->opcode == FB_OUTPUT;
@@ -51,8 +43,39 @@ static const char *list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes, c
         *detail = is_output ? "its value is an output of the graph" : "its value is read by others than Linears, too";
     }
     free(users);
+    return reason;
+}
+
+/* The norm, and all that read its value, directly or through views: the views and the Linears. */
+static const char *list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes, const char **detail) {
+    const char *reason = NULL;
+    fb_buffer_append(nodes, &norm, sizeof norm);
+    for (size_t i = 0; !m->failed && !nodes->failed && i < nodes->size / sizeof norm; i++) {
+        fb_node at = ((const fb_node *)(const void *)nodes->data)[i];
+        fb_linear linear;
+        if (i > 0 && fb_linear_at(m->graph, at, &linear)) continue;
+        const char *found = list_readers_of(m, at, nodes, detail);
+        if (found) reason = found;
+    }
     m->failed |= nodes->failed;
     return reason;
+}
+
+/* Do the views between the norm and a Linear keep the features on the last axis, and lie in memory as they did? */
+static const char *views_obstacle(const fb_graph *g, const fb_norm *norm, const fb_linear *linear, const char **detail) {
+    int rank = fb_shape_rank(g, fb_node_at(g, linear->input)->shape), axis = rank - 1, steps = 0;
+    bool minds = false;
+    fb_node at = linear->input;
+    for (; at.id && at.id != norm->node.id && steps < FB_VIEWS_MAX; steps++) {
+        minds |= fb_view_minds_strides(g, at);
+        at = fb_view_input(g, at, &axis);
+    }
+    *detail = "too many views stand between the norm and the Linear; MergeViews makes them fewer";
+    if (at.id != norm->node.id) return "views-between";
+    *detail = "the views between them do not keep the features together, on the axis that the Linear takes in";
+    if (steps && axis != fb_shape_rank(g, fb_node_at(g, at)->shape) - 1) return "channels-moved";
+    *detail = "a view between them may need the scaled value, which lies in memory in another way";
+    return minds && norm->unscaled.id && !fb_is_dense(g, norm->unscaled) ? "needs-contiguous" : NULL;
 }
 
 static bool has_dtype(const fb_graph *g, const fb_norm *norm, fb_dtype dtype) {
@@ -74,6 +97,7 @@ static const char *linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
     fb_layer layer = fb_linear_layer(&linear);
     uint32_t from = fb_node_at(g, norm->node)->ordinal, to = fb_node_at(g, call)->ordinal;
     const char *reason;
+    if ((reason = views_obstacle(g, norm, &linear, detail))) return reason;
     *detail = "the norm does not normalise over the one dimension that the Linear takes in";
     if (norm->axes != 1 || norm->features != linear.in_features) return "shape-mismatch";
     *detail = "in training mode weights are still to change";
@@ -120,8 +144,14 @@ static void match(fb_matcher *m, fb_node n) {
     bool is_marked = false;
     for (size_t i = 1; i < count; i++) is_marked |= fb_is_marked(m, nodes[i]);
     if (!reason) reason = norm_obstacle(m, &norm, &detail);
-    for (size_t i = 1; i < count && !reason; i++) reason = linear_obstacle(m, &norm, nodes[i], &detail);
-    if (!m->failed && count > 1 && !is_marked) {
+    bool has_linear = false;
+    for (size_t i = 1; i < count; i++) {
+        fb_linear linear;
+        if (!fb_linear_at(m->graph, nodes[i], &linear)) continue;
+        has_linear = true;
+        if (!reason) reason = linear_obstacle(m, &norm, nodes[i], &detail);
+    }
+    if (!m->failed && has_linear && !is_marked) {
         if (reason) fb_refuse(m, reason, nodes, count, "%s", detail);
         else fb_match_found(m, nodes, count);
     }
@@ -130,24 +160,45 @@ static void match(fb_matcher *m, fb_node n) {
 
 /* ---- edit ---------------------------------------------------------------------------------------------------------------- */
 
+static void fold_into(fb_rewrite *rw, const fb_norm *norm, const fb_linear *linear) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_layer layer = fb_linear_layer(linear);
+    if (norm->bias.id) {
+        fb_value bias = fb_linear_times(g, linear, fb_recipe_tensor(g, norm->bias));
+        if (linear->bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, linear->bias), bias);
+        fb_layer_set_bias(rw, &layer, bias);
+    }
+    if (norm->weight.id) fb_layer_set_weight(rw, &layer, fb_linear_scale_inputs(g, linear, fb_recipe_tensor(g, norm->weight)));
+    fb_mark(rw, linear->node);
+}
+
+/* The view gives another value from now on, so it gets another name. Of what it views `now` has the new one. */
+static fb_node renew_view(fb_rewrite *rw, fb_node view, fb_node input, fb_node now) {
+    fb_node made = fb_put_again(rw, view, input, now);
+    if (made.id) fb_note_new_value(rw, made);
+    return made;
+}
+
 static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_norm norm;
-    if (!fb_norm_at(g, match->nodes[0], &norm)) return;
-    for (size_t i = 1; i < match->count; i++) {
+    fb_map renewed = {0}; /* 1 + place of a view among the nodes of the match: by node */
+    fb_node *made = calloc(match->count, sizeof *made);
+    bool is_ok = made && fb_norm_at(g, match->nodes[0], &norm);
+    if (!made) fb_graph_fail_memory(g);
+    if (is_ok) made[0] = norm.unscaled.id ? norm.unscaled : norm.node;
+    for (size_t i = 0; i < match->count && is_ok; i++) {
         fb_linear linear;
-        if (!fb_linear_at(g, match->nodes[i], &linear)) return;
-        fb_layer layer = fb_linear_layer(&linear);
-        if (norm.bias.id) {
-            fb_value bias = fb_linear_times(g, &linear, fb_recipe_tensor(g, norm.bias));
-            if (linear.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, linear.bias), bias);
-            fb_layer_set_bias(rw, &layer, bias);
-        }
-        if (norm.weight.id)
-            fb_layer_set_weight(rw, &layer, fb_linear_scale_inputs(g, &linear, fb_recipe_tensor(g, norm.weight)));
-        fb_mark(rw, match->nodes[i]);
+        bool is_linear = i > 0 && fb_linear_at(g, match->nodes[i], &linear);
+        fb_node input = i > 0 && !is_linear ? fb_view_input(g, match->nodes[i], NULL) : (fb_node){0};
+        if (is_linear) fold_into(rw, &norm, &linear);
+        else if (i > 0) made[i] = renew_view(rw, match->nodes[i], input, made[fb_map_get(&renewed, input.id) - 1]);
+        if (!is_linear && !fb_map_put(&renewed, match->nodes[i].id, (uint32_t)i + 1)) is_ok = false;
+        if (!is_ok) fb_graph_fail_memory(g);
     }
-    fb_norm_clear_affine(rw, &norm);
+    if (is_ok) fb_norm_clear_affine(rw, &norm);
+    fb_map_free(&renewed);
+    free(made);
 }
 
 const fb_pass fb_fold_norm_into_linear = {

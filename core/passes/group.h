@@ -8,6 +8,7 @@
 
 typedef struct fb_candidate {
     fb_node node;
+    uint32_t ordinal;
     int64_t key[FB_GROUP_KEYS]; /* what must be equal */
 } fb_candidate;
 

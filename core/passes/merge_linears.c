@@ -9,6 +9,9 @@
  * contiguous (layout.h). Called modules, and functions of one spelling (linear, ATen's, addmm with its packed weights), are
  * groups of their own. No bias anywhere: none; only here and there: zeros for the others. Exactness: moves. Reversible.
  *
+ * Linears that read the same view of one value, made for each of them (as run_decompositions() gives it), merge on the first of
+ * these views.
+ *
  * Strides: a slice has those of the whole. So where one of the Linears gives a result of the graph, the caller gets the same
  * numbers, but not contiguous: `view(-1)` of that result fails, `reshape(-1)` does not. Optimum merges there as well.
  */
@@ -73,7 +76,7 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidat
     }
     bool weight_grad = fb_tensor_at(g, linear.weight)->requires_grad;
     bool bias_grad = linear.bias.id ? fb_tensor_at(g, linear.bias)->requires_grad : weight_grad;
-    *out = (fb_candidate){.node = n};
+    *out = (fb_candidate){.node = n, .ordinal = fb_node_at(g, n)->ordinal};
     out->key[DTYPE] = linear.dtype;
     out->key[WEIGHT_GRAD] = weight_grad;
     out->key[BIAS_GRAD] = bias_grad;
@@ -82,12 +85,14 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidat
     return true;
 }
 
-/* How a candidate is spelled: 0 for a module; for a function the target's symbol, and how it holds its weight. */
+/* How a candidate is spelled: 0 for a module; for a function the target's symbol, and how it holds its weight. mm is addmm
+ * without a bias. */
 static uint64_t spelling_of(const fb_graph *g, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);
     fb_linear linear;
     if (row->opcode == FB_CALL_MODULE || !fb_linear_at(g, n, &linear)) return 0;
-    return (uint64_t)row->target.id << 2 | (uint64_t)linear.is_packed << 1 | (linear.transposition.id != 0);
+    uint64_t held = (uint64_t)linear.is_packed << 1 | (linear.transposition.id != 0);
+    return linear.form >= FB_LINEAR_ADDMM ? (uint64_t)fb_is_aten(g, n) << 2 | held : (uint64_t)row->target.id << 3 | 4 | held;
 }
 
 /* Merges those that are spelled like the first, and leaves the others in their order. Gives how many they are. */
@@ -105,59 +110,116 @@ static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *c
     return rest;
 }
 
-enum { MAX_VIEWS = 64 }; /* of one value, and as many readers of each, among which Linears are looked for */
+/* ---- twins: the same view of one value, made for each reader, as decompositions have it -----------------------------------
+ */
 
-/* A Linear that reads the view, or none. */
-static fb_node linear_of_view(const fb_graph *g, fb_node view) {
-    fb_linear linear;
-    int seen = 0;
-    for (uint32_t e = fb_user_first(g, view); e && seen < MAX_VIEWS; e = fb_user_next(g, e), seen++) {
-        fb_node user = fb_edge_user(g, e);
-        if (fb_linear_at(g, user, &linear) && linear.input.id == view.id) return user;
-    }
-    return (fb_node){0};
+enum { MAX_TWINS = 256 }; /* readers of the viewed value, among which twins are looked for */
+
+typedef struct twins {
+    fb_node input; /* what all of them view; none when the value is no view, and then its only twin is itself */
+    fb_node views[MAX_TWINS];
+    size_t count; /* at least 1; in document order */
+} twins;
+
+static bool is_same_call(const fb_node_row *a, const fb_node_row *b) {
+    return a->opcode == b->opcode && a->target.id == b->target.id && a->args.id == b->args.id && a->kwargs.id == b->kwargs.id;
 }
 
-/* Linears that read the same view of one value, made for each of them: as decompositions have it. They could be one. */
-static void refuse_views(fb_matcher *m, fb_node shared) {
-    const fb_graph *g = m->graph;
-    const fb_node_row *first = NULL;
-    fb_node found[MAX_VIEWS];
-    size_t count = 0;
+static void list_twins(const fb_graph *g, fb_node shared, twins *t) {
+    *t = (twins){.input = fb_view_input(g, shared, NULL)};
+    const fb_node_row *row = fb_node_at(g, shared);
+    bool has_itself = false;
     int seen = 0;
-    for (uint32_t e = fb_user_first(g, shared); e && seen < MAX_VIEWS; e = fb_user_next(g, e), seen++) {
-        fb_node view = fb_edge_user(g, e);
-        if (fb_view_input(g, view, NULL).id != shared.id) continue;
-        const fb_node_row *row = fb_node_at(g, view);
-        bool is_same = !first || (row->target.id == first->target.id && row->args.id == first->args.id &&
-                                  row->kwargs.id == first->kwargs.id && row->opcode == first->opcode);
-        fb_node linear = is_same ? linear_of_view(g, view) : (fb_node){0};
-        if (!linear.id || fb_is_marked(m, linear)) continue;
-        first = row;
-        found[count++] = linear;
+    for (uint32_t e = t->input.id ? fb_user_first(g, t->input) : 0; e && seen < MAX_TWINS; e = fb_user_next(g, e), seen++) {
+        fb_node user = fb_edge_user(g, e);
+        if (!is_same_call(fb_node_at(g, user), row)) continue;
+        size_t at = t->count++;
+        for (; at > 0 && fb_node_at(g, t->views[at - 1])->ordinal > fb_node_at(g, user)->ordinal; at--)
+            t->views[at] = t->views[at - 1];
+        t->views[at] = user;
+        has_itself |= user.id == shared.id;
     }
-    if (count > 1)
-        fb_refuse(m, "views-between", found, count,
-                  "each reads a view of its own of one value; EliminateCommonSubexpressions makes these views one");
+    if (has_itself) return;
+    t->views[0] = shared;
+    t->count = 1;
+}
+
+static int by_ordinal(const void *a, const void *b) {
+    const fb_candidate *one = a, *two = b;
+    return (one->ordinal > two->ordinal) - (one->ordinal < two->ordinal);
+}
+
+static size_t count_linear_calls(const fb_graph *g, const twins *t) {
+    size_t count = 0;
+    for (size_t i = 0; i < t->count; i++) {
+        for (uint32_t e = fb_user_first(g, t->views[i]); e; e = fb_user_next(g, e))
+            count += is_linear_call(g, fb_edge_user(g, e), t->views[i]);
+    }
+    return count;
+}
+
+/* Why a Linear that reads one of the views does not read what the others read, or NULL. */
+static const char *twin_obstacle(fb_matcher *m, const twins *t, fb_node view, fb_node linear) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    uint32_t first = fb_node_at(g, t->views[0])->ordinal, own = fb_node_at(g, view)->ordinal,
+             at = fb_node_at(g, linear)->ordinal;
+    if (!alias) return NULL;
+    if (fb_mutated_between(alias, t->input, first, at) || fb_mutated_between(alias, view, own, at)) return "input-mutated";
+    return fb_mode_switched_between(alias, first, at) ? "mode-switched" : NULL;
+}
+
+/* Keeps only the value itself of its twins where they do not all give the same; that is then said, once. */
+static void separate_twins(fb_matcher *m, fb_node shared, twins *t) {
+    const fb_graph *g = m->graph;
+    const char *reason = NULL;
+    fb_node at = {0};
+    for (size_t i = 0; t->count > 1 && i < t->count && !reason; i++) {
+        for (uint32_t e = fb_user_first(g, t->views[i]); e && !reason; e = fb_user_next(g, e)) {
+            at = fb_edge_user(g, e);
+            if (is_linear_call(g, at, t->views[i])) reason = twin_obstacle(m, t, t->views[i], at);
+        }
+    }
+    if (!reason) return;
+    if (t->views[0].id == shared.id && !fb_is_marked(m, at))
+        fb_refuse_node(m, reason, at, "%s",
+                       strcmp(reason, "input-mutated") == 0 ? "what it reads a view of is written in place before it reads that"
+                                                            : meanings[MODE].detail);
+    t->views[0] = shared;
+    t->count = 1;
+}
+
+/* ---- match --------------------------------------------------------------------------------------------------------------- */
+
+/* Linears that can be merged and read one of the views: in document order. */
+static size_t read_candidates(fb_matcher *m, const twins *t, fb_candidate *candidates) {
+    const fb_graph *g = m->graph;
+    size_t count = 0;
+    for (size_t k = 0; k < t->count && !m->failed; k++) {
+        size_t user_count = 0;
+        fb_node *users = fb_users_in_order(g, t->views[k], &user_count);
+        m->failed |= !users;
+        for (size_t i = 0; !m->failed && i < user_count; i++)
+            count += read_candidate(m, users[i], t->views[k], &candidates[count]);
+        free(users);
+    }
+    if (t->count > 1) qsort(candidates, count, sizeof *candidates, by_ordinal);
+    return count;
 }
 
 static void match(fb_matcher *m, fb_node shared) {
     const fb_graph *g = m->graph;
-    size_t user_count, linear_calls = 0, count = 0;
-    if (fb_node_at(g, shared)->user_count < 2) return;
-    refuse_views(m, shared);
-    for (uint32_t e = fb_user_first(g, shared); e; e = fb_user_next(g, e)) {
-        linear_calls += is_linear_call(g, fb_edge_user(g, e), shared);
-    }
-    if (linear_calls < 2) return;
-    fb_node *users = fb_users_in_order(g, shared, &user_count);
+    twins t;
+    if (!fb_node_at(g, shared)->user_count) return;
+    list_twins(g, shared, &t);
+    size_t linear_calls = count_linear_calls(g, &t);
+    if (linear_calls < 2 || !fb_matcher_takes(m, (unsigned)t.count)) return;
+    separate_twins(m, shared, &t);
+    if (t.views[0].id != shared.id) return; /* seen with the first of them */
     fb_candidate *candidates = malloc(linear_calls * sizeof *candidates), *alike = malloc(linear_calls * sizeof *alike);
-    m->failed |= !users || !candidates || !alike;
-    for (size_t i = 0; !m->failed && i < user_count; i++) {
-        count += read_candidate(m, users[i], shared, &candidates[count]);
-    }
+    m->failed |= !candidates || !alike;
+    size_t count = m->failed ? 0 : read_candidates(m, &t, candidates);
     while (!m->failed && count > 0) count = match_spelled_alike(m, shared, candidates, alike, count);
-    free(users);
     free(candidates);
     free(alike);
 }
@@ -172,6 +234,7 @@ static void edit_linears(fb_rewrite *rw, const fb_linear *linears, size_t count)
     for (size_t i = 0; i < count; i++) {
         fb_cut_out_of_merged(rw, &linears[i], all, start);
         start += linears[i].out_features;
+        if (linears[i].input.id != linears[0].input.id) fb_erase_unread(rw, linears[i].input);
     }
 }
 

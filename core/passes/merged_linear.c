@@ -69,20 +69,26 @@ static fb_module put_merged(fb_rewrite *rw, const fb_linear *linears, size_t cou
     return merged;
 }
 
-/* The call of the function that the first one calls. */
+/* What the first one calls; addmm in place of mm where there is a bias. */
+static const char *target_of(const fb_graph *g, const fb_linear *first, bool has_bias) {
+    if (first->form != FB_LINEAR_MM || !has_bias) return fb_node_target(g, first->node);
+    return fb_is_aten(g, first->node) ? FB_TARGET_ADDMM_ATEN : FB_TARGET_ADDMM;
+}
+
 static fb_node insert_call(fb_rewrite *rw, const fb_linear *first, fb_module merged) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value input = fb_make_node(g, first->input), args;
     fb_layer layer = fb_linear_layer(first);
     fb_node read = fb_insert_read(rw, first->node, merged, "weight");
     fb_value weight = fb_make_node(g, read.id && layer.transposition.id ? fb_transpose_again(rw, &layer, read) : read);
-    if (!fb_module_tensor(g, merged, "bias").id) {
+    bool has_bias = fb_module_tensor(g, merged, "bias").id != 0;
+    if (!has_bias) {
         args = FB_ARGS(g, input, weight);
     } else {
         fb_value bias = fb_make_node(g, fb_insert_read(rw, first->node, merged, "bias"));
-        args = first->form == FB_LINEAR_ADDMM ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
+        args = first->form >= FB_LINEAR_ADDMM ? FB_ARGS(g, bias, input, weight) : FB_ARGS(g, input, weight, bias);
     }
-    return fb_insert_before(rw, first->node, FB_CALL_FUNCTION, fb_node_target(g, first->node), args, (fb_value){0});
+    return fb_insert_before(rw, first->node, FB_CALL_FUNCTION, target_of(g, first, has_bias), args, (fb_value){0});
 }
 
 fb_node fb_insert_merged_linear(fb_rewrite *rw, const fb_linear *linears, size_t count) {

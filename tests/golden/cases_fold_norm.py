@@ -119,6 +119,34 @@ def fold_norm():
     fold("then-merge", modules(3), None, passes=["FoldNormIntoLinear", "MergeLinears"],
          expected=[("FoldNormIntoLinear", 1, []), ("MergeLinears", 1, [])])
 
+    def through_views(middle, biases=True, write=None, spelled=False):
+        """As after run_decompositions(): each Linear reads a view of the norm's value. `middle` lists the views."""
+        g = Graph()
+        x = g.input(shape=(2, 3, 4))
+        if spelled:
+            y, _ = spelled_out(g, x, aten=True)
+        else:
+            y = fn(g, ATEN + "layer_norm.default", x, [4], *own(g, "norm", weight=(4,), bias=(4,)), shape=(2, 3, 4), name="norm")
+        results = []
+        for i in range(2):
+            view = y
+            for target, args, shape in middle:
+                view = fn(g, ATEN + target, view, *args, shape=shape, name="view")
+            w, b = own(g, f"fc{i}", weight=(4, 5), bias=(5,))
+            if write and i == 1:
+                write(g, view)
+            results.append(fn(g, ATEN + "addmm.default", b, view, w, shape=(6, 5), name="addmm"))
+        return g.output(*results)
+
+    view = ("view.default", [[6, 4]], (6, 4))
+    fold("aten-through-views", through_views([view]), 1)
+    fold("aten-through-two-views", through_views([("permute.default", [[1, 0, 2]], (3, 2, 4)), ("reshape.default", [[6, 4]], (6, 4))]), 1)
+    fold("aten-spelled-out-through-views", through_views([view], spelled=True), 1)
+    fold("aten-views-move-channels", through_views([("permute.default", [[0, 2, 1]], (2, 4, 3)), ("reshape.default", [[6, 4]], (6, 4))]), 0,
+         refusal("channels-moved", "norm", "view", "view_2", "view_1", "view_3", "addmm", "addmm_1"))
+    fold("aten-view-read-elsewhere", through_views([view], write=lambda g, v: g.fn(ATEN + "relu.default", v, shape=(6, 4), dtype="float32", name="relu")), 0,
+         refusal("other-readers", "norm", "view", "view_1", "addmm", "addmm_1"))
+
     # ---- what is not
 
     fold("not-without-a-weight", modules(weight=False, bias=False), 0)

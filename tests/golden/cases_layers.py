@@ -184,6 +184,36 @@ def merge_linears():
     heads = [g.fn(ATEN + "view.default", y, [2, 3, 2, 2], shape=(2, 3, 2, 2), dtype="float32") for y in (q, k)]
     merge("aten-split-into-heads", g.output(*heads), 1)
 
+    def decomposed(write=None, sizes=([6, 4], [6, 4], [6, 4]), copy=False, biases=(True, False, True)):
+        """Each Linear reads a view of its own, as after run_decompositions()."""
+        g = Graph()
+        x = g.input(shape=(2, 3, 4))
+        results = []
+        for i, size in enumerate(sizes):
+            view = g.fn(ATEN + "view.default", x, list(size), shape=tuple(size), dtype="float32", name="view")
+            if copy:
+                view = g.fn(ATEN + "clone.default", x, shape=(2, 3, 4), dtype="float32", name="clone")
+            if i == 1 and write:
+                write(g, x, view)
+            weight, *bias = own(g, f"layer.{i}", weight=[4, 5], **({"bias": [5]} if biases[i] else {}))
+            if copy:
+                y = g.fn(ATEN + "linear.default", view, own(g, f"other.{i}", weight=[5, 4])[0], shape=(2, 3, 5), dtype="float32", name="linear")
+            elif bias:
+                y = g.fn(ATEN + "addmm.default", *bias, view, weight, shape=tuple(size[:1]) + (5,), dtype="float32", name="addmm")
+            else:
+                y = g.fn(ATEN + "mm.default", view, weight, shape=tuple(size[:1]) + (5,), dtype="float32", name="mm")
+            results.append(y)
+        return g.output(*results)
+
+    relu = lambda g, of: g.fn(ATEN + "relu_.default", of, shape=g.names[of][0], dtype="float32", name="relu_")
+    merge("aten-views-of-one-value", decomposed(), 1)
+    merge("aten-mm-without-bias", decomposed(biases=[False] * 3), 1)
+    merge("aten-not-different-views", decomposed(sizes=([6, 4], [3, 2, 4], [6, 4]), biases=[True] * 3), 1)
+    merge("aten-views-of-what-is-written", decomposed(lambda g, x, view: relu(g, x)), 0, refusal("input-mutated", "mm"))
+    merge("aten-copies-of-one-value", decomposed(copy=True), 1)
+    merge("aten-copies-that-are-written", decomposed(lambda g, x, view: relu(g, view), copy=True), 0, refusal("input-mutated", "linear_1"))
+    merge("aten-copies-of-what-is-written", decomposed(lambda g, x, view: relu(g, x), copy=True), 0, refusal("input-mutated", "linear_1"))
+
     g = Graph()
     x = g.input()
     for path in ("q", "k"):

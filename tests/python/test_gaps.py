@@ -151,3 +151,52 @@ def test_nothing_is_skipped_in_silence(service, kind):
         left = {node["target"] for node in optimize(document, ["inference"])["graph"]["nodes"]}
         if FOLDED.get(kind) and kind is not ThroughViews:
             assert not any("batch_norm" in target or "bn" in target for target in left), (form, left)
+
+
+def resnet50():
+    """As torchvision's resnet50, whose package is not needed here."""
+
+    class Bottleneck(nn.Module):
+        def __init__(self, inputs, width, stride):
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+            self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+            self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+            self.relu, self.downsample = nn.ReLU(inplace=True), None
+            if stride != 1 or inputs != 4 * width:
+                self.downsample = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+
+        def forward(self, x):
+            y = self.relu(self.bn1(self.conv1(x)))
+            y = self.bn3(self.conv3(self.relu(self.bn2(self.conv2(y)))))
+            return self.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+    layers, inputs = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)], 64
+    for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for i in range(count):
+            layers.append(Bottleneck(inputs, width, stride if i == 0 else 1))
+            inputs = 4 * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+
+def calls(document):
+    return sum(node["op"].startswith("call") and node["target"] != "operator.getitem" for node in document["nodes"])
+
+
+@pytest.mark.parametrize("is_decomposed", [False, True], ids=["torch.export", "decomposed"])
+def test_a_resnet50_loses_its_batch_norms(service, is_decomposed):
+    module, inputs = made(resnet50), [torch.randn(1, 3, 64, 64, dtype=torch.float64)]
+    with torch.no_grad():
+        expected = module(*inputs)
+        program = torch.export.export(module, tuple(inputs))
+        program = program.run_decompositions() if is_decomposed else program
+    document = foldback.export.from_exported_program(program)
+    answer = service.post("/v1/optimize", {"graph": document, "passes": ["FuseBatchNorm"], "options": {"include": ["graph"]}})
+    assert answer.status == 201, answer.body.decode()
+    graph = answer.json()["graph"]
+    assert answer.json()["passes"][0]["applied"] == 53 and not answer.json()["passes"][0]["refused"]
+    permuted = 1 if is_decomposed else 0  # the last Linear is permute and addmm
+    assert (calls(document), calls(graph)) == (175 + permuted, 122 + permuted)
+    with torch.no_grad():
+        live = foldback.fx.from_document(graph, module=program.module())
+        torch.testing.assert_close(live(*inputs), expected, rtol=1e-9, atol=1e-9)
