@@ -58,7 +58,7 @@ static int read_token(const fb_cli_values *values, fb_buffer *out, const char **
         out->data[strcspn(*token, "\r\n \t")] = '\0';
     }
     for (const char *at = *token; at && *at; at++)
-        if (*at <= ' ' || *at > '~') return fb_complain(FB_EXIT_USAGE, "what is given as the token is none");
+        if (*at <= ' ' || *at > '~') return fb_complain(FB_EXIT_USAGE, "the token has characters that no token has");
     return FB_EXIT_DONE;
 }
 
@@ -84,10 +84,10 @@ static int open_client(fb_cli *cli) {
     return status ? fb_cli_error(&error) : FB_EXIT_DONE;
 }
 
-int fb_cli_refused(fb_answer *answer) {
+int fb_cli_refused(fb_cli *cli, fb_answer *answer) {
     json_t *problem = strstr(answer->media_type, "json") ? json_loadb(answer->body.data, answer->body.size, 0, NULL) : NULL;
-    if (json_is_object(problem) && *fb_text_of(problem, "detail")) fb_problem_print(problem);
-    else fb_complain(0, "the answer's status is %d, and it is none of foldback's", answer->status);
+    if (json_is_object(problem) && *fb_text_of(problem, "detail")) fb_problem_print(cli, problem);
+    else fb_complain(0, "the answer has the status %d and is not one of foldback", answer->status);
     json_decref(problem);
     fb_answer_free(answer);
     return FB_EXIT_FAILED;
@@ -107,7 +107,7 @@ int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer) {
 
 int fb_cli_call(fb_cli *cli, fb_call *call, fb_answer *answer) {
     int result = fb_cli_try(cli, call, answer);
-    return result || answer->status / 100 == 2 ? result : fb_cli_refused(answer);
+    return result || answer->status / 100 == 2 ? result : fb_cli_refused(cli, answer);
 }
 
 int fb_cli_relay(fb_cli *cli, fb_call *call) {
@@ -137,19 +137,13 @@ int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag) {
 
 /* ---- start to end ------------------------------------------------------------------------------------------------------- */
 
-static bool takes(const fb_verb *verb, const char *option) {
-    const fb_option *one = verb->options;
-    while (one->name && strcmp(one->name, option) != 0) one++;
-    return one->name != NULL;
-}
-
 static int check_place(const fb_verb *verb, fb_cli_values *values) {
     if (values->data && values->server) return fb_complain(FB_EXIT_USAGE, "--data or --server, not both");
     const char *server = fb_variable("FOLDBACK_SERVER"), *data = fb_variable("FOLDBACK_DATA");
     bool is_open = !values->data && !values->server;
-    if (is_open && server && data && takes(verb, "data") && takes(verb, "server"))
+    if (is_open && server && data && fb_verb_takes(verb, "data") && fb_verb_takes(verb, "server"))
         return fb_complain(FB_EXIT_USAGE, "FOLDBACK_DATA and FOLDBACK_SERVER are both set: say --data DIR or --server URL");
-    if (is_open && takes(verb, "server")) values->server = server;
+    if (is_open && fb_verb_takes(verb, "server")) values->server = server;
     if (!values->data) values->data = fb_usual_data();
     return FB_EXIT_DONE;
 }

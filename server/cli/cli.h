@@ -64,7 +64,7 @@ int fb_cli_no_memory(void);
 /* One request, whatever its answer says; frees what is in `call`. `answer` is the caller's to free on FB_EXIT_DONE. */
 int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer);
 /* Reports a problem; FB_EXIT_FAILED. Frees the answer. */
-int fb_cli_refused(fb_answer *answer);
+int fb_cli_refused(fb_cli *cli, fb_answer *answer);
 /* One request; any answer but 2xx is reported. Frees what is in `call`; `answer` is the caller's to free on FB_EXIT_DONE. */
 int fb_cli_call(fb_cli *cli, fb_call *call, fb_answer *answer);
 /* The same, parsed; the caller's reference. `etag` (170 bytes, as fb_answer) may be NULL. */
@@ -74,8 +74,9 @@ int fb_cli_relay(fb_cli *cli, fb_call *call);
 /* fb_cli_call_json for a GET; steals the address. */
 int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag);
 
-/* Prints a problem (RFC 9457): its sentence, then its places, conflicts and whatever else it names, a line each. */
-void fb_problem_print(const json_t *problem);
+/* Prints a problem (RFC 9457) in terms of commands: its sentence, then its places, conflicts and whatever else it names, a line
+ * each. */
+void fb_problem_print(fb_cli *cli, const json_t *problem);
 
 /* Prints a table and frees it. */
 void fb_cli_table(fb_cli *cli, fb_screen_table *table);

@@ -10,6 +10,14 @@
 
 #define FINDINGS_MAX 1000 /* shown; all are counted */
 
+static int fail(const fb_error *error) {
+    if (strcmp(error->code, "store-locked") != 0) return fb_cli_error(error);
+    return fb_complain(FB_EXIT_FOLDER_IN_USE,
+                       "%s; stop it first. foldback db backup works while a service runs, and so does a "
+                       "check of what it made",
+                       error->message);
+}
+
 /* ---- progress ----------------------------------------------------------------------------------------------------------- */
 
 /* A line that is written over, when standard error is a terminal. */
@@ -94,7 +102,7 @@ static int check_folder(const char *folder, bool is_json, FILE *out) {
     work.check.context = &work;
     fb_status status = fb_check_folder(folder, &work.check, &error);
     hide(&work.line);
-    int result = status ? fb_cli_error(&error) : work.check.findings ? FB_EXIT_FAILED : FB_EXIT_DONE;
+    int result = status ? fail(&error) : work.check.findings ? FB_EXIT_FAILED : FB_EXIT_DONE;
     if (!status && is_json) {
         json_t *answer = check_json(&work);
         if (fb_cli_print_json(answer)) result = FB_EXIT_FAILED;
@@ -136,7 +144,7 @@ static int back_up(fb_cli *cli, const char *folder) {
     fb_copying how = {.may_link = !cli->values.copies, .context = &line, .progress = show};
     fb_status status = fb_store_back_up(cli->values.data, folder, &how, &copied, &error);
     hide(&line);
-    if (status) return fb_cli_error(&error);
+    if (status) return fail(&error);
     int result = print_copied(cli, folder, &copied);
     if (!copied.damaged) return result;
     return fb_complain(FB_EXIT_FAILED,
@@ -152,7 +160,7 @@ static int restore_checked(fb_cli *cli, fb_restoring *restoring, const fb_copied
     int result = FB_EXIT_DONE;
     if (!cli->values.unchecked) result = check_folder(restoring->stage, false, stderr);
     if (result) return fb_complain(result, "nothing was restored; --unchecked restores a damaged backup as it is");
-    if (fb_restore_finish(restoring, &error)) return fb_cli_error(&error);
+    if (fb_restore_finish(restoring, &error)) return fail(&error);
     if (restoring->aside) fb_complain(0, "what was there before is in %s now", restoring->aside);
     return print_copied(cli, restoring->data, copied);
 }
@@ -165,7 +173,7 @@ static int restore(fb_cli *cli, const char *backup) {
     fb_copying how = {.context = &line, .progress = show};
     fb_status status = fb_restore_begin(backup, cli->values.data, cli->values.force, &how, &restoring, &copied, &error);
     hide(&line);
-    int result = status ? fb_cli_error(&error) : restore_checked(cli, &restoring, &copied);
+    int result = status ? fail(&error) : restore_checked(cli, &restoring, &copied);
     fb_restore_end(&restoring);
     return result;
 }

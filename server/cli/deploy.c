@@ -74,7 +74,7 @@ static int find_condition(fb_cli *cli, const fb_reference *alias, const char *fr
     int result = fb_cli_try(cli, &call, &answer);
     if (result) return result;
     bool is_new = answer.status == 404;
-    if (!is_new && answer.status != 200) return fb_cli_refused(&answer);
+    if (!is_new && answer.status != 200) return fb_cli_refused(cli, &answer);
     json_t *now = is_new ? NULL : json_loadb(answer.body.data, answer.body.size, 0, NULL);
     const char *version = fb_text_of(now, "version");
     if (from && strcmp(from, version) != 0)

@@ -46,7 +46,7 @@ static int find_size(download *d) {
     fb_answer_free(&answer);
     if (is_found) return FB_EXIT_DONE;
     result = ask(d, "GET", &answer); /* what HEAD refused has no sentence */
-    return result ? result : fb_cli_refused(&answer);
+    return result ? result : fb_cli_refused(d->cli, &answer);
 }
 
 /* ---- where it goes ------------------------------------------------------------------------------------------------------ */

@@ -1,10 +1,9 @@
 /* RFC 9457 problems on standard error. */
 #include <string.h>
 
-#include "core/compose/preset.h"
-#include "core/passes/pass.h"
 #include "server/cli/cli.h"
-#include "server/cli/suggest.h"
+#include "server/cli/hint.h"
+#include "server/cli/wording.h"
 
 /* "  first: second: third"; empty ones are left out. */
 static void print_line(const char *first, const char *second, const char *third) {
@@ -48,10 +47,26 @@ static void print_tensors(const json_t *tensors) {
     }
 }
 
-static void print_place(const json_t *problem) {
-    const char *pointer = fb_text_of(problem, "pointer"), *parameter = fb_text_of(problem, "parameter");
-    if (*pointer) print_line("at", pointer, "");
-    if (*parameter) print_line("at the parameter", parameter, "");
+/* The option that a place in a request comes from, where the verb has one: "--pass" of "/passes/0" and of "pass". */
+static bool find_option(const fb_cli *cli, const char *place, char *option, size_t space) {
+    static const char *const endings[] = {"", "s", "es"};
+    size_t length = strcspn(place, "/");
+    for (size_t i = 0; i < 3; i++) {
+        size_t end = strlen(endings[i]);
+        if (length <= end || memcmp(place + length - end, endings[i], end) != 0) continue;
+        snprintf(option, space, "%.*s", (int)(length - end), place);
+        for (char *at = option; *at; at++) *at = *at == '_' ? '-' : *at;
+        if (fb_verb_takes(cli->verb, option)) return true;
+    }
+    return false;
+}
+
+static void print_place(const fb_cli *cli, const char *place, bool is_pointer) {
+    char option[64], at[70];
+    if (!*place) return;
+    bool is_option = find_option(cli, place + is_pointer, option, sizeof option);
+    snprintf(at, sizeof at, is_option ? "at --%s" : is_pointer ? "at" : "at the parameter", option);
+    print_line(at, is_option && !is_pointer ? "" : place, "");
 }
 
 /* "  nodes: a, b" */
@@ -74,18 +89,6 @@ static void print_candidates(const json_t *problem) {
     json_array_foreach(candidates, i, one) print_line(json_string_value(one) ? json_string_value(one) : "?", "", "");
 }
 
-/* The misspelled name stands in quotes in the sentence. */
-static void suggest_pass(const char *detail) {
-    char name[64];
-    const char *start = strchr(detail, '"'), *end = start ? strchr(start + 1, '"') : NULL;
-    if (!end || (size_t)(end - start) > sizeof name) return;
-    snprintf(name, sizeof name, "%.*s", (int)(end - start - 1), start + 1);
-    fb_suggestion nearest = fb_suggest(name);
-    for (size_t i = 0; fb_pass_at(i); i++) fb_suggest_try(&nearest, fb_pass_at(i)->name);
-    for (size_t i = 0; fb_preset_at(i); i++) fb_suggest_try(&nearest, fb_preset_at(i)->name);
-    if (nearest.best) fprintf(stderr, "  did you mean %s? foldback passes lists all\n", nearest.best);
-}
-
 /* From the link "/v1/runs/{run}/rollback". */
 static void suggest_rollback(const char *link) {
     static const char start[] = "/v1/runs/";
@@ -94,19 +97,25 @@ static void suggest_rollback(const char *link) {
     fprintf(stderr, "  foldback rollback %.*s can undo any of them\n", (int)strcspn(run, "/"), run);
 }
 
-void fb_problem_print(const json_t *problem) {
+void fb_problem_print(fb_cli *cli, const json_t *problem) {
     static const char *const lists[] = {"nodes", "passes", "runs", "versions", "names", "blobs", "missing", "extra"};
     const char *code = fb_text_of(problem, "code"), *detail = fb_text_of(problem, "detail");
-    fb_complain(0, "%s", detail);
-    if (json_object_get(problem, "errors")) print_errors(problem);
-    else print_place(problem);
+    char sentence[1200];
+    fb_speak_of_commands(detail, sentence, sizeof sentence);
+    fb_complain(0, "%s", sentence);
+    if (json_object_get(problem, "errors")) {
+        print_errors(problem);
+    } else {
+        print_place(cli, fb_text_of(problem, "pointer"), true);
+        print_place(cli, fb_text_of(problem, "parameter"), false);
+    }
     print_candidates(problem);
     print_conflicts(problem);
     print_tensors(json_object_get(problem, "mismatching"));
     print_tensors(json_object_get(problem, "tensors"));
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) print_names(problem, lists[i]);
-    if (strcmp(code, "unknown-pass") == 0) suggest_pass(detail);
-    else if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
+    fb_hint(cli, problem);
+    if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
     else if (strcmp(code, "bytes-missing") == 0) fputs("  foldback bind GRAPH FILE gives tensors their bytes\n", stderr);
     else if (strcmp(code, "ambiguous-run") == 0) fputs("  say which one with --run\n", stderr);
 }

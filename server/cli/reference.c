@@ -116,7 +116,7 @@ int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID
         bool is_found = answer.status == 200 && tag && strlen(tag) >= FB_ID_LENGTH;
         if (is_found) snprintf(id, FB_ID_LENGTH + 1, "%.*s", FB_ID_LENGTH, tag);
         bool is_unknown = answer.status == 404 || answer.status == 422;
-        if (!is_found && !is_unknown && i) return fb_cli_refused(&answer);
+        if (!is_found && !is_unknown && i) return fb_cli_refused(cli, &answer);
         fb_answer_free(&answer);
         if (is_unknown)
             return fb_complain(FB_EXIT_FAILED, "there is no %s %s", strcmp(folder, "/v1/blobs") ? "graph" : "blob", text);

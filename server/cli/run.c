@@ -1,7 +1,10 @@
 /* foldback optimize, reverse, rollback. */
 #include <string.h>
+#include <sys/stat.h>
 
+#include "core/compose/preset.h"
 #include "core/graph/scan.h"
+#include "core/passes/pass.h"
 #include "server/cli/actions.h"
 #include "server/cli/file.h"
 #include "server/cli/jobs.h"
@@ -117,12 +120,23 @@ static int do_run(fb_cli *cli, fb_call *call, bool undoes, const fb_reference *g
 
 /* ---- verbs -------------------------------------------------------------------------------------------------------------- */
 
+/* Whether a pass may be a rule of the store. */
+static bool may_name_rules(const fb_cli_values *values) {
+    struct stat folder;
+    for (size_t i = 0; i < values->passes.count; i++) {
+        const char *name = values->passes.items[i];
+        if (!fb_pass_find(name) && !fb_preset_find(name)) return stat(values->data, &folder) == 0;
+    }
+    return false;
+}
+
 int fb_cli_optimize(fb_cli *cli) {
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_call call = {.method = "POST"};
     if (!cli->values.passes.count)
         return fb_complain(FB_EXIT_USAGE, "optimize: by which passes? --pass NAME; foldback passes lists them");
-    bool needs_store = !cli->values.dry_run || graph.kind != FB_REFERS_TO_FILE || cli->values.weights.count;
+    bool needs_store =
+        !cli->values.dry_run || graph.kind != FB_REFERS_TO_FILE || cli->values.weights.count || may_name_rules(&cli->values);
     if (!needs_store) cli->folder = FB_FOLDER_UNUSED;
     fb_address_path(&call.address, "/v1/optimize");
     return do_run(cli, &call, false, &graph);

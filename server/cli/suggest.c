@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#define LONGEST 63
+#define LONGEST 80 /* a graph's id */
 #define FURTHEST 4
 
 fb_suggestion fb_suggest(const char *word) {

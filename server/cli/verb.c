@@ -18,6 +18,12 @@ const fb_verb *fb_verb_find(const char *name, const char **nearest) {
     return NULL;
 }
 
+bool fb_verb_takes(const fb_verb *verb, const char *option) {
+    const fb_option *one = verb->options;
+    while (one->name && strcmp(one->name, option) != 0) one++;
+    return one->name != NULL;
+}
+
 void fb_verbs_print(FILE *out) {
     fputs("usage: foldback VERB [arguments and options]\n\n", out);
     for (const fb_verb *verb = fb_verbs; verb->name; verb++) fprintf(out, "  %-14s  %s\n", verb->name, verb->summary);

@@ -31,6 +31,7 @@ extern const fb_verb fb_verbs[]; /* ends with a row without a name */
 
 /* NULL when there is none; `*nearest` is then one with a similar name, or NULL. */
 const fb_verb *fb_verb_find(const char *name, const char **nearest);
+bool fb_verb_takes(const fb_verb *verb, const char *option);
 void fb_verbs_print(FILE *out);
 void fb_verb_print(const fb_verb *verb, FILE *out);
 

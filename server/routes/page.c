@@ -1,5 +1,6 @@
 #include "server/routes/page.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/passes/pass.h"
@@ -42,6 +43,9 @@ bool fb_check_pass_parameter(const fb_request *request, fb_response *response, c
     }
     bool is_known = runs.count > 0;
     fb_store_runs_free(&runs);
-    return is_known || fb_refuse_parameter(response, "pass", "unknown-pass",
-                                           "there is no such pass, and no run of an external one; GET /v1/passes lists ours");
+    if (is_known) return true;
+    char detail[200];
+    snprintf(detail, sizeof detail,
+             "there is no pass named \"%.80s\", and no run of an external one; GET /v1/passes lists ours", name);
+    return fb_refuse_parameter(response, "pass", "unknown-pass", detail);
 }

@@ -19,7 +19,7 @@ static fb_status find(void *context, const char *name, int version, fb_rule **ou
     fb_error found = {0};
     fb_store_rule stored;
     *out = NULL;
-    if (!fb_rule_name_is_valid(name)) return FB_OK;
+    if (!app->store || !fb_rule_name_is_valid(name)) return FB_OK;
     fb_status status = fb_store_get_rule(app->store, name, (uint32_t)version, &stored, &found);
     if (status == FB_NOT_FOUND) return FB_OK;
     if (status) return fb_fail(error, status, found.code, found.pointer, "%s", found.message);

@@ -507,6 +507,95 @@ def test_not_utf_8(local):
     assert done.returncode == 2 and b"not UTF-8" in done.stderr
 
 
+# ------------------------------------------------------------------------------------------------------------------ errors
+
+
+def test_errors_speak_of_commands(foldback):
+    """Of verbs and options, not of routes, headers and parameters."""
+    fused = foldback("optimize", TOY, "-p", "FuseBatchNorm2dInConv2d", "-o", "fused.json").json()
+    for words, said in (
+        (["reverse", "fused.json"], "foldback rollback returns any of them exactly\n"),
+        (["reverse", fused["id"]], f"  foldback rollback {fused['id']} can undo any of them\n"),
+        (["optimize", TOY, "-p", "MergeLinear"], "foldback pass list lists them\n  at --pass: /passes/0\n  did you mean MergeLinears?\n"),
+        (["passes", "MergeLinear"], "foldback pass list lists them, and foldback transformation list the rules\n  did you mean MergeLinears?\n"),
+        (["optimize", TOY, "-p", "MergeLinear", "--dry-run"], "did you mean MergeLinears?\n"),
+        (["runs", "-p", "MergeLinear"], "foldback pass list lists ours\n  at --pass\n  did you mean MergeLinears?\n"),
+        (["runs", "--kind", "optimise"], "optimize, external, reverse, rollback\n  at --kind\n"),
+        (["record", TOY, "fused.json", "--name", "MergeLinears"], "foldback optimize --pass applies it\n  at --name"),
+        (["optimize", TOY, "-p", "MergeLinears", "--weights", "sha256:" + "0" * 64], "foldback upload sends it\n"),
+    ):
+        refused = foldback(*words)
+        assert refused.status == 1 and said in refused.err, (words, refused)
+        assert not re.search(r"\b(GET|POST|PUT|ETag|If-Match|Prefer|link|parameter)\b|/v1/", refused.err), (words, refused)
+
+
+def test_a_dry_run_of_a_rule(local):
+    rule = (documents.FIXTURES.parent / "golden/rules/_rules/DoubleTheDoubles.json").read_bytes()
+    name = local("transformation", "put", local.put("rule.json", rule)).json()["name"]
+    assert local("optimize", TOY, "-p", name, "--dry-run").json()["passes"][0]["name"] == name
+    assert local("runs").json()["items"] == []
+
+
+def test_names_with_typos(foldback):
+    run = foldback("optimize", TOY, "-p", "MergeLinears").json()
+    foldback("register", "bert:v1", run["id"])
+    foldback("register", "bert:v2", run["source"])
+    foldback("deploy", "bert@production", "v1")
+    typo = run["id"][:-3] + ("Z" if run["id"][-3] != "Z" else "Y") + run["id"][-2:]
+    wrong_graph = run["result"][:-1] + ("0" if run["result"][-1] != "0" else "1")
+    for words, meant in (
+        (["models", "brt"], "bert"),
+        (["show", "bort:v1"], "bert"),
+        (["show", "bert:v11"], "v1"),
+        (["show", "bert@prodcution"], "production"),
+        (["history", "bert@produktion"], "production"),
+        (["code", "bert@productio"], "production"),
+        (["deploy", "bert@production", "v22"], "v2"),
+        (["rollback", "brt@production"], "bert"),
+        (["show", typo], run["id"]),
+        (["rollback", typo], run["id"]),
+        (["code", wrong_graph], run["result"]),
+    ):
+        refused = foldback(*words)
+        assert refused.status == 1 and refused.err.endswith(f"  did you mean {meant}?\n"), (words, refused)
+    for words in (["models", "resnet"], ["show", "bert@staging"], ["show", "run_01ARZ3NDEKTSV4RRFFQ69G5FAV"]):
+        assert "did you mean" not in foldback(*words).err, words  # nothing is like it
+
+
+def test_no_sentence_for_programs_is_left(tmp_path):
+    """Each literal of the service that names a route, and may reach a command, is one that the command line rewords."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    rewording = (root / "server" / "cli" / "wording.c").read_text()
+    phrases = [phrase.rstrip("*") for phrase in re.findall(r'^    \{"([^"]+)",', rewording, re.M)]
+    assert len(phrases) > 10
+    calls = re.compile(r"(?:fb_respond_problem|fb_fail|fb_refuse_member|fb_refuse_parameter)\((?:[^;]|;(?= ))*?\);", re.S)
+    found = 0
+    for path in [*(root / "server").rglob("*.c"), *(root / "core").rglob("*.c")]:
+        if path.parent.name == "cli" or path.name in ("uploads.c", "repeated_request.c", "alias_change.c", "guard.c", "exchange.c", "probe.c"):
+            continue  # what the command line does not use, or always says
+        for call in calls.findall(path.read_text()):
+            text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', call))
+            if re.search(r"\b(?:GET|POST|PUT|PATCH|DELETE) (?:/|it\b|to\b)|ETag is|\blink of\b|Prefer: ", text):
+                found += 1
+                assert any(phrase in text for phrase in phrases), (path, text)
+    assert found > 5
+
+
+def test_db_does_not_advise_a_server(local, tmp_path):
+    assert local("optimize", TOY, "-p", "MergeLinears").status == 0
+    service = subprocess.Popen([binary(), "serve", "--listen", "127.0.0.1:0", "--access-log", "off", "--data", tmp_path / "store"],
+                               stdout=subprocess.PIPE, env=environment())  # fmt: skip
+    try:
+        assert service.stdout.readline().startswith(b"listening on")
+        held = local("db", "check")
+        assert held.status == 3 and "is held by another process of foldback; stop it first" in held.err and "--server" not in held.err
+        assert "--server URL" in local("runs").err
+    finally:
+        service.terminate()
+        service.wait()
+        service.stdout.close()
+
+
 # ------------------------------------------------------------------------------------------------------------------ output
 
 
