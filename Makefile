@@ -73,6 +73,19 @@ $(BUILD)/generated/passes.inc: Makefile $(PASSES)
 $(BUILD)/server/routes/passes.o: $(BUILD)/generated/passes.inc
 $(BUILD)/server/routes/passes.o: CPPFLAGS += -I$(BUILD)/generated
 
+# What `foldback completion SHELL` prints.
+COMPLETIONS := bash:deploy/completions/foldback.bash zsh:deploy/completions/_foldback fish:deploy/completions/foldback.fish
+$(BUILD)/generated/completions.inc: Makefile $(foreach one,$(COMPLETIONS),$(word 2,$(subst :, ,$(one))))
+	@mkdir -p $(@D)
+	@for one in $(COMPLETIONS); do \
+	    printf 'static const unsigned char completion_%s[] = {\n' "$${one%%:*}"; $(call as_bytes,$${one#*:}); \
+	done >$@.part
+	@{ echo 'static const struct {const char *shell; const unsigned char *text; size_t size;} scripts[] = {'; \
+	   for one in $(COMPLETIONS); do n=$${one%%:*}; echo "{\"$$n\", completion_$$n, sizeof completion_$$n - 1},"; done; echo '};'; } >>$@.part
+	@mv $@.part $@
+$(BUILD)/server/cli/completion.o: $(BUILD)/generated/completions.inc
+$(BUILD)/server/cli/completion.o: CPPFLAGS += -I$(BUILD)/generated
+
 # The API's description: openapi.yaml and schema/ in one, as it is served at /openapi.yaml, and as a page.
 PYTHON ?= /usr/bin/python3
 API := $(BUILD)/generated/openapi

@@ -1,17 +1,25 @@
-# bash completion for foldback: what it offers is what `foldback --help` and `foldback VERB --help` list.
+# bash completion for foldback; `foldback completion bash` prints it. What is offered, foldback itself says.
 _foldback() {
-    local program=$1 current=$2 previous=$3 verb=${COMP_WORDS[1]} words
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        words=$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z-]*\)  .*/\1/p')
-    elif [ "$verb" != serve ] && { [ "$previous" = --pass ] || [ "$previous" = -p ]; }; then
-        words=$("$program" passes --json 2>/dev/null | grep -o '"name":"[^"]*"' | cut -d '"' -f 4)
-    elif [ "$verb" = passes ] && [[ $current != -* ]]; then
-        words=$("$program" passes --json 2>/dev/null | grep -o '"name":"[^"]*"' | cut -d '"' -f 4)
-    elif [[ $current == -* ]]; then
-        words=$("$program" "$verb" --help 2>/dev/null | sed -n 's/^ *\(-[a-z], \)\{0,1\}\(--[a-z-]*\).*/\2/p')
-    else
-        return # files
-    fi
-    mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")
+    local line=${COMP_LINE:0:COMP_POINT} current found char word
+    local -a words
+    read -ra words <<<"$line"
+    if [[ -z $line || $line == *[[:space:]] ]]; then words+=(''); fi
+    current=${words[${#words[@]}-1]}
+    mapfile -t found < <("$1" complete "${words[@]:1}" 2>/dev/null)
+    COMPREPLY=()
+    for word in "${found[@]}"; do
+        case $word in
+        :files) compopt -o default -o filenames 2>/dev/null; mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$current") ;;
+        *) COMPREPLY+=("${word%%$'\t'*}") ;;
+        esac
+    done
+    if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[@:=,] ]]; then compopt -o nospace 2>/dev/null; fi
+    for char in : = @; do # bash replaces what follows the last of these only, and @ itself
+        if [[ $COMP_WORDBREAKS == *"$char"* && $current == *"$char"* ]]; then
+            current=${current%"${current##*"$char"}"}
+            COMPREPLY=("${COMPREPLY[@]#"${current%@}"}")
+            break
+        fi
+    done
 }
-complete -o default -F _foldback foldback
+complete -F _foldback foldback

@@ -52,7 +52,8 @@ static int read_expires(const char *given, char space[32], const char **expires)
     if (!given || fb_timestamp_read(given, &unused)) return FB_EXIT_DONE;
     long long seconds = seconds_of(given);
     if (!seconds)
-        return fb_complain(FB_EXIT_USAGE, "token: --expires is 90d, 12h or 30m from now, or 2026-12-31, or a time of RFC 3339");
+        return fb_complain(FB_EXIT_USAGE,
+                           "token create: --expires is 90d, 12h or 30m from now, or 2026-12-31, or a time of RFC 3339");
     time_t then = time(NULL) + (time_t)seconds;
     struct tm utc;
     gmtime_r(&then, &utc);
@@ -61,12 +62,12 @@ static int read_expires(const char *given, char space[32], const char **expires)
     return FB_EXIT_DONE;
 }
 
-static int create(fb_cli *cli) {
+int fb_cli_token_create(fb_cli *cli) {
     const fb_cli_values *values = &cli->values;
     const char *expires;
     char space[32];
     fb_call call = {.method = "POST"};
-    if (!values->scope) return fb_complain(FB_EXIT_USAGE, "token: say --scope read, write or admin");
+    if (!values->scope) return fb_complain(FB_EXIT_USAGE, "token create: say --scope read, write or admin");
     int result = read_expires(values->expires, space, &expires);
     if (result) return result;
     fb_address_path(&call.address, "/v1/tokens");
@@ -91,26 +92,18 @@ static void token_row(const json_t *token, fb_screen_table *table) {
     fb_table_text(table, token, "last_used");
 }
 
-static int list(fb_cli *cli) {
+int fb_cli_token_list(fb_cli *cli) {
     static const char *const headings[] = {"TOKEN", "SCOPE", "CREATED", "EXPIRES", "REVOKED", "LAST USED"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/tokens");
     return fb_list_show(cli, &address, headings, 6, token_row);
 }
 
-static int revoke(fb_cli *cli, const char *name) {
+int fb_cli_token_revoke(fb_cli *cli) {
     fb_call call = {.method = "DELETE"};
     fb_address_path(&call.address, "/v1/tokens");
-    fb_address_segment(&call.address, name);
+    fb_address_segment(&call.address, cli->arguments.items[0]);
     return answer_token(cli, &call);
-}
-
-int fb_cli_token(fb_cli *cli) {
-    const char *what = cli->arguments.items[0], *name = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
-    if (strcmp(what, "create") == 0 && !name) return create(cli);
-    if (strcmp(what, "list") == 0 && !name) return list(cli);
-    if (strcmp(what, "revoke") == 0 && name) return revoke(cli, name);
-    return fb_complain(FB_EXIT_USAGE, "token: say create --scope SCOPE, list, or revoke NAME");
 }
 
 /* ---- audit -------------------------------------------------------------------------------------------------------------- */

@@ -64,7 +64,7 @@ static int read_token(const fb_cli_values *values, fb_buffer *out, const char **
 
 static int open_remote(fb_cli *cli, fb_error *error) {
     fb_buffer text = {0};
-    fb_credentials credentials = {.ca_file = cli->values.ca_file};
+    fb_credentials credentials = {.ca_file = cli->values.ca_file, .patience_ms = cli->values.patience_ms};
     int result = read_token(&cli->values, &text, &credentials.token);
     if (!result && fb_client_new_remote(cli->values.server, &credentials, &cli->client, error)) result = fb_cli_error(error);
     fb_buffer_free(&text);
@@ -137,7 +137,9 @@ int fb_cli_get(fb_cli *cli, fb_address *address, json_t **out, char *etag) {
 
 /* ---- start to end ------------------------------------------------------------------------------------------------------- */
 
-static int check_place(const fb_verb *verb, fb_cli_values *values) {
+int fb_cli_find_place(fb_cli *cli) {
+    const fb_verb *verb = cli->verb;
+    fb_cli_values *values = &cli->values;
     if (values->data && values->server) return fb_complain(FB_EXIT_USAGE, "--data or --server, not both");
     const char *server = fb_variable("FOLDBACK_SERVER"), *data = fb_variable("FOLDBACK_DATA");
     bool is_open = !values->data && !values->server;
@@ -156,7 +158,7 @@ static int finish_output(int result) {
 }
 
 static int run(fb_cli *cli) {
-    int result = check_place(cli->verb, &cli->values);
+    int result = fb_cli_find_place(cli);
     if (!result) result = cli->verb->run(cli);
     fb_client_free(cli->client);
     return result;

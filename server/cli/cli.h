@@ -17,6 +17,7 @@
 typedef struct fb_cli_values {
     const char *data, *server;
     const char *token_file, *ca_file;
+    unsigned patience_ms; /* with a service; 0: any */
     bool wants_json, wants_help;
     const char *output;
     fb_text_list passes, labels;
@@ -53,6 +54,9 @@ struct fb_cli {
     bool is_short;        /* a table could not be printed for want of memory */
     fb_client *client;    /* NULL until it is needed */
 };
+
+/* Says where the store is, when no option does. */
+int fb_cli_find_place(fb_cli *cli);
 
 /* Starts a verb that has a `run`. argv: what follows the verb. */
 int fb_cli_start(const fb_verb *verb, int argc, char **argv);

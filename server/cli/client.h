@@ -9,8 +9,9 @@
 
 typedef struct fb_client fb_client;
 
-/* How to be let in; each may be NULL. */
+/* How to be let in, and how to wait; the texts may be NULL. */
 typedef struct fb_credentials {
+    unsigned patience_ms; /* a call that takes longer fails; 0: any */
     const char *token;
     const char *ca_file; /* certificates to trust, PEM; NULL: those that the system trusts */
 } fb_credentials;

@@ -78,6 +78,7 @@ static bool set_options(fb_remote *remote) {
 static bool set_credentials(fb_remote *remote, const fb_credentials *credentials) {
     fb_buffer header = {0};
     if (credentials->ca_file && curl_easy_setopt(remote->curl, CURLOPT_CAINFO, credentials->ca_file)) return false;
+    if (curl_easy_setopt(remote->curl, CURLOPT_TIMEOUT_MS, (long)credentials->patience_ms)) return false;
     if (!credentials->token) return true;
     fb_buffer_printf(&header, "Authorization: Bearer %s", credentials->token);
     remote->authorization = fb_buffer_take(&header, NULL);

@@ -114,6 +114,10 @@ static int check_folder(const char *folder, bool is_json, FILE *out) {
     return result;
 }
 
+int fb_cli_db_check(fb_cli *cli) {
+    return check_folder(cli->values.data, cli->is_json, stdout);
+}
+
 /* ---- backup ------------------------------------------------------------------------------------------------------------- */
 
 static json_t *copied_json(const char *folder, const fb_copied *copied) {
@@ -137,7 +141,8 @@ static int print_copied(const fb_cli *cli, const char *folder, const fb_copied *
     return FB_EXIT_DONE;
 }
 
-static int back_up(fb_cli *cli, const char *folder) {
+int fb_cli_db_backup(fb_cli *cli) {
+    const char *folder = cli->arguments.items[0];
     fb_error error = {0};
     fb_copied copied;
     counter line = {.is_visible = fb_screen_can_move(stderr)};
@@ -165,7 +170,8 @@ static int restore_checked(fb_cli *cli, fb_restoring *restoring, const fb_copied
     return print_copied(cli, restoring->data, copied);
 }
 
-static int restore(fb_cli *cli, const char *backup) {
+int fb_cli_db_restore(fb_cli *cli) {
+    const char *backup = cli->arguments.items[0];
     fb_error error = {0};
     fb_restoring restoring;
     fb_copied copied;
@@ -176,12 +182,4 @@ static int restore(fb_cli *cli, const char *backup) {
     int result = status ? fail(&error) : restore_checked(cli, &restoring, &copied);
     fb_restore_end(&restoring);
     return result;
-}
-
-int fb_cli_db(fb_cli *cli) {
-    const char *what = cli->arguments.items[0], *folder = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
-    if (strcmp(what, "check") == 0 && !folder) return check_folder(cli->values.data, cli->is_json, stdout);
-    if (strcmp(what, "backup") == 0 && folder) return back_up(cli, folder);
-    if (strcmp(what, "restore") == 0 && folder) return restore(cli, folder);
-    return fb_complain(FB_EXIT_USAGE, "db: it takes check, backup FOLDER or restore FOLDER; foldback db --help tells more");
 }

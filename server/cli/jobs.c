@@ -54,7 +54,7 @@ static void job_row(const json_t *job, fb_screen_table *table) {
     fb_table_cell(table, "%s", progress);
 }
 
-static int list(fb_cli *cli) {
+int fb_cli_job_list(fb_cli *cli) {
     static const char *const headings[] = {"JOB", "STATE", "REQUEST", "CREATED", "PROGRESS"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/jobs");
@@ -93,8 +93,17 @@ static bool has_ended(const json_t *job) {
     return strcmp(state, "queued") != 0 && strcmp(state, "running") != 0;
 }
 
+int fb_cli_job_show(fb_cli *cli) {
+    return show(cli, "GET", cli->arguments.items[0]);
+}
+
+int fb_cli_job_cancel(fb_cli *cli) {
+    return show(cli, "DELETE", cli->arguments.items[0]);
+}
+
 /* Until it has ended; then the exit status says how. */
-static int wait_for(fb_cli *cli, const char *id) {
+int fb_cli_job_wait(fb_cli *cli) {
+    const char *id = cli->arguments.items[0];
     struct timespec pause = {.tv_nsec = 100000000}; /* longer and longer, a second at most */
     json_t *job;
     int result;
@@ -110,19 +119,9 @@ static int wait_for(fb_cli *cli, const char *id) {
     return !result && !has_succeeded ? FB_EXIT_FAILED : result;
 }
 
-static int show_result(fb_cli *cli, const char *id) {
+int fb_cli_job_result(fb_cli *cli) {
     fb_call call = {.method = "GET"};
-    address_job(&call, id);
+    address_job(&call, cli->arguments.items[0]);
     fb_address_segment(&call.address, "result");
     return fb_cli_relay(cli, &call);
-}
-
-int fb_cli_job(fb_cli *cli) {
-    const char *what = cli->arguments.items[0], *id = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
-    if (strcmp(what, "list") == 0 && !id) return list(cli);
-    if (strcmp(what, "show") == 0 && id) return show(cli, "GET", id);
-    if (strcmp(what, "cancel") == 0 && id) return show(cli, "DELETE", id);
-    if (strcmp(what, "wait") == 0 && id) return wait_for(cli, id);
-    if (strcmp(what, "result") == 0 && id) return show_result(cli, id);
-    return fb_complain(FB_EXIT_USAGE, "job: say list, or show, wait, result or cancel and the job (job_…)");
 }

@@ -57,7 +57,8 @@ static void print_preset(fb_cli *cli, const json_t *preset) {
     free(passes);
 }
 
-static int show_pass(fb_cli *cli, const char *name) {
+int fb_cli_pass_show(fb_cli *cli) {
+    const char *name = cli->arguments.items[0];
     fb_call call = {.method = "GET"};
     json_t *pass;
     fb_address_path(&call.address, "/v1/passes");
@@ -81,8 +82,7 @@ static void preset_row(const json_t *preset, fb_screen_table *table) {
     free(passes);
 }
 
-int fb_cli_passes(fb_cli *cli) {
-    if (cli->arguments.count) return show_pass(cli, cli->arguments.items[0]);
+int fb_cli_pass_list(fb_cli *cli) {
     fb_address address = {0};
     json_t *answer;
     fb_address_path(&address, "/v1/passes"); /* the only list without pages */
@@ -96,6 +96,10 @@ int fb_cli_passes(fb_cli *cli) {
     }
     json_decref(answer);
     return result;
+}
+
+int fb_cli_passes(fb_cli *cli) {
+    return cli->arguments.count ? fb_cli_pass_show(cli) : fb_cli_pass_list(cli);
 }
 
 /* ---- graphs, runs ------------------------------------------------------------------------------------------------------- */

@@ -55,8 +55,11 @@ static int print_model(fb_cli *cli, const char *model, const json_t *versions, c
     return FB_EXIT_DONE;
 }
 
-static int show_model(fb_cli *cli, const char *model) {
+int fb_cli_model_show(fb_cli *cli) {
+    const char *model = cli->arguments.items[0];
     fb_list versions, aliases;
+    fb_reference part = fb_reference_read(model);
+    if (part.kind == FB_REFERS_TO_VERSION || part.kind == FB_REFERS_TO_ALIAS) return fb_cli_show(cli);
     int result = get_part(cli, model, "versions", &versions);
     if (result) return result;
     result = get_part(cli, model, "aliases", &aliases);
@@ -69,12 +72,15 @@ static int show_model(fb_cli *cli, const char *model) {
     return result;
 }
 
-int fb_cli_models(fb_cli *cli) {
+int fb_cli_model_list(fb_cli *cli) {
     static const char *const headings[] = {"MODEL", ">VERSIONS", ">ALIASES", "CREATED"};
-    if (cli->arguments.count) return show_model(cli, cli->arguments.items[0]);
     fb_address address = {0};
     fb_address_path(&address, "/v1/models");
     return fb_list_show(cli, &address, headings, 4, model_row);
+}
+
+int fb_cli_models(fb_cli *cli) {
+    return cli->arguments.count ? fb_cli_model_show(cli) : fb_cli_model_list(cli);
 }
 
 /* ---- register ----------------------------------------------------------------------------------------------------------- */

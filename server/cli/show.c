@@ -1,5 +1,6 @@
 /* foldback show: one thing of the store. */
 #include <string.h>
+#include <unistd.h>
 
 #include "server/cli/actions.h"
 #include "server/cli/list.h"
@@ -27,8 +28,15 @@ static void print_thing(fb_cli *cli, const fb_reference *what, const json_t *fou
     }
 }
 
+/* A plain word that is not a file. */
+static bool may_be_model(const fb_reference *what) {
+    return what->kind == FB_REFERS_TO_FILE && !strchr(what->text, '/') && !strchr(what->text, '.') &&
+           strcmp(what->text, "-") != 0 && access(what->text, F_OK) != 0;
+}
+
 int fb_cli_show(fb_cli *cli) {
     fb_reference what = fb_reference_read(cli->arguments.items[0]);
+    if (may_be_model(&what)) return fb_cli_model_show(cli);
     fb_call call = {.method = "GET"};
     char id[FB_ID_LENGTH + 1];
     json_t *found;

@@ -1,4 +1,4 @@
-/* foldback transformation put, ls, show. */
+/* foldback transformation put, list, show. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,10 +43,10 @@ static int answer_rule(fb_cli *cli, fb_call *call, bool wants_document) {
     return FB_EXIT_DONE;
 }
 
-static int put(fb_cli *cli, const char *path) {
+int fb_cli_transformation_put(fb_cli *cli) {
     fb_call call = {.method = "POST"};
     fb_address_path(&call.address, "/v1/transformations");
-    int result = fb_file_read(path, &call.body);
+    int result = fb_file_read(cli->arguments.items[0], &call.body);
     if (!result) return answer_rule(cli, &call, false);
     fb_call_free(&call);
     return result;
@@ -60,7 +60,8 @@ static void rule_row(const json_t *rule, fb_screen_table *table) {
     fb_table_text(table, rule, "description");
 }
 
-static int list(fb_cli *cli, const char *name) {
+int fb_cli_transformation_list(fb_cli *cli) {
+    const char *name = cli->arguments.count ? cli->arguments.items[0] : NULL;
     static const char *const headings[] = {"TRANSFORMATION", ">VERSION", "EXACTNESS", "CREATED", "WHAT IT DOES"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/transformations");
@@ -72,7 +73,8 @@ static int list(fb_cli *cli, const char *name) {
 }
 
 /* NAME or NAME:VERSION. */
-static int show(fb_cli *cli, const char *what) {
+int fb_cli_transformation_show(fb_cli *cli) {
+    const char *what = cli->arguments.items[0];
     const char *colon = strchr(what, ':');
     fb_call call = {.method = "GET"};
     char name[300];
@@ -84,15 +86,4 @@ static int show(fb_cli *cli, const char *what) {
         fb_address_segment(&call.address, colon + 1);
     }
     return answer_rule(cli, &call, true);
-}
-
-int fb_cli_transformation(fb_cli *cli) {
-    const char *what = cli->arguments.items[0], *argument = cli->arguments.count > 1 ? cli->arguments.items[1] : NULL;
-    if (strcmp(what, "ls") == 0) return list(cli, argument);
-    bool puts_one = strcmp(what, "put") == 0;
-    if (!puts_one && strcmp(what, "show") != 0)
-        return fb_complain(FB_EXIT_USAGE, "transformation: %s is not put, ls or show", what);
-    if (!argument)
-        return fb_complain(FB_EXIT_USAGE, "transformation %s: it needs %s", what, puts_one ? "FILE" : "NAME[:VERSION]");
-    return puts_one ? put(cli, argument) : show(cli, argument);
 }

@@ -8,15 +8,7 @@
 #include "server/cli/actions.h"
 #include "server/cli/suggest.h"
 
-const fb_verb *fb_verb_find(const char *name, const char **nearest) {
-    fb_suggestion suggestion = fb_suggest(name);
-    for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
-        if (strcmp(verb->name, name) == 0) return verb;
-        fb_suggest_try(&suggestion, verb->name);
-    }
-    *nearest = suggestion.best;
-    return NULL;
-}
+#define VERB_WIDTH 19 /* of "transformation list" */
 
 bool fb_verb_takes(const fb_verb *verb, const char *option) {
     const fb_option *one = verb->options;
@@ -24,22 +16,97 @@ bool fb_verb_takes(const fb_verb *verb, const char *option) {
     return one->name != NULL;
 }
 
-void fb_verbs_print(FILE *out) {
-    fputs("usage: foldback VERB [arguments and options]\n\n", out);
-    for (const fb_verb *verb = fb_verbs; verb->name; verb++) fprintf(out, "  %-14s  %s\n", verb->name, verb->summary);
-    fputs("\n  --version  the version\n  --help     this text; foldback VERB --help tells more about one\n\n"
-          "--data DIR, --server URL, --token-file FILE, --ca-file FILE and --json may stand before the verb, too.\n"
-          "Exit status: 0 done, 1 refused, a conflict, not valid or not found, 2 wrong usage, 3 the data folder is in use.\n",
+/* ---- help --------------------------------------------------------------------------------------------------------------- */
+
+static bool is_of_noun(const fb_verb *verb, const char *noun) {
+    size_t length = strlen(noun);
+    return strncmp(verb->name, noun, length) == 0 && verb->name[length] == ' ';
+}
+
+/* All of them, or those of a noun. */
+static void print_verbs(const char *noun, FILE *out) {
+    for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
+        if (verb->now || (noun && !is_of_noun(verb, noun))) continue;
+        if (verb->group && !noun) fprintf(out, "\n%s:\n", verb->group);
+        fprintf(out, "  %-*s  %s\n", VERB_WIDTH, verb->name, verb->summary);
+    }
+}
+
+static void print_help(FILE *out) {
+    fputs("usage: foldback VERB [arguments and options]\n", out);
+    print_verbs(NULL, out);
+    fputs("\nfoldback help VERB tells more about one; foldback --version prints the version.\n"
+          "--data DIR, --server URL, --token-file FILE, --ca-file FILE and --json may stand\nbefore the verb, too.\n\n"
+          "Exit status: 0 done, 1 refused, a conflict, not valid or not found, 2 wrong usage,\n"
+          "3 the data folder is in use.\n",
           out);
 }
 
+static void print_noun(const char *noun, FILE *out) {
+    fprintf(out, "usage: foldback %s VERB [arguments and options]\n\n", noun);
+    print_verbs(noun, out);
+    fprintf(out, "\nfoldback help %s VERB tells more about one.\n", noun);
+}
+
 void fb_verb_print(const fb_verb *verb, FILE *out) {
-    fprintf(out, "usage: foldback %s%s%s [options]\n\n%c%s.\n", verb->name, *verb->arguments ? " " : "", verb->arguments,
-            toupper((unsigned char)*verb->summary), verb->summary + 1);
+    fprintf(out, "usage: foldback %s%s%s [options]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
+    if (verb->now) fprintf(out, "This is called %s now.\n", verb->now);
+    else fprintf(out, "%c%s.\n", toupper((unsigned char)*verb->summary), verb->summary + 1);
     if (verb->description) fprintf(out, "\n%s", verb->description);
     fputs("\n", out);
     fb_options_print(verb->options, out);
 }
+
+/* ---- finding ------------------------------------------------------------------------------------------------------------ */
+
+const fb_verb *fb_verb_find(const char *first, const char *second, int *words) {
+    char joined[64];
+    snprintf(joined, sizeof joined, "%s %s", first, second ? second : "");
+    for (*words = 2; *words; --*words) {
+        for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
+            if (strcmp(verb->name, *words == 2 ? joined : first) == 0) return verb;
+        }
+    }
+    return NULL;
+}
+
+static bool is_noun(const char *word) {
+    const fb_verb *verb = fb_verbs;
+    while (verb->name && !is_of_noun(verb, word)) verb++;
+    return verb->name != NULL;
+}
+
+/* Of a noun only its verbs are offered. */
+static int complain_of_verb(const char *first, const char *second) {
+    char joined[64];
+    bool has_noun = is_noun(first);
+    snprintf(joined, sizeof joined, "%s%s%s", first, second ? " " : "", second ? second : "");
+    fb_suggestion whole = fb_suggest(joined), word = fb_suggest(first);
+    for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
+        if (has_noun && !is_of_noun(verb, first)) continue;
+        if (strchr(verb->name, ' ')) fb_suggest_try(&whole, verb->name);
+        else fb_suggest_try(&word, verb->name);
+    }
+    const char *best = word.best && (!whole.best || word.distance <= whole.distance) ? word.best : whole.best;
+    return fb_complain(FB_EXIT_USAGE, "there is no verb %s; %s%s%sfoldback help%s%s lists all", has_noun ? joined : first,
+                       best ? "did you mean " : "", best ? best : "", best ? "? " : "", has_noun ? " " : "",
+                       has_noun ? first : "");
+}
+
+int fb_cli_help(fb_cli *cli) {
+    char **words = cli->arguments.items;
+    size_t given = cli->arguments.count;
+    int count;
+    const char *second = given > 1 ? words[1] : NULL;
+    const fb_verb *verb = given ? fb_verb_find(words[0], second, &count) : NULL;
+    if (verb) fb_verb_print(verb, stdout);
+    else if (given == 1 && is_noun(words[0])) print_noun(words[0], stdout);
+    else if (given) return complain_of_verb(words[0], second);
+    else print_help(stdout);
+    return FB_EXIT_DONE;
+}
+
+/* ---- its own line ------------------------------------------------------------------------------------------------------- */
 
 static bool wants_help(const fb_verb *verb, const void *values) {
     const fb_option *one = verb->options;
@@ -99,69 +166,70 @@ const char *fb_usual_data(void) {
 
 /* ---- the whole line ----------------------------------------------------------------------------------------------------- */
 
-/* What may stand before the verb: there it means the same as behind it. Nothing is read into the offsets. */
-static const fb_option leading[] = {
-    {.name = "data", .argument = "DIR"},
-    {.name = "server", .argument = "URL"},
-    {.name = "token-file", .argument = "FILE"},
-    {.name = "ca-file", .argument = "FILE"},
-    {.name = "json"},
-    {.name = "help", .letter = 'h'},
-    {.name = "version"},
+/* Nothing is read into their offsets: the verb reads them. */
+const fb_option fb_leading_options[] = {
+    {.name = "data", .argument = "DIR", .help = "the data folder"},
+    {.name = "server", .argument = "URL", .help = "talk to a service instead"},
+    {.name = "token-file", .argument = "FILE", .help = "of --server: where its token is"},
+    {.name = "ca-file", .argument = "FILE", .help = "of --server: trust these certificates"},
+    {.name = "json", .help = "JSON, also on a terminal"},
+    {.name = "help", .letter = 'h', .help = "the verbs"},
+    {.name = "version", .help = "the version"},
     {0},
 };
 
-/* The index of the verb: the first word that is neither one of these options nor the value of one. */
-static int find_verb(int argc, char **argv) {
-    int at = 1;
+/* The index of the first word from `at` on that is neither one of these options nor the value of one. */
+static int next_word(int argc, char **argv, int at) {
     while (at < argc && argv[at][0] == '-') {
         const char *value;
-        const fb_option *one = fb_option_find(leading, argv[at], &value);
+        const fb_option *one = fb_option_find(fb_leading_options, argv[at], &value);
         if (!one) return at;
         at += one->argument && !value ? 2 : 1;
     }
     return at < argc ? at : argc;
 }
 
-static bool has_word(char **words, int count, const char *word) {
-    for (int i = 0; i < count; i++) {
-        if (strcmp(words[i], word) == 0) return true;
+static bool has_word(int argc, char **argv, const char *word) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], word) == 0) return true;
     }
     return false;
 }
 
+static bool asks_for_help(int argc, char **argv) {
+    return has_word(argc, argv, "--help") || has_word(argc, argv, "-h");
+}
+
 static int run_without_verb(int argc, char **argv) {
-    if (has_word(argv + 1, argc - 1, "--version")) return puts("foldback " FB_VERSION) < 0;
-    bool is_asked = has_word(argv + 1, argc - 1, "--help") || has_word(argv + 1, argc - 1, "-h");
-    fb_verbs_print(is_asked ? stdout : stderr);
-    return is_asked ? FB_EXIT_DONE : FB_EXIT_USAGE;
+    if (has_word(argc, argv, "--version")) return puts("foldback " FB_VERSION) < 0;
+    print_help(asks_for_help(argc, argv) ? stdout : stderr);
+    return asks_for_help(argc, argv) ? FB_EXIT_DONE : FB_EXIT_USAGE;
 }
 
-static int complain_of_verb(const char *name, const char *nearest) {
-    return fb_complain(FB_EXIT_USAGE, "there is no verb %s%s%s%s; foldback help lists them", name,
-                       nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+static int run_noun(const char *noun, int argc, char **argv) {
+    print_noun(noun, asks_for_help(argc, argv) ? stdout : stderr);
+    return asks_for_help(argc, argv) ? FB_EXIT_DONE : FB_EXIT_USAGE;
 }
 
-int fb_cli_help(fb_cli *cli) {
-    const char *name = cli->arguments.count ? cli->arguments.items[0] : NULL, *nearest;
-    const fb_verb *verb = name ? fb_verb_find(name, &nearest) : NULL;
-    if (name && !verb) return complain_of_verb(name, nearest);
-    if (verb) fb_verb_print(verb, stdout);
-    else fb_verbs_print(stdout);
-    return FB_EXIT_DONE;
+/* The words of the verb are taken out, so that the options before them come with the others. */
+static void take_out(int *argc, char **argv, int at) {
+    memmove(argv + at, argv + at + 1, (size_t)(*argc - at) * sizeof *argv); /* with the NULL at the end */
+    --*argc;
 }
 
 int fb_run_command_line(int argc, char **argv) {
-    const char *nearest;
-    int at = find_verb(argc, argv);
-    if (at >= argc) return run_without_verb(argc, argv);
-    char *name = argv[at];
-    const fb_verb *verb = fb_verb_find(name, &nearest);
-    if (!verb && *name == '-')
-        return fb_complain(FB_EXIT_USAGE, "%s is not an option that stands before a verb; foldback help lists these", name);
-    if (!verb) return complain_of_verb(name, nearest);
-    memmove(argv + 2, argv + 1, (size_t)(at - 1) * sizeof *argv); /* the options before the verb go behind it */
-    return (verb->start ? verb->start : fb_cli_start)(verb, argc - 2, argv + 2);
+    int first = next_word(argc, argv, 1), words;
+    if (first >= argc) return run_without_verb(argc, argv);
+    int second = next_word(argc, argv, first + 1);
+    char *noun = argv[first], *next = second < argc && argv[second][0] != '-' ? argv[second] : NULL;
+    if (*noun == '-')
+        return fb_complain(FB_EXIT_USAGE, "%s is not an option that stands before a verb; foldback help lists these", noun);
+    const fb_verb *verb = fb_verb_find(noun, next, &words);
+    if (!verb && !next && is_noun(noun)) return run_noun(noun, argc, argv);
+    if (!verb) return complain_of_verb(noun, next);
+    if (words == 2) take_out(&argc, argv, second);
+    take_out(&argc, argv, first);
+    return (verb->start ? verb->start : fb_cli_start)(verb, argc - 1, argv + 1);
 }
 
 int fb_complain(int status, const char *format, ...) {

@@ -17,9 +17,11 @@ typedef enum fb_folder_use {
 } fb_folder_use;
 
 typedef struct fb_verb {
-    const char *name;
+    const char *group;       /* above it in `foldback help`; NULL: that of the row before */
+    const char *name;        /* one word, or a noun and what is done with it: "job list" */
+    const char *now;         /* of a name that is kept for those who know it: what it is called today */
     const char *arguments;   /* as the usage line shows them, and so how many: "A B", "A [B]", "A B...", "a A|b"; "" = none */
-    const char *summary;     /* a line of `foldback --help` */
+    const char *summary;     /* a line of `foldback help`; NULL for a name of before */
     const char *description; /* of its own help, lines; NULL = none */
     const fb_option *options;
     fb_folder_use folder;
@@ -27,12 +29,15 @@ typedef struct fb_verb {
     int (*start)(const struct fb_verb *verb, int argc, char **argv); /* instead of fb_cli_start, for a verb without a `run` */
 } fb_verb;
 
-extern const fb_verb fb_verbs[]; /* ends with a row without a name */
+extern const fb_verb fb_verbs[]; /* in the order of `foldback help`; ends with a row without a name */
 
-/* NULL when there is none; `*nearest` is then one with a similar name, or NULL. */
-const fb_verb *fb_verb_find(const char *name, const char **nearest);
+/* The row of these words, of which the second may be NULL or something else; `*words` is how many of them are its name. NULL:
+ * there is none. */
+const fb_verb *fb_verb_find(const char *first, const char *second, int *words);
+/* What may stand before a verb, where it means the same as behind it. */
+extern const fb_option fb_leading_options[];
+
 bool fb_verb_takes(const fb_verb *verb, const char *option);
-void fb_verbs_print(FILE *out);
 void fb_verb_print(const fb_verb *verb, FILE *out);
 
 /* Reads the options and arguments that follow the verb. False when there is nothing more to do: it printed its help, or said

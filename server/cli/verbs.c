@@ -17,9 +17,8 @@
 #define CA_FILE TEXT("ca-file", 0, "FILE", "of --server: trust these certificates (PEM), not the system's", ca_file)
 #define CREDENTIALS                                                                                                            \
     TEXT("token-file", 0, "FILE", "of --server: the token is the first line of it ($FOLDBACK_TOKEN)", token_file), CA_FILE
-#define STORE                                                                                                                  \
-    TEXT("data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", data),                                        \
-        TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server), CREDENTIALS
+#define DATA TEXT("data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", data)
+#define STORE DATA, TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server), CREDENTIALS
 #define JSON FLAG("json", 0, "JSON, as it is when the output is no terminal", wants_json)
 #define END                                                                                                                    \
     FLAG("help", 'h', "this text", wants_help), {                                                                              \
@@ -33,15 +32,15 @@
 #define LIMIT COUNT("limit", "N", "how many to list; 0 is all (50)", limit)
 #define WEIGHTS LIST("weights", 0, "FILE", "bind these weights: a safetensors file or sha256:…; may be repeated", weights)
 #define READS_AS                                                                                                               \
-    TEXT("as", 0, "WHOSE", "read the files as source (the weights before the passes) or finished (after them)", reads_as)
+    TEXT("as", 0, "source|finished", "whose weights the files are: those before the passes, or after them", reads_as)
 #define PREFIX TEXT("prefix", 0, "PREFIX", "take this off the names in the files, or put it before them: bert.", prefix)
-#define GOES_TO TEXT("output", 'o', "FILE", "write it there; an interrupted download is gone on with", output)
-#define SEED TEXT("seed", 0, "N", "of what is random (0)", seed)
+#define GOES_TO TEXT("output", 'o', "FILE", "write to this file; resumes an interrupted download", output)
+#define SEED TEXT("seed", 0, "N", "for what is random (0)", seed)
 #define RANDOM_WEIGHTS FLAG("random-weights", 0, "draw weights that are not here", random_weights)
 #define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
-#define ASYNC FLAG("async", 0, "do not wait for it: the service does it as a job; see foldback job", is_async)
+#define ASYNC FLAG("async", 0, "do not wait for it: the service does it as a job; see foldback help job", is_async)
 #define GRAPH_NAMES                                                                                                               \
     "A graph is a file (- is standard input), or what the store has: sha256:…, the result of a run (run_…), MODEL@ALIAS or\n" \
     "MODEL:VERSION. The beginning of an id will do if no other begins so. A file with such a name is written ./NAME.\n"
@@ -53,8 +52,8 @@ static const fb_option optimize_options[] = {
     READS_AS,
     PREFIX,
     OUTPUT,
-    TEXT("lint", 0, "WHEN", "when to verify: end, each (after each pass) or none (end)", lint),
-    TEXT("validate", 0, "HOW", "what must compute the same after each pass: off, rewrites or graph (off)", validate),
+    TEXT("lint", 0, "end|each|none", "when to verify: at the end, after each pass, or not (end)", lint),
+    TEXT("validate", 0, "off|rewrites|graph", "what must compute the same after each pass (off)", validate),
     SEED,
     NOTE,
     LABEL,
@@ -108,7 +107,7 @@ static const fb_option diff_options[] = {
 static const fb_option evaluate_options[] = {
     TEXT("inputs", 0, "FILE", "a safetensors file of them; without it they are random, of the recorded shapes", inputs),
     TEXT("output", 'o', "FILE", "write the outputs there, as safetensors; - is standard output", output),
-    TEXT("precision", 0, "HOW", "recorded, or float64 throughout (recorded)", precision),
+    TEXT("precision", 0, "recorded|float64", "as recorded, or float64 throughout (recorded)", precision),
     SEED,
     RANDOM_WEIGHTS,
     STORE,
@@ -128,10 +127,10 @@ static const fb_option id_options[] = {
     STORE,
     END,
 };
-static const fb_option passes_options[] = {STORE, JSON, END};
+static const fb_option plain_options[] = {STORE, JSON, END};
 static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), CA_FILE,
                                           JSON, END};
-static const fb_option transformation_options[] = {LIMIT, STORE, JSON, END};
+static const fb_option list_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option graphs_options[] = {
     TEXT("name", 0, "NAME", "graphs of this name", name),
     TEXT("structure", 0, "ID", "graphs of this structure (foldback id --structure)", structure),
@@ -141,11 +140,11 @@ static const fb_option graphs_options[] = {
     END,
 };
 static const fb_option runs_options[] = {
-    TEXT("kind", 0, "KIND", "runs of this kind: optimize, reverse, rollback or external", kind),
+    TEXT("kind", 0, "optimize|reverse|rollback|external", "runs of this kind", kind),
     TEXT("source", 0, "ID", "runs that started from this graph", source),
     TEXT("result", 0, "ID", "runs that made this graph", result),
     TEXT("of-run", 0, "RUN", "runs that undid this one", run),
-    TEXT("pass", 'p', "NAME", "runs with this pass", pass),
+    TEXT("pass", 'p', "PASS", "runs with this pass", pass),
     TEXT("signature", 0, "HEX", "runs with this signature, of all passes or of one", signature),
     LIST("label", 0, "KEY[=VALUE]", "runs with this label; may be repeated", labels),
     LIMIT,
@@ -154,7 +153,7 @@ static const fb_option runs_options[] = {
     END,
 };
 static const fb_option nodes_options[] = {
-    TEXT("pass", 'p', "NAME", "nodes that this pass marked", pass),
+    TEXT("pass", 'p', "PASS", "nodes that this pass marked", pass),
     TEXT("signature", 0, "HEX", "nodes that carry this signature", signature),
     TEXT("op", 0, "OP", "nodes of this kind: call_module, call_function, placeholder and so on", op),
     TEXT("target", 0, "TARGET", "nodes with this target", target),
@@ -163,13 +162,10 @@ static const fb_option nodes_options[] = {
     JSON,
     END,
 };
-static const fb_option show_options[] = {STORE, JSON, END};
-static const fb_option models_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option register_options[] = {NOTE, STORE, JSON, END};
 static const fb_option deploy_options[] = {
     TEXT("from", 0, "VERSION", "only if the alias is at this version now", from), WHO, WHY, STORE, JSON, END,
 };
-static const fb_option delete_options[] = {STORE, END};
 static const fb_option weights_options[] = {
     GOES_TO,
     NAMES("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
@@ -180,9 +176,7 @@ static const fb_option weights_options[] = {
 static const fb_option bind_options[] = {
     FLAG("strict", 0, "refuse when tensors are missing or extra, too", is_strict), READS_AS, PREFIX, OUTPUT, STORE, JSON, END,
 };
-static const fb_option upload_options[] = {STORE, JSON, END};
 static const fb_option download_options[] = {GOES_TO, STORE, END};
-static const fb_option blobs_options[] = {LIMIT, STORE, JSON, END};
 static const fb_option gc_options[] = {
     FLAG("dry-run", 'n', "only count", dry_run),
     {"grace", 0, "SECONDS", "how long what nothing needs is kept (86400)", FB_OPTION_COUNT, AT(grace), 0, UINT32_MAX - 1},
@@ -194,19 +188,20 @@ static const fb_option gc_options[] = {
     END,
 };
 
-static const fb_option db_options[] = {
-    TEXT("data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", data),
-    FLAG("copy", 0, "backup: copy the files of blobs, also where links to them would do", copies),
-    FLAG("force", 0, "restore: replace a folder that is not empty; it stays beside it, under another name", force),
-    FLAG("unchecked", 0, "restore: also a backup that is damaged", unchecked),
+static const fb_option check_options[] = {DATA, JSON, END};
+static const fb_option backup_options[] = {
+    DATA, FLAG("copy", 0, "copy the files of blobs, also where links to them would do", copies), JSON, END};
+static const fb_option restore_options[] = {
+    DATA,
+    FLAG("force", 0, "replace a folder that is not empty; it stays beside it, under another name", force),
+    FLAG("unchecked", 0, "restore a damaged backup, too", unchecked),
     JSON,
     END,
 };
-static const fb_option token_options[] = {
-    TEXT("scope", 0, "SCOPE", "create: what it may do: read, write or admin, each with those before it", scope),
-    TEXT("name", 0, "NAME", "create: who will use it; the audit names it so (made up)", name),
-    TEXT("expires", 0, "WHEN", "create: in 90d, 12h, 30m, or at 2026-12-31 or a time of RFC 3339 (never)", expires),
-    LIMIT,
+static const fb_option token_create_options[] = {
+    TEXT("scope", 0, "read|write|admin", "what it may do, each with those before it", scope),
+    TEXT("name", 0, "NAME", "who will use it; the audit names it so (made up)", name),
+    TEXT("expires", 0, "WHEN", "in 90d, 12h, 30m, or at 2026-12-31 or a time of RFC 3339 (never)", expires),
     STORE,
     JSON,
     END,
@@ -223,8 +218,8 @@ static const fb_option audit_options[] = {
     END,
 };
 
-static const fb_option job_options[] = {
-    TEXT("state", 0, "STATE", "list: only those that are queued, running, succeeded, failed or cancelled", state),
+static const fb_option job_list_options[] = {
+    TEXT("state", 0, "STATE", "only those that are queued, running, succeeded, failed or cancelled", state),
     LIMIT,
     STORE,
     JSON,
@@ -232,35 +227,64 @@ static const fb_option job_options[] = {
 };
 
 const fb_verb fb_verbs[] = {
-    {.name = "optimize",
+    {.group = "Optimise and undo",
+     .name = "optimize",
      .arguments = "GRAPH",
-     .summary = "applies passes to a graph; graph, result and run are stored",
+     .summary = "applies passes to a graph; stores graph, result and run",
      .description = GRAPH_NAMES "A pass with parameters: --pass '{\"name\": …, \"params\": {…}}'.\n",
      .options = optimize_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_optimize},
     {.name = "reverse",
      .arguments = "GRAPH|RUN",
-     .summary = "undoes passes of a run, on its result or on a graph that was changed since",
+     .summary = "undoes passes of a run, also on a graph that has changed since",
      .description =
          GRAPH_NAMES "Every undone pass must be reversible. What does not fit any more is listed, and nothing is done.\n",
      .options = reverse_options,
      .run = fb_cli_reverse},
     {.name = "rollback",
      .arguments = "RUN|MODEL@ALIAS",
-     .summary = "returns exactly to before a run, or before a deployment; any pass can be undone",
+     .summary = "returns exactly to before a run or a deployment",
      .description =
-         "Of a run: its source, or with --pass its source with the other passes. Of an alias: the version before the\n"
-         "present one, or --to VERSION, or with --pass a new version of what is deployed without these passes.\n",
+         "Undoes any pass, reversible or not. Of a run: its source, or with --pass its source with the other passes. Of an\n"
+         "alias: the version before the present one, or --to VERSION, or with --pass a new version of what is deployed\n"
+         "without these passes.\n",
      .options = rollback_options,
      .run = fb_cli_rollback},
     {.name = "record",
      .arguments = "SOURCE RESULT",
-     .summary = "records what a pass of your own made of a graph, so that it can be undone",
+     .summary = "records what your own code made of a graph, to undo it later",
      .description = GRAPH_NAMES,
      .options = record_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_record},
+    {.name = "run list", .arguments = "", .summary = "lists the runs", .options = runs_options, .run = fb_cli_runs},
+    {.name = "run show", .arguments = "RUN", .summary = "shows a run", .options = plain_options, .run = fb_cli_show},
+
+    {.group = "Look at graphs",
+     .name = "graph list",
+     .arguments = "",
+     .summary = "lists the graphs of the store",
+     .options = graphs_options,
+     .run = fb_cli_graphs},
+    {.name = "graph show",
+     .arguments = "GRAPH",
+     .summary = "shows the runs that made a graph and those that used it",
+     .description = GRAPH_NAMES,
+     .options = plain_options,
+     .run = fb_cli_show},
+    {.name = "graph nodes",
+     .arguments = "GRAPH",
+     .summary = "lists a graph's nodes, and the passes that marked them",
+     .description = GRAPH_NAMES "The store must have it: of a file, the graph with its id is taken.\n",
+     .options = nodes_options,
+     .run = fb_cli_nodes},
+    {.name = "show",
+     .arguments = "THING",
+     .summary = "shows a run, a graph's history, a model, a version or an alias",
+     .description = "A thing is run_…, sha256:…, a file, MODEL, MODEL:VERSION or MODEL@ALIAS.\n",
+     .options = list_options,
+     .run = fb_cli_show},
     {.name = "code",
      .arguments = "GRAPH",
      .summary = "prints a graph's forward() as Python",
@@ -269,25 +293,13 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_code},
     {.name = "diff",
      .arguments = "GRAPH [GRAPH]",
-     .summary = "compares the code of two graphs, or of a run's source and result",
+     .summary = "compares the code of two graphs, or a run's source and result",
      .description = GRAPH_NAMES,
      .options = diff_options,
      .run = fb_cli_diff},
-    {.name = "evaluate",
-     .arguments = "GRAPH",
-     .summary = "computes what a graph gives, on inputs of yours or on random ones",
-     .description = GRAPH_NAMES "The store must have it, and the bytes of its weights: see foldback bind.\n",
-     .options = evaluate_options,
-     .run = fb_cli_evaluate},
-    {.name = "compare",
-     .arguments = "GRAPH GRAPH",
-     .summary = "evaluates two graphs on the same inputs, and says how far they are apart",
-     .description = GRAPH_NAMES "Exit status 1 when they differ by more than rounding explains.\n",
-     .options = compare_options,
-     .run = fb_cli_compare},
     {.name = "verify",
      .arguments = "GRAPH",
-     .summary = "checks a graph, and lists everything that is wrong: where, code, why",
+     .summary = "checks a graph, and lists everything that is wrong",
      .description = GRAPH_NAMES,
      .options = verify_options,
      .run = fb_cli_verify},
@@ -297,43 +309,101 @@ const fb_verb fb_verbs[] = {
      .description = GRAPH_NAMES,
      .options = id_options,
      .run = fb_cli_id},
-    {.name = "passes",
-     .arguments = "[NAME]",
-     .summary = "lists the passes, or describes one",
-     .options = passes_options,
-     .folder = FB_FOLDER_UNUSED,
-     .run = fb_cli_passes},
-    {.name = "transformation",
-     .arguments = "put FILE|ls [NAME]|show NAME[:VERSION]",
-     .summary = "makes a rule a pass of your own, lists those, or shows one",
-     .description = "A rule is JSON: a pattern, conditions and a replacement. The same name again makes the next version.\n",
-     .options = transformation_options,
-     .folder = FB_FOLDER_IS_MADE,
-     .run = fb_cli_transformation},
-    {.name = "graphs",
-     .arguments = "",
-     .summary = "lists the graphs of the store",
-     .options = graphs_options,
-     .run = fb_cli_graphs},
-    {.name = "runs", .arguments = "", .summary = "lists the runs", .options = runs_options, .run = fb_cli_runs},
-    {.name = "nodes",
-     .arguments = "GRAPH",
-     .summary = "lists a graph's nodes and the signatures that passes left on them",
-     .description = GRAPH_NAMES "The store must have it: of a file, the graph with its id is taken.\n",
-     .options = nodes_options,
-     .run = fb_cli_nodes},
-    {.name = "show",
+    {.name = "delete",
      .arguments = "THING",
-     .summary = "shows a run, a graph's history, a version or an alias",
-     .description = "A thing is run_…, sha256:…, a file, MODEL:VERSION or MODEL@ALIAS.\n",
-     .options = show_options,
-     .run = fb_cli_show},
-    {.name = "models",
-     .arguments = "[MODEL]",
-     .summary = "lists the models, or the versions and aliases of one",
-     .options = models_options,
-     .run = fb_cli_models},
-    {.name = "register",
+     .summary = "deletes a graph, a version or an alias that nothing needs",
+     .description = "A thing is sha256:…, MODEL:VERSION or MODEL@ALIAS. Runs and histories stay.\n",
+     .options = graph_options,
+     .run = fb_cli_delete},
+
+    {.group = "Passes",
+     .name = "pass list",
+     .arguments = "",
+     .summary = "lists the passes and presets",
+     .options = plain_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_pass_list},
+    {.name = "pass show",
+     .arguments = "PASS",
+     .summary = "describes a pass or a preset",
+     .options = plain_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_pass_show},
+    {.name = "transformation list",
+     .arguments = "[RULE]",
+     .summary = "lists the rules, or the versions of one",
+     .options = list_options,
+     .run = fb_cli_transformation_list},
+    {.name = "transformation show",
+     .arguments = "RULE[:VERSION]",
+     .summary = "shows a rule",
+     .options = plain_options,
+     .run = fb_cli_transformation_show},
+    {.name = "transformation put",
+     .arguments = "FILE",
+     .summary = "makes a rule a pass of your own",
+     .description = "A rule is JSON: a pattern, conditions and a replacement. The same name again makes the next version.\n",
+     .options = plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_transformation_put},
+
+    {.group = "Weights and numbers",
+     .name = "bind",
+     .arguments = "GRAPH FILE...",
+     .summary = "gives a graph's tensors the bytes of safetensors files",
+     .description = GRAPH_NAMES
+     "Stores the graph that this makes. A file is uploaded unless the store has it; one that it has can be named\n"
+     "by its digest, sha256:…. A model.safetensors.index.json brings its shards with it. Dtypes and shapes must agree;\n"
+     "tensors that are missing or extra are listed.\n",
+     .options = bind_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_bind},
+    {.name = "weights",
+     .arguments = "GRAPH",
+     .summary = "writes a graph's weights as one safetensors file",
+     .description = GRAPH_NAMES
+     "Recipes are evaluated on the way. The store must have the graph, and the bytes that its tensors are\n"
+     "made from: see foldback bind. Until the file is whole it is called FILE.xxxxxxxx.part; after an interruption\n"
+     "the same command goes on from there.\n",
+     .options = weights_options,
+     .run = fb_cli_weights},
+    {.name = "evaluate",
+     .arguments = "GRAPH",
+     .summary = "computes what a graph gives on your inputs or random ones",
+     .description = GRAPH_NAMES "The store must have it, and the bytes of its weights: see foldback bind.\n",
+     .options = evaluate_options,
+     .run = fb_cli_evaluate},
+    {.name = "compare",
+     .arguments = "GRAPH GRAPH",
+     .summary = "evaluates two graphs on the same inputs: how far apart are they?",
+     .description = GRAPH_NAMES "Exit status 1 when they differ by more than rounding explains.\n",
+     .options = compare_options,
+     .run = fb_cli_compare},
+    {.name = "upload",
+     .arguments = "FILE...",
+     .summary = "makes files blobs of the store, those that it lacks",
+     .description = "What no graph needs is removed after a day: see foldback gc.\n",
+     .options = plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_upload},
+    {.name = "download",
+     .arguments = "DIGEST",
+     .summary = "writes a blob to a file, and checks its digest",
+     .options = download_options,
+     .run = fb_cli_download},
+    {.name = "missing",
+     .arguments = "FILE|DIGEST...",
+     .summary = "lists which of these the store lacks",
+     .options = plain_options,
+     .run = fb_cli_missing},
+    {.name = "blob list",
+     .arguments = "",
+     .summary = "lists the blobs of the store",
+     .options = list_options,
+     .run = fb_cli_blobs},
+
+    {.group = "Models",
+     .name = "register",
      .arguments = "MODEL:VERSION GRAPH",
      .summary = "makes a graph, or a run's result, a version of a model",
      .description = GRAPH_NAMES "A version never changes.\n",
@@ -349,95 +419,17 @@ const fb_verb fb_verbs[] = {
     {.name = "history",
      .arguments = "MODEL@ALIAS",
      .summary = "lists what an alias named, when, by whom and why",
-     .options = models_options,
+     .options = list_options,
      .run = fb_cli_history},
-    {.name = "delete",
-     .arguments = "THING",
-     .summary = "deletes a graph, a version or an alias that nothing needs",
-     .description = "A thing is sha256:…, MODEL:VERSION or MODEL@ALIAS. Runs and histories stay.\n",
-     .options = delete_options,
-     .run = fb_cli_delete},
-    {.name = "weights",
-     .arguments = "GRAPH",
-     .summary = "writes a graph's weights as one safetensors file; recipes are evaluated on the way",
-     .description = GRAPH_NAMES "The store must have it, and the bytes that its tensors are made from: see foldback bind.\n",
-     .options = weights_options,
-     .run = fb_cli_weights},
-    {.name = "bind",
-     .arguments = "GRAPH FILE...",
-     .summary = "gives a graph's tensors the bytes of safetensors files; the graph that this makes is stored",
-     .description =
-         GRAPH_NAMES "A file is uploaded unless the store has it; one that it has can be named by its digest, sha256:…. A\n"
-                     "model.safetensors.index.json brings its shards with it.\n",
-     .options = bind_options,
-     .folder = FB_FOLDER_IS_MADE,
-     .run = fb_cli_bind},
-    {.name = "upload",
-     .arguments = "FILE...",
-     .summary = "makes files blobs of the store, those that it lacks",
-     .description = "What no graph needs is removed after a day: see foldback gc.\n",
-     .options = upload_options,
-     .folder = FB_FOLDER_IS_MADE,
-     .run = fb_cli_upload},
-    {.name = "download",
-     .arguments = "DIGEST",
-     .summary = "writes a blob to a file, and checks its digest",
-     .options = download_options,
-     .run = fb_cli_download},
-    {.name = "missing",
-     .arguments = "FILE|DIGEST...",
-     .summary = "says which of these the store lacks",
-     .options = upload_options,
-     .run = fb_cli_missing},
-    {.name = "blobs",
-     .arguments = "",
-     .summary = "lists the blobs of the store",
-     .options = blobs_options,
-     .run = fb_cli_blobs},
-    {.name = "gc",
-     .arguments = "",
-     .summary = "removes blobs that no stored graph needs, uploads that nobody finished, and, if asked, old runs",
-     .description = "A service does so by itself, once an hour.\n",
-     .options = gc_options,
-     .run = fb_cli_gc},
-    {.name = "job",
-     .arguments = "list|show ID|wait ID|result ID|cancel ID",
-     .summary = "what a service does in the background: see --async of optimize, reverse and rollback",
-     .description =
-         "wait returns when the job has ended, with exit status 0 if it has succeeded. result is the answer that the\n"
-         "request would have had at once.\n",
-     .options = job_options,
-     .run = fb_cli_job},
-    {.name = "token",
-     .arguments = "create|list|revoke NAME",
-     .summary = "makes a token, lists them, or revokes one",
-     .description = "A token is shown once, when it is made. From the first one on a service needs one for every request; on\n"
-                    "the data folder itself, while no service holds it, none is needed.\n",
-     .options = token_options,
-     .folder = FB_FOLDER_IS_MADE,
-     .run = fb_cli_token},
-    {.name = "audit",
-     .arguments = "",
-     .summary = "lists who did what, and when",
-     .options = audit_options,
-     .run = fb_cli_audit},
-    {.name = "ready",
-     .arguments = "",
-     .summary = "asks a service whether it can do its work; for health checks",
-     .description = "Exit status 0 when it can. The service is --server, $FOLDBACK_SERVER, or http://127.0.0.1:8080.\n",
-     .options = ready_options,
-     .folder = FB_FOLDER_UNUSED,
-     .run = fb_cli_ready},
-    {.name = "db",
-     .arguments = "check|backup FOLDER|restore FOLDER",
-     .summary = "checks, backs up or restores a data folder",
-     .description =
-         "check reads all of it, computes every id and digest again and does every run again; exit status 1 when something\n"
-         "is wrong, 3 when a service holds the folder. backup makes FOLDER, a data folder itself, while a service goes on.\n"
-         "restore puts such a folder in the place of the data folder, after it was checked.\n",
-     .options = db_options,
-     .run = fb_cli_db},
-    {.name = "serve",
+    {.name = "model list", .arguments = "", .summary = "lists the models", .options = list_options, .run = fb_cli_model_list},
+    {.name = "model show",
+     .arguments = "MODEL",
+     .summary = "lists the versions and aliases of a model",
+     .options = list_options,
+     .run = fb_cli_model_show},
+
+    {.group = "The service",
+     .name = "serve",
      .arguments = "",
      .summary = "runs the HTTP service",
      .description =
@@ -447,11 +439,117 @@ const fb_verb fb_verbs[] = {
          "BYTES take the suffixes K, M and G.\n",
      .options = fb_serve_options,
      .start = fb_serve},
-    {.name = "help",
-     .arguments = "[VERB]",
+    {.name = "ready",
+     .arguments = "",
+     .summary = "asks a service whether it can do its work; for health checks",
+     .description = "Exit status 0 when it can. The service is --server, $FOLDBACK_SERVER, or http://127.0.0.1:8080.\n",
+     .options = ready_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_ready},
+    {.name = "job list",
+     .arguments = "",
+     .summary = "lists what a service does in the background",
+     .description = "See --async of optimize, reverse and rollback.\n",
+     .options = job_list_options,
+     .run = fb_cli_job_list},
+    {.name = "job show", .arguments = "JOB", .summary = "shows a job", .options = plain_options, .run = fb_cli_job_show},
+    {.name = "job wait",
+     .arguments = "JOB",
+     .summary = "waits until a job has ended",
+     .description = "Exit status 0 if it has succeeded.\n",
+     .options = plain_options,
+     .run = fb_cli_job_wait},
+    {.name = "job result",
+     .arguments = "JOB",
+     .summary = "prints what the request would have answered at once",
+     .options = plain_options,
+     .run = fb_cli_job_result},
+    {.name = "job cancel", .arguments = "JOB", .summary = "cancels a job", .options = plain_options, .run = fb_cli_job_cancel},
+    {.name = "token create",
+     .arguments = "",
+     .summary = "makes a token, and shows it once",
+     .description = "From the first one on a service needs one for every request; on the data folder itself, while no service\n"
+                    "holds it, none is needed.\n",
+     .options = token_create_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_token_create},
+    {.name = "token list", .arguments = "", .summary = "lists the tokens", .options = list_options, .run = fb_cli_token_list},
+    {.name = "token revoke",
+     .arguments = "TOKEN",
+     .summary = "revokes a token",
+     .options = plain_options,
+     .run = fb_cli_token_revoke},
+    {.name = "audit",
+     .arguments = "",
+     .summary = "lists who did what, and when",
+     .options = audit_options,
+     .run = fb_cli_audit},
+    {.name = "gc",
+     .arguments = "",
+     .summary = "removes blobs that no graph needs, and old runs if asked",
+     .description = "Removes uploads that nobody finished, too. A service does so by itself, once an hour.\n",
+     .options = gc_options,
+     .run = fb_cli_gc},
+    {.name = "db check",
+     .arguments = "",
+     .summary = "checks a data folder",
+     .description =
+         "Reads all of it, computes every id and digest again and does every run again. Exit status 1 when something\n"
+         "is wrong, 3 when a service holds the folder.\n",
+     .options = check_options,
+     .run = fb_cli_db_check},
+    {.name = "db backup",
+     .arguments = "FOLDER",
+     .summary = "makes a copy of a data folder, also while a service runs",
+     .description = "FOLDER becomes a data folder itself.\n",
+     .options = backup_options,
+     .run = fb_cli_db_backup},
+    {.name = "db restore",
+     .arguments = "FOLDER",
+     .summary = "puts a backup in the place of the data folder",
+     .description = "The backup is checked first.\n",
+     .options = restore_options,
+     .run = fb_cli_db_restore},
+
+    {.group = "Help",
+     .name = "help",
+     .arguments = "[VERB]...",
      .summary = "lists the verbs, or tells what one takes",
      .options = help_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_help},
+
+    {.name = "completion",
+     .arguments = "bash|zsh|fish",
+     .summary = "prints what lets a shell complete foldback's command lines",
+     .description =
+         "bash: eval \"$(foldback completion bash)\" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:\n"
+         "foldback completion fish >~/.config/fish/completions/foldback.fish. make install does it for all users.\n",
+     .options = help_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_completion},
+    {.name = "complete", .now = "completion", .arguments = "", .options = help_options, .start = fb_complete},
+
+    /* Names of before. */
+    {.name = "runs", .now = "run list", .arguments = "", .options = runs_options, .run = fb_cli_runs},
+    {.name = "graphs", .now = "graph list", .arguments = "", .options = graphs_options, .run = fb_cli_graphs},
+    {.name = "nodes", .now = "graph nodes", .arguments = "GRAPH", .options = nodes_options, .run = fb_cli_nodes},
+    {.name = "models",
+     .now = "model list and model show",
+     .arguments = "[MODEL]",
+     .options = list_options,
+     .run = fb_cli_models},
+    {.name = "blobs", .now = "blob list", .arguments = "", .options = list_options, .run = fb_cli_blobs},
+    {.name = "passes",
+     .now = "pass list and pass show",
+     .arguments = "[PASS]",
+     .options = plain_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_passes},
+    {.name = "transformation ls",
+     .now = "transformation list",
+     .arguments = "[RULE]",
+     .options = list_options,
+     .run = fb_cli_transformation_list},
     {0},
 };

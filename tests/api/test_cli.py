@@ -398,7 +398,7 @@ def test_options_before_the_verb(tmp_path, service):
         (["--limit", "3", "runs"], "--limit is not an option that stands before a verb"),
         (["--data", "d"], "usage: foldback VERB"),
         (["--data"], "usage: foldback VERB"),
-        (["--server", service.url, "db", "check"], "db: there is no option --server"),
+        (["--server", service.url, "db", "check"], "db check: there is no option --server"),
         (["--data", "d", "--server", service.url, "runs"], "not both"),
         (["--data", "d", "rnus"], "did you mean runs?"),
         (["help", "rnus"], "did you mean runs?"),

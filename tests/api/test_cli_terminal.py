@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 
 import pytest
@@ -129,33 +130,85 @@ def test_control_characters_do_not_reach_a_terminal(local):
 
 def verbs():
     text = CommandLine(ROOT).run("--help").out
-    return re.findall(r"^  ([a-z]+)  +(.+)$", text, re.M)
+    return re.findall(r"^  ([a-z]+(?: [a-z]+)?)  +(\S.*)$", text, re.M)
 
 
 def options(verb):
     """(letter or "", --name, argument or "") of each."""
-    text = CommandLine(ROOT).run(verb, "--help").out
+    text = CommandLine(ROOT).run(*verb.split(), "--help").out
     return re.findall(r"^ +(?:(-\w), )?(--[a-z-]+)(?: (\S+))?  +\S.*$", text, re.M)
 
 
 def test_help():
     foldback = CommandLine(ROOT)
     found = [name for name, _ in verbs()]
-    assert {"optimize", "reverse", "rollback", "code", "diff", "verify", "id", "passes", "serve"} <= set(found)
+    assert {"optimize", "reverse", "rollback", "code", "diff", "verify", "id", "pass list", "job list", "serve"} <= set(found)
     assert foldback.run("--help").out == foldback.run("help").out == foldback.run("-h").out
     for verb in found:
-        shown = foldback.run(verb, "--help")
+        shown = foldback.run(*verb.split(), "--help")
         assert shown.status == 0 and shown.err == "" and shown.out.startswith(f"usage: foldback {verb} "), verb
-        assert foldback.run(verb, "-h").out == shown.out
+        assert foldback.run(*verb.split(), "-h").out == foldback.run("help", *verb.split()).out == shown.out
         names = [name for _, name, _ in options(verb)]
         assert "--help" in names and len(names) == len(set(names))
+    assert max(len(line) for line in foldback.run("help").out.splitlines()) <= 90
+    for noun in {name.split()[0] for name in found if " " in name}:
+        listed = foldback.run("help", noun)
+        assert re.findall(r"^  ([a-z]+ [a-z]+)  ", listed.out, re.M) == [name for name in found if name.startswith(noun + " ")]
+        assert foldback.run(noun, "--help").out == listed.out and foldback.run(noun).err == listed.out
+        assert foldback.run(noun).status == 2
     assert re.fullmatch(r"foldback \d+\.\d+\.\d+\n", foldback.run("--version").out)
+
+
+def test_groups():
+    """Each verb stands below what it is for; what the same noun is about stands together."""
+    headings = re.findall(r"^\S.*:$", CommandLine(ROOT).run("help").out, re.M)
+    assert [name.rstrip(":") for name in headings] == ["Optimise and undo", "Look at graphs", "Passes", "Weights and numbers", "Models", "The service", "Help"]
+    nouns = [name.split()[0] for name, _ in verbs()]
+    assert [noun for i, noun in enumerate(nouns) if noun in nouns[:i] and nouns[i - 1] != noun] == []
+
+
+def test_names_of_before(local):
+    """They do the same as those of today."""
+    run = optimize(local, TOY, "MergeLinears")
+    local("register", "toy:v1", run["id"])
+    for before, now in (
+        (["runs"], ["run", "list"]),
+        (["graphs"], ["graph", "list"]),
+        (["models"], ["model", "list"]),
+        (["models", "toy"], ["model", "show", "toy"]),
+        (["blobs"], ["blob", "list"]),
+        (["passes"], ["pass", "list"]),
+        (["passes", "MergeLinears"], ["pass", "show", "MergeLinears"]),
+        (["nodes", "out.json"], ["graph", "nodes", "out.json"]),
+        (["transformation", "ls"], ["transformation", "list"]),
+        (["show", run["id"]], ["run", "show", run["id"]]),
+        (["show", "out.json"], ["graph", "show", "out.json"]),
+        (["show", "toy"], ["model", "show", "toy"]),
+        (["show", "toy:v1"], ["model", "show", "toy:v1"]),
+    ):
+        assert local(*before).json() == local(*now).json(), before
+    assert "This is called run list now." in local.run("help", "runs").out
+
+
+def test_verbs_with_typos():
+    foldback = CommandLine(ROOT)
+    for words, said in (
+        (["job", "lst"], "there is no verb job lst; did you mean job list? foldback help job lists all"),
+        (["jbo", "list"], "did you mean job list?"),
+        (["run", "lits"], "did you mean run list?"),
+        (["optimise"], "did you mean optimize?"),
+        (["job", "nonsense"], "there is no verb job nonsense; foldback help job lists all"),
+        (["help", "depoly"], "did you mean deploy?"),
+        (["help", "token", "creat"], "did you mean token create?"),
+    ):
+        wrong = foldback.run(*words)
+        assert wrong.status == 2 and said in wrong.err and len(wrong.err.splitlines()) == 1, wrong
 
 
 def test_the_man_page_tells_of_every_verb_and_option():
     page = (ROOT / "deploy" / "foldback.1").read_text().replace("\\-", "-")
     common = page[page.index(".SH COMMON OPTIONS") :]
-    sections = dict(re.findall(r'^\.SS "foldback (\w+).*?"\n(.*?)(?=^\.S[SH])', page, re.M | re.S))
+    sections = dict(re.findall(r'^\.SS "foldback ([a-z]+(?: [a-z]+(?![|a-z]))?).*?"\n(.*?)(?=^\.S[SH])', page, re.M | re.S))
     assert sorted(sections) == sorted(name for name, _ in verbs())
     for verb, text in sections.items():
         told = set(re.findall(r"\\fB(--[a-z-]+)\\fR", text))
@@ -174,7 +227,7 @@ def test_the_man_page_tells_of_every_verb_and_option():
 def completed_by_bash(*words):
     script = """
         . deploy/completions/foldback.bash
-        COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+        COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
         _foldback "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
         printf '%s\\n' "${COMPREPLY[@]}"
     """
@@ -184,13 +237,15 @@ def completed_by_bash(*words):
 def completed_by_zsh(*words):
     """The functions of zsh's completion system are stubs here that print what they are given."""
     script = """
-        _describe() { print -l -- ${(P)2%%:*} }
+        _describe() { local name=${@[-1]}; [[ $name == "''" ]] && name=${@[-3]}; print -l -- ${${(P)name}%%:*} }
         _files() { }
+        _call_program() { shift; eval "$@" }
+        compdef() { }
         words=("$@"); CURRENT=$#; PREFIX=$words[CURRENT]
         . deploy/completions/_foldback
+        _foldback
     """
-    offered = run_shell(["zsh", "-f", "-c", script, "zsh", str(binary()), *words])
-    return [word for word in offered if word.startswith(words[-1])]
+    return run_shell(["zsh", "-f", "-c", script, "zsh", str(binary()), *words])
 
 
 def completed_by_fish(*words):
@@ -210,14 +265,89 @@ def run_shell(command):
 
 @pytest.mark.parametrize("complete", [completed_by_bash, completed_by_zsh, completed_by_fish])
 def test_completion(complete):
-    everything = set(complete(""))
-    assert {name for name, _ in verbs()} <= everything
+    assert set(complete("")) == {name.split()[0] for name, _ in verbs()}
     assert sorted(complete("re")) == ["ready", "record", "register", "reverse"]
-    for verb, _ in verbs():
-        assert sorted(complete(verb, "--")) == sorted(name for _, name, _ in options(verb)), verb
+    assert sorted(complete("job", "")) == ["cancel", "list", "result", "show", "wait"]
+    for verb, _ in verbs()[::9]:
+        assert sorted(complete(*verb.split(), "--")) == sorted(name for _, name, _ in options(verb)), verb
     assert sorted(complete("optimize", "--pass", "Merge")) == ["MergeLinears", "MergeViews"]
+    assert complete("optimize", "--pass", "MergeLinears,MergeV") == ["MergeLinears,MergeViews"]
     assert "FuseBiasInLinear" in complete("passes", "Fuse")
     assert complete("runs", "--ki") == ["--kind"]
+    assert sorted(complete("optimize", "x", "--lint", "")) == ["each", "end", "none"]
+    assert sorted(complete("completion", "")) == ["bash", "fish", "zsh"]
+    assert "--server" in complete("--se")
+
+
+def offered(foldback, *words, **variables):
+    """What `foldback complete` says, without descriptions."""
+    done = foldback.run("complete", *words, **variables)
+    assert done.status == 0 and done.err == "", done
+    return [line.split("\t")[0] for line in done.out.splitlines()]
+
+
+def test_completion_of_every_verb():
+    foldback = CommandLine(ROOT)
+    for verb, _ in verbs():
+        assert offered(foldback, *verb.split(), "--") == [name for _, name, _ in options(verb)], verb
+
+
+@pytest.mark.parametrize("place", ["data", "server"])
+def test_completion_of_names(request, tmp_path, place):
+    where = ["--data", str(tmp_path / "store")] if place == "data" else ["--server", request.getfixturevalue("service").url]
+    foldback = CommandLine(tmp_path, *where)
+    run = optimize(foldback, TOY, "MergeLinears")
+    for name in ("bert", "resnet"):
+        foldback("register", f"{name}:v1", run["id"])
+        foldback("register", f"{name}:v2", run["source"])
+        foldback("deploy", f"{name}@production", "v1")
+    for words, found in (
+        (["show", "b"], ["bert", ":files", "bert@production", "bert:v2", "bert:v1"]),
+        (["deploy", ""], ["bert@production", "resnet@production"]),
+        (["deploy", "res"], ["resnet@production"]),
+        (["deploy", "bert@production", ""], ["v2", "v1"]),
+        (["rollback", "bert@production", "--to", "v"], ["v2", "v1"]),
+        (["code", "bert:"], [":files", "bert:v2", "bert:v1"]),
+        (["model", "show", ""], ["bert", "resnet"]),
+        (["run", "show", ""], [run["id"]]),
+        (["run", "list", "--of-run", "run_"], [run["id"]]),
+        (["code", run["source"][:12]], [":files", run["source"]]),
+        (["job", "show", ""], []),
+    ):
+        assert sorted(offered(foldback, *where, *words)) == sorted(found), words
+        variable = {"FOLDBACK_DATA" if place == "data" else "FOLDBACK_SERVER": where[1]}
+        assert sorted(offered(foldback, *words, **variable)) == sorted(found), words
+
+
+def test_completion_where_nothing_answers(tmp_path):
+    """Quickly, without a word, and without making a data folder."""
+    foldback = CommandLine(tmp_path)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert offered(foldback, "--server", url, "deploy", "") == []
+    assert offered(foldback, "deploy", "") == [] and offered(foldback, "nonsense", "") == [] and not list(tmp_path.iterdir())
+    assert offered(foldback, "optimize", "x", "--pass", "MergeL") == ["MergeLinears"]
+
+
+def test_the_scripts_are_printed():
+    for shell, name in (("bash", "foldback.bash"), ("zsh", "_foldback"), ("fish", "foldback.fish")):
+        assert CommandLine(ROOT).run("completion", shell).out == (ROOT / "deploy" / "completions" / name).read_text()
+    assert CommandLine(ROOT).run("completion", "tcsh").status == 2
+
+
+def test_completion_in_a_real_bash(local):
+    """bash cuts words at colons: what it puts in their place must not repeat them."""
+    run = optimize(local, TOY, "MergeLinears")
+    local("register", "bert:v1", run["id"])
+    local("deploy", "bert@production", "v1")
+    for typed, becomes in (("show bert:", "show bert:v1"), ("deploy bert@pr", "deploy bert@production"), ("job ca", "job cancel")):
+        script = f"bind 'set bell-style none'; eval \"$({binary()} completion bash)\"; PS1='$ '\n{binary().name} --data store {typed}\t\x01echo \n"
+        done = subprocess.run(["script", "-qec", "bash --norc -i", "/dev/null"], input=script.encode(), cwd=local.folder, capture_output=True,
+                              env=environment(PATH=f"{binary().parent}:/usr/bin:/bin", HOME="/nonexistent"), timeout=60)  # fmt: skip
+        echoed = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", done.stdout.decode()).replace("\r", "\n").split("\n")
+        assert f"{binary().name} --data store {becomes}" in echoed, done.stdout
 
 
 def test_installed_files_exist():
