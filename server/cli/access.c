@@ -13,10 +13,10 @@ static void print_token(fb_cli *cli, const json_t *token) {
     fb_print_facts(cli, (const fb_fact[]){{"name", fb_text_of(token, "name")},
                                           {"scope", fb_text_of(token, "scope")},
                                           {"token", fb_text_of(token, "token")},
-                                          {"created", fb_text_of(token, "created")},
-                                          {"expires", fb_text_of(token, "expires")},
-                                          {"revoked", fb_text_of(token, "revoked")},
-                                          {"last used", fb_text_of(token, "last_used")},
+                                          {"created", fb_told_time(fb_text_of(token, "created")).text},
+                                          {"expires", fb_told_time(fb_text_of(token, "expires")).text},
+                                          {"revoked", fb_told_time(fb_text_of(token, "revoked")).text},
+                                          {"last used", fb_told_time(fb_text_of(token, "last_used")).text},
                                           {0}});
 }
 
@@ -86,10 +86,10 @@ int fb_cli_token_create(fb_cli *cli) {
 static void token_row(const json_t *token, fb_screen_table *table) {
     fb_table_text(table, token, "name");
     fb_table_text(table, token, "scope");
-    fb_table_text(table, token, "created");
-    fb_table_text(table, token, "expires");
-    fb_table_text(table, token, "revoked");
-    fb_table_text(table, token, "last_used");
+    fb_table_time(table, token, "created");
+    fb_table_time(table, token, "expires");
+    fb_table_time(table, token, "revoked");
+    fb_table_time(table, token, "last_used");
 }
 
 int fb_cli_token_list(fb_cli *cli) {
@@ -110,7 +110,7 @@ int fb_cli_token_revoke(fb_cli *cli) {
 
 static void entry_row(const json_t *entry, fb_screen_table *table) {
     fb_table_number(table, entry, "id");
-    fb_table_text(table, entry, "when");
+    fb_table_time(table, entry, "when");
     fb_table_text(table, entry, "who");
     fb_table_text(table, entry, "action");
     fb_table_text(table, entry, "object");

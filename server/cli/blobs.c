@@ -27,12 +27,12 @@ static int print_files_json(const fb_blob_files *files) {
 }
 
 static void print_files(fb_cli *cli, const fb_blob_files *files) {
-    static const char *const headings[] = {"DIGEST", ">BYTES", "SENT", "FILE"};
+    static const char *const headings[] = {"DIGEST", ">SIZE", "SENT", "FILE"};
     fb_screen_table table = {.columns = 4, .headings = headings};
     for (size_t i = 0; i < files->count; i++) {
         const fb_blob_file *one = &files->items[i];
         fb_table_cell(&table, "%s", one->digest);
-        fb_table_cell(&table, "%" PRIu64, one->size);
+        fb_table_cell(&table, "%s", fb_readable_size(one->size).text);
         fb_table_cell(&table, "%s", one->is_missing ? "yes" : "it was there");
         fb_table_cell(&table, "%s", one->path);
     }
@@ -106,14 +106,14 @@ int fb_cli_missing(fb_cli *cli) {
 
 static void blob_row(const json_t *blob, fb_screen_table *table) {
     fb_table_text(table, blob, "digest");
-    fb_table_number(table, blob, "size");
+    fb_table_size(table, blob, "size");
     fb_table_number(table, blob, "graphs");
-    fb_table_text(table, blob, "created");
-    fb_table_text(table, blob, "used");
+    fb_table_time(table, blob, "created");
+    fb_table_time(table, blob, "used");
 }
 
 int fb_cli_blobs(fb_cli *cli) {
-    static const char *const headings[] = {"BLOB", ">BYTES", ">GRAPHS", "CREATED", "USED"};
+    static const char *const headings[] = {"BLOB", ">SIZE", ">GRAPHS", "CREATED", "USED"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/blobs");
     return fb_list_show(cli, &address, headings, 5, blob_row);
@@ -127,6 +127,10 @@ static number_text number_of(const json_t *object, const char *name) {
     number_text out;
     snprintf(out.text, sizeof out.text, "%lld", (long long)json_integer_value(json_object_get(object, name)));
     return out;
+}
+
+static fb_short_text size_of(const json_t *object, const char *name) {
+    return fb_readable_size((uint64_t)json_integer_value(json_object_get(object, name)));
 }
 
 int fb_cli_gc(fb_cli *cli) {
@@ -147,11 +151,11 @@ int fb_cli_gc(fb_cli *cli) {
                                {"graphs that only they needed", number_of(found, "graphs").text},
                                {"runs kept", number_of(found, "kept_runs").text},
                                {cli->values.dry_run ? "blobs that would go" : "blobs removed", number_of(found, "blobs").text},
-                               {"bytes", number_of(found, "bytes").text},
+                               {"size of the blobs", size_of(found, "bytes").text},
                                {"uploads given up", number_of(found, "uploads").text},
                                {"files without a blob", number_of(found, "files").text},
                                {"blobs kept", number_of(found, "kept").text},
-                               {"bytes kept", number_of(found, "kept_bytes").text},
+                               {"size of those kept", size_of(found, "kept_bytes").text},
                                {0}});
     json_decref(found);
     return FB_EXIT_DONE;

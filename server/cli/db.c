@@ -136,8 +136,9 @@ static int print_copied(const fb_cli *cli, const char *folder, const fb_copied *
     }
     fb_screen_text(stdout, folder);
     printf(": %" PRIu64 " graphs, %" PRIu64 " runs, %" PRIu64 " blobs (%" PRIu64 " files, %" PRIu64
-           " of them linked), a database of %" PRIu64 " bytes\n",
-           copied->graphs, copied->runs, copied->blobs, copied->files, copied->linked, copied->database_bytes);
+           " of them linked), a database of %s\n",
+           copied->graphs, copied->runs, copied->blobs, copied->files, copied->linked,
+           fb_readable_size(copied->database_bytes).text);
     return FB_EXIT_DONE;
 }
 

@@ -15,7 +15,7 @@ void fb_print_alias(fb_cli *cli, const json_t *alias) {
                                           {"version", fb_text_of(alias, "version")},
                                           {"graph", fb_text_of(alias, "graph")},
                                           {"run", fb_text_of(alias, "run")},
-                                          {"updated", fb_text_of(alias, "updated")},
+                                          {"updated", fb_told_time(fb_text_of(alias, "updated")).text},
                                           {"who", fb_text_of(alias, "who")},
                                           {"why", fb_text_of(alias, "why")},
                                           {0}});
@@ -138,7 +138,7 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias) {
 
 static void entry_row(const json_t *entry, fb_screen_table *table) {
     fb_table_number(table, entry, "id");
-    fb_table_text(table, entry, "when");
+    fb_table_time(table, entry, "when");
     fb_table_text(table, entry, "action");
     fb_table_text(table, entry, "from");
     fb_table_text(table, entry, "to");

@@ -166,7 +166,7 @@ static int transfer(download *d) {
     if (!result) result = check_digest(d);
     if (!result && d->part) result = put_in_place(d);
     if (!result && !d->cli->is_json && strcmp(d->path, "-") != 0)
-        printf("%llu bytes written to %s\n", (unsigned long long)d->size, d->path);
+        printf("%s written to %s\n", fb_readable_size(d->size).text, d->path);
     return result;
 }
 

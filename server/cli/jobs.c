@@ -34,9 +34,9 @@ void fb_print_job(fb_cli *cli, const json_t *job) {
                                           {"state", fb_text_of(job, "state")},
                                           {"request", fb_text_of(job, "target")},
                                           {"who", fb_text_of(job, "principal")},
-                                          {"created", fb_text_of(job, "created")},
-                                          {"started", fb_text_of(job, "started")},
-                                          {"finished", fb_text_of(job, "finished")},
+                                          {"created", fb_told_time(fb_text_of(job, "created")).text},
+                                          {"started", fb_told_time(fb_text_of(job, "started")).text},
+                                          {"finished", fb_told_time(fb_text_of(job, "finished")).text},
                                           {"progress", progress},
                                           {"at", fb_text_of(json_object_get(job, "progress"), "name")},
                                           {"status", status},
@@ -50,7 +50,7 @@ static void job_row(const json_t *job, fb_screen_table *table) {
     fb_table_text(table, job, "id");
     fb_table_text(table, job, "state");
     fb_table_text(table, job, "target");
-    fb_table_text(table, job, "created");
+    fb_table_time(table, job, "created");
     fb_table_cell(table, "%s", progress);
 }
 

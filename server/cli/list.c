@@ -87,6 +87,14 @@ void fb_table_number(fb_screen_table *table, const json_t *object, const char *n
     fb_table_cell(table, "%lld", (long long)json_integer_value(json_object_get(object, name)));
 }
 
+void fb_table_time(fb_screen_table *table, const json_t *object, const char *name) {
+    fb_table_cell(table, "%s", fb_relative_time(fb_text_of(object, name)).text);
+}
+
+void fb_table_size(fb_screen_table *table, const json_t *object, const char *name) {
+    fb_table_cell(table, "%s", fb_readable_size((uint64_t)json_integer_value(json_object_get(object, name))).text);
+}
+
 const char *const fb_run_headings[FB_RUN_COLUMNS] = {"RUN", "KIND", "CREATED", "RESULT", "PASSES"};
 
 void fb_run_row(const json_t *run, fb_screen_table *table) {
@@ -100,7 +108,7 @@ void fb_run_row(const json_t *run, fb_screen_table *table) {
     }
     fb_table_text(table, run, "id");
     fb_table_text(table, run, "kind");
-    fb_table_text(table, run, "created");
+    fb_table_time(table, run, "created");
     fb_table_short_id(table, fb_text_of(run, "result"));
     fb_table_cell(table, "%s", names);
 }

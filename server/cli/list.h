@@ -31,6 +31,9 @@ fb_list_row fb_run_row;
 /* A cell with a graph's id, shortened: "sha256:5ede3ef8c7ed…". */
 void fb_table_short_id(fb_screen_table *table, const char *id);
 void fb_table_text(fb_screen_table *table, const json_t *object, const char *name);
+/* On a terminal: "3 min ago", "1.2 MB". */
+void fb_table_time(fb_screen_table *table, const json_t *object, const char *name);
+void fb_table_size(fb_screen_table *table, const json_t *object, const char *name);
 void fb_table_number(fb_screen_table *table, const json_t *object, const char *name);
 
 #endif

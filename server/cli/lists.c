@@ -17,21 +17,40 @@ static void pass_row(const json_t *pass, fb_screen_table *table) {
     fb_table_text(table, pass, "summary");
 }
 
+static void print_parameters(fb_cli *cli, const json_t *properties) {
+    static const char *const headings[] = {"PARAMETER", "TYPE", "DEFAULT", "WHAT IT IS"};
+    fb_screen_table table = {.columns = 4, .headings = headings};
+    const char *name;
+    json_t *one;
+    json_object_foreach((json_t *)(uintptr_t)properties, name, one) {
+        const json_t *usual = json_object_get(one, "default");
+        char *value = usual ? json_dumps(usual, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+        fb_table_cell(&table, "%s", name);
+        fb_table_text(&table, one, "type");
+        fb_table_cell(&table, "%s", value ? value : "");
+        fb_table_text(&table, one, "description");
+        free(value);
+    }
+    if (table.count) putchar('\n');
+    if (table.count) fb_cli_table(cli, &table);
+}
+
+/* The picture and what belongs to it, as the pass's file has them; its first line is the summary. */
 static void print_pass(fb_cli *cli, const json_t *pass) {
     char version[24];
-    json_t *parameters = json_object_get(json_object_get(pass, "parameters"), "properties");
-    char *text = json_object_size(parameters) ? json_dumps(parameters, JSON_COMPACT) : NULL;
+    const char *text = fb_text_of(pass, "documentation");
+    int width = fb_screen_width(stdout);
+    if (*text) fb_screen_paragraphs(stdout, text, width > 100 ? 100 : width);
     snprintf(version, sizeof version, "%lld", (long long)json_integer_value(json_object_get(pass, "version")));
     fb_print_facts(cli, (const fb_fact[]){{"pass", fb_text_of(pass, "name")},
                                           {"version", version},
-                                          {"summary", fb_text_of(pass, "summary")},
+                                          {"summary", *text ? "" : fb_text_of(pass, "summary")},
                                           {"exactness", fb_text_of(pass, "exactness")},
                                           {"reversible", fb_yes_no(pass, "reversible")},
                                           {"preserves computation", fb_yes_no(pass, "preserves_computation")},
-                                          {"parameters", text ? text : "none"},
                                           {"signature", fb_text_of(pass, "signature")},
                                           {0}});
-    free(text);
+    print_parameters(cli, json_object_get(json_object_get(pass, "parameters"), "properties"));
 }
 
 /* The passes of a preset, as it would be written out; malloc'ed, NULL when memory is out. */
@@ -108,12 +127,12 @@ static void graph_row(const json_t *graph, fb_screen_table *table) {
     fb_table_text(table, graph, "id");
     fb_table_text(table, graph, "name");
     fb_table_number(table, graph, "nodes");
-    fb_table_number(table, graph, "bytes");
-    fb_table_text(table, graph, "created");
+    fb_table_size(table, graph, "bytes");
+    fb_table_time(table, graph, "created");
 }
 
 int fb_cli_graphs(fb_cli *cli) {
-    static const char *const headings[] = {"GRAPH", "NAME", ">NODES", ">BYTES", "CREATED"};
+    static const char *const headings[] = {"GRAPH", "NAME", ">NODES", ">SIZE", "CREATED"};
     fb_address address = {0};
     fb_address_path(&address, "/v1/graphs");
     fb_address_query(&address, "name", cli->values.name);

@@ -13,21 +13,21 @@ static void model_row(const json_t *model, fb_screen_table *table) {
     fb_table_text(table, model, "name");
     fb_table_number(table, model, "versions");
     fb_table_number(table, model, "aliases");
-    fb_table_text(table, model, "created");
+    fb_table_time(table, model, "created");
 }
 
 static void version_row(const json_t *version, fb_screen_table *table) {
     fb_table_text(table, version, "version");
     fb_table_short_id(table, fb_text_of(version, "graph"));
     fb_table_text(table, version, "run");
-    fb_table_text(table, version, "created");
+    fb_table_time(table, version, "created");
     fb_table_text(table, version, "note");
 }
 
 static void alias_row(const json_t *alias, fb_screen_table *table) {
     fb_table_text(table, alias, "alias");
     fb_table_text(table, alias, "version");
-    fb_table_text(table, alias, "updated");
+    fb_table_time(table, alias, "updated");
     fb_table_text(table, alias, "who");
     fb_table_text(table, alias, "why");
 }
@@ -90,7 +90,7 @@ void fb_print_version(fb_cli *cli, const json_t *version) {
                                           {"version", fb_text_of(version, "version")},
                                           {"graph", fb_text_of(version, "graph")},
                                           {"run", fb_text_of(version, "run")},
-                                          {"created", fb_text_of(version, "created")},
+                                          {"created", fb_told_time(fb_text_of(version, "created")).text},
                                           {"note", fb_text_of(version, "note")},
                                           {0}});
 }

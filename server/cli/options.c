@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "server/cli/screen.h"
 #include "server/cli/suggest.h"
 
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
@@ -17,16 +18,14 @@ static void spell(const fb_option *one, bool has_letters, char *out, size_t size
 void fb_options_print(const fb_option *table, FILE *out) {
     bool has_letters = false;
     char left[64];
-    int width = 0;
+    fb_screen_table rows = {.columns = 2};
     for (const fb_option *one = table; one->name; one++) has_letters |= one->letter != 0;
     for (const fb_option *one = table; one->name; one++) {
         spell(one, has_letters, left, sizeof left);
-        if ((int)strlen(left) > width) width = (int)strlen(left);
+        fb_table_cell(&rows, "  %s", left);
+        fb_table_cell(&rows, "%s", one->help);
     }
-    for (const fb_option *one = table; one->name; one++) {
-        spell(one, has_letters, left, sizeof left);
-        fprintf(out, "  %-*s  %s\n", width, left, one->help);
-    }
+    fb_table_print(&rows, false, out);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------------- */

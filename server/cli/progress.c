@@ -15,26 +15,15 @@ static int64_t now(void) {
     return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-typedef struct size_text {
-    char text[24];
-} size_text;
-
-static size_text spell(double bytes) {
-    static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
-    size_text out;
-    size_t unit = 0;
-    while (bytes >= 1000 && unit + 1 < sizeof units / sizeof *units) bytes /= 1000, unit++;
-    snprintf(out.text, sizeof out.text, bytes < 10 && unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
-    return out;
-}
-
 static void show(fb_progress *progress, int64_t time) {
     double seconds = (double)(time - progress->begun) / 1e3;
     double percent = progress->total ? 100.0 * (double)progress->done / (double)progress->total : 100;
     fprintf(stderr, "\r%s ", progress->what);
     fb_screen_text(stderr, progress->name);
-    fprintf(stderr, "  %3.0f %%  %s of %s", percent, spell((double)progress->done).text, spell((double)progress->total).text);
-    if (seconds > 0) fprintf(stderr, "  %s/s", spell((double)(progress->done - progress->first) / seconds).text);
+    fprintf(stderr, "  %3.0f %%  %s of %s", percent, fb_readable_size(progress->done).text,
+            fb_readable_size(progress->total).text);
+    if (seconds > 0)
+        fprintf(stderr, "  %s/s", fb_readable_size((uint64_t)((double)(progress->done - progress->first) / seconds)).text);
     fputs("\033[K", stderr); /* to the line's end: what was there before */
     fflush(stderr);
     progress->shown = time;

@@ -76,6 +76,49 @@ static int write_graph(const char *path, fb_buffer *answer) {
     return result;
 }
 
+/* As a shell reads it back. */
+static void quote(const char *word, fb_buffer *out) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:@%+=,-";
+    bool is_plain = word[strspn(word, plain)] == '\0';
+    if (!is_plain) fb_buffer_char(out, '\'');
+    for (; *word; word++) {
+        if (*word == '\'') fb_buffer_string(out, "'\\''");
+        else fb_buffer_char(out, *word);
+    }
+    if (!is_plain) fb_buffer_char(out, '\'');
+}
+
+/* What to type for the same store: " --data DIR" when it was said so. */
+static void spell_place(const fb_cli *cli, fb_buffer *out) {
+    const char *usual = fb_variable("FOLDBACK_SERVER"), *server = cli->values.server;
+    bool is_usual = server ? usual && strcmp(server, usual) == 0 : strcmp(cli->values.data, fb_usual_data()) == 0;
+    if (is_usual) return;
+    fb_buffer_string(out, server ? " --server " : " --data ");
+    quote(server ? server : cli->values.data, out);
+}
+
+/* What people do with a run; its id is long enough to be typed again. */
+static void print_next_steps(fb_cli *cli, const json_t *run) {
+    fb_buffer told = {0};
+    const char *id = fb_text_of(run, "id");
+    bool is_changed = strcmp(fb_text_of(run, "source"), fb_text_of(run, "result")) != 0;
+    if (!*id || !is_changed) return;
+    spell_place(cli, &told);
+    const char *place = fb_buffer_text(&told);
+    if (!place) place = "";
+    const char *undo = json_is_true(json_object_get(run, "reversible")) ? "reverse" : "rollback";
+    fb_screen_table table = {.columns = 2, .keeps_first = true};
+    fb_table_cell(&table, "foldback diff %.16s%s", id, place);
+    fb_table_cell(&table, "shows what changed");
+    fb_table_cell(&table, "foldback %s %.16s%s", undo, id, place);
+    fb_table_cell(&table, "undoes it");
+    fb_table_cell(&table, "foldback register MODEL:VERSION %.16s%s", id, place);
+    fb_table_cell(&table, "gives the result a name, to deploy it");
+    puts("\nNext:");
+    fb_cli_table(cli, &table);
+    fb_buffer_free(&told);
+}
+
 static int print_answer(fb_cli *cli, const fb_buffer *answer, bool is_written) {
     if (cli->is_json) {
         fwrite(answer->data, 1, answer->size, stdout);
@@ -86,8 +129,9 @@ static int print_answer(fb_cli *cli, const fb_buffer *answer, bool is_written) {
     if (!run) return fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
     if (fb_is_job(run)) fb_print_job(cli, run);
     else fb_print_run(cli, run);
-    json_decref(run);
     if (cli->values.output && is_written) printf("\nwritten to %s\n", cli->values.output);
+    if (strcmp(fb_text_of(run, "kind"), "optimize") == 0) print_next_steps(cli, run);
+    json_decref(run);
     return FB_EXIT_DONE;
 }
 

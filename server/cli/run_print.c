@@ -103,7 +103,7 @@ void fb_print_run(fb_cli *cli, const json_t *run) {
                                           {"source", source},
                                           {"result", strcmp(source, result) ? result : "the source, unchanged"},
                                           {"exact", is_undo ? fb_yes_no(run, "exact") : ""},
-                                          {"created", fb_text_of(run, "created")},
+                                          {"created", fb_told_time(fb_text_of(run, "created")).text},
                                           {"note", fb_text_of(run, "note")},
                                           {"labels", labels},
                                           {0}});

@@ -21,7 +21,7 @@ static void print_rule(fb_cli *cli, const json_t *rule) {
                                           {"reversible", fb_yes_no(rule, "reversible")},
                                           {"preserves computation", fb_yes_no(rule, "preserves_computation")},
                                           {"signature", fb_text_of(rule, "signature")},
-                                          {"created", fb_text_of(rule, "created")},
+                                          {"created", fb_told_time(fb_text_of(rule, "created")).text},
                                           {0}});
 }
 
@@ -56,7 +56,7 @@ static void rule_row(const json_t *rule, fb_screen_table *table) {
     fb_table_text(table, rule, "name");
     fb_table_number(table, rule, "version");
     fb_table_text(table, rule, "exactness");
-    fb_table_text(table, rule, "created");
+    fb_table_time(table, rule, "created");
     fb_table_text(table, rule, "description");
 }
 

@@ -23,23 +23,33 @@ static bool is_of_noun(const fb_verb *verb, const char *noun) {
     return strncmp(verb->name, noun, length) == 0 && verb->name[length] == ' ';
 }
 
-/* All of them, or those of a noun. */
+/* All of them, or those of a noun, one below the other whatever their group. */
 static void print_verbs(const char *noun, FILE *out) {
+    fb_screen_table rows = {.columns = 2};
     for (const fb_verb *verb = fb_verbs; verb->name; verb++) {
         if (verb->now || (noun && !is_of_noun(verb, noun))) continue;
-        if (verb->group && !noun) fprintf(out, "\n%s:\n", verb->group);
-        fprintf(out, "  %-*s  %s\n", VERB_WIDTH, verb->name, verb->summary);
+        if (verb->group && !noun) {
+            if (rows.count) fb_table_print(&rows, false, out);
+            rows = (fb_screen_table){.columns = 2};
+            fprintf(out, "\n%s:\n", verb->group);
+        }
+        fb_table_cell(&rows, "  %-*s", VERB_WIDTH, verb->name);
+        fb_table_cell(&rows, "%s", verb->summary);
     }
+    fb_table_print(&rows, false, out);
 }
 
 static void print_help(FILE *out) {
     fputs("usage: foldback VERB [arguments and options]\n", out);
     print_verbs(NULL, out);
-    fputs("\nfoldback help VERB tells more about one; foldback --version prints the version.\n"
-          "--data DIR, --server URL, --token-file FILE, --ca-file FILE and --json may stand\nbefore the verb, too.\n\n"
-          "Exit status: 0 done, 1 refused, a conflict, not valid or not found, 2 wrong usage,\n"
-          "3 the data folder is in use.\n",
-          out);
+    fputc('\n', out);
+    fb_screen_paragraphs(out,
+                         "foldback help VERB tells more about one; foldback --version prints the version.\n"
+                         "--data DIR, --server URL, --token-file FILE, --ca-file FILE and --json may stand\n"
+                         "before the verb, too.\n\n"
+                         "Exit status: 0 done, 1 refused, a conflict, not valid or not found,\n"
+                         "2 wrong usage, 3 the data folder is in use.\n",
+                         fb_screen_width(out));
 }
 
 static void print_noun(const char *noun, FILE *out) {
@@ -52,7 +62,8 @@ void fb_verb_print(const fb_verb *verb, FILE *out) {
     fprintf(out, "usage: foldback %s%s%s [options]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
     if (verb->now) fprintf(out, "This is called %s now.\n", verb->now);
     else fprintf(out, "%c%s.\n", toupper((unsigned char)*verb->summary), verb->summary + 1);
-    if (verb->description) fprintf(out, "\n%s", verb->description);
+    if (verb->description) fputc('\n', out);
+    if (verb->description) fb_screen_paragraphs(out, verb->description, fb_screen_width(out));
     fputs("\n", out);
     fb_options_print(verb->options, out);
 }

@@ -1,9 +1,12 @@
 """Runs the binary as a person or a script does."""
 
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
+import termios
 
 from conftest import binary
 
@@ -51,9 +54,10 @@ class CommandLine:
     def __call__(self, verb, *words, **options):
         return self.run(verb, *words, *self.place, **options)
 
-    def on_terminal(self, verb, *words, **variables):
-        """With standard output, not standard error, on a terminal."""
+    def on_terminal(self, verb, *words, width=0, **variables):
+        """With standard output, not standard error, on a terminal; of this width, or of one that does not say its width."""
         ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40 if width else 0, width, 0, 0))
         process = subprocess.Popen(
             [binary(), verb, *map(str, words), *self.place], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=theirs,
             stderr=subprocess.PIPE, env=environment(**variables),

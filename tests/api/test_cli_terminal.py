@@ -39,7 +39,7 @@ def test_a_run(local):
     assert ["PASS", "EXACTNESS", "REVERSIBLE", "APPLIED", "REFUSED"] in lines
     assert ["FuseBatchNorm2dInConv2d", "rounds", "no", "2", "1"] in lines
     assert ["FuseBatchNorm2dInConv2d", "shared-output", "c2, b2", "the value between the two has other readers"] in lines
-    assert lines[-1] == ["written to out.json"]
+    assert ["written to out.json"] in lines
     as_json = local.on_terminal("show", run["id"], "--json")
     assert json.loads(as_json.out)["id"] == run["id"]
 
@@ -86,6 +86,87 @@ def test_colour(local):
         assert not COLOUR.search(plain[0]) and COLOUR.sub("", coloured.out).replace("\033[m", "") == plain[0], words
         assert local.on_terminal(*words, NO_COLOR="").out == coloured.out
     assert not COLOUR.search(local("diff", TOY, "out.json").out)
+
+
+def test_next_steps(tmp_path):
+    """On a terminal, and only there; they work as they stand."""
+    foldback = CommandLine(tmp_path)
+    shown = foldback.on_terminal("optimize", TOY, "-p", "MergeLinears", "-o", "out.json", NO_COLOR="1")
+    steps = re.findall(r"^foldback (.*?)   *\w", shown.out[shown.out.index("Next:") :], re.M)
+    assert [step.split()[0] for step in steps] == ["diff", "reverse", "register"]
+    for step in steps:
+        assert foldback.run(*step.replace("MODEL:VERSION", "toy:v1").split()).status == 0, step
+    fused = foldback.on_terminal("optimize", TOY, "-p", "FuseBatchNorm2dInConv2d", "--data", "other place", NO_COLOR="1")
+    assert re.search(r"^foldback rollback run_\w+ --data 'other place' ", fused.out, re.M)  # it cannot be reversed
+    for words in (["optimize", TOY, "-p", "MergeLinears", "--dry-run"], ["optimize", TOY, "-p", "DeepCopy"],
+                  ["optimize", TOY, "-p", "MergeLinears", "--json"], ["run", "list"]):  # fmt: skip
+        assert "Next:" not in foldback.on_terminal(*words, NO_COLOR="1").out, words
+    assert "Next:" not in foldback.run("optimize", TOY, "-p", "MergeLinears").out
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_no_table_is_wider_than_the_terminal(local, width):
+    """A terminal breaks a line that is too long anywhere; here cells are broken at spaces, and ids are shortened."""
+    run = optimize(local, TOY, "MergeLinears")
+    optimize(local, TOY, "FuseBatchNorm2dInConv2d")
+    local("register", "a-model-with-a-long-name:v1", run["id"], "--note", "words of a note that is longer than any line of a terminal is wide, and then some more of them")
+    local("deploy", "a-model-with-a-long-name@production", "v1", "--why", "it does as well as the one before in the test of the last two weeks")
+    local("upload", TOY)
+    name = "a-model-with-a-long-name"
+    for words in (["optimize", TOY, "-p", "MergeLinears,FuseBatchNorm2dInConv2d"], ["run", "list"], ["run", "show", run["id"]], ["graph", "list"],
+                  ["graph", "show", run["result"]], ["graph", "nodes", run["result"]], ["model", "list"], ["model", "show", name], ["show", f"{name}:v1"],
+                  ["show", f"{name}@production"], ["history", f"{name}@production"], ["pass", "list"], ["pass", "show", "FuseBatchNorm2dInConv2d"],
+                  ["pass", "show", "cleanup"], ["blob", "list"], ["audit"], ["gc", "-n"], ["help"], ["help", "job"], ["help", "optimize"], ["help", "serve"],
+                  ["rollback", run["id"]], ["compare", run["source"], run["result"], "--random-weights"], ["job", "list"], ["token", "list"]):  # fmt: skip
+        place = local.place if words[0] != "help" else []
+        shown = CommandLine(local.folder, *place).on_terminal(*words, width=width, NO_COLOR="1")
+        lines = shown.out.splitlines()
+        assert shown.status == 0 and lines, (words, shown)
+        if words[:2] != ["pass", "show"]:  # whose picture stands as it is
+            assert max(len(line) for line in lines) <= width, (words, shown.out)
+        wide = CommandLine(local.folder, *place).on_terminal(*words, width=0, NO_COLOR="1").out
+        if words[0] in ("run", "graph", "model", "history", "help", "show", "blob", "job"):
+            told, seen = (set(re.findall(r"[A-Za-z-]+", re.sub(r"(run_|sha256:)\w+", "", text))) for text in (wide, shown.out))
+            assert seen <= told, words  # no piece of a word
+
+
+def test_shortened_ids_are_accepted_back(local):
+    run = optimize(local, TOY, "MergeLinears")
+    shown = local.on_terminal("run", "list", width=60, NO_COLOR="1").out
+    short = re.findall(r"(?:run_|sha256:)\w+…", shown)
+    assert len(short) == 2
+    for word in short:
+        assert local("show", word).status == 0, word
+    assert local("run", "show", next(word for word in short if word.startswith("run_"))).json()["id"] == run["id"]
+
+
+def test_times_and_sizes(local):
+    """For people on a terminal; exact for programs."""
+    run = optimize(local, TOY, "MergeLinears")
+    assert re.search(r"created +(just now|\d+\u00a0s ago) \(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC\)", local.on_terminal("run", "show", run["id"], NO_COLOR="1").out)
+    assert re.search(r" (just now|\d+\u00a0s ago) ", local.on_terminal("run", "list", NO_COLOR="1").out)
+    assert re.search(r" \d+ kB ", local.on_terminal("graph", "list", NO_COLOR="1").out)
+    listed = local("graph", "list").json()["items"][0]
+    assert listed["bytes"] > 1000 and re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", listed["created"])
+    assert json.loads(local.on_terminal("graph", "list", "--json").out)["items"][0] == listed
+    made = local("token", "create", "--scope", "read", "--name", "a", "--expires", "90d").json()
+    local("token", "create", "--scope", "read", "--name", "b", "--expires", "5d")
+    shown = local.on_terminal("token", "list", NO_COLOR="1").out
+    assert made["expires"][:10] in shown and re.search(r"in [45]\u00a0days", shown)
+
+
+def test_a_pass_with_picture_and_documentation(local):
+    shown = CommandLine(local.folder).on_terminal("pass", "show", "MergeLinears", NO_COLOR="1", width=80)
+    whole = local.run("pass", "show", "MergeLinears").json()
+    picture = [line for line in whole["documentation"].splitlines() if line.startswith(" ")]
+    assert len(picture) >= 3 and all(line in shown.out.splitlines() for line in picture)
+    flowing = " ".join(shown.out.split())
+    for sentence in re.findall(r"[^.]+\.", " ".join(line for line in whole["documentation"].splitlines() if line and not line.startswith(" "))):
+        assert " ".join(sentence.split()) in flowing, sentence
+    assert ["minimum_gain", "integer", "1", "How many calls a merge must save at least."] in rows(shown.out)
+    assert ["exactness", "moves"] in rows(shown.out)
+    for listed in local.run("pass", "list").json()["items"]:
+        assert CommandLine(local.folder).on_terminal("passes", listed["name"], width=60).status == 0
 
 
 def test_every_table(local):

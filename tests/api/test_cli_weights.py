@@ -176,7 +176,7 @@ def test_where_it_goes(local):  # noqa: F811
     assert not os.path.isfile("/dev/null") and not list(local.folder.glob("*.part"))
     refused = local.on_terminal("weights", graph)
     assert refused.status == 2 and refused.out == "" and "--output" in refused.err
-    assert local.on_terminal("weights", graph, "-o", "w", NO_COLOR="1").out == "9432 bytes written to w\n"
+    assert local.on_terminal("weights", graph, "-o", "w", NO_COLOR="1").out == "9.4 kB written to w\n"
     for place in ("nowhere/w", "."):
         failed = local("weights", graph, "-o", place)
         assert failed.status == 1 and failed.err.startswith("foldback: cannot write "), failed
