@@ -716,19 +716,26 @@ class Generator:
         self.body.append(f"{result} = {text}")
         self.values[result] = value
 
+    def write(self, given, layer):
+        """A write between two readers of `given`: into it, a view of it or, seldom, a weight of a layer that has read it."""
+        choose = self.random
+        view = choose.choice(["", "", "", ".view(-1)", "[0]", "[..., 1:]", ".detach()", ".t()" if self.values[given].dim() == 2 else ".mT", ".data"])
+        target = given + view if choose.random() < 0.85 else f"{layer}.weight"
+        write = choose.choice(["add_(1)", "mul_(2)", "bernoulli_()", "normal_()", "zero_()", "neg_()", "copy_(T * 3)", "masked_fill_(T > 0, 0.5)", ""])
+        return f"{target}.{write.replace('T', target)}" if write else f"call(operator.iadd, {target}, 1)"
+
     def patterns(self):
         """What passes look for, so that they find something."""
         choose = self.random
         given = self.pick(lambda value: value.dim() > 1 and value.is_floating_point())
         width, channels, dtype = self.values[given].shape[-1], self.values[given].shape[1], self.values[given].dtype
         index = len(self.init)
-        kind = choose.randrange(8)
+        kind = choose.choice([0, 0, 1, 2, 3, 4, 5, 6, 7])
         lines, made = [], []
         if kind == 0:
             for item in range(choose.choice([2, 3])):
-                if item and choose.random() < 0.25:  # what they all read is written between them
-                    text = choose.choice([f"{given}.add_(1)", f"{given}.mul_(2)", f"{given}.bernoulli_()", "call(operator.iadd,GIVEN,1)"])
-                    lines.append(text.replace("GIVEN", given))
+                if item and choose.random() < 0.3:
+                    lines.append(self.write(given, f"self.q{index}_{choose.randrange(item)}"))
                 made.append(
                     f"self.q{index}_{item} = nn.Linear({width}, {choose.choice([width, 4])}, bias={choose.random() < 0.8}, dtype={dtype}).eval()"
                 )

@@ -94,6 +94,9 @@ class Subject:
             return True
         if self.program.dialect != "dynamic":
             return False
+        others = self.make_inputs(self.program.batch + 2)
+        if any(one.shape[1:] != other.shape[1:] for one, other in zip(self.inputs, others)):
+            return False  # the batch is another axis of this input, which is not dynamic
         rows = [row for row in self.document["nodes"] if row["op"] == "placeholder"]
         return any(isinstance(size, str) for row in rows for size in row["meta"].get("shape", [])) and all(
             not row["meta"].get("shape")
