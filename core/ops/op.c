@@ -122,10 +122,24 @@ fb_op fb_op_of_module(const char *type, size_t length) {
 bool fb_op_lacks_kernel(fb_op op, const char *dtype) {
     static const char *const lacking[FB_OP_COUNT] = {
 #define FB_PRECISION_ROW(id, dtypes) [FB_OP_##id] = dtypes,
+#define FB_PRECISION_CASE(id, spelling, parameter, values, dtypes)
 #include "core/ops/precisions.def"
 #undef FB_PRECISION_ROW
+#undef FB_PRECISION_CASE
     };
     return fb_has_word(lacking[op & ~FB_OP_IN_PLACE], dtype, strlen(dtype));
+}
+
+const fb_precision_case *fb_op_precision_cases(size_t *count) {
+    static const fb_precision_case cases[] = {
+#define FB_PRECISION_ROW(id, dtypes)
+#define FB_PRECISION_CASE(id, spelling, parameter, values, dtypes) {FB_OP_##id, spelling, parameter, values, dtypes},
+#include "core/ops/precisions.def"
+#undef FB_PRECISION_ROW
+#undef FB_PRECISION_CASE
+    };
+    *count = sizeof cases / sizeof *cases;
+    return cases;
 }
 
 bool fb_op_is_named(fb_op op, const char *name) {

@@ -108,6 +108,12 @@ fb_op fb_op_of_module(const char *type, size_t length);
 bool fb_has_word(const char *list, const char *word, size_t length);
 /* Has PyTorch no kernel of it on a CPU for that dtype (its name: "float16"), though it has one for float32? */
 bool fb_op_lacks_kernel(fb_op op, const char *dtype);
+/* The same of calls with one of these values of a parameter: norm(x, p="nuc"). Values and dtypes are words. */
+typedef struct fb_precision_case {
+    fb_op op;
+    const char *spelling, *parameter, *values, *dtypes;
+} fb_precision_case;
+const fb_precision_case *fb_op_precision_cases(size_t *count);
 /* Is the operator called so: one of its names ("layer_norm"), or its id in lower case ("batch_norm2d")? */
 bool fb_op_is_named(fb_op op, const char *name);
 

@@ -21,6 +21,7 @@
 #include "core/weights/convert.h"
 
 #define NODES_OF_A_VALUE 64 /* as many others may be looked at for one */
+#define DEEPEST 4           /* slices of slices of a torch.Size */
 
 /* full([], 2.8, dtype=float32): the number, rounded to the dtype. */
 static bool number_in_tensor(const fb_graph *g, fb_node n, fb_known *known) {
@@ -55,7 +56,27 @@ static bool takes_number(const fb_graph *g, fb_node tensor, fb_node reader) {
     return is_beside;
 }
 
-static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, const char **detail) {
+static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, int depth, const char **detail);
+
+static bool gives_size(const fb_graph *g, fb_node n) {
+    fb_known known;
+    return fb_known_at(g, n, &known) && known.kind == FB_KNOWN_SIZES && known.sizes.is_sequence;
+}
+
+/* A slice or sum of a torch.Size is one, and a tuple's is a tuple: does the reader give one that stays? */
+static bool keeps_size(const fb_graph *g, fb_node n, fb_node reader, int depth) {
+    fb_known known;
+    const char *ignored;
+    bool may_be_one = fb_op_is(g, reader, FB_OP_GETITEM) || fb_op_is(g, reader, FB_OP_ADD) || fb_op_is(g, reader, FB_OP_MUL);
+    if (!may_be_one || !gives_size(g, n)) return false;
+    if (!fb_known_at(g, reader, &known) || depth > DEEPEST) return true;
+    bool stays = false;
+    for (uint32_t e = gives_size(g, reader) ? fb_user_first(g, reader) : 0; e && !stays; e = fb_user_next(g, e))
+        stays = reader_obstacle(g, reader, fb_edge_user(g, e), depth + 1, &ignored) != NULL;
+    return stays;
+}
+
+static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, int depth, const char **detail) {
     const fb_node_row *row = fb_node_at(g, reader);
     *detail = "the graph returns it";
     if (row->opcode == FB_OUTPUT) return "graph-output";
@@ -63,6 +84,8 @@ static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader,
     if (fb_op_is(g, reader, FB_OP_UNKNOWN) || fb_runs_inside(g, reader)) return "unknown-operator";
     bool is_asked = row->opcode == FB_CALL_METHOD || fb_op_is(g, reader, FB_OP_GETATTR);
     if (is_asked && fb_value_node(g, fb_first_argument(g, reader)).id == n.id) return "unknown-operator";
+    *detail = "a slice or sum of it stays, which is a torch.Size, and would become a tuple";
+    if (keeps_size(g, n, reader, depth)) return "unsupported-reader";
     *detail = "what reads it takes no number in its place, or may give another dtype beside one";
     return fb_op_is(g, n, FB_OP_FULL) && !takes_number(g, n, reader) ? "unsupported-reader" : NULL;
 }
@@ -90,7 +113,7 @@ static void match_known(fb_matcher *m, const fb_alias *alias, fb_node n, bool *s
     if (is_written) fb_refuse_node(m, "mutated", n, "it, or what it is asked of, is written in place, and may become another");
     if (is_written || !settled[n.id] || !fb_node_at(g, n)->user_count) return;
     for (uint32_t e = fb_user_first(g, n); e && !reason && fb_matcher_goes_on(m); e = fb_user_next(g, e))
-        reason = reader_obstacle(g, n, fb_edge_user(g, e), &detail);
+        reason = reader_obstacle(g, n, fb_edge_user(g, e), 0, &detail);
     if (reason) fb_refuse_node(m, reason, n, "%s", detail);
     else fb_match_found(m, &n, 1);
 }

@@ -1,5 +1,10 @@
 /* Why a node goes on in float32 though nobody asked for it (precision.h). */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/graph/namespace.h"
 #include "core/ops/infer.h"
+#include "core/ops/view.h"
 #include "core/passes/precision.h"
 #include "core/passes/precision_change.h"
 
@@ -36,6 +41,37 @@ static bool reinterprets(const fb_graph *g, fb_node n) {
     return is_any && fb_op_is(g, n, FB_OP_VIEW);
 }
 
+static bool is_called(const fb_graph *g, fb_node n, const char *spelling) {
+    const char *name = fb_node_target(g, n);
+    if (fb_node_at(g, n)->opcode == FB_CALL_FUNCTION) name = fb_function_name(name);
+    return strncmp(name, spelling, strlen(spelling)) == 0 && strchr(".", name[strlen(spelling)]);
+}
+
+/* Is the argument one of the words? An unknown one may be. */
+static bool is_any_of(const fb_graph *g, fb_value argument, const char *words) {
+    double number;
+    char text[32] = "";
+    if (!argument.id) return false;
+    fb_kind kind = fb_value_kind(g, argument);
+    if (kind == FB_STRING) return fb_has_word(words, fb_value_text(g, argument), strlen(fb_value_text(g, argument)));
+    if (!fb_value_is_number(g, argument, &number)) return kind != FB_NONE;
+    snprintf(text, sizeof text, "%g", number);
+    return fb_has_word(words, text, strlen(text));
+}
+
+/* A norm of matrices by their singular values, which one dimension has not. */
+static bool lacks_kernel_for_arguments(const fb_graph *g, fb_node n, const char *to) {
+    size_t count;
+    const fb_precision_case *cases = fb_op_precision_cases(&count);
+    fb_value dim = fb_call_argument(g, n, "dim");
+    for (size_t i = 0; i < count; i++) {
+        bool is_meant = fb_op_is(g, n, cases[i].op) && fb_has_word(cases[i].dtypes, to, strlen(to));
+        if (!is_meant || (dim.id && fb_value_kind(g, dim) == FB_INT) || !is_called(g, n, cases[i].spelling)) continue;
+        if (is_any_of(g, fb_call_argument(g, n, cases[i].parameter), cases[i].values)) return true;
+    }
+    return false;
+}
+
 const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool is_in_autocast,
                                   const char **detail) {
     const fb_graph *g = m->graph;
@@ -51,7 +87,7 @@ const char *fb_precision_obstacle(const fb_matcher *m, fb_node n, bool reads_unt
     *detail = "complex numbers have no such precision; it goes on in float32";
     if (fb_dtype_is_complex(dtype)) return "complex";
     *detail = "PyTorch cannot compute it in that dtype (on a CPU); it goes on in float32";
-    if (fb_op_lacks_kernel(fb_node_op(g, n), to)) return "no-kernel";
+    if (fb_op_lacks_kernel(fb_node_op(g, n), to) || lacks_kernel_for_arguments(g, n, to)) return "no-kernel";
     *detail = "it takes the bytes of float32 for other numbers; it goes on in float32";
     if (reinterprets(g, n)) return "reinterprets";
     *detail = "float16 and bfloat16 do not mix, and it reads the other one; it goes on in float32";

@@ -17,11 +17,19 @@ import torch
 HEAD = """/* Operators that PyTorch 2.13 on a CPU computes in float32 and has no kernel for in a narrower dtype. Written by
  * tests/python/make_precisions.py, and held against PyTorch by tests/python/test_precisions.py.
  *
- *     FB_PRECISION_ROW(operator, "dtypes that it lacks") */
+ *     FB_PRECISION_ROW(operator, "dtypes that it lacks")
+ *     FB_PRECISION_CASE(operator, "spelling", "parameter", "values of it with which", "dtypes that it lacks") */
 """
 NARROW = (torch.float16, torch.bfloat16)
 LACKS_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'|Low precision dtypes|[Uu]nsupported dtype (Half|BFloat16)|must be either float or double")
 SAMPLES = 40
+# What the table of operators has no samples of: operators, and values of a parameter.
+CALLS = {"RRELU": lambda x: torch.nn.functional.rrelu(x, training=True)}
+CASES = [
+    ("NORM", "norm", "p", {"nuc": lambda x: torch.norm(x, "nuc"), "fro": lambda x: torch.norm(x, "fro"), "2": lambda x: torch.norm(x, 2)}),
+    ("VECTOR_NORM", "norm", "ord", {str(order): lambda x, order=order: torch.linalg.norm(x, order) for order in ("nuc", "fro", 1, -1, 2, -2)}),
+    ("VECTOR_NORM", "linalg_norm", "ord", {str(order): lambda x, order=order: torch.linalg.norm(x, order) for order in ("nuc", "fro", 1, -1, 2, -2)}),
+]
 
 
 def operator_table():
@@ -86,14 +94,37 @@ def rows():
         if row and torch.float32 in info.supported_dtypes("cpu"):
             (variants if info.variant_test_name else plain).setdefault(row, set()).update(lacking(info))
     found = variants | plain
+    for row, call in CALLS.items():
+        found.setdefault(row, set()).update(lacked_by(call))
     for row in sorted(found):
         if found[row]:
             yield f'FB_PRECISION_ROW({row}, "{" ".join(sorted(found[row]))}")'
 
 
+def lacked_by(call):
+    """The narrow dtypes in which a call on a matrix has no kernel."""
+    lacks = []
+    for dtype in NARROW:
+        try:
+            call(torch.ones(2, 3, dtype=dtype))
+        except RuntimeError as error:
+            lacks += [str(dtype).removeprefix("torch.")] if LACKS_KERNEL.search(str(error)) else []
+    return lacks
+
+
+def cases():
+    for row, spelling, parameter, calls in CASES:
+        lacking_values = {}
+        for value, call in calls.items():
+            lacking_values.setdefault(" ".join(sorted(lacked_by(call))), []).append(value)
+        for dtypes, values in sorted(lacking_values.items()):
+            if dtypes:
+                yield f'FB_PRECISION_CASE({row}, "{spelling}", "{parameter}", "{" ".join(values)}", "{dtypes}")'
+
+
 def text():
     torch.manual_seed(0)
-    return HEAD + "\n".join(rows()) + "\n"
+    return HEAD + "\n".join([*rows(), *cases()]) + "\n"
 
 
 if __name__ == "__main__":
