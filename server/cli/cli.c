@@ -71,7 +71,7 @@ static int open_remote(fb_cli *cli, fb_error *error) {
     return result;
 }
 
-static int open_client(fb_cli *cli) {
+int fb_cli_open(fb_cli *cli) {
     fb_error error = {0};
     const fb_cli_values *values = &cli->values;
     struct stat folder;
@@ -95,7 +95,7 @@ int fb_cli_refused(fb_cli *cli, fb_answer *answer) {
 
 int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer) {
     fb_error error = {0};
-    int result = open_client(cli);
+    int result = fb_cli_open(cli);
     if (result) {
         fb_call_free(call);
         return result;

@@ -65,6 +65,9 @@ int fb_cli_start(const fb_verb *verb, int argc, char **argv);
 int fb_cli_error(const fb_error *error);
 int fb_cli_no_memory(void);
 
+/* Makes the client, if there is none yet. */
+int fb_cli_open(fb_cli *cli);
+
 /* One request, whatever its answer says; frees what is in `call`. `answer` is the caller's to free on FB_EXIT_DONE. */
 int fb_cli_try(fb_cli *cli, fb_call *call, fb_answer *answer);
 /* Reports a problem; FB_EXIT_FAILED. Frees the answer. */

@@ -66,6 +66,7 @@ static bool set_options(fb_remote *remote) {
     return !curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, remote->failure) && !curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L) &&
            !curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https") && !curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L) &&
            !curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, CONNECT_SECONDS) &&
+           !curl_easy_setopt(curl, CURLOPT_TCP_KEEPALIVE, 1L) &&
            !curl_easy_setopt(curl, CURLOPT_USERAGENT, "foldback/" FB_VERSION) &&
            !curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, keep_body) &&
            !curl_easy_setopt(curl, CURLOPT_READFUNCTION, read_file) &&

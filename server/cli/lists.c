@@ -1,4 +1,4 @@
-/* foldback passes, graphs, runs, nodes. */
+/* foldback pass, graph and run: lists, and what a pass does. */
 #include <stdlib.h>
 
 #include "server/cli/actions.h"

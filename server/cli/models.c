@@ -1,4 +1,4 @@
-/* foldback models, register, delete. */
+/* foldback model, register, delete. */
 #include <string.h>
 
 #include "server/cli/actions.h"

@@ -178,7 +178,7 @@ int fb_cli_optimize(fb_cli *cli) {
     fb_reference graph = fb_reference_read(cli->arguments.items[0]);
     fb_call call = {.method = "POST"};
     if (!cli->values.passes.count)
-        return fb_complain(FB_EXIT_USAGE, "optimize: by which passes? --pass NAME; foldback passes lists them");
+        return fb_complain(FB_EXIT_USAGE, "optimize: which passes? Name them with --pass; foldback pass list lists them");
     bool needs_store =
         !cli->values.dry_run || graph.kind != FB_REFERS_TO_FILE || cli->values.weights.count || may_name_rules(&cli->values);
     if (!needs_store) cli->folder = FB_FOLDER_UNUSED;

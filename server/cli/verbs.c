@@ -218,6 +218,13 @@ static const fb_option audit_options[] = {
     END,
 };
 
+static const fb_option events_options[] = {
+    TEXT("since", 0, "N", "begin after this entry of the history; 0 is all of it", since),
+    TEXT("server", 0, "URL", "the service ($FOLDBACK_SERVER)", server),
+    CREDENTIALS,
+    FLAG("json", 0, "a line of JSON for each event, as it is when the output is no terminal", wants_json),
+    END,
+};
 static const fb_option job_list_options[] = {
     TEXT("state", 0, "STATE", "only those that are queued, running, succeeded, failed or cancelled", state),
     LIMIT,
@@ -446,6 +453,15 @@ const fb_verb fb_verbs[] = {
      .options = ready_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_ready},
+    {.name = "events",
+     .arguments = "[MODEL|MODEL@ALIAS|JOB]",
+     .summary = "follows what happens to aliases, or to a job",
+     .description =
+         "Prints a line for each event until Ctrl-C, or until the job has ended: exit status 0 if it has succeeded. When\n"
+         "the connection is lost, it is made again, and no event is left out.\n",
+     .options = events_options,
+     .folder = FB_FOLDER_UNUSED,
+     .run = fb_cli_events},
     {.name = "job list",
      .arguments = "",
      .summary = "lists what a service does in the background",
