@@ -56,11 +56,15 @@ static fb_status run_call(running *r, size_t position) {
     return status;
 }
 
+static fb_status lint(running *r) {
+    return fb_lint_graph(r->run.result, &(fb_work){.watch = r->watcher.watch}, r->error);
+}
+
 static fb_status run_calls(running *r, size_t position, size_t count) {
     fb_status status = FB_OK;
     for (size_t end = position + count; position < end && !status; position++) {
         status = run_call(r, position);
-        if (!status && r->lint == FB_LINT_EACH) status = fb_lint_graph(r->run.result, r->error);
+        if (!status && r->lint == FB_LINT_EACH) status = lint(r);
     }
     return status;
 }
@@ -88,12 +92,12 @@ static fb_status run_round(running *r, size_t position, size_t *next) {
     return FB_OK;
 }
 
-fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint,
+fb_status fb_composition_run_watched(const fb_composition *composition, const fb_graph *source, fb_lint lint_when,
                                      const fb_run_watcher *watcher, fb_run *out, fb_error *error) {
     fb_work meter = {.watch = watcher ? watcher->watch : NULL};
     running r = {.composition = composition,
                  .watcher = watcher ? *watcher : (fb_run_watcher){0},
-                 .lint = lint,
+                 .lint = lint_when,
                  .run = {.result = fb_graph_copy_metered(source, &meter),
                          .passes = calloc(composition->count + 1, sizeof *r.run.passes)},
                  .error = error};
@@ -103,7 +107,7 @@ fb_status fb_composition_run_watched(const fb_composition *composition, const fb
         if (composition->calls[i].round_size) status = run_round(&r, i, &i);
         else status = run_calls(&r, i++, 1);
     }
-    if (!status && lint == FB_LINT_END && composition->count) status = fb_lint_graph(r.run.result, error);
+    if (!status && lint_when == FB_LINT_END && composition->count) status = lint(&r);
     fb_graph_free(r.before);
     fb_workpiece_forget(&r.work);
     fb_namespace_free(r.work.names);
@@ -126,34 +130,37 @@ void fb_run_free(fb_run *run) {
 
 /* ---- the report as JSON ------------------------------------------------------------------------------------------------- */
 
-static void write_names(const char *const *names, size_t count, fb_buffer *out) {
+#define STEPS_OF_A_NAME 8
+
+static void write_names(const char *const *names, size_t count, fb_work *work, fb_buffer *out) {
     fb_buffer_char(out, '[');
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && fb_work_goes_on(work, STEPS_OF_A_NAME); i++) {
         if (i) fb_buffer_char(out, ',');
         fb_buffer_json_string(out, names[i], strlen(names[i]));
     }
     fb_buffer_char(out, ']');
 }
 
-static void write_refusal(const fb_refusal *refusal, fb_buffer *out) {
+static void write_refusal(const fb_refusal *refusal, fb_work *work, fb_buffer *out) {
     fb_buffer_printf(out, "{\"reason\":\"%s\",\"nodes\":", refusal->reason);
-    write_names(refusal->nodes, refusal->count, out);
+    write_names(refusal->nodes, refusal->count, work, out);
     fb_buffer_string(out, ",\"detail\":");
     fb_buffer_json_string(out, refusal->detail, strlen(refusal->detail));
     fb_buffer_char(out, '}');
 }
 
-static void write_pass(const fb_pass_report *report, fb_buffer *out) {
+static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *out) {
     const fb_pass *pass = report->pass;
     fb_buffer_printf(out, "{\"name\":\"%s\",\"version\":%d,\"params\":", pass->name, pass->version);
     fb_buffer_string(out, report->params);
     fb_buffer_printf(
         out, ",\"signature\":\"%s\",\"reversible\":%s,\"exactness\":\"%s\",\"applied\":%zu,\"nodes\":", report->signature,
         pass->reversible ? "true" : "false", fb_exactness_name(pass->exactness), report->applied);
-    write_names(report->nodes, report->node_count, out);
+    write_names(report->nodes, report->node_count, work, out);
     fb_buffer_string(out, ",\"refused\":[");
-    for (const fb_refusal *refusal = report->refused; refusal; refusal = refusal->next) {
-        write_refusal(refusal, out);
+    const fb_refusal *refusal = report->refused;
+    for (; refusal && fb_work_goes_on(work, 4 * STEPS_OF_A_NAME); refusal = refusal->next) {
+        write_refusal(refusal, work, out);
         if (refusal->next) fb_buffer_char(out, ',');
     }
     fb_buffer_char(out, ']');
@@ -168,11 +175,12 @@ static void write_pass(const fb_pass_report *report, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-void fb_run_report(const fb_run *run, fb_buffer *out) {
+bool fb_run_report(const fb_run *run, fb_work *work, fb_buffer *out) {
     fb_buffer_char(out, '[');
     for (size_t i = 0; i < run->count; i++) {
         if (i) fb_buffer_char(out, ',');
-        write_pass(&run->passes[i], out);
+        write_pass(&run->passes[i], work, out);
     }
     fb_buffer_char(out, ']');
+    return !out->failed && !work->stopped.status;
 }

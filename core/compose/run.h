@@ -42,7 +42,7 @@ fb_status fb_pass_call_run(const fb_pass_call *call, fb_workpiece *work, const f
 /* The names of a graph, for a run that starts on it; NULL: fb_work_failed says why. */
 fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work);
 
-/* The JSON array `passes` of an answer: what every pass did and refused. */
-void fb_run_report(const fb_run *run, fb_buffer *out);
+/* The JSON array `passes` of an answer: what every pass did and refused. False: fb_work_failed says why. */
+bool fb_run_report(const fb_run *run, fb_work *work, fb_buffer *out);
 
 #endif

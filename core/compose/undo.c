@@ -97,7 +97,7 @@ static fb_status run_steps(const fb_undo_plan *plan, bool is_whole, replay *r) {
 
 static fb_status replay_rest(const fb_undo_plan *plan, replay *r, fb_graph **out) {
     fb_status status = run_steps(plan, false, r);
-    if (!status) status = fb_lint_graph(r->graph, r->error);
+    if (!status) status = fb_lint_graph(r->graph, &r->work, r->error);
     if (!status) {
         *out = r->graph;
         r->graph = NULL;

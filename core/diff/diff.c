@@ -21,8 +21,12 @@ typedef struct maker {
 
 #define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 256)
 
+static bool takes(const maker *m, int64_t steps) {
+    return !m->failed && (!m->work || fb_work_goes_on(m->work, steps));
+}
+
 static bool goes_on(const maker *m) {
-    return !m->failed && (!m->work || fb_work_goes_on(m->work, STEPS_OF_A_ROW));
+    return takes(m, STEPS_OF_A_ROW);
 }
 
 static const char *keep_name(maker *m, const char *name) {
@@ -77,7 +81,7 @@ static bool match_rows(maker *m) {
 
 static bool is_in_order(const maker *m) {
     uint32_t last = 0;
-    for (uint32_t i = 1; i < m->to.count; i++) {
+    for (uint32_t i = 1; i < m->to.count && takes(m, 1); i++) {
         if (!m->in_from[i]) continue;
         if (m->in_from[i] < last) return false;
         last = m->in_from[i];
@@ -95,7 +99,7 @@ static bool find_still_rows(maker *m) {
     if (!last) return false;
     uint32_t *before = last + m->to.count; /* by row: the one before it in such a sequence */
     size_t longest = 0;
-    for (uint32_t i = 1; i < m->to.count; i++) {
+    for (uint32_t i = 1; i < m->to.count && takes(m, 8); i++) {
         uint32_t place = m->in_from[i];
         if (!place) continue;
         size_t low = longest && m->in_from[last[longest - 1]] < place ? longest : 0, high = longest;

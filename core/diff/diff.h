@@ -73,5 +73,7 @@ fb_status fb_diff_apply(const fb_diff *diff, const fb_graph *graph, fb_graph **o
  *
  * In `was` and `now` a pointer that is missing is a member that is absent there. */
 void fb_diff_write(const fb_diff *diff, fb_buffer *out);
+/* The same of many edits. False: fb_work_failed says why. */
+bool fb_diff_write_metered(const fb_diff *diff, fb_work *work, fb_buffer *out);
 
 #endif

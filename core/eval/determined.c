@@ -54,16 +54,17 @@ static void look_at(search *s, fb_node node) {
     s->out_of_memory |= !fb_map_add(&s->first, hash, node.id);
 }
 
-bool fb_find_determined(const fb_graph *graph, unsigned char *determined) {
+bool fb_find_determined(const fb_graph *graph, unsigned char *determined, fb_work *work) {
     uint32_t limit = fb_node_limit(graph);
     search s = {.graph = graph, .determined = determined, .is_constant = calloc(limit, 1), .now = calloc(limit, sizeof *s.now)};
     s.same = (fb_same_call){.graph = graph, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
     s.out_of_memory = !s.is_constant || !s.now;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !s.out_of_memory; n = fb_next_node(graph, n)) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && !s.out_of_memory && fb_work_goes_on(work, 16);
+         n = fb_next_node(graph, n)) {
         look_at(&s, n);
     }
     fb_map_free(&s.first);
     free(s.is_constant);
     free(s.now);
-    return !s.out_of_memory;
+    return !s.out_of_memory && !work->stopped.status;
 }

@@ -10,10 +10,11 @@
 #ifndef FB_EVAL_DETERMINED_H
 #define FB_EVAL_DETERMINED_H
 
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 
 /* Sets determined[node] for those of the main program. What draws random numbers, writes, or is not known is not one of them.
- * False when memory is out. Linear in the graph's size. */
-bool fb_find_determined(const fb_graph *graph, unsigned char *determined);
+ * False: fb_work_failed says why. Linear in the graph's size. */
+bool fb_find_determined(const fb_graph *graph, unsigned char *determined, fb_work *work);
 
 #endif

@@ -43,14 +43,24 @@ uint32_t fb_region_of(fb_regions *regions, const fb_region_pair *pair) {
 /* ---- what changed
  * ------------------------------------------------------------------------------------------------------------ */
 
+#define STEPS_OF_A_NODE 16
+
+/* The main program's nodes, as long as the search goes on. */
+static fb_node first(const fb_regions *r, const fb_graph *graph) {
+    return fb_work_goes_on(r->work, STEPS_OF_A_NODE) ? fb_first_node(graph, FB_MAIN_PROGRAM) : (fb_node){0};
+}
+static fb_node next(const fb_regions *r, const fb_graph *graph, fb_node node) {
+    return fb_work_goes_on(r->work, STEPS_OF_A_NODE) ? fb_next_node(graph, node) : (fb_node){0};
+}
+
 static void pair_nodes(fb_regions *r) {
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
+    for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
         fb_node twin = fb_node_find(r->after, FB_MAIN_PROGRAM, fb_node_name(r->before, node));
         r->twin_of_before[node.id] = twin;
         if (twin.id) r->twin_of_after[twin.id] = node;
         else r->changed_before[node.id] = true;
     }
-    for (fb_node node = fb_first_node(r->after, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->after, node))
+    for (fb_node node = first(r, r->after); node.id; node = next(r, r->after, node))
         if (!r->twin_of_after[node.id].id) r->changed_after[node.id] = true;
 }
 
@@ -70,7 +80,7 @@ static bool match_values(const fb_regions *r, fb_value a, fb_value b, bool (*vis
     bool has_symbol = x->kind != FB_LIST && x->kind != FB_TUPLE && x->kind != FB_SIZE && x->kind != FB_DICT &&
                       x->kind != FB_MAP && x->kind != FB_SLICE && x->kind != FB_COMPLEX;
     if (has_symbol && strcmp(fb_text(r->before, x->symbol), fb_text(r->after, y->symbol)) != 0) return false;
-    for (uint32_t i = 0; i < x->count; i++)
+    for (uint32_t i = 0; i < x->count && fb_work_goes_on(r->work, 1); i++)
         if (!match_values(r, x->items[i], y->items[i], visit, context)) return false;
     return true;
 }
@@ -120,7 +130,7 @@ typedef struct changed_rows {
 } changed_rows;
 
 static void mark_rows(const fb_regions *r, const fb_diff *diff, changed_rows *rows) {
-    for (size_t i = 0; i < diff->count; i++) {
+    for (size_t i = 0; i < diff->count && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++) {
         const fb_edit *edit = &diff->edits[i];
         if (edit->kind == FB_EDIT_MOVE) continue;
         if (edit->table == FB_MODULE_TABLE) {
@@ -147,21 +157,23 @@ static void look_at_tensor(void *context, fb_tensor tensor) {
 typedef struct spreading {
     const fb_graph *graph;
     unsigned char *tensors;
+    fb_work *work;
 } spreading;
 
 static void spread_to(void *context, fb_tensor tensor) {
     spreading *s = context;
     fb_value recipe = fb_tensor_at(s->graph, tensor)->recipe;
     tensor_look look = {s->tensors, false};
-    if (recipe.id) fb_value_visit_tensors(s->graph, recipe, look_at_tensor, &look);
+    if (recipe.id && fb_work_goes_on(s->work, STEPS_OF_A_NODE)) fb_value_visit_tensors(s->graph, recipe, look_at_tensor, &look);
     s->tensors[tensor.id] |= look.found;
 }
 
-static bool spread_over_recipes(const fb_graph *graph, unsigned char *tensors) {
+static bool spread_over_recipes(const fb_graph *graph, unsigned char *tensors, fb_work *work) {
     fb_inputs_walk walk;
-    spreading s = {graph, tensors};
+    spreading s = {graph, tensors, work};
     if (fb_inputs_begin(&walk, graph))
-        for (fb_tensor tensor = fb_first_tensor(graph); tensor.id; tensor = fb_tensor_at(graph, tensor)->next)
+        for (fb_tensor tensor = fb_first_tensor(graph); tensor.id && fb_work_goes_on(work, STEPS_OF_A_NODE);
+             tensor = fb_tensor_at(graph, tensor)->next)
             fb_inputs_visit(&walk, tensor, spread_to, &s);
     return fb_inputs_end(&walk);
 }
@@ -192,7 +204,7 @@ static bool same_attribute(const fb_regions *r, fb_node a, fb_node b) {
 
 static fb_status find_changed(fb_regions *r, fb_error *error) {
     fb_diff diff;
-    fb_status status = fb_diff_make(r->before, r->after, &diff, error);
+    fb_status status = fb_diff_make_metered(r->before, r->after, r->work, &diff, error);
     if (status) return status;
     changed_rows rows = {calloc(fb_module_limit(r->before) + 1, 1), calloc(fb_module_limit(r->after) + 1, 1),
                          calloc(fb_tensor_limit(r->before) + 1, 1), calloc(fb_tensor_limit(r->after) + 1, 1)};
@@ -201,10 +213,10 @@ static fb_status find_changed(fb_regions *r, fb_error *error) {
     } else {
         mark_rows(r, &diff, &rows);
         rows.modules_before[0] = rows.modules_after[0] = rows.tensors_before[0] = rows.tensors_after[0] = false;
-        bool is_complete = spread_over_recipes(r->before, rows.tensors_before);
-        is_complete &= spread_over_recipes(r->after, rows.tensors_after);
+        bool is_complete = spread_over_recipes(r->before, rows.tensors_before, r->work);
+        is_complete &= spread_over_recipes(r->after, rows.tensors_after, r->work);
         if (!is_complete) status = fb_fail_memory(error);
-        for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
+        for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
             fb_node twin = r->twin_of_before[node.id];
             if (!twin.id) continue;
             bool is_same = same_call(r, node, twin) && same_marks(r, node, twin) && same_weights(r, node, twin) &&
@@ -257,11 +269,11 @@ static void draw_in(fb_regions *r, fb_node before, fb_node after) {
 
 static bool draw_in_equal_calls(fb_regions *r) {
     equal_calls e = {.regions = r};
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
+    for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
         fb_node twin = r->twin_of_before[node.id];
         if (twin.id && !r->changed_before[node.id]) note_arguments(&e, node, twin);
     }
-    while (e.to_do.size && !e.to_do.failed) {
+    while (e.to_do.size && !e.to_do.failed && fb_work_goes_on(r->work, STEPS_OF_A_NODE)) {
         fb_region_pair pair;
         e.to_do.size -= sizeof pair;
         memcpy(&pair, e.to_do.data + e.to_do.size, sizeof pair);
@@ -301,7 +313,7 @@ static bool add_pair(void *context, fb_node before, fb_node after) {
 }
 
 static void find_pairs(fb_regions *r) {
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
+    for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
         fb_node twin = r->twin_of_before[node.id];
         if (!twin.id || r->changed_before[node.id] || fb_asserts_type_only(r->before, node)) continue;
         const fb_node_row *x = fb_node_at(r->before, node), *y = fb_node_at(r->after, twin);
@@ -313,9 +325,9 @@ static void find_pairs(fb_regions *r) {
 
 /* What is determined in one graph is so in the other: a value is given in both, or in neither. */
 static bool find_determined(fb_regions *r) {
-    if (!fb_find_determined(r->before, r->determined_before)) return false;
-    if (!fb_find_determined(r->after, r->determined_after)) return false;
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node)) {
+    if (!fb_find_determined(r->before, r->determined_before, r->work)) return false;
+    if (!fb_find_determined(r->after, r->determined_after, r->work)) return false;
+    for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
         fb_node twin = r->twin_of_before[node.id];
         if (!twin.id) continue;
         unsigned char either = r->determined_before[node.id] | r->determined_after[twin.id];
@@ -352,11 +364,12 @@ static void need(demand *d, fb_node node) {
 
 /* Backwards from the nodes that pairs name; nodes that are changed and hang together are one region. */
 static bool spread_demand(demand *d) {
-    while (d->to_do.size && !d->to_do.failed) {
+    fb_work *work = d->regions->work;
+    while (d->to_do.size && !d->to_do.failed && fb_work_goes_on(work, STEPS_OF_A_NODE)) {
         fb_node node;
         d->to_do.size -= sizeof node;
         memcpy(&node, d->to_do.data + d->to_do.size, sizeof node);
-        for (uint32_t e = fb_input_first(d->graph, node); e; e = fb_input_next(d->graph, e)) {
+        for (uint32_t e = fb_input_first(d->graph, node); e && fb_work_goes_on(work, 4); e = fb_input_next(d->graph, e)) {
             fb_node input = fb_edge_input(d->graph, e);
             need(d, input);
             if (d->changed[node.id] && d->changed[input.id])
@@ -373,25 +386,25 @@ static fb_status find_needed(fb_regions *r, fb_error *error) {
     size_t count = r->pairs.size / sizeof *pairs;
     demand before = {r, r->before, r->changed_before, r->determined_before, r->computed_before, 0, {0}};
     demand after = {r, r->after, r->changed_after, r->determined_after, r->computed_after, fb_node_limit(r->before), {0}};
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++) {
         need(&before, pairs[i].before);
         need(&after, pairs[i].after);
     }
     bool is_complete = spread_demand(&before);
     is_complete &= spread_demand(&after);
     if (!is_complete) return fb_fail_memory(error);
-    for (fb_node node = fb_first_node(r->before, FB_MAIN_PROGRAM); node.id; node = fb_next_node(r->before, node))
+    for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node))
         if (r->twin_of_before[node.id].id && r->changed_before[node.id])
             join(r, slot_before(node), slot_after(r, r->twin_of_before[node.id]));
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++)
         if (r->changed_before[pairs[i].before.id] && r->changed_after[pairs[i].after.id])
             join(r, slot_before(pairs[i].before), slot_after(r, pairs[i].after));
     return FB_OK;
 }
 
-fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regions *out, fb_error *error) {
+fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, fb_regions *out, fb_error *error) {
     uint32_t of_before = fb_node_limit(before), of_after = fb_node_limit(after);
-    *out = (fb_regions){.before = before, .after = after};
+    *out = (fb_regions){.before = before, .after = after, .work = work};
     out->twin_of_before = calloc(of_before, sizeof(fb_node));
     out->twin_of_after = calloc(of_after, sizeof(fb_node));
     out->changed_before = calloc(of_before, 1);
@@ -408,10 +421,11 @@ fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regi
     pair_nodes(out);
     fb_status status = find_changed(out, error);
     if (status) return status;
-    if (!draw_in_equal_calls(out) || !find_determined(out)) return fb_fail_memory(error);
+    if (!draw_in_equal_calls(out) || !find_determined(out)) return fb_work_failed(work, error);
     find_pairs(out);
     if (out->pairs.failed) return fb_fail_memory(error);
-    return find_needed(out, error);
+    status = find_needed(out, error);
+    return status ? status : fb_work_status(work, error); /* stopped: what was found is not everything */
 }
 
 void fb_regions_free(fb_regions *regions) {

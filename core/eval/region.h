@@ -3,11 +3,13 @@
 #define FB_EVAL_REGION_H
 
 #include "core/base/buffer.h"
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 
 /* Nodes of both graphs, paired by name. */
 typedef struct fb_regions {
     const fb_graph *before, *after;
+    fb_work *work;
     fb_node *twin_of_before, *twin_of_after;       /* by node: of the same name in the other graph, or none */
     unsigned char *changed_before, *changed_after; /* by node: it is in one graph alone, or computes otherwise in the other */
     unsigned char *determined_before, *determined_after; /* by node: it must not be given, because others say what it is */
@@ -22,8 +24,8 @@ typedef struct fb_region_pair {
     bool by_type; /* shape and dtype are all that counts */
 } fb_region_pair;
 
-/* FB_NO_MEMORY. Freed also after a failure. Linear in the graphs' sizes. */
-fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_regions *out, fb_error *error);
+/* FB_NO_MEMORY, or what `work`, which is borrowed, is stopped with. Freed also after a failure. Linear in the graphs' sizes. */
+fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, fb_regions *out, fb_error *error);
 void fb_regions_free(fb_regions *regions);
 
 /* Equal numbers for what is of one region. */

@@ -214,7 +214,8 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
 typedef struct validator {
     fb_regions regions;
     side before, after, exact;
-    fb_map rows; /* 1 + root of a region -> 1 + its report */
+    fb_work work; /* of all but evaluating */
+    fb_map rows;  /* 1 + root of a region -> 1 + its report */
     fb_validation *out;
     fb_error *error;
 } validator;
@@ -278,7 +279,8 @@ typedef struct listed {
 static void list_changed(validator *v, bool of_after, fb_buffer *list, bool *has_after) {
     fb_regions *r = &v->regions;
     const fb_graph *graph = of_after ? r->after : r->before;
-    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(graph, node)) {
+    fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; node.id && fb_work_goes_on(&v->work, 16); node = fb_next_node(graph, node)) {
         if (!(of_after ? r->changed_after : r->changed_before)[node.id]) continue;
         listed one = {fb_map_get(&v->rows, (of_after ? fb_region_of_after(r, node) : fb_region_of_before(r, node)) + 1), NULL};
         if (!one.row || (!of_after && has_after[one.row - 1])) continue;
@@ -300,24 +302,26 @@ static fb_status list_nodes(validator *v) {
     }
     bool is_complete = has_after && !list.failed;
     free(has_after);
-    for (size_t i = 0; i < v->out->count && is_complete; i++) {
+    for (size_t i = 0; i < v->out->count && is_complete && fb_work_goes_on(&v->work, 4); i++) {
         fb_region_report *report = &v->out->regions[i];
         report->nodes = fb_arena_alloc(&v->out->arena, (report->node_count + 1) * sizeof *report->nodes);
         report->node_count = 0;
         is_complete = report->nodes != NULL;
     }
     const listed *all = (const listed *)(const void *)list.data;
-    for (size_t i = 0; i < list.size / sizeof *all && is_complete; i++) {
+    is_complete &= !v->work.stopped.status;
+    for (size_t i = 0; i < list.size / sizeof *all && is_complete && fb_work_goes_on(&v->work, 4); i++) {
         fb_region_report *report = &v->out->regions[all[i].row - 1];
         report->nodes[report->node_count++] = all[i].name;
     }
     fb_buffer_free(&list);
-    return is_complete ? FB_OK : fb_fail_memory(v->error);
+    return is_complete ? fb_work_status(&v->work, v->error) : fb_work_failed(&v->work, v->error);
 }
 
 static fb_status number_regions(validator *v, const fb_region_pair *pairs, size_t count) {
     size_t found = 0;
     for (size_t i = 0; i < count; i++) {
+        if (!fb_work_goes_on(&v->work, 16)) return fb_work_status(&v->work, v->error);
         uint32_t root = fb_region_of(&v->regions, &pairs[i]) + 1;
         if (fb_map_get(&v->rows, root)) continue;
         if (!fb_map_put(&v->rows, root, (uint32_t)++found)) return fb_fail_memory(v->error);
@@ -331,7 +335,7 @@ static fb_status number_regions(validator *v, const fb_region_pair *pairs, size_
 
 static fb_status validate(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
     fb_regions *r = &v->regions;
-    fb_status status = fb_regions_find(r->before, r->after, r, v->error);
+    fb_status status = fb_regions_find(r->before, r->after, &v->work, r, v->error);
     if (status) return status;
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     size_t count = r->pairs.size / sizeof *pairs;
@@ -346,7 +350,9 @@ static fb_status validate(validator *v, const fb_eval_options *options, bool onl
     if (!status && count) status = run_side(&v->before, FB_PRECISION_RECORDED, v->error);
     if (!status && count) status = run_side(&v->after, FB_PRECISION_RECORDED, v->error);
     if (!status && count) status = run_side(&v->exact, FB_PRECISION_DOUBLE, v->error);
-    for (size_t i = 0; i < count && !status; i++) status = report_pair(v, &pairs[i], only_moves, tolerance);
+    for (size_t i = 0; i < count && !status && fb_work_goes_on(&v->work, 64); i++)
+        status = report_pair(v, &pairs[i], only_moves, tolerance);
+    if (!status) status = fb_work_status(&v->work, v->error);
     return status ? status : list_nodes(v);
 }
 
@@ -365,7 +371,8 @@ static void sum_up(fb_validation *out) {
 fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, const fb_eval_options *options, bool only_moves,
                               const fb_tolerance *tolerance, fb_validation *out, fb_error *error) {
     *out = (fb_validation){0};
-    validator v = {.regions = {.before = before, .after = after}, .out = out, .error = error};
+    validator v = {
+        .regions = {.before = before, .after = after}, .work = {.watch = options->watch}, .out = out, .error = error};
     fb_status status = validate(&v, options, only_moves, tolerance);
     end_side(&v.before);
     end_side(&v.after);

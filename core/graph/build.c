@@ -290,8 +290,8 @@ void fb_graph_set_module_type(fb_graph *graph, fb_module module, fb_symbol type)
     row->op = symbol->op_of_module;
 }
 
-void fb_graph_resolve(fb_graph *graph) {
-    for (uint32_t id = 1; id < fb_node_limit(graph); id++) {
+void fb_graph_resolve(fb_graph *graph, fb_work *work) {
+    for (uint32_t id = 1; id < fb_node_limit(graph) && fb_work_goes_on(work, 8); id++) {
         fb_node_row *row = fb_node_row_at(graph, (fb_node){id});
         if (!row->is_erased && row->target.id) fb_graph_set_target(graph, (fb_node){id}, (fb_opcode)row->opcode, row->target);
     }

@@ -33,7 +33,7 @@ void fb_graph_erase_tensor(fb_graph *graph, fb_tensor tensor);
  * fb_graph_resolve resolves every node again. */
 void fb_graph_set_target(fb_graph *graph, fb_node node, fb_opcode opcode, fb_symbol target);
 void fb_graph_set_module_type(fb_graph *graph, fb_module module, fb_symbol type);
-void fb_graph_resolve(fb_graph *graph);
+void fb_graph_resolve(fb_graph *graph, fb_work *work);
 
 /* Sets args (FB_LIST) and kwargs (FB_MAP) and keeps the edges. False when memory is out (args then unchanged). */
 bool fb_graph_set_args(fb_graph *graph, fb_node node, fb_value args, fb_value kwargs);

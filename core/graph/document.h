@@ -45,9 +45,12 @@ bool fb_document_id(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
 bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]);
 /* Both at once: appends the canonical bytes to `out`, and their id. */
 bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]);
+/* The same of a large graph. False: fb_work_failed says why. */
+bool fb_document_write_id_metered(const fb_graph *graph, fb_work *work, fb_buffer *out, char id[FB_ID_LENGTH + 1]);
 /* The same hash without what differs between two tracings of one model: name, metadata, all of meta but shape and dtype, and
  * the tensors' digest, blob, offset and data. */
 bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]);
+bool fb_document_structure_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]);
 
 /* Appends one value in canonical form, as it stands in a document. */
 void fb_value_write(const fb_graph *graph, fb_value value, fb_buffer *out);

@@ -149,12 +149,12 @@ static void keep_recipe(fb_reader *reader, outline *outer, late_recipe recipe) {
     outer->recipes[outer->recipe_count++] = recipe;
 }
 
-#define ELEMENTS_UNWATCHED 256
+#define STEPS_OF_AN_ELEMENT ((int64_t)FB_WORK_UNASKED / 256)
 
 /* Asked for each element: whether the reading goes on. */
-static bool is_wanted(fb_reader *reader, size_t index) {
-    if (index % ELEMENTS_UNWATCHED || !fb_watch_check(reader->watch, &reader->stopped)) return true;
-    reader->scan.status = reader->stopped.status;
+static bool is_wanted(fb_reader *reader) {
+    if (fb_work_goes_on(&reader->work, STEPS_OF_AN_ELEMENT)) return true;
+    reader->failed = true;
     return false;
 }
 
@@ -166,7 +166,7 @@ static void read_elements(fb_reader *reader, outline *outer, outer_member which,
         return;
     }
     if (!must_wait) outer->list_count++;
-    while (fb_scan_more(&reader->scan, ']', &reader->index) && !reader->failed && is_wanted(reader, reader->index)) {
+    while (fb_scan_more(&reader->scan, ']', &reader->index) && !reader->failed && is_wanted(reader)) {
         const char *at = reader->scan.at;
         reader->element = fb_scan_value(&reader->scan);
         if (!reader->element) return;
@@ -184,7 +184,7 @@ static void read_elements(fb_reader *reader, outline *outer, outer_member which,
 static void read_recipes(fb_reader *reader, const outline *outer) {
     const char *resume = reader->scan.at;
     size_t depth = reader->scan.depth++;
-    for (size_t i = 0; i < outer->recipe_count && goes_on(reader) && is_wanted(reader, i); i++) {
+    for (size_t i = 0; i < outer->recipe_count && goes_on(reader) && is_wanted(reader); i++) {
         const fb_json *recipe[1];
         reader->scan.at = outer->recipes[i].at;
         reader->index = outer->recipes[i].index;
@@ -296,12 +296,12 @@ static void read_outline(fb_reader *reader, outline *outer) {
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
 /* Gives every tensor whose document did not say so the default: floating parameters require a gradient. */
-static void set_default_requires_grad(fb_reader *reader) {
+static void set_default_requires_grad(fb_reader *reader, fb_work *work) {
     fb_graph *graph = reader->graph;
     const char *is_given = reader->requires_grad_given.data;
     for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next) {
         const fb_value_row *map = fb_value_at(graph, fb_module_at(graph, m)->parameters);
-        for (uint32_t i = 1; i < map->count; i += 2) {
+        for (uint32_t i = 1; i < map->count && fb_work_goes_on(work, 4); i += 2) {
             const fb_value_row *value = fb_value_at(graph, map->items[i]);
             if (value->kind != FB_TENSOR || is_given[value->tensor.id - 1]) continue;
             fb_tensor_row *tensor = fb_tensor_row_at(graph, value->tensor);
@@ -346,15 +346,17 @@ static fb_status report_stopped(fb_errors *errors, const fb_error *stopped) {
 
 static fb_status finish(fb_reader *reader, bool has_lists) {
     fb_errors *errors = reader->errors;
+    fb_work *work = &reader->work;
+    if (work->stopped.status) return report_stopped(errors, &work->stopped);
     bool is_out = reader->failed || fb_graph_out_of_memory(reader->graph) || reader->scan.status == FB_NO_MEMORY;
     if (is_out) return report_no_memory(errors);
-    if (reader->stopped.status) return report_stopped(errors, &reader->stopped);
     if (reader->scan.status != FB_OK) return report_failure(reader);
     if (has_lists) {
-        set_default_requires_grad(reader);
-        fb_graph_resolve(reader->graph);
+        set_default_requires_grad(reader, work);
+        fb_graph_resolve(reader->graph, work);
         fb_graph_number(reader->graph);
-        fb_verify(reader->graph, errors);
+        fb_verify_metered(reader->graph, work, errors);
+        if (work->stopped.status) return report_stopped(errors, &work->stopped);
     }
     if (errors->out_of_memory || fb_graph_out_of_memory(reader->graph)) return report_no_memory(errors);
     return errors->total ? FB_INVALID : FB_OK;
@@ -397,11 +399,12 @@ fb_status fb_document_read(const char *bytes, size_t size, const fb_document_lim
     fb_reader reader = {.graph = fb_graph_new(),
                         .errors = errors,
                         .max_nodes = given.max_nodes ? given.max_nodes : FB_MAX_NODES_DEFAULT,
-                        .watch = given.watch,
+                        .work = {.watch = given.watch},
                         .section = "",
                         .index = SIZE_MAX};
     if (!reader.graph) return report_no_memory(errors);
     fb_scan_init(&reader.scan, bytes, size, nesting < HIGHEST_MAX_NESTING ? nesting : HIGHEST_MAX_NESTING);
+    reader.scan.work = &reader.work;
     fb_status status = read_document(&reader);
     if (status == FB_OK) *out = reader.graph;
     else fb_graph_free(reader.graph);

@@ -36,8 +36,7 @@ typedef struct fb_reader {
     fb_buffer text;                /* scratch */
     fb_buffer requires_grad_given; /* a byte per tensor, by id - 1 */
     bool failed;                   /* memory is out */
-    const fb_watch *watch;
-    fb_error stopped; /* what it said; then scan.status is its status, which ends the reading */
+    fb_work work;                  /* once it is stopped, `failed` or scan.status ends the reading */
 } fb_reader;
 
 void fb_reader_no_memory(fb_reader *reader);

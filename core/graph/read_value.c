@@ -10,6 +10,8 @@
 
 /* ---- the stack of items ------------------------------------------------------------------------------------------------ */
 
+#define STEPS_OF_AN_ITEM 8
+
 void fb_push(fb_reader *reader, fb_value value) {
     if (reader->item_count == reader->item_capacity) {
         size_t capacity = reader->item_capacity ? reader->item_capacity * 2 : 64;
@@ -22,6 +24,7 @@ void fb_push(fb_reader *reader, fb_value value) {
         reader->item_capacity = capacity;
     }
     reader->items[reader->item_count++] = value;
+    if (!fb_work_goes_on(&reader->work, STEPS_OF_AN_ITEM)) reader->failed = true;
 }
 
 static const fb_value *items_since(const fb_reader *reader, size_t base) {

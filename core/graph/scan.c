@@ -37,8 +37,17 @@ static inline void skip_space(fb_scan *scan) {
         scan->at++;
 }
 
+static uint32_t fail_stopped(fb_scan *scan) {
+    const fb_error *why = &scan->work->stopped;
+    fb_scan_fail(scan, why->status, why->code, why->message, scan->at);
+    return UINT32_MAX;
+}
+
+#define STEPS_OF_AN_ITEM 4
+
 /* A new entry at the end of the tree; its index, or UINT32_MAX. */
 static inline uint32_t add_item(fb_scan *scan) {
+    if (scan->work && !fb_work_goes_on(scan->work, STEPS_OF_AN_ITEM)) return fail_stopped(scan);
     if (scan->count == scan->capacity) {
         uint32_t capacity = scan->capacity ? scan->capacity * 2 : 256;
         fb_json *items = capacity > scan->capacity ? realloc(scan->items, capacity * sizeof *items) : NULL;

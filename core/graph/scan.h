@@ -14,6 +14,7 @@
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/base/error.h"
+#include "core/base/work.h"
 
 typedef enum fb_json_kind {
     FB_JSON_NULL = 1,
@@ -64,9 +65,10 @@ typedef struct fb_scan {
     fb_json *items;
     uint32_t count, capacity;
     fb_arena decoded; /* strings that had escapes */
-    fb_status status; /* FB_OK, FB_SYNTAX, FB_INVALID (nested too deep), FB_NO_MEMORY */
+    fb_status status; /* FB_OK, FB_SYNTAX, FB_INVALID (nested too deep), FB_NO_MEMORY, or what the work was stopped with */
     const char *code, *message;
     const char *failed_at;
+    fb_work *work; /* NULL: nobody stops it; what it is stopped with becomes the failure */
 } fb_scan;
 
 #define FB_SCAN_MAX_BYTES (UINT32_MAX - 1)

@@ -14,6 +14,7 @@
 typedef struct checker {
     const fb_graph *graph;
     fb_errors *errors;
+    fb_work *work;
     uint32_t *name_seen;   /* by symbol: the list (see below) that last had a row of that name */
     uint32_t *target_seen; /* by symbol: the program that last had a placeholder of that target */
     bool *module_is_used;  /* by module: something calls it or reads an attribute of it */
@@ -23,6 +24,12 @@ typedef struct checker {
 } checker;
 
 /* ---- errors ------------------------------------------------------------------------------------------------------------ */
+
+#define STEPS_OF_A_ROW 64 /* some microseconds, with a few arguments */
+
+static bool goes_on(const checker *check, int64_t rows) {
+    return fb_work_goes_on(check->work, STEPS_OF_A_ROW * rows);
+}
 
 static size_t module_position(const fb_graph *graph, fb_module module) {
     size_t position = 0;
@@ -87,7 +94,7 @@ static void index_attributes(checker *check, fb_module module) {
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
         if (!maps[i].id) continue;
         const fb_value_row *map = fb_value_at(check->graph, maps[i]);
-        for (uint32_t j = 0; j < map->count; j += 2) {
+        for (uint32_t j = 0; j < map->count && goes_on(check, 1); j += 2) {
             uint64_t key = (uint64_t)module.id << 32 | fb_value_at(check->graph, map->items[j])->symbol.id;
             if (!fb_map_put(&check->attributes, key, 1)) check->errors->out_of_memory = true;
         }
@@ -134,7 +141,8 @@ static void check_arguments(checker *check, fb_node node, const fb_node_row *row
 }
 
 static void check_order(checker *check, fb_node node, const fb_node_row *row) {
-    for (uint32_t edge = fb_input_first(check->graph, node); edge; edge = fb_input_next(check->graph, edge)) {
+    for (uint32_t edge = fb_input_first(check->graph, node); edge && fb_work_goes_on(check->work, 1);
+         edge = fb_input_next(check->graph, edge)) {
         const fb_node_row *input = fb_node_at(check->graph, fb_edge_input(check->graph, edge));
         if (!input->is_erased && input->program.id == row->program.id && input->ordinal < row->ordinal) continue;
         node_error(check, node, "", input->is_erased ? "unknown-node" : "forward-reference", "node \"%s\" is read %s",
@@ -165,7 +173,7 @@ static void check_program(checker *check, fb_program program) {
     const fb_graph *graph = check->graph;
     fb_node output = {0};
     bool all_are_known = true; /* a node that could not be read might have been the output */
-    for (fb_node n = fb_first_node(graph, program); n.id; n = fb_next_node(graph, n)) {
+    for (fb_node n = fb_first_node(graph, program); n.id && goes_on(check, 1); n = fb_next_node(graph, n)) {
         const fb_node_row *row = fb_node_at(graph, n);
         if (!row->opcode || !row->target.id) {
             all_are_known = false;
@@ -190,7 +198,7 @@ static void check_program(checker *check, fb_program program) {
 static bool mark_owned(checker *check, fb_value map, bool *is_whole) {
     const fb_value_row *row = fb_value_at(check->graph, map);
     bool owns = false;
-    for (uint32_t i = 1; i < row->count; i += 2) {
+    for (uint32_t i = 1; i < row->count && goes_on(check, 1); i += 2) {
         const fb_value_row *value = fb_value_at(check->graph, row->items[i]);
         if (value->kind != FB_TENSOR) continue;
         owns = true;
@@ -205,7 +213,7 @@ static void check_modules(checker *check) {
     uint32_t list = fb_program_limit(graph);
     size_t position = 0;
     bool has_root = false;
-    for (fb_module m = fb_first_module(graph); m.id; m = fb_module_at(graph, m)->next, position++) {
+    for (fb_module m = fb_first_module(graph); m.id && goes_on(check, 1); m = fb_module_at(graph, m)->next, position++) {
         const fb_module_row *row = fb_module_at(graph, m);
         const char *path = fb_text(graph, row->path);
         if (!is_new(check->name_seen, row->path, list)) {
@@ -243,15 +251,24 @@ static int64_t tensor_bytes(const fb_graph *graph, const fb_tensor_row *row) {
     return is_empty ? 0 : overflows ? -1 : bytes;
 }
 
+#define HASHED_AT_ONCE ((size_t)1 << 20) /* bytes; some milliseconds */
+
 /* Inline data and a digest: the digest is of the data. */
 static void check_digest(checker *check, const fb_tensor_row *row, size_t position, size_t size) {
     const fb_graph *graph = check->graph;
     char digest[FB_ID_LENGTH + 1];
-    unsigned char *bytes = malloc(size + 1);
-    if (bytes) fb_base64_decode(fb_text(graph, row->data), 0, size, bytes);
-    if (!bytes || !fb_sha256_id(bytes, size, digest)) check->errors->out_of_memory = true;
-    else if (strcmp(digest, fb_text(graph, row->digest)) != 0)
+    fb_sha256 *hash = fb_sha256_new();
+    unsigned char *bytes = malloc(HASHED_AT_ONCE);
+    bool ok = hash && bytes;
+    for (size_t at = 0; ok && at < size && fb_work_goes_on(check->work, FB_WORK_UNASKED); at += HASHED_AT_ONCE) {
+        size_t part = size - at < HASHED_AT_ONCE ? size - at : HASHED_AT_ONCE;
+        fb_base64_decode(fb_text(graph, row->data), at, part, bytes);
+        ok = fb_sha256_add(hash, bytes, part);
+    }
+    if (!ok || !fb_sha256_id_so_far(hash, digest)) check->errors->out_of_memory = true;
+    else if (!check->work->stopped.status && strcmp(digest, fb_text(graph, row->digest)) != 0)
         row_error(check, "/tensors", position, "/digest", "bad-digest", "the data has another digest: %s", digest);
+    fb_sha256_free(hash);
     free(bytes);
 }
 
@@ -286,10 +303,10 @@ static void check_tensors(checker *check) {
     const fb_graph *graph = check->graph;
     uint32_t list = fb_program_limit(graph) + 1;
     size_t position = 0;
-    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
+    for (fb_tensor t = fb_first_tensor(graph); t.id && goes_on(check, 1); t = fb_tensor_at(graph, t)->next) {
         fb_value_visit_tensors(graph, fb_tensor_at(graph, t)->recipe, mark_read, check);
     }
-    for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next, position++) {
+    for (fb_tensor t = fb_first_tensor(graph); t.id && goes_on(check, 1); t = fb_tensor_at(graph, t)->next, position++) {
         const fb_tensor_row *row = fb_tensor_at(graph, t);
         const char *name = fb_text(graph, row->name);
         if (!is_new(check->name_seen, row->name, list)) {
@@ -301,15 +318,20 @@ static void check_tensors(checker *check) {
         }
         check_tensor(check, row, position);
     }
-    fb_recipe_check_all(graph, check->errors);
+    if (goes_on(check, 1)) fb_recipe_check_all(graph, check->errors);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------------- */
 
 void fb_verify(const fb_graph *graph, fb_errors *errors) {
+    fb_verify_metered(graph, &(fb_work){0}, errors);
+}
+
+void fb_verify_metered(const fb_graph *graph, fb_work *work, fb_errors *errors) {
     checker check = {
         .graph = graph,
         .errors = errors,
+        .work = work,
         .name_seen = calloc(fb_symbol_limit(graph), sizeof *check.name_seen),
         .target_seen = calloc(fb_symbol_limit(graph), sizeof *check.target_seen),
         .module_is_used = calloc(fb_module_limit(graph), sizeof *check.module_is_used),

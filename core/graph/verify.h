@@ -2,6 +2,7 @@
 #ifndef FB_GRAPH_VERIFY_H
 #define FB_GRAPH_VERIFY_H
 
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 
 /* Appends everything that is wrong, in time linear in the graph's size:
@@ -18,5 +19,7 @@
  * Pointers are into the document that the graph would be written as. Names, and that they are unique, are the concern of
  * whoever adds rows. Nodes must have been numbered (fb_graph_number). Running out of memory sets errors->out_of_memory. */
 void fb_verify(const fb_graph *graph, fb_errors *errors);
+/* The same of a large graph. When fb_work_status is not FB_OK afterwards, what was appended is not everything, or wrong. */
+void fb_verify_metered(const fb_graph *graph, fb_work *work, fb_errors *errors);
 
 #endif

@@ -441,17 +441,15 @@ void fb_document_write(const fb_graph *graph, fb_buffer *out) {
 }
 
 bool fb_document_write_id(const fb_graph *graph, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
-    size_t before = out->size;
-    write_document(graph, out, false, NULL);
-    return !out->failed && fb_sha256_id(out->data + before, out->size - before, id);
+    return fb_document_write_id_metered(graph, &(fb_work){0}, out, id);
 }
 
 #define HASHED_AT_ONCE ((size_t)1 << 20) /* bytes; some milliseconds at most */
 
-static bool hash_metered(const fb_buffer *bytes, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+static bool hash_metered(const fb_buffer *bytes, size_t from, fb_work *work, char id[FB_ID_LENGTH + 1]) {
     fb_sha256 *hash = fb_sha256_new();
     bool ok = hash != NULL;
-    for (size_t at = 0; ok && at < bytes->size; at += HASHED_AT_ONCE) {
+    for (size_t at = from; ok && at < bytes->size; at += HASHED_AT_ONCE) {
         size_t left = bytes->size - at;
         ok = fb_work_goes_on(work, FB_WORK_UNASKED) &&
              fb_sha256_add(hash, bytes->data + at, left < HASHED_AT_ONCE ? left : HASHED_AT_ONCE);
@@ -464,7 +462,7 @@ static bool hash_metered(const fb_buffer *bytes, fb_work *work, char id[FB_ID_LE
 static bool hash_of(const fb_graph *graph, bool is_structure, fb_work *work, char id[FB_ID_LENGTH + 1]) {
     fb_buffer bytes = {0};
     write_document(graph, &bytes, is_structure, work);
-    bool ok = !bytes.failed && hash_metered(&bytes, work, id);
+    bool ok = !bytes.failed && hash_metered(&bytes, 0, work, id);
     fb_buffer_free(&bytes);
     return ok;
 }
@@ -477,6 +475,16 @@ bool fb_document_id_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_
     return hash_of(graph, false, work, id);
 }
 
+bool fb_document_write_id_metered(const fb_graph *graph, fb_work *work, fb_buffer *out, char id[FB_ID_LENGTH + 1]) {
+    size_t before = out->size;
+    write_document(graph, out, false, work);
+    return !out->failed && hash_metered(out, before, work, id);
+}
+
 bool fb_document_structure(const fb_graph *graph, char id[FB_ID_LENGTH + 1]) {
-    return hash_of(graph, true, &(fb_work){0}, id);
+    return fb_document_structure_metered(graph, &(fb_work){0}, id);
+}
+
+bool fb_document_structure_metered(const fb_graph *graph, fb_work *work, char id[FB_ID_LENGTH + 1]) {
+    return hash_of(graph, true, work, id);
 }

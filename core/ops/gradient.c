@@ -49,7 +49,7 @@ static void look_at(fb_gradients *gradients, fb_node n) {
     }
 }
 
-fb_gradients *fb_gradients_new(const fb_graph *graph, const fb_alias *alias) {
+fb_gradients *fb_gradients_new(const fb_graph *graph, const fb_alias *alias, fb_work *work) {
     fb_gradients *made = calloc(1, sizeof *made);
     if (!made) return NULL;
     *made = (fb_gradients){.graph = graph, .alias = alias};
@@ -59,8 +59,11 @@ fb_gradients *fb_gradients_new(const fb_graph *graph, const fb_alias *alias) {
         fb_gradients_free(made);
         return NULL;
     }
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) look_at(made, n);
-    return made;
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 16); n = fb_next_node(graph, n)) look_at(made, n);
+    if (!n.id) return made;
+    fb_gradients_free(made);
+    return NULL;
 }
 
 void fb_gradients_free(fb_gradients *gradients) {

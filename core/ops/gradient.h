@@ -6,8 +6,8 @@
 
 typedef struct fb_gradients fb_gradients;
 
-/* In O(nodes + edges). NULL when memory is out. */
-fb_gradients *fb_gradients_new(const fb_graph *graph, const fb_alias *alias);
+/* In O(nodes + edges). NULL: fb_work_failed says why. */
+fb_gradients *fb_gradients_new(const fb_graph *graph, const fb_alias *alias, fb_work *work);
 void fb_gradients_free(fb_gradients *gradients);
 
 /* False only for what depends neither on an input of floating or complex numbers, nor on a tensor with requires_grad, nor on a

@@ -46,7 +46,7 @@ static void add_node(fb_sharing *sharing, const fb_graph *graph, fb_node node) {
     }
 }
 
-fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias) {
+fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias, fb_work *work) {
     fb_sharing *sharing = calloc(1, sizeof *sharing);
     if (!sharing) return NULL;
     sharing->alias = alias;
@@ -55,8 +55,11 @@ fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias) {
         fb_sharing_free(sharing);
         return NULL;
     }
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) add_node(sharing, graph, n);
-    return sharing;
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_next_node(graph, n)) add_node(sharing, graph, n);
+    if (!n.id) return sharing;
+    fb_sharing_free(sharing);
+    return NULL;
 }
 
 fb_share_verdict fb_may_share(const fb_sharing *sharing, fb_node a, fb_node b, uint32_t since) {

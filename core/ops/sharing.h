@@ -11,8 +11,8 @@
 
 typedef struct fb_sharing fb_sharing;
 
-/* Borrows both. NULL when memory is out. */
-fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias);
+/* Borrows graph and alias. NULL: fb_work_failed says why. */
+fb_sharing *fb_sharing_new(const fb_graph *graph, const fb_alias *alias, fb_work *work);
 void fb_sharing_free(fb_sharing *sharing);
 
 typedef enum fb_share_verdict {

@@ -113,7 +113,7 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     search s = {.m = m,
                 .alias = alias,
-                .sharing = alias ? fb_sharing_new(g, alias) : NULL,
+                .sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL,
                 .now = calloc(fb_node_limit(g), sizeof *s.now),
                 .latest = calloc(fb_node_limit(g), sizeof *s.latest)};
     s.same = (fb_same_call){.graph = g, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};

@@ -5,7 +5,7 @@
 #include "core/passes/pass.h"
 
 static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error) {
-    fb_status status = fb_lint_graph(graph, error);
+    fb_status status = fb_lint_graph(graph, work, error);
     if (status) return status;
     fb_buffer code = {0};
     fb_code_write_metered(graph, work, &code);

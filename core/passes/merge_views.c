@@ -88,7 +88,7 @@ static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
-    fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
+    fb_sharing *sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL;
     m->failed |= !sharing;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_rearrange view;

@@ -82,9 +82,9 @@ static void match_assertion(fb_matcher *m, fb_node n) {
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
-    fb_sharing *sharing = alias ? fb_sharing_new(g, alias) : NULL;
+    fb_sharing *sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL;
     fb_node *left = calloc(fb_node_limit(g), sizeof *left);
-    fb_gradients *gradients = alias ? fb_gradients_new(g, alias) : NULL;
+    fb_gradients *gradients = alias ? fb_gradients_new(g, alias, m->work) : NULL;
     m->failed |= !sharing || !left || !gradients;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_identity found;

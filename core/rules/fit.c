@@ -7,11 +7,14 @@ typedef struct fitting {
     const fb_rule *rule;
     const fb_graph *graph;
     const fb_map *is_taken;
+    fb_work *work;
     unsigned order;
     bool takes_writers; /* calls in place, and with `out`, fit like those that they write for */
     size_t ordered;     /* calls in any order so far */
     fb_rule_binding *out;
 } fitting;
+
+#define STEPS_OF_A_CALL 32
 
 static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node);
 
@@ -92,7 +95,7 @@ static bool has_more_arguments(const fb_graph *graph, fb_node node, size_t known
 
 static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node) {
     const fb_graph *graph = f->graph;
-    if (!is_called(call, graph, node, f->takes_writers)) return false;
+    if (!fb_work_goes_on(f->work, STEPS_OF_A_CALL) || !is_called(call, graph, node, f->takes_writers)) return false;
     bool is_turned = call->takes_any_order && (f->order >> f->ordered++ & 1);
     size_t found = count_writing(f, node);
     for (size_t i = 0; i < call->argument_count; i++) {
@@ -150,7 +153,7 @@ static bool fits_roots(fitting *f, size_t index) {
     fb_node candidates[FB_RULE_READERS_MAX];
     size_t count = readers_in_order(f->graph, known_input(f, root), candidates), ordered = f->ordered;
     f->out->is_crowded |= count == SIZE_MAX;
-    for (size_t i = 0; i < count && count != SIZE_MAX; i++) {
+    for (size_t i = 0; i < count && count != SIZE_MAX && fb_work_goes_on(f->work, STEPS_OF_A_CALL); i++) {
         if (is_earlier_root(f, index, candidates[i]) || fb_map_get(f->is_taken, candidates[i].id)) continue;
         fb_rule_binding before = *f->out;
         if (fits_call(f, root, candidates[i]) && fits_roots(f, index + 1)) return true;
@@ -165,9 +168,14 @@ bool fb_rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node) {
 }
 
 bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
-                  const fb_map *is_taken, fb_rule_binding *out) {
+                  const fb_map *is_taken, fb_work *work, fb_rule_binding *out) {
     memset(out, 0, sizeof *out);
-    fitting f = {
-        .rule = rule, .graph = graph, .is_taken = is_taken, .order = order, .takes_writers = takes_writers, .out = out};
+    fitting f = {.rule = rule,
+                 .graph = graph,
+                 .is_taken = is_taken,
+                 .work = work,
+                 .order = order,
+                 .takes_writers = takes_writers,
+                 .out = out};
     return fits_call(&f, rule->roots[0], node) && fits_roots(&f, 1);
 }

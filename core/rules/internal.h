@@ -4,6 +4,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
+#include "core/base/work.h"
 #include "core/rules/rule.h"
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------ */
@@ -228,7 +229,7 @@ fb_status fb_rule_check_loop(fb_rule_reader *reader);
 /* Whether a value without nodes is the same as one of another graph. */
 bool fb_rule_same_value(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
 /* The value in another graph, where `nodes` (perhaps NULL: there are none) says what its nodes are; none when memory is out. */
-fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, const fb_map *nodes);
+fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, const fb_map *nodes, fb_work *work);
 
 /* ---- matching ----------------------------------------------------------------------------------------------------------- */
 
@@ -247,9 +248,10 @@ bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression
 
 /* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
  * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit is to be refused.
- * `is_taken` has the nodes that other matches replace. */
+ * `is_taken` has the nodes that other matches replace. Looking for roots among readers takes long when there are many of both,
+ * so it is metered: once `work` has been stopped nothing fits. */
 bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
-                  const fb_map *is_taken, fb_rule_binding *out);
+                  const fb_map *is_taken, fb_work *work, fb_rule_binding *out);
 /* Whether the first root's operator or target is that of the node, which may write. */
 bool fb_rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node);
 
@@ -307,8 +309,8 @@ typedef struct fb_rule_outcome {
     bool may_alias;
 } fb_rule_outcome;
 
-/* Of each replaced root; false when memory is out. */
+/* Of each replaced root. False: fb_work_failed says why. */
 bool fb_rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,
-                 fb_rule_outcome *outcomes);
+                 fb_work *work, fb_rule_outcome *outcomes);
 
 #endif

@@ -42,7 +42,7 @@ static fb_value build_term(building *b, const fb_rule_term *term) {
     case FB_TERM_NUMBER: return build_number(b, term);
     case FB_TERM_SEQUENCE: return build_sequence(b, term);
     case FB_TERM_CALL: return fb_make_node(graph, build_call(b, term->call, (fb_node){0}));
-    default: return fb_rule_copy_value(b->rule->given, fb_rule_literal(b->rule, term->literal), graph, NULL);
+    default: return fb_rule_copy_value(b->rule->given, fb_rule_literal(b->rule, term->literal), graph, NULL, &(fb_work){0});
     }
 }
 

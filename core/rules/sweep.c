@@ -84,7 +84,7 @@ static const char *is_disturbed(sweep *s) {
 
 static const fb_sharing *sharing_of(sweep *s) {
     const fb_alias *alias = s->sharing ? NULL : fb_matcher_alias(s->matcher);
-    if (alias) s->sharing = fb_sharing_new(s->graph, alias);
+    if (alias) s->sharing = fb_sharing_new(s->graph, alias, s->matcher->work);
     s->matcher->failed |= !s->sharing;
     return s->sharing;
 }
@@ -134,7 +134,7 @@ static const char *is_not_called(sweep *s, size_t replaced) {
 }
 
 static const char *makes_something_else(sweep *s) {
-    if (!fb_rule_try(&s->trial, s->rule, s->graph, &s->binding, s->outcomes)) {
+    if (!fb_rule_try(&s->trial, s->rule, s->graph, &s->binding, s->matcher->work, s->outcomes)) {
         s->matcher->failed = true;
         return "out-of-memory";
     }
@@ -250,8 +250,8 @@ static void consider(sweep *s) {
 static void tell_of_writers(sweep *s, fb_node node) {
     const fb_rule_condition *failed = NULL;
     bool fits = false;
-    for (unsigned order = 0; order < 1U << s->rule->any_order_count && !fits; order++)
-        fits = fb_rule_fits(s->rule, s->graph, node, order, true, &s->taken, &s->binding) &&
+    for (unsigned order = 0; order < 1U << s->rule->any_order_count && !fits && fb_matcher_goes_on(s->matcher); order++)
+        fits = fb_rule_fits(s->rule, s->graph, node, order, true, &s->taken, s->matcher->work, &s->binding) &&
                fb_rule_conditions_hold(s->rule, s->matcher, &s->binding, &failed);
     bool writes = fits && !is_marked(s) && has_effects(s);
     if (writes) refuse(s, "mutates", "one of its calls writes in place, or into `out`; others may read that");
@@ -262,8 +262,8 @@ static void look_at(sweep *s, fb_node node) {
     const fb_rule_condition *failed = NULL, *told = NULL;
     fb_rule_binding fitted = {0};
     bool is_crowded = false, fits_anyhow = false;
-    for (unsigned order = 0; order < 1U << rule->any_order_count; order++) {
-        bool fits = fb_rule_fits(rule, s->graph, node, order, false, &s->taken, &s->binding);
+    for (unsigned order = 0; order < 1U << rule->any_order_count && fb_matcher_goes_on(s->matcher); order++) {
+        bool fits = fb_rule_fits(rule, s->graph, node, order, false, &s->taken, s->matcher->work, &s->binding);
         is_crowded |= s->binding.is_crowded;
         fits_anyhow |= fits;
         if (!fits) continue;

@@ -25,19 +25,24 @@ void fb_rule_trial_end(fb_rule_trial *trial) {
     fb_map_free(&trial->nodes);
 }
 
+#define STEPS_OF_A_NODE 32
+#define STEPS_OF_A_TRIAL 256
+
 typedef struct import {
     fb_rule_trial *trial;
     fb_rewrite *rewrite;
     const fb_graph *graph;
+    fb_work *work;
     bool failed;
 } import;
 
 /* An input that looks like the node. */
 static void import_node(void *context, fb_node node) {
     import *i = context;
+    i->failed |= !fb_work_goes_on(i->work, STEPS_OF_A_NODE);
     if (i->failed || fb_map_get(&i->trial->nodes, node.id)) return;
     const fb_node_row *row = fb_node_at(i->graph, node);
-    fb_value shape = row->shape.id ? fb_rule_copy_value(i->graph, row->shape, i->trial->graph, NULL) : (fb_value){0};
+    fb_value shape = row->shape.id ? fb_rule_copy_value(i->graph, row->shape, i->trial->graph, NULL, i->work) : (fb_value){0};
     fb_node copy = fb_insert_typed(i->rewrite, i->trial->end, FB_PLACEHOLDER, "input", FB_VALUE_EMPTY_LIST, (fb_value){0},
                                    shape, (fb_dtype)row->dtype);
     i->failed = !copy.id || !fb_map_put(&i->trial->nodes, node.id, copy.id);
@@ -48,7 +53,8 @@ static void import_binding(import *i, const fb_rule *rule, const fb_rule_binding
     for (int v = 0; v < rule->variable_count && !i->failed; v++) {
         if (!from->values[v].id) continue;
         fb_value_visit_nodes(i->graph, from->values[v], import_node, i);
-        if (!i->failed) to->values[v] = fb_rule_copy_value(i->graph, from->values[v], i->trial->graph, &i->trial->nodes);
+        if (!i->failed)
+            to->values[v] = fb_rule_copy_value(i->graph, from->values[v], i->trial->graph, &i->trial->nodes, i->work);
         i->failed |= !to->values[v].id;
     }
 }
@@ -82,16 +88,17 @@ static bool all_is_computed(const fb_rule *rule, const fb_graph *graph, const fb
 /* ---- what comes out ----------------------------------------------------------------------------------------------------- */
 
 /* What is seen of all nodes that the trial has made. */
-static void look_at_all(const fb_graph *graph, fb_rule_outcome *outcome) {
+static void look_at_all(const fb_graph *graph, fb_work *work, fb_rule_outcome *outcome) {
     outcome->is_possible = true;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(graph, n)) {
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, STEPS_OF_A_NODE); n = fb_next_node(graph, n)) {
         fb_effects effects = fb_op_effects(graph, n);
         outcome->has_effects |= !effects.is_unknown && (effects.mutates_input || effects.has_effect);
         outcome->is_possible &= fb_call_is_possible(graph, n) && fb_call_exists(graph, n);
     }
 }
 
-static fb_rule_outcome look_at(const fb_rule_trial *trial, fb_node made, const fb_graph *graph, fb_node root) {
+static fb_rule_outcome look_at(const fb_rule_trial *trial, fb_node made, const fb_graph *graph, fb_node root, fb_work *work) {
     const fb_node_row *row = fb_node_at(trial->graph, made), *was = fb_node_at(graph, root);
     fb_effects effects = fb_op_effects(trial->graph, made);
     bool has_shapes = row->shape.id && was->shape.id;
@@ -100,21 +107,22 @@ static fb_rule_outcome look_at(const fb_rule_trial *trial, fb_node made, const f
                                .has_shape = row->shape.id,
                                .is_same_shape = has_shapes && fb_rule_same_value(trial->graph, row->shape, graph, was->shape),
                                .may_alias = effects.may_alias_input || effects.may_alias_all};
-    look_at_all(trial->graph, &outcome);
+    look_at_all(trial->graph, work, &outcome);
     return outcome;
 }
 
 bool fb_rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,
-                 fb_rule_outcome *outcomes) {
+                 fb_work *work, fb_rule_outcome *outcomes) {
     if (++trial->uses == USES_MAX) {
         fb_rule_trial_end(trial);
         if (!fb_rule_trial_begin(trial)) return false;
     }
+    if (!fb_work_goes_on(work, STEPS_OF_A_TRIAL)) return false;
     fb_rewrite *rewrite = fb_rewrite_begin(trial->graph, trial->names, "");
     if (!rewrite) return false;
     memset(outcomes, 0, rule->replaced_count * sizeof *outcomes);
     fb_map_clear(&trial->nodes);
-import i = {.trial = trial, .rewrite = rewrite, .graph = graph };
+import i = {.trial = trial, .rewrite = rewrite, .graph = graph, .work = work };
     fb_rule_binding inside;
     import_binding(&i, rule, binding, &inside);
     if (!i.failed && all_is_computed(rule, trial->graph, &inside)) {
@@ -127,9 +135,9 @@ import i = {.trial = trial, .rewrite = rewrite, .graph = graph };
             if (replaced->term.kind != FB_TERM_CALL) continue;
             made = fb_rule_build_root(rewrite, rule, &inside, replaced, fb_rule_style(graph, root), trial->end, made);
             i.failed = !made.id;
-            if (made.id) outcomes[r] = look_at(trial, made, graph, root);
+            if (made.id) outcomes[r] = look_at(trial, made, graph, root, work);
         }
     }
     fb_rewrite_abort(rewrite);
-    return !i.failed && !fb_graph_out_of_memory(trial->graph);
+    return !i.failed && !work->stopped.status && !fb_graph_out_of_memory(trial->graph);
 }

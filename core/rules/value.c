@@ -27,10 +27,15 @@ bool fb_rule_same_value(const fb_graph *a, fb_value x, const fb_graph *b, fb_val
     return true;
 }
 
-static fb_value copy_items(const fb_graph *from, const fb_value_row *row, fb_graph *to, const fb_map *nodes) {
+#define STEPS_OF_AN_ITEM 4
+
+static fb_value copy_items(const fb_graph *from, const fb_value_row *row, fb_graph *to, const fb_map *nodes, fb_work *work) {
     fb_value few[8], *items = row->count <= 8 ? few : malloc(row->count * sizeof *items);
-    if (!items) return fb_graph_fail_memory(to);
-    for (uint32_t i = 0; i < row->count; i++) items[i] = fb_rule_copy_value(from, row->items[i], to, nodes);
+    if (!items || !fb_work_goes_on(work, STEPS_OF_AN_ITEM * (int64_t)row->count)) {
+        if (items != few) free(items);
+        return fb_graph_fail_memory(to); /* a trial's, which goes when its work was stopped */
+    }
+    for (uint32_t i = 0; i < row->count; i++) items[i] = fb_rule_copy_value(from, row->items[i], to, nodes, work);
     bool has_symbol = row->kind == FB_ENUM || row->kind == FB_NAMED_TUPLE;
     fb_symbol symbol = has_symbol ? fb_intern(to, fb_text(from, row->symbol)) : (fb_symbol){0};
     fb_value copy = fb_make_items(to, (fb_kind)row->kind, symbol, items, row->count);
@@ -38,7 +43,7 @@ static fb_value copy_items(const fb_graph *from, const fb_value_row *row, fb_gra
     return copy;
 }
 
-fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, const fb_map *nodes) {
+fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, const fb_map *nodes, fb_work *work) {
     const fb_value_row *row = fb_value_at(from, value);
     switch ((fb_kind)row->kind) {
     case FB_NONE: return FB_VALUE_NONE;
@@ -55,7 +60,7 @@ fb_value fb_rule_copy_value(const fb_graph *from, fb_value value, fb_graph *to, 
     case FB_SIZE:
     case FB_NAMED_TUPLE:
     case FB_DICT:
-    case FB_MAP: return copy_items(from, row, to, nodes);
+    case FB_MAP: return copy_items(from, row, to, nodes, work);
     default: return fb_make_text(to, (fb_kind)row->kind, fb_text(from, row->symbol), fb_text_length(from, row->symbol));
     }
 }

@@ -15,9 +15,9 @@ static fb_status check_rows(const fb_app *app, fb_check *check, const char *id, 
     fb_graph_input input = {0};
     fb_error met = {0};
     char again[FB_ID_LENGTH + 1];
-    if (fb_load_graph(app, id, &input.shared, &met)) return fb_check_met(check, "graph-damaged", subject, &met, error);
+    if (fb_load_graph(app, NULL, id, &input.shared, &met)) return fb_check_met(check, "graph-damaged", subject, &met, error);
     fb_graph_row row;
-    fb_status status = fb_graph_row_make(&input, &row, error);
+    fb_status status = fb_graph_row_make(&input, NULL, &row, error);
     if (!status && !fb_document_id(input.shared->graph, again)) status = fb_fail_memory(error);
     if (!status && strcmp(again, id) != 0)
         fb_check_found(check, "graph-damaged", subject, "read and written again it is %s: it is not in canonical form", again);

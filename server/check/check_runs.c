@@ -81,7 +81,7 @@ static fb_status compare(const looking *at, const fb_graph *made, const fb_graph
 static fb_status replay_composition(const looking *at, const fb_composition *composition, fb_error *error) {
     fb_shared_graph *source = NULL;
     fb_run made = {0};
-    fb_status status = fb_load_graph(at->app, at->run->source, &source, error);
+    fb_status status = fb_load_graph(at->app, NULL, at->run->source, &source, error);
     check_calls(at, composition);
     if (!status) status = fb_composition_run(composition, source->graph, FB_LINT_NONE, &made, error);
     if (!status) status = compare(at, made.result, NULL, error);
@@ -109,7 +109,7 @@ static fb_status replay_list(const looking *at, const json_t *list, fb_error *er
     fb_run made = {0};
     if (!at->run->of_run) return fb_fail(error, FB_IO, "store-corrupt", NULL, "it undoes nothing");
     fb_status status = fb_store_get_run(at->app->store, at->run->of_run, &undone, error);
-    if (!status) status = fb_load_graph(at->app, undone.source, &source, error);
+    if (!status) status = fb_load_graph(at->app, NULL, undone.source, &source, error);
     if (!status && json_array_size(list)) status = fb_composition_read(list, "", &composition, error);
     if (!status && composition.count) status = fb_composition_run(&composition, source->graph, FB_LINT_NONE, &made, error);
     if (!status) status = compare(at, made.result ? made.result : source->graph, NULL, error);
@@ -131,8 +131,8 @@ static fb_status replay_undo(const looking *at, fb_error *error) {
         return listed;
     }
     json_decref(list);
-    fb_status status = fb_history_of_undo(at->app, at->run, &history, &is_known, error);
-    if (!status && is_known && !at->run->is_exact) status = fb_load_graph(at->app, at->run->source, &ours, error);
+    fb_status status = fb_history_of_undo(at->app, NULL, at->run, &history, &is_known, error);
+    if (!status && is_known && !at->run->is_exact) status = fb_load_graph(at->app, NULL, at->run->source, &ours, error);
     if (!status && is_known) status = replay_steps(at, &history, ours ? ours->graph : NULL, error);
     fb_share_release(ours);
     fb_history_free(&history);
@@ -142,7 +142,7 @@ static fb_status replay_undo(const looking *at, fb_error *error) {
 /* What was recorded is what its merge gives; a composition of this service is run as it was. */
 static fb_status replay_own(const looking *at, fb_error *error) {
     fb_history history = {0};
-    fb_status status = fb_history_add(at->app, &history, at->run->id, false, error);
+    fb_status status = fb_history_add(at->app, NULL, &history, at->run->id, false, error);
     const fb_past_run *past = history.run_count ? history.runs[0] : NULL;
     if (!status && past->composition.count) status = replay_composition(at, &past->composition, error);
     else if (!status) status = replay_steps(at, &history, NULL, error);

@@ -77,7 +77,7 @@ static fb_status store_rollback(const fb_request *request, const rollback *work,
     fb_new_graphs new;
     made->run.by = fb_actor_of(request);
     fb_buffer location = {0}, name = {0};
-    fb_status status = fb_new_graphs_make(app, made, false, &new, error);
+    fb_status status = fb_new_graphs_make(app, fb_request_watch(request), made, false, &new, error);
     if (!status) status = fb_store_new_run(app->store, &made->run, error);
     write_name(version, &made->run, &name);
     fb_store_partial_rollback partial = {.run = &made->run,

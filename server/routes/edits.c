@@ -6,19 +6,24 @@
 #include "server/routes/routes.h"
 
 /* Adds "edits" to the object that `answer` begins, ends it, and responds. */
-static void respond_edits(fb_response *response, const fb_graph *from, const fb_graph *to, fb_buffer *answer) {
+static void respond_edits(const fb_request *request, fb_response *response, const fb_graph *from, const fb_graph *to,
+                          fb_buffer *answer) {
+    fb_work work = {.watch = fb_request_watch(request)};
     fb_error error = {0};
     fb_diff diff;
-    if (fb_diff_make(from, to, &diff, &error)) {
+    fb_status status = fb_diff_make_metered(from, to, &work, &diff, &error);
+    if (!status) {
+        fb_put_name(answer, "edits");
+        if (!fb_diff_write_metered(&diff, &work, answer)) status = fb_work_failed(&work, &error);
+        fb_diff_free(&diff);
+        fb_buffer_char(answer, '}');
+    }
+    if (!status) {
+        fb_respond_json_buffer_take(response, 200, answer);
+    } else {
         fb_respond_error(response, &error);
         fb_buffer_free(answer);
-        return;
     }
-    fb_put_name(answer, "edits");
-    fb_diff_write(&diff, answer);
-    fb_diff_free(&diff);
-    fb_buffer_char(answer, '}');
-    fb_respond_json_buffer_take(response, 200, answer);
 }
 
 void fb_get_diff(const fb_request *request, fb_response *response) {
@@ -30,10 +35,10 @@ void fb_get_diff(const fb_request *request, fb_response *response) {
     }
     fb_error error = {0};
     fb_shared_graph *from = NULL, *to = NULL;
-    fb_status status = fb_load_graph(app, id, &to, &error);
+    fb_status status = fb_load_graph(app, fb_request_watch(request), id, &to, &error);
     if (status) {
         fb_respond_error(response, &error);
-    } else if ((status = fb_load_graph(app, base, &from, &error))) {
+    } else if ((status = fb_load_graph(app, fb_request_watch(request), base, &from, &error))) {
         fb_respond_error(response, &error);
         if (status == FB_NOT_FOUND) fb_problem_member_take(response, "parameter", json_string("base"));
     } else {
@@ -41,7 +46,7 @@ void fb_get_diff(const fb_request *request, fb_response *response) {
         fb_buffer_char(&answer, '{');
         fb_put_text(&answer, "base", base);
         fb_put_text(&answer, "graph", id);
-        respond_edits(response, from->graph, to->graph, &answer);
+        respond_edits(request, response, from->graph, to->graph, &answer);
     }
     fb_share_release(from);
     fb_share_release(to);
@@ -53,8 +58,8 @@ void fb_get_run_edits(const fb_request *request, fb_response *response) {
     fb_store_run run = {0};
     fb_shared_graph *from = NULL, *to = NULL;
     fb_status status = fb_store_get_run(app->store, fb_request_param(request, "run"), &run, &error);
-    if (!status) status = fb_load_graph(app, run.source, &from, &error);
-    if (!status) status = fb_load_graph(app, run.result, &to, &error);
+    if (!status) status = fb_load_graph(app, fb_request_watch(request), run.source, &from, &error);
+    if (!status) status = fb_load_graph(app, fb_request_watch(request), run.result, &to, &error);
     if (status) {
         fb_respond_error(response, &error);
     } else {
@@ -63,7 +68,7 @@ void fb_get_run_edits(const fb_request *request, fb_response *response) {
         fb_put_text(&answer, "run", run.id);
         fb_put_text(&answer, "base", run.source);
         fb_put_text(&answer, "graph", run.result);
-        respond_edits(response, from->graph, to->graph, &answer);
+        respond_edits(request, response, from->graph, to->graph, &answer);
     }
     fb_share_release(from);
     fb_share_release(to);

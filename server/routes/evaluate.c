@@ -144,7 +144,7 @@ void fb_post_evaluate(const fb_request *request, fb_response *response) {
     fb_evaluating evaluating;
     fb_array_file file = {0};
     if (!read_question(request, response, &asked)) return;
-    if (fb_load_graph(app, fb_request_param(request, "id"), &shared, &error)) {
+    if (fb_load_graph(app, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error)) {
         fb_respond_error(response, &error);
         return;
     }

@@ -81,26 +81,28 @@ static bool read_record(const fb_request *request, fb_response *response, record
 /* ---- the report --------------------------------------------------------------------------------------------------------- */
 
 /* The nodes of the result that are new or not as they were, in document order. */
-static fb_status write_nodes(const record *made, fb_buffer *out, fb_error *error) {
+static fb_status write_nodes(const record *made, fb_work *work, fb_buffer *out, fb_error *error) {
     const fb_graph *result = made->result.shared->graph;
     fb_diff diff;
     bool *is_made = calloc(fb_node_limit(result), sizeof *is_made);
-    fb_status status = is_made ? fb_diff_make(made->source.shared->graph, result, &diff, error) : fb_fail_memory(error);
+    fb_status status =
+        is_made ? fb_diff_make_metered(made->source.shared->graph, result, work, &diff, error) : fb_fail_memory(error);
     if (!status) {
-        for (size_t i = 0; i < diff.count; i++) {
+        for (size_t i = 0; i < diff.count && fb_work_goes_on(work, 8); i++) {
             const fb_edit *edit = &diff.edits[i];
             if (edit->table == FB_NODE_TABLE && (edit->kind == FB_EDIT_INSERT || edit->kind == FB_EDIT_SET))
                 is_made[fb_node_find(result, FB_MAIN_PROGRAM, edit->name).id] = true;
         }
         fb_diff_free(&diff);
-        for (fb_node n = fb_first_node(result, FB_MAIN_PROGRAM); n.id; n = fb_node_at(result, n)->next) {
+        fb_node n = fb_first_node(result, FB_MAIN_PROGRAM);
+        for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(result, n)->next) {
             if (!is_made[n.id]) continue;
             fb_put_comma(out);
             fb_buffer_json_string(out, fb_node_name(result, n), strlen(fb_node_name(result, n)));
         }
     }
     free(is_made);
-    return status;
+    return status ? status : fb_work_status(work, error);
 }
 
 static void write_pass(const record *made, fb_buffer *out) {
@@ -111,7 +113,7 @@ static void write_pass(const record *made, fb_buffer *out) {
     fb_buffer_append(out, made->params.data, made->params.size);
 }
 
-static fb_status describe(record *made, fb_error *error) {
+static fb_status describe(record *made, const fb_watch *watch, fb_error *error) {
     const char *signature = made->signature;
     if (!fb_pass_signature(made->name, made->version, made->params.data, made->signature) ||
         !fb_composition_signature(&signature, 1, made->composition))
@@ -130,7 +132,7 @@ static fb_status describe(record *made, fb_error *error) {
     fb_put_int(report, "applied", is_changed);
     fb_put_name(report, "nodes");
     fb_buffer_char(report, '[');
-    fb_status status = write_nodes(made, report, error);
+    fb_status status = write_nodes(made, &(fb_work){.watch = watch}, report, error);
     fb_buffer_string(report, "],\"refused\":[]}]");
     if (!status && (!fb_buffer_text(report) || !fb_buffer_text(&made->request))) status = fb_fail_memory(error);
     return status;
@@ -164,7 +166,7 @@ void fb_post_run(const fb_request *request, fb_response *response) {
     if (status) {
         fb_respond_request_error(response, &error);
     } else if (read_record(request, response, &made)) {
-        if (describe(&made, &error)) fb_respond_error(response, &error);
+        if (describe(&made, fb_request_watch(request), &error)) fb_respond_error(response, &error);
         else answer(request, response, &made, &repeat);
     }
     fb_repeat_end(&repeat);

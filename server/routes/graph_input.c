@@ -36,7 +36,7 @@ bool fb_graph_input_read(const fb_request *request, fb_response *response, const
     fb_errors_free(&errors);
     if (status) return false;
     fb_error error = {0};
-    status = fb_graph_input_take(graph, out, &error);
+    status = fb_graph_input_take(graph, limits.watch, out, &error);
     if (status) fb_respond_error(response, &error);
     return !status;
 }
@@ -48,7 +48,7 @@ static bool get_graph(const fb_request *request, fb_response *response, const ch
     fb_error error = {0};
     char whole[FB_EXPANDED_SIZE];
     if (!fb_expand_member(request, response, "graph", pointer, &id, whole)) return false;
-    fb_status status = fb_load_graph(request->context, id, &out->shared, &error);
+    fb_status status = fb_load_graph(request->context, fb_request_watch(request), id, &out->shared, &error);
     if (status) fb_respond_error_at(response, status == FB_NOT_FOUND ? pointer : "", &error);
     return !status;
 }
@@ -71,17 +71,19 @@ bool fb_graph_input_find(const fb_request *request, fb_response *response, const
     return get_graph(request, response, body->graph, body->graph_size, asked->graph_id, asked->graph_pointer, out);
 }
 
-fb_status fb_graph_input_take(fb_graph *graph, fb_graph_input *out, fb_error *error) {
+fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_input *out, fb_error *error) {
     fb_graph_input input = {0};
+    fb_work work = {.watch = watch};
     char id[FB_ID_LENGTH + 1];
-    if (fb_document_write_id(graph, &input.document, id)) input.shared = fb_share_take(graph, id, input.document.size);
+    if (fb_document_write_id_metered(graph, &work, &input.document, id))
+        input.shared = fb_share_take(graph, id, input.document.size);
     else fb_graph_free(graph);
     if (input.shared) {
         *out = input;
         return FB_OK;
     }
     fb_buffer_free(&input.document);
-    return fb_fail_memory(error);
+    return fb_work_failed(&work, error);
 }
 
 void fb_graph_input_free(fb_graph_input *input) {
@@ -94,21 +96,24 @@ void fb_graph_input_free(fb_graph_input *input) {
 
 /* A stored document was checked when it came, or made by a pass: one that cannot be read is damage. Limits may have been
  * lowered since. */
-static fb_status read_stored(const char *document, size_t size, fb_graph **out, fb_error *error) {
-    static const fb_document_limits stored = {.max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000};
+static fb_status read_stored(const char *document, size_t size, const fb_watch *watch, fb_graph **out, fb_error *error) {
+    const fb_document_limits stored = {
+        .max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000, .watch = watch};
     fb_errors errors = {.limit = 1};
     fb_timing_enter(FB_TIMING_PARSE);
     fb_status status = fb_document_read(document, size, &stored, "", out, &errors);
     fb_timing_leave();
+    bool is_stopped = status == FB_BUSY && errors.count;
     if (status == FB_NO_MEMORY) fb_fail_memory(error);
+    else if (is_stopped) fb_fail(error, FB_BUSY, errors.items[0].code, "", "%s", errors.items[0].message);
     else if (status)
         fb_fail(error, FB_IO, "store-corrupt", "", "a stored document cannot be read: %s",
                 errors.count ? errors.items[0].message : "");
     fb_errors_free(&errors);
-    return status == FB_OK || status == FB_NO_MEMORY ? status : FB_IO;
+    return status == FB_OK || status == FB_NO_MEMORY || is_stopped ? status : FB_IO;
 }
 
-fb_status fb_load_graph(const fb_app *app, const char *id, fb_shared_graph **out, fb_error *error) {
+fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error) {
     fb_shared_graph *shared = fb_cache_get(app->cache, id);
     if (shared) {
         *out = shared;
@@ -119,7 +124,7 @@ fb_status fb_load_graph(const fb_app *app, const char *id, fb_shared_graph **out
     fb_graph *graph = NULL;
     uint64_t ticket = fb_cache_ticket(app->cache);
     fb_status status = fb_store_get_document(app->store, id, &document, &size, error);
-    if (!status) status = read_stored(document, size, &graph, error);
+    if (!status) status = read_stored(document, size, watch, &graph, error);
     if (!status && !(shared = fb_share_take(graph, id, size))) status = fb_fail_memory(error);
     free(document);
     if (status) return status;
@@ -135,16 +140,19 @@ static const fb_value_row *marks_of(const fb_graph *graph, fb_node node) {
     return marks.id ? fb_value_at(graph, marks) : NULL;
 }
 
-static fb_status list_marks(const fb_graph *graph, fb_graph_row *row, fb_error *error) {
+static fb_status list_marks(const fb_graph *graph, fb_work *work, fb_graph_row *row, fb_error *error) {
     size_t count = 0;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 4); n = fb_node_at(graph, n)->next) {
         const fb_value_row *marks = marks_of(graph, n);
         count += marks ? marks->count : 0;
     }
+    if (n.id) return fb_work_status(work, error);
     row->marks = calloc(count + 1, sizeof *row->marks);
     if (!row->marks) return fb_fail_memory(error);
     uint32_t position = 0;
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next, position++) {
+    n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(graph, n)->next, position++) {
         const fb_value_row *marks = marks_of(graph, n);
         for (uint32_t i = 0; marks && i < marks->count; i++) {
             const char *signature = fb_value_text(graph, marks->items[i]);
@@ -152,7 +160,7 @@ static fb_status list_marks(const fb_graph *graph, fb_graph_row *row, fb_error *
         }
     }
     row->graph.marks = row->marks;
-    return FB_OK;
+    return fb_work_status(work, error);
 }
 
 static bool is_among(const json_t *files, const char *digest) {
@@ -171,7 +179,8 @@ static fb_status list_needed(const json_t *files, fb_graph_row *row, fb_error *e
     return FB_OK;
 }
 
-fb_status fb_graph_row_make(const fb_graph_input *input, fb_graph_row *out, fb_error *error) {
+fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, fb_graph_row *out, fb_error *error) {
+    fb_work work = {.watch = watch};
     const fb_graph *graph = input->shared->graph;
     *out = (fb_graph_row){.graph = {.id = input->shared->id,
                                     .structure = out->structure,
@@ -179,8 +188,8 @@ fb_status fb_graph_row_make(const fb_graph_input *input, fb_graph_row *out, fb_e
                                     .node_count = (uint32_t)fb_node_count(graph),
                                     .document = input->document.data,
                                     .size = input->document.size}};
-    if (!fb_document_structure(graph, out->structure)) return fb_fail_memory(error);
-    fb_status status = list_marks(graph, out, error);
+    if (!fb_document_structure_metered(graph, &work, out->structure)) return fb_work_failed(&work, error);
+    fb_status status = list_marks(graph, &work, out, error);
     if (!status) status = fb_list_blobs(graph, &out->blobs, &out->graph.blob_count, error);
     out->graph.blobs = out->blobs;
     return status ? status : list_needed(input->files, out, error);

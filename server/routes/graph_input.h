@@ -22,11 +22,11 @@ bool fb_graph_input_pair(const fb_request *request, fb_response *response, const
 /* The graph that a request gives, as a document or by its id; nothing when it gives none. Likewise. */
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out);
 /* Writes a graph's document and finds its id; steals the graph, also on failure. */
-fb_status fb_graph_input_take(fb_graph *graph, fb_graph_input *out, fb_error *error);
+fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_input *out, fb_error *error);
 void fb_graph_input_free(fb_graph_input *input);
 
 /* The graph with that id, held for the caller, from the cache or the store. FB_NOT_FOUND "unknown-graph". */
-fb_status fb_load_graph(const fb_app *app, const char *id, fb_shared_graph **out, fb_error *error);
+fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error);
 
 /* What the store takes. Its texts are borrowed from the input. */
 typedef struct fb_graph_row {
@@ -37,7 +37,7 @@ typedef struct fb_graph_row {
 } fb_graph_row;
 
 /* `out` stays where it is while it is in use; free it with fb_graph_row_free. */
-fb_status fb_graph_row_make(const fb_graph_input *input, fb_graph_row *out, fb_error *error);
+fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, fb_graph_row *out, fb_error *error);
 void fb_graph_row_free(fb_graph_row *row);
 
 #endif

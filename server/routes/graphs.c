@@ -44,7 +44,7 @@ static void store_graph(const fb_request *request, fb_response *response, const 
     fb_graph_row row;
     fb_buffer answer = {0}, location = {0};
     bool is_new = false;
-    fb_status status = fb_graph_row_make(input, &row, &error);
+    fb_status status = fb_graph_row_make(input, fb_request_watch(request), &row, &error);
     if (!status) write_posted(input, &row, weights, &answer);
     fb_buffer_printf(&location, "/v1/graphs/%s", input->shared->id);
     if (!status && (!fb_buffer_text(&answer) || !fb_buffer_text(&location))) status = fb_fail_memory(&error);
@@ -181,7 +181,8 @@ void fb_delete_graph(const fb_request *request, fb_response *response) {
 void fb_get_code(const fb_request *request, fb_response *response) {
     fb_error error = {0};
     fb_shared_graph *shared;
-    fb_status status = fb_load_graph(request->context, fb_request_param(request, "id"), &shared, &error);
+    fb_status status =
+        fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error);
     if (status) {
         fb_respond_error(response, &error);
         return;
@@ -189,8 +190,14 @@ void fb_get_code(const fb_request *request, fb_response *response) {
     char tag[FB_ID_LENGTH + 20]; /* a later version may write the code in another way */
     snprintf(tag, sizeof tag, "%s-" FB_VERSION, shared->id);
     fb_buffer code = {0};
-    fb_code_write(shared->graph, &code);
-    fb_response_etag(response, tag);
-    fb_respond_buffer_take(response, 200, "text/x-python; charset=utf-8", &code);
+    fb_work work = {.watch = fb_request_watch(request)};
+    if (fb_code_write_metered(shared->graph, &work, &code)) {
+        fb_response_etag(response, tag);
+        fb_respond_buffer_take(response, 200, "text/x-python; charset=utf-8", &code);
+    } else {
+        fb_work_failed(&work, &error);
+        fb_respond_error(response, &error);
+        fb_buffer_free(&code);
+    }
     fb_share_release(shared);
 }

@@ -121,17 +121,18 @@ static fb_status read_composition(const fb_app *app, fb_past_run *past, fb_error
     return fb_fail(error, FB_IO, "store-corrupt", "", "the passes of run %s cannot be read: %s", past->run.id, found.message);
 }
 
-static fb_status read_run(const fb_app *app, const char *id, fb_past_run *past, fb_error *error) {
+static fb_status read_run(const fb_app *app, const fb_watch *watch, const char *id, fb_past_run *past, fb_error *error) {
     fb_status status = fb_store_get_run(app->store, id, &past->run, error);
     if (status) return status;
     if (!strcmp(past->run.kind, "optimize")) return read_composition(app, past, error);
     if (strcmp(past->run.kind, "external") != 0) return FB_OK;
-    status = fb_load_graph(app, past->run.source, &past->before, error);
-    return status ? status : fb_load_graph(app, past->run.result, &past->after, error);
+    status = fb_load_graph(app, watch, past->run.source, &past->before, error);
+    return status ? status : fb_load_graph(app, watch, past->run.result, &past->after, error);
 }
 
 /* The run, decoded, from the history or the store; the history owns it. */
-static fb_status find_run(const fb_app *app, fb_history *history, const char *id, fb_past_run **out, fb_error *error) {
+static fb_status find_run(const fb_app *app, const fb_watch *watch, fb_history *history, const char *id, fb_past_run **out,
+                          fb_error *error) {
     for (size_t i = 0; i < history->run_count; i++) {
         if (strcmp(history->runs[i]->run.id, id) != 0) continue;
         *out = history->runs[i];
@@ -144,7 +145,7 @@ static fb_status find_run(const fb_app *app, fb_history *history, const char *id
     if (!past) return fb_fail_memory(error);
     runs[history->run_count++] = past;
     *out = past;
-    return read_run(app, id, past, error);
+    return read_run(app, watch, id, past, error);
 }
 
 /* ---- steps -------------------------------------------------------------------------------------------------------------- */
@@ -167,8 +168,8 @@ static fb_status fail_rest(const fb_store_run *undo, fb_error *error) {
     return fb_fail(error, FB_IO, "store-corrupt", "", "what run %s left over cannot be read", undo->id);
 }
 
-static fb_status add_steps(const fb_app *app, fb_history *history, const fb_store_run *undo, const json_t *list, bool at_front,
-                           fb_error *error) {
+static fb_status add_steps(const fb_app *app, const fb_watch *watch, fb_history *history, const fb_store_run *undo,
+                           const json_t *list, bool at_front, fb_error *error) {
     size_t count = json_array_size(list);
     fb_past_step *steps = NULL;
     fb_status status = make_room(history, count, at_front, &steps, error);
@@ -177,7 +178,7 @@ static fb_status add_steps(const fb_app *app, fb_history *history, const fb_stor
         const char *id = json_string_value(json_object_get(entry, "run"));
         size_t position = (size_t)json_integer_value(json_object_get(entry, "position"));
         fb_past_run *of = NULL;
-        status = id ? find_run(app, history, id, &of, error) : fail_rest(undo, error);
+        status = id ? find_run(app, watch, history, id, &of, error) : fail_rest(undo, error);
         if (!status && (!fb_run_is_undoable(&of->run) || position >= of->run.pass_count)) status = fail_rest(undo, error);
         steps[i] = (fb_past_step){.of = of, .position = position};
     }
@@ -191,11 +192,12 @@ static fb_status add_own(fb_history *history, const fb_past_run *past, bool at_f
     return status;
 }
 
-fb_status fb_history_add(const fb_app *app, fb_history *history, const char *run_id, bool at_front, fb_error *error) {
+fb_status fb_history_add(const fb_app *app, const fb_watch *watch, fb_history *history, const char *run_id, bool at_front,
+                         fb_error *error) {
     fb_past_run *past = NULL;
     json_t *request = NULL;
     bool is_first = !*history->source;
-    fb_status status = find_run(app, history, run_id, &past, error);
+    fb_status status = find_run(app, watch, history, run_id, &past, error);
     if (status) return status;
     const char *origin = fb_run_origin(&past->run, &request);
     if (fb_run_is_undoable(&past->run)) {
@@ -203,7 +205,7 @@ fb_status fb_history_add(const fb_app *app, fb_history *history, const char *run
         status = add_own(history, past, at_front, error);
     } else {
         const json_t *steps = json_object_get(request, "steps");
-        status = origin ? add_steps(app, history, &past->run, steps, at_front, error) : fail_rest(&past->run, error);
+        status = origin ? add_steps(app, watch, history, &past->run, steps, at_front, error) : fail_rest(&past->run, error);
     }
     if (!status && (is_first || at_front)) memcpy(history->source, origin, sizeof history->source);
     if (!status && (is_first || !at_front)) memcpy(history->result, past->run.result, sizeof history->result);
@@ -228,17 +230,18 @@ static json_t *put_in_order(const json_t *left, const json_t *undone) {
     return all;
 }
 
-static fb_status add_all(const fb_app *app, fb_history *history, const fb_store_run *run, const json_t *request,
-                         fb_error *error) {
+static fb_status add_all(const fb_app *app, const fb_watch *watch, fb_history *history, const fb_store_run *run,
+                         const json_t *request, fb_error *error) {
     json_t *all = put_in_order(json_object_get(request, "steps"), json_object_get(request, "undone"));
-    fb_status status = all ? add_steps(app, history, run, all, false, error) : fb_fail_memory(error);
+    fb_status status = all ? add_steps(app, watch, history, run, all, false, error) : fb_fail_memory(error);
     for (size_t i = 0; i < history->step_count && !status; i++)
         history->steps[i].is_undone = json_object_get(json_array_get(all, i), "after") != NULL;
     json_decref(all);
     return status;
 }
 
-fb_status fb_history_of_undo(const fb_app *app, const fb_store_run *run, fb_history *out, bool *is_known, fb_error *error) {
+fb_status fb_history_of_undo(const fb_app *app, const fb_watch *watch, const fb_store_run *run, fb_history *out, bool *is_known,
+                             fb_error *error) {
     *out = (fb_history){0};
     json_t *request;
     if (fb_load_stored_json(run->request, &request) == FB_NO_MEMORY) return fb_fail_memory(error);
@@ -249,7 +252,7 @@ fb_status fb_history_of_undo(const fb_app *app, const fb_store_run *run, fb_hist
     if (*is_known) {
         snprintf(out->source, sizeof out->source, "%s", source);
         snprintf(out->result, sizeof out->result, "%s", result);
-        status = add_all(app, out, run, request, error);
+        status = add_all(app, watch, out, run, request, error);
     }
     json_decref(request);
     return status;

@@ -43,7 +43,8 @@ bool fb_run_has_steps_of(const fb_store_run *run, const json_t *request, const c
 
 /* Adds a run's steps: behind the others, and then its origin must be the history's result; or, `at_front`, before them, and
  * then its result must be the history's source. FB_CONFLICT "history-too-long". */
-fb_status fb_history_add(const fb_app *app, fb_history *history, const char *run_id, bool at_front, fb_error *error);
+fb_status fb_history_add(const fb_app *app, const fb_watch *watch, fb_history *history, const char *run_id, bool at_front,
+                         fb_error *error);
 
 /* For fb_store_run.request of an undo: JSON that says what is left over; unless it is exact, also what it takes to merge again.
  */
@@ -55,7 +56,8 @@ const fb_pass_call *fb_past_call(const fb_past_step *step);
 /* The history that a stored undo was made from, as far as the run tells: of one that was exact the steps that it left over; of
  * one that merged all of them, those marked that it undid. `is_known` false: the run does not say (it merged, and was stored by
  * an earlier version). Free it in either case. */
-fb_status fb_history_of_undo(const fb_app *app, const fb_store_run *run, fb_history *out, bool *is_known, fb_error *error);
+fb_status fb_history_of_undo(const fb_app *app, const fb_watch *watch, const fb_store_run *run, fb_history *out, bool *is_known,
+                             fb_error *error);
 
 /* ---- history_replay.c ---- */
 
@@ -67,15 +69,17 @@ fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_h
 /* ---- history_find.c ---- */
 
 /* Finds the steps that lead to the graph, as far back as those of the run; an empty history when there are none. */
-fb_status fb_history_find(const fb_app *app, const char *graph_id, const fb_store_run *run, fb_history *out, fb_error *error);
+fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_store_run *run,
+                          fb_history *out, fb_error *error);
 /* Of the graphs that are known to be made of the run's result by further runs or by undoing some of its passes, and of the
  * result itself: the history of the one that differs least from `graph`. */
-fb_status fb_history_nearest(const fb_app *app, const fb_store_run *run, const fb_graph *graph, fb_history *out,
-                             fb_error *error);
+fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_store_run *run, const fb_graph *graph,
+                             fb_history *out, fb_error *error);
 /* Adds the newest run that made the history's source and is not in it; false when there is none. */
-fb_status fb_history_extend(const fb_app *app, fb_history *history, bool *is_extended, fb_error *error);
+fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history *history, bool *is_extended, fb_error *error);
 
 /* How many edits lead from a stored graph to another one. */
-fb_status fb_count_edits(const fb_app *app, const char *id, const fb_graph *graph, size_t *count, fb_error *error);
+fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t *count,
+                         fb_error *error);
 
 #endif

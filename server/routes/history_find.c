@@ -79,7 +79,8 @@ static fb_status walk_back(const fb_app *app, const fb_store_run *run, way *back
     return FB_OK;
 }
 
-fb_status fb_history_find(const fb_app *app, const char *graph_id, const fb_store_run *run, fb_history *out, fb_error *error) {
+fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_store_run *run,
+                          fb_history *out, fb_error *error) {
     *out = (fb_history){0};
     way *back = calloc(1, sizeof *back);
     if (!back) return fb_fail_memory(error);
@@ -88,7 +89,7 @@ fb_status fb_history_find(const fb_app *app, const char *graph_id, const fb_stor
     bool is_found = false;
     fb_status status = walk_back(app, run, back, &is_found, error);
     for (size_t i = back->count - 1; is_found && i && !status; i = back->places[i].next)
-        status = fb_history_add(app, out, back->places[i].run, false, error);
+        status = fb_history_add(app, watch, out, back->places[i].run, false, error);
     free(back);
     if (status) fb_history_free(out);
     return status;
@@ -101,7 +102,7 @@ static bool has_run(const fb_history *history, const char *run_id) {
     return false;
 }
 
-fb_status fb_history_extend(const fb_app *app, fb_history *history, bool *is_extended, fb_error *error) {
+fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history *history, bool *is_extended, fb_error *error) {
     *is_extended = false;
     fb_store_runs runs;
     fb_status status = list_runs(app, &(fb_store_run_filter){.result = history->source}, &runs, error);
@@ -109,7 +110,7 @@ fb_status fb_history_extend(const fb_app *app, fb_history *history, bool *is_ext
     for (size_t i = 0; i < runs.count && !*is_extended && !status; i++) {
         json_t *request = NULL;
         if (fb_run_origin(&runs.items[i], &request) && !has_run(history, runs.items[i].id)) {
-            status = fb_history_add(app, history, runs.items[i].id, true, error);
+            status = fb_history_add(app, watch, history, runs.items[i].id, true, error);
             *is_extended = true;
         }
         json_decref(request);
@@ -120,11 +121,12 @@ fb_status fb_history_extend(const fb_app *app, fb_history *history, bool *is_ext
 
 /* ---- the nearest -------------------------------------------------------------------------------------------------------- */
 
-fb_status fb_count_edits(const fb_app *app, const char *id, const fb_graph *graph, size_t *count, fb_error *error) {
+fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t *count,
+                         fb_error *error) {
     fb_shared_graph *shared = NULL;
     fb_diff diff = {0};
-    fb_status status = fb_load_graph(app, id, &shared, error);
-    if (!status) status = fb_diff_make(shared->graph, graph, &diff, error);
+    fb_status status = fb_load_graph(app, watch, id, &shared, error);
+    if (!status) status = fb_diff_make_metered(shared->graph, graph, &(fb_work){.watch = watch}, &diff, error);
     if (!status) *count = diff.count;
     if (!status) fb_diff_free(&diff);
     fb_share_release(shared);
@@ -134,6 +136,7 @@ fb_status fb_count_edits(const fb_app *app, const char *id, const fb_graph *grap
 /* Graphs that were compared with the one at hand. */
 typedef struct comparison {
     const fb_app *app;
+    const fb_watch *watch;
     const fb_graph *graph;
     char seen[CANDIDATES_MAX][FB_ID_LENGTH + 1];
     size_t count;
@@ -148,7 +151,7 @@ static fb_status compare(comparison *with, const char *id, fb_error *error) {
     }
     size_t edits = 0;
     memcpy(with->seen[with->count++], id, sizeof with->seen[0]);
-    fb_status status = fb_count_edits(with->app, id, with->graph, &edits, error);
+    fb_status status = fb_count_edits(with->app, with->watch, id, with->graph, &edits, error);
     if (status || (*with->nearest && edits >= with->edits)) return status;
     memcpy(with->nearest, id, sizeof with->nearest);
     with->edits = edits;
@@ -169,11 +172,12 @@ static fb_status compare_results(comparison *with, const char *source, fb_error 
     return status;
 }
 
-fb_status fb_history_nearest(const fb_app *app, const fb_store_run *run, const fb_graph *graph, fb_history *out,
-                             fb_error *error) {
+fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_store_run *run, const fb_graph *graph,
+                             fb_history *out, fb_error *error) {
     comparison *candidates = calloc(1, sizeof *candidates);
     if (!candidates) return fb_fail_memory(error);
     candidates->app = app;
+    candidates->watch = watch;
     candidates->graph = graph;
     char last[FB_ID_LENGTH + 1] = "";
     fb_status status = compare(candidates, run->result, error);
@@ -183,8 +187,8 @@ fb_status fb_history_nearest(const fb_app *app, const fb_store_run *run, const f
     }
     free(candidates);
     *out = (fb_history){0};
-    if (!status) status = fb_history_find(app, last, run, out, error);
-    if (!status && !out->step_count) status = fb_history_add(app, out, run->id, false, error);
+    if (!status) status = fb_history_find(app, watch, last, run, out, error);
+    if (!status && !out->step_count) status = fb_history_add(app, watch, out, run->id, false, error);
     if (status) fb_history_free(out);
     return status;
 }

@@ -19,8 +19,8 @@ fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_h
                             fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error) {
     fb_shared_graph *source = NULL, *result = NULL;
     fb_undo_step *steps = calloc(history->step_count + 1, sizeof *steps);
-    fb_status status = steps ? fb_load_graph(app, history->source, &source, error) : fb_fail_memory(error);
-    if (!status && ours) status = fb_load_graph(app, history->result, &result, error);
+    fb_status status = steps ? fb_load_graph(app, watch, history->source, &source, error) : fb_fail_memory(error);
+    if (!status && ours) status = fb_load_graph(app, watch, history->result, &result, error);
     for (size_t i = 0; i < history->step_count && !status; i++) steps[i] = step_of(history, i);
     if (!status) {
         fb_blobs blobs = fb_blob_source(app->store);

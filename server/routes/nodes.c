@@ -166,7 +166,7 @@ void fb_get_nodes(const fb_request *request, fb_response *response) {
     fb_error error = {0};
     fb_shared_graph *shared = NULL;
     if (!read_filter(request, response, id, &filter)) return;
-    fb_status status = fb_load_graph(app, id, &shared, &error);
+    fb_status status = fb_load_graph(app, fb_request_watch(request), id, &shared, &error);
     if (!status && filter.pass) status = find_signatures(app->store, id, &filter, &error);
     if (status) {
         fb_respond_error(response, &error);

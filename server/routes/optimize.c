@@ -44,7 +44,8 @@ static fb_status list_passes(optimization *work, fb_error *error) {
     return FB_OK;
 }
 
-static fb_status finish_run(fb_app *app, optimization *work, fb_error *error) {
+static fb_status finish_run(fb_app *app, const fb_watch *watch, optimization *work, fb_error *error) {
+    fb_work meter = {.watch = watch};
     fb_status status = fb_composition_settle(&work->composition, &work->run, error);
     if (status) return status;
     fb_pass_counts_add(app->counts, &work->run);
@@ -54,9 +55,9 @@ static fb_status finish_run(fb_app *app, optimization *work, fb_error *error) {
         return fb_fail(error, FB_TOO_LARGE, "too-many-nodes", "", "the result would have %zu nodes; at most %zu are taken",
                        fb_node_count(result), most);
     work->run.result = NULL;
-    status = fb_graph_input_take(result, &work->result, error);
+    status = fb_graph_input_take(result, watch, &work->result, error);
     if (!status) status = list_passes(work, error);
-    fb_run_report(&work->run, &work->report);
+    if (!status && !fb_run_report(&work->run, &meter, &work->report)) status = fb_work_failed(&meter, error);
     fb_composition_write(&work->composition, &work->request);
     if (!status && (!fb_buffer_text(&work->report) || !fb_buffer_text(&work->request))) status = fb_fail_memory(error);
     return status;
@@ -118,7 +119,7 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
         status = fb_composition_run_watched(&work->composition, work->source.shared->graph, work->asked.lint, &watcher,
                                             &work->run, &error);
     }
-    if (!status) status = finish_run(request->context, work, &error);
+    if (!status) status = finish_run(request->context, fb_request_watch(request), work, &error);
     if (status) fb_respond_error(response, &error);
     return !status;
 }

@@ -15,15 +15,18 @@
 #define CANDIDATES_MAX 100  /* runs with a signature of the graph, the newest; of these the marks are compared */
 #define COMPARED_MAX 16     /* runs with marks in the graph, of which the results are compared */
 
-static bool is_anywhere(const fb_graph *graph, const char *signature) {
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+static bool is_anywhere(const fb_graph *graph, const char *signature, fb_work *work) {
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(graph, n)->next) {
         if (fb_node_is_marked(graph, n, signature)) return true;
     }
     return false;
 }
 
 /* Whether one of the nodes that the run marked carries its mark; or, `anywhere`, any node. */
-static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool anywhere, bool *is_found, fb_error *error) {
+static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool anywhere, fb_work *work, bool *is_found,
+                           fb_error *error) {
+    if (!fb_work_goes_on(work, FB_WORK_UNASKED)) return fb_work_status(work, error); /* a report may be long */
     json_t *report = fb_load_json(run->report);
     if (!report) return fb_fail_memory(error);
     size_t i, j;
@@ -32,20 +35,20 @@ static fb_status find_mark(const fb_graph *graph, const fb_store_run *run, bool 
     json_array_foreach(report, i, pass) {
         const char *signature = json_string_value(json_object_get(pass, "signature"));
         if (!signature || *is_found) break;
-        if (anywhere) *is_found = is_anywhere(graph, signature);
+        if (anywhere) *is_found = is_anywhere(graph, signature, work);
         json_array_foreach(json_object_get(pass, "nodes"), j, name) {
-            if (*is_found) break;
+            if (*is_found || !fb_work_goes_on(work, 8)) break;
             fb_node node = fb_node_find(graph, FB_MAIN_PROGRAM, json_string_value(name));
             *is_found = node.id && fb_node_is_marked(graph, node, signature);
         }
     }
     json_decref(report);
-    return FB_OK;
+    return fb_work_status(work, error);
 }
 
 /* Whether a node of the graph that is among those which the run marked carries the mark still. `run` has its report. */
-static fb_status carries_marks(const fb_graph *graph, const fb_store_run *run, bool *carries, fb_error *error) {
-    return find_mark(graph, run, false, carries, error);
+static fb_status carries_marks(const fb_graph *graph, const fb_store_run *run, fb_work *work, bool *carries, fb_error *error) {
+    return find_mark(graph, run, false, work, carries, error);
 }
 
 /* ---- by nodes ----------------------------------------------------------------------------------------------------------- */
@@ -67,21 +70,21 @@ static bool has_node(const fb_graph *a, fb_node node, const fb_graph *b, fb_buff
                         is_same_value(a, fb_node_at(a, node)->kwargs, b, fb_node_at(b, other)->kwargs, scratch));
 }
 
-static bool has_half(const fb_graph *result, const fb_graph *graph) {
+static bool has_half(const fb_graph *result, const fb_graph *graph, fb_work *work) {
     size_t found = 0;
-    for (fb_node n = fb_first_node(result, FB_MAIN_PROGRAM); n.id; n = fb_node_at(result, n)->next)
-        found += has_node(result, n, graph, NULL);
+    fb_node n = fb_first_node(result, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(result, n)->next) found += has_node(result, n, graph, NULL);
     return 2 * found >= fb_node_count(result);
 }
 
 /* A node that the run put in or changed is there as the run left it. When the run put none in, or its marks are elsewhere, it
  * is enough that half of all nodes are there, and that not all that it changed is as it was before. */
 static bool has_made_node(const fb_diff *diff, const fb_graph *source, const fb_graph *result, const fb_graph *graph,
-                          bool is_marked) {
+                          bool is_marked, fb_work *work) {
     fb_buffer scratch = {0};
     size_t inserted = 0, changed = 0, as_before = 0;
     bool is_found = false;
-    for (size_t i = 0; i < diff->count && !is_found; i++) {
+    for (size_t i = 0; i < diff->count && !is_found && fb_work_goes_on(work, 32); i++) {
         const fb_edit *edit = &diff->edits[i];
         if (edit->table != FB_NODE_TABLE || (edit->kind != FB_EDIT_INSERT && edit->kind != FB_EDIT_SET)) continue;
         is_found = has_node(result, fb_node_find(result, FB_MAIN_PROGRAM, edit->name), graph, &scratch);
@@ -92,22 +95,24 @@ static bool has_made_node(const fb_diff *diff, const fb_graph *source, const fb_
     }
     fb_buffer_free(&scratch);
     bool is_undone = changed && as_before == changed;
-    return is_found || (((!inserted && !is_undone) || is_marked) && has_half(result, graph));
+    return is_found || (((!inserted && !is_undone) || is_marked) && has_half(result, graph, work));
 }
 
-fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb_store_run *run, bool *is_related,
-                              fb_error *error) {
+fb_status fb_graph_is_related(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const fb_store_run *run,
+                              bool *is_related, fb_error *error) {
     fb_shared_graph *source = NULL, *result = NULL;
     fb_diff diff = {0};
+    fb_work work = {.watch = watch};
     bool is_marked = false;
-    fb_status status = carries_marks(graph, run, is_related, error);
+    fb_status status = carries_marks(graph, run, &work, is_related, error);
     if (status || *is_related) return status;
-    status = find_mark(graph, run, true, &is_marked, error);
-    if (!status) status = fb_load_graph(app, run->source, &source, error);
-    if (!status) status = fb_load_graph(app, run->result, &result, error);
-    if (!status) status = fb_diff_make(source->graph, result->graph, &diff, error);
+    status = find_mark(graph, run, true, &work, &is_marked, error);
+    if (!status) status = fb_load_graph(app, watch, run->source, &source, error);
+    if (!status) status = fb_load_graph(app, watch, run->result, &result, error);
+    if (!status) status = fb_diff_make_metered(source->graph, result->graph, &work, &diff, error);
     if (!status) {
-        *is_related = has_made_node(&diff, source->graph, result->graph, graph, is_marked);
+        *is_related = has_made_node(&diff, source->graph, result->graph, graph, is_marked, &work);
+        status = fb_work_status(&work, error);
         fb_diff_free(&diff);
     }
     fb_share_release(source);
@@ -197,35 +202,38 @@ static void add_signature(signature_list *list, const char *signature) {
     if (list->count < SIGNATURES_MAX) list->items[list->count++] = signature;
 }
 
-static void list_signatures(const fb_graph *graph, signature_list *list) {
+static fb_status list_signatures(const fb_graph *graph, fb_work *work, signature_list *list, fb_error *error) {
     fb_value last = {0}; /* neighbours mostly have the same marks, and equal lists have one id */
-    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id; n = fb_node_at(graph, n)->next) {
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(graph, n)->next) {
         fb_value marks = fb_node_at(graph, n)->transformations;
         if (!marks.id || marks.id == last.id) continue;
         last = marks;
         const fb_value_row *row = fb_value_at(graph, marks);
         for (uint32_t i = 0; i < row->count; i++) add_signature(list, fb_value_text(graph, row->items[i]));
     }
+    return fb_work_status(work, error);
 }
 
-static fb_status keep_marked(const fb_graph *graph, const fb_store_runs *runs, kept_runs *kept, fb_error *error) {
+static fb_status keep_marked(const fb_graph *graph, const fb_store_runs *runs, fb_work *work, kept_runs *kept,
+                             fb_error *error) {
     fb_status status = FB_OK;
     for (size_t i = 0; i < runs->count && !status; i++) {
         bool carries = false;
-        if (fb_run_is_undoable(&runs->items[i])) status = carries_marks(graph, &runs->items[i], &carries, error);
+        if (fb_run_is_undoable(&runs->items[i])) status = carries_marks(graph, &runs->items[i], work, &carries, error);
         if (carries) keep(kept, &runs->items[i]);
     }
     return status;
 }
 
 /* Those from whose result the fewest edits lead to the graph. */
-static fb_status find_nearest(const fb_app *app, const fb_graph *graph, const kept_runs *kept, fb_related_runs *out,
-                              fb_error *error) {
+static fb_status find_nearest(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const kept_runs *kept,
+                              fb_related_runs *out, fb_error *error) {
     size_t least = SIZE_MAX;
     fb_status status = FB_OK;
     for (size_t i = 0; i < kept->count && !status; i++) {
         size_t edits = 0;
-        if (kept->count > 1) status = fb_count_edits(app, kept->items[i].result, graph, &edits, error);
+        if (kept->count > 1) status = fb_count_edits(app, watch, kept->items[i].result, graph, &edits, error);
         if (status || edits > least) continue;
         if (edits < least) out->count = 0;
         least = edits;
@@ -234,20 +242,21 @@ static fb_status find_nearest(const fb_app *app, const fb_graph *graph, const ke
     return status;
 }
 
-fb_status fb_find_runs_by_marks(const fb_app *app, const fb_graph *graph, bool is_whole, fb_related_runs *out,
-                                fb_error *error) {
+fb_status fb_find_runs_by_marks(const fb_app *app, const fb_watch *watch, const fb_graph *graph, bool is_whole,
+                                fb_related_runs *out, fb_error *error) {
     *out = (fb_related_runs){0};
     kept_runs kept = {.is_whole = is_whole};
     signature_list *signatures = calloc(1, sizeof *signatures);
     if (!signatures) return fb_fail_memory(error);
-    list_signatures(graph, signatures);
+    fb_work work = {.watch = watch};
     fb_store_runs runs = {0};
-    fb_store_run_filter filter = {.signatures = signatures->items, .signature_count = signatures->count};
-    fb_status status = FB_OK;
-    if (signatures->count)
+    fb_store_run_filter filter = {.signatures = signatures->items};
+    fb_status status = list_signatures(graph, &work, signatures, error);
+    filter.signature_count = signatures->count;
+    if (!status && signatures->count)
         status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = CANDIDATES_MAX}, true, &runs, error);
-    if (!status) status = keep_marked(graph, &runs, &kept, error);
-    if (!status) status = find_nearest(app, graph, &kept, out, error);
+    if (!status) status = keep_marked(graph, &runs, &work, &kept, error);
+    if (!status) status = find_nearest(app, watch, graph, &kept, out, error);
     fb_store_runs_free(&runs);
     free(signatures);
     return status;

@@ -8,8 +8,8 @@
  * changed is there with the same opcode, target and arguments. For a run that inserted and changed none, and where one of its
  * marks is elsewhere in the graph, it is enough that half of the result's nodes are there with the same opcode and target.
  * `run` has its report. */
-fb_status fb_graph_is_related(const fb_app *app, const fb_graph *graph, const fb_store_run *run, bool *is_related,
-                              fb_error *error);
+fb_status fb_graph_is_related(const fb_app *app, const fb_watch *watch, const fb_graph *graph, const fb_store_run *run,
+                              bool *is_related, fb_error *error);
 
 #define FB_RELATED_MAX 10
 
@@ -25,6 +25,7 @@ typedef struct fb_related_runs {
 fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whole, fb_related_runs *out, fb_error *error);
 /* The undoable runs whose marks the graph carries and from whose result it differs least; likewise one for each pair of source
  * and passes, or for each source. Only the newest ones that left marks are looked at. */
-fb_status fb_find_runs_by_marks(const fb_app *app, const fb_graph *graph, bool is_whole, fb_related_runs *out, fb_error *error);
+fb_status fb_find_runs_by_marks(const fb_app *app, const fb_watch *watch, const fb_graph *graph, bool is_whole,
+                                fb_related_runs *out, fb_error *error);
 
 #endif

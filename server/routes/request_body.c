@@ -14,21 +14,22 @@ static void skip_space(fb_scan *scan) {
 }
 
 /* The end of the string whose opening quote is at `at`. */
-static const char *string_end(const char *at, const char *end) {
+static const char *string_end(const char *at, const char *end, fb_work *work) {
     for (at++; at < end && *at != '"'; at++) {
         if (*at == '\\') at++;
+        if (!((uintptr_t)at & (FB_WORK_BLOCK - 1)) && !fb_work_goes_on(work, FB_WORK_BLOCK)) return end;
     }
     return at < end ? at + 1 : end;
 }
 
 /* The end of the object or array that begins at `at`, found by counting brackets: whether it is well formed is for its reader
  * to say. The end of the text when it is not closed. */
-static const char *container_end(const char *at, const char *end) {
+static const char *container_end(const char *at, const char *end, fb_work *work) {
     size_t depth = 0;
-    while (at < end) {
+    while (at < end && fb_work_goes_on(work, 1)) {
         char c = *at;
         if (c == '"') {
-            at = string_end(at, end);
+            at = string_end(at, end, work);
             continue;
         }
         at++;
@@ -40,6 +41,7 @@ static const char *container_end(const char *at, const char *end) {
 
 static fb_status scan_failure(const fb_scan *scan, const char *pointer, fb_error *error) {
     if (scan->status == FB_NO_MEMORY) return fb_fail_memory(error);
+    if (fb_work_status(scan->work, error)) return scan->status;
     size_t line, column;
     fb_scan_position(scan, scan->failed_at, &line, &column);
     fb_buffer at = {0};
@@ -97,10 +99,10 @@ static fb_status skip_value(body_reader *reader, const char **start, const char 
     skip_space(scan);
     *start = scan->at;
     bool is_container = scan->at < scan->end && (*scan->at == '{' || *scan->at == '[');
-    if (is_container) scan->at = container_end(scan->at, scan->end);
+    if (is_container) scan->at = container_end(scan->at, scan->end, scan->work);
     else if (!fb_scan_value(scan)) return scan_failure(scan, reader->pointer, error);
     *end = scan->at;
-    return FB_OK;
+    return fb_work_status(scan->work, error);
 }
 
 /* A known member: checked as strictly as a document is, then as a tree of jansson's. */
@@ -177,7 +179,9 @@ static fb_status read_body(const fb_request *request, body_reader *reader, fb_er
     if (request->body_size > FB_SCAN_MAX_BYTES)
         return fb_fail(error, FB_TOO_LARGE, "body-too-large", "", "the body is larger than 4 GiB");
     body->members = json_object();
+    fb_work work = {.watch = fb_request_watch(request)};
     fb_scan_init(&reader->scan, request->body, request->body_size, nesting);
+    reader->scan.work = &work;
     fb_status status = body->members ? read_members(reader, error) : fb_fail_memory(error);
     fb_scan_free(&reader->scan);
     if (status || !body->is_document) return status;
@@ -210,7 +214,7 @@ bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, si
     for (size_t index = SIZE_MAX; goes_on && fb_scan_more(&scan, ']', &index);) {
         skip_space(&scan);
         const char *start = scan.at;
-        scan.at = container_end(start, scan.end);
+        scan.at = container_end(start, scan.end, &(fb_work){0});
         goes_on = item(context, index, start, (size_t)(scan.at - start));
     }
     goes_on &= scan.status == FB_OK;

@@ -39,10 +39,11 @@ static bool find_history(const fb_request *request, fb_response *response, const
     const fb_app *app = request->context;
     fb_error error = {0};
     bool is_related = true;
-    fb_status status = fb_history_find(app, task->graph_id, run, &task->history, &error);
+    fb_status status = fb_history_find(app, fb_request_watch(request), task->graph_id, run, &task->history, &error);
     if (!status && !task->history.step_count) {
-        status = fb_graph_is_related(app, given->shared->graph, run, &is_related, &error);
-        if (!status && is_related) status = fb_history_nearest(app, run, given->shared->graph, &task->history, &error);
+        status = fb_graph_is_related(app, fb_request_watch(request), given->shared->graph, run, &is_related, &error);
+        if (!status && is_related)
+            status = fb_history_nearest(app, fb_request_watch(request), run, given->shared->graph, &task->history, &error);
     }
     if (status) fb_respond_error(response, &error);
     else if (!is_related)
@@ -102,7 +103,8 @@ static bool find_maker(const fb_request *request, fb_response *response, const f
     fb_error error = {0};
     fb_status status = fb_find_runs_by_result(app, given->shared->id, is_whole, runs, &error);
     *is_changed = !status && !runs->count;
-    if (*is_changed) status = fb_find_runs_by_marks(app, given->shared->graph, is_whole, runs, &error);
+    if (*is_changed)
+        status = fb_find_runs_by_marks(app, fb_request_watch(request), given->shared->graph, is_whole, runs, &error);
     if (!status && runs->count == 1) return true;
     if (status) {
         fb_respond_error(response, &error);
@@ -117,11 +119,11 @@ static bool find_maker(const fb_request *request, fb_response *response, const f
 }
 
 /* What the graph is made of, as far back as one run; the last pass says which run is to be undone. */
-static fb_status find_steps(const fb_app *app, const char *maker, bool is_changed, const fb_graph_input *given,
-                            fb_undo_task *task, fb_error *error) {
+static fb_status find_steps(const fb_app *app, const fb_watch *watch, const char *maker, bool is_changed,
+                            const fb_graph_input *given, fb_undo_task *task, fb_error *error) {
     fb_store_run run;
     if (!is_changed) {
-        fb_status status = fb_history_add(app, &task->history, maker, false, error);
+        fb_status status = fb_history_add(app, watch, &task->history, maker, false, error);
         const fb_history *history = &task->history;
         if (!status && history->step_count)
             memcpy(task->run_id, history->steps[history->step_count - 1].of->run.id, sizeof task->run_id);
@@ -130,7 +132,7 @@ static fb_status find_steps(const fb_app *app, const char *maker, bool is_change
     memcpy(task->run_id, maker, sizeof task->run_id);
     fb_status status = fb_store_get_run(app->store, maker, &run, error);
     if (status) return status;
-    status = fb_history_nearest(app, &run, given->shared->graph, &task->history, error);
+    status = fb_history_nearest(app, watch, &run, given->shared->graph, &task->history, error);
     fb_store_run_free(&run);
     return status;
 }
@@ -144,7 +146,8 @@ static void reverse_graph(const fb_request *request, fb_response *response, cons
     if (!fb_graph_input_find(request, response, asked, &given)) return;
     if (find_maker(request, response, &given, !asked->passes, &runs, &is_changed)) {
         fb_undo_task task = {.kind = FB_UNDO_REVERSE, .reaches_back = true, .at_hand = &given, .graph_id = given.shared->id};
-        if (find_steps(app, runs.ids[0], is_changed, &given, &task, &error)) fb_respond_error(response, &error);
+        if (find_steps(app, fb_request_watch(request), runs.ids[0], is_changed, &given, &task, &error))
+            fb_respond_error(response, &error);
         else undo(request, response, asked, &task, repeat);
         fb_history_free(&task.history);
     }

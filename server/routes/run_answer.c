@@ -35,14 +35,14 @@ static void write_short_passes(const fb_store_run *run, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
-static void write_extras(const fb_run_extras *extras, fb_buffer *out) {
+static void write_extras(const fb_run_extras *extras, fb_work *work, fb_buffer *out) {
     if (extras->document) {
         fb_put_name(out, "graph");
         fb_buffer_append(out, extras->document, extras->size);
     }
     if (extras->code_of) {
         fb_buffer code = {0};
-        fb_code_write(extras->code_of, &code);
+        fb_code_write_metered(extras->code_of, work, &code);
         out->failed |= code.failed;
         fb_put_name(out, "code");
         fb_buffer_json_string(out, code.data ? code.data : "", code.size);
@@ -51,17 +51,17 @@ static void write_extras(const fb_run_extras *extras, fb_buffer *out) {
     if (extras->edits_to) {
         fb_diff diff;
         fb_put_name(out, "edits");
-        if (fb_diff_make(extras->edits_from, extras->edits_to, &diff, NULL)) {
+        if (fb_diff_make_metered(extras->edits_from, extras->edits_to, work, &diff, NULL)) {
             out->failed = true;
         } else {
-            fb_diff_write(&diff, out);
+            out->failed |= !fb_diff_write_metered(&diff, work, out);
             fb_diff_free(&diff);
         }
     }
     if (extras->weights) fb_put_json(out, "weights", extras->weights);
 }
 
-void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffer *out) {
+bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work *work, fb_buffer *out) {
     bool is_stored = run->id[0] != '\0';
     fb_buffer_char(out, '{');
     fb_put_name(out, "id");
@@ -91,8 +91,9 @@ void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffe
     fb_put_name(out, "passes");
     if (run->report) fb_buffer_string(out, run->report);
     else write_short_passes(run, out);
-    if (extras) write_extras(extras, out);
+    if (extras) write_extras(extras, work, out);
     fb_buffer_char(out, '}');
+    return !out->failed && !work->stopped.status;
 }
 
 /* ---- what is included --------------------------------------------------------------------------------------------------- */
@@ -111,16 +112,16 @@ static void free_included(included *what) {
 }
 
 /* The graph that is at hand, or else the one in the store. */
-static fb_status hold(const fb_app *app, const fb_graph_input *at_hand, const char *id, fb_shared_graph **out,
-                      fb_error *error) {
-    if (!at_hand || !at_hand->shared) return fb_load_graph(app, id, out, error);
+static fb_status hold(const fb_app *app, const fb_watch *watch, const fb_graph_input *at_hand, const char *id,
+                      fb_shared_graph **out, fb_error *error) {
+    if (!at_hand || !at_hand->shared) return fb_load_graph(app, watch, id, out, error);
     *out = fb_share_hold(at_hand->shared);
     return FB_OK;
 }
 
 /* `source` and `result` are the graphs as far as they are at hand; NULL for a stored run. */
-static fb_status include(const fb_app *app, unsigned includes, const fb_store_run *run, const fb_graph_input *source,
-                         const fb_graph_input *result, included *out, fb_error *error) {
+static fb_status include(const fb_app *app, const fb_watch *watch, unsigned includes, const fb_store_run *run,
+                         const fb_graph_input *source, const fb_graph_input *result, included *out, fb_error *error) {
     fb_run_extras *extras = &out->extras;
     fb_status status = FB_OK;
     if (includes & FB_INCLUDE_GRAPH && result && result->document.size) {
@@ -131,8 +132,8 @@ static fb_status include(const fb_app *app, unsigned includes, const fb_store_ru
         extras->document = out->document;
     }
     if (!status && includes & (FB_INCLUDE_CODE | FB_INCLUDE_EDITS))
-        status = hold(app, result, run->result, &out->result, error);
-    if (!status && includes & FB_INCLUDE_EDITS) status = hold(app, source, run->source, &out->source, error);
+        status = hold(app, watch, result, run->result, &out->result, error);
+    if (!status && includes & FB_INCLUDE_EDITS) status = hold(app, watch, source, run->source, &out->source, error);
     if (status) return status;
     if (includes & FB_INCLUDE_CODE) extras->code_of = out->result->graph;
     if (includes & FB_INCLUDE_EDITS) {
@@ -150,7 +151,8 @@ static bool is_cached(const fb_app *app, const fb_graph_input *input) {
     return cached != NULL;
 }
 
-fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out, fb_error *error) {
+fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out,
+                             fb_error *error) {
     const fb_graph_input *inputs[2] = {made->source, made->result};
     bool is_same = strcmp(made->run.source, made->run.result) == 0;
     fb_status status = FB_OK;
@@ -159,7 +161,7 @@ fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, bool trusts_ca
         if (!inputs[i]->document.size || (i == 1 && is_same)) continue;
         if (trusts_cache && is_cached(app, inputs[i])) continue;
         fb_graph_row *row = &out->rows[out->count];
-        status = fb_graph_row_make(inputs[i], row, error);
+        status = fb_graph_row_make(inputs[i], watch, row, error);
         out->graphs[out->count++] = row->graph;
     }
     return status;
@@ -173,10 +175,10 @@ void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_
     }
 }
 
-static fb_status put_run(fb_app *app, const fb_new_run *made, bool trusts_cache, const fb_store_answer *answer,
-                         fb_error *error) {
+static fb_status put_run(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache,
+                         const fb_store_answer *answer, fb_error *error) {
     fb_new_graphs new;
-    fb_status status = fb_new_graphs_make(app, made, trusts_cache, &new, error);
+    fb_status status = fb_new_graphs_make(app, watch, made, trusts_cache, &new, error);
     if (!status) status = fb_store_put_run(app->store, &made->run, new.graphs, new.count, answer, error);
     fb_new_graphs_free(app, made, !status, &new);
     return status;
@@ -195,11 +197,12 @@ static fb_status store_run(const fb_request *request, const fb_run_request *aske
     const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
     made->run.by = fb_actor_of(request);
     fb_status status = text ? FB_OK : fb_fail_memory(error);
-    if (!status) status = fb_watch_check(fb_request_watch(request), error); /* the last time: from here on it is done */
-    if (!status) status = put_run(app, made, true, answer, error);
+    const fb_watch *watch = fb_request_watch(request);
+    if (!status) status = fb_watch_check(watch, error);
+    if (!status) status = put_run(app, watch, made, true, answer, error);
     if (status == FB_NOT_FOUND) {
         *error = (fb_error){0};
-        status = put_run(app, made, false, answer, error);
+        status = put_run(app, watch, made, false, answer, error);
     }
     fb_buffer_free(&names);
     return status;
@@ -214,10 +217,13 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     snprintf(location, sizeof location, "/v1/runs/%s", made->run.id);
 
     included what = {.extras.weights = made->weights};
-    if (!status) status = include(app, asked->includes, &made->run, made->source, made->result, &what, &error);
+    if (!status)
+        status =
+            include(app, fb_request_watch(request), asked->includes, &made->run, made->source, made->result, &what, &error);
     fb_buffer answer = {0};
-    if (!status) fb_run_write(&made->run, &what.extras, &answer); /* before it is stored: what is stored must be answered */
-    if (!status && answer.failed) status = fb_fail_memory(&error);
+    fb_work work = {.watch = fb_request_watch(request)};
+    /* Before it is stored: what is stored must be answered. */
+    if (!status && !fb_run_write(&made->run, &what.extras, &work, &answer)) status = fb_work_failed(&work, &error);
     if (!status && !asked->dry_run) status = store_run(request, asked, made, location, repeat, &error);
     if (status) {
         fb_respond_not_stored(request, response, made->source, &error);
@@ -240,12 +246,14 @@ static void respond_stored(const fb_request *request, fb_response *response, int
         return;
     }
     included what = {.extras.weights = weights};
-    status = include(app, includes, &run, NULL, NULL, &what, &error);
+    status = include(app, fb_request_watch(request), includes, &run, NULL, NULL, &what, &error);
+    fb_work work = {.watch = fb_request_watch(request)};
+    fb_buffer answer = {0};
+    if (!status && !fb_run_write(&run, &what.extras, &work, &answer)) status = fb_work_failed(&work, &error);
     if (status) {
         fb_respond_error(response, &error);
+        fb_buffer_free(&answer);
     } else {
-        fb_buffer answer = {0};
-        fb_run_write(&run, &what.extras, &answer);
         fb_respond_json_buffer_take(response, status_code, &answer);
         if (status_code == 201) fb_response_header_format(response, "Location", "/v1/runs/%s", run.id);
     }

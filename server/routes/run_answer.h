@@ -17,7 +17,7 @@ typedef struct fb_run_extras {
 
 /* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.
  * `extras` may be NULL. */
-void fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_buffer *out);
+bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work *work, fb_buffer *out);
 
 /* A run that has been done but not stored: everything in `run` but id and time is filled in. */
 typedef struct fb_new_run {
@@ -36,7 +36,8 @@ typedef struct fb_new_graphs {
 
 /* `out` stays where it is; free it also after a failure. With `trusts_cache` a graph in the cache counts as stored: when it has
  * been deleted in that moment the store refuses the run, FB_NOT_FOUND. */
-fb_status fb_new_graphs_make(fb_app *app, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out, fb_error *error);
+fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out,
+                             fb_error *error);
 /* Graphs that have been stored go into the cache. */
 void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_new_graphs *graphs);
 

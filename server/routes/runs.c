@@ -29,7 +29,7 @@ static void write_runs(const fb_store_runs *runs, fb_buffer *out) {
     fb_buffer_char(out, '[');
     for (size_t i = 0; i < runs->count; i++) {
         fb_put_comma(out);
-        fb_run_write(&runs->items[i], NULL, out);
+        fb_run_write(&runs->items[i], NULL, &(fb_work){0}, out);
     }
     fb_buffer_char(out, ']');
 }

@@ -133,7 +133,7 @@ void fb_get_tensors(const fb_request *request, fb_response *response) {
     if (!fb_request_query_int(request, response, "limit", 1, FB_PAGE_MAX, FB_PAGE_DEFAULT, &limit) ||
         !read_token(request, response, id, &page.position))
         return;
-    fb_status status = fb_load_graph(request->context, id, &shared, &error);
+    fb_status status = fb_load_graph(request->context, fb_request_watch(request), id, &shared, &error);
     if (!status) status = fill_page(shared->graph, (size_t)limit, &page, &error);
     if (status) {
         fb_respond_error(response, &error);
@@ -256,7 +256,7 @@ void fb_get_tensor(const fb_request *request, fb_response *response) {
     fb_shared_graph *shared;
     bool is_described;
     if (!fb_request_query_bool(request, response, "describe", false, &is_described)) return;
-    if (fb_load_graph(request->context, fb_request_param(request, "id"), &shared, &error)) {
+    if (fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error)) {
         fb_respond_error(response, &error);
         return;
     }

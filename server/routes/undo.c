@@ -102,7 +102,7 @@ static void respond_conflicts(fb_response *response, const fb_conflicts *conflic
 static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *ours, fb_conflicts *conflicts, fb_error *error) {
     fb_graph *made = NULL;
     fb_status status = fb_history_replay(app, work->watch, &work->history, ours, &made, &work->is_exact, conflicts, error);
-    return status ? status : fb_graph_input_take(made, &work->result, error);
+    return status ? status : fb_graph_input_take(made, work->watch, &work->result, error);
 }
 
 static bool replay(const fb_app *app, fb_response *response, undoing *work) {
@@ -196,7 +196,7 @@ bool fb_undo_work_out(const fb_request *request, fb_response *response, fb_undo_
     const fb_app *app = request->context;
     fb_error error = {0};
     undoing *work = calloc(1, sizeof *work);
-    fb_status status = work ? fb_undo_select(app, task, &error) : fb_fail_memory(&error);
+    fb_status status = work ? fb_undo_select(app, fb_request_watch(request), task, &error) : fb_fail_memory(&error);
     if (status) {
         fb_history_free(&task->history);
         free(work);
@@ -253,8 +253,8 @@ static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id
 
 /* What the graph is made of, and the run whose passes positions mean; no steps when that is not known: because an undo merged
  * it, or because no run made it. */
-static fb_status find_history(const fb_app *app, const char *graph_id, const char *run_id, fb_undo_task *task, bool *is_merged,
-                              fb_error *error) {
+static fb_status find_history(const fb_app *app, const fb_watch *watch, const char *graph_id, const char *run_id,
+                              fb_undo_task *task, bool *is_merged, fb_error *error) {
     fb_store_run run = {0};
     char maker[FB_RUN_ID_LENGTH + 1] = "";
     json_t *request = NULL;
@@ -267,7 +267,7 @@ static fb_status find_history(const fb_app *app, const char *graph_id, const cha
         if (status || !*maker) return status;
         status = fb_store_get_run(app->store, maker, &run, error);
     }
-    if (!status) status = fb_history_add(app, &task->history, run.id, false, error);
+    if (!status) status = fb_history_add(app, watch, &task->history, run.id, false, error);
     if (!status) snprintf(task->run_id, sizeof task->run_id, "%s", fb_run_is_undoable(&run) ? run.id : run.of_run);
     fb_store_run_free(&run);
     return status;
@@ -286,7 +286,7 @@ bool fb_undo_deployed(const fb_request *request, fb_response *response, const ch
                          .graph_id = graph_id};
     fb_status status = fb_store_get_graph(app->store, graph_id, &summary, &error);
     fb_store_summary_free(&summary);
-    if (!status) status = find_history(app, graph_id, run_id, &task, &is_merged, &error);
+    if (!status) status = find_history(app, fb_request_watch(request), graph_id, run_id, &task, &is_merged, &error);
     if (!status && task.history.step_count) return fb_undo_work_out(request, response, &task, out);
     if (status) fb_respond_error(response, &error);
     else if (is_merged)

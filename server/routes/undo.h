@@ -34,7 +34,7 @@ typedef struct fb_undo_task {
 
 /* Marks the steps of task->history that are to be undone, and makes the history longer where names reach back. FB_INVALID
  * unknown-pass, bad-position, wrong-type, no-passes. */
-fb_status fb_undo_select(const fb_app *app, fb_undo_task *task, fb_error *error);
+fb_status fb_undo_select(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_error *error);
 
 /* Works it out. On failure this responds and returns false: as fb_undo_select; 409 irreversible, conflict. Steals the history.
  */

@@ -23,13 +23,14 @@ static const fb_past_step *find_step(const fb_history *history, const char *name
     return NULL;
 }
 
-static fb_status select_name(const fb_app *app, fb_undo_task *task, const char *name, const char *pointer, fb_error *error) {
+static fb_status select_name(const fb_app *app, const fb_watch *watch, fb_undo_task *task, const char *name,
+                             const char *pointer, fb_error *error) {
     fb_history *history = &task->history;
     const fb_past_step *found = find_step(history, name, task->run_id);
     bool goes_on = task->reaches_back;
     for (int i = 0; !found && goes_on && i < REACH_MAX; i++) {
         found = find_step(history, name, NULL);
-        fb_status status = found ? FB_OK : fb_history_extend(app, history, &goes_on, error);
+        fb_status status = found ? FB_OK : fb_history_extend(app, watch, history, &goes_on, error);
         if (status) return status;
     }
     if (!found) {
@@ -68,14 +69,14 @@ static fb_status select_position(fb_undo_task *task, double position, const char
                    task->run_id);
 }
 
-static fb_status select_entry(const fb_app *app, fb_undo_task *task, const json_t *entry, const char *pointer,
-                              fb_error *error) {
-    if (json_is_string(entry)) return select_name(app, task, json_string_value(entry), pointer, error);
+static fb_status select_entry(const fb_app *app, const fb_watch *watch, fb_undo_task *task, const json_t *entry,
+                              const char *pointer, fb_error *error) {
+    if (json_is_string(entry)) return select_name(app, watch, task, json_string_value(entry), pointer, error);
     if (json_is_number(entry)) return select_position(task, json_number_value(entry), pointer, error);
     return fb_fail(error, FB_INVALID, "wrong-type", pointer, "a pass is given by its name or its position");
 }
 
-fb_status fb_undo_select(const fb_app *app, fb_undo_task *task, fb_error *error) {
+fb_status fb_undo_select(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_error *error) {
     const char *pointer = task->passes_pointer;
     if (!task->passes) {
         for (size_t i = 0; i < task->history.step_count; i++)
@@ -89,7 +90,8 @@ fb_status fb_undo_select(const fb_app *app, fb_undo_task *task, fb_error *error)
         fb_buffer at = {0};
         fb_buffer_printf(&at, "%s/%zu", pointer, i);
         const char *text = fb_buffer_text(&at);
-        fb_status status = text ? select_entry(app, task, json_array_get(task->passes, i), text, error) : fb_fail_memory(error);
+        fb_status status =
+            text ? select_entry(app, watch, task, json_array_get(task->passes, i), text, error) : fb_fail_memory(error);
         fb_buffer_free(&at);
         if (status) return status;
     }

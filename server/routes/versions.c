@@ -80,7 +80,7 @@ static void store_document(const fb_request *request, fb_response *response, con
     if (!fb_graph_input_read(request, response, body->graph, body->graph_size, body->is_document ? "" : "/graph", &input))
         return;
     uint64_t ticket = fb_cache_ticket(app->cache);
-    if (fb_graph_row_make(&input, &row, &error)) {
+    if (fb_graph_row_make(&input, fb_request_watch(request), &row, &error)) {
         fb_respond_error(response, &error);
     } else {
         version->document = &row.graph;

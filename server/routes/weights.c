@@ -69,7 +69,7 @@ void fb_get_weights(const fb_request *request, fb_response *response) {
     fb_error error = {0};
     fb_shared_graph *shared;
     if (!fb_weights_wanted_query(request, response, &wanted)) return;
-    if (fb_load_graph(request->context, fb_request_param(request, "id"), &shared, &error)) {
+    if (fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error)) {
         fb_respond_error(response, &error);
         fb_weights_wanted_free(&wanted);
         return;
@@ -133,7 +133,7 @@ void fb_post_materialize(const fb_request *request, fb_response *response) {
     bool ok = fb_weights_wanted_body(response, body.members, &wanted);
     fb_request_body_free(&body);
     if (!ok) return;
-    if (fb_load_graph(request->context, fb_request_param(request, "id"), &shared, &error)) {
+    if (fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error)) {
         fb_respond_error(response, &error);
         fb_weights_wanted_free(&wanted);
         return;

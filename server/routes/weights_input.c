@@ -98,11 +98,14 @@ static fb_status find_missing(fb_store *store, const char *const *files, size_t 
 }
 
 /* The bound copy of the graph takes the place of the one that came. */
-static fb_status bind_copy(const fb_app *app, const char *const *files, size_t count, fb_graph_input *input,
-                           const fb_weights_asked *asked, fb_binding *binding, bool *fits, fb_error *error) {
+static fb_status bind_copy(const fb_app *app, const fb_watch *watch, const char *const *files, size_t count,
+                           fb_graph_input *input, const fb_weights_asked *asked, fb_binding *binding, bool *fits,
+                           fb_error *error) {
     fb_blobs blobs = fb_blob_source(app->store);
-    fb_graph *graph = fb_graph_copy(input->shared->graph);
-    fb_status status = graph ? fb_bind(graph, files, count, &blobs, &asked->options, binding, error) : fb_fail_memory(error);
+    fb_work work = {.watch = watch};
+    fb_graph *graph = fb_graph_copy_metered(input->shared->graph, &work);
+    fb_status status =
+        graph ? fb_bind(graph, files, count, &blobs, &asked->options, binding, error) : fb_work_failed(&work, error);
     *fits = !status && !json_array_size(binding->mismatching) && !binding->fits_nothing &&
             !(asked->is_strict && (json_array_size(binding->missing) || json_array_size(binding->extra)));
     if (!*fits) {
@@ -110,7 +113,7 @@ static fb_status bind_copy(const fb_app *app, const char *const *files, size_t c
         return status;
     }
     fb_graph_input bound;
-    status = fb_graph_input_take(graph, &bound, error);
+    status = fb_graph_input_take(graph, watch, &bound, error);
     if (status) return status;
     fb_graph_input_free(input);
     *input = bound;
@@ -144,7 +147,7 @@ static bool bind_files(const fb_request *request, fb_response *response, const f
         return false;
     }
     json_decref(missing);
-    if (!status) status = bind_copy(app, files, count, input, asked, &binding, &fits, &error);
+    if (!status) status = bind_copy(app, fb_request_watch(request), files, count, input, asked, &binding, &fits, &error);
     if (!status && fits) input->files = asked->files;
     if (status) respond_bad_file(response, asked, files, &error);
     else if (!fits) respond_mismatch(response, &binding);

@@ -179,6 +179,54 @@ def test_a_stopped_service_stops_its_work(new_service):
     connection.close()
 
 
+def multiplications(count, factor):
+    """A chain; the first of them is the same for every factor."""
+    graph = slow_graph(0, "chain")
+    meta = {"meta": {"shape": [2, 4], "dtype": "float32"}}
+    nodes = [{"op": "placeholder", "name": "n0", "target": "n0", **meta}]
+    for i in range(1, count):
+        arguments = [ref(f"n{i - 1}"), i * factor if i > 1 else 1]
+        nodes.append({"op": "call_function", "name": f"n{i}", "target": "operator.mul", "args": arguments, **meta})
+    results = [[ref(f"n{i}") for i in range(1, count)]]
+    graph["nodes"] = [*nodes, {"op": "output", "name": "output", "target": "output", "args": results}]
+    return graph
+
+
+def long_undo(service, count):
+    """Path and body of an undo that merges for a minute: its run put in a chain, which was changed everywhere since."""
+    run = service.post(
+        "/v1/runs", {"name": "Chain", "version": 1, "reversible": True, "source": multiplications(2, 1), "result": multiplications(count, 1)}
+    ).json()
+    return f"/v1/runs/{run['id']}/reverse", {"graph": multiplications(count, 3)}
+
+
+def test_a_merge_too(new_service):
+    service = new_service()
+    path, body = long_undo(service, 30000)
+    service.stop()
+    service.options = ["--request-timeout", "2"]
+    service.start()
+    is_too_late(service.post(path, body))
+    assert len(runs(service)) == 1
+
+
+@pytest.mark.parametrize("work", ["evaluation", "merge"])
+def test_a_stopped_service_stops_evaluations_and_merges(new_service, work):
+    service = new_service("--stop-timeout", "1", "--evaluation-timeout", "600")
+    if work == "merge":
+        path, body = long_undo(service, 30000)
+    else:
+        path, body = "/v1/graphs/{}/evaluate".format(service.post("/v1/graphs", slow_graph(FOREVER)).json()["id"]), {}
+    before = len(runs(service))
+    connection = send(service, path, body)
+    wait_for_work(service)
+    assert service.stop() == 0
+    assert b'"stopping"' in connection.recv(65536)
+    connection.close()
+    service.start()
+    assert len(runs(service)) == before
+
+
 def test_preferring_is_no_way_around_the_limit_of_a_body(new_service):
     service = new_service("--max-body", "2000")
     is_problem(service.post("/v1/optimize", chain(100), headers=PREFER), 413, "body-too-large")

@@ -33,7 +33,7 @@ static void apply(const fb_rule *rule) {
     fb_workpiece work = {.graph = graph, .names = names};
     fb_pass_report report = {.pass = fb_rule_pass(rule), .params = "{}", .signature = "fuzz"};
     require(fb_pass_apply(&work, NULL, &report, &arena, &error) == FB_OK);
-    require(fb_lint_graph(graph, &error) == FB_OK);
+    require(fb_lint_graph(graph, &(fb_work){0}, &error) == FB_OK);
     fb_workpiece_forget(&work);
     fb_namespace_free(names);
     fb_graph_free(graph);

@@ -12,6 +12,7 @@ static void look(cpu_watch *clock) {
 
 static fb_status check(void *context, fb_error *error) {
     cpu_watch *clock = context;
+    clock->asked++;
     look(clock);
     return clock->last < clock->deadline ? FB_OK : fb_fail(error, FB_BUSY, "deadline-exceeded", NULL, "time is up");
 }

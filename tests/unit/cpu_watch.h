@@ -15,6 +15,7 @@
 
 typedef struct cpu_watch {
     int64_t deadline, last, longest; /* when to stop; the last look, and the longest time between two; nanoseconds */
+    size_t asked;                    /* how many times */
     fb_watch watch;
 } cpu_watch;
 

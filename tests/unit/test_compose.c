@@ -265,7 +265,7 @@ START_TEST(test_report_as_json) {
     fb_graph *graph = two_linears();
     fb_run run = run_on(graph, "[\"MergeLinears\", \"MergeLinears\", \"DeepCopy\"]");
     fb_buffer text = {0};
-    fb_run_report(&run, &text);
+    fb_run_report(&run, &(fb_work){0}, &text);
     ck_assert_ptr_nonnull(strstr(fb_buffer_text(&text), "\"name\":\"MergeLinears\",\"version\":1,\"params\":{},\"signature\":"
                                                         "\"b7e7e446c42ce08d52a07df4212c1a13\",\"reversible\":true,"
                                                         "\"exactness\":\"moves\",\"applied\":1,\"nodes\":[\"q_k_merged\"],"
