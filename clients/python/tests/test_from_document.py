@@ -13,7 +13,8 @@ from test_models import CASES, make
 import foldback
 from foldback.readings import AmbiguousWeights, structure_of
 
-OPAQUE = "cannot be made into an object|as_="  # what a document cannot hold, a module has
+OPAQUE = "cannot be made into an object|cannot be made from the document alone|as_="  # what a document cannot hold, a module has
+PARAMETRISED = "torch.nn.utils.parametrize."  # a class that PyTorch makes for one module
 LISTS = [["FoldScaleIntoLinear"], ["FoldNormIntoLinear"], ["FuseBatchNorm"], ["MergeLinears", "FuseBiasInLinear"], ["inference"]]
 # One of each kind in a minute of computing; FOLDBACK_ALL_MODELS=1 tries all of test_models.py.
 FEW = [
@@ -61,7 +62,9 @@ class Ways:
     def __init__(self, client, document, live, inputs, expected, tmp_path):
         self.client, self.document, self.live, self.inputs, self.tmp_path = client, document, live, inputs, tmp_path
         self.expected = tensors_of([expected])
-        self.needs_module = any("$opaque" in json.dumps(row.get("attributes", {})) for row in document["modules"])
+        self.needs_module = any(
+            "$opaque" in json.dumps(row.get("attributes", {})) or row["type"].startswith(PARAMETRISED) for row in document["modules"]
+        )
         self.source = save(live.state_dict(), tmp_path / "source.safetensors")
 
     def check(self, result, expects=(), **given):
