@@ -7,9 +7,9 @@
 enum { NAME, OP, TARGET, ARGS, KWARGS, TYPE, META, MEMBER_COUNT };
 static const char *const member_names[] = {"name", "op", "target", "args", "kwargs", "type", "meta"};
 
-enum { SHAPE, DTYPE, TRANSFORMATIONS, IS_WRAPPED, META_COUNT };
-static const char *const meta_names[] = {"shape", "dtype", "transformations", "is_wrapped"};
-#define META_KEPT_APART 3 /* is_wrapped stays with the unknown members */
+enum { SHAPE, DTYPE, TRANSFORMATIONS, IS_WRAPPED, DEVICE, META_COUNT };
+static const char *const meta_names[] = {"shape", "dtype", "transformations", "is_wrapped", "device"};
+#define META_KEPT_APART 3 /* is_wrapped and device stay with the unknown members */
 
 static const char *wrong_signature(const char *text, size_t length) {
     bool is_right = length == 32;
@@ -31,7 +31,9 @@ static void read_meta(fb_reader *reader, const fb_json *meta, fb_node_row *row) 
         row->transformations = fb_read_strings(reader, list);
     }
     fb_optional_bool(reader, found[IS_WRAPPED]);
-    if (unknown || found[IS_WRAPPED]) row->meta_rest = fb_read_rest(reader, meta, meta_names, META_KEPT_APART);
+    const fb_json *device = fb_optional(reader, found[DEVICE], FB_JSON_STRING);
+    if (device) fb_check_spelling(reader, device, fb_wrong_device, "bad-value");
+    if (unknown || found[IS_WRAPPED] || found[DEVICE]) row->meta_rest = fb_read_rest(reader, meta, meta_names, META_KEPT_APART);
 }
 
 /* The placeholder's name in the signature: `*args` and `**kwargs` have stars before it. */

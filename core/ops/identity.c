@@ -116,21 +116,64 @@ static bool is_dtype(const fb_graph *graph, fb_value value) {
     return name && strcmp(name, "dtype") == 0;
 }
 
-/* Only dtypes, None, and false: no device, no other tensor, no layout, no copy. */
-static bool casts_dtype_only(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    const fb_value_row *args = fb_value_at(graph, row->args), *kwargs = fb_value_at(graph, row->kwargs);
-    for (uint32_t i = 1; i < args->count; i++) {
-        fb_value value = args->items[i];
-        if (!is_dtype(graph, value) && !is_none(graph, value) && fb_value_kind(graph, value) != FB_FALSE) return false;
+/* Where a value lies, as recorded: JSON, with quotation marks; "" when that is not known. */
+static const char *device_of(const fb_graph *graph, fb_node node) {
+    fb_value rest = node.id ? fb_node_at(graph, node)->meta_rest : (fb_value){0};
+    const char *device = rest.id ? fb_value_text(graph, fb_map_value(graph, rest, "device")) : NULL;
+    return device ? device : "";
+}
+
+typedef enum device_answer { NO_DEVICE, SAME_DEVICE, OTHER_DEVICE, UNKNOWN_DEVICE } device_answer;
+
+/* Does an argument name a device, itself, as a string or as y.device, and is it where the input lies? */
+static device_answer compare_device(const fb_graph *graph, fb_value value, fb_node input) {
+    fb_kind kind = fb_value_kind(graph, value);
+    const char *lies = device_of(graph, input), *other;
+    if (kind == FB_DEVICE || kind == FB_STRING) {
+        const char *name = fb_value_text(graph, value);
+        size_t length = strlen(name);
+        if (!*lies) return UNKNOWN_DEVICE;
+        return strlen(lies) == length + 2 && strncmp(lies + 1, name, length) == 0 ? SAME_DEVICE : OTHER_DEVICE;
     }
+    fb_node node = fb_value_node(graph, value);
+    if (!node.id || !fb_op_is(graph, node, FB_OP_GETATTR)) return NO_DEVICE;
+    const char *attribute = fb_value_text(graph, fb_node_arg(graph, node, 1));
+    if (!attribute || strcmp(attribute, "device") != 0) return NO_DEVICE;
+    fb_node of = fb_value_node(graph, fb_node_arg(graph, node, 0));
+    if (of.id == input.id) return SAME_DEVICE;
+    other = device_of(graph, of);
+    return !*lies || !*other ? UNKNOWN_DEVICE : strcmp(lies, other) == 0 ? SAME_DEVICE : OTHER_DEVICE;
+}
+
+static void judge_cast_argument(const fb_graph *graph, fb_value value, fb_identity *identity) {
+    fb_kind kind = fb_value_kind(graph, value);
+    const char *text = kind == FB_LAYOUT || kind == FB_MEMORY_FORMAT ? fb_value_text(graph, value) : "";
+    if (is_dtype(graph, value) || is_none(graph, value) || kind == FB_FALSE || strcmp(text, "preserve_format") == 0) return;
+    switch (compare_device(graph, value, identity->input)) {
+    case SAME_DEVICE: return;
+    case OTHER_DEVICE: doubt(identity, "unsupported-arguments", "it may move the tensor to another device"); return;
+    case UNKNOWN_DEVICE:
+        doubt(identity, "unknown-device", "it may move the tensor: where that lies is not recorded in meta.device");
+        return;
+    case NO_DEVICE: break;
+    }
+    bool is_strided = strcmp(text, "strided") == 0, is_known = *device_of(graph, identity->input);
+    if (is_strided && is_known) return; /* recorded of strided tensors alone */
+    if (is_strided) doubt(identity, "unknown-device", "it may change the layout: meta.device would say that it is strided");
+    else doubt(identity, "unsupported-arguments", "it may also move the tensor to another device or layout, or copy it");
+}
+
+/* Whether it does no more than cast: it names the device and the layout that the tensor has, and asks for no copy. */
+static void judge_cast(const fb_graph *graph, fb_identity *identity) {
+    const fb_node_row *row = fb_node_at(graph, identity->node);
+    const fb_value_row *args = fb_value_at(graph, row->args), *kwargs = fb_value_at(graph, row->kwargs);
+    for (uint32_t i = 1; i < args->count; i++) judge_cast_argument(graph, args->items[i], identity);
     for (uint32_t i = 0; i + 1 < kwargs->count; i += 2) {
         const char *keyword = fb_value_text(graph, kwargs->items[i]);
-        fb_value value = kwargs->items[i + 1];
-        if (strcmp(keyword, "non_blocking") == 0 || strcmp(keyword, "self") == 0 || strcmp(keyword, "input") == 0) continue;
-        if (!is_dtype(graph, value) && !is_none(graph, value) && fb_value_kind(graph, value) != FB_FALSE) return false;
+        bool says_nothing =
+            strcmp(keyword, "non_blocking") == 0 || strcmp(keyword, "self") == 0 || strcmp(keyword, "input") == 0;
+        if (!says_nothing) judge_cast_argument(graph, kwargs->items[i + 1], identity);
     }
-    return true;
 }
 
 static bool is_index_of_all(const fb_graph *graph, fb_value index) {
@@ -177,8 +220,7 @@ static bool read_cast(const fb_graph *graph, fb_identity *identity) {
     type_of(graph, identity->node, &to);
     if (!keeps_dtype(identity, &from, &to)) return false;
     if (fb_numberhood_of(graph, identity->node) == FB_A_NUMBER) return false; /* x.type() */
-    if (!casts_dtype_only(graph, identity->node))
-        doubt(identity, "unsupported-arguments", "it may also move the tensor to another device or layout, or copy it");
+    judge_cast(graph, identity);
     return true;
 }
 

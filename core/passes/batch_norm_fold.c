@@ -72,6 +72,17 @@ static bool find_fold(fb_matcher *m, fb_node n, fb_fold *fold, fb_fold_filter *i
     return false;
 }
 
+/* A product that a Linear of more than two dimensions becomes where its input is not contiguous: bmm(x, weights for each of the
+ * batch). It is no layer whose one weight could be exchanged. */
+static fb_node batched_product_before(const fb_graph *g, fb_node n) {
+    fb_batch_norm norm;
+    if (!fb_batch_norm_at(g, n, &norm)) return (fb_node){0};
+    fb_layer calls = fb_norm_calls(&norm);
+    fb_node at = fb_layer_input(g, &calls, n);
+    for (int steps = 0; at.id && steps < FB_VIEWS_MAX && !fb_op_is(g, at, FB_OP_BMM); steps++) at = fb_view_input(g, at, NULL);
+    return at.id && fb_op_is(g, at, FB_OP_BMM) ? at : (fb_node){0};
+}
+
 /* ---- refusing ---------------------------------------------------------------------------------------------------------- */
 
 static bool list_calls(fb_matcher *m, const fb_layer *layer, uint32_t limit, fb_buffer *nodes) {
@@ -151,7 +162,13 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
 void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
     fb_fold fold = {0};
     fb_buffer list = {0};
-    if (!find_fold(m, n, &fold, is_wanted)) return;
+    if (!find_fold(m, n, &fold, is_wanted)) {
+        fb_node product = batched_product_before(m->graph, n);
+        if (product.id)
+            fb_refuse(m, "unsupported-form", (fb_node[]){product, n}, 2,
+                      "the Linear before it is spelled as bmm, whose weight is repeated for each of the batch");
+        return;
+    }
     fb_layer norm = fb_norm_calls(&fold.norm);
     uint32_t norm_calls = fb_layer_call_count(m->usage, &norm), host_calls = fb_layer_call_count(m->usage, &fold.host);
     if (list_calls(m, &fold.host, host_calls == norm_calls ? host_calls : MAX_LISTED, &list)) {

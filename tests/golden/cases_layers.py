@@ -436,6 +436,13 @@ def fold_functions():
     fold("aten-unknown-shape", g.output(norm(g, "bn", c, features=6)), 0, refusal("unknown-shape", "bn"))
 
     g = Graph()
+    x = g.input(shape=(2, 3, 4))
+    weight, = own(g, "fc", weight=[2, 4, 5])
+    y = g.fn(ATEN + "bmm.default", x, weight, shape=(2, 3, 5), dtype="float32", name="bmm")
+    y = g.fn(ATEN + "view.default", y, [6, 5], shape=(6, 5), dtype="float32", name="view")
+    fold("aten-behind-a-batched-product", g.output(norm(g, "bn", y, features=5)), 0, refusal("unsupported-form", "bmm", "bn"))
+
+    g = Graph()
     x = g.input(shape=(4, 6, 6))
     reads = own(g, "conv", weight=[6, 4, 1, 1])
     c = g.fn(ATEN + "conv2d.default", x, *reads, shape=(6, 6, 6), dtype="float32", name="conv")

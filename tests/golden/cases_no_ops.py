@@ -218,9 +218,9 @@ def detached():
 
 
 def casts():
-    def cast(name, make, source, applied, *refused, result=None):
+    def cast(name, make, source, applied, *refused, result=None, **recorded):
         g = Graph()
-        x = g.fn("torch.neg", g.input(dtype=source), shape=(2, 4), dtype=source)
+        x = g.fn("torch.neg", g.input(dtype=source), shape=(2, 4), dtype=source, **recorded)
         y = make(g, x, {"shape": (2, 4), "dtype": result or source, "name": "y"})
         remove(name, g.output(g.fn("torch.abs", y, shape=(2, 4), dtype=result or source)), applied, *refused)
 
@@ -238,8 +238,20 @@ def casts():
          refusal("unsupported-arguments", "y"))
     cast("aten-to-copy", lambda g, x, meta: g.fn("torch.ops.aten._to_copy.default", x, kwargs={"dtype": DTYPE("float32")}, **meta),
          "float32", 1)
-    cast("to-a-device", to("cpu"), "float32", 0, refusal("unsupported-arguments", "y"))
-    cast("to-a-device-and-dtype", to(Raw({"$device": "cpu"}), DTYPE("float32")), "float32", 0, refusal("unsupported-arguments", "y"))
+    DEVICE = lambda name: Raw({"$device": name})
+    cast("to-a-device", to("cpu"), "float32", 0, refusal("unknown-device", "y"))
+    cast("to-a-device-and-dtype", to(DEVICE("cpu"), DTYPE("float32")), "float32", 0, refusal("unknown-device", "y"))
+    cast("to-its-own-device", to("cpu"), "float32", 1, device="cpu")
+    cast("to-its-own-device-and-dtype", to(DEVICE("cuda:1"), DTYPE("float32")), "float32", 1, device="cuda:1")
+    cast("to-another-device", to(DEVICE("cuda:0")), "float32", 0, refusal("unsupported-arguments", "y"), device="cpu")
+    cast("to-the-device-of-itself", lambda g, x, meta: g.method("to", x, g.fn("builtins.getattr", x, "device"), **meta), "float32", 1, device="cpu")
+    cast("not-to-its-device-and-another-dtype", to("cpu", DTYPE("float16")), "float32", 0, result="float16", device="cpu")
+    laid_out = lambda overload, **kwargs: lambda g, x, meta: g.fn(f"torch.ops.aten.{overload}", x, kwargs={"dtype": DTYPE("float32"), "layout": Raw({"$layout": "strided"}), **kwargs}, **meta)
+    for overload in ("to.dtype_layout", "_to_copy.default"):
+        name = overload.replace(".", "-").replace("_", "-").strip("-")
+        cast(f"aten-{name}", laid_out(overload, device=DEVICE("cpu")), "float32", 1, device="cpu")
+        cast(f"aten-{name}-of-an-unknown-device", laid_out(overload), "float32", 0, refusal("unknown-device", "y"))
+        cast(f"aten-{name}-elsewhere", laid_out(overload, device=DEVICE("cuda:0")), "float32", 0, refusal("unsupported-arguments", "y"), device="cpu")
     cast("to-with-copy", to(DTYPE("float32"), copy=True), "float32", 0, refusal("unsupported-arguments", "y"))
     cast("not-to-another-dtype", to(DTYPE("float16")), "float32", 0, result="float16")
 

@@ -86,6 +86,9 @@ class Live:
             for key in ("shape", "dtype"):
                 if key not in theirs["meta"]:
                     ours["meta"].pop(key, None)
+            ours["meta"].pop("device", None)  # recorded for a cast, which a pass may have taken away or put elsewhere
+            if "device" in theirs["meta"]:
+                ours["meta"]["device"] = theirs["meta"]["device"]
         assert without_tensors(exported) == without_tensors(document)
         for row in document["tensors"]:
             owned = next((entry for entry in exported["tensors"] if entry["name"] == row["name"]), None)

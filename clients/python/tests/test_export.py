@@ -174,3 +174,31 @@ def test_from_module_falls_back_to_torch_fx(client):
 def test_from_module_says_why_neither_can():
     with pytest.raises(ValueError, match="neither torch.export nor torch.fx can follow Looping"):
         foldback.export.from_module(Looping(), torch.randn(2, 4))
+
+
+class Casts(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(x).to(x.device, torch.float32)
+        return torch.tanh(y.to("cpu")) + torch.sigmoid(x)
+
+
+def test_the_device_is_recorded_where_a_cast_names_one() -> None:
+    x = torch.randn(2, 3)
+    program = torch.export.export(Casts(), (x,))
+    for document in (
+        foldback.export.from_exported_program(program),
+        foldback.export.from_exported_program(program.run_decompositions()),
+        foldback.fx.to_document(torch.fx.symbolic_trace(Casts()), x),
+    ):
+        rows = {row["name"]: row for row in document["nodes"]}
+        casts = [row for row in rows.values() if "to" in row["target"].removeprefix("torch.ops.aten.").split(".") or "_to_copy" in row["target"]]
+        read = {row["args"][0]["$node"] for row in casts}
+        asked = {row["args"][0]["$node"] for row in rows.values() if row["target"] == "builtins.getattr"}
+        assert {name for name, row in rows.items() if "device" in row["meta"]} == read | asked
+        assert all(rows[name]["meta"]["device"] == "cpu" for name in read)
+        again = foldback.fx.to_document(foldback.fx.from_document(document))
+        assert [row["meta"] for row in again["nodes"]] == [row["meta"] for row in document["nodes"]]
+
+
+def test_a_sparse_tensor_has_no_recorded_device() -> None:
+    assert "device" not in foldback.shapes.meta_of(torch.eye(2).to_sparse())

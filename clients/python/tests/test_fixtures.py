@@ -51,7 +51,10 @@ def test_there_and_back(name):
     assert without_data(foldback.fx.to_document(live)) == without_data(document)
     for node in live.graph.nodes:
         node.meta.clear()
-    assert without_data(foldback.fx.to_document(live, *inputs.values())) == without_data(document)
+    again = foldback.fx.to_document(live, *inputs.values())
+    for node in again["nodes"]:
+        node["meta"].pop("device", None)  # the fixtures are older than the record of devices
+    assert without_data(again) == without_data(document)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -97,11 +97,33 @@ def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:
     if found is None:
         found = meta_of(node.meta["val"] if "val" in node.meta else node.meta.get("tensor_meta"))
         known = {key: kept[key] for key in ("shape", "dtype") if key in kept}
-        found = known or found
+        found = {**found, **known} if known else found
+        if known:
+            found = {key: item for key, item in found.items() if key in known or key == "device"}
+    if "device" not in kept and (kept or not _decides_device(node)):
+        found = {key: item for key, item in found.items() if key != "device"}
     row["meta"] = {**{key: item for key, item in kept.items() if key not in ("shape", "dtype")}, **found}
     if node.meta.get("is_wrapped"):
         row["meta"]["is_wrapped"] = True
     return row
+
+
+def _decides_device(node: torch.fx.Node) -> bool:
+    """Whether a cast that names a device or a layout reads the value, or its device: where it lies is recorded then."""
+    return any(user.args and user.args[0] is node and (_names_device(user) or _gives_device(user)) for user in node.users)
+
+
+def _gives_device(node: torch.fx.Node) -> bool:
+    """x.device, which a cast reads."""
+    is_device = node.op == "call_function" and node.target is getattr and tuple(node.args[1:]) == ("device",)
+    return is_device and any(_names_device(user) for user in node.users)
+
+
+def _names_device(node: torch.fx.Node) -> bool:
+    packet = getattr(node.target, "overloadpacket", None)
+    is_cast = node.target == "to" if node.op == "call_method" else packet in (torch.ops.aten.to, torch.ops.aten._to_copy)
+    named = (torch.device, torch.layout, str, torch.fx.Node)
+    return is_cast and any(isinstance(value, named) for value in (*node.args[1:], *node.kwargs.values()))
 
 
 def mark_buffers(graph_module: torch.fx.GraphModule, model: torch.nn.Module) -> None:

@@ -28,12 +28,15 @@ _UNKNOWN = object()
 
 
 def meta_of(value: Any) -> Meta:
-    """The current shape and dtype of a result: empty unless it is a tensor, without a dtype that documents cannot hold."""
+    """The current shape and dtype of a result, and the device of a strided one: empty unless it is a tensor, without a dtype
+    that documents cannot hold."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if not isinstance(shape, torch.Size) or not isinstance(dtype, torch.dtype):
         return {}
     sizes = [_size(item) for item in shape]
     known = {"dtype": dtype_name(dtype)} if dtype_name(dtype) in DTYPES else {}
+    if getattr(value, "layout", None) is torch.strided:
+        known["device"] = str(value.device)
     return {"shape": sizes, **known} if None not in sizes else known
 
 
