@@ -1,5 +1,6 @@
 #include "server/store/job_references.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
 
-/* An id is a prefix and so many of these characters, which no writer of JSON escapes. */
+/* An id is a prefix and so many of these characters, which no writer of JSON escapes; a short id has fewer. */
 typedef struct id_form {
     const char *prefix, *characters;
     size_t length; /* with the prefix */
@@ -18,35 +19,56 @@ static const id_form forms[] = {
     {"run_", "0123456789ABCDEFGHJKMNPQRSTVWXYZ", FB_RUN_ID_LENGTH},
 };
 
-#define IS_HERE                                                                                                                \
-    "SELECT EXISTS (SELECT 1 FROM graphs WHERE id = ?1) OR EXISTS (SELECT 1 FROM blobs WHERE digest = ?1) OR "                 \
-    "EXISTS (SELECT 1 FROM runs WHERE id = ?1)"
+#define LEAST 8                    /* digits of a short id */
+#define BARE_MAX ((size_t)1 << 16) /* bytes of a body in which ids may lack "sha256:": a longer one holds its graph */
+#define BEGINS(id) id " >= ?1 AND " id " < ?1 || '~'"
+#define FIND                                                                                                                   \
+    "SELECT id FROM graphs WHERE " BEGINS("id") " UNION ALL SELECT digest FROM blobs WHERE " BEGINS(                           \
+        "digest") " UNION ALL SELECT id FROM runs WHERE " BEGINS("id") " LIMIT 10"
 
-static bool has_form(const id_form *form, const char *text) {
-    for (size_t i = strlen(form->prefix); i < form->length; i++)
-        if (!text[i] || !strchr(form->characters, text[i])) return false;
-    return true;
+/* What begins so: with all the digits it is one thing at most. */
+static void look_up(fb_query *query, const char *prefix, const char *digits, size_t count, fb_buffer *out) {
+    char id[FB_ID_LENGTH + 1] = "";
+    snprintf(id, sizeof id, "%s%.*s", prefix, (int)count, digits);
+    fb_bind_text(query, id);
+    while (fb_query_row(query)) {
+        char found[FB_ID_LENGTH + 1] = "";
+        snprintf(found, sizeof found, "%s", fb_column_text(query, 0));
+        fb_buffer_append(out, found, sizeof found);
+    }
+    fb_query_again(query);
 }
 
-static void look_up(fb_query *query, const id_form *form, const char *text, fb_buffer *out) {
-    char id[FB_ID_LENGTH + 1] = "";
-    memcpy(id, text, form->length);
-    fb_bind_text(query, id);
-    if (fb_query_row(query) && fb_column_int(query, 0)) fb_buffer_append(out, id, sizeof id);
-    fb_query_again(query);
+static size_t count_digits(const id_form *form, const char *text, const char *end) {
+    size_t most = form->length - strlen(form->prefix), count = 0;
+    while (count < most && text + count < end && text[count] && strchr(form->characters, text[count])) count++;
+    return count;
 }
 
 static void find_form(fb_query *query, const id_form *form, const char *text, size_t size, fb_buffer *out) {
     const char *end = text + size;
-    for (const char *at = text; (at = memmem(at, (size_t)(end - at), form->prefix, strlen(form->prefix)));) {
-        bool is_id = (size_t)(end - at) >= form->length && has_form(form, at);
-        if (is_id) look_up(query, form, at, out);
-        at += is_id ? form->length : strlen(form->prefix);
+    size_t prefix = strlen(form->prefix);
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), form->prefix, prefix));) {
+        size_t count = count_digits(form, at + prefix, end);
+        if (count >= LEAST) look_up(query, form->prefix, at + prefix, count, out);
+        at += prefix + count;
+    }
+}
+
+/* Digits alone, as a whole string or segment of a path. */
+static void find_bare(fb_query *query, const char *text, size_t size, fb_buffer *out) {
+    const id_form *form = &forms[0];
+    for (const char *at = text, *end = text + size; at < end; at++) {
+        if (*at != '"' && *at != '/' && *at != '=') continue;
+        size_t count = count_digits(form, at + 1, end);
+        if (count >= LEAST) look_up(query, form->prefix, at + 1, count, out);
+        at += count;
     }
 }
 
 static void find_ids(fb_query *query, const char *text, size_t size, fb_buffer *out) {
     for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) find_form(query, &forms[i], text, size, out);
+    if (size <= BARE_MAX) find_bare(query, text, size, out);
 }
 
 /* The target as it was meant: an id's colon may be %3A. */
@@ -82,7 +104,7 @@ fb_status fb_find_references(fb_connection *connection, const char *target, cons
                              fb_error *error) {
     char *text = unescape(target);
     if (!text) return fb_fail_memory(error);
-    fb_query query = fb_query_begin(connection, IS_HERE, error);
+    fb_query query = fb_query_begin(connection, FIND, error);
     find_ids(&query, text, strlen(text), out);
     if (size) find_ids(&query, body, size, out);
     fb_status status = fb_query_end(&query);
