@@ -39,7 +39,8 @@ bool fb_reads_dtype(const fb_graph *g, fb_node n) {
     fb_op op = fb_node_op(g, n);
     if (op == FB_OP_GETATTR) {
         fb_value name = fb_call_argument(g, n, "name");
-        return fb_value_kind(g, name) != FB_STRING || strcmp(fb_value_text(g, name), "dtype") == 0;
+        bool gives_tensor = fb_node_at(g, n)->dtype; /* x.T, sort(x).values */
+        return gives_tensor || fb_value_kind(g, name) != FB_STRING || strcmp(fb_value_text(g, name), "dtype") == 0;
     }
     return !(fb_op_facts_of(op)->flags & FB_FACT_NUMBER) || fb_names_float32(g, n);
 }

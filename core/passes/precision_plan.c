@@ -60,7 +60,8 @@ static void stay_around(search *s, fb_node n) {
     const fb_graph *g = s->graph;
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e);
-        bool asks_dtype = fb_op_is(g, input, FB_OP_GETATTR) && fb_reads_dtype(g, input); /* and is told what it was told */
+        bool is_asked = fb_op_is(g, input, FB_OP_GETATTR) && !fb_value_dtype(g, input);
+        bool asks_dtype = is_asked && fb_reads_dtype(g, input); /* and is told what it was told */
         if (asks_dtype || is_untyped(s, input)) stay(s, input);
     }
     for (uint32_t e = is_untyped(s, n) ? fb_user_first(g, n) : 0; e; e = fb_user_next(g, e)) {
