@@ -377,3 +377,30 @@ def test_a_module_that_a_document_cannot_make(make):
         foldback.fx.from_document(document)
     made, given = foldback.fx.from_document(document, module=model), torch.randn(2, 3, 4)
     torch.testing.assert_close(made(given), model(given), rtol=0, atol=0)
+
+
+class Rotary(torch.nn.Module):
+    """Two tables of float numbers: a checkpoint has one of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("frequencies", torch.rand(4), persistent=False)
+        self.register_buffer("scale", torch.rand(4))
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        return self.norm(x * self.frequencies * self.scale)
+
+
+def test_buffers_that_a_checkpoint_may_lack_are_named(recwarn):
+    model = Rotary().eval()
+    live, x = torch.fx.symbolic_trace(model), torch.randn(2, 4)
+    with pytest.warns(UserWarning, match=r"buffers frequencies, scale; .*model=model"):
+        foldback.fx.to_document(live, x)
+    recwarn.clear()
+    document = foldback.fx.to_document(live, x, model=model)
+    assert document["modules"][0]["non_persistent"] == ["frequencies"]
+    again = foldback.fx.from_document(document, module=live)
+    foldback.fx.to_document(again, x)
+    foldback.fx.to_document(torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.BatchNorm1d(4))).eval(), x)
+    assert not recwarn.list, "nothing is unknown where the model, from_document or the module itself says it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from .hooks import refuse_global_hooks, refuse_hooks
 from .readings import READINGS, AmbiguousWeights, Owned, assign, says_finished
 from .recipes import evaluate, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
-from .tensors import State, TensorTable, child_path, owners, plain_tensors, tensor_of
+from .tensors import State, TensorTable, child_path, copied_buffers, owners, plain_tensors, tensor_of
 from .values import annotation_of, annotation_text, decode, encode, qualified_name, resolve
 
 Document = dict[str, Any]
@@ -45,10 +46,12 @@ def to_document(
     them, which is traced without being computed; without, they are what the nodes say already. Tensors are named and
     described; their bytes stay here, but for those that no checkpoint has (constants of the program, buffers that are not
     persistent), unless `data` is set; `digests` tells what they are. torch.fx forgets which buffers those are: `model`, the
-    one that was traced, says it."""
+    one that was traced, says it. Without it a warning names the buffers that may be either; they count as persistent."""
     if model is not None:
         refuse_hooks(model, f"the model {type(model).__name__}")
         mark_buffers(graph_module, model)
+    elif "foldback" not in graph_module.meta:  # from_document knows them
+        _warn_of_buffers(graph_module)
     found = propagate(graph_module, inputs) if inputs else None
     return build(graph_module, name=name, found=found, data=data, digests=digests)
 
@@ -133,6 +136,18 @@ def mark_buffers(graph_module: torch.fx.GraphModule, model: torch.nn.Module) -> 
     for path, child in graph_module.named_modules(remove_duplicate=False):
         lacking = {key for key in child._buffers if child_path(path, key) not in persistent}
         child._non_persistent_buffers_set |= lacking
+
+
+def _warn_of_buffers(graph_module: torch.fx.GraphModule) -> None:
+    unknown = [owner for owner in copied_buffers(graph_module) if not _LIFTED.search(owner)]
+    if not unknown:
+        return
+    more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+    warnings.warn(
+        f"torch.fx does not say whether checkpoints have the buffers {', '.join(unknown[:3])}{more}; they are taken to have them. "
+        "Pass the model that was traced: to_document(graph_module, model=model)",
+        stacklevel=3,
+    )
 
 
 def _calling(root: torch.fx.GraphModule) -> dict[str, Any]:

@@ -65,9 +65,20 @@ def plain_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]
 def _is_lacking(module: torch.nn.Module, key: str, tensor: torch.Tensor | None) -> bool:
     """Whether a checkpoint lacks a buffer. torch.fx puts copies of buffers into bare modules, where all are persistent:
     numbers that count or mask, such as position_ids, go with the document all the same."""
-    is_copy = type(module) is torch.nn.Module or isinstance(module, torch.fx.GraphModule)
     is_counting = tensor is not None and tensor.dtype in (torch.int64, torch.int32, torch.bool) and tensor.nbytes <= 1 << 20
-    return key in module._non_persistent_buffers_set or (is_copy and is_counting)
+    return key in module._non_persistent_buffers_set or (_is_copy(module) and is_counting)
+
+
+def _is_copy(module: torch.nn.Module) -> bool:
+    return type(module) is torch.nn.Module or isinstance(module, torch.fx.GraphModule)
+
+
+def copied_buffers(root: torch.nn.Module) -> Iterator[str]:
+    """The owners of buffers of which nobody can say whether a checkpoint has them: copies of torch.fx in bare modules."""
+    for path, child in root.named_modules(remove_duplicate=False):
+        for key, tensor in child._buffers.items() if _is_copy(child) else ():
+            if tensor is not None and not _is_lacking(child, key, tensor):
+                yield child_path(path, key)
 
 
 class TensorTable:
