@@ -45,6 +45,8 @@ fb_reference fb_reference_read(const char *text) {
     else if (read_pair(text, '@', &reference)) reference.kind = FB_REFERS_TO_ALIAS;
     else if (read_pair(text, ':', &reference)) reference.kind = FB_REFERS_TO_VERSION;
     else if (is_short_id(text, "", hex_digits, 8) && access(text, F_OK) != 0) reference.kind = FB_REFERS_TO_GRAPH;
+    else if (is_short_id(text, "run_", run_digits, 0) && access(text, F_OK) != 0)
+        reference.kind = FB_REFERS_TO_RUN; /* too short */
     return reference;
 }
 

@@ -104,6 +104,8 @@ def test_commands(request, tmp_path, place):
     for verb in ("delete", "show", "id"):  # too short
         refused = foldback(verb, whole[:12])
         assert refused.status == 1 and f"there is no graph {whole[:12]}" in refused.err, refused
+    refused = foldback("show", "run_01M")
+    assert refused.status == 1 and "there is no run run_01M" in refused.err
     unknown = foldback("id", "sha256:" + "0" * 12 + "…")
     assert unknown.status == 1 and "there is no graph" in unknown.err
     name = whole[7:19]
