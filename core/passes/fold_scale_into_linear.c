@@ -14,7 +14,8 @@
  * Nobody else reads the values between the two (asking for their shape is no reading), none is an output or of another dtype;
  * the layer is called once; c is finite, not 0 as a factor, and never written. A weight divides only if its bytes are in the
  * document, without a zero. In float16 c is a factor of 1/16 to 1 (a divisor of 1 to 16) or an addend after the layer below
- * 16: W is not known, and c W must neither overflow nor vanish.
+ * 16: W is not known, and c W must neither overflow nor vanish. In other dtypes c is between the square roots of the least
+ * normal and the largest number (2^-63 to 2^64 in float32 and bfloat16), unless it is an addend after the layer.
  * Exactness: rounds. Not reversible.
  */
 #include "core/passes/scale_fold.h"

@@ -105,6 +105,13 @@ static bool keeps_float16(const fb_scale_fold *fold, double least, double larges
     }
 }
 
+/* The layer's numbers are not known. A constant between the square roots of the least and the largest number neither overflows nor
+ * vanishes with any weight that is so, too; what an addend after the layer meets is its bias alone. */
+static bool keeps_weights(const fb_scale_fold *fold, const fb_dtype_range *range, double least, double largest) {
+    if (!is_factor(&fold->affine)) return fold->is_after || largest <= sqrt(range->largest);
+    return largest <= sqrt(range->largest) && (least == 0 || least >= sqrt(range->smallest_normal));
+}
+
 /* Of a constant whose absolute values are between these: is it, and is its inverse where it divides, a normal number? */
 static const char *range_obstacle(const fb_scale_fold *fold, double least, double largest, const char **detail) {
     fb_dtype_range range;
@@ -113,6 +120,7 @@ static const char *range_obstacle(const fb_scale_fold *fold, double least, doubl
     if (!fb_dtype_limits(dtype_of(fold), &range)) return "constant-out-of-range";
     bool is_in_range = largest <= range.largest && (least == 0 || least >= range.smallest_normal);
     if (divides) is_in_range &= 1 / least <= range.largest && 1 / largest >= range.smallest_normal;
+    is_in_range &= dtype_of(fold) == FB_FLOAT16 || keeps_weights(fold, &range, least, largest);
     return is_in_range && keeps_float16(fold, least, largest) ? NULL : "constant-out-of-range";
 }
 
@@ -136,8 +144,7 @@ static const char *numbers_obstacle(const fb_graph *g, const fb_scale_fold *fold
     if (is_known && !extent.is_finite) return "unsupported-constant";
     *detail = "in float16 a weight times a constant that is not known may overflow";
     if (!is_known) return dtype_of(fold) == FB_FLOAT16 ? "constant-out-of-range" : NULL;
-    bool is_judged = extent.largest > 0 && (divides || dtype_of(fold) == FB_FLOAT16);
-    return is_judged ? range_obstacle(fold, extent.least, extent.largest, detail) : NULL;
+    return extent.largest > 0 ? range_obstacle(fold, extent.least, extent.largest, detail) : NULL;
 }
 
 static const char *tensor_obstacle(fb_matcher *m, const fb_scale_fold *fold, const char **detail) {
