@@ -265,6 +265,10 @@ static const worst calls[] = {
     {.ops = "EYE", "12000", HEAVY},
 
     /* kernels_upsample.c */
+    {.ops = "UNFOLD_PATCHES", "@f[1,1,2048,2048],3,1,1", HEAVY, "torch.nn.functional.unfold"},
+    {.ops = "FOLD_PATCHES", "@f[1,9,4194304],[2048,2048],3,1,1", HEAVY, "torch.nn.functional.fold"},
+    {.ops = "EINSUM", "\"ij,jk->ik\",@f[2048,2048],@f[2048,2048]", HEAVY, "torch.einsum"},
+    {.ops = "EINSUM", "\"i->\",@f[60000000]", HEAVY, "torch.einsum"},
     {.ops = "INTERPOLATE", "@f[1,1,2048,2048],[8192,8192],null,\"bicubic\"", HEAVY, "torch.nn.functional.interpolate"},
     {.ops = "INTERPOLATE", "@f[1,1,1],60000000,null,\"linear\"", HEAVY, "torch.nn.functional.interpolate"},
     {.ops = "UPSAMPLE_NEAREST", "@f[1,1,2048,2048],[8192,8192],null", HEAVY, "torch.ops.aten.upsample_nearest2d.vec"},
