@@ -15,12 +15,10 @@ int fb_list_get(fb_cli *cli, fb_address *address, fb_list *out);
 /* A row's cells, one for each heading. */
 typedef void fb_list_row(const json_t *item, fb_screen_table *table);
 
-/* As JSON or as a table with these headings, and frees it. */
-int fb_list_print(fb_cli *cli, fb_list *list, const char *const *headings, size_t columns, fb_list_row *row);
 /* The rows alone, as a table. */
 void fb_list_print_table(fb_cli *cli, const json_t *items, const char *const *headings, size_t columns, fb_list_row *row);
 
-/* fb_list_get and fb_list_print. */
+/* fb_list_get, then printed: as JSON, or as a table with these headings. */
 int fb_list_show(fb_cli *cli, fb_address *address, const char *const *headings, size_t columns, fb_list_row *row);
 
 /* The rows of runs. */

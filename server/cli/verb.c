@@ -58,7 +58,7 @@ static void print_noun(const char *noun, FILE *out) {
     fprintf(out, "\nfoldback help %s VERB tells more about one.\n", noun);
 }
 
-void fb_verb_print(const fb_verb *verb, FILE *out) {
+static void print_verb(const fb_verb *verb, FILE *out) {
     fprintf(out, "usage: foldback %s%s%s [options]\n\n", verb->name, *verb->arguments ? " " : "", verb->arguments);
     if (verb->now) fprintf(out, "This is called %s now.\n", verb->now);
     else fprintf(out, "%c%s.\n", toupper((unsigned char)*verb->summary), verb->summary + 1);
@@ -110,7 +110,7 @@ int fb_cli_help(fb_cli *cli) {
     int count;
     const char *second = given > 1 ? words[1] : NULL;
     const fb_verb *verb = given ? fb_verb_find(words[0], second, &count) : NULL;
-    if (verb) fb_verb_print(verb, stdout);
+    if (verb) print_verb(verb, stdout);
     else if (given == 1 && is_noun(words[0])) print_noun(words[0], stdout);
     else if (given) return complain_of_verb(words[0], second);
     else print_help(stdout);
@@ -152,7 +152,7 @@ bool fb_verb_read(const fb_verb *verb, int argc, char **argv, void *values, fb_a
     argument_range range = range_of(verb->arguments);
     bool is_read = fb_options_read(verb->options, argc, argv, values, arguments, message, sizeof message);
     if (is_read && wants_help(verb, values)) {
-        fb_verb_print(verb, stdout);
+        print_verb(verb, stdout);
         *result = FB_EXIT_DONE;
         return false;
     }

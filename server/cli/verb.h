@@ -38,7 +38,6 @@ const fb_verb *fb_verb_find(const char *first, const char *second, int *words);
 extern const fb_option fb_leading_options[];
 
 bool fb_verb_takes(const fb_verb *verb, const char *option);
-void fb_verb_print(const fb_verb *verb, FILE *out);
 
 /* Reads the options and arguments that follow the verb. False when there is nothing more to do: it printed its help, or said
  * what is wrong; then `*result` is the exit status. fb_options_free is due in either case. */
