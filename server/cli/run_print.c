@@ -49,13 +49,17 @@ static void print_validation(fb_cli *cli, const json_t *passes) {
     if (table.count) fb_cli_table(cli, &table);
 }
 
+/* "a, b, c", or the first ones of many: "a, b, … (31 in all)". */
 static void join_names(const json_t *names, char *out, size_t space) {
     const json_t *name;
-    size_t i, used = 0;
+    size_t i, used = 0, room = space - sizeof ", … (4294967295 in all)";
     *out = '\0';
     json_array_foreach(names, i, name) {
-        int added = snprintf(out + used, space - used, "%s%s", i ? ", " : "", json_string_value(name));
-        if (added < 0 || used + (size_t)added >= space) return;
+        int added = snprintf(out + used, room - used, "%s%s", i ? ", " : "", json_string_value(name));
+        if (added < 0 || used + (size_t)added >= room) {
+            snprintf(out + used, space - used, "%s… (%zu in all)", i ? ", " : "", json_array_size(names));
+            return;
+        }
         used += (size_t)added;
     }
 }
@@ -67,7 +71,7 @@ static void print_refusals(fb_cli *cli, const json_t *passes) {
     size_t i, j;
     json_array_foreach(passes, i, pass) {
         json_array_foreach(json_object_get(pass, "refused"), j, refusal) {
-            char nodes[80];
+            char nodes[240];
             join_names(json_object_get(refusal, "nodes"), nodes, sizeof nodes);
             fb_table_cell(&table, "%s", fb_text_of(pass, "name"));
             fb_table_cell(&table, "%s", fb_text_of(refusal, "reason"));
