@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/ops/sharing.h"
+#include "core/ops/strides.h"
 #include "core/passes/effect.h"
 #include "core/rules/internal.h"
 
@@ -99,6 +100,18 @@ static const char *may_not_share(sweep *s, fb_node from, fb_node root) {
     return verdict == FB_SHARE_RETURNED ? "graph-output" : NULL;
 }
 
+/* Does what takes the place of a root lie in memory as the root did? A copy may have closed gaps, or another order of axes. */
+static bool lies_alike(const sweep *s, fb_node root, fb_node by) {
+    const fb_graph *g = s->graph;
+    if (fb_is_contiguous(g, root) && fb_is_contiguous(g, by)) return true;
+    bool is_elementwise = fb_is_dense(g, by);
+    for (size_t i = 0; i < s->rule->call_count && is_elementwise; i++) {
+        fb_op op = fb_node_op(g, s->binding.nodes[i]);
+        is_elementwise = fb_op_facts_of(op)->flags & FB_FACT_ELEMENTWISE;
+    }
+    return is_elementwise;
+}
+
 /* A root whose readers read a variable instead. */
 static const char *is_not_rewired(sweep *s, size_t replaced) {
     fb_node root = root_of(s, replaced);
@@ -110,7 +123,10 @@ static const char *is_not_rewired(sweep *s, size_t replaced) {
     if (!was->shape.id || !now->shape.id || !was->dtype || !now->dtype) return "unknown-shape";
     s->detail = "what takes its place has another shape or dtype";
     if (was->shape.id != now->shape.id || was->dtype != now->dtype) return "type-changes";
-    return may_not_share(s, by, root);
+    const char *reason = may_not_share(s, by, root);
+    if (reason) return reason;
+    s->detail = "what takes its place may lie in memory in another way, and a reader may need it contiguous";
+    return fb_strides_are_read(s->graph, root) && !lies_alike(s, root, by) ? "needs-contiguous" : NULL;
 }
 
 /* A root that becomes another call. */
