@@ -6,7 +6,7 @@ from test_compare import PASSES
 from test_evaluate import bound
 
 STRICT = {"absolute": 0, "relative": 0}
-SMALL = [name for name in NAMES if name not in ("bert-base", "resnet50", "llama-8b")]
+SMALL = [name for name in NAMES if name not in ("bert-base", "resnet50")]
 
 
 def optimize(service, graph, passes, **options):
