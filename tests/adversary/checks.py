@@ -165,7 +165,7 @@ def judged(subject, module, level, is_pinned, what, are_slices=False, only=None,
         try:
             judge.assert_same(module, used, may_run, are_slices)
             if variant == "traced" and level != "none" and not is_detached:
-                judge.assert_gradients(module)
+                judge.assert_gradients(module, are_slices)
         except Difference as difference:
             raise Difference(f"{what} {difference.kind}", f"on {variant}: {difference.detail}") from None
 

@@ -8,6 +8,7 @@ import weakref
 
 import torch
 import torch.utils._pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 BITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.complex64: 24, torch.complex128: 53}
 
@@ -107,8 +108,28 @@ def call(module, inputs, seed=0, runner=None):
     return Outcome(None, leaves, spec, inputs, after, aliases, state)
 
 
-def gradients(module, inputs):
-    """Of a sum of all results by each input; None where autograd says no."""
+class Floats(TorchDispatchMode):
+    """Which floating-point dtypes a program computes in."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtypes = set()
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        result = operator(*args, **(kwargs or {}))
+        self.dtypes |= {leaf.dtype for leaf in pytree.tree_leaves((args, kwargs, result)) if isinstance(leaf, torch.Tensor)}
+        return result
+
+
+def is_in_float64(module, inputs):
+    """Nothing is computed in, or read from, a narrower floating-point dtype."""
+    with Floats() as floats, torch.no_grad():
+        call(module, inputs)
+    return not any(dtype.is_floating_point and dtype != torch.float64 for dtype in floats.dtypes)
+
+
+def gradients(module, inputs, error=None):
+    """Of a sum of all results by each input; None where autograd says no, and why in `error`, a list."""
     module, inputs = another(module), copy.deepcopy(inputs)
     given = [tensor.requires_grad_() for tensor in inputs if tensor.dtype == torch.float64]
     torch.default_generator.manual_seed(0)
@@ -118,7 +139,9 @@ def gradients(module, inputs):
         leaves = [leaf for leaf in leaves if leaf.requires_grad and leaf.dtype == torch.float64]
         total = sum((leaf * (torch.arange(leaf.numel()) % 7 + 1).view(leaf.shape)).sum() for leaf in leaves)
         return torch.autograd.grad(total, given, allow_unused=True, materialize_grads=True) if given and leaves else None
-    except RuntimeError:
+    except RuntimeError as refused:
+        if error is not None:
+            error.append(str(refused))
         return None
 
 
@@ -140,11 +163,11 @@ class Noisy(torch.fx.Interpreter):
             if leaf.is_complex() or any(size == 0 and extent > 1 for size, extent in zip(leaf.stride(), leaf.shape)):
                 continue
             noise = torch.randn(leaf.shape, generator=self.generator, dtype=torch.float64)
-            noise = 1 + noise * self.AMPLITUDE * 2.0 ** -BITS[leaf.dtype]
-            if node.op in ("placeholder", "get_attr"):
-                leaf = leaf if leaf.dtype in BITS else None
-            if leaf is not None:
-                leaf.copy_((leaf.double() * noise).to(leaf.dtype))
+            noise *= self.AMPLITUDE * 2.0 ** -BITS[leaf.dtype]
+            # What is lost is of x - tanh(x), which is far less than x.
+            scale = self.env.get(node.all_input_nodes[0]) if "tanhshrink" in str(node.target) else leaf
+            scale = scale if isinstance(scale, torch.Tensor) and scale.shape == leaf.shape else leaf
+            leaf.copy_((leaf.double() + scale.double() * noise).to(leaf.dtype))
         return result
 
 
@@ -273,14 +296,17 @@ class Judge:
         """With inputs and state each result shares as much memory as ever; slices share that of one result."""
         return [None if alias and are_slices and alias.startswith("output") else alias for alias in aliases]
 
-    def assert_gradients(self, module):
+    def assert_gradients(self, module, are_slices):
         """In float64 alone: elsewhere rounding hides more than it shows."""
         expected = gradients(self.original, self.inputs)
-        if expected is None or self.expected.error is not None:
+        if expected is None or self.expected.error is not None or not is_in_float64(self.original, self.inputs):
             return
-        found = gradients(module, self.inputs)
+        refused = []
+        found = gradients(module, self.inputs, refused)
+        if found is None and are_slices and refused and "modified by an inplace operation" in refused[0]:
+            return  # README.md says so: slices of one buffer count as written together
         if found is None:
-            raise Difference("gradients", "there are none")
+            raise Difference("gradients", f"there are none: {refused}")
         for index, (one, other) in enumerate(zip(found, expected)):
             if other.isfinite().all() and distance(one, other) > 1e-6 * (1 + float(other.abs().max() if other.numel() else 0)):
                 raise Difference("gradients", f"of input {index}: {describe(one, other)}")
