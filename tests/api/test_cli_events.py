@@ -26,13 +26,19 @@ def foldback(tmp_path, service):
     return remote
 
 
+def heed_interrupts():
+    """What a shell starts in the background ignores SIGINT, and so would what these tests start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Following:
     """A process that follows; `lines` reads as many as are asked for."""
 
     def __init__(self, foldback, *words, place=None, **streams):
         streams.setdefault("stdout", subprocess.PIPE)
         self.process = subprocess.Popen([binary(), "events", *words, *(place or foldback.place)], cwd=foldback.folder, stderr=subprocess.PIPE,
-                                        stdin=subprocess.DEVNULL, env=environment(NO_COLOR="1"), **streams)  # fmt: skip
+                                        stdin=subprocess.DEVNULL, env=environment(NO_COLOR="1"), preexec_fn=heed_interrupts,
+                                        **streams)  # fmt: skip
 
     def lines(self, count):
         return [json.loads(self.process.stdout.readline()) for _ in range(count)]
