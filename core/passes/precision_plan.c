@@ -227,8 +227,8 @@ bool *fb_find_staying(fb_matcher *m, const fb_alias *alias) {
     bool ok = s.stays && s.is_number && s.next_written && s.next_read && s.stack && s.first_written && s.first_read &&
               s.shares && s.module_stays && s.tensor_stays && s.is_used;
     if (ok) find(&s);
-    void *const helpers[] = {s.is_number,  s.next_written, s.next_read,    s.stack,  s.first_written,
-                             s.first_read, s.module_stays, s.tensor_stays, s.is_used};
+    void *const helpers[] = {s.is_number, s.next_written, s.next_read,    s.stack,        s.first_written,
+                             s.shares,    s.first_read,   s.module_stays, s.tensor_stays, s.is_used};
     for (size_t i = 0; i < sizeof helpers / sizeof *helpers; i++) free(helpers[i]);
     if (!ok) free(s.stays);
     return ok ? s.stays : NULL;
