@@ -178,10 +178,9 @@ fb_status fb_check_signature(fb_kernel_call *call) {
     const char *overloads = overloads_of(call, &only, &given.is_aten);
     bool is_method = row->opcode == FB_CALL_METHOD;
     if (!is_method && (!overloads || !*overloads)) return FB_OK;
-    fb_object positional, named;
+    fb_object positional = {.kind = FB_OBJECT_NONE}, named = positional;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, given.arg_count, &positional, call->error);
-    if (call->status) return call->status;
-    call->status = fb_object_sequence(FB_OBJECT_TUPLE, given.kwarg_count, &named, call->error);
+    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, given.kwarg_count, &named, call->error);
     for (size_t i = 0; i < given.arg_count && !call->status; i++)
         call->status = fb_evaluate_value(call->evaluator, args->items[i], &positional.items->objects[i]);
     for (size_t i = 0; i < given.kwarg_count && !call->status; i++)
@@ -194,8 +193,8 @@ fb_status fb_check_signature(fb_kernel_call *call) {
             fb_kernel_fail(call, "PyTorch has no such call: no overload takes these arguments");
         else if ((fb_op_facts_of(call->op)->flags & FB_FACT_MAYBE_NUMBER) && makes_tensor_of_numbers(&given))
             fb_kernel_unsupported(call, "it makes a tensor of numbers alone");
-        fb_object_drop(&named);
     }
+    fb_object_drop(&named);
     fb_object_drop(&positional);
     return call->status;
 }
