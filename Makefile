@@ -295,7 +295,8 @@ install: all
 	install -D -m 644 deploy/completions/foldback.bash $(DESTDIR)$(prefix)/share/bash-completion/completions/foldback
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/zsh/site-functions deploy/completions/_foldback
 	install -D -m 644 -t $(DESTDIR)$(prefix)/share/fish/vendor_completions.d deploy/completions/foldback.fish
-	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback README.md LICENSE docs/*.md
+	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback README.md CHANGELOG.md SECURITY.md LICENSE
+	install -D -m 644 -t $(DESTDIR)$(prefix)/share/doc/foldback/docs docs/*.md
 
 	install -d $(DESTDIR)$(prefix)/lib/systemd/system
 	sed 's|/usr/local|$(prefix)|' deploy/systemd/foldback.service >$(DESTDIR)$(prefix)/lib/systemd/system/foldback.service
