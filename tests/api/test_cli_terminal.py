@@ -127,7 +127,7 @@ def test_no_table_is_wider_than_the_terminal(local, width):
         wide = CommandLine(local.folder, *place).on_terminal(*words, width=0, NO_COLOR="1").out
         if words[0] in ("run", "graph", "model", "history", "help", "show", "blob", "job"):
             told, seen = (set(re.findall(r"[A-Za-z-]+", re.sub(r"(run_|sha256:)\w+", "", text))) for text in (wide, shown.out))
-            assert seen <= told, words  # no piece of a word
+            assert seen <= told | {"just", "now", "ago", "second", "seconds", "minute", "minutes"}, words  # no piece of a word
 
 
 def test_shortened_ids_are_accepted_back(local):

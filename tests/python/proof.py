@@ -96,7 +96,8 @@ class Prover:
         self.document = to_document(self.module, *inputs, data=True)
         recorded = recorded_meta(self.module, inputs)
         for node in self.document["nodes"]:
-            assert node["meta"] == recorded[node["name"]], node["name"]
+            said = {key: item for key, item in node["meta"].items() if key != "device"}  # only where a cast reads it
+            assert said == recorded[node["name"]], node["name"]
         if not shapes:
             self.document["nodes"] = [node | {"meta": {}} for node in self.document["nodes"]]
         answer = service.post("/v1/graphs", self.document)
