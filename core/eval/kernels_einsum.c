@@ -41,9 +41,8 @@ static int read_subscript(const char **text, int labels[LABELS]) {
     return count;
 }
 
-/* A dimension of an operand has this label. `own`: 1 + the size by label in this operand, 0 = it has
- * not stood there yet. A dimension
- * of one element is repeated. */
+/* Records that a dimension of an operand has this label. `own`: 1 + the size of each label in this operand, 0 = not seen yet.
+ * A dimension of one element is repeated. */
 static bool add_dimension(einsum *e, size_t operand, int label, int64_t size, int64_t stride, int64_t *own) {
     bool fits_others = !e->uses[label] || e->sizes[label] == size || size == 1 || e->sizes[label] == 1;
     if (!fits_others || (own[label] && own[label] != size + 1))

@@ -14,7 +14,8 @@ static bool read_window(fb_kernel_call *call, patches *p) {
     for (int i = 0; i < 2; i++) {
         int64_t reach, room;
         if (p->kernel[i] < 1 || p->dilation[i] < 1 || p->stride[i] < 1 || p->padding[i] < 0)
-            return fb_kernel_fail(call, "its window is none") == FB_OK;
+            return fb_kernel_fail(
+                       call, "its kernel_size, dilation and stride must be at least 1, and its padding at least 0") == FB_OK;
         bool is_too_large = __builtin_mul_overflow(p->dilation[i], p->kernel[i] - 1, &reach) ||
                             __builtin_mul_overflow(p->padding[i], 2, &room) ||
                             __builtin_add_overflow(room, p->image[i], &room) || reach >= room;

@@ -194,7 +194,7 @@ static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_
     if (!p.divisor && fb_argument_is_given(call, "divisor_override")) return fb_kernel_fail(call, "its divisor is 0");
     for (int i = 0; i < spatial; i++) {
         if (p.kernel[i] < 1 || p.stride[i] < 1 || p.dilation[i] < 1 || p.padding[i] < 0 || p.padding[i] > p.kernel[i] / 2)
-            return fb_kernel_fail(call, "its window is none");
+            return fb_kernel_fail(call, "its window is smaller than 1, or its padding larger than half of it");
         if (!is_max && spatial == 3 && p.kernel[i] > p.in[i]) /* whatever the padding is */
             return fb_kernel_fail(call, "its window is larger than the input");
         p.out[i] = positions(&p, i, ceil_mode);

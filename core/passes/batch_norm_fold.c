@@ -72,15 +72,33 @@ static bool find_fold(fb_matcher *m, fb_node n, fb_fold *fold, fb_fold_filter *i
     return false;
 }
 
-/* A product that a Linear of more than two dimensions becomes where its input is not contiguous: bmm(x, weights for each of the
- * batch). It is no layer whose one weight could be exchanged. */
-static fb_node batched_product_before(const fb_graph *g, fb_node n) {
-    fb_batch_norm norm;
-    if (!fb_batch_norm_at(g, n, &norm)) return (fb_node){0};
-    fb_layer calls = fb_norm_calls(&norm);
-    fb_node at = fb_layer_input(g, &calls, n);
+/* Is it a weight, or made of one alone, such as its expansion? */
+static bool is_made_of_weight(const fb_graph *g, fb_node node) {
+    for (int steps = 0; node.id && steps <= FB_VIEWS_MAX; steps++) {
+        if (fb_node_at(g, node)->opcode == FB_GET_ATTR) return true;
+        uint32_t e = fb_input_first(g, node);
+        node = e && !fb_input_next(g, e) ? fb_edge_input(g, e) : (fb_node){0};
+    }
+    return false;
+}
+
+/* The bmm before a BatchNorm that a decomposition makes of a Linear on more than two dimensions: it repeats the weight for each
+ * item of the batch, so there is no one weight to exchange. */
+static fb_node batched_linear_before(const fb_graph *g, const fb_batch_norm *norm) {
+    fb_layer calls = fb_norm_calls(norm);
+    fb_node at = fb_layer_input(g, &calls, norm->node);
     for (int steps = 0; at.id && steps < FB_VIEWS_MAX && !fb_op_is(g, at, FB_OP_BMM); steps++) at = fb_view_input(g, at, NULL);
-    return at.id && fb_op_is(g, at, FB_OP_BMM) ? at : (fb_node){0};
+    bool is_linear = at.id && fb_op_is(g, at, FB_OP_BMM) && is_made_of_weight(g, fb_call_argument_node(g, at, "mat2"));
+    return is_linear ? at : (fb_node){0};
+}
+
+static void refuse_batched_linear(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
+    fb_fold fold = {.is_before = true, .is_linear = true};
+    if (!fb_batch_norm_at(m->graph, n, &fold.norm) || !is_wanted(&fold)) return;
+    fb_node product = batched_linear_before(m->graph, &fold.norm);
+    if (product.id)
+        fb_refuse(m, "unsupported-form", (fb_node[]){product, n}, 2,
+                  "the Linear before it is spelled as bmm, which repeats the weight for each item of the batch");
 }
 
 /* ---- refusing ---------------------------------------------------------------------------------------------------------- */
@@ -163,10 +181,7 @@ void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
     fb_fold fold = {0};
     fb_buffer list = {0};
     if (!find_fold(m, n, &fold, is_wanted)) {
-        fb_node product = batched_product_before(m->graph, n);
-        if (product.id)
-            fb_refuse(m, "unsupported-form", (fb_node[]){product, n}, 2,
-                      "the Linear before it is spelled as bmm, whose weight is repeated for each of the batch");
+        refuse_batched_linear(m, n, is_wanted);
         return;
     }
     fb_layer norm = fb_norm_calls(&fold.norm);

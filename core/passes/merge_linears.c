@@ -116,7 +116,7 @@ static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *c
 enum { MAX_TWINS = 256 }; /* readers of the viewed value, among which twins are looked for */
 
 typedef struct twins {
-    fb_node input; /* what all of them view; none when the value is no view, and then its only twin is itself */
+    fb_node input; /* what all of them view; none = the value is not a view, and `views` has only the value */
     fb_node views[MAX_TWINS];
     size_t count; /* at least 1; in document order */
 } twins;

@@ -106,7 +106,7 @@ static bool keeps_float16(const fb_scale_fold *fold, double least, double larges
 }
 
 /* The layer's numbers are not known. A constant between the square roots of the least and the largest number neither overflows
- * nor vanishes with any weight that is so, too; what an addend after the layer meets is its bias alone. */
+ * nor vanishes with any weight in the same range. An addend after the layer only meets its bias. */
 static bool keeps_weights(const fb_scale_fold *fold, const fb_dtype_range *range, double least, double largest) {
     if (!is_factor(&fold->affine)) return fold->is_after || largest <= sqrt(range->largest);
     return largest <= sqrt(range->largest) && (least == 0 || least >= sqrt(range->smallest_normal));

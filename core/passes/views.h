@@ -17,9 +17,9 @@ fb_node fb_view_input(const fb_graph *graph, fb_node node, int *axis);
 /* Does the node lay its elements out in another order, or need them in order: so that strides matter? */
 bool fb_view_minds_strides(const fb_graph *graph, fb_node node);
 
-/* Inserts the call `old` again before itself, reading `now` in the place of `input`, and lets it take the place of `old`. It
- * has a new name, since it gives other values: a comparison of the graphs must not match the two. Gives none when `now` is none
- * or the rewrite has failed. */
+/* Inserts the call `old` again before itself, reading `now` in the place of `input`, and lets it take the place of `old`. Its
+ * name is new, because its values are: comparing the graphs must not match the two. Returns none when `now` is none or the
+ * rewrite has failed. */
 fb_node fb_put_again(fb_rewrite *rewrite, fb_node old, fb_node input, fb_node now);
 /* The same of all views from `from` to `old`, on `now` in the place of `from`. `old` may be `from` itself. Gives what stands in
  * the place of `old`; the old views are gone at commit. */

@@ -180,8 +180,8 @@ static const fb_option download_options[] = {GOES_TO, STORE, END};
 static const fb_option gc_options[] = {
     FLAG("dry-run", 'n', "only count", dry_run),
     {"grace", 0, "SECONDS", "how long what nothing needs is kept (86400)", FB_OPTION_COUNT, AT(grace), 0, UINT32_MAX - 1},
-    {"keep-runs-days", 0, "DAYS", "remove older runs that nothing needs, too", FB_OPTION_COUNT, AT(keep_runs_days), 1, 36500},
-    {"keep-runs", 0, "N", "remove runs beyond the newest N that nothing needs, too", FB_OPTION_COUNT, AT(keep_runs), 1,
+    {"keep-runs-days", 0, "DAYS", "also remove older runs that nothing needs", FB_OPTION_COUNT, AT(keep_runs_days), 1, 36500},
+    {"keep-runs", 0, "N", "also remove runs that nothing needs, except the newest N", FB_OPTION_COUNT, AT(keep_runs), 1,
      UINT32_MAX},
     STORE,
     JSON,
@@ -194,7 +194,7 @@ static const fb_option backup_options[] = {
 static const fb_option restore_options[] = {
     DATA,
     FLAG("force", 0, "replace a folder that is not empty; it stays beside it, under another name", force),
-    FLAG("unchecked", 0, "restore a damaged backup, too", unchecked),
+    FLAG("unchecked", 0, "restore even a damaged backup", unchecked),
     JSON,
     END,
 };
@@ -503,7 +503,7 @@ const fb_verb fb_verbs[] = {
     {.name = "gc",
      .arguments = "",
      .summary = "removes blobs that no graph needs, and old runs if asked",
-     .description = "Removes uploads that nobody finished, too. A service does so by itself, once an hour.\n",
+     .description = "Also removes abandoned uploads. A service does this by itself, once an hour.\n",
      .options = gc_options,
      .run = fb_cli_gc},
     {.name = "db check",
