@@ -112,12 +112,26 @@ static json_t *ask_list(line *l, const char *list, const char *limit) {
     return ask(l, &address);
 }
 
-static void offer_list(line *l, const char *list, const char *member, const char *description) {
-    json_t *found = ask_list(l, list, "200");
+/* Words of usage lines whose values are the items of a list; `description` may be NULL. */
+static const struct listing {
+    const char *word, *list, *member, *description;
+} listings[] = {
+    {"RUN", "/v1/runs", "id", "created"},     {"ID", "/v1/graphs", "id", "name"},
+    {"MODEL", "/v1/models", "name", NULL},    {"RULE", "/v1/transformations", "name", "description"},
+    {"TOKEN", "/v1/tokens", "name", "scope"}, {"JOB", "/v1/jobs", "id", "state"},
+    {"DIGEST", "/v1/blobs", "digest", NULL},
+};
+
+/* Offers nothing for a word that has no list. */
+static void offer_list(line *l, const char *word) {
+    const struct listing *which = listings, *end = listings + sizeof listings / sizeof *listings;
+    while (which < end && strcmp(which->word, word) != 0) which++;
+    if (which == end) return;
+    json_t *found = ask_list(l, which->list, "200");
     const json_t *one;
     size_t i;
     json_array_foreach(json_object_get(found, "items"), i, one)
-        offer(l, fb_text_of(one, member), description ? fb_text_of(one, description) : NULL);
+        offer(l, fb_text_of(one, which->member), which->description ? fb_text_of(one, which->description) : NULL);
     json_decref(found);
 }
 
@@ -162,18 +176,6 @@ static void offer_files(line *l) {
     puts(":files");
 }
 
-static void offer_runs(line *l) {
-    offer_list(l, "/v1/runs", "id", "created");
-}
-
-static void offer_ids(line *l) {
-    offer_list(l, "/v1/graphs", "id", "name");
-}
-
-static void offer_models(line *l) {
-    offer_list(l, "/v1/models", "name", NULL);
-}
-
 static void offer_aliases(line *l) {
     offer_of_models(l, "aliases", "alias", '@');
 }
@@ -192,8 +194,8 @@ static void offer_versions(line *l) {
 
 /* Ids where the word begins like one: there are many. */
 static void offer_stored(line *l) {
-    if (begins(l->current, "run_")) offer_runs(l);
-    if (begins(l->current, "sha256:")) offer_ids(l);
+    if (begins(l->current, "run_")) offer_list(l, "RUN");
+    if (begins(l->current, "sha256:")) offer_list(l, "ID");
     offer_aliases(l);
     offer_model_versions(l);
 }
@@ -204,30 +206,14 @@ static void offer_graphs(line *l) {
 }
 
 static void offer_things(line *l) {
-    offer_models(l);
+    offer_list(l, "MODEL");
     offer_graphs(l);
 }
 
 static void offer_passes(line *l) {
     for (size_t i = 0; fb_pass_at(i); i++) offer(l, fb_pass_at(i)->name, fb_pass_at(i)->summary);
     for (size_t i = 0; fb_preset_at(i); i++) offer(l, fb_preset_at(i)->name, fb_preset_at(i)->summary);
-    offer_list(l, "/v1/transformations", "name", "description");
-}
-
-static void offer_rules(line *l) {
-    offer_list(l, "/v1/transformations", "name", "description");
-}
-
-static void offer_tokens(line *l) {
-    offer_list(l, "/v1/tokens", "name", "scope");
-}
-
-static void offer_jobs(line *l) {
-    offer_list(l, "/v1/jobs", "id", "state");
-}
-
-static void offer_blobs(line *l) {
-    offer_list(l, "/v1/blobs", "digest", NULL);
+    offer_list(l, "RULE");
 }
 
 static void offer_verbs(line *l) {
@@ -261,16 +247,19 @@ static const struct {
     const char *word; /* in a usage line */
     void (*offer)(line *l);
 } kinds[] = {
-    {"FILE", offer_files},       {"DIR", offer_files},
-    {"FOLDER", offer_files},     {"GRAPH", offer_graphs},
-    {"SOURCE", offer_graphs},    {"RESULT", offer_graphs},
-    {"THING", offer_things},     {"RUN", offer_runs},
-    {"ID", offer_ids},           {"PASS", offer_passes},
-    {"MODEL", offer_models},     {"MODEL@ALIAS", offer_aliases},
-    {"VERSION", offer_versions}, {"MODEL:VERSION", offer_model_versions},
-    {"JOB", offer_jobs},         {"TOKEN", offer_tokens},
-    {"RULE", offer_rules},       {"DIGEST", offer_blobs},
-    {"VERB", offer_verbs},       {"STATE", offer_states},
+    {"FILE", offer_files},
+    {"DIR", offer_files},
+    {"FOLDER", offer_files},
+    {"GRAPH", offer_graphs},
+    {"SOURCE", offer_graphs},
+    {"RESULT", offer_graphs},
+    {"THING", offer_things},
+    {"PASS", offer_passes},
+    {"MODEL@ALIAS", offer_aliases},
+    {"VERSION", offer_versions},
+    {"MODEL:VERSION", offer_model_versions},
+    {"VERB", offer_verbs},
+    {"STATE", offer_states},
     {"OP", offer_ops},
 };
 
@@ -284,6 +273,7 @@ static void offer_word(line *l, const char *word, size_t length) {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kinds[i].word, plain) == 0) kinds[i].offer(l);
     }
+    offer_list(l, plain);
     if (strspn(plain, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(plain)) offer(l, plain, NULL);
 }
 
