@@ -27,7 +27,7 @@ bool fb_sha256_id(const void *bytes, size_t size, char out[FB_ID_LENGTH + 1]) {
 }
 
 bool fb_is_sha256_id(const char *text) {
-    return strncmp(text, "sha256:", 7) == 0 && strspn(text + 7, "0123456789abcdef") == 64 && text[FB_ID_LENGTH] == '\0';
+    return strncmp(text, "sha256:", 7) == 0 && strspn(text + 7, FB_ID_DIGITS) == 64 && text[FB_ID_LENGTH] == '\0';
 }
 
 fb_sha256 *fb_sha256_new(void) {

@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #define FB_ID_LENGTH 71 /* "sha256:" and 64 hex digits */
+#define FB_ID_DIGITS "0123456789abcdef"
 
 /* Writes "sha256:" + 64 lower-case hex digits + NUL. False when libcrypto cannot allocate. */
 bool fb_sha256_id(const void *bytes, size_t size, char out[FB_ID_LENGTH + 1]);

@@ -6,14 +6,14 @@
 
 #include "core/base/sha256.h"
 #include "server/cli/file.h"
+#include "server/store/store.h"
+#include "server/store/ulid.h"
 
 #define ERRORS_SHOWN 10000
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
 static const char name_characters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-
-static const char hex_digits[] = "0123456789abcdef", run_digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 static bool is_id(const char *text, const char *prefix, size_t length) {
     return strncmp(text, prefix, strlen(prefix)) == 0 && strlen(text) == strlen(prefix) + length &&
@@ -39,13 +39,15 @@ static bool is_short_id(const char *text, const char *prefix, const char *digits
 
 fb_reference fb_reference_read(const char *text) {
     fb_reference reference = {.text = text};
-    if (is_short_id(text, "sha256:", hex_digits, 0))
+    if (is_short_id(text, "sha256:", FB_ID_DIGITS, 0))
         reference.kind = FB_REFERS_TO_GRAPH; /* never a version of a model sha256 */
-    else if (is_id(text, "run_", 26) || is_short_id(text, "run_", run_digits, 8)) reference.kind = FB_REFERS_TO_RUN;
+    else if (is_id(text, "run_", FB_ULID_LENGTH) || is_short_id(text, "run_", FB_ULID_DIGITS, FB_SHORT_LEAST))
+        reference.kind = FB_REFERS_TO_RUN;
     else if (read_pair(text, '@', &reference)) reference.kind = FB_REFERS_TO_ALIAS;
     else if (read_pair(text, ':', &reference)) reference.kind = FB_REFERS_TO_VERSION;
-    else if (is_short_id(text, "", hex_digits, 8) && access(text, F_OK) != 0) reference.kind = FB_REFERS_TO_GRAPH;
-    else if (is_short_id(text, "run_", run_digits, 0) && access(text, F_OK) != 0)
+    else if (is_short_id(text, "", FB_ID_DIGITS, FB_SHORT_LEAST) && access(text, F_OK) != 0)
+        reference.kind = FB_REFERS_TO_GRAPH;
+    else if (is_short_id(text, "run_", FB_ULID_DIGITS, 0) && access(text, F_OK) != 0)
         reference.kind = FB_REFERS_TO_RUN; /* too short */
     return reference;
 }

@@ -106,7 +106,7 @@ bool fb_defer_request(const fb_request *request, fb_response *response) {
 static bool is_id(const char *text) {
     static const char prefix[] = "sha256:";
     return text && strlen(text) == FB_ID_LENGTH && !strncmp(text, prefix, strlen(prefix)) &&
-           strspn(text + strlen(prefix), "0123456789abcdef") == FB_ID_LENGTH - strlen(prefix);
+           strspn(text + strlen(prefix), FB_ID_DIGITS) == FB_ID_LENGTH - strlen(prefix);
 }
 
 static bool check_graphs(fb_response *response, const json_t *graphs) {

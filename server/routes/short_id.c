@@ -6,8 +6,7 @@
 
 #include "server/app.h"
 #include "server/routes/json_members.h"
-
-#define LEAST 8 /* digits: fewer are a guess */
+#include "server/store/ulid.h"
 
 typedef struct form {
     const char *prefix, *characters;
@@ -15,13 +14,10 @@ typedef struct form {
     bool has_bare_digits; /* the prefix may be left out */
 } form;
 
-#define HEX "0123456789abcdef"
-#define BASE32 "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
 static const form forms[] = {
-    [FB_SHORT_GRAPH] = {"sha256:", HEX, 64, true}, [FB_SHORT_STRUCTURE] = {"sha256:", HEX, 64, true},
-    [FB_SHORT_RUN] = {"run_", BASE32, 26, false},  [FB_SHORT_JOB] = {"job_", BASE32, 26, false},
-    [FB_SHORT_BLOB] = {"sha256:", HEX, 64, true},  [FB_SHORT_SIGNATURE] = {"", HEX, 32, true},
+    [FB_SHORT_GRAPH] = {"sha256:", FB_ID_DIGITS, 64, true}, [FB_SHORT_STRUCTURE] = {"sha256:", FB_ID_DIGITS, 64, true},
+    [FB_SHORT_RUN] = {"run_", FB_ULID_DIGITS, 26, false},   [FB_SHORT_JOB] = {"job_", FB_ULID_DIGITS, 26, false},
+    [FB_SHORT_BLOB] = {"sha256:", FB_ID_DIGITS, 64, true},  [FB_SHORT_SIGNATURE] = {"", FB_ID_DIGITS, 32, true},
 };
 
 static const struct {
@@ -42,7 +38,8 @@ static bool read_prefix(const form *how, const char *value, char prefix[FB_EXPAN
     size_t count = strspn(digits, how->characters);
     const char *end = digits + count;
     bool is_whole = has_prefix && count == how->most && !*end;
-    if (is_whole || count < LEAST || count > how->most || (*end && strcmp(end, "…") && strcmp(end, "..."))) return false;
+    if (is_whole || count < FB_SHORT_LEAST || count > how->most || (*end && strcmp(end, "…") && strcmp(end, "...")))
+        return false;
     snprintf(prefix, FB_EXPANDED_SIZE, "%s%.*s", how->prefix, (int)count, digits);
     return true;
 }

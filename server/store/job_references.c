@@ -15,11 +15,10 @@ typedef struct id_form {
 } id_form;
 
 static const id_form forms[] = {
-    {"sha256:", "0123456789abcdef", FB_ID_LENGTH},
-    {"run_", "0123456789ABCDEFGHJKMNPQRSTVWXYZ", FB_RUN_ID_LENGTH},
+    {"sha256:", FB_ID_DIGITS, FB_ID_LENGTH},
+    {"run_", FB_ULID_DIGITS, FB_RUN_ID_LENGTH},
 };
 
-#define LEAST 8                    /* digits of a short id */
 #define BARE_MAX ((size_t)1 << 16) /* bytes of a body in which ids may lack "sha256:": a longer one holds its graph */
 #define BEGINS(id) id " >= ?1 AND " id " < ?1 || '~'"
 #define FIND                                                                                                                   \
@@ -50,7 +49,7 @@ static void find_form(fb_query *query, const id_form *form, const char *text, si
     size_t prefix = strlen(form->prefix);
     for (const char *at = text; (at = memmem(at, (size_t)(end - at), form->prefix, prefix));) {
         size_t count = count_digits(form, at + prefix, end);
-        if (count >= LEAST) look_up(query, form->prefix, at + prefix, count, out);
+        if (count >= FB_SHORT_LEAST) look_up(query, form->prefix, at + prefix, count, out);
         at += prefix + count;
     }
 }
@@ -61,7 +60,7 @@ static void find_bare(fb_query *query, const char *text, size_t size, fb_buffer 
     for (const char *at = text, *end = text + size; at < end; at++) {
         if (*at != '"' && *at != '/' && *at != '=') continue;
         size_t count = count_digits(form, at + 1, end);
-        if (count >= LEAST) look_up(query, form->prefix, at + 1, count, out);
+        if (count >= FB_SHORT_LEAST) look_up(query, form->prefix, at + 1, count, out);
         at += count;
     }
 }

@@ -104,6 +104,7 @@ typedef enum fb_short_kind {
     FB_SHORT_SIGNATURE, /* of a pass or of a run's list of passes */
 } fb_short_kind;
 
+#define FB_SHORT_LEAST 8 /* digits of a short id: fewer are a guess */
 #define FB_SHORT_MATCHES 10
 
 typedef struct fb_short_matches {

@@ -19,7 +19,7 @@ static bool increment(uint8_t random[10]) {
     return false;
 }
 
-static const char digits[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+static const char digits[] = FB_ULID_DIGITS;
 
 /* 130 bits in 26 characters, of which the first two bits are zero. */
 static void print(int64_t ms, const uint8_t random[10], char out[FB_ULID_LENGTH + 1]) {

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 
 #define FB_ULID_LENGTH 26
+#define FB_ULID_DIGITS "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 typedef struct fb_ulid_source {
     pthread_mutex_t mutex; /* initialised by the owner */

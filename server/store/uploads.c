@@ -66,8 +66,8 @@ size_t fb_uploads_count(fb_uploads *uploads) {
 
 static bool is_upload_id(const char *name) {
     size_t prefix = strlen(ID_PREFIX);
-    return strncmp(name, ID_PREFIX, prefix) == 0 &&
-           strspn(name + prefix, "0123456789ABCDEFGHJKMNPQRSTVWXYZ") == FB_ULID_LENGTH && !name[prefix + FB_ULID_LENGTH];
+    return strncmp(name, ID_PREFIX, prefix) == 0 && strspn(name + prefix, FB_ULID_DIGITS) == FB_ULID_LENGTH &&
+           !name[prefix + FB_ULID_LENGTH];
 }
 
 static fb_status load(fb_store *store, int folder, const char *name, fb_error *error) {
