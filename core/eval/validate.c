@@ -8,6 +8,7 @@
 #include "core/base/map.h"
 #include "core/eval/given.h"
 #include "core/eval/region.h"
+#include "core/ops/spelling.h"
 #include "core/ops/view.h"
 
 typedef struct failure {
@@ -69,16 +70,13 @@ static bool has_writes(const fb_graph *graph, const unsigned char *computed) {
 }
 
 bool fb_failure_counts(const fb_graph *graph, const char *code, fb_node node) {
-    static const char *const of_pytorch[] = {"torch.", "operator.", "_operator.", "builtins.", "math."};
     if (strcmp(code, "missing-shape") == 0 || strcmp(code, "missing-input") == 0) return false;
     if (strcmp(code, "unsupported-operator") != 0 || !node.id) return true;
     const fb_node_row *row = fb_node_at(graph, node);
     const char *name = fb_node_target(graph, node);
     if (row->opcode == FB_CALL_MODULE) name = fb_text(graph, fb_module_at(graph, row->module)->type);
     else if (row->opcode != FB_CALL_FUNCTION) return true;
-    for (size_t i = 0; i < sizeof of_pytorch / sizeof *of_pytorch; i++)
-        if (strncmp(name, of_pytorch[i], strlen(of_pytorch[i])) == 0) return true;
-    return false;
+    return fb_is_of_pytorch(name);
 }
 
 static bool note_failure(void *context, fb_node node, const fb_error *error) {

@@ -16,6 +16,12 @@ static inline bool fb_is_spelled(const char *target, const char *beginning) {
     return strncmp(target, beginning, strlen(beginning)) == 0;
 }
 
+/* Is it a function or module of PyTorch, or a function of Python's that its tracers write? */
+static inline bool fb_is_of_pytorch(const char *target) {
+    return fb_is_spelled(target, FB_TORCH) || fb_is_spelled(target, FB_PYTHON_OPERATOR) ||
+           fb_is_spelled(target, "_operator.") || fb_is_spelled(target, "builtins.") || fb_is_spelled(target, "math.");
+}
+
 #define FB_TARGET_ADD "operator.add"
 #define FB_TARGET_ADDMM "torch.addmm"
 #define FB_TARGET_ADDMM_ATEN "torch.ops.aten.addmm.default"
