@@ -230,6 +230,8 @@ def check_evaluate(subject, workshop, check):
     given = try_client("put", workshop.client.put_graph, subject.document)
     names = [row["name"] for row in subject.document["nodes"] if row["op"] == "placeholder"]
     for variant in subject.variants():
+        if variant == "strides":
+            continue  # a file has none, and PyTorch then copies what it would share otherwise
         inputs = subject.variants()[variant]()
         expected = subject.judge(variant).expected
         with tempfile.TemporaryDirectory() as folder:
@@ -248,8 +250,6 @@ def check_evaluate(subject, workshop, check):
                     return
                 continue
         if expected.error is not None:
-            if variant == "strides":  # a file has no strides
-                continue
             raise Difference("evaluate runs", f"on {variant}, where PyTorch raises {expected.error}")
         tensors = [(index, leaf) for index, leaf in enumerate(expected.leaves) if isinstance(leaf, torch.Tensor)]
         if len(found) != len(tensors):

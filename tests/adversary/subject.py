@@ -8,7 +8,7 @@ import warnings
 import foldback.export
 import foldback.fx
 import torch
-from compare import Judge, call, state_of
+from compare import Judge, call, is_same_bits, state_of
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, float("inf"), float("-inf"), float("nan"), 65504.0, 1e-7, 6e-8, -3.5, 2.5]
 
@@ -38,6 +38,25 @@ def with_other_strides(inputs):
     return [torch.stack([given, given], -1)[..., 0] if given.dim() else given for given in inputs]
 
 
+@contextlib.contextmanager
+def unset_memory_is_filled():
+    """PyTorch fills what empty and resize_ give."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def reads_unset_memory(model, inputs, outcome):
+    with unset_memory_is_filled():
+        filled = call(model, inputs)
+    return filled.error is not None or any(
+        isinstance(one, torch.Tensor) and not (one.shape == other.shape and is_same_bits(one, other))
+        for one, other in zip(outcome.leaves, filled.leaves)
+    )
+
+
 class Subject:
     def __init__(self, program):
         self.program = program
@@ -48,6 +67,8 @@ class Subject:
             before = call(model, self.inputs)
             if before.error is not None:
                 raise Unusable(str(before.error))
+            if reads_unset_memory(model, self.inputs, before):
+                raise Unusable("it reads memory that nothing has set")
             self.live, self.exported = self.trace(model)
             if call(self.live, self.inputs).error is not None:
                 raise Unusable("the trace does not run")

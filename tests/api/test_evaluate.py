@@ -123,6 +123,17 @@ def test_several_outputs_in_order(shared):
     }
 
 
+def test_what_an_assignment_to_items_gives(shared):
+    """The code of torch.fx (`x[0] = 7; setitem = x`) goes on with the tensor; a call of the method gives None."""
+    written = struct.pack("<6f", 7, 7, 7, 4, 5, 6)
+    for kind, target, expected in (
+        ("call_function", "operator.setitem", {"output.0": ("float32", [2, 3], written)}),
+        ("call_method", "__setitem__", {}),
+    ):
+        graph = graph_of(node("setitem", kind, target, [ref("x"), 0, 7.0]), output("setitem"))
+        assert tensors_of(evaluate(shared, stored(shared, graph), x_file([1, 2, 3, 4, 5, 6])).body) == expected
+
+
 def test_weights_that_are_not_here(shared):
     graph = stored(shared, json.loads((FIXTURES / "toy" / "graph.json").read_text()))
     answer = evaluate(shared, graph)

@@ -312,7 +312,7 @@ static bool evaluate_view(const call *c, value *out) {
 static value set_item(const call *c, const value *x, const value *index, const value *item) {
     value place = x->kind == V_TENSOR ? indexed(c->arena, x, index) : (value){0};
     bool is_written = place.kind == V_TENSOR && (item->kind == V_NUMBER || item->kind == V_TENSOR) && write_into(&place, item);
-    return is_written ? (value){.kind = V_NONE} : (value){0};
+    return is_written ? *x : (value){0};
 }
 
 static value add_product(const call *c) {

@@ -250,6 +250,19 @@ def test_tensors_that_overlap_otherwise_are_refused():
         document_of(lambda self, x: x + self.one + self.two, one=whole[:5], two=whole[3:8])
 
 
+def test_bits_that_pytorch_conjugates_or_negates_later():
+    z = torch.complex(torch.randn(4), torch.randn(4))
+    alone = z.clone().conj()
+    live = traced(lambda self, x: x + self.one + self.two, one=alone, two=z.conj().imag)
+    document = foldback.fx.to_document(live, data=True)
+    back = foldback.fx.from_document(document)
+    assert torch.equal(back.one, alone) and torch.equal(back.two, z.conj().imag)
+    for part in (z.conj(), torch.view_as_real(z)[:, 1]._neg_view()):
+        base = z if part.is_conj() else torch.view_as_real(z)
+        with pytest.raises(ValueError, match="shares memory with"):
+            document_of(lambda self, x: x + self.one + self.two, one=base, two=part)
+
+
 def test_random_views():
     import random
 

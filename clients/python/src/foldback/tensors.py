@@ -160,7 +160,7 @@ def digest_of(tensor: torch.Tensor) -> str:
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
     """Row-major, little-endian."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     return bytes(flat.view(torch.uint8).numpy().data) if flat.numel() else b""
 
 
@@ -212,7 +212,7 @@ def _views_of_one_storage(tensors: dict[str, torch.Tensor]) -> dict[str, Express
 
 
 def _view(base: str, tensors: dict[str, torch.Tensor], extents: dict[str, tuple[int, int]], name: str) -> Expression | None:
+    whole, part = tensors[base], tensors[name]
     is_within = extents[base][0] <= extents[name][0] and extents[name][1] <= extents[base][1]
-    if not is_within or tensors[base].dtype != tensors[name].dtype or not tensors[base].is_contiguous():
-        return None
-    return view_of(tensors[base], base, tensors[name])
+    is_alike = (whole.dtype, whole.is_conj(), whole.is_neg()) == (part.dtype, part.is_conj(), part.is_neg())
+    return view_of(whole, base, part) if is_within and is_alike and whole.is_contiguous() else None
