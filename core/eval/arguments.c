@@ -9,6 +9,7 @@
 
 /* Of a module: a parameter or buffer, the flag, or the config. */
 static bool find_in_module(fb_kernel_call *call, const char *name, fb_object *out) {
+    if (call->recipes.id && fb_find_parametrized(call, name, out)) return !call->status;
     fb_module module = fb_node_at(call->graph, call->node)->module;
     const fb_module_row *row = fb_module_at(call->graph, module);
     if (strcmp(name, "training") == 0) {
@@ -29,11 +30,16 @@ static bool find_in_module(fb_kernel_call *call, const char *name, fb_object *ou
     return !call->status;
 }
 
+/* Whose parameters the call's arguments are. */
+static fb_op op_of(const fb_kernel_call *call) {
+    return call->recipes.id ? call->op : fb_node_op(call->graph, call->node);
+}
+
 /* The argument `name` was asked for. */
 static void mark_read(fb_kernel_call *call, const char *name) {
     fb_argument_place place;
     const fb_node_row *row = fb_node_at(call->graph, call->node);
-    if (!fb_call_argument_place(call->graph, call->node, name, &place)) return;
+    if (!fb_call_argument_as(call->graph, call->node, op_of(call), name, &place).id) return;
     if (!place.is_keyword) {
         call->read_args |= place.index < 64 ? (uint64_t)1 << place.index : 0;
         return;
@@ -107,7 +113,8 @@ const char *fb_unread_argument(fb_kernel_call *call) {
 
 static bool find(fb_kernel_call *call, const char *name, fb_object *out) {
     *out = (fb_object){.kind = FB_OBJECT_NONE};
-    fb_value value = fb_call_argument(call->graph, call->node, name);
+    fb_argument_place place;
+    fb_value value = fb_call_argument_as(call->graph, call->node, op_of(call), name, &place);
     if (value.id) mark_read(call, name);
     if (!value.id) return fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE && find_in_module(call, name, out);
     call->status = fb_evaluate_value(call->evaluator, value, out);

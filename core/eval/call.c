@@ -38,6 +38,7 @@ const char *fb_call_spelling(const fb_kernel_call *call) {
     const fb_node_row *row = fb_node_at(call->graph, call->node);
     const char *text = fb_node_target(call->graph, call->node);
     if (row->opcode == FB_CALL_MODULE) text = fb_text(call->graph, fb_module_at(call->graph, row->module)->type);
+    if (call->recipes.id) text = fb_value_text(call->graph, fb_value_item(call->graph, call->recipes, 0));
     return row->opcode == FB_CALL_METHOD ? text : fb_function_name(text);
 }
 
@@ -234,7 +235,9 @@ static fb_status refuse(fb_kernel_call *call) {
 
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out) {
     const fb_graph *graph = evaluator->graph;
+    fb_value recipes = {0};
     fb_op op = fb_node_op(graph, node);
+    if (!op) op = fb_parametrized_op(graph, node, &recipes);
     /* A call of a nested program, whose arguments are the program's and have no names; or one that is known by its target. */
     bool is_by_target = op && !kernel_of(op) && kernel_of_target(graph, node);
     if (is_by_target || fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN;
@@ -242,6 +245,7 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
                            .graph = graph,
                            .node = node,
                            .op = op & (fb_op)~FB_OP_IN_PLACE,
+                           .recipes = recipes,
                            .memory = evaluator->memory,
                            .error = evaluator->error};
     fb_kernel *kernel = op ? kernel_of(op) : kernel_of_target(graph, node);

@@ -220,6 +220,7 @@ static void visit_tensors(const fb_evaluator *evaluator, fb_node node, void (*vi
         const fb_module_row *module = fb_module_at(graph, row->module);
         fb_value_visit_tensors(graph, module->parameters, visit, context);
         fb_value_visit_tensors(graph, module->buffers, visit, context);
+        if (!fb_node_op(graph, node)) fb_visit_parametrized(graph, node, visit, context);
     }
 }
 

@@ -53,6 +53,13 @@ fb_status fb_check_signature(fb_kernel_call *call);
 fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result);
 /* Is there an argument that the kernel did not ask for, and that may matter? Its keyword, or "positional". */
 const char *fb_unread_argument(fb_kernel_call *call);
+/* Of a call of a parametrised module whose config says how its weights are computed: the operator of the class that it was
+ * before, and the recipes. FB_OP_UNKNOWN for any other node. */
+fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes);
+/* Calls `visit` for each tensor that they read of modules below the called one. */
+void fb_visit_parametrized(const fb_graph *graph, fb_node node, void (*visit)(void *, fb_tensor), void *context);
+/* Is the tensor computed by one of the recipes? Then *out is it, unless the call has failed. */
+bool fb_find_parametrized(fb_kernel_call *call, const char *name, fb_object *out);
 /* A call: its kernel, and what its spelling adds. */
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
 

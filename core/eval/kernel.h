@@ -43,7 +43,8 @@ typedef struct fb_kernel_call {
     fb_evaluator *evaluator;
     const fb_graph *graph;
     fb_node node;
-    fb_op op; /* without FB_OP_IN_PLACE: one kernel may serve several */
+    fb_op op;         /* without FB_OP_IN_PLACE: one kernel may serve several */
+    fb_value recipes; /* a parametrised module's config.parametrized: how its weights are computed; see parametrized.c */
     fb_array_memory *memory;
     fb_status status;                /* FB_OK until something failed; then `error` says what */
     uint64_t read_args, read_kwargs; /* by position: arguments that were asked for */
@@ -144,6 +145,9 @@ fb_array *fb_make_number_of(fb_kernel_call *call, const fb_object *object, fb_dt
 /* A number, or nested sequences of them, as torch.tensor makes an array of them. `dtype` FB_DTYPE_UNKNOWN: that of the numbers.
  */
 fb_array *fb_make_array_of(fb_kernel_call *call, const fb_object *object, fb_dtype dtype);
+
+/* v × g / norm of v over all dimensions but `dim` (-1: over all), which is checked; NULL on failure. */
+fb_array *fb_make_weight_norm(fb_kernel_call *call, fb_array *v, fb_array *g, int64_t dim);
 
 /* max(a, b) and min(a, b), for the kernel of max and min. */
 fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object *result);

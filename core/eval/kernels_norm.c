@@ -353,17 +353,14 @@ fb_status fb_kernel_native_layer_norm(fb_kernel_call *call, fb_object *result) {
 /* ---- of a weight -----------------------------------------------------------------------------------------------------------
  */
 
-/* v × g / norm of v over all dimensions but `dim` (-1: over all). */
-fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
-    fb_array *given, *gain, *v = NULL, *g = NULL, *out = NULL;
-    int64_t dim, inner = 1;
-    if (!fb_argument_array(call, "v", &given) || !fb_argument_array(call, "g", &gain) ||
-        !fb_argument_int(call, "dim", 0, &dim) || !is_floating(call, given))
-        return call->status;
-    if (dim < -1 || dim >= given->rank) return fb_kernel_fail(call, "dimension %lld is out of range", (long long)dim);
+fb_array *fb_make_weight_norm(fb_kernel_call *call, fb_array *given, fb_array *gain, int64_t dim) {
+    fb_array *v = NULL, *g = NULL, *out = NULL;
+    int64_t inner = 1;
+    if (call->status || !is_floating(call, given)) return NULL;
+    if (dim < -1 || dim >= given->rank) return fb_kernel_fail(call, "dimension %lld is out of range", (long long)dim), NULL;
     int64_t size = dim < 0 ? 1 : given->sizes[dim];
     for (int i = (int)dim + 1; i < given->rank; i++) inner *= given->sizes[i];
-    if (gain->dtype != given->dtype || fb_array_count(gain) != size) return fb_kernel_fail(call, "its gains do not fit");
+    if (gain->dtype != given->dtype || fb_array_count(gain) != size) return fb_kernel_fail(call, "its gains do not fit"), NULL;
     v = fb_make_contiguous(call, given);
     g = v ? fb_make_contiguous(call, gain) : NULL;
     out = g ? fb_make_array(call, v->dtype, v->rank, v->sizes) : NULL;
@@ -379,5 +376,13 @@ fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
     }
     fb_array_drop(v);
     fb_array_drop(g);
-    return fb_return_array(call, out, result);
+    return out;
+}
+
+fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
+    fb_array *v, *g;
+    int64_t dim;
+    if (!fb_argument_array(call, "v", &v) || !fb_argument_array(call, "g", &g) || !fb_argument_int(call, "dim", 0, &dim))
+        return call->status;
+    return fb_return_array(call, fb_make_weight_norm(call, v, g, dim), result);
 }

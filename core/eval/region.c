@@ -6,6 +6,7 @@
 #include "core/base/map.h"
 #include "core/diff/diff.h"
 #include "core/eval/determined.h"
+#include "core/eval/evaluator.h"
 #include "core/ops/infer.h"
 #include "core/ops/rearrange.h"
 #include "core/ops/view.h"
@@ -190,6 +191,7 @@ static bool reads_changed(const fb_graph *graph, fb_node node, const unsigned ch
     }
     fb_value_visit_tensors(graph, module->parameters, look_at_tensor, &look);
     fb_value_visit_tensors(graph, module->buffers, look_at_tensor, &look);
+    if (!fb_node_op(graph, node)) fb_visit_parametrized(graph, node, look_at_tensor, &look);
     return look.found || modules[row->module.id];
 }
 

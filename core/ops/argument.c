@@ -4,8 +4,8 @@
 #include "core/ops/parameter.h"
 #include "core/ops/view.h"
 
-static const char *parameters_of(const fb_graph *graph, fb_node node) {
-    return fb_op_parameters(fb_node_op(graph, node), (fb_opcode)fb_node_at(graph, node)->opcode, fb_node_target(graph, node));
+static const char *parameters_of(const fb_graph *graph, fb_node node, fb_op op) {
+    return fb_op_parameters(op, (fb_opcode)fb_node_at(graph, node)->opcode, fb_node_target(graph, node));
 }
 
 /* Is `name` among the first `count` parameters? At *index, then. */
@@ -19,7 +19,7 @@ static bool find_position(const char *parameters, const char *name, uint32_t cou
     return false;
 }
 
-static fb_value find_argument(const fb_graph *graph, fb_node node, const char *parameter, fb_argument_place *place) {
+fb_value fb_call_argument_as(const fb_graph *graph, fb_node node, fb_op op, const char *parameter, fb_argument_place *place) {
     const fb_node_row *row = fb_node_at(graph, node);
     const fb_value_row *args = fb_value_at(graph, row->args);
     const fb_value_row *kwargs = fb_value_at(graph, row->kwargs);
@@ -30,25 +30,25 @@ static fb_value find_argument(const fb_graph *graph, fb_node node, const char *p
         return kwargs->items[i + 1];
     }
     uint32_t index;
-    if (!args->count || !find_position(parameters_of(graph, node), parameter, args->count, &index)) return (fb_value){0};
+    if (!args->count || !find_position(parameters_of(graph, node, op), parameter, args->count, &index)) return (fb_value){0};
     *place = (fb_argument_place){.index = index};
     return args->items[index];
 }
 
 fb_value fb_call_argument(const fb_graph *graph, fb_node node, const char *parameter) {
     fb_argument_place place;
-    return find_argument(graph, node, parameter, &place);
+    return fb_call_argument_as(graph, node, fb_node_op(graph, node), parameter, &place);
 }
 
 bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *parameter, fb_argument_place *place) {
     fb_argument_place found;
-    if (!find_argument(graph, node, parameter, &found).id) return false;
+    if (!fb_call_argument_as(graph, node, fb_node_op(graph, node), parameter, &found).id) return false;
     *place = found;
     return true;
 }
 
 bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const char *parameter) {
-    const char *star = strchr(parameters_of(graph, node), '*');
+    const char *star = strchr(parameters_of(graph, node, fb_node_op(graph, node)), '*');
     return star && fb_parameter_is(star, parameter, strlen(parameter));
 }
 
@@ -72,7 +72,7 @@ fb_value fb_first_argument(const fb_graph *graph, fb_node node) {
     if (first.id) return first;
     char name[32];
     size_t size;
-    const char *parameter = fb_parameter_name(parameters_of(graph, node), &size);
+    const char *parameter = fb_parameter_name(parameters_of(graph, node, fb_node_op(graph, node)), &size);
     if (size == 0 || size >= sizeof name) return (fb_value){0};
     memcpy(name, parameter, size);
     name[size] = '\0';

@@ -38,6 +38,8 @@ typedef struct fb_argument_place {
 /* The argument of a parameter, by position or keyword, as ops.def names it; none when it is not given. For call_module the
  * names are those of forward(); for call_method self is the first parameter. "input" also finds the keyword `self`. */
 fb_value fb_call_argument(const fb_graph *graph, fb_node node, const char *parameter);
+/* The same for a call that is known to be one of `op`, whatever its spelling says. *place is written when there is one. */
+fb_value fb_call_argument_as(const fb_graph *graph, fb_node node, fb_op op, const char *parameter, fb_argument_place *place);
 bool fb_call_argument_place(const fb_graph *graph, fb_node node, const char *parameter, fb_argument_place *place);
 /* Does the parameter take all arguments from its position on: view(2, 3)? */
 bool fb_call_parameter_is_variadic(const fb_graph *graph, fb_node node, const char *parameter);

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from . import parametrized
 from .hooks import SUFFIX, hooks_of, refuse_hooks
 from .tensors import TensorTable, child_path
 from .values import decode, encode, resolve
@@ -80,6 +81,8 @@ def _say_hooks(path: str, module: torch.nn.Module, row: Row) -> None:
     row["type"] = type_of(module)
     if found := hooks_of(module):
         row["hooks"] = found
+    if recipes := parametrized.recipes_of(module):
+        row["config"][parametrized.KEY] = encode(recipes)
 
 
 def type_of(module: torch.nn.Module) -> str:
