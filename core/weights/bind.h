@@ -11,8 +11,9 @@ typedef enum fb_weights_reading {
     FB_WEIGHTS_UNKNOWN = 0, /* found out; "ambiguous-weights" where both readings fit */
     FB_WEIGHTS_SOURCE,      /* those of the model before the passes */
     FB_WEIGHTS_FINISHED,    /* those that the graph's modules own */
+    FB_WEIGHTS_ORIGINAL,    /* those of the first model, where runs over runs' results have left several generations */
 } fb_weights_reading;
-/* "source" or "finished"; FB_WEIGHTS_UNKNOWN for any other text. */
+/* "source", "finished" or "original"; FB_WEIGHTS_UNKNOWN for any other text. */
 fb_weights_reading fb_weights_reading_find(const char *name);
 
 typedef struct fb_bind_options {
@@ -39,8 +40,10 @@ void fb_binding_free(fb_binding *binding);
  * Where the bytes are what the tensor has in another blob, or what its recipe makes, it stays as it is: so nothing has changed
  * when a file is sent back as it was given out.
  *
- * All files together are read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with
- * FB_CONFLICT "ambiguous-weights". `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same
+ * A file that foldback wrote says which tensor each of its tensors is (weights_file.h), and is believed. All others together are
+ * read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with FB_CONFLICT
+ * "ambiguous-weights". So it does where a file says that its tensor is one that the graph lacks, unless it is to be read as
+ * finished. `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same
  * bytes. What only a recipe read that was replaced by bytes is dropped. A buffer that a checkpoint lacks (`non_persistent`) is
  * not missing, unless the recipe of another tensor reads it.
  *

@@ -19,7 +19,7 @@
 
 #define BLOCK ((uint64_t)4 << 20) /* bytes that are compared at a time */
 
-static bool fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor) {
+bool fb_bind_fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     bool same = entry->dtype == row->dtype && entry->rank == fb_shape_rank(graph, row->shape);
     for (int i = 0; same && i < entry->rank; i++) same = entry->shape[i] == fb_shape_size(graph, row->shape, i);
@@ -29,6 +29,7 @@ static bool fits(const fb_graph *graph, const fb_safetensors_entry *entry, fb_te
 /* ---- is it a file of the graph's modules, or of what they were made from? ------------------------------------------------ */
 
 static bool is_contested(const fb_binder *b, const fb_given *given, const bool *is_owned) {
+    if (given->said.id) return false;
     if (given->is_alias) return true;
     if (!given->by_name.id || !given->by_path.id || given->by_name.id == given->by_path.id) return false;
     /* Two tensors that modules own under each other's names are told apart by their owners. */
@@ -58,6 +59,7 @@ static bool is_lacked_by_source(const fb_binder *b, const fb_given *given) {
 }
 
 static fb_tensor meant_by(const fb_binder *b, const fb_given *given, const bool *is_owned, bool by_path) {
+    if (given->said.id) return given->said;
     bool takes_path = given->by_path.id && (by_path || !is_contested(b, given, is_owned));
     if (takes_path) return given->by_path;
     return is_lacked_by_source(b, given) ? (fb_tensor){0} : given->by_name;
@@ -96,8 +98,8 @@ static void look_at(const fb_binder *b, const fb_given *given, const bool *is_ow
     if (is_contested(b, given, is_owned)) {
         found->contested++;
         found->has_alias |= given->is_alias;
-        found->misfits_by_name += !fits(b->graph, given->entry, name) || is_lacked_by_source(b, given);
-        found->misfits_by_path += !fits(b->graph, given->entry, path);
+        found->misfits_by_name += !fb_bind_fits(b->graph, given->entry, name) || is_lacked_by_source(b, given);
+        found->misfits_by_path += !fb_bind_fits(b->graph, given->entry, path);
         found->says_finished &= b->files[given->file].is_finished;
         return;
     }
@@ -120,6 +122,11 @@ static fb_status has_digest(const fb_binder *b, const char *digest, const fb_giv
     return ok ? FB_OK : fb_fail_memory(b->error);
 }
 
+fb_status fb_bind_is_equal(const fb_binder *b, fb_tensor tensor, const fb_given *given, bool *same) {
+    fb_symbol digest = fb_tensor_at(b->graph, tensor)->digest;
+    return digest.id ? has_digest(b, fb_text(b->graph, digest), given, same) : fb_bind_has_already(b, tensor, given, same);
+}
+
 /* Whether every contested tensor of the files has the bytes, or the digest, that the graph has for it under that reading. */
 static fb_status has_bytes_of(const fb_binder *b, const bool *is_owned, bool by_path, bool *same) {
     fb_status status = FB_OK;
@@ -130,9 +137,7 @@ static fb_status has_bytes_of(const fb_binder *b, const bool *is_owned, bool by_
         fb_tensor tensor = by_path ? given->by_path : given->by_name;
         if (!by_path && is_lacked_by_source(b, given)) *same = false;
         if (!*same) break;
-        fb_symbol digest = fb_tensor_at(b->graph, tensor)->digest;
-        status =
-            digest.id ? has_digest(b, fb_text(b->graph, digest), given, same) : fb_bind_has_already(b, tensor, given, same);
+        status = fb_bind_is_equal(b, tensor, given, same);
     }
     return status;
 }
@@ -148,12 +153,17 @@ static fb_status refuse_ambiguous(const fb_binder *b, const bool *is_owned, size
                    contested, name);
 }
 
+typedef struct reading {
+    bool by_path;    /* finished */
+    bool is_certain; /* also that no tensor between the two is meant */
+} reading;
+
 /* Both fit by name, dtype and shape. */
-static fb_status compare_bytes(const fb_binder *b, const bool *is_owned, const evidence *found, bool *by_path) {
+static fb_status compare_bytes(const fb_binder *b, const bool *is_owned, const evidence *found, reading *out) {
     bool is_source = false, is_finished = false;
     fb_status status = has_bytes_of(b, is_owned, false, &is_source);
     if (!status) status = has_bytes_of(b, is_owned, true, &is_finished);
-    *by_path = is_finished;
+    *out = (reading){.by_path = is_finished, .is_certain = is_source || is_finished};
     /* The last to be asked: a weight that was scaled by 1 has the same bytes, too. */
     is_source |= found->has_alias;
     if (!status && !is_source && !is_finished) status = refuse_ambiguous(b, is_owned, found->contested);
@@ -166,28 +176,30 @@ static fb_status contradict(const fb_binder *b) {
                    "source's; leave as out, or pass as: finished");
 }
 
-/* Sets *by_path, which is false. */
-static fb_status choose_reading(const fb_binder *b, const bool *is_owned, bool *by_path) {
+static fb_status choose_reading(const fb_binder *b, const bool *is_owned, reading *out) {
+    bool is_source = b->options.as == FB_WEIGHTS_SOURCE || b->options.as == FB_WEIGHTS_ORIGINAL;
     evidence found = {.says_finished = true};
     for (size_t i = 0; i < b->given_count; i++) look_at(b, &b->given[i], is_owned, &found);
+    *out = (reading){.is_certain = b->options.as == FB_WEIGHTS_ORIGINAL};
     if (!found.contested) return FB_OK;
-    if (b->options.as == FB_WEIGHTS_SOURCE && found.says_finished) return contradict(b);
-    *by_path = b->options.as == FB_WEIGHTS_FINISHED || found.says_finished;
+    if (is_source && found.says_finished) return contradict(b);
+    out->is_certain |= b->options.as == FB_WEIGHTS_FINISHED || found.says_finished;
+    out->by_path = b->options.as == FB_WEIGHTS_FINISHED || found.says_finished;
     if (b->options.as || found.says_finished) return FB_OK;
     if (found.misfits_by_name != found.misfits_by_path) {
-        *by_path = found.misfits_by_path < found.misfits_by_name;
+        out->by_path = found.misfits_by_path < found.misfits_by_name;
         return FB_OK;
     }
     if (found.has_source != found.has_finished) {
-        *by_path = found.has_finished;
+        out->by_path = found.has_finished;
         return FB_OK;
     }
     bool has_gaps = false, has_gaps_by_path = false;
     fb_status status = leaves_gaps(b, is_owned, false, &has_gaps);
     if (!status) status = leaves_gaps(b, is_owned, true, &has_gaps_by_path);
-    *by_path = has_gaps;
+    out->by_path = has_gaps;
     if (status || has_gaps != has_gaps_by_path) return status;
-    return compare_bytes(b, is_owned, &found, by_path);
+    return compare_bytes(b, is_owned, &found, out);
 }
 
 /* ---- one by one --------------------------------------------------------------------------------------------------------- */
@@ -208,7 +220,7 @@ static fb_status bind_given(fb_binder *b, size_t index) {
     fb_tensor tensor = given->tensor;
     const char *name = given->entry->name; /* as people know it */
     size_t *bound = &b->of_tensor[tensor.id];
-    if (!fits(b->graph, given->entry, tensor)) {
+    if (!fb_bind_fits(b->graph, given->entry, tensor)) {
         given->tensor = (fb_tensor){0};
         return fb_bind_mismatch(b, name, given, tensor, "the file's dtype or shape is not the graph's");
     }
@@ -237,8 +249,8 @@ static void look_for_alias(void *context, fb_tensor tensor) {
     const fb_binder *b = search->b;
     const char *name = fb_tensor_name(b->graph, tensor);
     const fb_given *other = fb_bind_find_given(b, name);
-    bool is_alike =
-        other && other != search->given && fits(b->graph, other->entry, tensor) && fits(b->graph, search->given->entry, tensor);
+    bool is_alike = other && other != search->given && fb_bind_fits(b->graph, other->entry, tensor) &&
+                    fb_bind_fits(b->graph, search->given->entry, tensor);
     if (is_alike && same_bytes(b, search->given, other)) search->found = tensor;
 }
 
@@ -247,6 +259,7 @@ static void look_for_alias(void *context, fb_tensor tensor) {
 static fb_status find_aliases(fb_binder *b) {
     for (size_t i = 0; i < b->given_count; i++) {
         fb_given *given = &b->given[i];
+        if (given->said.id) continue;
         bool has_no_other = !given->by_name.id || given->by_name.id == given->by_path.id;
         bool is_new = given->by_path.id && has_no_other && fb_tensor_is_computed(b->graph, given->by_path);
         if (!given->by_path.id || !(is_new || is_lacked_by_source(b, given))) continue;
@@ -265,7 +278,8 @@ static fb_status find_aliases(fb_binder *b) {
 static fb_status read_marks(fb_binder *b) {
     char structure[FB_ID_LENGTH + 1] = "";
     for (size_t i = 0; i < b->file_count; i++) {
-        const char *said = json_string_value(json_object_get(b->files[i].header.metadata, FB_WEIGHTS_STRUCTURE));
+        const json_t *metadata = b->files[i].header.metadata;
+        const char *said = json_string_value(json_object_get(metadata, FB_WEIGHTS_STRUCTURE));
         if (said && !*structure && !fb_document_structure(b->graph, structure)) return fb_fail_memory(b->error);
         b->files[i].is_finished = said && strcmp(said, structure) == 0;
     }
@@ -273,26 +287,48 @@ static fb_status read_marks(fb_binder *b) {
 }
 
 fb_weights_reading fb_weights_reading_find(const char *name) {
-    return !strcmp(name, "source") ? FB_WEIGHTS_SOURCE : !strcmp(name, "finished") ? FB_WEIGHTS_FINISHED : FB_WEIGHTS_UNKNOWN;
+    static const char *const names[] = {
+        [FB_WEIGHTS_SOURCE] = "source", [FB_WEIGHTS_FINISHED] = "finished", [FB_WEIGHTS_ORIGINAL] = "original"};
+    for (int i = FB_WEIGHTS_SOURCE; i <= FB_WEIGHTS_ORIGINAL; i++) {
+        if (strcmp(name, names[i]) == 0) return (fb_weights_reading)i;
+    }
+    return FB_WEIGHTS_UNKNOWN;
 }
 
-fb_status fb_bind_choose(fb_binder *b) {
+static void find_both(fb_binder *b, const fb_generations *generations) {
     for (size_t i = 0; i < b->given_count; i++) {
         fb_given *given = &b->given[i];
         given->by_name = fb_tensor_find(b->graph, given->name);
         given->by_path = fb_tensor_at_path(b->graph, given->name);
+        if (!given->by_name.id) given->by_name = fb_generations_first(generations, given->name, given->by_path);
     }
-    bool *is_owned = fb_owned_tensors(b->graph), by_path = false;
-    fb_status status = is_owned ? read_marks(b) : fb_fail_memory(b->error);
+}
+
+/* The tensor of one of the files, or none. */
+static fb_status choose_tensor(fb_binder *b, fb_generations *generations, const bool *is_owned, reading how, fb_given *given) {
+    given->tensor = meant_by(b, given, is_owned, how.by_path);
+    if (given->said.id || how.is_certain || given->is_alias) return FB_OK;
+    return fb_generations_settle(generations, given, how.by_path, &given->tensor);
+}
+
+fb_status fb_bind_choose(fb_binder *b) {
+    reading how = {0};
+    fb_generations *generations = NULL;
+    bool *is_owned = fb_owned_tensors(b->graph);
+    fb_status status = is_owned ? fb_generations_new(b, &generations) : fb_fail_memory(b->error);
+    if (!status) find_both(b, generations);
+    if (!status) status = read_marks(b);
+    if (!status) status = fb_bind_read_said(b);
     if (!status) status = find_aliases(b);
-    if (!status) status = choose_reading(b, is_owned, &by_path);
+    if (!status) status = choose_reading(b, is_owned, &how);
     for (size_t i = 0; i < b->given_count && !status; i++) {
         fb_given *given = &b->given[i];
-        given->tensor = meant_by(b, given, is_owned, by_path);
-        if (i && strcmp(given->name, given[-1].name) == 0) continue; /* was reported */
+        status = choose_tensor(b, generations, is_owned, how, given);
+        if (status || (i && strcmp(given->name, given[-1].name) == 0)) continue; /* the second was reported */
         if (given->tensor.id) status = bind_given(b, i);
         else if (json_array_append_new(b->binding->extra, json_string(given->entry->name))) status = fb_fail_memory(b->error);
     }
+    fb_generations_free(generations);
     free(is_owned);
     return status;
 }

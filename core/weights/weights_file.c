@@ -201,6 +201,55 @@ static bool has_made_tensor(const fb_weights_file *file, const bool *is_owned) {
     return is_made;
 }
 
+bool fb_recipe_id(const fb_graph *graph, fb_value recipe, char id[FB_ID_LENGTH + 1]) {
+    fb_buffer text = {0};
+    fb_value_write(graph, recipe, &text);
+    bool ok = !text.failed && fb_sha256_id(text.data, text.size, id);
+    fb_buffer_free(&text);
+    return ok;
+}
+
+/* Adds what the file's tensor is, unless its key says it. */
+static bool describe_tensor(const fb_weights_file *file, const char *key, json_t *tensors) {
+    char id[FB_ID_LENGTH + 1];
+    fb_tensor tensor = tensor_of(file->graph, key);
+    const char *name = fb_tensor_name(file->graph, tensor);
+    fb_value recipe = fb_tensor_at(file->graph, tensor)->recipe;
+    if (!recipe.id) return !strcmp(name, key) || json_object_set_new(tensors, key, json_pack("[s]", name)) == 0;
+    return fb_recipe_id(file->graph, recipe, id) && json_object_set_new(tensors, key, json_pack("[s, s]", name, id)) == 0;
+}
+
+static json_t *describe_tensors(const fb_weights_file *file) {
+    json_t *tensors = json_object();
+    bool ok = tensors != NULL;
+    for (size_t i = 0; i < fb_weights_file_count(file) && ok; i++)
+        ok = describe_tensor(file, entries_of(file)[i].name, tensors);
+    char *text = ok ? json_dumps(tensors, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    json_t *member = text ? json_string(text) : NULL;
+    free(text);
+    json_decref(tensors);
+    return member;
+}
+
+/* Whether what the metadata that was taken over says of the tensors is true of these: another file may have replaced some. */
+static bool is_said_right(const fb_weights_file *file) {
+    const char *text = json_string_value(json_object_get(file->metadata, FB_WEIGHTS_TENSORS));
+    json_t *said = text ? json_loads(text, 0, NULL) : NULL;
+    bool is_right = !text || json_is_object(said);
+    for (size_t i = 0; text && i < fb_weights_file_count(file) && is_right; i++) {
+        const char *key = entries_of(file)[i].name;
+        const char *name = json_string_value(json_array_get(json_object_get(said, key), 0));
+        is_right = strcmp(name ? name : key, fb_tensor_name(file->graph, tensor_of(file->graph, key))) == 0;
+    }
+    json_decref(said);
+    return is_right;
+}
+
+static void drop_said(const fb_weights_file *file) {
+    static const char *const members[] = {FB_WEIGHTS_GRAPH, FB_WEIGHTS_STRUCTURE, FB_WEIGHTS_READING, FB_WEIGHTS_TENSORS};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) json_object_del(file->metadata, members[i]);
+}
+
 /* Whose weights these are, where the names alone may not tell: see fb_bind. */
 static fb_status sign(fb_weights_file *file, fb_error *error) {
     char id[FB_ID_LENGTH + 1], structure[FB_ID_LENGTH + 1];
@@ -212,7 +261,10 @@ static fb_status sign(fb_weights_file *file, fb_error *error) {
         ok = file->metadata && fb_document_id(file->graph, id) && fb_document_structure(file->graph, structure) &&
              json_object_set_new(file->metadata, FB_WEIGHTS_GRAPH, json_string(id)) == 0 &&
              json_object_set_new(file->metadata, FB_WEIGHTS_STRUCTURE, json_string(structure)) == 0 &&
-             json_object_set_new(file->metadata, FB_WEIGHTS_READING, json_string("finished")) == 0;
+             json_object_set_new(file->metadata, FB_WEIGHTS_READING, json_string("finished")) == 0 &&
+             json_object_set_new(file->metadata, FB_WEIGHTS_TENSORS, describe_tensors(file)) == 0;
+    } else if (ok && !is_said_right(file)) {
+        drop_said(file);
     }
     return ok ? FB_OK : fb_fail_memory(error);
 }

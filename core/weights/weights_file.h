@@ -5,7 +5,10 @@
  * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed.
  *
  * A file that has a tensor which passes made says whose weights it holds: FB_WEIGHTS_GRAPH and FB_WEIGHTS_STRUCTURE are the
- * graph's id and structure, FB_WEIGHTS_READING is "finished". fb_bind believes that. A file of a graph that no pass has changed
+ * graph's id and structure, FB_WEIGHTS_READING is "finished", and FB_WEIGHTS_TENSORS is JSON that gives for each key of the file
+ * the tensor's name in the graph and the hash of its recipe: {"fc.weight": ["fc.weight@1a2b3c4d", "sha256:…"]}. A tensor without
+ * a recipe has no hash, and stands there only if its name is not the key. fb_bind believes that, also for graphs that later
+ * passes made of this one. A file of a graph that no pass has changed
  * says nothing of its own: it is byte for byte the one that came in.
  *
  * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file, too. */
@@ -18,6 +21,10 @@
 #define FB_WEIGHTS_GRAPH "foldback.graph"
 #define FB_WEIGHTS_STRUCTURE "foldback.structure"
 #define FB_WEIGHTS_READING "foldback.weights"
+#define FB_WEIGHTS_TENSORS "foldback.tensors"
+
+/* The hash of a tensor's recipe, as FB_WEIGHTS_TENSORS has it. False when memory is out. */
+bool fb_recipe_id(const fb_graph *graph, fb_value recipe, char id[FB_ID_LENGTH + 1]);
 
 typedef struct fb_weights_file fb_weights_file;
 

@@ -22,12 +22,12 @@ fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *e
 
 fb_status fb_weights_reading_read(const json_t *as, const char *pointer, fb_weights_reading *out, fb_error *error) {
     const char *name = json_string_value(as);
-    if (!name) return fb_fail(error, FB_INVALID, "wrong-type", pointer, "as is a string: source or finished");
+    if (!name) return fb_fail(error, FB_INVALID, "wrong-type", pointer, "as is a string: source, finished or original");
     *out = fb_weights_reading_find(name);
     if (*out) return FB_OK;
     return fb_fail(error, FB_INVALID, "unknown-option-value", pointer,
-                   "files are read as source (the weights before the passes) or as finished (those after them), not as "
-                   "\"%.80s\"",
+                   "files are read as source (the weights before the passes), finished (those after them) or original "
+                   "(those before the first of several runs), not as \"%.80s\"",
                    name);
 }
 

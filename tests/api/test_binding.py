@@ -324,7 +324,7 @@ SOURCE = files.file_of({"fc.weight": ("float32", [2, 2], files.floats([1, 2, 3, 
 
 
 def weight_of(service, graph):
-    return files.numbers(files.tensors_of(download(service, graph))["fc.weight"][2])
+    return files.numbers(files.tensors_of(download(service, graph, names="fc.weight"))["fc.weight"][2])
 
 
 def strip_metadata(file):
@@ -368,6 +368,8 @@ def test_a_file_says_whose_it_is(shared):
     finished = download(shared, run["result"])
     header = json.loads(finished[8 : 8 + struct.unpack("<Q", finished[:8])[0]])["__metadata__"]
     structure = next(one for one in shared.get("/v1/graphs").json()["items"] if one["id"] == run["result"])["structure"]
+    tensors = json.loads(header.pop("foldback.tensors"))
+    assert [one[0] for one in tensors.values()] == ["fc.weight@2c88e0b5"] and list(tensors) == ["fc.weight"]
     assert header == {"foldback.graph": run["result"], "foldback.structure": structure, "foldback.weights": "finished"}
     bare = document_of(shared, shared.post("/v1/optimize", {"graph": scaled(), "passes": ["FoldScaleIntoLinear"]}).json()["result"])
     made = bind(shared, bare, finished, strict=True)
@@ -382,6 +384,170 @@ def test_a_file_says_whose_it_is(shared):
         assert weight_of(shared, made["id"]) == [0.5, 1, 1.5, 2]
     materialized = shared.post(f"/v1/graphs/{run['result']}/materialize").json()["blob"]
     assert materialized == digest_of(finished)
+
+
+# ---- passes over the results of passes ----------------------------------------------------------------------------------------
+
+
+def chained():
+    """A Linear, a BatchNorm and a factor of 2: the fold of each gives fc.weight another tensor."""
+    graph = scaled()
+    meta = {"shape": [2, 2], "dtype": "float32"}
+    x, y, n, z = ({"$node": name} for name in ("x", "y", "n", "z"))
+    graph["nodes"] = [
+        {"name": "x", "op": "placeholder", "target": "x", "args": [], "meta": meta},
+        {"name": "y", "op": "call_module", "target": "fc", "args": [x], "meta": meta},
+        {"name": "n", "op": "call_module", "target": "bn", "args": [y], "meta": meta},
+        {"name": "z", "op": "call_function", "target": "operator.mul", "args": [n, 2], "meta": meta},
+        {"name": "output", "op": "output", "target": "output", "args": [z]},
+    ]
+    parameters = {key: f"bn.{key}" for key in ("weight", "bias")}
+    buffers = {key: f"bn.{key}" for key in ("running_mean", "running_var", "num_batches_tracked")}
+    config = {"num_features": 2, "eps": 0.0, "momentum": 0.1, "affine": True, "track_running_stats": True}
+    graph["modules"].insert(1, {"path": "bn", "type": "torch.nn.BatchNorm1d", "config": config, "parameters": parameters, "buffers": buffers})
+    graph["modules"] = [graph["modules"][0], graph["modules"][2], graph["modules"][1]]
+    for row in graph["modules"]:
+        row["training"] = False
+    for key in ("weight", "bias", "running_mean", "running_var"):
+        graph["tensors"].append({"name": f"bn.{key}", "dtype": "float32", "shape": [2]})
+    graph["tensors"].append({"name": "bn.num_batches_tracked", "dtype": "int64", "shape": []})
+    return graph
+
+
+CHAIN_SOURCE = files.file_of(
+    files.tensors_of(SOURCE)
+    | {f"bn.{key}": ("float32", [2], files.floats(values)) for key, values in
+       {"weight": [8, 16], "bias": [0, 0], "running_mean": [0, 0], "running_var": [4, 4]}.items()}
+    | {"bn.num_batches_tracked": ("int64", [], bytes(8))}
+)  # fmt: skip
+CHAIN = ("FuseBatchNorm1dInLinear", "FoldScaleIntoLinear")
+WEIGHTS = [[1, 2, 3, 4], [4, 8, 24, 32], [8, 16, 48, 64]]  # of the three graphs
+
+
+def chain_of(service, *weights):
+    """The graphs before the passes, between them, and after them."""
+    graph, made = chained(), []
+    if weights:
+        graph = document_of(service, post(service, graph, *weights).json()["id"])
+    for name in CHAIN:
+        run = service.post("/v1/optimize", {"graph": graph, "passes": [name]}).json()
+        assert run["passes"][0]["applied"] == 1, run
+        made += [run["source"], run["result"]]
+        graph = run["result"]
+    return [made[0], made[1], made[3]]
+
+
+def bind_chain(service, graph, file, as_=None):
+    """The finished weight, or the code of the refusal."""
+    answer = post(service, document_of(service, graph), upload(service, file), **({"as": as_} if as_ else {}))
+    if answer.status == 409:
+        return answer.json()["code"]
+    assert answer.status in (200, 201), answer
+    return weight_of(service, answer.json()["id"])
+
+
+AMBIGUOUS = "ambiguous-weights"
+
+
+@pytest.mark.parametrize("as_", [None, "source", "finished", "original"])
+def test_a_chain_by_what_files_say(shared, as_):
+    """A file of any generation binds to the graph of any later one; none is taken for another."""
+    bound, bare = chain_of(shared, upload(shared, CHAIN_SOURCE)), chain_of(shared)
+    parts = [download(shared, one) for one in bound]
+    assert parts[0] == CHAIN_SOURCE
+    assert [files.numbers(files.tensors_of(one)["fc.weight"][2]) for one in parts] == WEIGHTS
+    header = json.loads(parts[2][8 : 8 + struct.unpack("<Q", parts[2][:8])[0]])["__metadata__"]
+    assert set(json.loads(header["foldback.tensors"])) == {"fc.weight", "fc.bias"}
+    right = {
+        # file, graph: what is bound; the others are refused
+        (0, 0): (None, "source", "finished", "original"),
+        (0, 1): (None, "source", "original"),
+        (0, 2): (None, "source", "original"),
+        (1, 1): (None, "finished"),
+        (1, 2): (None, "source"),
+        (2, 2): (None, "finished"),
+    }
+    for (file, graph), ways in right.items():
+        if as_ == "finished" and (file, graph) in ((0, 1), (0, 2)):
+            continue  # the file says nothing, and the request is believed
+        expected = WEIGHTS[graph] if as_ in ways else AMBIGUOUS
+        for one in (bare, bound):
+            assert bind_chain(shared, one[graph], parts[file], as_) == expected, (file, graph)
+    for file, graph in ((1, 0), (2, 0), (2, 1)):  # these graphs know nothing of such tensors
+        expected = WEIGHTS[file] if as_ == "finished" else AMBIGUOUS
+        assert bind_chain(shared, bare[graph], parts[file], as_) == expected, (file, graph)
+
+
+def test_a_chain_without_metadata(shared):
+    """What passes read tells generations apart, or bytes do; nothing is guessed."""
+    bound, bare = chain_of(shared, upload(shared, CHAIN_SOURCE)), chain_of(shared)
+    parts = [strip_metadata(download(shared, one)) for one in bound]
+    assert bind_chain(shared, bare[2], parts[0]) == bind_chain(shared, bare[2], parts[0], "source") == WEIGHTS[2]
+    assert bind_chain(shared, bare[2], parts[0], "original") == WEIGHTS[2]
+    assert bind_chain(shared, bare[2], parts[1], "source") == WEIGHTS[2]  # no bn.weight is there: it was folded before
+    assert bind_chain(shared, bare[2], parts[1]) == AMBIGUOUS
+    assert bind_chain(shared, bare[2], parts[2]) == AMBIGUOUS
+    assert bind_chain(shared, bare[2], parts[2], "finished") == WEIGHTS[2]
+    for part, as_ in zip(parts, (None, "source", None)):  # the graph has bytes
+        assert bind_chain(shared, bound[2], part, as_) == WEIGHTS[2]
+    assert bind_chain(shared, bound[2], parts[1]) == AMBIGUOUS
+
+
+def by_constants(*factors):
+    """A graph of which each factor was folded by a run of its own: nothing but the weight was ever read."""
+    graph, name = scaled(), "fc.weight"
+    graph["nodes"] = [one for one in graph["nodes"] if one["name"] != "half"]
+    graph["nodes"][1]["args"] = [{"$node": "x"}]
+    for i, factor in enumerate(factors):
+        value = {"op": "full", "args": [], "shape": [], "value": factor}
+        recipe = {"op": "mul", "args": [name, value]}
+        name = f"fc.weight@{i + 1:08d}"
+        graph["tensors"].insert(2, {"name": name, "dtype": "float32", "shape": [2, 2], "recipe": recipe})
+    graph["modules"][1]["parameters"]["weight"] = name
+    return graph
+
+
+def test_a_chain_of_constants(shared):
+    """Nothing but what a file says tells its generation."""
+    stored = shared.post("/v1/graphs", by_constants(3, 5)).json()["id"]
+    assert bind_chain(shared, stored, SOURCE, "source") == AMBIGUOUS
+    assert bind_chain(shared, stored, SOURCE) == AMBIGUOUS
+    assert bind_chain(shared, stored, SOURCE, "original") == [15, 30, 45, 60]
+    assert bind_chain(shared, stored, SOURCE, "finished") == [1, 2, 3, 4]
+    one = post(shared, by_constants(3), upload(shared, SOURCE), **{"as": "source"}).json()
+    file = download(shared, one["id"])
+    assert files.numbers(files.tensors_of(file)["fc.weight"][2]) == [3, 6, 9, 12]
+    for as_ in (None, "source"):
+        assert bind_chain(shared, stored, file, as_) == [15, 30, 45, 60]
+    assert bind_chain(shared, stored, file, "finished") == AMBIGUOUS
+    # One of another factor is another tensor.
+    other = shared.post("/v1/graphs", by_constants(4, 5)).json()["id"]
+    for as_ in (None, "source", "original"):
+        assert bind_chain(shared, other, file, as_) == AMBIGUOUS
+
+
+def test_an_earlier_file_was_bound_as_finished(shared):
+    """Then the graph has no recipe of fc.weight@…, and no tensor is called fc.weight; a pass makes another one of it."""
+    graph = by_constants(3, 5)
+    graph["tensors"] = [one for one in graph["tensors"] if one["name"] != "fc.weight"]
+    first = next(one for one in graph["tensors"] if one["name"] == "fc.weight@00000001")
+    del first["recipe"]
+    stored = shared.post("/v1/graphs", graph).json()["id"]
+    assert bind_chain(shared, stored, SOURCE) == AMBIGUOUS
+    assert bind_chain(shared, stored, SOURCE, "source") == [5, 10, 15, 20]
+    assert bind_chain(shared, stored, SOURCE, "finished") == [1, 2, 3, 4]
+
+
+def test_what_another_file_replaced_is_not_said(shared):
+    """Metadata that is taken over from a file says nothing wrong of tensors that came in another."""
+    one = post(shared, by_constants(3), upload(shared, SOURCE), **{"as": "source"}).json()
+    file = download(shared, one["id"])
+    graph = document_of(shared, bind(shared, by_constants(3), file)["id"])
+    assert download(shared, shared.post("/v1/graphs", graph).json()["id"]) == file
+    plain = by_constants()
+    forced = post(shared, plain, upload(shared, file), **{"as": "finished"}).json()
+    assert weight_of(shared, forced["id"]) == [3, 6, 9, 12]
+    assert b"foldback." not in download(shared, forced["id"])
 
 
 def test_nothing_fits(shared):

@@ -148,6 +148,75 @@ def test_a_weight_that_folding_left_alike_is_no_tie(client, tmp_path):
     ways.prove(["FoldNormIntoLinear"])
 
 
+class Chain(torch.nn.Module):
+    """Folding the norm and folding the factor each give linear.weight another tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)
+        for tensor in (self.norm.weight, self.norm.bias, self.norm.running_mean, self.norm.running_var):
+            torch.nn.init.uniform_(tensor, 0.5, 2.0)
+
+    def forward(self, x):
+        return self.norm(self.linear(x)) * 0.25
+
+
+def test_passes_over_results_of_passes(client, tmp_path):
+    """A file of any generation is read as what it is, by what foldback wrote into it or else by what the passes read; or refused."""
+    model, x = Chain().eval(), torch.randn(3, 4)
+    program = torch.export.export(model, (x,))
+    graph, bound = foldback.export.from_exported_program(program), None
+    documents, paths = [graph], [save(model.state_dict(), tmp_path / "0.safetensors")]
+    for number, name in enumerate(("FuseBatchNorm1dInLinear", "FoldScaleIntoLinear"), 1):
+        run = client.optimize(documents[-1], [name])
+        made = client.optimize(graph if bound is None else bound, [name], **({"weights": paths[0]} if bound is None else {}))
+        assert run["passes"][0]["applied"] == made["passes"][0]["applied"] == 1
+        documents.append(client.graph(run["result"]))
+        bound = made["result"]
+        paths.append(client.weights(bound, tmp_path / f"{number}.safetensors", progress=False))
+    plain = [save(load_file(path), tmp_path / f"plain{number}.safetensors") for number, path in enumerate(paths)]
+
+    def outcome(document, path, as_=None):
+        """Whether the output is right, or who refuses."""
+        try:
+            program = foldback.fx.from_document(documents[document], weights=path, as_=as_)
+        except AmbiguousWeights:
+            return "ambiguous"
+        return "right" if is_close(call(program, {"x": x}), [model(x).detach()]) else "wrong"
+
+    def service_says(document, path, as_=None):
+        try:
+            made = client.bind(documents[document], path, progress=False, **({"as_": as_} if as_ else {}))
+        except foldback.Problem as problem:
+            assert problem.code == "ambiguous-weights"
+            return "ambiguous"
+        program = foldback.fx.from_document(client.graph(made["id"]), weights=client.weights(made["id"], tmp_path / "bound", progress=False))
+        os.remove(tmp_path / "bound")
+        return "right" if is_close(call(program, {"x": x}), [model(x).detach()]) else "wrong"
+
+    for says in (outcome, service_says):
+        for document, path, as_, expected in (
+            (2, paths[2], None, "right"),
+            (2, paths[1], None, "right"),
+            (2, paths[1], "source", "right"),
+            (2, paths[1], "finished", "ambiguous"),
+            (2, paths[1], "original", "ambiguous"),
+            (2, paths[2], "source", "ambiguous"),
+            (1, paths[2], None, "ambiguous"),
+            (1, paths[2], "source", "ambiguous"),
+            (0, paths[1], None, "ambiguous"),
+            (2, paths[0], "source", "right"),
+            (2, paths[0], "original", "right"),
+            (2, plain[0], None, "right"),
+            (2, plain[1], None, "ambiguous"),
+            (2, plain[1], "source", "right"),
+            (2, plain[2], None, "ambiguous"),
+            (2, plain[2], "finished", "right"),
+            (1, plain[1], "finished", "right"),
+        ):
+            assert says(document, path, as_) == expected, (says, document, path, as_)
+
+
 def test_the_structure_is_the_services(client):
     for case in CASES[:2]:
         stored = client._service.json("POST", "/v1/graphs", make(*case)[0])

@@ -214,7 +214,8 @@ class Client:
         """Stores the graph with its tensors bound to safetensors files, and gives its "id", and under "weights" how many are
         "bound" and which are "missing" or "extra"; `strict` refuses these. A file that the service lacks is uploaded; a digest
         names one that it has; a model.safetensors.index.json brings its shards along. `as_` says whose weights they are,
-        "source" (before the passes) or "finished" (after them), where both would fit; `prefix`, such as "bert.", is taken off
+        "source" (before the passes), "finished" (after them) or "original" (before the first of several runs), where more than
+        one would fit; `prefix`, such as "bert.", is taken off
         the names in the files, or put before them."""
         document = self.graph(graph) if isinstance(graph, str) else graph
         query = {"weights": self._blobs(weights, progress), "strict": "true" if strict else "false", **_how(as_, prefix)}

@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 from . import modules
 from .files import files_of, refuse_other_kinds
 from .hooks import refuse_global_hooks, refuse_hooks
-from .readings import READINGS, AmbiguousWeights, Owned, assign, says_finished
+from .readings import NAMES_OF_READINGS, AmbiguousWeights, Owned, assign, read_said, says_finished
 from .recipes import evaluate, inputs_of, is_view
 from .shapes import Meta, meta_of, propagate
 from .tensors import State, TensorTable, child_path, copied_buffers, owners, plain_tensors, tensor_of
@@ -176,11 +176,11 @@ def from_document(
     Tensors come from `module` (the very objects: what is trained here is trained there; the modules around them are copies,
     so that edits stay here), from `weights` (a safetensors file, an index of shards, a folder with either, a list of these,
     or a mapping, by names or owners), or from the document itself. Recipes are evaluated over these, unless what they make
-    is given: a module or a file of the optimised model has the finished tensors. `as_` says whose they are, "source" or
-    "finished". Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights
+    is given: a module or a file of the optimised model has the finished tensors. `as_` says whose they are, "source",
+    "finished" or "original" (before the first of several runs). Without it, a file that foldback wrote says it itself, a module is the exported one, and of other weights
     that may be either, AmbiguousWeights is raised."""
-    if as_ not in (None, *READINGS):
-        raise ValueError(f'as_ is "source" or "finished", not {as_!r}')
+    if as_ not in (None, *NAMES_OF_READINGS):
+        raise ValueError(f'as_ is "source", "finished" or "original", not {as_!r}')
     source = _Source(document, module, weights, as_)
     called = {
         child_path(path, node["target"]) for path, nodes in _programs(document) for node in nodes if node["op"] == "call_module"
@@ -321,17 +321,20 @@ def _tensors_of_files(
         return assign(owned, weights, reading)
     paths = files_of(weights)
     given: dict[str, torch.Tensor] = {}
+    names: dict[str, str] = {}
     said = []
     for path in paths:
         metadata, tensors = read_file(path)
         said.append(says_finished(document, metadata))
+        if not said[-1]:
+            names.update(read_said(owned, tensors, metadata, reading))
         twice = sorted(given.keys() & tensors.keys())
         if twice:
             raise ValueError(f"{path} and a file before it both hold {twice[0]!r}; give the files of one model")
         given.update(tensors)
-    if any(said) and reading == "source":
+    if any(said) and reading in ("source", "original"):
         raise AmbiguousWeights(f"{paths[said.index(True)]} says that it holds the finished weights of this document; leave as_ out")
-    return assign(owned, given, "finished" if said and all(said) else reading)
+    return assign(owned, given, "finished" if said and all(said) else reading, said=names)
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, str] | None, dict[str, torch.Tensor]]:

@@ -20,7 +20,9 @@ from .values import dtype_name
 
 Row = dict[str, Any]
 READINGS = ("source", "finished")
+NAMES_OF_READINGS = (*READINGS, "original")  # the source's source, where passes ran over results of passes
 STRUCTURE = "foldback.structure"  # in the metadata of a file: the structure of the graph that it is of
+TENSORS = "foldback.tensors"  # and by key the name of each tensor, with the hash of its recipe
 
 
 class AmbiguousWeights(ValueError):
@@ -34,6 +36,9 @@ class Owned:
         self.rows: dict[str, Row] = {row["name"]: row for row in document["tensors"]}
         self.owners: dict[str, list[str]] = {name: [] for name in self.rows}
         self.at: dict[str, str] = {}  # by path the tensor's name
+        self.of_path: dict[str, list[str]] = {}  # and all that are called after it
+        for name in self.rows:
+            self.of_path.setdefault(_path_of(name), []).append(name)
         self.parameters: set[str] = set()
         self.demanded: set[str] = set()  # what a checkpoint has
         for row in document["modules"]:
@@ -70,55 +75,145 @@ class Owned:
             stack += new
         return found
 
+    def generations(self, key: str) -> list[str]:
+        """The tensors that a path has had, inputs first: fc.weight, fc.weight@1a2b3c4d, fc.weight@5e6f7a8b. Those that one
+        pass made one after another are one generation: no graph has the ones between."""
+        found = self.of_path.get(key, [])
+        if len(found) < 2:
+            return found
+        depth = {name: len(self.leads_from(name)) for name in found}
+        last = self.at.get(key) or max(found, key=lambda name: depth[name])
+        inputs = self.leads_from(last) | {last}
+        chain: list[str] = []
+        for name in sorted((name for name in found if name in inputs), key=lambda name: depth[name]):
+            digits = _pass_of(name)
+            if chain and digits and digits == _pass_of(chain[-1]):
+                chain.pop()
+            chain.append(name)
+        return chain
+
+    def by_name(self, key: str) -> str | None:
+        """What is called so, or else the first tensor that the path had, if no pass made it and no module owns it."""
+        if key in self.rows:
+            return key
+        first = next((name for name in self.of_path.get(key, ()) if "recipe" not in self.rows[name]), None)
+        return None if first is None or self.owners[first] else first
+
     def fits(self, name: str, tensor: torch.Tensor) -> bool:
         row = self.rows[name]
         return list(tensor.shape) == row["shape"] and dtype_name(tensor.dtype) == row["dtype"]
 
 
-class _Files:
-    """The tensors of files, or of a model, by key."""
+def _path_of(name: str) -> str:
+    """Without "@1a2b3c4d"."""
+    path, at, digits = name.rpartition("@")
+    return path if at and path and "." not in digits else name
 
-    def __init__(self, owned: Owned, given: Mapping[str, torch.Tensor]) -> None:
-        self.owned, self.given = owned, given
-        aliases = {key for key in given if self._is_alias(key)}
+
+def _pass_of(name: str) -> str:
+    return name[len(_path_of(name)) :].partition("_")[0]
+
+
+class _Files:
+    """The tensors of files, or of a model, by key. `said`: the names of those of which a file says it."""
+
+    def __init__(self, owned: Owned, given: Mapping[str, torch.Tensor], said: Mapping[str, str]) -> None:
+        self.owned, self.given, self.said = owned, given, said
+        aliases = {key for key in given if key not in said and self._is_alias(key)}
         self.contested = [key for key in given if key not in aliases and self._is_contested(key)]
-        self.known = {key for key in given if key in owned.rows or key in owned.at} - aliases
+        self.known = {key for key in given if owned.by_name(key) is not None or key in owned.at} - aliases
         self.aliases = aliases
 
     def _is_contested(self, key: str) -> bool:
-        name = self.owned.at.get(key)
-        if key not in self.owned.rows or name is None or name == key:
+        name, other = self.owned.at.get(key), self.owned.by_name(key)
+        if key in self.said or other is None or name is None or name == other:
             return False
-        return not self.owned.owners[key] or self.owned.is_made(name)
+        return not self.owned.owners[other] or self.owned.is_made(name)
 
     def _is_alias(self, key: str) -> bool:
         """Whether the source tied it to another tensor, from which passes have made one of its own since."""
-        name = self.owned.at.get(key)
+        name, other = self.owned.at.get(key), self.owned.by_name(key)
         if name is None:
             return False
-        has_no_other = key not in self.owned.rows or key == name
-        if not (self._is_lacked_by_source(key) or (has_no_other and self.owned.is_computed(name))):
+        if not (self._is_lacked_by_source(key) or (other in (None, name) and self.owned.is_computed(name))):
             return False
         ties = self.owned.leads_from(name) - {key}
         return any(item in self.given and _is_equal(self.given[key], self.given[item]) for item in ties)
 
     def _is_lacked_by_source(self, key: str) -> bool:
-        return key in self.owned.rows and self.owned.is_computed(key)
+        name = self.owned.by_name(key)
+        return name is not None and self.owned.is_computed(name)
 
     def meant(self, key: str, reading: str) -> str | None:
+        if key in self.said:
+            return self.said[key]
         at = self.owned.at.get(key)
         is_of_source = reading == "source" and key in self.contested
         if reading == "source" and (key in self.aliases or (is_of_source and self._is_lacked_by_source(key))):
             return None
-        return at if at is not None and not is_of_source else key if key in self.owned.rows else None
+        return at if at is not None and not is_of_source else self.owned.by_name(key)
+
+    def settled(self, reading: str, asked: str | None) -> dict[str, str]:
+        """By key, the names of the tensors that are meant. Where a path has had several, not only the first and the last may be."""
+        names = {}
+        for key in self.given:
+            name = self.meant(key, reading)
+            if key not in self.said and key not in self.aliases and asked not in ("finished", "original"):
+                name = self._generation(key, reading, asked, name)
+            if name is not None:
+                names[key] = name
+        return names
+
+    def _generation(self, key: str, reading: str, asked: str | None, name: str | None) -> str | None:
+        chain, now = self.owned.generations(key), self.owned.at.get(key)
+        if len(chain) < (2 if now is None else 3):
+            return name
+        first, limit = self._narrowed(key, chain)
+        fitting = []
+        for i in range(first, limit):
+            is_first = i == 0 and "recipe" not in self.owned.rows[chain[i]]
+            is_now = chain[i] == now
+            is_ruled_out = is_now if asked == "source" or reading == "source" else is_first
+            if not is_ruled_out and self.owned.fits(chain[i], self.given[key]):
+                fitting.append(chain[i])
+        if len(fitting) < 2:
+            return fitting[0] if fitting else name
+        for item in fitting:
+            if self._holds(item, self.given[key]):
+                return item
+        raise AmbiguousWeights(
+            f"{key!r} may be {fitting[0]!r} or {fitting[1]!r}, as passes ran over results of passes; pass as_=\"original\" or "
+            'as_="finished", or give the weights of this very document'
+        )
+
+    def _narrowed(self, key: str, chain: list[str]) -> tuple[int, int]:
+        """Which of the chain it may be, by what else the passes read: files from before a pass have that, later ones do not."""
+        first, limit = 0, len(chain)
+        seen: set[str] = set()
+        for i, name in enumerate(chain):
+            new = (self.owned.leads_from(name) | {name}) - seen
+            seen |= new
+            witnesses = [item for item in new if self._is_witness(key, item)]
+            is_given = [item in self.given or _path_of(item) in self.given for item in witnesses]
+            if any(is_given):
+                limit = min(limit, i)
+            elif any("data" not in self.owned.rows[item] for item in witnesses):
+                first = i
+        return (first, limit) if first < limit else (0, len(chain))
+
+    def _is_witness(self, key: str, name: str) -> bool:
+        is_of_source = not self.owned.owners[name] and "recipe" not in self.owned.rows[name]
+        return is_of_source and _path_of(name) != key and _path_of(name) not in self.owned.at
 
     def assigned(self, reading: str) -> dict[str, torch.Tensor]:
         """By the name of a tensor of the document."""
+        return self.by_names({key: self.meant(key, reading) for key in self.given})
+
+    def by_names(self, names: Mapping[str, str | None]) -> dict[str, torch.Tensor]:
         found: dict[str, torch.Tensor] = {}
-        for key, tensor in self.given.items():
-            name = self.meant(key, reading)
+        for key, name in names.items():
             if name is not None and (name not in found or key == name):
-                found[name] = tensor
+                found[name] = self.given[key]
         return found
 
     # ---- what tells the readings apart ---------------------------------------------------------------------------------
@@ -129,7 +224,7 @@ class _Files:
         if misfits[0] != misfits[1]:
             return READINGS[misfits[1] < misfits[0]]
         plain = self.known - set(self.contested)
-        has_source = any(key not in self.owned.at and not self.owned.owners[key] for key in plain)
+        has_source = any(key not in self.owned.at and not self.owned.owners[str(self.owned.by_name(key))] for key in plain)
         has_finished = any(key in self.owned.at and self.owned.is_made(self.owned.at[key]) for key in plain)
         if has_source != has_finished:
             return READINGS[has_finished]
@@ -146,7 +241,7 @@ class _Files:
         return not is_lacked and self.owned.fits(self._named(key, reading), self.given[key])
 
     def _named(self, key: str, reading: str) -> str:
-        return key if reading == "source" else self.owned.at[key]
+        return str(self.owned.by_name(key)) if reading == "source" else self.owned.at[key]
 
     def _has_gaps(self, reading: str) -> bool:
         given = self.assigned(reading)
@@ -177,10 +272,18 @@ def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
     return is_alike and bytes_of(one) == bytes_of(other)
 
 
-def assign(owned: Owned, given: Mapping[str, torch.Tensor], reading: str | None, *, otherwise: str | None = None) -> dict[str, torch.Tensor]:
+def assign(
+    owned: Owned,
+    given: Mapping[str, torch.Tensor],
+    asked: str | None,
+    *,
+    otherwise: str | None = None,
+    said: Mapping[str, str] | None = None,
+) -> dict[str, torch.Tensor]:
     """By the name of a tensor of the document, what is given for it under a key of its own. `otherwise`: the reading where
-    both fit."""
-    files = _Files(owned, given)
+    both fit. `said`: by key the names of those tensors of which a file says it."""
+    files = _Files(owned, given, said or {})
+    reading = "source" if asked == "original" else asked
     if reading is None and not files.contested and not files.aliases:
         reading = "finished"  # no difference
     reading = reading or files.only() or otherwise
@@ -189,7 +292,36 @@ def assign(owned: Owned, given: Mapping[str, torch.Tensor], reading: str | None,
             f"{len(files.contested)} names, {[*files.contested, *files.aliases][0]!r} for instance, may mean the original model's weights or "
             'those of the optimised one; pass as_="source" or as_="finished"'
         )
-    return files.assigned(reading)
+    return files.by_names(files.settled(reading, asked))
+
+
+def read_said(owned: Owned, keys: Iterable[str], metadata: Mapping[str, str] | None, asked: str | None) -> dict[str, str]:
+    """By key, the names of the document's tensors that a file says its own are."""
+    text = (metadata or {}).get(TENSORS)
+    if text is None:
+        return {}
+    told = json.loads(text)
+    said: dict[str, str] = {}
+    for key in keys:
+        name, recipe = (*told.get(key, [key]), None)[:2]
+        own = owned.rows.get(name, {}).get("recipe")
+        if name in owned.rows and (own is None or recipe is None or recipe_id(own) == recipe):
+            at = owned.at.get(key, name)
+            if (asked == "finished" and at != name) or (asked == "original" and recipe is not None and own is not None):
+                raise AmbiguousWeights(f"the file says that its {key!r} is {name!r} of the document, and as_ that it is another; leave as_ out")
+            said[key] = name
+        elif asked != "finished" and (key in owned.at or owned.by_name(key) is not None):
+            raise AmbiguousWeights(
+                f"the file says that its {key!r} is {name!r} of another graph, which this document does not have; give the document "
+                'that it was written for, or pass as_="finished" if this document\'s modules own it'
+            )
+    return said
+
+
+def recipe_id(recipe: Any) -> str:
+    """The hash of a recipe, provided that its members are in their order: as they are when the service has sent it."""
+    text = json.dumps(recipe, ensure_ascii=False, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def says_finished(document: Mapping[str, Any], metadata: Mapping[str, str] | None) -> bool:
