@@ -6,11 +6,11 @@
 #include "core/ops/view.h"
 
 typedef struct calls_row {
-    const char *name, *homes, *parsed, *overloads;
+    const char *name, *homes, *parsed, *overloads, *in_python;
 } calls_row;
 
 static const calls_row rows[] = {
-#define FB_CALLS_ROW(name_text, homes_text, parsed_text, overloads_text) {name_text, homes_text, parsed_text, overloads_text},
+#define FB_CALLS_ROW(...) {__VA_ARGS__},
 #include "core/ops/calls.def"
 };
 
@@ -44,6 +44,7 @@ typedef struct seen_call {
     fb_value args, kwargs;
     fb_node number; /* a number stands in the place of this node; or none */
     bool is_python; /* of a function of torch or a method: they take more than the overload says */
+    bool is_exact;  /* of one that is written in Python: its parameters have one name, and no list is spread */
 } seen_call;
 
 static bool is_number(fb_kind kind) {
@@ -57,10 +58,10 @@ static bool is_scalar_tensor(const fb_graph *graph, fb_node node) {
 
 /* A node without a dtype may also stand for a number. Python's functions take a tensor without dimensions for one. */
 static bool takes_node(char type, const seen_call *call, fb_node node) {
-    bool takes_tensor = type == 'T' || type == 'N' || type == 'x';
+    bool takes_tensor = type == 'T' || type == 'N' || type == 'x' || type == 'a';
     if (call->number.id && node.id == call->number.id) return strchr("NSfx", type);
     if (!fb_node_at(call->graph, node)->dtype || takes_tensor) return true;
-    return call->is_python && strchr("Sifb", type) && is_scalar_tensor(call->graph, node);
+    return call->is_python && strchr("Sifbn", type) && is_scalar_tensor(call->graph, node);
 }
 
 static bool takes(const char *type, const seen_call *call, fb_value value);
@@ -96,7 +97,9 @@ static bool takes(const char *type, const seen_call *call, fb_value value) {
     case 'B': return takes_items("b", call, value);
     case 'L': return takes_items("T", call, value);
     case 'O': return takes_items("?T", call, value);
+    case 'n': return is_number(kind) || takes_items("?n", call, value);
     case 'x': return kind != FB_NONE;
+    case 'a': return true;
     default: return false;
     }
 }
@@ -120,7 +123,7 @@ static bool is_called(const seen_call *call, const char *parameter, const char *
                                             {"other", "x2"},   {"dim", "axis"}, {"keepdim", "keepdims"}};
     size_t length = strcspn(parameter, "=");
     if (strlen(key) == length && strncmp(parameter, key, length) == 0) return true;
-    for (size_t i = 0; call->is_python && i < sizeof others / sizeof *others; i++) {
+    for (size_t i = 0; call->is_python && !call->is_exact && i < sizeof others / sizeof *others; i++) {
         bool is_it = strlen(others[i][0]) == length && strncmp(parameter, others[i][0], length) == 0;
         if (is_it && strcmp(key, others[i][1]) == 0) return true;
     }
@@ -140,7 +143,7 @@ static fb_value given(const seen_call *call, const char *name, size_t position, 
 /* x.view(2, 3): all that is left, where a method or function takes a list of ints. Their number, or 0. */
 static size_t spread_ints(const seen_call *call, const char *type, size_t position) {
     const fb_value_row *list = fb_value_at(call->graph, call->args);
-    if (!call->is_python || (*type != 'I' && *type != 'J') || position >= list->count) return 0;
+    if (!call->is_python || call->is_exact || (*type != 'I' && *type != 'J') || position >= list->count) return 0;
     for (size_t i = position; i < list->count; i++) {
         if (!takes("i", call, list->items[i])) return 0;
     }
@@ -202,30 +205,48 @@ static bool aten_call_exists(const fb_graph *graph, fb_node node, const calls_ro
     return found && strlen(overload + 1) == length && strncmp(found, overload + 1, length) == 0;
 }
 
+/* Where the called function or method is at home; "" for one that is elsewhere. */
+static const char *home_of(const fb_graph *graph, fb_node node) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    const char *target = fb_node_target(graph, node);
+    if (row->opcode == FB_CALL_METHOD) return "method";
+    if (row->opcode != FB_CALL_FUNCTION) return "";
+    if (fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C)) return "functional";
+    return fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.') ? "torch" : "";
+}
+
 /* The row that says what the call takes, when it is of a function of torch or a method that is written in C++. */
 static const calls_row *parsed_row(const fb_graph *graph, fb_node node) {
-    const fb_node_row *row = fb_node_at(graph, node);
-    const char *target = fb_node_target(graph, node), *home = "method";
+    const char *home = home_of(graph, node);
     const calls_row *calls = row_of(fb_node_op(graph, node));
-    if (!calls || !*calls->overloads || (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD)) return NULL;
-    if (row->opcode == FB_CALL_FUNCTION) {
-        bool is_functional = fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
-        bool is_in_torch = fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.');
-        home = is_functional ? "functional" : is_in_torch ? "torch" : "";
+    return calls && *calls->overloads && fb_has_word(calls->parsed, home, strlen(home)) ? calls : NULL;
+}
+
+/* The parameters of the called function or method, when it is written in Python; NULL when it is not, or nothing is known. */
+static const char *python_parameters(const fb_graph *graph, fb_node node) {
+    const char *home = home_of(graph, node), *target = fb_node_target(graph, node), *dot = strrchr(target, '.');
+    const char *name = dot ? dot + 1 : target;
+    bool is_in_c = fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
+    const calls_row *calls = *home && !is_in_c ? row_named(name, strlen(name)) : NULL;
+    for (const char *at = calls ? calls->in_python : ""; *at; at = next_overload(at)) {
+        size_t length = strcspn(at, "(");
+        if (strlen(home) == length && strncmp(at, home, length) == 0) return at + length + 1;
     }
-    return fb_has_word(calls->parsed, home, strlen(home)) ? calls : NULL;
+    return NULL;
 }
 
 bool fb_call_exists(const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_op op = fb_node_op(graph, node);
+    const char *parameters = python_parameters(graph, node);
+    seen_call call = {.graph = graph, .args = row->args, .kwargs = row->kwargs, .is_python = true, .is_exact = parameters};
+    if (parameters) return overload_takes(parameters, &call);
     if (op & FB_OP_IN_PLACE || !row_of(op)) return true;
     if (row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(graph, node), FB_ATEN))
         return aten_call_exists(graph, node, row_of(op));
     fb_value first = fb_first_argument(graph, node);
     if (row->opcode == FB_CALL_METHOD && first.id && is_number(fb_value_kind(graph, first))) return false;
     const calls_row *calls = parsed_row(graph, node);
-    const seen_call call = {.graph = graph, .args = row->args, .kwargs = row->kwargs, .is_python = true};
     return !calls || any_overload_takes(calls, &call);
 }
 

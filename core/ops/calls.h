@@ -15,7 +15,8 @@ const char *fb_aten_overload(const fb_graph *graph, fb_op op, fb_value args, fb_
                              size_t *length);
 
 /* Does PyTorch have the call: of an ATen operator's first name with an overload that takes its arguments, or of a function of
- * torch or a method that takes them by any? True for all calls of which calls.def does not tell. */
+ * torch or a method that takes them by any, or by its own parameters if it is written in Python? True for all calls of which
+ * calls.def does not tell. */
 bool fb_call_exists(const fb_graph *graph, fb_node node);
 /* Would PyTorch still have it with a number in every place of the node `tensor`? False for all calls of which nothing tells. */
 bool fb_call_takes_number(const fb_graph *graph, fb_node node, fb_node tensor);

@@ -3,24 +3,28 @@
     python tests/python/make_calls.py > core/ops/calls.def
 """
 
+import inspect
 import pathlib
 import re
 import types
 
 import torch
+from torch._jit_internal import boolean_dispatched
 
 OPERATORS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops"
 HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and what its ATen overloads take. Written by
  * tests/python/make_calls.py, and held against PyTorch by tests/python/test_calls.py.
  *
- *     FB_CALLS_ROW("name", "homes", "parsed", "overload(parameters) …")
+ *     FB_CALLS_ROW("name", "homes", "parsed", "overload(parameters) …", "home(parameters) …")
  *
  * homes       of "functional" (torch.nn.functional), "torch" and "method" (torch.Tensor)
- * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions
+ * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions, whose own
+ *             parameters stand last: as far as they are annotated, and not those of functions of *args
  * parameters  "name=type" by position; those behind "|" by keyword only. With "?" before its type one may be None, with "!" it
  *             must be given. T: a tensor, N: that or a number, L: a list of tensors, O: of tensors and None, S: a number,
  *             i: an int, I: a list of ints, J: that or one int, f: a float, F: a list of floats, b: a bool, B: a list of
- *             bools, s: a string, d: a dtype, D: a device, l: a layout, m: a memory format, x: something else. */
+ *             bools, s: a string, d: a dtype, D: a device, l: a layout, m: a memory format, x: something else,
+ *             n: a number or a list of numbers, a: anything. */
 """
 TYPES = {
     "Tensor": "T",
@@ -91,6 +95,35 @@ def writes_otherwise(name):
     return not set(overloads(f"{name}_").split()) <= set(overloads(name).split())
 
 
+def annotated(parameter):
+    """The letter of a Python parameter. Annotations are for TorchScript and tell half of the truth (int, where a tuple will do)."""
+    text = str(parameter.annotation).removeprefix("<class '").removesuffix("'>").replace("torch.Tensor", "Tensor")
+    words = set(text.split(" | "))
+    optional = "?" if words & {"None", "NoneType"} and (len(words) > 1 or parameter.default is None) else ""
+    words -= {"None", "NoneType"} if len(words) > 1 else set()
+    if parameter.name == "dtype":
+        return optional + "d" if words == {"int"} else "a"
+    if words <= {"int", "float", "list[int]", "list[float]", "None", "NoneType"}:  # BroadcastingList2[int] is None when it runs
+        return optional + "n"
+    return optional + {"Tensor": "T", "bool": "b", "str": "s"}[text.split(" | ")[0]] if words <= {"Tensor", "bool", "str"} and len(words) == 1 else "a"
+
+
+def python_call(function):
+    """What a function that is written in Python takes; None for one of *args."""
+    signature = inspect.signature(boolean_dispatched.get(function, {}).get("if_false", function))
+    words, is_behind = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            return None
+        is_keyword = parameter.kind == parameter.KEYWORD_ONLY
+        bar = "|" if is_keyword and not is_behind else ""
+        is_behind |= is_keyword
+        needed = "!" if parameter.default is parameter.empty else ""
+        type_ = "T" if parameter.name == "self" else annotated(parameter)
+        words.append(f"{bar}{parameter.name}={needed}{type_}")
+    return f"({','.join(words)})"
+
+
 def names():
     for file in re.findall(r'include "core/ops/(ops_\w+\.def)"', (OPERATORS / "ops.def").read_text()):
         for line in (OPERATORS / file).read_text().splitlines():
@@ -104,7 +137,9 @@ def rows():
         places = (("functional", torch.nn.functional), ("torch", torch), ("method", torch.Tensor))
         found = {word: getattr(home, name) for word, home in places if callable(getattr(home, name, None))}
         parsed = [word for word, function in found.items() if isinstance(function, WRITTEN_IN_C)]
-        yield f'FB_CALLS_ROW("{name}", "{" ".join(found)}", "{" ".join(parsed)}", "{overloads(name)}")'
+        called = {word: python_call(function) for word, function in found.items() if word not in parsed}
+        in_python = " ".join(f"{word}{call}" for word, call in called.items() if call)
+        yield f'FB_CALLS_ROW("{name}", "{" ".join(found)}", "{" ".join(parsed)}", "{overloads(name)}", "{in_python}")'
 
 
 def text():

@@ -79,3 +79,57 @@ def test_what_a_rule_makes_can_be_called(service, number):
         known = {"torch": torch, "operator": operator, "builtins": builtins, "device": torch.device}
         exec(code.strip(), known)  # noqa: S102
         known["forward"](None, torch.rand(2, 4))
+
+
+# Calls of functions that are written in Python, in place of relu(z): with these arguments they are there, with those not.
+IN_PYTHON = [
+    ("alpha_dropout", [X, "a"], {}, False), ("dropout", [X, "a"], {}, False), ("dropout", [X, None], {}, False),
+    ("dropout", [X, 0.5, False, False, 1], {}, False), ("dropout", [X, 0.5], {"training": "no"}, False),
+    ("softsign", [X], {}, True), ("softsign", [X, 1], {}, False),
+    ("hardtanh", [X, -1, 1], {}, True), ("hardtanh", [X, "a"], {}, False),
+    ("threshold", [X, 0.5, 0.0], {}, True), ("threshold", [X], {}, False), ("threshold", [X, 0.5], {}, False),
+    ("normalize", [X], {"dim": -1}, True), ("normalize", [X, 2.0, [0, 1]], {}, True), ("normalize", [X, 2.0, "last"], {}, False),
+    ("layer_norm", [X, [4]], {}, True), ("layer_norm", [X], {}, False), ("layer_norm", [X, "all"], {}, False), ("layer_norm", [X, [4], 2], {}, False),
+    ("mse_loss", [X, X], {}, True), ("mse_loss", [X], {}, False),
+    ("mse_loss", [X, 2], {}, False),
+    ("gumbel_softmax", [X, 1.0], {}, True), ("gumbel_softmax", [X, "a"], {}, False),
+    ("softmax", [X, -1], {"dtype": {"$dtype": "float64"}}, True), ("softmax", [X, -1], {"dtype": "float64"}, False),
+    ("interpolate", [X], {"size": [4]}, True), ("interpolate", [X], {"size": "a"}, False), ("interpolate", [X], {"mode": 1}, False),
+    ("pad", [X, [1, 1]], {"mode": 2}, False), ("cross_entropy", [X], {}, False), ("embedding", [X, 3], {}, False),
+]  # fmt: skip
+
+
+def functional(name, args, kwargs):
+    """What an optimiser made of a graph of torch.nn.functional, or why not."""
+    document = graph("torch")
+    document["nodes"][2]["target"] = "torch.nn.functional.relu"
+    replacement = {"operator": name, "args": args, **({"kwargs": kwargs} if kwargs else {})}
+    rule = {
+        "name": "MakesIt",
+        "pattern": {"operator": "relu", "args": ["?x"], "as": "?y"},
+        "replacement": {"?y": replacement},
+        "exactness": "changes",
+        "once": True,
+    }
+    return document, rule
+
+
+@pytest.mark.parametrize("number", range(len(IN_PYTHON)))
+def test_a_function_of_python_is_called_as_it_takes(service, number):
+    name, args, kwargs, exists = IN_PYTHON[number]
+    document, rule = functional(name, args, kwargs)
+    rule["name"] = f"InPython{number}"
+    answer = service.post("/v1/transformations", rule)
+    if answer.status == 422:
+        assert not exists, answer
+        return
+    answer = service.post("/v1/optimize", {"graph": document, "passes": [rule["name"]], "options": {"include": ["code"]}})
+    assert answer.status == 201, answer
+    (done,) = answer.json()["passes"]
+    if not exists:
+        assert [refused["reason"] for refused in done["refused"]] == ["no-such-call"], answer.json()["code"]
+        return
+    reasons = [refused["reason"] for refused in done["refused"]]
+    assert "no-such-call" not in reasons, done
+    # What may be its input again is refused for that, where the graph's writes and outputs ask for it.
+    assert reasons or f"torch.nn.functional.{name}(" in answer.json()["code"], done
