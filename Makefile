@@ -40,6 +40,9 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo '  CC  $<'; $(CC) $(CPPFLAGS) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
+# Tests are compiled more often than they wait for their own code.
+$(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/unit/*.c)): OPTIMISE := $(OPTIMISE:-O2=-O1)
+
 # Loops over numbers: made vector instructions of, which sqrt is only when it need not set errno.
 $(BUILD)/core/weights/convert.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard core/eval/*.c)): ALL_CFLAGS += -O3 -fno-math-errno
 

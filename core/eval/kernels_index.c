@@ -405,7 +405,8 @@ fb_status fb_kernel_setitem(fb_kernel_call *call, fb_object *result) {
     const fb_object *index = fb_argument(call, "index"), *value = fb_argument(call, "value");
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (!index || !value) return fb_kernel_unsupported(call, "its arguments are not known");
-    /* The method gives None; the code that torch.fx writes for the function goes on with the tensor (`x[0] = 1; setitem = x`). */
+    /* The method gives None; the code that torch.fx writes for the function goes on with the tensor (`x[0] = 1; setitem = x`).
+     */
     bool is_method = fb_node_at(call->graph, call->node)->opcode == FB_CALL_METHOD;
     if (index_assign(call, input, index, value, false) || is_method) return call->status;
     return fb_return_array(call, fb_array_keep(input), result);

@@ -308,7 +308,7 @@ def paths(value, so_far=()):
         yield from paths(part, (*so_far, step))
 
 
-@pytest.mark.parametrize("graph", [branches(), batch_norm_fold(), with_recipe({"op": "neg", "args": ["fc1.weight"]})])
+@pytest.mark.parametrize("graph", [pytest.param(branches(), marks=pytest.mark.long), pytest.param(batch_norm_fold(), marks=pytest.mark.long), with_recipe({"op": "neg", "args": ["fc1.weight"]})])
 def test_any_value_replaced_by_any_other(known, graph):
     """Whatever is put anywhere: it is a graph, or it is refused with a place. Never a failure of the server."""
     refused = accepted = 0

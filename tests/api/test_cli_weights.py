@@ -317,6 +317,7 @@ def peak_of(words, folder):
 
 
 @pytest.mark.skipif("asan" in str(binary()), reason="a sanitizer keeps what was freed")
+@pytest.mark.long
 def test_files_are_never_whole_in_memory(service, tmp_path):
     rows = 12288
     size = rows * 4096 * 4

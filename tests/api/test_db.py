@@ -162,6 +162,7 @@ def test_damaged_files_of_blobs_are_named(copy, damage):
     assert "foldback upload" in answer["findings"][0]["cure"]
 
 
+@pytest.mark.long
 def test_every_damaged_page_is_noticed(copy, filled):
     """Every page of the database is overwritten, one at a time."""
     path = copy / "foldback.sqlite"

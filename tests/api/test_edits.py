@@ -48,7 +48,7 @@ def test_each_kind_of_edit(shared):
     assert diff(shared, base, base) == []
 
 
-@pytest.mark.parametrize("name", documents.NAMES)
+@pytest.mark.parametrize("name", documents.EACH)
 def test_edits_of_a_run(shared, name):
     """Everywhere the same edits; the nodes that a run marked are among them, and an undo has those that lead back."""
     run = optimize(shared, json.loads(documents.document(name)), COMPOSED, options={"include": ["edits"]})

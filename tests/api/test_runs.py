@@ -129,7 +129,7 @@ def test_unknown_run(shared):
 # --------------------------------------------------------------------------------------------------- reverse, rollback
 
 
-@pytest.mark.parametrize("name", documents.NAMES)
+@pytest.mark.parametrize("name", documents.EACH)
 def test_whole_run_returns_to_its_source(shared, name):
     identity = documents.ids(name)[0]
     run = optimize(shared, json.loads(documents.document(name)), COMPOSED)

@@ -14,7 +14,7 @@ from undo import added, described, find, fresh, model, optimised, reverse, rever
 # ---- one pass of several -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", documents.NAMES)
+@pytest.mark.parametrize("name", documents.EACH)
 def test_every_pass_alone(shared, name):
     graph = json.loads(documents.document(name))
     run = optimize(shared, graph, COMPOSED)

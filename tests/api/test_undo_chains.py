@@ -13,7 +13,7 @@ from undo import added, described, fresh, model, optimised, reverse, reversed_to
 # ---- runs that stand on each other -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", documents.NAMES)
+@pytest.mark.parametrize("name", documents.EACH)
 def test_chain(shared, name):
     """Each of three runs is taken out from under the others: as if it had never been."""
     graph = json.loads(documents.document(name))

@@ -148,8 +148,10 @@ def until(condition, what):
 FIRST = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)  # calls of the job's thread that succeed; a job takes some hundred
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
-@pytest.mark.parametrize("is_cancelled", [False, True])
+@pytest.mark.parametrize(
+    "is_cancelled, goes_on",
+    [(True, False), *(pytest.param(*both, marks=pytest.mark.long) for both in ((False, False), (False, True), (True, True)))],
+)
 def test_jobs_that_fail(torture, is_cancelled, goes_on):
     """Memory runs out for a job, from its start or when it is cancelled: it ends in a way that is right, and one whose cancellation was
     acknowledged as cancelled, whatever else happened to it."""

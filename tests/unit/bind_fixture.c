@@ -1,6 +1,6 @@
 #include "tests/unit/bind_fixture.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stddef.h>
 
+#include "tests/unit/random_case.h"
+
 /* The allocator behind malloc: that of a sanitizer when there is one, else glibc's. dlsym would have to allocate. */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
@@ -28,6 +30,10 @@ void chaos_fail_once(long count) {
 bool chaos_off(void) {
     left = -1;
     return has_failed;
+}
+
+long fault_step(void) {
+    return (long)random_setting("FOLDBACK_FAULT_STEP", 1);
 }
 
 /* ThreadSanitizer allocates before it has set itself up. */

@@ -9,7 +9,10 @@ void chaos_fail_after(long count);
 /* `count` more allocations succeed, the next one fails, and all later ones succeed again. */
 void chaos_fail_once(long count);
 /* Back to normal; true if an allocation failed. So a test of every allocation is
- * for (long k = 0;; k++) { chaos_fail_after(k); …; if (!chaos_off()) break; } */
+ * for (long k = 0;; k += fault_step()) { chaos_fail_after(k); …; if (!chaos_off()) break; } */
 bool chaos_off(void);
+
+/* How far from one fault to the next: 1, for every one, or FOLDBACK_FAULT_STEP. */
+long fault_step(void);
 
 #endif

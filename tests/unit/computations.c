@@ -1,6 +1,6 @@
 #include "tests/unit/computations.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

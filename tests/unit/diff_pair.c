@@ -1,6 +1,6 @@
 #include "tests/unit/diff_pair.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 

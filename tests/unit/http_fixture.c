@@ -1,7 +1,7 @@
 #include "tests/unit/http_fixture.h"
 
+#include "tests/unit/checks.h"
 #include <arpa/inet.h>
-#include <check.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 #include "tests/unit/memory_blobs.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 #include "tests/unit/pass_trial.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,7 @@
 #ifndef FB_TESTS_RANDOM_CASE_H
 #define FB_TESTS_RANDOM_CASE_H
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <inttypes.h>
 #include <jansson.h>
 

@@ -2,7 +2,7 @@
 #ifndef FB_TESTS_RUN_TESTS_H
 #define FB_TESTS_RUN_TESTS_H
 
-#include <check.h>
+#include "tests/unit/checks.h"
 
 /* Runs the tests; what main returns. */
 int run_tests(const char *name, TCase *tests);

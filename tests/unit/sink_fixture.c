@@ -1,6 +1,6 @@
 #include "tests/unit/sink_fixture.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

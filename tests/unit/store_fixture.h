@@ -2,7 +2,7 @@
 #ifndef FB_TESTS_STORE_FIXTURE_H
 #define FB_TESTS_STORE_FIXTURE_H
 
-#include <check.h>
+#include "tests/unit/checks.h"
 
 #include "server/store/store.h"
 #include "tests/unit/run_tests.h"

@@ -1,6 +1,6 @@
 #include "tests/unit/store_gate.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <unistd.h>
 
 #include "tests/unit/store_fixture.h"

@@ -1,5 +1,5 @@
 /* Tokens in memory, beside threads that make and revoke them; secrets; moments; rates. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>

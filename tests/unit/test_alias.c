@@ -1,5 +1,5 @@
 /* Who may share memory with whom, when it is written, and who uses which module and tensor. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Maps against a plain array, tables whose rows stay where they are, buffers, errors. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

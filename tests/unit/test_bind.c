@@ -1,5 +1,5 @@
 /* Binding graphs to safetensors files: which tensor is which, what does not fit, shards, faults. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Binding graphs whose tensors have bytes, digests or recipes already, and names that mean two tensors. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <string.h>
 

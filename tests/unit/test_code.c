@@ -2,7 +2,7 @@
  * and names. The latter were built with torch.fx from a seed each, so nothing in them means anything. */
 #include "core/graph/code.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>

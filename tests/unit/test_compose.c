@@ -1,5 +1,5 @@
 /* Compositions: signatures, rules, selection; already-transformed; what changes nothing. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Large graphs: passes take time in proportion, whatever the shape of the graph, and names stay short. The ratios are printed,
  * not asserted. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

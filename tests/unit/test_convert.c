@@ -1,6 +1,6 @@
 /* Elements to float64 and back: all of the short dtypes, and rounding as fb_dtype_encode does it, which test_evaluate.c checks
  * number by number. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Two-way diff: which edits it gives, that they apply both ways, and what is refused. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -338,7 +338,7 @@ START_TEST(test_memory_runs_out) {
     char id[FB_ID_LENGTH + 1], expected[FB_ID_LENGTH + 1];
     ck_assert(fb_document_id(from, expected));
     for (size_t kind = 0; kind < 2; kind++) {
-        for (long k = 0;; k++) {
+        for (long k = 0;; k += fault_step()) {
             failures[kind](k);
             fb_graph *back = NULL;
             fb_status status = there_and_back(from, to, &back);

@@ -1,5 +1,5 @@
 /* Canonical text as data: members by pointer, exchanged values, strings. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 
 #include "core/diff/text.h"

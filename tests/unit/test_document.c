@@ -1,5 +1,5 @@
 /* Documents: what is read is written as it was, in one form. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 

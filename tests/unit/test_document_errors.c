@@ -1,5 +1,5 @@
 /* What is wrong with a document: every code, with its pointer and its node. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Every fixture with weights and example inputs computes what PyTorch recorded, before and after passes. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

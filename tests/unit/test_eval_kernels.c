@@ -1,6 +1,6 @@
 /* Every kernel computes what PyTorch computed: the cases that tests/python/kernels recorded. With FOLDBACK_KERNEL_CASE set,
  * cases whose names do not have that text in them are left out. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Evaluating movements: random ones against the reference evaluator, fillers in every dtype, limits, digests, base64. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

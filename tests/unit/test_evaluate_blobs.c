@@ -1,5 +1,5 @@
 /* Evaluating tensors in blobs: where they lie, what is missing, digests; and recipes that are large, deep or much of little. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

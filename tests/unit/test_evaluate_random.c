@@ -1,6 +1,6 @@
 /* Evaluating random recipes: every tensor's bytes, read whole and in parts, from inline data and from blobs, in blocks and
  * tiles of any size, against what was computed beside them. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Every fixture: its id and structure are what an independent writer computed (id.txt), its code is PyTorch's (code.txt), and
  * the code after each pass is what Optimum makes of it (expected/<pass>.code.txt). */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* Floats are spelled as Python's repr: every power of two, their neighbours, and a million random bit patterns, checked by
+/* Floats are spelled as Python's repr: every power of two, their neighbours, and random bit patterns, checked by
  * Python itself; and a few by heart. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,9 +9,8 @@
 #include <sys/wait.h>
 
 #include "core/base/float.h"
+#include "tests/unit/random_case.h"
 #include "tests/unit/run_tests.h"
-
-#define RANDOM_PATTERNS 1000000
 
 static const char checker[] = "python3 -c '\n"
                               "import struct, sys\n"
@@ -45,7 +44,7 @@ START_TEST(test_as_python) {
         send_value(python, nextafter(value, INFINITY));
     }
     uint64_t state = 0x9e3779b97f4a7c15ULL;
-    for (int i = 0; i < RANDOM_PATTERNS; i++) {
+    for (uint64_t i = 0, patterns = 100 * random_setting("FOLDBACK_RANDOM_CASES", 10000); i < patterns; i++) {
         state = state * 6364136223846793005ULL + 1442695040888963407ULL;
         uint64_t bits = state ^ state >> 29;
         double value;

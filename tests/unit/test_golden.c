@@ -1,7 +1,7 @@
 /* Golden cases: every folder tests/golden/<Pass>/<case> has before.json, passes.json, refused.json (what each pass applied and
  * refused) and, where the graph changes, after.json. UPDATE=1 writes the last two; then the difference is reviewed.
  * tests/golden/make_cases.py writes the others, and of some cases signatures.json and numbers.json (golden.h). */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <dirent.h>
 #include <jansson.h>
 #include <stdlib.h>

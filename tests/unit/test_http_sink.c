@@ -2,7 +2,7 @@
 #include "tests/unit/run_tests.h"
 #include "tests/unit/sink_fixture.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <sys/socket.h>
 #include <unistd.h>
 

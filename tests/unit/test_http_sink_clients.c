@@ -2,7 +2,7 @@
 #include "tests/unit/run_tests.h"
 #include "tests/unit/sink_fixture.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <poll.h>
 #include <stdlib.h>
 #include <sys/socket.h>

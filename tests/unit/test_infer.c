@@ -1,6 +1,6 @@
 /* Shapes and dtypes: every call of the fixtures, 1,800 calls recorded from PyTorch 2.13 in data/inference.json, symbolic sizes,
  * sizes that are computed. Where fb_infer answers, it must be what PyTorch gave. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

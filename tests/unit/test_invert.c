@@ -1,5 +1,5 @@
 /* Inverting movements: random ones against the reference evaluator, those of our passes, single ones. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

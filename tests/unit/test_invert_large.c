@@ -1,5 +1,5 @@
 /* Inverting long chains and wide concats, what is too large, and running out of memory. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 
 #include "core/graph/build.h"

@@ -1,5 +1,5 @@
 /* Boxes through reshapes, and joining pieces. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Module configs against parameters and buffers. That modules of PyTorch itself pass, test_infer and the fixtures show. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

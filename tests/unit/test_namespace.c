@@ -1,7 +1,7 @@
 /* core/graph/namespace.h against recorded answers of PyTorch 2.13's _Namespace.create_name. */
 #include "core/graph/namespace.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

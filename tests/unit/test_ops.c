@@ -1,5 +1,5 @@
 /* The operator table, effects, arguments by name. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Views: what a node is as a Linear, a convolution, a norm, a division. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Passes that compute something else on purpose, on every fixture: what they make can be computed, gives results of the same
  * dtypes and shapes, about as far from the source as the pass says, and undoing gives the source back. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

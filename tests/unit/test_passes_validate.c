@@ -1,6 +1,6 @@
 /* Every pass on every fixture: it applies where it should, what it makes computes the same, and undoing gives the source back.
  * Whoever adds a pass adds a row. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <string.h>
 
 #include "core/eval/validate.h"

@@ -1,5 +1,5 @@
 /* fb_http_probe notices each I/O thread that hangs, and a thread that accepts no more. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdlib.h>
 #include <unistd.h>
 

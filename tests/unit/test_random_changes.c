@@ -1,6 +1,6 @@
 /* Passes that change what is computed, on random graphs: the result is valid and the same again, can be computed where the
  * source can, has results of the same dtypes, and undoing gives the source back. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Random graphs in the functional dialect: passes on calls of functions that read their weights by get_attr. The graph computes
  * the same before and after; a second run gives the same graph; every pass must have matched at the end. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

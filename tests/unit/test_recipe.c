@@ -1,5 +1,5 @@
 /* Recipes: making them, their types, the checks of a whole graph, ranges of dtypes. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Rules as data: what is refused when they are read, and that they do what the passes do that they restate. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>

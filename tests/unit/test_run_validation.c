@@ -1,6 +1,6 @@
 /* Validated runs: what a wrong pass, one that is meant to change the computation, and one that cannot be told give; and that
  * memory may run out anywhere. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

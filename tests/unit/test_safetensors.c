@@ -1,6 +1,6 @@
 /* Headers of safetensors files: what is refused and why, what is taken, and that what is written is what the reference
  * implementation wrote. The files in tests/unit/data/safetensors were made by safetensors 0.8.0. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

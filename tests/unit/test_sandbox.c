@@ -1,6 +1,6 @@
 /* What the service can still do in its sandbox, and what not. Each question is asked in a process of its own. */
+#include "tests/unit/checks.h"
 #include <arpa/inet.h>
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>

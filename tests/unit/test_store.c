@@ -1,6 +1,6 @@
 /* The store: what is put comes back, also after reopening; lists, deletion, answers. Threads and faults: test_store_faults.c.
  */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* What the store says when the disk fails, when it is killed in the middle of a migration, and when the clock jumps. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <errno.h>
 #include <sqlite3.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Blobs under faults: rows that cannot be written, a full disk, calls that fail, no memory, kills. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
@@ -196,7 +196,7 @@ START_TEST(memory_runs_out) {
     made_blob made;
     make_blob(&made, 1, _i ? 100 : 100000);
     put_graph_of_blobs(store, 1, (const char *[]){made.digest}, 1);
-    for (long k = 0; k < 100000; k++) {
+    for (long k = 0; k < 100000; k += fault_step()) {
         fb_error error = {0};
         fb_blob *blob = NULL;
         fb_blob_rows rows = {0};
@@ -272,7 +272,7 @@ START_TEST(an_end_that_is_interrupted_is_asked_for_again) {
     make_blob(&made, 1, _i ? 1000 : 100000);
     int status = 0;
     unsigned whole = 0, again = 0;
-    for (long k = 0; !(WIFEXITED(status) && k && WEXITSTATUS(status) == 0); k++) {
+    for (long k = 0; !(WIFEXITED(status) && k && WEXITSTATUS(status) == 0); k += fault_step()) {
         fb_store_close(store);
         store = NULL;
         remove_folder(folder);
@@ -348,7 +348,7 @@ START_TEST(a_death_at_any_call_leaves_no_half_blob) {
     ck_assert_ptr_ne(progress, MAP_FAILED);
     int status = 0;
     long k = 0;
-    for (; !(WIFEXITED(status) && k && WEXITSTATUS(status) == 0); k++) {
+    for (; !(WIFEXITED(status) && k && WEXITSTATUS(status) == 0); k += fault_step()) {
         fb_store_close(store);
         store = NULL;
         remove_folder(folder);

@@ -1,5 +1,5 @@
 /* Blobs under threads: puts of one digest, gc at the same time, and groups that cannot be committed. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>

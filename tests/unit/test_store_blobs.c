@@ -1,5 +1,5 @@
 /* Blobs and uploads in the store: put, read, listed, resumed. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

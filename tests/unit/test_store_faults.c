@@ -1,5 +1,5 @@
 /* The store under threads and faults: group commit, a full disk, kill -9, damage, and folders that it must refuse. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>

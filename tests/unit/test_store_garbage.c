@@ -1,5 +1,5 @@
 /* What gc takes away and what it keeps, in stores of earlier versions, too. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Runs in the store: they come back whole, and are found by every filter and in pages. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

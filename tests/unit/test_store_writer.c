@@ -1,5 +1,5 @@
 /* The store's writer: of a group, what fails after it has written something is undone alone. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "tests/unit/http_fixture.h"
 #include "tests/unit/run_tests.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  *
  * FOLDBACK_WHOLE_CALLS=1 lets calls of up to 2·10^10 steps go on to their end and prints the longest time between two looks at
  * the clock: that takes minutes. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * and in the same run; and how often it asks is counted.
  *
  * FOLDBACK_WHOLE_CALLS=1 takes graphs of four times as many nodes, FOLDBACK_TIMES=1 prints every time and asserts none. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

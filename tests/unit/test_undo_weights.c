@@ -1,6 +1,6 @@
 /* Weights that were trained after Linears were merged and their biases fused, carried back by hand: the rows of the merged
  * weight are those of the Linears, the last column of a fused one is the bias. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Validation of rewrites: what passes do is passed, and each of these ways to do it wrong is caught. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Work that is stopped: at each of the times that it asks in turn. It ends with what it was told, and has changed nothing. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

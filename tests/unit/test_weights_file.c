@@ -1,5 +1,5 @@
 /* The file of a graph's weights: the very file that a graph was bound to, before and after passes. */
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

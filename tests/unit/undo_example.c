@@ -1,6 +1,6 @@
 #include "tests/unit/undo_example.h"
 
-#include <check.h>
+#include "tests/unit/checks.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
