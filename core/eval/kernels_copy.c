@@ -362,11 +362,13 @@ fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
     if (count < 0 || (rolls && count != count_shifts)) return fb_kernel_fail(call, "it has not one shift for each dimension");
     fb_array *now = fb_make_cast(call, input, input->dtype);
     for (int i = 0; i < count && now && !call->status; i++) {
-        int64_t dim = dims[i] < 0 ? dims[i] + input->rank : dims[i];
-        if (dim < 0 || dim >= input->rank) fb_kernel_fail(call, "dimension %lld is out of range", (long long)dims[i]);
+        int rank = input->rank || rolls ? input->rank : 1; /* what has no dimensions can be flipped along its only one */
+        int64_t dim = dims[i] < 0 ? dims[i] + rank : dims[i];
+        if (dim < 0 || dim >= rank) fb_kernel_fail(call, "dimension %lld is out of range", (long long)dims[i]);
         else if (!rolls && seen >> dim & 1) fb_kernel_fail(call, "it flips a dimension twice");
         if (call->status) break;
         seen |= (uint64_t)1 << dim;
+        if (!input->rank) continue;
         fb_array *next = reordered(call, now, dim, rolls, shifts[i]);
         fb_array_drop(now);
         now = next;

@@ -17,6 +17,7 @@ fb_status fb_lay_out_like(fb_kernel_call *call, fb_array *const *operands, size_
 static bool follows_first(fb_op op) {
     switch (op) {
     case FB_OP_CLONE:
+    case FB_OP_COPY:
     case FB_OP_TO:
     case FB_OP_TO_OTHER:
     case FB_OP_TO_COPY:

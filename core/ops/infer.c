@@ -155,9 +155,22 @@ static bool gives_another_shape(fb_shape_rule shape) {
     return shape == FB_SHAPE_TRANSPOSE || shape == FB_SHAPE_T || shape == FB_SHAPE_UNSQUEEZE || shape == FB_SHAPE_SQUEEZE;
 }
 
+/* PyTorch's names of what writes in place end so: x.set_(y), torch.ops.mine.grow_.default. */
+static bool is_named_in_place(const char *target) {
+    size_t length = strlen(target);
+    const char *overload = strrchr(target, '.');
+    bool ends = length > 1 && target[length - 1] == '_' && target[length - 2] != '_';
+    return ends || (overload && overload > target + 1 && overload[-1] == '_' && overload[-2] != '_');
+}
+
 bool fb_reshapes_in_place(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
-    return op & FB_OP_IN_PLACE && gives_another_shape((fb_shape_rule)fb_op_facts_of(op)->shape);
+    switch (op) {
+    case FB_OP_UNKNOWN: return is_named_in_place(fb_node_target(graph, node));
+    case FB_OP_RESIZE | FB_OP_IN_PLACE:
+    case FB_OP_AS_STRIDED | FB_OP_IN_PLACE: return true;
+    default: return op & FB_OP_IN_PLACE && gives_another_shape((fb_shape_rule)fb_op_facts_of(op)->shape);
+    }
 }
 
 /* In place the result is the first argument, except where the operator gives that one another shape. */

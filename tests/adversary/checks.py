@@ -131,6 +131,7 @@ def flat_code(live):
     return copied.python_code("self").src
 
 
+SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|argwhere|masked_select|bincount|histc|nonzero_static)\b")
 REINTERPRETS = re.compile(r"view\(torch\.(u?int|float|bfloat)|view\.dtype")
 UNMADE = re.compile(r"cannot be made from the document alone")
 
@@ -167,6 +168,8 @@ def judged(subject, module, level, is_pinned, what, are_slices=False, only=None,
             if variant == "traced" and level != "none" and not is_detached:
                 judge.assert_gradients(module, are_slices)
         except Difference as difference:
+            if difference.kind == "shape" and level == "close" and SIZED_BY_VALUES.search(subject.program.source()):
+                continue  # rounding makes numbers alike, or apart
             raise Difference(f"{what} {difference.kind}", f"on {variant}: {difference.detail}") from None
 
 

@@ -69,6 +69,7 @@ def kept_code():
             ("rand", "random", fn("torch.rand", 2, 4)),
             ("aten-rand", "random", fn("torch.ops.aten.rand.default", [2, 4])),
             ("functional-dropout-in-training", "random", fn("torch.nn.functional.dropout", "x", 0.5, True)),
+            ("native-dropout-not-told", "random", fn("torch.ops.aten.native_dropout.default", "x", 0.5, None)),
             ("assert", "effect", fn("torch._assert", True, "no")),
             ("aten-assert", "effect", fn("torch.ops.aten._assert_tensor_metadata.default", "x")),
             ("mode-switch", "effect", fn("torch._C._set_grad_enabled", False)),

@@ -24,6 +24,7 @@ CALLS = {
     "isnan": lambda case, x: case.method("isnan", x),
     "logical_not": lambda case, x: case.method("logical_not", x),
     "nan_to_num": lambda case, x: case.method("nan_to_num", x),
+    "copy": lambda case, x: case.call("torch.ops.aten.copy.default", x, case.input(values(F, 2, 3, 4))),
     "clone": lambda case, x: case.method("clone", x),
     "contiguous": lambda case, x: case.method("contiguous", x),
     "clone contiguous": lambda case, x: case.method("clone", x, memory_format=torch.contiguous_format),
