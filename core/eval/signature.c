@@ -50,7 +50,7 @@ static bool takes(const given_call *call, const char *type, const fb_object *obj
     case 'i': return is_int;
     case 'f': return is_number(object);
     case 'b': return object->kind == FB_OBJECT_BOOL || (call->is_aten && is_number(object));
-    case 'd': return object->kind == FB_OBJECT_DTYPE;
+    case 'd': return object->kind == FB_OBJECT_DTYPE || (call->is_aten && is_int); /* or by its number in c10 */
     case 'D': return object->kind == FB_OBJECT_DEVICE || object->kind == FB_OBJECT_STRING || is_int;
     case 'l':
     case 'm': return object->kind == FB_OBJECT_DEVICE;

@@ -86,6 +86,8 @@ class Subject:
             else:
                 self.document = foldback.fx.to_document(self.live, data=True)
         except Exception as error:
+            if "shares memory with" in str(error):
+                raise Unusable("documents do not hold weights that lie in each other as other dtypes") from error
             raise ExportError(f"{type(error).__name__}: {error}") from error
         self.judges = {}
 

@@ -1,6 +1,6 @@
 """MergeLinears. The number in a name (trap-19-…) is that of a known failure of other optimisers."""
 from cases_common import FLOATS, nested, signature
-from make_cases import Graph, case, refusal
+from make_cases import Graph, N, case, refusal
 
 
 def merge_linears():
@@ -118,6 +118,15 @@ def merge_linears():
     values = [g.linear(p, x, 3, training=p in ("b", "d", "e")) for p in "abcde"]
     g.output(*values)
     merge("largest-group-wins", g, 1, refusal("training-mode", "a"), refusal("training-mode", "c"))
+
+    for target, *arguments in (("set_", N("y")), ("resize_", 1, 2, 4), ("as_strided_", (1, 2, 4), (8, 4, 1))):
+        g = Graph()
+        x, _ = g.input(), g.input("y", (1, 2, 4))
+        g.method(target, x, *arguments)
+        g.make_linear("q", 4, 3)
+        g.make_linear("k", 4, 3)
+        g.output(*[g.call(path, x, (1, 2, 3), "float32") for path in "qk"])
+        merge(f"input-reshaped-by-{target}", g, 1)
 
     merge("input-mutated", pair(lambda g, x: g.add_(x)), 0, refusal("input-mutated", "k"))
     merge("input-mutated-third-joins-second", pair(lambda g, x: g.add_(x), third={}), 1, refusal("input-mutated", "q"))
