@@ -60,7 +60,7 @@ static void collect(fb_collector *collector) {
     fb_removed removed;
     fb_retention limits = app->retention;
     const fb_watch watch = {.context = collector, .check = check};
-    if (llabs(clock_start_ms() - collector->started_ms) > JUMP_MS) limits.age_ms = 0;
+    if (llabs(clock_start_ms() - collector->started_ms) > JUMP_MS) limits.age_ms = limits.audit_age_ms = 0;
     if (fb_retain(app, &limits, false, NULL, &watch, &removed, &error)) complain("retention", &error);
     error = (fb_error){0};
     if (fb_store_collect(app->store, app->gc_grace_ms, false, NULL, &watch, &found, &error)) complain("gc", &error);

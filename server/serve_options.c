@@ -70,6 +70,8 @@ const fb_option fb_serve_options[] = {
      AT(service.keep_runs_days), 0, 36500},
     {"keep-runs", 0, "N", "remove runs beyond the newest N that nothing needs; 0 is never (0)", FB_OPTION_COUNT,
      AT(service.keep_runs), 0, UINT32_MAX},
+    {"keep-audit-days", 0, "DAYS", "remove older entries of the audit; 0 is never (0)", FB_OPTION_COUNT,
+     AT(service.keep_audit_days), 0, 36500},
     {"sandbox", 0, "auto|on|off",
      "give up what the service does not need, by Landlock and seccomp: what there is of them, all or it does not start, or not "
      "(auto)",

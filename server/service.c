@@ -24,7 +24,9 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     *app = (fb_app){.limits = config->limits,
                     .evaluation = config->evaluation,
                     .gc_grace_ms = config->gc_grace_ms,
-                    .retention = {.age_ms = (int64_t)config->keep_runs_days * 86400000, .count = config->keep_runs},
+                    .retention = {.age_ms = (int64_t)config->keep_runs_days * 86400000,
+                                  .count = config->keep_runs,
+                                  .audit_age_ms = (int64_t)config->keep_audit_days * 86400000},
                     .cache = fb_cache_new(config->cache_bytes),
                     .counts = fb_pass_counts_new(),
                     .events = fb_event_hub_new(config->heartbeat_ms)};

@@ -20,6 +20,7 @@ typedef struct fb_service_config {
     uint64_t gc_interval_ms;            /* between collections of garbage; 0 = only when asked */
     int64_t gc_grace_ms;                /* how long what nothing refers to stays */
     uint64_t keep_runs_days, keep_runs; /* retention of runs; 0 = for ever, all of them */
+    uint64_t keep_audit_days;           /* of the audit's entries */
 } fb_service_config;
 
 fb_service_config fb_service_config_default(void);

@@ -142,6 +142,7 @@ int fb_cli_gc(fb_cli *cli) {
     if (cli->values.grace != FB_GRACE_UNSET) fb_put_int(&call.body, "grace_seconds", cli->values.grace);
     if (cli->values.keep_runs_days) fb_put_int(&call.body, "keep_runs_days", cli->values.keep_runs_days);
     if (cli->values.keep_runs) fb_put_int(&call.body, "keep_runs", cli->values.keep_runs);
+    if (cli->values.keep_audit_days) fb_put_int(&call.body, "keep_audit_days", cli->values.keep_audit_days);
     fb_buffer_char(&call.body, '}');
     if (cli->is_json) return fb_cli_relay(cli, &call);
     int result = fb_cli_call_json(cli, &call, &found, NULL);
@@ -150,6 +151,8 @@ int fb_cli_gc(fb_cli *cli) {
         cli, (const fb_fact[]){{cli->values.dry_run ? "runs that would go" : "runs removed", number_of(found, "runs").text},
                                {"graphs that only they needed", number_of(found, "graphs").text},
                                {"runs kept", number_of(found, "kept_runs").text},
+                               {cli->values.dry_run ? "audit entries that would go" : "audit entries removed",
+                                number_of(found, "audit_entries").text},
                                {cli->values.dry_run ? "blobs that would go" : "blobs removed", number_of(found, "blobs").text},
                                {"size of the blobs", size_of(found, "bytes").text},
                                {"uploads given up", number_of(found, "uploads").text},

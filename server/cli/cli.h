@@ -38,7 +38,7 @@ typedef struct fb_cli_values {
     const char *reads_as, *prefix;                                 /* of files to bind */
     unsigned grace;                                                /* seconds */
     const char *scope, *expires, *action, *object, *since, *until; /* tokens and the audit */
-    unsigned keep_runs_days, keep_runs;
+    unsigned keep_runs_days, keep_runs, keep_audit_days;
     bool force, copies, unchecked; /* of data folders */
     const char *state;             /* of jobs */
     bool is_async;

@@ -32,7 +32,8 @@
 #define LIMIT COUNT("limit", "N", "how many to list; 0 is all (50)", limit)
 #define WEIGHTS LIST("weights", 0, "FILE", "bind these weights: a safetensors file or sha256:…; may be repeated", weights)
 #define READS_AS                                                                                                               \
-    TEXT("as", 0, "source|finished|original", "whose weights the files are: from before the passes, after them, or before all runs", reads_as)
+    TEXT("as", 0, "source|finished|original",                                                                                  \
+         "whose weights the files are: from before the passes, after them, or before all runs", reads_as)
 #define PREFIX TEXT("prefix", 0, "PREFIX", "take this off the names in the files, or put it before them: bert.", prefix)
 #define GOES_TO TEXT("output", 'o', "FILE", "write to this file; resumes an interrupted download", output)
 #define SEED TEXT("seed", 0, "N", "for what is random (0)", seed)
@@ -183,6 +184,7 @@ static const fb_option gc_options[] = {
     {"keep-runs-days", 0, "DAYS", "also remove older runs that nothing needs", FB_OPTION_COUNT, AT(keep_runs_days), 1, 36500},
     {"keep-runs", 0, "N", "also remove runs that nothing needs, except the newest N", FB_OPTION_COUNT, AT(keep_runs), 1,
      UINT32_MAX},
+    {"keep-audit-days", 0, "DAYS", "also remove older entries of the audit", FB_OPTION_COUNT, AT(keep_audit_days), 1, 36500},
     STORE,
     JSON,
     END,

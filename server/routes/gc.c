@@ -1,4 +1,4 @@
-/* POST /v1/gc: removes old runs that nothing needs, and the blobs that nothing refers to. */
+/* POST /v1/gc: removes old runs that nothing needs, old entries of the audit, and the blobs that nothing refers to. */
 #include <math.h>
 
 #include "server/app.h"
@@ -37,11 +37,16 @@ static bool read_limit(const json_t *member, double most, double *out) {
 
 static bool read_retention(fb_response *response, const json_t *members, fb_retention *limits) {
     double days = (double)limits->age_ms / (double)DAY_MS, count = (double)limits->count;
+    double audit_days = (double)limits->audit_age_ms / (double)DAY_MS;
     if (!read_limit(json_object_get(members, "keep_runs_days"), DAYS_MAX, &days))
         return fb_refuse_member(response, "wrong-type", "/keep_runs_days", "this is a number of days from 1 to 36500, or null");
     if (!read_limit(json_object_get(members, "keep_runs"), RUNS_MAX, &count))
         return fb_refuse_member(response, "wrong-type", "/keep_runs", "this is a number of runs from 1 on, or null");
-    *limits = (fb_retention){.age_ms = (int64_t)days * DAY_MS, .count = (uint64_t)count};
+    if (!read_limit(json_object_get(members, "keep_audit_days"), DAYS_MAX, &audit_days))
+        return fb_refuse_member(response, "wrong-type", "/keep_audit_days",
+                                "this is a number of days from 1 to 36500, or null");
+    *limits = (fb_retention){
+        .age_ms = (int64_t)days * DAY_MS, .count = (uint64_t)count, .audit_age_ms = (int64_t)audit_days * DAY_MS};
     return true;
 }
 
@@ -76,6 +81,8 @@ static void write_runs(const cleaning *work, fb_buffer *out) {
         fb_buffer_json_string(out, removed->ids[i], FB_RUN_ID_LENGTH);
     }
     fb_buffer_char(out, ']');
+    write_limit(out, "keep_audit_days", work->limits.audit_age_ms / DAY_MS);
+    fb_put_int(out, "audit_entries", (int64_t)removed->audit_entries);
 }
 
 static void respond(fb_response *response, const cleaning *work) {
@@ -107,7 +114,7 @@ static void collect(const fb_request *request, fb_response *response, cleaning *
 }
 
 void fb_post_gc(const fb_request *request, fb_response *response) {
-    static const char *const known[] = {"dry_run", "grace_seconds", "keep_runs_days", "keep_runs", NULL};
+    static const char *const known[] = {"dry_run", "grace_seconds", "keep_runs_days", "keep_runs", "keep_audit_days", NULL};
     const fb_app *app = request->context;
     cleaning work = {.grace_ms = app->gc_grace_ms, .limits = app->retention};
     fb_request_body body;

@@ -1,8 +1,10 @@
 /* The audit. */
 #include "server/store/audit.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "server/store/internal.h"
 #include "server/store/walk.h"
@@ -105,4 +107,88 @@ fb_status fb_store_list_audit(fb_store *store, const fb_audit_filter *filter, co
 void fb_audit_entries_free(fb_audit_entries *entries) {
     fb_memory_free(entries->memory);
     *entries = (fb_audit_entries){0};
+}
+
+/* ---- retention ---------------------------------------------------------------------------------------------------------- */
+
+#define BATCH 5000
+
+typedef struct trim {
+    const fb_store_actor *by;
+    int64_t now, before; /* milliseconds */
+    int64_t end;         /* the number of the first entry that stays */
+    int64_t removed;     /* by this batch */
+} trim;
+
+/* Entries are numbered in the order in which they were written, so that the old ones are the first. One from the future was
+ * written by a clock that was wrong: it holds nothing up. */
+static fb_status find_end(fb_connection *connection, trim *work, fb_error *error) {
+    fb_query query =
+        fb_query_begin(connection, "SELECT number FROM audit WHERE at >= ?1 AND at <= ?2 ORDER BY number LIMIT 1", error);
+    fb_bind_int(&query, work->before);
+    fb_bind_int(&query, work->now);
+    work->end = fb_query_row(&query) ? fb_column_int(&query, 0) : INT64_MAX;
+    return fb_query_end(&query);
+}
+
+static fb_status count_old(fb_connection *connection, const trim *work, uint64_t *count, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT count(*) FROM audit WHERE number < ?1 AND at < ?2", error);
+    fb_bind_int(&query, work->end);
+    fb_bind_int(&query, work->before);
+    if (fb_query_row(&query)) *count = (uint64_t)fb_column_int(&query, 0);
+    return fb_query_end(&query);
+}
+
+static fb_status run_trim(fb_connection *connection, const char *sql, const int64_t *numbers, size_t count, fb_error *error) {
+    fb_query query = fb_query_begin(connection, sql, error);
+    for (size_t i = 0; i < count; i++) fb_bind_int(&query, numbers[i]);
+    return fb_query_run(&query);
+}
+
+static fb_status audit_trim(fb_connection *connection, const trim *work, fb_error *error) {
+    char outcome[80], before[32];
+    time_t seconds = (time_t)(work->before / 1000);
+    struct tm utc;
+    gmtime_r(&seconds, &utc);
+    strftime(before, sizeof before, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    snprintf(outcome, sizeof outcome, "%" PRId64 " entries from before %s", work->removed, before);
+    return fb_write_audit(connection, work->by, work->now, "audit-trim", "audit", outcome, error);
+}
+
+static fb_status write_trim(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
+    (void)added;
+    trim *work = argument;
+    fb_status status =
+        run_trim(connection, "INSERT INTO audit_trim (key, at) VALUES (1, ?)", (int64_t[]){work->before}, 1, error);
+    if (!status) {
+        status = run_trim(connection,
+                          "DELETE FROM audit WHERE number IN (SELECT number FROM audit WHERE number < ?1 AND at < ?2 "
+                          "ORDER BY number LIMIT ?3)",
+                          (int64_t[]){work->end, work->before, BATCH}, 3, error);
+    }
+    work->removed = status ? 0 : sqlite3_changes(connection->handle);
+    if (!status) status = run_trim(connection, "DELETE FROM audit_trim", NULL, 0, error);
+    return status || !work->removed ? status : audit_trim(connection, work, error);
+}
+
+fb_status fb_store_trim_audit(fb_store *store, int64_t age_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
+                              uint64_t *removed, fb_error *error) {
+    fb_connection *connection = NULL;
+    uint64_t count = 0;
+    trim work = {.by = by, .now = store->config.now_ms()};
+    work.before = work.now - age_ms;
+    *removed = 0;
+    if (!age_ms) return FB_OK;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (!status) status = find_end(connection, &work, error);
+    if (!status) status = count_old(connection, &work, &count, error);
+    if (connection) fb_readers_give_back(&store->readers, connection);
+    if (is_dry) *removed = status ? 0 : count;
+    while (!status && !is_dry && *removed < count) {
+        status = fb_watch_check(watch, error);
+        if (!status) status = fb_writer_run(&store->writer, write_trim, &work, error);
+        if (!status) *removed += (uint64_t)work.removed;
+        if (!work.removed) break; /* another request was quicker */
+    }
+    return status;
 }

@@ -1,5 +1,5 @@
 /* Who did what. Every act leaves an entry, written in the transaction of what it did: there is neither an act without one nor
- * one without its act. Entries are never changed and never deleted; the database itself refuses that.
+ * one without its act. Entries are never changed; the database itself refuses that. They are removed for their age only.
  *
  *     action              object          outcome
  *     optimize, external  the run         the resulting graph
@@ -20,12 +20,14 @@
  *     gc                  blobs           how many, and their bytes
  *     gc                  uploads, files  how many
  *     retention           runs            how many, and how many graphs
+ *     audit-trim          audit           how many entries, and from before when
  *     pin, unpin          the run         pinned, no longer pinned
  *     token-create        the token       its scope
  *     token-revoke        the token       revoked */
 #ifndef FB_STORE_AUDIT_H
 #define FB_STORE_AUDIT_H
 
+#include "core/base/watch.h"
 #include "server/store/sql.h"
 #include "server/store/store.h"
 
@@ -52,6 +54,12 @@ typedef struct fb_audit_filter {
 fb_status fb_store_list_audit(fb_store *store, const fb_audit_filter *filter, const fb_store_page *page, fb_audit_entries *out,
                               fb_error *error);
 void fb_audit_entries_free(fb_audit_entries *entries);
+
+/* Removes the entries that are older than `age_ms` (0: none), and those alone; with `is_dry` it counts them. In transactions of
+ * some thousand, each with an entry of its own. `by` NULL is the service itself; `watch` may be NULL. An entry stays while one
+ * with a lower number is younger. */
+fb_status fb_store_trim_audit(fb_store *store, int64_t age_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
+                              uint64_t *removed, fb_error *error);
 
 /* On the writer, within an act's write. NULL for `by` is the service itself. */
 fb_status fb_write_audit(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,

@@ -15,12 +15,14 @@
 typedef struct fb_retention {
     int64_t age_ms;
     uint64_t count;
+    int64_t audit_age_ms; /* of the audit's entries: see audit.h */
 } fb_retention;
 
 #define FB_REMOVED_RUNS_MAX 100
 typedef struct fb_removed {
     uint64_t runs, graphs; /* removed, or (dry run) to be removed */
     uint64_t kept_runs;
+    uint64_t audit_entries; /* as `runs` */
     char ids[FB_REMOVED_RUNS_MAX][FB_RUN_ID_LENGTH + 1]; /* of the newest that went */
     size_t id_count;
 } fb_removed;

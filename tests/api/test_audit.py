@@ -4,10 +4,12 @@ import concurrent.futures
 import json
 import re
 import sqlite3
+import subprocess
 
 import pytest
 from access import bearer, make_token
 from blobs import digest_of, graph_of, put_blob, some_bytes, wait_until
+from conftest import binary
 from documents import branches, every_item
 from test_external import gelu
 from test_models import put_version
@@ -265,3 +267,100 @@ def test_no_secret_is_written_anywhere(people):
     lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     assert {"boss", "ci", "anonymous"} <= {line["who"] for line in lines}
     service.start()
+
+
+# ---- retention ---------------------------------------------------------------------------------------------------------------
+
+
+def grow_old(service, days, where="1"):
+    """Makes entries older, behind the service's back."""
+    service.stop()
+    with sqlite3.connect(service.data / "foldback.sqlite") as database:
+        (trigger,) = database.execute("SELECT sql FROM sqlite_schema WHERE name = 'audit_is_not_changed'").fetchone()
+        database.execute("DROP TRIGGER audit_is_not_changed")
+        database.execute(f"UPDATE audit SET at = at - ? WHERE {where}", (days * 86400000,))
+        database.execute(trigger)
+    database.close()
+    service.start()
+
+
+def entries_of(service):
+    return every_item(service, "/v1/audit", limit=100)
+
+
+def test_old_entries_are_removed_on_demand(service):
+    for size in range(10, 20):
+        put_blob(service, some_bytes(size))
+    grow_old(service, 10)
+    put_blob(service, some_bytes(30))
+    before = entries_of(service)
+    assert len(before) == 11
+    untouched = service.post("/v1/gc").json()
+    assert (untouched["keep_audit_days"], untouched["audit_entries"]) == (None, 0)
+    assert service.post("/v1/gc", {"keep_audit_days": 11}).json()["audit_entries"] == 0
+    dry = service.post("/v1/gc", {"keep_audit_days": 9, "dry_run": True}).json()
+    assert (dry["keep_audit_days"], dry["audit_entries"]) == (9, 10)
+    assert entries_of(service) == before
+    assert service.post("/v1/gc", {"keep_audit_days": 9}).json()["audit_entries"] == 10
+    told, kept = entries_of(service)
+    assert kept == before[0]
+    assert (told["action"], told["object"], told["who"]) == ("audit-trim", "audit", "anonymous")
+    assert told["outcome"].startswith("10 entries from before 20") and told["request"]
+    assert service.post("/v1/gc", {"keep_audit_days": 9}).json()["audit_entries"] == 0
+    assert len(entries_of(service)) == 2
+    service.stop()
+    with sqlite3.connect(service.data / "foldback.sqlite") as database:  # it refuses anybody else as before
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            database.execute("DELETE FROM audit")
+        assert database.execute("SELECT count(*) FROM audit_trim").fetchone() == (0,)
+    service.start()
+    for wrong in (0, -1, 36501, 1.5, "1", True):
+        answer = service.post("/v1/gc", {"keep_audit_days": wrong})
+        assert (answer.status, answer.json()["pointer"]) == (422, "/keep_audit_days")
+
+
+def test_a_clock_that_was_ahead_holds_nothing_up(service):
+    for size in range(10, 14):
+        put_blob(service, some_bytes(size))
+    grow_old(service, 10)
+    grow_old(service, -30, "number = 2")
+    put_blob(service, some_bytes(30))
+    assert service.post("/v1/gc", {"keep_audit_days": 5}).json()["audit_entries"] == 3
+    assert len(entries_of(service)) == 3
+
+
+def test_old_entries_are_removed_in_parts(service):
+    """Of some thousand, each with its entry; what is removed is what was counted."""
+    put_blob(service, some_bytes(10))
+    service.stop()
+    with sqlite3.connect(service.data / "foldback.sqlite") as database:
+        database.execute(
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000) "
+            "INSERT INTO audit (at, who, action, object, outcome) SELECT 1000000000000 + i, 'somebody', 'pin', 'run', 'pinned' FROM n"
+        )
+    database.close()
+    service.start()
+    grow_old(service, 10000, "who <> 'somebody'")
+    answer = service.post("/v1/gc", {"keep_audit_days": 1}).json()
+    assert answer["audit_entries"] == 12001
+    told = [one["outcome"].split()[0] for one in entries_of(service)]
+    assert sorted(map(int, told)) == [2001, 5000, 5000]
+
+
+def test_a_service_removes_old_entries_by_itself(new_service):
+    service = new_service("--gc-interval", "1", "--keep-audit-days", "5")
+    put_blob(service, some_bytes(10))
+    grow_old(service, 10)
+    wait_until(lambda: [one["action"] for one in entries_of(service)] == ["audit-trim"])
+    assert entries_of(service)[0]["who"] == "service"
+    assert service.post("/v1/gc").json()["keep_audit_days"] == 5
+
+
+def test_a_command_line_removes_old_entries(service):
+    put_blob(service, some_bytes(10))
+    grow_old(service, 10)
+    service.stop()
+    done = subprocess.run([binary(), "gc", "--keep-audit-days", "5", "--data", service.data, "--json"], capture_output=True, text=True)
+    assert json.loads(done.stdout)["audit_entries"] == 1, done
+    service.start()
+    assert [(one["action"], one["who"]) for one in entries_of(service)] == [("audit-trim", "local")]
