@@ -219,17 +219,33 @@ void fb_get_job(const fb_request *request, fb_response *response) {
     fb_store_job_free(&job);
 }
 
+/* The ids of the items' runs as a JSON array, with null for an item without one; NULL when memory is out. */
+static char *list_runs(const json_t *items) {
+    json_t *ids = json_array(), *item;
+    size_t i;
+    bool ok = ids != NULL;
+    json_array_foreach(items, i, item) {
+        json_t *run = json_object_get(item, "run");
+        ok = ok && json_array_append_new(ids, run ? json_incref(run) : json_null()) == 0;
+    }
+    char *text = ok ? json_dumps(ids, JSON_COMPACT) : NULL;
+    json_decref(ids);
+    return text;
+}
+
 /* Says of each graph's run whether retention has removed it since. */
 static fb_status mark_removed(const fb_app *app, json_t *result, fb_error *error) {
-    fb_status status = FB_OK;
     json_t *items = json_object_get(result, "items");
-    for (size_t i = 0; i < json_array_size(items) && !status; i++) {
-        json_t *item = json_array_get(items, i);
-        const char *run = json_string_value(json_object_get(item, "run"));
-        bool is_here = true;
-        if (run) status = fb_store_has_run(app->store, run, &is_here, error);
-        if (!is_here && json_object_set_new(item, "removed", json_true())) status = fb_fail_memory(error);
+    size_t count = json_array_size(items);
+    char *ids = list_runs(items);
+    bool *is_missing = calloc(count + 1, sizeof *is_missing), ok = ids && is_missing;
+    fb_status status = ok ? fb_store_missing_runs(app->store, ids, count, is_missing, error) : fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) {
+        bool is_told = !is_missing[i] || json_object_set_new(json_array_get(items, i), "removed", json_true()) == 0;
+        if (!is_told) status = fb_fail_memory(error);
     }
+    free(is_missing);
+    free(ids);
     return status;
 }
 

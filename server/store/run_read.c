@@ -1,6 +1,7 @@
 /* Reading and finding runs. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "server/store/internal.h"
 #include "server/store/walk.h"
@@ -111,14 +112,22 @@ static fb_status read_run(fb_connection *connection, int64_t key, bool with_repo
     return status;
 }
 
-fb_status fb_store_has_run(fb_store *store, const char *id, bool *is_here, fb_error *error) {
+fb_status fb_store_missing_runs(fb_store *store, const char *ids, size_t count, bool *is_missing, fb_error *error) {
     fb_connection *connection = NULL;
-    int64_t key = 0;
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
-    status = fb_find_run(connection, id, &key, error);
+    fb_query query = fb_query_begin(connection,
+                                    "SELECT e.key FROM json_each(?) e WHERE e.type = 'text' "
+                                    "AND NOT EXISTS (SELECT 1 FROM runs WHERE id = e.value)",
+                                    error);
+    fb_bind_text(&query, ids);
+    memset(is_missing, 0, count * sizeof *is_missing);
+    while (fb_query_row(&query)) {
+        size_t index = (size_t)fb_column_int(&query, 0);
+        if (index < count) is_missing[index] = true;
+    }
+    status = fb_query_end(&query);
     fb_readers_give_back(&store->readers, connection);
-    if (!status) *is_here = key != 0;
     return status;
 }
 

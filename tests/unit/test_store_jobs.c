@@ -254,6 +254,11 @@ START_TEST(what_they_name_is_noted_until_they_end) {
     }
     fb_store_run run = make_run(store, &made[0], &made[1]);
     put_run(store, &run, &made[0], &made[1]);
+    char ids[120];
+    bool is_missing[] = {true, true, true, true};
+    snprintf(ids, sizeof ids, "[\"%s\",null,\"run_00000000000000000000000000\",\"%s\"]", run.id, run.id);
+    check_ok(fb_store_missing_runs(store, ids, 4, is_missing, &error), &error);
+    ck_assert(!is_missing[0] && !is_missing[1] && is_missing[2] && !is_missing[3]);
     /* both graphs, one of them twice, the run; what is not here, what is too short, and the beginning of one at the end */
     snprintf(body, sizeof body, "[\"%s\",\"%s\",\"%s\",\"sha256:%064d\",\"%.70s\",\"%s\",\"run_%026d\",\"run_\",\"%.40s",
              made[0].id, made[1].id, made[0].id, 7, made[1].id, run.id, 7, made[1].id);
