@@ -6,6 +6,7 @@
 
 #include "core/eval/evaluator.h"
 #include "core/graph/namespace.h"
+#include "core/ops/spelling.h"
 
 /* The kernel of an operator; NULL = none. */
 static fb_kernel *kernel_of(fb_op op) {
@@ -40,6 +41,13 @@ const char *fb_call_spelling(const fb_kernel_call *call) {
     if (row->opcode == FB_CALL_MODULE) text = fb_text(call->graph, fb_module_at(call->graph, row->module)->type);
     if (call->recipes.id) text = fb_value_text(call->graph, fb_value_item(call->graph, call->recipes, 0));
     return row->opcode == FB_CALL_METHOD ? text : fb_function_name(text);
+}
+
+bool fb_call_is_of_nn(const fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    bool is_functional =
+        row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(call->graph, call->node), FB_FUNCTIONAL);
+    return is_functional || row->opcode == FB_CALL_MODULE;
 }
 
 bool fb_call_is_spelled(const fb_kernel_call *call, const char *name) {

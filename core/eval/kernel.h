@@ -96,6 +96,8 @@ void fb_arguments_are_read(fb_kernel_call *call);
 /* How the operator was spelled: the last part of the target without overload and underscores of in-place ("fmax" of torch.fmax,
  * "sym_size" of aten.sym_size.int), the method's name, or the module's class. Where one row of ops.def has several meanings. */
 const char *fb_call_spelling(const fb_kernel_call *call);
+/* A function of torch.nn.functional, or a module, which calls one: they check more than ATen does. */
+bool fb_call_is_of_nn(const fb_kernel_call *call);
 bool fb_call_is_spelled(const fb_kernel_call *call, const char *name);
 
 /* ---- failing and returning ---------------------------------------------------------------------------------------------- */

@@ -17,7 +17,12 @@ fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_array(call, "weight", &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
         return call->status;
     double norm_type; /* says which norm max_norm limits: without that, nothing */
-    if (!fb_argument_number(call, "norm_type", 2, &norm_type)) return call->status;
+    int64_t padding;
+    if (!fb_argument_number(call, "norm_type", 2, &norm_type) || !fb_argument_int(call, "padding_idx", 0, &padding))
+        return call->status;
+    bool has_row = weight->rank != 2 || !fb_argument_is_given(call, "padding_idx") ||
+                   (padding >= -weight->sizes[0] && padding < weight->sizes[0]);
+    if (!has_row && fb_call_is_of_nn(call)) return fb_kernel_fail(call, "padding_idx %lld is no row", (long long)padding);
     if (fb_argument_is_given(call, "max_norm")) return fb_kernel_unsupported(call, "max_norm writes to its weight");
     if (weight->rank != 2 || (indices->dtype != FB_INT64 && indices->dtype != FB_INT32))
         return fb_kernel_fail(call, "it takes a matrix, and indices of int64 or int32");
@@ -219,6 +224,7 @@ static bool open_attention(fb_kernel_call *call, attention *a) {
     if (!join_leading(call, a, query, key, value)) return false;
     if (a->lead + 2 > FB_MAX_RANK) return fb_kernel_unsupported(call, "it has too many dimensions") == FB_OK;
     if (!fb_argument_number(call, "scale", 1 / sqrt((double)a->width), &a->scale)) return false;
+    if (a->scale < 0) return fb_kernel_unsupported(call, "it is evaluated for a scale that is not negative") == FB_OK;
     a->is_fused = is_fused(a, query, key, value, mask);
     int64_t wanted[FB_MAX_RANK + 2];
     memcpy(wanted, a->leading, sizeof a->leading);

@@ -168,7 +168,7 @@ static bool open_convolution(fb_kernel_call *call, bool is_transposed, convoluti
     c->spatial = spatial_of(call->op) ? spatial_of(call->op) : weight->rank - 2;
     if (c->spatial < 1 || c->spatial > MAX_SPATIAL || weight->rank != c->spatial + 2)
         return fb_kernel_fail(call, "its weight has %d dimensions", weight->rank) == FB_OK;
-    *is_single = input->rank == c->spatial + 1;
+    *is_single = input->rank == c->spatial + 1 && call->op != FB_OP_CONVOLUTION;
     if (!*is_single && input->rank != c->spatial + 2)
         return fb_kernel_fail(call, "its input has %d dimensions", input->rank) == FB_OK;
     if (*mode && strcmp(mode, "zeros") != 0) return fb_kernel_unsupported(call, "its padding mode is %s", mode) == FB_OK;
@@ -227,6 +227,7 @@ static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result
     for (int i = 0; i < c.spatial && is_open; i++) {
         int64_t reach = c.dilation[i] * (c.kernel[i] - 1);
         bool is_ambiguous = extra[i] < 0 || (extra[i] >= c.stride[i] && extra[i] >= c.dilation[i]);
+        if (extra[i] < 0) is_open = fb_kernel_fail(call, "its output_padding is negative") == FB_OK;
         if (is_transposed && is_ambiguous)
             fb_kernel_fail(call, "its output padding is not smaller than its stride or dilation");
         if (is_transposed) c.out[i] = (c.in[i] - 1) * c.stride[i] - c.before[i] - after[i] + reach + extra[i] + 1;

@@ -64,6 +64,12 @@ static fb_status cast(fb_kernel_call *call, fb_array *input, fb_dtype dtype, boo
     return fb_return_array(call, fb_make_cast(call, input, dtype), result);
 }
 
+/* "cuda:0" is one. */
+static bool is_no_device(const fb_object *object) {
+    static const char types[] = "cpu cuda mps xpu hpu xla meta ipu mtia maia vulkan privateuseone lazy hip ve fpga mkldnn";
+    return object->kind == FB_OBJECT_STRING && !fb_has_word(types, object->text, strcspn(object->text, ":"));
+}
+
 /* to(dtype), to(device, dtype), to(other) and the ATen overloads: whichever argument is a dtype or a tensor. */
 fb_status fb_kernel_to(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
@@ -84,9 +90,13 @@ fb_status fb_kernel_to(fb_kernel_call *call, fb_object *result) {
         if (call->status) return call->status;
         if (object.kind == FB_OBJECT_DTYPE) dtype = object.dtype;
         if (object.kind == FB_OBJECT_ARRAY && i == 1) dtype = object.array->dtype;
-        bool is_unknown = object.kind == FB_OBJECT_DTYPE && !object.dtype;
+        bool is_number = object.kind == FB_OBJECT_INT || object.kind == FB_OBJECT_BOOL; /* a dtype by its number in c10 */
+        bool is_unknown = (object.kind == FB_OBJECT_DTYPE && !object.dtype) ||
+                          (is_number && (is_keyword || (i == 1 && fb_is_aten(call->graph, call->node))));
+        bool is_wrong = !is_keyword && i == 1 && (object.kind == FB_OBJECT_BOOL || is_no_device(&object));
         fb_object_drop(&object);
         if (is_unknown) return fb_kernel_unsupported(call, "its dtype is not evaluated");
+        if (is_wrong) return fb_kernel_fail(call, "it is given neither a dtype nor a device nor a tensor");
     }
     return cast(call, input, dtype, copies, result);
 }
@@ -117,6 +127,8 @@ fb_status fb_kernel_cast(fb_kernel_call *call, fb_object *result) {
     while (casts[i].op != call->op) i++;
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
+    if (fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args)->count > 1)
+        return fb_kernel_fail(call, "it takes no other arguments by position");
     return cast(call, input, casts[i].dtype, false, result);
 }
 

@@ -99,7 +99,7 @@ fb_status fb_kernel_arange(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_unsupported(call, "its numbers are too large");
     double length = ceil((end - start) / step);
     if (step == 0 || !(length < 0x1p40)) return fb_kernel_fail(call, "its step does not lead to its end");
-    if (length < 0) return fb_kernel_fail(call, "its step leads away from its end");
+    if (step > 0 ? end < start : end > start) return fb_kernel_fail(call, "its step leads away from its end");
     int64_t count = (int64_t)length;
     if (counts_whole)
         count = whole_step > 0 ? (whole_end - whole_start + whole_step - 1) / whole_step

@@ -418,6 +418,9 @@ static bool indices_of_aten(fb_kernel_call *call, fb_object *out) {
     if (!indices || !fb_object_is_sequence(indices)) return fb_kernel_unsupported(call, "its indices are no list") == FB_OK;
     size_t count = indices->items->count;
     if (!count) return fb_kernel_fail(call, "it has no indices") == FB_OK;
+    size_t given = 0;
+    for (size_t i = 0; i < count; i++) given += indices->items->objects[i].kind != FB_OBJECT_NONE;
+    if (!given) return fb_kernel_fail(call, "it has no indices") == FB_OK;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, out, call->error);
     for (size_t i = 0; i < count && !call->status; i++) {
         const fb_object *item = &indices->items->objects[i];

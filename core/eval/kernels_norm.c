@@ -24,7 +24,9 @@ static bool vector(fb_kernel_call *call, const char *name, int64_t count, fb_dty
     if (found->dtype != dtype && !is_wider)
         return fb_kernel_fail(call, "%s is %s and the input %s", name, fb_dtype_name(found->dtype), fb_dtype_name(dtype)) ==
                FB_OK;
-    if (fb_array_count(found) != count || !fb_dtype_is_floating(found->dtype))
+    bool has_one_dimension = found->rank == 1 || call->op == FB_OP_LAYER_NORM || call->op == FB_OP_NATIVE_LAYER_NORM ||
+                             call->op == FB_OP_RMS_NORM; /* whose rows may have more */
+    if (fb_array_count(found) != count || !has_one_dimension || !fb_dtype_is_floating(found->dtype))
         return fb_kernel_fail(call, "%s has not one number for each of %lld", name, (long long)count) == FB_OK;
     *out = fb_make_contiguous(call, found);
     return *out != NULL;
@@ -147,6 +149,7 @@ static fb_array *batch_norm(fb_kernel_call *call) {
     if (open_channels(call, spatial, false, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
         fb_argument_bool(call, "training", false, &training)) {
         bool by_batch = !c.mean && !c.variance;
+        if (eps <= 0 && fb_call_is_of_nn(call)) fb_kernel_fail(call, "eps must be greater than 0");
         if (!by_batch && training) fb_kernel_unsupported(call, "it updates its running statistics");
         else if (!c.mean != !c.variance || (by_batch && !training && !is_module(call)))
             fb_kernel_fail(call, "it has no running statistics");
@@ -183,7 +186,8 @@ fb_status fb_kernel_instance_norm(fb_kernel_call *call, fb_object *result) {
     if (open_channels(call, digit ? *digit - '0' : 0, true, &c) && fb_argument_number(call, "eps", 1e-5, &eps) &&
         fb_argument_bool(call, "training", false, &training) &&
         fb_argument_bool(call, "use_input_stats", !is_module(call) || training || !c.mean, &uses_input)) {
-        if (uses_input && c.mean) fb_kernel_unsupported(call, "it updates its running statistics");
+        if (!c.mean != !c.variance) fb_kernel_fail(call, "it has one of running_mean and running_var without the other");
+        else if (uses_input && c.mean) fb_kernel_unsupported(call, "it updates its running statistics");
         else if (!uses_input && (!c.mean || !c.variance)) fb_kernel_fail(call, "it has no running statistics");
         else if (uses_input && c.inner == 1) fb_kernel_fail(call, "a single value has no variance");
         else out = fb_make_array(call, c.input->dtype, c.input->rank, c.input->sizes);
@@ -281,6 +285,10 @@ static void close_rows(rows *r) {
     fb_array_drop(r->bias);
 }
 
+static bool has_shape(const fb_array *array, int rank, const int64_t *shape) {
+    return !array || (array->rank == rank && memcmp(array->sizes, shape, (size_t)rank * sizeof *shape) == 0);
+}
+
 static bool open_rows(fb_kernel_call *call, rows *r) {
     fb_array *input;
     int64_t shape[FB_MAX_RANK];
@@ -302,6 +310,8 @@ static bool open_rows(fb_kernel_call *call, rows *r) {
     if (!fb_argument_number(call, "eps", fallback, &r->eps) || !vector(call, "weight", r->size, input->dtype, &r->weight) ||
         !vector(call, "bias", r->size, input->dtype, &r->bias))
         return false;
+    if (!has_shape(r->weight, r->rank, shape) || !has_shape(r->bias, r->rank, shape))
+        return fb_kernel_fail(call, "its weight or bias does not have the normalized shape") == FB_OK;
     r->input = fb_make_contiguous(call, input);
     return r->input != NULL;
 }

@@ -87,7 +87,8 @@ static bool read_pads(fb_kernel_call *call, const char *name, const fb_array *in
     int64_t given[FB_MAX_RANK];
     int count;
     if (!fb_argument_ints(call, name, given, &count)) return false;
-    if (count == 1 && pairs) { /* a module's single int is all */
+    bool is_module = fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE;
+    if (count == 1 && pairs && is_module) { /* a module's single int is all */
         for (int i = 1; i < 2 * pairs; i++) given[i] = given[0];
         count = 2 * pairs;
     }
@@ -111,6 +112,7 @@ static fb_status pad(fb_kernel_call *call, const char *name, int pairs, pad_mode
     padding pads[FB_MAX_RANK];
     if (!fb_argument_array(call, "input", &input) || !read_pads(call, name, input, pairs, mode, pads)) return call->status;
     if (mode == PAD_CONSTANT) out = pad_with_number(call, input, pads, fb_argument(call, "value"));
+    else if (input->dtype == FB_BOOL && mode != PAD_CIRCULAR) return fb_kernel_fail(call, "it does not pad bools");
     else out = pad_with_itself(call, input, pads, mode);
     return fb_return_array(call, out, result);
 }

@@ -241,9 +241,8 @@ static fb_status run_adaptive(fb_kernel_call *call, int spatial, pool *function,
     for (int i = 0; i < spatial; i++) {
         const fb_object *item = size;
         if (fb_object_is_sequence(size)) {
-            if (size->items->count != (size_t)spatial && size->items->count != 1)
-                return fb_kernel_fail(call, "its output size does not fit");
-            item = &size->items->objects[size->items->count == 1 ? 0 : i];
+            if (size->items->count != (size_t)spatial) return fb_kernel_fail(call, "its output size does not fit");
+            item = &size->items->objects[i];
         }
         if (item->kind == FB_OBJECT_NONE) p.out[i] = p.in[i];
         else if (!fb_object_int(item, &p.out[i]) || p.out[i] < 0)

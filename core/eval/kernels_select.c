@@ -186,6 +186,7 @@ fb_status fb_kernel_prelu(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *weight, *wide = NULL, *out = NULL, *shaped;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "weight", &weight)) return call->status;
     int64_t slopes = fb_array_count(weight);
+    if (weight->rank > 1) return fb_kernel_fail(call, "its slopes have %d dimensions", weight->rank);
     if (input->dtype != weight->dtype || !fb_dtype_is_floating(input->dtype) ||
         (slopes != 1 && (input->rank < 2 || input->sizes[1] != slopes)))
         return fb_kernel_fail(call, "its slopes do not fit its input");

@@ -400,5 +400,7 @@ fb_status fb_kernel_activation(fb_kernel_call *call, fb_object *result) {
     if (call->op == FB_OP_ELU && (!fb_argument_number(call, "scale", 1, &scale) ||
                                   !fb_argument_number(call, "input_scale", 1, &b) || scale != 1 || b != 1))
         return fb_kernel_unsupported(call, "it has a scale");
+    if (call->op == FB_OP_HARD_TANH && a > b && fb_call_is_of_nn(call))
+        return fb_kernel_fail(call, "min_val is greater than max_val");
     return activate(call, rows[i].function, a, b, result);
 }

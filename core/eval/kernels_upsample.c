@@ -173,6 +173,9 @@ static axis *first_axis(resizing *r) {
 
 static bool read_sizes(fb_kernel_call *call, const char *name, resizing *r) {
     int64_t sizes[MAX_SPATIAL];
+    const fb_object *given = fb_argument(call, name);
+    if (given && fb_object_is_sequence(given) && given->items->count != (size_t)r->spatial)
+        return fb_kernel_fail(call, "%s has %zu items in place of %d", name, given->items->count, r->spatial) == FB_OK;
     if (!fb_argument_each(call, name, r->spatial, 0, sizes)) return false;
     for (int i = 0; i < r->spatial; i++) {
         if (sizes[i] < 1) return fb_kernel_fail(call, "its output would be empty") == FB_OK;

@@ -1,5 +1,6 @@
 /* Does PyTorch have such a call? The kinds of the arguments are held against the overloads of calls.def, before a kernel sees
  * them: kernels are generous, and what they computed of a call that PyTorch refuses would be a result of nothing. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/eval/evaluator.h"
@@ -13,7 +14,9 @@ typedef struct given_call {
     const fb_value_row *names;      /* of the keywords: every second item */
     const fb_object *args, *kwargs; /* kwargs by keyword, in the order of `names` */
     size_t arg_count, kwarg_count;
-    bool is_aten; /* called by its schema; otherwise by torch's parser of Python's arguments */
+    bool is_method;
+    bool is_of_python; /* written in Python, which counts and repeats what it takes for a list of ints */
+    bool is_aten;      /* called by its schema; otherwise by torch's parser of Python's arguments */
 } given_call;
 
 static bool is_number(const fb_object *object) {
@@ -32,8 +35,8 @@ static bool takes_items(const given_call *call, const char *type, const fb_objec
 /* A tensor without dimensions stands for a number where Python's arguments are parsed. */
 static bool takes_array(const given_call *call, char type, const fb_array *array) {
     if (type == 'T' || type == 'N' || type == 'x') return true;
-    if (array->rank || call->is_aten) return false;
-    if (type == 'i' || type == 'J' || type == 'I') return fb_dtype_is_integer(array->dtype);
+    if (array->rank || call->is_aten || (call->is_of_python && type == 'J')) return false;
+    if (type == 'i' || type == 'J' || type == 'K') return fb_dtype_is_integer(array->dtype);
     return type == 'S' || type == 'f';
 }
 
@@ -59,7 +62,9 @@ static bool takes(const given_call *call, const char *type, const fb_object *obj
     case 'O': return takes_items(call, "?T", object);
     case 's': return object->kind == FB_OBJECT_STRING;
     case 'J': return is_int || takes_items(call, "i", object);
-    case 'I': return (is_int && !call->is_aten) || takes_items(call, "i", object);
+    case 'K': return (is_int && !call->is_aten) || takes_items(call, "i", object);
+    case 'I': return takes_items(call, "i", object);
+    case 'P': return is_int || takes_items(call, "?i", object);
     case 'L': return takes_items(call, "T", object);
     case 'x': return object->kind != FB_OBJECT_NONE;
     default: return false; /* T: a tensor, which it is not */
@@ -88,16 +93,17 @@ static const fb_object *find_keyword(const given_call *call, const char *paramet
     return NULL;
 }
 
-/* x.view(2, 3): of methods, and of functions of nothing else, the only positional list may be given as its items. */
+/* x.view(2, 3), torch.zeros(2, 3): of methods, and of functions of nothing else, the only list may be given as its items. */
 static bool takes_rest(const given_call *call, const char *parameters, const char *at, size_t position) {
     const char *type = strchr(at, '=') + 1, *next = next_parameter(at);
     type += *type == '!';
     type += *type == '?';
-    bool is_only = (position == 0 || strncmp(parameters, "self=", 5) == 0) && (!next || *next == '|');
-    if (position > 1 || !is_only || (*type != 'I' && *type != 'J') || call->is_aten) return false;
+    bool is_first = position == 0 || (call->is_method && position == 1 && strncmp(parameters, "self=", 5) == 0);
+    bool is_only = is_first && (!next || *next == '|');
+    if (!is_only || !strchr("IJK", *type) || call->is_aten) return false;
     for (size_t i = position; i < call->arg_count; i++)
         if (!takes(call, "i", &call->args[i])) return false;
-    return call->arg_count > position + 1;
+    return call->arg_count > position;
 }
 
 static bool overload_takes(const given_call *call, const char *parameters) {
@@ -125,25 +131,32 @@ static bool overload_takes(const given_call *call, const char *parameters) {
  */
 
 /* The overloads of the call's name, and whether it is that of one alone (*overload of *length). NULL: nothing is known. */
-static const char *overloads_of(const fb_kernel_call *call, const char **overload, bool *is_aten) {
+static const char *overloads_of(const fb_kernel_call *call, const char **overload, given_call *given) {
     const fb_node_row *row = fb_node_at(call->graph, call->node);
     const char *target = fb_node_target(call->graph, call->node), *name = target, *home = "method";
     *overload = NULL;
-    *is_aten = false;
+    given->is_aten = false;
     if (row->opcode == FB_CALL_FUNCTION) {
-        *is_aten = fb_is_spelled(target, FB_ATEN);
+        given->is_aten = fb_is_spelled(target, FB_ATEN);
         bool is_in_torch = fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.');
         bool is_functional = fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
         bool is_of_tensor = strncmp(target, "torch.Tensor.", 13) == 0;
-        if (!*is_aten && !is_in_torch && !is_functional && !is_of_tensor) return NULL;
-        home = *is_aten ? "" : is_in_torch ? "torch" : is_functional ? "functional" : "method";
+        if (!given->is_aten && !is_in_torch && !is_functional && !is_of_tensor) return NULL;
+        home = given->is_aten ? "" : is_in_torch ? "torch" : is_functional ? "functional" : "method";
         name = fb_function_name(target);
     } else if (row->opcode != FB_CALL_METHOD) {
         return NULL;
     }
     if (strcmp(home, "method") == 0 && fb_op_facts_of(call->op)->method) return NULL; /* in an order of its own */
     size_t length = strcspn(name, ".");
-    if (*is_aten && name[length]) *overload = name + length + 1;
+    if (*home && length < 64) {
+        char written_in_python[80];
+        size_t size = (size_t)snprintf(written_in_python, sizeof written_in_python, "%s.%.*s", home, (int)length, name);
+        const char *found = fb_calls_of(written_in_python, size, home);
+        given->is_of_python = found != NULL;
+        if (found) return found;
+    }
+    if (given->is_aten && name[length]) *overload = name + length + 1;
     const char *overloads = fb_calls_of(name, length, home);
     bool is_in_place = length > 1 && name[length - 1] == '_' && (fb_node_op(call->graph, call->node) & FB_OP_IN_PLACE);
     return overloads || !is_in_place ? overloads : fb_calls_of(name, length - 1, home);
@@ -175,8 +188,8 @@ fb_status fb_check_signature(fb_kernel_call *call) {
     const fb_value_row *args = fb_value_at(call->graph, row->args), *kwargs = fb_value_at(call->graph, row->kwargs);
     const char *only;
     given_call given = {.graph = call->graph, .names = kwargs, .arg_count = args->count, .kwarg_count = kwargs->count / 2};
-    const char *overloads = overloads_of(call, &only, &given.is_aten);
-    bool is_method = row->opcode == FB_CALL_METHOD;
+    const char *overloads = overloads_of(call, &only, &given);
+    bool is_method = given.is_method = row->opcode == FB_CALL_METHOD;
     if (!is_method && (!overloads || !*overloads)) return FB_OK;
     fb_object positional = {.kind = FB_OBJECT_NONE}, named = positional;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, given.arg_count, &positional, call->error);

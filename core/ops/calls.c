@@ -91,7 +91,8 @@ static bool takes(const char *type, const seen_call *call, fb_value value) {
     case 'D': return kind == FB_DEVICE || kind == FB_STRING || kind == FB_INT;
     case 'l': return kind == FB_LAYOUT;
     case 'm': return kind == FB_MEMORY_FORMAT;
-    case 'J': return kind == FB_INT || takes_items("i", call, value);
+    case 'J':
+    case 'K': return (kind == FB_INT && (call->is_python || *type == 'J')) || takes_items("i", call, value);
     case 'I': return takes_items("i", call, value);
     case 'F': return takes_items("f", call, value);
     case 'B': return takes_items("b", call, value);
@@ -143,7 +144,7 @@ static fb_value given(const seen_call *call, const char *name, size_t position, 
 /* x.view(2, 3): all that is left, where a method or function takes a list of ints. Their number, or 0. */
 static size_t spread_ints(const seen_call *call, const char *type, size_t position) {
     const fb_value_row *list = fb_value_at(call->graph, call->args);
-    if (!call->is_python || call->is_exact || (*type != 'I' && *type != 'J') || position >= list->count) return 0;
+    if (!call->is_python || call->is_exact || !strchr("IJK", *type) || position >= list->count) return 0;
     for (size_t i = position; i < list->count; i++) {
         if (!takes("i", call, list->items[i])) return 0;
     }

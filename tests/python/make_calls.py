@@ -19,12 +19,13 @@ HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and w
  *
  * homes       of "functional" (torch.nn.functional), "torch" and "method" (torch.Tensor)
  * parsed      those of them that are written in C++ and take what the overloads take; others are Python functions, whose own
- *             parameters stand last: as far as they are annotated, and not those of functions of *args
+ *             parameters stand last: as far as they are annotated, and not those of functions of *args. A row "functional.name"
+ *             has what such a function takes when it runs, for the evaluator
  * parameters  "name=type" by position; those behind "|" by keyword only. With "?" before its type one may be None, with "!" it
  *             must be given. T: a tensor, N: that or a number, L: a list of tensors, O: of tensors and None, S: a number,
- *             i: an int, I: a list of ints, J: that or one int, f: a float, F: a list of floats, b: a bool, B: a list of
- *             bools, s: a string, d: a dtype, D: a device, l: a layout, m: a memory format, x: something else,
- *             n: a number or a list of numbers, a: anything. */
+ *             i: an int, I: a list of ints, J: that or one int, K: that, or one int from Python alone, P: a list of ints
+ *             and None, or one int, f: a float, F: a list of floats, b: a bool, B: a list of bools, s: a string, d: a dtype,
+ *             D: a device, l: a layout, m: a memory format, x: something else, n: a number or a list of numbers, a: anything. */
 """
 TYPES = {
     "Tensor": "T",
@@ -67,6 +68,8 @@ def overload(function):
         bar = "|" if argument.kwarg_only and not is_behind else ""
         is_behind |= argument.kwarg_only
         type_ = type_of(argument)
+        if type_.endswith(("I", "J")) and re.search(rf"SymInt\[\d+\]\??(\(\w+!?\))? {argument.name}\b", str(schema)):
+            type_ = type_[:-1] + "K"
         if schema.name.removeprefix("aten::").rstrip("_") in TAKE_NUMBERS and type_ == "T":
             type_ = "N"
         words.append(f"{bar}{argument.name}={'' if argument.has_default_value() else '!'}{type_}")
@@ -131,6 +134,50 @@ def names():
             yield from (name for name in row[1].split() if not name.startswith("__")) if row else ()
 
 
+ANNOTATED = {
+    torch.Tensor: "T",
+    int: "i",
+    float: "f",
+    bool: "b",
+    str: "s",
+    list[int]: "I",
+    list[float]: "F",
+    None: "J",  # BroadcastingList2[int]
+    type(None): "J",
+}
+# What their annotations say is not what they take.
+TAKES_MORE = {"dtype": "?d", ("normalize", "dim"): "?K"}
+WRITTEN_OTHERWISE = {
+    "functional.interpolate": "default(input=!T,size=?K,scale_factor=?x,mode=s,align_corners=?b,recompute_scale_factor=?b,antialias=b)",
+    "torch.split": "default(tensor=!T,split_size_or_sections=!K,dim=i)",
+    "method.split": "default(self=!T,split_size=!K,dim=i)",
+}
+
+
+def parameter(name, one):
+    """Of a Python function, by its annotation."""
+    kinds = one.annotation.__args__ if isinstance(one.annotation, types.UnionType) else (one.annotation,)
+    is_optional = one.default is None or (len(kinds) > 1 and type(None) in kinds)
+    kinds = [kind for kind in kinds if kind is not type(None)] or [None]
+    letter = ANNOTATED.get(kinds[0], "x") if len(kinds) == 1 else "x"
+    if name.startswith("adaptive") and one.name == "output_size":
+        letter = "P"
+    word = TAKES_MORE.get(one.name) or TAKES_MORE.get((name, one.name)) or ("?" if is_optional else "") + letter
+    return f"{one.name}={'!' if one.default is one.empty else ''}{word}"
+
+
+def python_overload(name):
+    """Of a function of torch.nn.functional that is written in Python: "functional.softmax". None where nothing is known."""
+    function = getattr(torch.nn.functional, name, None)
+    function = getattr(torch.nn.functional, f"_{name}", function) if "pool" in name else function
+    if not isinstance(function, types.FunctionType):
+        return None
+    listed = list(inspect.signature(function).parameters.values())
+    if any(one.annotation is one.empty or one.kind is not one.POSITIONAL_OR_KEYWORD for one in listed):
+        return None
+    return f"default({','.join(parameter(name, one) for one in listed)})"
+
+
 def rows():
     known = list(dict.fromkeys(names()))
     for name in [*known, *(f"{name}_" for name in known if not name.endswith("_") and writes_otherwise(name))]:
@@ -140,6 +187,10 @@ def rows():
         called = {word: python_call(function) for word, function in found.items() if word not in parsed}
         in_python = " ".join(f"{word}{call}" for word, call in called.items() if call)
         yield f'FB_CALLS_ROW("{name}", "{" ".join(found)}", "{" ".join(parsed)}", "{overloads(name)}", "{in_python}")'
+        for home in ("functional", "torch", "method"):
+            written = WRITTEN_OTHERWISE.get(f"{home}.{name}") or (python_overload(name) if home == "functional" else None)
+            if written:
+                yield f'FB_CALLS_ROW("{home}.{name}", "{home}", "{home}", "{written}", "")'
 
 
 def text():

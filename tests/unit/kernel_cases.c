@@ -10,9 +10,9 @@
 #include "core/base/buffer.h"
 #include "tests/unit/documents.h"
 
-const char *const kernel_families[KERNEL_FAMILIES] = {"python", "index",   "binary", "unary", "choice",   "create", "reduce",
-                                                      "view",   "copying", "matmul", "conv",  "pool",     "norm",   "attention",
-                                                      "moves",  "batches", "layout", "kinds", "upsample", "einsum", "patches"};
+const char *const kernel_families[KERNEL_FAMILIES] = {
+    "python", "index", "binary",    "unary", "choice",  "create", "reduce", "view",     "copying", "matmul",  "conv",
+    "pool",   "norm",  "attention", "moves", "batches", "layout", "kinds",  "upsample", "einsum",  "patches", "layer_kinds"};
 
 json_t *kernel_cases_open(const char *family) {
     char path[200], part[1 << 16];
