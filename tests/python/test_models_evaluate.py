@@ -23,11 +23,12 @@ import foldback.export  # noqa: E402
 import foldback.fx  # noqa: E402
 
 TABLE = ROOT / "docs" / "evaluated-models.md"
-HEAD = """# What of real architectures is evaluated
+HEAD = """# Which real models the evaluator can run
 
-The models of [models.md](models.md), evaluated by the reference interpreter and compared with PyTorch: "equal" is within 1e-5
-relative (1e-4 absolute where values exceed 10), in the dtypes of the graph and in float64. Of any other model the first operator is
-named that is refused; no model gives another number than PyTorch's. Written by `make test-python UPDATE=1`.
+The table has the models of [models.md](models.md). The reference interpreter evaluates each of them, in the dtypes of the graph and
+again in float64, and a test compares the outputs with PyTorch's. "equal" means that they differ by at most 1e-5 of the largest
+value, or of 1 if all values are smaller; outputs with values beyond 10 may differ by 1e-4. "refused" names the first operator that
+the interpreter does not know: it gives no result for such a model. `make test-python UPDATE=1` writes this page.
 
 | model | dialect | nodes | evaluated |
 |---|---|---:|---|
