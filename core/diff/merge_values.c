@@ -18,6 +18,8 @@ typedef struct values {
     fb_node edited;          /* of base: whose values are compared */
     unsigned char *sides;    /* by node of base: who the node under comparison depends on, in base and in theirs */
     unsigned char *expanded; /* by node of base: sides whose inputs were put in its place */
+    uint32_t *taken_by[2];   /* by node of base, and of theirs, that the other side lacks: the last comparison that took it */
+    uint32_t comparison;     /* their number; from 1 */
     fb_buffer seen;          /* fb_node: those with a mark in `sides` or `expanded` */
     fb_buffer stack;         /* fb_node of one graph */
     size_t differing;        /* nodes of one side alone */
@@ -38,6 +40,14 @@ static void set_sides(values *v, fb_node node, unsigned sides) {
     if (differs && (!v->at.id || fb_node_at(base, node)->ordinal > fb_node_at(base, v->at)->ordinal)) v->at = node;
 }
 
+/* Takes a node that only this side has, once in each comparison: many paths may lead to it. */
+static void take_own(values *v, unsigned side, fb_node node) {
+    uint32_t *taken_by = v->taken_by[side == IN_THEIRS];
+    if (taken_by[node.id] == v->comparison) return;
+    taken_by[node.id] = v->comparison;
+    fb_buffer_append(&v->stack, &node, sizeof node);
+}
+
 /* Adds what the node reads on that side; what only that side has, comes or goes, and what it reads stands for it. */
 static void add_inputs(values *v, unsigned side, fb_node node) {
     const fb_graph *base = v->m->sides.base, *theirs = v->m->sides.theirs;
@@ -51,7 +61,7 @@ static void add_inputs(values *v, unsigned side, fb_node node) {
         for (uint32_t e = fb_input_first(graph, top); e && fb_merging_goes_on(v->m); e = fb_input_next(graph, e)) {
             fb_node input = fb_edge_input(graph, e), there = other_node(graph, input, other);
             fb_node in_base = side == IN_BASE ? input : there;
-            if (!there.id) fb_buffer_append(&v->stack, &input, sizeof input);
+            if (!there.id) take_own(v, side, input);
             else if (!(v->expanded[in_base.id] & side)) set_sides(v, in_base, v->sides[in_base.id] | side);
         }
     }
@@ -83,6 +93,7 @@ static void compare(values *v, fb_node node, fb_node there) {
     const fb_graph *base = v->m->sides.base, *theirs = v->m->sides.theirs;
     v->at = (fb_node){0};
     v->edited = node;
+    v->comparison++;
     add_inputs(v, IN_BASE, node);
     add_inputs(v, IN_THEIRS, there);
     while (v->differing && v->at.id && !v->stack.failed && !v->seen.failed && fb_merging_goes_on(v->m)) {
@@ -168,9 +179,12 @@ static bool check_target(fb_merging *m, const fb_edit *edit) {
 fb_status fb_merge_values(fb_merging *m) {
     const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
     size_t limit = fb_node_limit(base);
-    values v = {.m = m, .sides = calloc(limit, 1), .expanded = calloc(limit, 1)};
+    values v = {.m = m,
+                .sides = calloc(limit, 1),
+                .expanded = calloc(limit, 1),
+                .taken_by = {calloc(limit, sizeof(uint32_t)), calloc(fb_node_limit(theirs), sizeof(uint32_t))}};
     fb_graph_number(m->sides.base);
-    bool ok = v.sides && v.expanded;
+    bool ok = v.sides && v.expanded && v.taken_by[0] && v.taken_by[1];
     for (size_t i = 0; ok && i < m->diff.count && fb_merging_goes_on(m); i++) {
         const fb_edit *edit = &m->diff.edits[i];
         if (edit->table != FB_NODE_TABLE || edit->kind != FB_EDIT_SET || !fb_merging_recomputes(edit)) continue;
@@ -180,6 +194,8 @@ fb_status fb_merge_values(fb_merging *m) {
     ok = ok && !v.stack.failed && !v.seen.failed && !m->ingredients.failed;
     free(v.sides);
     free(v.expanded);
+    free(v.taken_by[0]);
+    free(v.taken_by[1]);
     fb_buffer_free(&v.seen);
     fb_buffer_free(&v.stack);
     return ok ? FB_OK : fb_fail_memory(m->error);
