@@ -283,11 +283,12 @@ SOURCES := $(shell find core server tests -name '*.[ch]' 2>/dev/null)
 format:
 	@clang-format -i $(SOURCES)
 
-## make lint         formatting, a build by clang with every warning an error, and exports that nothing uses
+## make lint         formatting, a build by clang with every warning an error, exports that nothing uses, and folders that call one above them
 lint:
 	@clang-format --dry-run -Werror $(SOURCES)
 	@$(MAKE) --no-print-directory CC=clang BUILD=build-clang OPTIMISE=-O1 CI=true all $(UNIT_SOURCES:%.c=build-clang/%.o) $(FUZZERS:%=build-clang/tests/fuzz/%.o)
 	@tests/lint/exports build-clang
+	@tests/lint/arrows build-clang
 
 ## make install      under $(DESTDIR)$(prefix)
 install: all

@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "server/auth/auth.h"
 #include "server/cache.h"
 #include "server/jobs/jobs.h"

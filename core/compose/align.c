@@ -5,8 +5,8 @@
 
 #include "core/base/map.h"
 #include "core/compose/run.h"
+#include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/graph/document.h"
 
 /* ---- what a node is made of, and for whom ------------------------------------------------------------------------------- */
 

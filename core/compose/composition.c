@@ -1,12 +1,13 @@
 #include "core/compose/composition.h"
+#include "core/json/json.h"
 
 #include <stdlib.h>
 
-#include "core/base/load_json.h"
 #include "core/compose/params.h"
 #include "core/compose/preset.h"
 #include "core/compose/run.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
+#include "core/json/load_json.h"
 
 #define MAX_NESTING 64 /* lists in lists */
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "core/base/load_json.h"
+#include "core/json/load_json.h"
 
 typedef struct checker {
     const fb_pass *pass;

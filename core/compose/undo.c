@@ -5,7 +5,7 @@
 
 #include "core/compose/align.h"
 #include "core/compose/meaning.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "core/passes/lint.h"
 
 /* A replay under way. */

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 #include "core/diff/carrying.h"
+#include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/graph/document.h"
 
 static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value value, const fb_map *tensors);
 

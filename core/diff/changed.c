@@ -4,7 +4,7 @@
 
 #include "core/base/sha256.h"
 #include "core/diff/sides.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"
 

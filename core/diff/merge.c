@@ -5,7 +5,7 @@
 
 #include "core/diff/members.h"
 #include "core/diff/merging.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "core/weights/inputs.h"
 
 /* What the conflicts of a table are called. */

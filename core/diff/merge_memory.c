@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/diff/merging.h"
+#include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/graph/document.h"
 #include "core/ops/alias.h"
 #include "core/ops/view.h"
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/diff/merging.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 
 typedef struct gathering {
     fb_merging *m;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 
 static bool grow(fb_rows *rows) {
     if (rows->count < rows->capacity) return true;

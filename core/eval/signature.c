@@ -5,9 +5,9 @@
 
 #include "core/eval/evaluator.h"
 #include "core/graph/namespace.h"
+#include "core/operators/spelling.h"
 #include "core/ops/calls.h"
 #include "core/ops/parameter.h"
-#include "core/ops/spelling.h"
 
 typedef struct given_call {
     const fb_graph *graph;

@@ -8,7 +8,7 @@
 #include "core/base/map.h"
 #include "core/eval/given.h"
 #include "core/eval/region.h"
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/ops/view.h"
 
 typedef struct failure {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/graph/internal.h"
-#include "core/ops/op.h"
+#include "core/operators/op.h"
 
 fb_node_row *fb_node_row_at(fb_graph *graph, fb_node node) {
     return fb_table_row(&graph->tables.nodes, node.id, sizeof(fb_node_row));

@@ -196,7 +196,7 @@ typedef struct fb_symbol_row {
     const char *text;
     uint32_t length;
     fb_value as_string;                                  /* the FB_STRING of it; none = nobody asked yet */
-    uint16_t op_of_function, op_of_method, op_of_module; /* cached answers of core/ops/op.h */
+    uint16_t op_of_function, op_of_method, op_of_module; /* cached answers of core/operators/op.h */
     bool function_known, method_known, module_known;
 } fb_symbol_row;
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/float.h"
-#include "core/graph/document.h"
+#include "core/graph/write.h"
 
 typedef struct writer {
     const fb_graph *graph;

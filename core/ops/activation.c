@@ -2,8 +2,8 @@
 
 #include <string.h>
 
+#include "core/operators/spelling.h"
 #include "core/ops/parameter.h"
-#include "core/ops/spelling.h"
 
 fb_op fb_activation_find(const char *name) {
     for (fb_op op = 1; op < FB_OP_COUNT; op++) {

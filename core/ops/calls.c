@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/ops/view.h"
 
 typedef struct calls_row {

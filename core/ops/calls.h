@@ -3,7 +3,7 @@
 #define FB_OPS_CALLS_H
 
 #include "core/graph/graph.h"
-#include "core/ops/op.h"
+#include "core/operators/op.h"
 
 /* Whether the operator's first name is in "functional" (torch.nn.functional), "torch" or "method" (torch.Tensor). */
 bool fb_op_is_at_home(fb_op op, const char *home);

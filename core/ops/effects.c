@@ -1,7 +1,7 @@
 /* Effects of one call: the facts of its operator, and what its arguments make of them. */
 #include <string.h>
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/ops/view.h"
 
 static bool is_false_or_absent(const fb_graph *graph, fb_value value) {

@@ -11,7 +11,7 @@ typedef bool shape_rule(const fb_call *call, fb_type *out);
 static shape_rule *const shape_rules[] = {
     [FB_SHAPE_UNKNOWN] = NULL,
 #define FB_SHAPE_RULE(id, function) [FB_SHAPE_##id] = fb_shape_##function,
-#include "core/ops/shapes.def"
+#include "core/operators/shapes.def"
 #undef FB_SHAPE_RULE
 };
 

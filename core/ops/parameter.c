@@ -1,6 +1,6 @@
 #include "core/ops/parameter.h"
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/ops/view.h"
 
 const char *fb_op_parameters(fb_op op, fb_opcode opcode, const char *target) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/graph/graph.h"
-#include "core/ops/op.h"
+#include "core/operators/op.h"
 
 /* The list of a module's forward(), of a method, or of the function with that target. */
 const char *fb_op_parameters(fb_op op, fb_opcode opcode, const char *target);

@@ -82,7 +82,7 @@ bool fb_insert_dim(fb_type *type, int axis, fb_dim dim);
 bool fb_is_split(const fb_graph *graph, fb_node node);
 
 #define FB_SHAPE_RULE(id, function) bool fb_shape_##function(const fb_call *call, fb_type *out);
-#include "core/ops/shapes.def"
+#include "core/operators/shapes.def"
 #undef FB_SHAPE_RULE
 
 #endif

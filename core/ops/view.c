@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/operators/spelling.h"
 #include "core/ops/shape.h"
-#include "core/ops/spelling.h"
 #include "core/ops/view_internal.h"
 
 /* ---- config ---------------------------------------------------------------------------------------------------------- */

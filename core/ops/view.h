@@ -7,7 +7,7 @@
 #define FB_OPS_VIEW_H
 
 #include "core/graph/graph.h"
-#include "core/ops/op.h"
+#include "core/operators/op.h"
 
 /* The operator of a call_function, call_method or call_module (then that of the module's type); FB_OP_UNKNOWN for others. */
 static inline fb_op fb_node_op(const fb_graph *graph, fb_node node);

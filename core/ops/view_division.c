@@ -1,7 +1,7 @@
 /* Divisions, in every spelling. */
 #include <string.h>
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/ops/view.h"
 
 static fb_division_form division_form(const fb_graph *graph, fb_node node) {

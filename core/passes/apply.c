@@ -1,8 +1,8 @@
 /* Applying a pass: match everything, then edit everything, then list what was marked. */
 #include <string.h>
 
-#include "core/base/load_json.h"
 #include "core/base/map.h"
+#include "core/json/load_json.h"
 #include "core/passes/pass.h"
 
 /* Candidates that an earlier run of this pass made are not looked at again. */

@@ -8,7 +8,7 @@
  */
 #include <math.h>
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 

@@ -9,7 +9,7 @@
  * without its addend.
  * Exactness: moves (the weight is a concatenation; the product may sum in another order). Reversible.
  */
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/passes/layer.h"
 #include "core/weights/recipe.h"
 

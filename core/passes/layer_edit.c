@@ -1,7 +1,7 @@
 /* Layers in both dialects, changed: see layer.h. */
 #include "core/passes/layer.h"
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/ops/view.h"
 #include "core/weights/recipe.h"
 

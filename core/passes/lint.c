@@ -1,6 +1,6 @@
 #include "core/passes/lint.h"
 
-#include "core/graph/verify.h"
+#include "core/document/verify.h"
 
 fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error) {
     fb_errors errors = {.limit = 1};

@@ -11,9 +11,9 @@
  * where one of them may have copied, the last one's reader must not mind its strides, and a result of the graph must not come
  * to share the memory of another one. Exactness: moves. Reversible.
  */
+#include "core/operators/spelling.h"
 #include "core/ops/rearrange.h"
 #include "core/ops/sharing.h"
-#include "core/ops/spelling.h"
 #include "core/ops/strides.h"
 #include "core/passes/pass.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 #include "core/passes/group.h"
 #include "core/passes/layer.h"
 #include "core/weights/recipe.h"

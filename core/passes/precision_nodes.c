@@ -1,8 +1,8 @@
 /* ConvertPrecision's changes to nodes: casts, literals, and the dtypes of results. */
 #include <stdlib.h>
 
+#include "core/operators/spelling.h"
 #include "core/ops/infer.h"
-#include "core/ops/spelling.h"
 #include "core/passes/precision.h"
 #include "core/passes/precision_change.h"
 

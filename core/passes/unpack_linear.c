@@ -8,8 +8,8 @@
  * reads that. Weight and bias must not be written, and what is read not between the two. Exactness: moves (the weight is
  * transposed; the product may sum in another order). Reversible.
  */
+#include "core/operators/spelling.h"
 #include "core/ops/rearrange.h"
-#include "core/ops/spelling.h"
 #include "core/passes/layer.h"
 #include "core/weights/recipe.h"
 

@@ -5,9 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/load_json.h"
 #include "core/base/sha256.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
+#include "core/json/json.h"
+#include "core/json/load_json.h"
 #include "core/rules/internal.h"
 
 /* ---- what the parts share ----------------------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* How the calls that a replacement makes are spelled: as their author says, or beside what was matched. */
 #include <string.h>
 
+#include "core/operators/spelling.h"
 #include "core/ops/calls.h"
-#include "core/ops/spelling.h"
 #include "core/rules/internal.h"
 
 fb_spelling_style fb_rule_style(const fb_graph *graph, fb_node node) {

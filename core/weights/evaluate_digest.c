@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/graph/write.h"
 #include "core/weights/evaluate_internal.h"
 #include "core/weights/inputs.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/file_kind.h"
-#include "core/graph/scan.h"
+#include "core/json/scan.h"
 #include "core/weights/safetensors_internal.h"
 
 #define MAX_METADATA 100000 /* members */

@@ -6,8 +6,8 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
-#include "core/graph/document.h"
 #include "core/graph/slot.h"
+#include "core/graph/write.h"
 #include "core/weights/inputs.h"
 
 struct fb_weights_file {

@@ -5,11 +5,11 @@
  * `__metadata__` is that of the files that the bytes come from, where they have one; the first that says a key is believed.
  *
  * A file that has a tensor which passes made says whose weights it holds: FB_WEIGHTS_GRAPH and FB_WEIGHTS_STRUCTURE are the
- * graph's id and structure, FB_WEIGHTS_READING is "finished", and FB_WEIGHTS_TENSORS is JSON that gives for each key of the file
- * the tensor's name in the graph and the hash of its recipe: {"fc.weight": ["fc.weight@1a2b3c4d", "sha256:…"]}. A tensor without
- * a recipe has no hash, and stands there only if its name is not the key. fb_bind believes that, also for graphs that later
- * passes made of this one. A file of a graph that no pass has changed
- * says nothing of its own: it is byte for byte the one that came in.
+ * graph's id and structure, FB_WEIGHTS_READING is "finished", and FB_WEIGHTS_TENSORS is JSON that gives for each key of the
+ * file the tensor's name in the graph and the hash of its recipe: {"fc.weight": ["fc.weight@1a2b3c4d", "sha256:…"]}. A tensor
+ * without a recipe has no hash, and stands there only if its name is not the key. fb_bind believes that, also for graphs that
+ * later passes made of this one. A file of a graph that no pass has changed says nothing of its own: it is byte for byte the
+ * one that came in.
  *
  * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file, too. */
 #ifndef FB_WEIGHTS_WEIGHTS_FILE_H

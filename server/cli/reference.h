@@ -2,7 +2,7 @@
 #ifndef FB_CLI_REFERENCE_H
 #define FB_CLI_REFERENCE_H
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "server/cli/cli.h"
 
 #define FB_NAME_MAX 200 /* of a model, version or alias */

@@ -3,7 +3,7 @@
 #include <sys/stat.h>
 
 #include "core/compose/preset.h"
-#include "core/graph/scan.h"
+#include "core/json/scan.h"
 #include "core/passes/pass.h"
 #include "server/cli/actions.h"
 #include "server/cli/file.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "server/routes/body_members.h"
 #include "server/routes/short_id.h"
 #include "server/store/blob_references.h"

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/load_json.h"
 #include "core/compose/signature.h"
+#include "core/json/load_json.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/json_members.h"
 #include "server/routes/rule_library.h"

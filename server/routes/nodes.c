@@ -6,7 +6,7 @@
 
 #include "core/base/map.h"
 #include "core/compose/signature.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "core/passes/pass.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/json_members.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/load_json.h"
+#include "core/json/load_json.h"
 #include "server/routes/evaluation.h"
 #include "server/routes/routes.h"
 #include "server/routes/rule_library.h"

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/load_json.h"
 #include "core/diff/diff.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
+#include "core/json/load_json.h"
 #include "core/rewrite/rewrite.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/history.h"

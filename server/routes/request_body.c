@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/base/load_json.h"
-#include "core/graph/scan.h"
+#include "core/json/load_json.h"
+#include "core/json/scan.h"
 #include "server/app.h"
 
 #define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is no graph */

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/load_json.h"
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
+#include "core/json/load_json.h"
 #include "server/routes/actor.h"
 #include "server/routes/json_members.h"
 #include "server/routes/weights_input.h"

@@ -3,8 +3,8 @@
 #ifndef FB_ROUTES_RUN_REQUEST_H
 #define FB_ROUTES_RUN_REQUEST_H
 
+#include "core/bind/bind.h"
 #include "core/compose/validation.h"
-#include "core/weights/bind.h"
 #include "server/app.h"
 #include "server/http/http.h"
 #include "server/routes/request_body.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "core/graph/slot.h"
 #include "server/routes/json_members.h"
 #include "server/routes/page.h"

@@ -2,7 +2,7 @@
 #ifndef FB_ROUTES_WEIGHTS_INPUT_H
 #define FB_ROUTES_WEIGHTS_INPUT_H
 
-#include "core/weights/bind.h"
+#include "core/bind/bind.h"
 #include "server/routes/graph_input.h"
 
 /* Which files, and how they are read. */

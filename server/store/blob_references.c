@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "server/store/internal.h"
 
 #define READ_AT_ONCE 100 /* graphs of earlier versions, in one transaction */

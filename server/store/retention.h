@@ -22,7 +22,7 @@ typedef struct fb_retention {
 typedef struct fb_removed {
     uint64_t runs, graphs; /* removed, or (dry run) to be removed */
     uint64_t kept_runs;
-    uint64_t audit_entries; /* as `runs` */
+    uint64_t audit_entries;                              /* as `runs` */
     char ids[FB_REMOVED_RUNS_MAX][FB_RUN_ID_LENGTH + 1]; /* of the newest that went */
     size_t id_count;
 } fb_removed;

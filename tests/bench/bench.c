@@ -8,9 +8,9 @@
 #include "core/compose/preset.h"
 #include "core/compose/run.h"
 #include "core/compose/validation.h"
+#include "core/document/document.h"
+#include "core/document/verify.h"
 #include "core/graph/code.h"
-#include "core/graph/document.h"
-#include "core/graph/verify.h"
 #include "tests/bench/bench.h"
 
 #define PASSES "[\"ChangeTrueDivToMulByInverse\",\"MergeLinears\",\"FuseBiasInLinear\"]"

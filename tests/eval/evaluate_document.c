@@ -11,9 +11,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/bind/bind.h"
+#include "core/document/document.h"
 #include "core/eval/evaluate_graph.h"
-#include "core/graph/document.h"
-#include "core/weights/bind.h"
 
 typedef struct given {
     const fb_graph *graph;

@@ -1,6 +1,6 @@
-"""Writes core/ops/precisions.def: operators that PyTorch on a CPU cannot compute in float16 or bfloat16.
+"""Writes core/operators/precisions.def: operators that PyTorch on a CPU cannot compute in float16 or bfloat16.
 
-    python tests/python/make_precisions.py > core/ops/precisions.def
+    python tests/python/make_precisions.py > core/operators/precisions.def
 
 Asks PyTorch itself: each sample of torch.testing's own table of operators that runs in float32 is run in the narrow dtypes.
 """

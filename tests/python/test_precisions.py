@@ -1,4 +1,4 @@
-"""core/ops/precisions.def says of which operators PyTorch has no kernel in float16 and bfloat16."""
+"""core/operators/precisions.def says of which operators PyTorch has no kernel in float16 and bfloat16."""
 
 import pathlib
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
-#include "core/weights/bind.h"
+#include "core/bind/bind.h"
+#include "core/document/document.h"
 #include "tests/unit/documents.h"
 
 memory_blobs bind_blobs;

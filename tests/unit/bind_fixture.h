@@ -2,8 +2,8 @@
 #ifndef FB_TESTS_BIND_FIXTURE_H
 #define FB_TESTS_BIND_FIXTURE_H
 
+#include "core/bind/bind.h"
 #include "core/graph/graph.h"
-#include "core/weights/bind.h"
 #include "tests/unit/memory_blobs.h"
 
 extern memory_blobs bind_blobs; /* where the files are */

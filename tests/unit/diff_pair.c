@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 
 /* ---- the JSON's shape ---------------------------------------------------------------------------------------------------- */
 

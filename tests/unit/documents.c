@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 
 const char *const fixture_names[] = {"aten-bert", "aten-llama", "aten-resnet18", "aten-toy", "bert-base", "bert-tiny",
                                      "gpt2-tiny", "mobilenet",  "resnet-tiny",   "resnet50", "toy",       NULL};

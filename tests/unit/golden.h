@@ -3,7 +3,7 @@
 #define FB_TESTS_GOLDEN_H
 
 #include "core/compose/run.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 
 #define GOLDEN_FOLDER "tests/golden"
 

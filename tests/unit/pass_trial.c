@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bind/bind.h"
 #include "core/compose/undo.h"
-#include "core/graph/document.h"
-#include "core/weights/bind.h"
+#include "core/document/document.h"
 #include "tests/unit/documents.h"
 
 const char *const trial_fixtures[TRIAL_FIXTURES] = {"toy",      "bert-tiny", "gpt2-tiny",  "resnet-tiny",  "mobilenet",

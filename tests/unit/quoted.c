@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "tests/unit/documents.h"
 
 static char *text_of(const char *nodes, const char *modules, const char *tensors) {

@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "core/compose/run.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "tests/unit/generator.h"
 
 typedef struct random_case {

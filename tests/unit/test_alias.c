@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "core/ops/layout.h"
 #include "core/ops/usage.h"
 #include "tests/unit/chaos.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/weights/bind.h"
+#include "core/bind/bind.h"
 #include "tests/unit/bind_fixture.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/run_tests.h"

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "tests/unit/bind_fixture.h"
 #include "tests/unit/run_tests.h"
 

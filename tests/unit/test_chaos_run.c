@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "core/compose/run.h"
-#include "core/graph/document.h"
-#include "core/graph/verify.h"
+#include "core/document/document.h"
+#include "core/document/verify.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/generator.h"

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/graph/document.h"
 #include "core/graph/python_repr.h"
 #include "tests/unit/run_tests.h"
 

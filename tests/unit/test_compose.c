@@ -7,7 +7,8 @@
 
 #include "core/compose/preset.h"
 #include "core/compose/run.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
+#include "core/json/json.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

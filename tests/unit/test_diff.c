@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/compose/run.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/diff_pair.h"
 #include "tests/unit/documents.h"

@@ -3,8 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
-#include "core/graph/scan.h"
+#include "core/document/document.h"
+#include "core/json/json.h"
+#include "core/json/scan.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

@@ -1,9 +1,10 @@
 /* What is wrong with a document: every code, with its pointer and its node. */
 #include "tests/unit/checks.h"
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"

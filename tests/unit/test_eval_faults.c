@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/document/document.h"
 #include "core/eval/given.h"
-#include "core/graph/document.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/kernel_cases.h"

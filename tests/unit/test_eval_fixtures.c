@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bind/bind.h"
 #include "core/compose/run.h"
+#include "core/document/document.h"
 #include "core/eval/evaluate_graph.h"
-#include "core/graph/document.h"
-#include "core/weights/bind.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/memory_blobs.h"
 #include "tests/unit/run_tests.h"

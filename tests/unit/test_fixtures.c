@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "core/compose/run.h"
+#include "core/document/document.h"
 #include "core/graph/code.h"
-#include "core/graph/document.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "core/compose/run.h"
+#include "core/document/document.h"
+#include "core/document/verify.h"
 #include "core/eval/validate.h"
 #include "core/graph/code.h"
-#include "core/graph/document.h"
-#include "core/graph/verify.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"
 #include "tests/unit/golden.h"

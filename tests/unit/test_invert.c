@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/compose/run.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "core/weights/invert.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/movements.h"

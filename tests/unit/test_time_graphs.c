@@ -12,9 +12,9 @@
 
 #include "core/compose/undo.h"
 #include "core/diff/diff.h"
+#include "core/document/document.h"
 #include "core/eval/region.h"
 #include "core/graph/code.h"
-#include "core/graph/document.h"
 #include "core/passes/known.h"
 #include "core/passes/lint.h"
 #include "core/rules/rule.h"

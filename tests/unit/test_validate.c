@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/compose/run.h"
+#include "core/document/document.h"
 #include "core/eval/validate.h"
-#include "core/graph/document.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
+#include "core/document/document.h"
 #include "core/eval/evaluate_graph.h"
 #include "core/eval/given.h"
 #include "core/eval/validate.h"
-#include "core/graph/document.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

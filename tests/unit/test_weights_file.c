@@ -5,11 +5,11 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/bind/bind.h"
 #include "core/compose/run.h"
+#include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/graph/document.h"
 #include "core/graph/slot.h"
-#include "core/weights/bind.h"
 #include "core/weights/weights_file.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"

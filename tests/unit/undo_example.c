@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
-#include "core/graph/document.h"
+#include "core/document/document.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/composition_part.h"
 #include "tests/unit/documents.h"

@@ -9,9 +9,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/bind/bind.h"
 #include "core/compose/run.h"
-#include "core/graph/document.h"
-#include "core/weights/bind.h"
+#include "core/document/document.h"
 #include "core/weights/weights_file.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/weights/model.h"

@@ -2,7 +2,7 @@
 
 A key may name two tensors: after BatchNorm was folded into a convolution, "conv.weight" is the weight that the folded one
 is computed from, and the path at which a module owns the folded one. The tensors of a file are all the source's, or all
-finished. The service decides in the same way when it binds (core/weights/bind_choose.c)."""
+finished. The service decides in the same way when it binds (core/bind/bind_choose.c)."""
 
 from __future__ import annotations
 

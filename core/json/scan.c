@@ -1,4 +1,4 @@
-#include "core/graph/scan_internal.h"
+#include "core/json/scan_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "core/base/load_json.h"
+#include "core/json/load_json.h"
 
 #include <stdbool.h>
 #include <string.h>

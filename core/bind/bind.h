@@ -1,6 +1,6 @@
 /* Giving a graph's tensors the bytes of safetensors files. */
-#ifndef FB_WEIGHTS_BIND_H
-#define FB_WEIGHTS_BIND_H
+#ifndef FB_BIND_BIND_H
+#define FB_BIND_BIND_H
 
 #include "core/weights/blobs.h"
 #include "core/weights/safetensors.h"
@@ -40,8 +40,8 @@ void fb_binding_free(fb_binding *binding);
  * Where the bytes are what the tensor has in another blob, or what its recipe makes, it stays as it is: so nothing has changed
  * when a file is sent back as it was given out.
  *
- * A file that foldback wrote says which tensor each of its tensors is (weights_file.h), and is believed. All others together are
- * read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with FB_CONFLICT
+ * A file that foldback wrote says which tensor each of its tensors is (weights_file.h), and is believed. All others together
+ * are read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with FB_CONFLICT
  * "ambiguous-weights". So it does where a file says that its tensor is one that the graph lacks, unless it is to be read as
  * finished. `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same
  * bytes. What only a recipe read that was replaced by bytes is dropped. A buffer that a checkpoint lacks (`non_persistent`) is

@@ -1,10 +1,10 @@
 /* The reader's own state; for core/graph/read*.c and spelling.c alone. */
-#ifndef FB_GRAPH_READ_H
-#define FB_GRAPH_READ_H
+#ifndef FB_DOCUMENT_READ_H
+#define FB_DOCUMENT_READ_H
 
+#include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/graph/document.h"
-#include "core/graph/scan.h"
+#include "core/json/scan.h"
 
 /* An error about a `$node` whose name was not known when it was read. At the end of its program it turns out whether the name
  * comes later or never. */

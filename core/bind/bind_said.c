@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/weights/bind_internal.h"
+#include "core/bind/bind_internal.h"
 #include "core/weights/inputs.h"
 #include "core/weights/weights_file.h"
 

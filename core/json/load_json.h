@@ -1,6 +1,6 @@
 /* JSON texts as trees of jansson's and back, also when memory is short. */
-#ifndef FB_BASE_LOAD_JSON_H
-#define FB_BASE_LOAD_JSON_H
+#ifndef FB_JSON_LOAD_JSON_H
+#define FB_JSON_LOAD_JSON_H
 
 #include <jansson.h>
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/read.h"
+#include "core/document/read.h"
 
 #define MAX_INT_DIGITS 4000 /* of $int; Python itself refuses more than 4,300 */
 #define FEW 16

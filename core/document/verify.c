@@ -1,4 +1,4 @@
-#include "core/graph/verify.h"
+#include "core/document/verify.h"
 
 #include <stdarg.h>
 #include <stdio.h>

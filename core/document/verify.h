@@ -1,6 +1,6 @@
 /* Whether a graph is consistent. Run when a document has been read, and after passes. */
-#ifndef FB_GRAPH_VERIFY_H
-#define FB_GRAPH_VERIFY_H
+#ifndef FB_DOCUMENT_VERIFY_H
+#define FB_DOCUMENT_VERIFY_H
 
 #include "core/base/work.h"
 #include "core/graph/graph.h"

@@ -1,12 +1,12 @@
-#include "core/weights/bind.h"
+#include "core/bind/bind.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bind/bind_internal.h"
 #include "core/graph/build.h"
 #include "core/graph/slot.h"
 #include "core/rewrite/journal.h"
-#include "core/weights/bind_internal.h"
 #include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/scan_internal.h"
+#include "core/json/scan_internal.h"
 
 /* ---- strings ----------------------------------------------------------------------------------------------------------- */
 

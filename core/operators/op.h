@@ -1,7 +1,7 @@
 /* The operator table: what a spelling means. One row of ops.def is one fact sheet; this header is the question desk for
  * everything that needs only the name (not a graph). Views that look at a node's arguments are in view.h. */
-#ifndef FB_OPS_OP_H
-#define FB_OPS_OP_H
+#ifndef FB_OPERATORS_OP_H
+#define FB_OPERATORS_OP_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@ typedef uint16_t fb_op; /* one of FB_OP_…, perhaps with FB_OP_IN_PLACE; 0 = FB
 enum {
     FB_OP_UNKNOWN = 0,
 #define FB_OP_ROW(id, ...) FB_OP_##id,
-#include "core/ops/ops.def"
+#include "core/operators/ops.def"
 #undef FB_OP_ROW
     FB_OP_COUNT,
     /* Added to an operator that was spelled in place: `add_`, `aten.add_.Tensor`, `operator.iadd`. So FB_OP_ADD means the pure
@@ -46,7 +46,7 @@ enum {
 typedef enum fb_shape_rule {
     FB_SHAPE_UNKNOWN = 0,
 #define FB_SHAPE_RULE(id, function) FB_SHAPE_##id,
-#include "core/ops/shapes.def"
+#include "core/operators/shapes.def"
 #undef FB_SHAPE_RULE
 } fb_shape_rule;
 

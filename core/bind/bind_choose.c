@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/document.h"
+#include "core/bind/bind_internal.h"
+#include "core/document/document.h"
 #include "core/graph/slot.h"
-#include "core/weights/bind_internal.h"
 #include "core/weights/inputs.h"
 #include "core/weights/weights_file.h"
 

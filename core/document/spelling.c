@@ -2,8 +2,8 @@
  * injecting text into it. */
 #include <string.h>
 
+#include "core/document/read.h"
 #include "core/graph/python.h"
-#include "core/graph/read.h"
 
 const char *fb_wrong_word(const char *text, size_t length) {
     return fb_python_is_identifier(text, length) ? NULL : "is no Python identifier";

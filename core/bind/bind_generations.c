@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bind/bind_internal.h"
 #include "core/graph/slot.h"
-#include "core/weights/bind_internal.h"
 #include "core/weights/inputs.h"
 
 #define MAX_GENERATIONS 64

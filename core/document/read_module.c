@@ -4,7 +4,7 @@
 #include "core/base/base64.h"
 #include "core/base/map.h"
 #include "core/base/sha256.h"
-#include "core/graph/read.h"
+#include "core/document/read.h"
 
 /* ---- modules ----------------------------------------------------------------------------------------------------------- */
 

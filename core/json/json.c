@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "core/base/float.h"
-#include "core/base/load_json.h"
-#include "core/graph/document.h"
-#include "core/graph/scan.h"
+#include "core/document/document.h"
+#include "core/json/json.h"
+#include "core/json/load_json.h"
+#include "core/json/scan.h"
 
 bool fb_json_is(const fb_json *string, const char *text) {
     size_t length = strlen(text);

@@ -4,8 +4,8 @@
  * integers fit 64 bits, reals are finite. The tree is an array in document order and is used again for the next element, so
  * memory does not grow with the document.
  */
-#ifndef FB_GRAPH_SCAN_H
-#define FB_GRAPH_SCAN_H
+#ifndef FB_JSON_SCAN_H
+#define FB_JSON_SCAN_H
 
 #include <stdbool.h>
 #include <stddef.h>

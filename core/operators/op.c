@@ -1,10 +1,10 @@
 /* The operator table as data, and the search in it. */
-#include "core/ops/op.h"
+#include "core/operators/op.h"
 
 #include <ctype.h>
 #include <string.h>
 
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 
 /* Short words for the rows of ops.def. */
 enum {
@@ -42,7 +42,7 @@ enum {
 
 const fb_op_facts fb_op_table[FB_OP_COUNT] = {
     [FB_OP_UNKNOWN] = {.id = "UNKNOWN", .names = "", .parameters = ""},
-#include "core/ops/ops.def"
+#include "core/operators/ops.def"
 };
 
 bool fb_has_word(const char *list, const char *word, size_t length) {
@@ -123,7 +123,7 @@ bool fb_op_lacks_kernel(fb_op op, const char *dtype) {
     static const char *const lacking[FB_OP_COUNT] = {
 #define FB_PRECISION_ROW(id, dtypes) [FB_OP_##id] = dtypes,
 #define FB_PRECISION_CASE(id, spelling, parameter, values, dtypes)
-#include "core/ops/precisions.def"
+#include "core/operators/precisions.def"
 #undef FB_PRECISION_ROW
 #undef FB_PRECISION_CASE
     };
@@ -134,7 +134,7 @@ const fb_precision_case *fb_op_precision_cases(size_t *count) {
     static const fb_precision_case cases[] = {
 #define FB_PRECISION_ROW(id, dtypes)
 #define FB_PRECISION_CASE(id, spelling, parameter, values, dtypes) {FB_OP_##id, spelling, parameter, values, dtypes},
-#include "core/ops/precisions.def"
+#include "core/operators/precisions.def"
 #undef FB_PRECISION_ROW
 #undef FB_PRECISION_CASE
     };

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/read.h"
+#include "core/document/read.h"
 
 enum { NAME, OP, TARGET, ARGS, KWARGS, TYPE, META, MEMBER_COUNT };
 static const char *const member_names[] = {"name", "op", "target", "args", "kwargs", "type", "meta"};

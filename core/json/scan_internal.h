@@ -1,8 +1,8 @@
 /* What scan.c and scan_scalar.c share. */
-#ifndef FB_GRAPH_SCAN_INTERNAL_H
-#define FB_GRAPH_SCAN_INTERNAL_H
+#ifndef FB_JSON_SCAN_INTERNAL_H
+#define FB_JSON_SCAN_INTERNAL_H
 
-#include "core/graph/scan.h"
+#include "core/json/scan.h"
 
 /* The string whose opening quote is at scan->at, or the number that begins there. False on failure. */
 bool fb_scan_string(fb_scan *scan, fb_json *out);

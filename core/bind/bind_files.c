@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/scan.h"
-#include "core/weights/bind_internal.h"
+#include "core/bind/bind_internal.h"
+#include "core/json/scan.h"
 
 #define MAX_INDEX ((uint64_t)64 << 20) /* bytes of an index; one of 100,000 tensors has 10 MB */
 #define NESTING 32

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bind/bind_internal.h"
 #include "core/graph/slot.h"
-#include "core/weights/bind_internal.h"
 
 static bool is_of_graph(const fb_graph *graph, const char *name) {
     return fb_tensor_find(graph, name).id || fb_tensor_at_path(graph, name).id;

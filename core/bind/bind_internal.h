@@ -6,11 +6,11 @@
  *     bind_generations.c  which of several earlier tensors of a path a file's tensor is
  *     bind_choose.c       which tensor of the graph each of the files' tensors is
  *     bind.c              the graph is changed */
-#ifndef FB_WEIGHTS_BIND_INTERNAL_H
-#define FB_WEIGHTS_BIND_INTERNAL_H
+#ifndef FB_BIND_INTERNAL_H
+#define FB_BIND_INTERNAL_H
 
 #include "core/base/arena.h"
-#include "core/weights/bind.h"
+#include "core/bind/bind.h"
 
 typedef struct fb_bind_file {
     const char *blob;

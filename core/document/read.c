@@ -1,5 +1,5 @@
 /* Reading a document: its outer structure, and what all elements share. */
-#include "core/graph/read.h"
+#include "core/document/read.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "core/graph/verify.h"
+#include "core/document/verify.h"
 
 #define DEFAULT_MAX_BYTES ((size_t)1 << 30)
 #define DEFAULT_MAX_NESTING 64
