@@ -6,7 +6,7 @@
 
 #include "core/eval/evaluator.h"
 #include "core/graph/namespace.h"
-#include "core/ops/spelling.h"
+#include "core/operators/spelling.h"
 
 /* The kernel of an operator; NULL = none. */
 static fb_kernel *kernel_of(fb_op op) {

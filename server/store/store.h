@@ -264,7 +264,8 @@ fb_status fb_store_put_run(fb_store *store, const fb_store_run *run, const fb_st
 /* The whole run. FB_NOT_FOUND "unknown-run". */
 fb_status fb_store_get_run(fb_store *store, const char *id, fb_store_run *out, fb_error *error);
 void fb_store_run_free(fb_store_run *run);
-/* Which of the runs are not here, in one query. `ids` is a JSON array of `count` ids, where null is none that could be missing. */
+/* Which of the runs are not here, in one query. `ids` is a JSON array of `count` ids, where null is none that could be missing.
+ */
 fb_status fb_store_missing_runs(fb_store *store, const char *ids, size_t count, bool *is_missing, fb_error *error);
 
 /* Which runs: all that is not NULL (or 0) must hold. */
