@@ -1,4 +1,4 @@
-/* What the routes share: made by serve.c before the first request, and there until the last one has been answered. */
+/* What the routes share: made by service.c before the first request, and there until the last one has been answered. */
 #ifndef FB_SERVER_APP_H
 #define FB_SERVER_APP_H
 
@@ -6,10 +6,9 @@
 
 #include "core/document/document.h"
 #include "server/auth/auth.h"
-#include "server/cache.h"
+#include "server/graphs/cache.h"
 #include "server/jobs/jobs.h"
-#include "server/pass_counts.h"
-#include "server/routes/event_hub.h"
+#include "server/metrics/pass_counts.h"
 #include "server/store/retention.h"
 #include "server/store/store.h"
 
@@ -25,7 +24,7 @@ typedef struct fb_app {
     fb_auth *auth;
     fb_cache *cache;
     fb_pass_counts *counts;
-    fb_event_hub *events;
+    struct fb_event_hub *events;
     fb_jobs *jobs; /* NULL: it does none */
     fb_document_limits limits;
     fb_evaluation_limits evaluation;

@@ -267,3 +267,54 @@ void fb_scan_failure_pointer(const fb_scan *scan, fb_buffer *out) {
         if (!is_object && index < scan->count) fb_buffer_printf(out, "/%zu", position);
     }
 }
+
+/* ---- stepping over ------------------------------------------------------------------------------------------------------ */
+
+/* The end of the string whose opening quote is at `at`. */
+static const char *string_end(const char *at, const char *end, fb_work *work) {
+    for (at++; at < end && *at != '"'; at++) {
+        if (*at == '\\') at++;
+        if (!((uintptr_t)at & (FB_WORK_BLOCK - 1)) && !fb_work_goes_on(work, FB_WORK_BLOCK)) return end;
+    }
+    return at < end ? at + 1 : end;
+}
+
+/* The end of the object or array that begins at `at`, found by counting brackets: whether it is well formed is for its reader
+ * to say. The end of the text when it is not closed. */
+static const char *container_end(const char *at, const char *end, fb_work *work) {
+    size_t depth = 0;
+    while (at < end && fb_work_goes_on(work, 1)) {
+        char c = *at;
+        if (c == '"') {
+            at = string_end(at, end, work);
+            continue;
+        }
+        at++;
+        if (c == '{' || c == '[') depth++;
+        else if ((c == '}' || c == ']') && --depth == 0) break;
+    }
+    return at;
+}
+
+bool fb_scan_step_over(fb_scan *scan, const char **start) {
+    fb_work unwatched = {0};
+    skip_space(scan);
+    *start = scan->at;
+    if (scan->at >= scan->end || (*scan->at != '{' && *scan->at != '[')) return false;
+    scan->at = container_end(scan->at, scan->end, scan->work ? scan->work : &unwatched);
+    return true;
+}
+
+bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, size_t index, const char *text, size_t text_size),
+                  void *context) {
+    fb_scan scan;
+    fb_scan_init(&scan, array, size, SIZE_MAX);
+    bool goes_on = fb_scan_enter(&scan, '[');
+    for (size_t index = SIZE_MAX; goes_on && fb_scan_more(&scan, ']', &index);) {
+        const char *start;
+        goes_on = fb_scan_step_over(&scan, &start) && item(context, index, start, (size_t)(scan.at - start));
+    }
+    goes_on &= scan.status == FB_OK;
+    fb_scan_free(&scan);
+    return goes_on;
+}

@@ -96,4 +96,13 @@ void fb_scan_failure_pointer(const fb_scan *scan, fb_buffer *out);
 /* Line and column, both from 1, columns in characters. */
 void fb_scan_position(const fb_scan *scan, const char *at, size_t *line, size_t *column);
 
+/* Steps over the object or array that comes next, by counting brackets: whether it is well formed is for its reader to say.
+ * *start = where the next value begins. False where it is neither object nor array; then nothing but space is stepped over. */
+bool fb_scan_step_over(fb_scan *scan, const char **start);
+
+/* Calls item(context, index, text, size) for each item, an object, of a JSON array that this program wrote itself. False when
+ * item returned false (and then it stops), or when memory is out. */
+bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, size_t index, const char *text, size_t text_size),
+                  void *context);
+
 #endif

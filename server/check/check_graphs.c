@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "server/check/internal.h"
-#include "server/routes/graph_input.h"
-#include "server/routes/rule_library.h"
+#include "server/graphs/rule_library.h"
+#include "server/graphs/stored_graph.h"
 #include "server/store/check.h"
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
 
 #include "core/compose/run.h"
 #include "server/check/internal.h"
-#include "server/routes/graph_input.h"
-#include "server/routes/history.h"
+#include "server/graphs/stored_graph.h"
+#include "server/history/history.h"
 #include "server/store/check.h"
 
 /* A run that is being looked at. */

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/json/members.h"
 #include "server/cli/reference.h"
-#include "server/routes/json_members.h"
 
 #define PIECE ((size_t)1 << 18)
 

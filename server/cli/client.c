@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "server/cli/transport.h"
-#include "server/service.h"
+#include "server/service/service.h"
 
 struct fb_client {
     fb_remote *remote;  /* or else */

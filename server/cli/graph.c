@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "core/graph/code.h"
+#include "core/json/members.h"
 #include "server/cli/actions.h"
 #include "server/cli/reference.h"
-#include "server/routes/json_members.h"
 
 int fb_cli_id(fb_cli *cli) {
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);

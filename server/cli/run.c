@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "core/compose/preset.h"
+#include "core/json/members.h"
 #include "core/json/scan.h"
 #include "core/passes/pass.h"
 #include "server/cli/actions.h"
@@ -11,7 +12,6 @@
 #include "server/cli/models.h"
 #include "server/cli/request.h"
 #include "server/cli/run.h"
-#include "server/routes/json_members.h"
 
 /* ---- the request -------------------------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/timestamp.h"
+#include "core/base/timestamp.h"
 
 bool fb_screen_can_move(FILE *out) {
     const char *terminal = getenv("TERM");

@@ -1,5 +1,5 @@
 #include "server/cli/actions.h"
-#include "server/serve.h"
+#include "server/cli/serve.h"
 
 #define AT(member) FB_OPTION_AT(fb_cli_values, member)
 #define TEXT(name, letter, argument, help, member)                                                                             \

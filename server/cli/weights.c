@@ -2,13 +2,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json/members.h"
 #include "server/cli/actions.h"
 #include "server/cli/blob_files.h"
 #include "server/cli/download.h"
 #include "server/cli/file.h"
 #include "server/cli/request.h"
 #include "server/cli/run.h"
-#include "server/routes/json_members.h"
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------ */
 

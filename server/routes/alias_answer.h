@@ -2,11 +2,9 @@
 #ifndef FB_ROUTES_ALIAS_ANSWER_H
 #define FB_ROUTES_ALIAS_ANSWER_H
 
+#include "server/events/event_hub.h"
 #include "server/http/http.h"
 #include "server/store/models.h"
-
-/* Appends one item of a history, or (with_names) of the stream of changes of all aliases: then it names model and alias. */
-void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out);
 
 /* Appends the alias whose last entry this is. */
 void fb_alias_write(const fb_store_alias_entry *entry, fb_buffer *out);

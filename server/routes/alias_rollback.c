@@ -1,6 +1,7 @@
 /* POST /v1/models/{model}/aliases/{alias}/rollback: to a version from before, or to what is deployed without some passes. */
 #include <string.h>
 
+#include "server/history/undo.h"
 #include "server/routes/actor.h"
 #include "server/routes/alias_answer.h"
 #include "server/routes/alias_change.h"
@@ -8,7 +9,7 @@
 #include "server/routes/graph_input.h"
 #include "server/routes/name.h"
 #include "server/routes/routes.h"
-#include "server/routes/undo.h"
+#include "server/routes/run_answer.h"
 
 typedef struct rollback {
     fb_store_alias_change change;
@@ -96,11 +97,12 @@ static fb_status store_rollback(const fb_request *request, const rollback *work,
 
 /* What is worked out here is of the version that the alias has now: the change is made only if it has it still. */
 static void roll_back_passes(const fb_request *request, fb_response *response, rollback *work) {
-    const fb_app *app = request->context;
+    fb_app *app = request->context;
     fb_store_alias_change *change = &work->change;
     fb_error error = {0};
     fb_store_alias_entry present, entry;
     fb_undone undone;
+    fb_undo_refusal refusal = {0};
     if (fb_store_get_alias(app->store, change->model, change->alias, &present, &error)) {
         fb_respond_error(response, &error);
         return;
@@ -109,7 +111,10 @@ static void roll_back_passes(const fb_request *request, fb_response *response, r
     change->condition = FB_ALIAS_IS_AT;
     if (present.number != change->expected) {
         fb_respond_alias_moved(response, change, present.number); /* since If-Match was looked at */
-    } else if (fb_undo_deployed(request, response, present.to_graph, present.run, work->passes, "/passes", &undone)) {
+    } else if (fb_undo_deployed(app, fb_request_watch(request), present.to_graph, present.run, work->passes, "/passes", &undone,
+                                &refusal, &error)) {
+        fb_respond_undo_refusal(response, &refusal, &error);
+    } else {
         fb_status status = store_rollback(request, work, present.to, &undone, &entry, &error);
         respond(response, status, &error, &entry);
         fb_undone_free(&undone);

@@ -1,10 +1,10 @@
 /* /v1/models/{model}/aliases: names that move from version to version. */
+#include "core/json/members.h"
 #include "server/app.h"
 #include "server/routes/alias_answer.h"
 #include "server/routes/alias_change.h"
 #include "server/routes/body_members.h"
 #include "server/routes/graph_answer.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 

@@ -1,11 +1,11 @@
 /* GET /v1/audit: who did what. */
 #include "server/store/audit.h"
 
+#include "core/base/timestamp.h"
+#include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
-#include "server/timestamp.h"
 
 static void write_entry(const fb_audit_entry *entry, fb_buffer *out) {
     fb_put_comma(out);

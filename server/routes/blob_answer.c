@@ -1,7 +1,7 @@
 #include "server/routes/blob_answer.h"
 
+#include "core/json/members.h"
 #include "server/routes/actor.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 
 bool fb_check_digest(fb_response *response, const char *name, const char *digest) {

@@ -1,8 +1,8 @@
 /* /v1/blobs: immutable bytes by their digest. */
+#include "core/json/members.h"
 #include "server/app.h"
 #include "server/routes/blob_answer.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 

@@ -3,10 +3,10 @@
 
 #include "core/compose/validation.h"
 #include "core/eval/given.h"
+#include "core/json/members.h"
 #include "server/routes/body_members.h"
 #include "server/routes/evaluation.h"
 #include "server/routes/graph_input.h"
-#include "server/routes/json_members.h"
 #include "server/routes/routes.h"
 
 typedef struct comparison {

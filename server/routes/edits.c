@@ -1,7 +1,7 @@
 /* What differs between two graphs: GET /v1/graphs/{id}/diff and /v1/runs/{run}/edits. */
 #include "core/diff/diff.h"
+#include "core/json/members.h"
 #include "server/routes/graph_input.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 

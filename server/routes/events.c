@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "server/app.h"
+#include "server/events/event_hub.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 #include "server/store/models.h"

@@ -8,8 +8,8 @@
 #include "core/diff/diff.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
+#include "core/json/members.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/routes.h"
 #include "server/routes/run_answer.h"
 

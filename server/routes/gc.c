@@ -1,11 +1,11 @@
 /* POST /v1/gc: removes old runs that nothing needs, old entries of the audit, and the blobs that nothing refers to. */
 #include <math.h>
 
+#include "core/json/members.h"
 #include "server/app.h"
-#include "server/retain.h"
+#include "server/graphs/retain.h"
 #include "server/routes/actor.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/routes.h"
 #include "server/store/blobs.h"
 

@@ -1,14 +1,12 @@
 #include "server/routes/graph_input.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/document/document.h"
+#include "server/metrics/timing.h"
 #include "server/routes/body_members.h"
 #include "server/routes/short_id.h"
-#include "server/store/blob_references.h"
-#include "server/timing.h"
 
 static void respond_bad_document(fb_response *response, fb_status status, const fb_errors *errors) {
     if (status == FB_INVALID) {
@@ -69,136 +67,4 @@ bool fb_graph_input_find(const fb_request *request, fb_response *response, const
     const fb_request_body *body = &asked->body;
     if (!body->graph && !asked->graph_id) return true;
     return get_graph(request, response, body->graph, body->graph_size, asked->graph_id, asked->graph_pointer, out);
-}
-
-fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_input *out, fb_error *error) {
-    fb_graph_input input = {0};
-    fb_work work = {.watch = watch};
-    char id[FB_ID_LENGTH + 1];
-    if (fb_document_write_id_metered(graph, &work, &input.document, id))
-        input.shared = fb_share_take(graph, id, input.document.size);
-    else fb_graph_free(graph);
-    if (input.shared) {
-        *out = input;
-        return FB_OK;
-    }
-    fb_buffer_free(&input.document);
-    return fb_work_failed(&work, error);
-}
-
-void fb_graph_input_free(fb_graph_input *input) {
-    fb_share_release(input->shared);
-    fb_buffer_free(&input->document);
-    *input = (fb_graph_input){0};
-}
-
-/* ---- from the store ---- */
-
-/* A stored document was checked when it came, or made by a pass: one that cannot be read is damage. Limits may have been
- * lowered since. */
-static fb_status read_stored(const char *document, size_t size, const fb_watch *watch, fb_graph **out, fb_error *error) {
-    const fb_document_limits stored = {
-        .max_bytes = (size_t)4 << 30, .max_nodes = UINT32_MAX, .max_nesting = 1000, .watch = watch};
-    fb_errors errors = {.limit = 1};
-    fb_timing_enter(FB_TIMING_PARSE);
-    fb_status status = fb_document_read(document, size, &stored, "", out, &errors);
-    fb_timing_leave();
-    bool is_stopped = status == FB_BUSY && errors.count;
-    if (status == FB_NO_MEMORY) fb_fail_memory(error);
-    else if (is_stopped) fb_fail(error, FB_BUSY, errors.items[0].code, "", "%s", errors.items[0].message);
-    else if (status)
-        fb_fail(error, FB_IO, "store-corrupt", "", "a stored document cannot be read: %s",
-                errors.count ? errors.items[0].message : "");
-    fb_errors_free(&errors);
-    return status == FB_OK || status == FB_NO_MEMORY || is_stopped ? status : FB_IO;
-}
-
-fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error) {
-    fb_shared_graph *shared = fb_cache_get(app->cache, id);
-    if (shared) {
-        *out = shared;
-        return FB_OK;
-    }
-    char *document = NULL;
-    size_t size = 0;
-    fb_graph *graph = NULL;
-    uint64_t ticket = fb_cache_ticket(app->cache);
-    fb_status status = fb_store_get_document(app->store, id, &document, &size, error);
-    if (!status) status = read_stored(document, size, watch, &graph, error);
-    if (!status && !(shared = fb_share_take(graph, id, size))) status = fb_fail_memory(error);
-    free(document);
-    if (status) return status;
-    fb_cache_put(app->cache, shared, ticket);
-    *out = shared;
-    return FB_OK;
-}
-
-/* ---- to the store ---- */
-
-static const fb_value_row *marks_of(const fb_graph *graph, fb_node node) {
-    fb_value marks = fb_node_at(graph, node)->transformations;
-    return marks.id ? fb_value_at(graph, marks) : NULL;
-}
-
-static fb_status list_marks(const fb_graph *graph, fb_work *work, fb_graph_row *row, fb_error *error) {
-    size_t count = 0;
-    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
-    for (; n.id && fb_work_goes_on(work, 4); n = fb_node_at(graph, n)->next) {
-        const fb_value_row *marks = marks_of(graph, n);
-        count += marks ? marks->count : 0;
-    }
-    if (n.id) return fb_work_status(work, error);
-    row->marks = calloc(count + 1, sizeof *row->marks);
-    if (!row->marks) return fb_fail_memory(error);
-    uint32_t position = 0;
-    n = fb_first_node(graph, FB_MAIN_PROGRAM);
-    for (; n.id && fb_work_goes_on(work, 8); n = fb_node_at(graph, n)->next, position++) {
-        const fb_value_row *marks = marks_of(graph, n);
-        for (uint32_t i = 0; marks && i < marks->count; i++) {
-            const char *signature = fb_value_text(graph, marks->items[i]);
-            row->marks[row->graph.mark_count++] = (fb_store_mark){.node = position, .signature = signature};
-        }
-    }
-    row->graph.marks = row->marks;
-    return fb_work_status(work, error);
-}
-
-static bool is_among(const json_t *files, const char *digest) {
-    for (size_t i = 0; i < json_array_size(files); i++)
-        if (!strcmp(json_string_value(json_array_get(files, i)), digest)) return true;
-    return false;
-}
-
-static fb_status list_needed(const json_t *files, fb_graph_row *row, fb_error *error) {
-    if (!files) return FB_OK;
-    row->needed = calloc(row->graph.blob_count + 1, sizeof *row->needed);
-    if (!row->needed) return fb_fail_memory(error);
-    for (size_t i = 0; i < row->graph.blob_count; i++)
-        if (is_among(files, row->blobs[i])) row->needed[row->graph.needed_count++] = row->blobs[i];
-    row->graph.needed = row->needed;
-    return FB_OK;
-}
-
-fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, fb_graph_row *out, fb_error *error) {
-    fb_work work = {.watch = watch};
-    const fb_graph *graph = input->shared->graph;
-    *out = (fb_graph_row){.graph = {.id = input->shared->id,
-                                    .structure = out->structure,
-                                    .name = fb_graph_name(graph),
-                                    .node_count = (uint32_t)fb_node_count(graph),
-                                    .document = input->document.data,
-                                    .size = input->document.size}};
-    if (!fb_document_structure_metered(graph, &work, out->structure)) return fb_work_failed(&work, error);
-    fb_status status = list_marks(graph, &work, out, error);
-    if (!status) status = fb_list_blobs(graph, &out->blobs, &out->graph.blob_count, error);
-    out->graph.blobs = out->blobs;
-    return status ? status : list_needed(input->files, out, error);
-}
-
-void fb_graph_row_free(fb_graph_row *row) {
-    free(row->marks);
-    free(row->blobs);
-    free(row->needed);
-    row->marks = NULL;
-    row->blobs = row->needed = NULL;
 }

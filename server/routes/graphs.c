@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "core/graph/code.h"
+#include "core/json/members.h"
 #include "server/routes/actor.h"
 #include "server/routes/graph_answer.h"
 #include "server/routes/graph_input.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/repeated_request.h"
 #include "server/routes/routes.h"

@@ -1,6 +1,6 @@
 /* GET /livez, /readyz and /metrics, and the same on a listener of their own (--metrics-listen). */
 #include "server/app.h"
-#include "server/process_metrics.h"
+#include "server/metrics/process_metrics.h"
 #include "server/routes/routes.h"
 
 /* The process answers. */

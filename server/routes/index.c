@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/routes/json_members.h"
+#include "core/json/members.h"
 #include "server/routes/routes.h"
 
 #include "openapi.inc"

@@ -1,7 +1,7 @@
 /* GET /v1/models and /v1/models/{model}. */
 #include "server/store/models.h"
+#include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 

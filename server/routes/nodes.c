@@ -7,9 +7,9 @@
 #include "core/base/map.h"
 #include "core/compose/signature.h"
 #include "core/document/document.h"
+#include "core/json/members.h"
 #include "core/passes/pass.h"
 #include "server/routes/graph_input.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "core/json/load_json.h"
+#include "server/graphs/rule_library.h"
 #include "server/routes/evaluation.h"
 #include "server/routes/routes.h"
-#include "server/routes/rule_library.h"
 #include "server/routes/run_answer.h"
 #include "server/routes/weights_input.h"
 

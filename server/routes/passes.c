@@ -3,10 +3,10 @@
 
 #include "core/compose/preset.h"
 #include "core/compose/signature.h"
+#include "core/json/members.h"
 #include "core/passes/pass.h"
-#include "server/routes/json_members.h"
+#include "server/graphs/rule_library.h"
 #include "server/routes/routes.h"
-#include "server/routes/rule_library.h"
 
 /* What a pass's file says at its top: a picture, conditions, exactness. */
 static const struct {

@@ -9,36 +9,6 @@
 
 #define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is no graph */
 
-static void skip_space(fb_scan *scan) {
-    while (scan->at < scan->end && *scan->at && strchr(" \n\t\r", *scan->at)) scan->at++;
-}
-
-/* The end of the string whose opening quote is at `at`. */
-static const char *string_end(const char *at, const char *end, fb_work *work) {
-    for (at++; at < end && *at != '"'; at++) {
-        if (*at == '\\') at++;
-        if (!((uintptr_t)at & (FB_WORK_BLOCK - 1)) && !fb_work_goes_on(work, FB_WORK_BLOCK)) return end;
-    }
-    return at < end ? at + 1 : end;
-}
-
-/* The end of the object or array that begins at `at`, found by counting brackets: whether it is well formed is for its reader
- * to say. The end of the text when it is not closed. */
-static const char *container_end(const char *at, const char *end, fb_work *work) {
-    size_t depth = 0;
-    while (at < end && fb_work_goes_on(work, 1)) {
-        char c = *at;
-        if (c == '"') {
-            at = string_end(at, end, work);
-            continue;
-        }
-        at++;
-        if (c == '{' || c == '[') depth++;
-        else if ((c == '}' || c == ']') && --depth == 0) break;
-    }
-    return at;
-}
-
 static fb_status scan_failure(const fb_scan *scan, const char *pointer, fb_error *error) {
     if (scan->status == FB_NO_MEMORY) return fb_fail_memory(error);
     if (fb_work_status(scan->work, error)) return scan->status;
@@ -96,11 +66,7 @@ static fb_status read_name(body_reader *reader, fb_error *error) {
 /* Steps over the next value; [*start, *end) is its text. */
 static fb_status skip_value(body_reader *reader, const char **start, const char **end, fb_error *error) {
     fb_scan *scan = &reader->scan;
-    skip_space(scan);
-    *start = scan->at;
-    bool is_container = scan->at < scan->end && (*scan->at == '{' || *scan->at == '[');
-    if (is_container) scan->at = container_end(scan->at, scan->end, scan->work);
-    else if (!fb_scan_value(scan)) return scan_failure(scan, reader->pointer, error);
+    if (!fb_scan_step_over(scan, start) && !fb_scan_value(scan)) return scan_failure(scan, reader->pointer, error);
     *end = scan->at;
     return fb_work_status(scan->work, error);
 }
@@ -158,7 +124,6 @@ static fb_status read_member(body_reader *reader, fb_error *error) {
 static fb_status read_members(body_reader *reader, fb_error *error) {
     fb_scan *scan = &reader->scan;
     if (scan->at == scan->end) return FB_OK;
-    skip_space(scan);
     if (!fb_scan_enter(scan, '{')) {
         if (!fb_scan_value(scan) || !fb_scan_end(scan)) return scan_failure(scan, "", error);
         return fb_fail(error, FB_INVALID, "wrong-type", "", "the body must be an object");
@@ -204,20 +169,4 @@ fb_status fb_request_body_read(const fb_request *request, const char *const *kno
 void fb_request_body_free(fb_request_body *body) {
     json_decref(body->members);
     *body = (fb_request_body){0};
-}
-
-bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, size_t index, const char *text, size_t text_size),
-                  void *context) {
-    fb_scan scan;
-    fb_scan_init(&scan, array, size, SIZE_MAX);
-    bool goes_on = fb_scan_enter(&scan, '[');
-    for (size_t index = SIZE_MAX; goes_on && fb_scan_more(&scan, ']', &index);) {
-        skip_space(&scan);
-        const char *start = scan.at;
-        scan.at = container_end(start, scan.end, &(fb_work){0});
-        goes_on = item(context, index, start, (size_t)(scan.at - start));
-    }
-    goes_on &= scan.status == FB_OK;
-    fb_scan_free(&scan);
-    return goes_on;
 }

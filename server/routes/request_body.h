@@ -22,9 +22,4 @@ typedef struct fb_request_body {
 fb_status fb_request_body_read(const fb_request *request, const char *const *known, fb_request_body *out, fb_error *error);
 void fb_request_body_free(fb_request_body *body);
 
-/* Calls item(context, index, text, size) for each item, an object, of a JSON array that this program wrote itself. False when
- * item returned false (and then it stops), or when memory is out. */
-bool fb_each_item(const char *array, size_t size, bool (*item)(void *context, size_t index, const char *text, size_t text_size),
-                  void *context);
-
 #endif

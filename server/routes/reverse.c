@@ -1,19 +1,25 @@
 /* POST /v1/runs/{run}/reverse, /v1/runs/{run}/rollback and /v1/reverse. */
 #include <string.h>
 
+#include "core/json/members.h"
+#include "server/history/relation.h"
+#include "server/history/undo.h"
 #include "server/routes/graph_input.h"
-#include "server/routes/json_members.h"
-#include "server/routes/relation.h"
 #include "server/routes/routes.h"
-#include "server/routes/undo.h"
+#include "server/routes/run_answer.h"
 
 /* Undoes, stores the new run and responds. */
 static void undo(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_undo_task *task,
                  fb_repeat *repeat) {
     fb_undone undone;
+    fb_undo_refusal refusal = {0};
+    fb_error error = {0};
     task->passes = asked->passes;
     task->passes_pointer = asked->passes_pointer;
-    if (!fb_undo_work_out(request, response, task, &undone)) return;
+    if (fb_undo_work_out(request->context, fb_request_watch(request), task, &undone, &refusal, &error)) {
+        fb_respond_undo_refusal(response, &refusal, &error);
+        return;
+    }
     undone.made.run.note = asked->note;
     undone.made.run.labels = asked->labels;
     undone.made.run.label_count = asked->label_count;

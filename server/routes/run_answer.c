@@ -6,8 +6,8 @@
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
 #include "core/json/load_json.h"
+#include "core/json/members.h"
 #include "server/routes/actor.h"
-#include "server/routes/json_members.h"
 #include "server/routes/weights_input.h"
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------ */
@@ -145,36 +145,6 @@ static fb_status include(const fb_app *app, const fb_watch *watch, unsigned incl
 
 /* ---- a new run ---------------------------------------------------------------------------------------------------------- */
 
-static bool is_cached(const fb_app *app, const fb_graph_input *input) {
-    fb_shared_graph *cached = fb_cache_get(app->cache, input->shared->id);
-    fb_share_release(cached);
-    return cached != NULL;
-}
-
-fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out,
-                             fb_error *error) {
-    const fb_graph_input *inputs[2] = {made->source, made->result};
-    bool is_same = strcmp(made->run.source, made->run.result) == 0;
-    fb_status status = FB_OK;
-    *out = (fb_new_graphs){.ticket = fb_cache_ticket(app->cache)};
-    for (size_t i = 0; i < 2 && !status; i++) {
-        if (!inputs[i]->document.size || (i == 1 && is_same)) continue;
-        if (trusts_cache && is_cached(app, inputs[i])) continue;
-        fb_graph_row *row = &out->rows[out->count];
-        status = fb_graph_row_make(inputs[i], watch, row, error);
-        out->graphs[out->count++] = row->graph;
-    }
-    return status;
-}
-
-void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_new_graphs *graphs) {
-    const fb_graph_input *inputs[2] = {made->source, made->result};
-    for (size_t i = 0; i < 2; i++) {
-        if (is_stored && inputs[i]->shared) fb_cache_put(app->cache, inputs[i]->shared, graphs->ticket);
-        fb_graph_row_free(&graphs->rows[i]);
-    }
-}
-
 static fb_status put_run(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache,
                          const fb_store_answer *answer, fb_error *error) {
     fb_new_graphs new;
@@ -276,4 +246,32 @@ void fb_respond_run_again(const fb_request *request, fb_response *response, int 
     }
     respond_stored(request, response, status, id, fb_includes_read(body, line), weights);
     json_decref(weights);
+}
+
+/* ---- an undo that was refused ------------------------------------------------------------------------------------------- */
+
+static json_t *list_conflicts(const fb_conflicts *conflicts) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < conflicts->count; i++) {
+        const fb_conflict *one = &conflicts->items[i];
+        fb_list_add_take(&list, json_pack("{s:s, s:s, s:s, s:s}", "code", one->code, "kind", fb_conflict_kind_name(one->kind),
+                                          "name", one->name, "detail", one->detail));
+    }
+    return list;
+}
+
+static json_t *list_names(const fb_undo_refusal *refusal) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < refusal->irreversible_count; i++) fb_list_add_take(&list, json_string(refusal->irreversible[i]));
+    return list;
+}
+
+void fb_respond_undo_refusal(fb_response *response, fb_undo_refusal *refusal, const fb_error *error) {
+    fb_respond_request_error(response, error);
+    if (refusal->conflicts.count) fb_problem_member_take(response, "conflicts", list_conflicts(&refusal->conflicts));
+    if (refusal->irreversible_count) {
+        fb_problem_member_take(response, "passes", list_names(refusal));
+        fb_problem_member_take(response, "rollback", json_sprintf("/v1/runs/%s/rollback", refusal->run_id));
+    }
+    fb_undo_refusal_free(refusal);
 }

@@ -1,9 +1,9 @@
 /* GET /v1/runs, /v1/runs/{run} and /v1/graphs/{id}/lineage. */
 #include <string.h>
 
+#include "core/json/members.h"
 #include "server/app.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 #include "server/routes/run_answer.h"

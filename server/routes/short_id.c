@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/json_members.h"
 #include "server/store/ulid.h"
 
 typedef struct form {

@@ -7,7 +7,7 @@
 #include "core/base/map.h"
 #include "core/document/document.h"
 #include "core/graph/slot.h"
-#include "server/routes/json_members.h"
+#include "core/json/members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 #include "server/routes/weights_open.h"

@@ -1,14 +1,14 @@
 /* /v1/tokens: who may ask. */
+#include "core/base/timestamp.h"
+#include "core/json/members.h"
 #include "server/app.h"
 #include "server/auth/auth.h"
 #include "server/routes/actor.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/name.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 #include "server/store/models.h"
-#include "server/timestamp.h"
 
 #include <string.h>
 

@@ -4,12 +4,12 @@
 
 #include "core/compose/preset.h"
 #include "core/compose/signature.h"
+#include "core/json/members.h"
+#include "server/graphs/rule_library.h"
 #include "server/routes/actor.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
-#include "server/routes/rule_library.h"
 #include "server/routes/run_request.h"
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */

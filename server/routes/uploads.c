@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json/members.h"
 #include "server/app.h"
 #include "server/routes/actor.h"
 #include "server/routes/blob_answer.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"
 

@@ -1,11 +1,11 @@
 /* /v1/models/{model}/versions: immutable names for graphs. */
 #include <string.h>
 
+#include "core/json/members.h"
 #include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/graph_answer.h"
 #include "server/routes/graph_input.h"
-#include "server/routes/json_members.h"
 #include "server/routes/name.h"
 #include "server/routes/page.h"
 #include "server/routes/routes.h"

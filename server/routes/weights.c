@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/json/members.h"
 #include "server/routes/actor.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/routes.h"
 #include "server/routes/weights_open.h"
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "core/graph/slot.h"
+#include "core/json/members.h"
 #include "server/routes/body_members.h"
-#include "server/routes/json_members.h"
 #include "server/routes/page.h"
 
 /* ---- which tensors ------------------------------------------------------------------------------------------------------ */

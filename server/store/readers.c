@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "server/timing.h"
+#include "server/metrics/timing.h"
 
 fb_status fb_readers_open(fb_readers *readers, const char *path, fb_access access, size_t count, atomic_bool *is_damaged,
                           fb_error *error) {

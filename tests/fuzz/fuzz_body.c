@@ -12,7 +12,7 @@
 #include "core/base/map.h"
 #include "server/cli/transport.h"
 #include "server/routes/routes.h"
-#include "server/service.h"
+#include "server/service/service.h"
 
 #define SHAPED "\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}"
 static const char graph_text[] =

@@ -4,9 +4,9 @@
 #include <sched.h>
 #include <string.h>
 
+#include "core/base/timestamp.h"
 #include "server/auth/secret.h"
 #include "server/http/internal.h"
-#include "server/timestamp.h"
 #include "tests/unit/store_fixture.h"
 
 /* ---- moments ------------------------------------------------------------------------------------------------------------ */

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/routes/event_hub.h"
+#include "server/events/event_hub.h"
 #include "server/store/models.h"
 
 static fb_store *store;

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/sandbox.h"
+#include "server/cli/sandbox.h"
 #include "tests/unit/run_tests.h"
 
 static char folder[] = "/tmp/foldback-sandbox-XXXXXX";

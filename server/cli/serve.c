@@ -1,0 +1,221 @@
+#include "server/cli/serve.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <systemd/sd-daemon.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/cli/file.h"
+#include "server/cli/sandbox.h"
+#include "server/cli/serve_options.h"
+#include "server/metrics/allocator.h"
+
+/* ---- signals ------------------------------------------------------------------------------------------------------------ */
+
+/* Every thread inherits this: the signals wait until wait_for_signal takes them. */
+static sigset_t block_signals(void) {
+    sigset_t stop;
+    sigemptyset(&stop);
+    sigaddset(&stop, SIGTERM);
+    sigaddset(&stop, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &stop, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    return stop;
+}
+
+/* Whether the service works: every I/O thread answers a request, and the store reads and writes. */
+static fb_status check_health(fb_service *service, unsigned timeout_ms, fb_error *error) {
+    fb_status status = fb_http_probe(service->http, "/livez", timeout_ms, error);
+    return status ? status : fb_store_health(service->app.store, error);
+}
+
+#define MOST_PATIENCE_MS 5000U /* with one request of the watchdog */
+#define TRIM_INTERVAL_MS 60000
+#define RETRY_MS 1000U /* after one that failed; it takes part of the time until the process is ended */
+
+typedef struct watchdog {
+    unsigned interval_ms, patience_ms; /* 0 = there is none */
+    bool was_well;
+} watchdog;
+
+static watchdog find_watchdog(void) {
+    uint64_t microseconds = 0;
+    if (sd_watchdog_enabled(0, &microseconds) <= 0) return (watchdog){0};
+    uint64_t half = microseconds / 2000;
+    unsigned interval = half > 86400000 ? 86400000 : half < 1 ? 1 : (unsigned)half;
+    unsigned patience = interval / 2 < MOST_PATIENCE_MS ? interval / 2 + 1 : MOST_PATIENCE_MS;
+    return (watchdog){.interval_ms = interval, .patience_ms = patience, .was_well = true};
+}
+
+/* Tells systemd's watchdog that the service works, when it does. Returns in how many milliseconds it is to be told again. */
+static unsigned feed(watchdog *dog, fb_service *service) {
+    fb_error error = {0};
+    bool is_well = !check_health(service, dog->patience_ms, &error);
+    if (is_well) sd_notify(0, "WATCHDOG=1");
+    else if (dog->was_well) fb_complain(0, "the watchdog is not told that the service works: %s", error.message);
+    dog->was_well = is_well;
+    return is_well || dog->interval_ms < RETRY_MS ? dog->interval_ms : RETRY_MS;
+}
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Looks after the service until a signal comes. Afterwards the next one ends the process as signals do by default: what was
+ * answered is on disk already. */
+static void wait_for_signal(const sigset_t *stop, fb_service *service) {
+    watchdog dog = find_watchdog();
+    int64_t next_trim = now_ms() + TRIM_INTERVAL_MS, next_feed = dog.interval_ms ? now_ms() + dog.interval_ms : INT64_MAX;
+    for (;;) {
+        int64_t next = next_trim < next_feed ? next_trim : next_feed, left = next - now_ms();
+        if (left < 0) left = 0;
+        struct timespec wait = {.tv_sec = left / 1000, .tv_nsec = left % 1000 * 1000000};
+        if (sigtimedwait(stop, NULL, &wait) >= 0) break;
+        if (now_ms() >= next_feed) next_feed = now_ms() + feed(&dog, service);
+        if (now_ms() < next_trim) continue;
+        fb_allocator_trim();
+        next_trim = now_ms() + TRIM_INTERVAL_MS;
+    }
+    pthread_sigmask(SIG_UNBLOCK, stop, NULL);
+}
+
+/* ---- start -------------------------------------------------------------------------------------------------------------- */
+
+static unsigned open_descriptors(void) {
+    unsigned count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    if (!folder) return 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) count += *entry->d_name != '.';
+    closedir(folder);
+    return count ? count - 1 : 0; /* the folder itself */
+}
+
+/* Raises the limit as far as it goes. With fewer descriptors than connections and files of the store the service would listen
+ * and not answer, so it does not start. */
+static int claim_descriptors(const fb_service_config *config) {
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files)) return FB_EXIT_DONE;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    getrlimit(RLIMIT_NOFILE, &files);
+    fb_service_descriptors needed = fb_service_count_descriptors(config);
+    unsigned others = needed.store + needed.others + open_descriptors();
+    if (files.rlim_cur == RLIM_INFINITY || files.rlim_cur >= (rlim_t)needed.connections + others) return FB_EXIT_DONE;
+    char advice[80] = "";
+    if (files.rlim_cur > others)
+        snprintf(advice, sizeof advice, ", or say --max-connections %llu", (unsigned long long)files.rlim_cur - others);
+    return fb_complain(
+        FB_EXIT_FAILED,
+        "%u file descriptors are needed (%u for connections, %u for the store with %u readers, %u for threads and files) "
+        "and only %llu may be opened. Raise the limit (ulimit -n, or LimitNOFILE of systemd)%s",
+        needed.connections + others, needed.connections, needed.store, needed.readers, others - needed.store,
+        (unsigned long long)files.rlim_cur, advice);
+}
+
+static bool open_access_log(const char *name, FILE **out) {
+    *out = NULL;
+    if (strcmp(name, "off") == 0) return true;
+    *out = strcmp(name, "-") == 0 ? stderr : fopen(name, "ae");
+    if (!*out) return false;
+    if (*out != stderr) setvbuf(*out, NULL, _IOLBF, 0);
+    return true;
+}
+
+static void close_access_log(FILE *log) {
+    if (log && log != stderr) fclose(log);
+}
+
+/* The data folder is made before the sandbox is entered, which allows what there is. */
+static fb_status start(const fb_serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
+    const char *data = values->service.data;
+    fb_status status = access(data, F_OK) ? fb_service_check_reach(&values->service, NULL, error) : FB_OK;
+    if (!status) status = fb_store_make_folder(data, error);
+    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const[]){NULL}, error);
+    return status ? status : fb_service_start(&values->service, service, error);
+}
+
+static int exit_status(const fb_error *error) {
+    if (strcmp(error->code, "store-locked") == 0) return FB_EXIT_FOLDER_IN_USE;
+    bool is_misused = strcmp(error->code, "no-tokens") == 0 || strcmp(error->code, "bad-address") == 0;
+    return is_misused ? FB_EXIT_USAGE : FB_EXIT_FAILED;
+}
+
+static int serve(const fb_serve_values *values, fb_sandbox_mode sandbox, const sigset_t *stop) {
+    fb_service service;
+    fb_error error = {0};
+    if (start(values, sandbox, &service, &error)) return fb_complain(exit_status(&error), "%s", error.message);
+    if (!values->service.http.tls_key && !fb_http_is_loopback(values->service.http.listen))
+        fb_complain(0, "tokens and graphs are sent in the clear: --tls-certificate and --tls-key, or a proxy, encrypt them");
+    printf("listening on %s\n", fb_http_url(service.http));
+    if (service.metrics) printf("metrics on %s/metrics\n", fb_http_url(service.metrics));
+    fflush(stdout);
+    sd_notify(0, "READY=1");
+    wait_for_signal(stop, &service);
+    sd_notify(0, "STOPPING=1");
+    if (!fb_service_stop(&service, values->stop_timeout_ms))
+        fb_complain(0, "stopped; some requests took too long and were cut off");
+    return FB_EXIT_DONE;
+}
+
+/* Certificate and key as one needs the other; `key` and `certificate` are the texts, to be freed. */
+static int read_tls(fb_serve_values *values, fb_buffer *certificate, fb_buffer *key) {
+    if (!values->tls_certificate != !values->tls_key)
+        return fb_complain(FB_EXIT_USAGE, "--tls-certificate and --tls-key are given together");
+    if (!values->tls_key) return FB_EXIT_DONE;
+    int result = fb_file_read(values->tls_certificate, certificate);
+    if (!result) result = fb_file_read(values->tls_key, key);
+    if (result) return result;
+    values->service.http.tls_certificate = fb_buffer_text(certificate);
+    values->service.http.tls_key = fb_buffer_text(key);
+    return values->service.http.tls_certificate && values->service.http.tls_key ? FB_EXIT_DONE
+                                                                                : fb_complain(FB_EXIT_FAILED, "out of memory");
+}
+
+static int read_hosts(fb_serve_values *values) {
+    fb_text_list *hosts = &values->allowed_hosts;
+    for (size_t i = 0; i < hosts->count; i++)
+        if (!fb_http_is_host_name(hosts->items[i]))
+            return fb_complain(FB_EXIT_USAGE, "--allow-host %s: write a name or an address, without http:// and without a port",
+                               hosts->items[i]);
+    values->service.http.allowed_hosts = hosts->items;
+    values->service.http.allowed_host_count = hosts->count;
+    return FB_EXIT_DONE;
+}
+
+static int check_and_serve(fb_serve_values *values) {
+    fb_sandbox_mode sandbox;
+    fb_buffer certificate = {0}, key = {0};
+    if (!fb_sandbox_mode_of(values->sandbox, &sandbox))
+        return fb_complain(FB_EXIT_USAGE, "--sandbox is auto, on or off, not %s", values->sandbox);
+    FILE **log = &values->service.http.access_log;
+    if (!open_access_log(values->access_log, log))
+        return fb_complain(FB_EXIT_FAILED, "cannot open the access log %s: %s", values->access_log, strerror(errno));
+    fb_allocator_tune();
+    sigset_t stop = block_signals();
+    int result = read_hosts(values);
+    if (!result) result = read_tls(values, &certificate, &key);
+    if (!result) result = claim_descriptors(&values->service);
+    if (!result) result = serve(values, sandbox, &stop);
+    if (key.data) explicit_bzero(key.data, key.size);
+    fb_buffer_free(&certificate);
+    fb_buffer_free(&key);
+    close_access_log(*log);
+    return result;
+}
+
+int fb_serve(const fb_verb *verb, int argc, char **argv) {
+    fb_serve_values values = fb_serve_values_default();
+    values.service.data = fb_usual_data();
+    fb_arguments none = {0};
+    int result;
+    if (fb_verb_read(verb, argc, argv, &values, &none, &result)) result = check_and_serve(&values);
+    fb_options_free(verb->options, &values);
+    return result;
+}

@@ -1,0 +1,343 @@
+#include "server/events/event_hub.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/json/members.h"
+#include "server/store/models.h"
+
+void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out) {
+    fb_buffer_char(out, '{');
+    fb_put_int(out, "id", entry->number);
+    if (with_names) {
+        fb_put_text(out, "model", entry->model);
+        fb_put_text(out, "alias", entry->alias);
+    }
+    fb_put_time(out, "when", entry->at);
+    fb_put_text_or_null(out, "who", entry->who);
+    fb_put_text_or_null(out, "why", entry->why);
+    fb_put_text(out, "action", entry->action);
+    fb_put_text_or_null(out, "from", entry->from);
+    fb_put_text_or_null(out, "to", entry->to);
+    if (entry->from_graph) fb_put_text(out, "from_graph", entry->from_graph);
+    if (entry->to_graph) fb_put_text(out, "to_graph", entry->to_graph);
+    fb_put_text_or_null(out, "run", entry->run);
+    fb_buffer_char(out, '}');
+}
+
+#define WAITING_MAX ((size_t)64 << 10) /* bytes; with more no further entry is added to what waits for a subscriber */
+#define PAGE 100                       /* entries read at once */
+#define RETRY_MS 1000                  /* after the store could not be read */
+
+struct fb_subscriber {
+    fb_event_hub *hub;
+    char *model, *alias; /* or NULL */
+    int64_t position;    /* got everything up to this entry; the hub thread's own */
+
+    /* under the hub's mutex */
+    fb_subscriber *next;
+    fb_stream *stream; /* NULL until it was read from */
+    fb_buffer waiting;
+    size_t taken;       /* of `waiting` */
+    bool has_new_bytes; /* since it was woken */
+    bool is_behind, is_gone;
+};
+
+struct fb_event_hub {
+    fb_store *store;
+    unsigned heartbeat_ms;
+    int64_t position; /* entries up to this one have been offered to all; the thread's own */
+    fb_buffer event;  /* the thread's own */
+    pthread_t thread;
+    bool is_running;
+
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    fb_subscriber *first;
+    bool has_work, is_stopping;
+};
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void free_subscriber(fb_subscriber *subscriber) {
+    free(subscriber->model);
+    free(subscriber->alias);
+    fb_buffer_free(&subscriber->waiting);
+    free(subscriber);
+}
+
+/* With the mutex. */
+static void call_thread(fb_event_hub *hub) {
+    hub->has_work = true;
+    pthread_cond_signal(&hub->changed);
+}
+
+void fb_event_hub_notify(void *context) {
+    fb_event_hub *hub = context;
+    pthread_mutex_lock(&hub->mutex);
+    call_thread(hub);
+    pthread_mutex_unlock(&hub->mutex);
+}
+
+/* ---- the stream's side -------------------------------------------------------------------------------------------------- */
+
+fb_subscriber *fb_event_hub_subscribe(fb_event_hub *hub, const char *model, const char *alias, int64_t after) {
+    fb_subscriber *subscriber = calloc(1, sizeof *subscriber);
+    if (!subscriber) return NULL;
+    *subscriber = (fb_subscriber){.hub = hub, .position = after, .is_behind = true};
+    if (model) subscriber->model = strdup(model);
+    if (alias) subscriber->alias = strdup(alias);
+    /* A client that reconnects says which id it saw last. With this one it can also when nothing happened in between. */
+    fb_buffer_printf(&subscriber->waiting, "retry: 2000\n: changes of aliases after %" PRId64 "\nid: %" PRId64 "\n\n", after,
+                     after);
+    if (subscriber->waiting.failed || (model && !subscriber->model) || (alias && !subscriber->alias)) {
+        free_subscriber(subscriber);
+        return NULL;
+    }
+    pthread_mutex_lock(&hub->mutex);
+    subscriber->next = hub->first;
+    hub->first = subscriber;
+    call_thread(hub);
+    pthread_mutex_unlock(&hub->mutex);
+    return subscriber;
+}
+
+static size_t read_events(void *state, fb_stream *stream, char *to, size_t size) {
+    fb_subscriber *subscriber = state;
+    pthread_mutex_lock(&subscriber->hub->mutex);
+    subscriber->stream = stream;
+    fb_buffer *waiting = &subscriber->waiting;
+    size_t given = waiting->size - subscriber->taken;
+    if (given > size) given = size;
+    if (given) memcpy(to, waiting->data + subscriber->taken, given);
+    subscriber->taken += given;
+    bool is_broken = waiting->failed; /* no memory: the client asks again for what it has not got */
+    if (given && subscriber->taken == waiting->size) {
+        fb_buffer_free(waiting);
+        subscriber->taken = 0;
+        if (subscriber->is_behind) call_thread(subscriber->hub);
+    }
+    pthread_mutex_unlock(&subscriber->hub->mutex);
+    return is_broken ? FB_STREAM_END : given;
+}
+
+static void leave(void *state) {
+    fb_subscriber *subscriber = state;
+    fb_event_hub *hub = subscriber->hub;
+    pthread_mutex_lock(&hub->mutex);
+    subscriber->is_gone = true; /* the thread, which may be at work for it, frees it */
+    subscriber->stream = NULL;
+    call_thread(hub);
+    pthread_mutex_unlock(&hub->mutex);
+}
+
+const fb_stream_source fb_event_source = {.read = read_events, .release = leave};
+
+/* ---- the thread's side -------------------------------------------------------------------------------------------------- */
+
+static void write_event(fb_buffer *out, const fb_store_alias_entry *entry) {
+    out->size = 0;
+    fb_buffer_printf(out, "id: %" PRId64 "\nevent: alias\ndata: ", entry->number);
+    fb_alias_entry_write(entry, true, out);
+    fb_buffer_string(out, "\n\n");
+}
+
+/* With the mutex. */
+static void append(fb_subscriber *subscriber, const void *bytes, size_t size) {
+    fb_buffer_append(&subscriber->waiting, bytes, size);
+    subscriber->has_new_bytes = true;
+}
+
+static bool wants(const fb_subscriber *subscriber, const fb_store_alias_entry *entry) {
+    return (!subscriber->model || strcmp(subscriber->model, entry->model) == 0) &&
+           (!subscriber->alias || strcmp(subscriber->alias, entry->alias) == 0);
+}
+
+/* With the mutex. False when there is no room. */
+static bool offer(fb_subscriber *subscriber, const fb_store_alias_entry *entry, const fb_buffer *event) {
+    if (wants(subscriber, entry)) {
+        if (subscriber->waiting.size >= WAITING_MAX) return false;
+        append(subscriber, event->data, event->size);
+    }
+    subscriber->position = entry->number;
+    return true;
+}
+
+/* With the mutex: resumes the streams that got something. */
+static void wake_streams(fb_event_hub *hub) {
+    for (fb_subscriber *one = hub->first; one; one = one->next) {
+        if (one->has_new_bytes && one->stream) fb_stream_wake(one->stream);
+        one->has_new_bytes = false;
+    }
+}
+
+static fb_status offer_to_all(fb_event_hub *hub, const fb_store_alias_entry *entry, fb_error *error) {
+    write_event(&hub->event, entry);
+    if (hub->event.failed) {
+        fb_buffer_free(&hub->event);
+        return fb_fail_memory(error);
+    }
+    pthread_mutex_lock(&hub->mutex);
+    for (fb_subscriber *one = hub->first; one; one = one->next) {
+        bool is_next = one->position >= hub->position && one->position < entry->number;
+        if (is_next && !one->is_gone) one->is_behind = !offer(one, entry, &hub->event);
+    }
+    hub->position = entry->number;
+    pthread_mutex_unlock(&hub->mutex);
+    return FB_OK;
+}
+
+/* What nobody has seen yet. */
+static fb_status read_news(fb_event_hub *hub, fb_error *error) {
+    fb_store_alias_entries page;
+    fb_status status;
+    bool is_last;
+    do {
+        status = fb_store_alias_events(hub->store, hub->position, NULL, NULL, PAGE, &page, error);
+        if (status) return status;
+        is_last = page.count < PAGE;
+        for (size_t i = 0; i < page.count && !status; i++) status = offer_to_all(hub, &page.items[i], error);
+        fb_store_alias_entries_free(&page);
+        pthread_mutex_lock(&hub->mutex);
+        wake_streams(hub);
+        pthread_mutex_unlock(&hub->mutex);
+    } while (!status && !is_last);
+    return status;
+}
+
+/* One page for a subscriber that is behind. */
+static fb_status catch_up(fb_event_hub *hub, fb_subscriber *subscriber, fb_error *error) {
+    fb_store_alias_entries page;
+    fb_status status =
+        fb_store_alias_events(hub->store, subscriber->position, subscriber->model, subscriber->alias, PAGE, &page, error);
+    if (status) return status;
+    bool has_room = true;
+    for (size_t i = 0; i < page.count && has_room && !status; i++) {
+        write_event(&hub->event, &page.items[i]);
+        if (hub->event.failed) status = fb_fail_memory(error);
+        pthread_mutex_lock(&hub->mutex);
+        if (!status) has_room = offer(subscriber, &page.items[i], &hub->event);
+        pthread_mutex_unlock(&hub->mutex);
+    }
+    if (status) fb_buffer_free(&hub->event);
+    else if (has_room) subscriber->position = page.seen;
+    fb_store_alias_entries_free(&page);
+    return status;
+}
+
+/* With the mutex, but not while it reads the store. A page for each that is behind and has room: *is_done when there was none.
+ */
+static fb_status serve_those_behind(fb_event_hub *hub, bool *is_done, fb_error *error) {
+    fb_status status = FB_OK;
+    *is_done = true;
+    for (fb_subscriber *one = hub->first; one && !status; one = one->next) { /* others may come, but in front; none is freed */
+        one->is_behind = one->position < hub->position;
+        if (!one->is_behind || one->is_gone || one->waiting.size >= WAITING_MAX) continue;
+        *is_done = false;
+        pthread_mutex_unlock(&hub->mutex);
+        status = catch_up(hub, one, error);
+        pthread_mutex_lock(&hub->mutex);
+    }
+    wake_streams(hub);
+    return status;
+}
+
+/* With the mutex. */
+static void free_those_gone(fb_event_hub *hub) {
+    for (fb_subscriber **place = &hub->first; *place;) {
+        fb_subscriber *one = *place;
+        if (!one->is_gone) {
+            place = &one->next;
+            continue;
+        }
+        *place = one->next;
+        free_subscriber(one);
+    }
+}
+
+/* With the mutex. */
+static void beat(fb_event_hub *hub) {
+    for (fb_subscriber *one = hub->first; one; one = one->next)
+        if (!one->waiting.size && !one->is_gone) append(one, ":\n\n", 3);
+    wake_streams(hub);
+}
+
+/* With the mutex. */
+static void wait_for_work(fb_event_hub *hub, int64_t until) {
+    struct timespec deadline = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
+    while (!hub->has_work && !hub->is_stopping && now_ms() < until)
+        pthread_cond_timedwait(&hub->changed, &hub->mutex, &deadline);
+    hub->has_work = false;
+}
+
+static void *work(void *argument) {
+    fb_event_hub *hub = argument;
+    int64_t next_beat = now_ms() + hub->heartbeat_ms, until = 0;
+    pthread_mutex_lock(&hub->mutex);
+    while (!hub->is_stopping) {
+        wait_for_work(hub, until);
+        free_those_gone(hub);
+        int64_t now = now_ms();
+        if (now >= next_beat) {
+            beat(hub);
+            next_beat = now + hub->heartbeat_ms;
+        }
+        bool is_done = true;
+        pthread_mutex_unlock(&hub->mutex);
+        fb_status status = read_news(hub, &(fb_error){0});
+        pthread_mutex_lock(&hub->mutex);
+        if (!status) status = serve_those_behind(hub, &is_done, &(fb_error){0});
+        until = !status && !is_done ? 0 : next_beat;
+        if (status && now + RETRY_MS < until) until = now + RETRY_MS; /* the streams wait for better times */
+    }
+    pthread_mutex_unlock(&hub->mutex);
+    return NULL;
+}
+
+/* ---- begin and end ------------------------------------------------------------------------------------------------------ */
+
+fb_event_hub *fb_event_hub_new(unsigned heartbeat_ms) {
+    fb_event_hub *hub = calloc(1, sizeof *hub);
+    if (!hub) return NULL;
+    hub->heartbeat_ms = heartbeat_ms;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&hub->mutex, NULL);
+    pthread_cond_init(&hub->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return hub;
+}
+
+fb_status fb_event_hub_start(fb_event_hub *hub, fb_store *store, fb_error *error) {
+    hub->store = store;
+    fb_status status = fb_store_last_alias_event(store, &hub->position, error);
+    if (status) return status;
+    int failure = pthread_create(&hub->thread, NULL, work, hub);
+    hub->is_running = failure == 0;
+    if (!failure) return FB_OK;
+    return fb_fail(error, FB_IO, "no-thread", NULL, "cannot start a thread: %s", strerror(failure));
+}
+
+void fb_event_hub_free(fb_event_hub *hub) {
+    if (!hub) return;
+    if (hub->is_running) {
+        pthread_mutex_lock(&hub->mutex);
+        hub->is_stopping = true;
+        pthread_cond_signal(&hub->changed);
+        pthread_mutex_unlock(&hub->mutex);
+        pthread_join(hub->thread, NULL);
+    }
+    free_those_gone(hub);
+    fb_buffer_free(&hub->event);
+    pthread_cond_destroy(&hub->changed);
+    pthread_mutex_destroy(&hub->mutex);
+    free(hub);
+}

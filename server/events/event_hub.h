@@ -1,0 +1,35 @@
+/* Alias changes on their way from the store to event streams.
+ *
+ *     commit ── fb_event_hub_notify ──► the hub's thread ── reads the store ──► what waits for each subscriber ──► I/O threads
+ *
+ * A subscriber remembers up to which entry of the history it has got everything. Those that have got all that the hub has seen
+ * share what it reads next. One that cannot take an entry, because too much waits for it already, stays where it is; when its
+ * client has read what waits it goes on from the store by itself, a page at a time, until it is where the hub is. */
+#ifndef FB_EVENTS_EVENT_HUB_H
+#define FB_EVENTS_EVENT_HUB_H
+
+#include "server/http/http.h"
+#include "server/store/models.h"
+
+typedef struct fb_event_hub fb_event_hub;
+typedef struct fb_subscriber fb_subscriber;
+
+/* Every `heartbeat_ms` each stream for which nothing waits gets a comment. NULL when memory is out. */
+fb_event_hub *fb_event_hub_new(unsigned heartbeat_ms);
+/* Starts the thread. */
+fb_status fb_event_hub_start(fb_event_hub *hub, fb_store *store, fb_error *error);
+/* Stops the thread; all streams must have ended. NULL does nothing. */
+void fb_event_hub_free(fb_event_hub *hub);
+
+/* fb_store_config.alias_changed, with the hub as its context. */
+void fb_event_hub_notify(void *hub);
+
+/* Everything after entry number `after`, of one model and of one alias where these are not NULL. The subscriber is for
+ * fb_respond_stream, with fb_event_source; NULL when memory is out. */
+fb_subscriber *fb_event_hub_subscribe(fb_event_hub *hub, const char *model, const char *alias, int64_t after);
+extern const fb_stream_source fb_event_source;
+
+/* Appends one item of a history, or (with_names) of the stream of changes of all aliases: then it names model and alias. */
+void fb_alias_entry_write(const fb_store_alias_entry *entry, bool with_names, fb_buffer *out);
+
+#endif

@@ -1,0 +1,175 @@
+#include "server/graphs/cache.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/map.h"
+
+#define BUCKETS 1024
+/* A decoded graph takes 24 KiB, however small it is, and 2 to 3 times the bytes of its canonical document. */
+#define BYTES_OF_EACH ((size_t)24 << 10)
+#define BYTES_PER_DOCUMENT_BYTE 3
+
+typedef struct entry {
+    struct entry *next_in_bucket;
+    struct entry *newer, *older;
+    fb_shared_graph *shared;
+} entry;
+
+struct fb_cache {
+    pthread_mutex_t mutex;
+    entry *buckets[BUCKETS];
+    entry *newest, *oldest;
+    size_t max_bytes, bytes, count;
+    uint64_t drops, hits, misses;
+};
+
+/* ---- shared graphs ---- */
+
+fb_shared_graph *fb_share_take(fb_graph *graph, const char *id, size_t size) {
+    fb_shared_graph *shared = calloc(1, sizeof *shared);
+    if (!shared) {
+        fb_graph_free(graph);
+        return NULL;
+    }
+    shared->graph = graph;
+    shared->weight = BYTES_OF_EACH + size * BYTES_PER_DOCUMENT_BYTE;
+    memcpy(shared->id, id, sizeof shared->id);
+    atomic_init(&shared->holders, 1);
+    return shared;
+}
+
+fb_shared_graph *fb_share_hold(fb_shared_graph *shared) {
+    atomic_fetch_add(&shared->holders, 1);
+    return shared;
+}
+
+void fb_share_release(fb_shared_graph *shared) {
+    if (!shared || atomic_fetch_sub(&shared->holders, 1) > 1) return;
+    fb_graph_free((fb_graph *)(uintptr_t)shared->graph); /* its last holder may */
+    free(shared);
+}
+
+/* ---- the cache; the functions below are called with the mutex held ---- */
+
+/* What points to the entry of that id in its bucket, or to NULL. */
+static entry **find(fb_cache *cache, const char *id) {
+    entry **place = &cache->buckets[fb_hash(id, strlen(id), 0) % BUCKETS];
+    while (*place && strcmp((*place)->shared->id, id) != 0) place = &(*place)->next_in_bucket;
+    return place;
+}
+
+static void unlink_entry(fb_cache *cache, entry *e) {
+    *(e->newer ? &e->newer->older : &cache->newest) = e->older;
+    *(e->older ? &e->older->newer : &cache->oldest) = e->newer;
+}
+
+static void link_newest(fb_cache *cache, entry *e) {
+    e->newer = NULL;
+    e->older = cache->newest;
+    *(cache->newest ? &cache->newest->newer : &cache->oldest) = e;
+    cache->newest = e;
+}
+
+/* Takes an entry out; its graph is released by the caller, outside the mutex. */
+static fb_shared_graph *take_out(fb_cache *cache, entry **place) {
+    entry *e = *place;
+    fb_shared_graph *shared = e->shared;
+    *place = e->next_in_bucket;
+    unlink_entry(cache, e);
+    cache->bytes -= shared->weight;
+    cache->count--;
+    free(e);
+    return shared;
+}
+
+static void add(fb_cache *cache, entry *e, fb_shared_graph *shared) {
+    entry **place = find(cache, shared->id);
+    e->shared = fb_share_hold(shared);
+    e->next_in_bucket = *place;
+    *place = e;
+    link_newest(cache, e);
+    cache->bytes += shared->weight;
+    cache->count++;
+}
+
+/* ---- from outside ---- */
+
+fb_cache *fb_cache_new(size_t max_bytes) {
+    fb_cache *cache = calloc(1, sizeof *cache);
+    if (!cache) return NULL;
+    cache->max_bytes = max_bytes;
+    pthread_mutex_init(&cache->mutex, NULL);
+    return cache;
+}
+
+void fb_cache_free(fb_cache *cache) {
+    if (!cache) return;
+    while (cache->oldest) fb_share_release(take_out(cache, find(cache, cache->oldest->shared->id)));
+    pthread_mutex_destroy(&cache->mutex);
+    free(cache);
+}
+
+fb_shared_graph *fb_cache_get(fb_cache *cache, const char *id) {
+    pthread_mutex_lock(&cache->mutex);
+    entry *e = *find(cache, id);
+    if (e) {
+        unlink_entry(cache, e);
+        link_newest(cache, e);
+        cache->hits++;
+    } else {
+        cache->misses++;
+    }
+    fb_shared_graph *shared = e ? fb_share_hold(e->shared) : NULL;
+    pthread_mutex_unlock(&cache->mutex);
+    return shared;
+}
+
+uint64_t fb_cache_ticket(fb_cache *cache) {
+    pthread_mutex_lock(&cache->mutex);
+    uint64_t ticket = cache->drops;
+    pthread_mutex_unlock(&cache->mutex);
+    return ticket;
+}
+
+void fb_cache_put(fb_cache *cache, fb_shared_graph *shared, uint64_t ticket) {
+    entry *e = shared->weight <= cache->max_bytes ? calloc(1, sizeof *e) : NULL;
+    if (!e) return;
+    pthread_mutex_lock(&cache->mutex);
+    bool is_wanted = cache->drops == ticket && !*find(cache, shared->id);
+    if (is_wanted) add(cache, e, shared);
+    while (cache->bytes > cache->max_bytes) {
+        fb_shared_graph *oldest = take_out(cache, find(cache, cache->oldest->shared->id));
+        pthread_mutex_unlock(&cache->mutex);
+        fb_share_release(oldest);
+        pthread_mutex_lock(&cache->mutex);
+    }
+    pthread_mutex_unlock(&cache->mutex);
+    if (!is_wanted) free(e);
+}
+
+void fb_cache_drop(fb_cache *cache, const char *id) {
+    pthread_mutex_lock(&cache->mutex);
+    cache->drops++;
+    entry **place = find(cache, id);
+    fb_shared_graph *shared = *place ? take_out(cache, place) : NULL;
+    pthread_mutex_unlock(&cache->mutex);
+    fb_share_release(shared);
+}
+
+static void print_metric(fb_buffer *out, const char *name, const char *type, const char *help, uint64_t value) {
+    fb_buffer_printf(out, "# HELP foldback_cache_%s %s\n# TYPE foldback_cache_%s %s\nfoldback_cache_%s %" PRIu64 "\n", name,
+                     help, name, type, name, value);
+}
+
+void fb_cache_metrics(fb_cache *cache, fb_buffer *out) {
+    pthread_mutex_lock(&cache->mutex);
+    uint64_t hits = cache->hits, misses = cache->misses, count = cache->count, bytes = cache->bytes;
+    pthread_mutex_unlock(&cache->mutex);
+    print_metric(out, "hits_total", "counter", "Graphs found decoded in memory.", hits);
+    print_metric(out, "misses_total", "counter", "Graphs that had to be read from the store.", misses);
+    print_metric(out, "graphs", "gauge", "Decoded graphs in memory.", count);
+    print_metric(out, "bytes", "gauge", "What they take, estimated.", bytes);
+}

@@ -1,0 +1,85 @@
+/* What led from one stored graph to another: the steps of one run, or of several that stand on each other. */
+#ifndef FB_HISTORY_HISTORY_H
+#define FB_HISTORY_HISTORY_H
+
+#include "core/compose/composition.h"
+#include "core/diff/merge.h"
+#include "server/app.h"
+
+#define FB_HISTORY_MAX 1000 /* steps */
+
+/* A run with what it takes to do its steps again. */
+typedef struct fb_past_run {
+    fb_store_run run;                /* with its report */
+    fb_composition composition;      /* of an optimize run */
+    fb_shared_graph *before, *after; /* of an external run, which has one step */
+} fb_past_run;
+
+typedef struct fb_past_step {
+    const fb_past_run *of;
+    size_t position; /* in the run's passes */
+    bool is_undone;  /* for the caller to set */
+} fb_past_step;
+
+typedef struct fb_history {
+    char source[FB_ID_LENGTH + 1], result[FB_ID_LENGTH + 1];
+    fb_past_step *steps;
+    size_t step_count;
+    fb_past_run **runs; /* those that the steps are of, and perhaps others */
+    size_t run_count;
+} fb_history;
+
+void fb_history_free(fb_history *history);
+
+/* "optimize" or "external": what can be undone. The others undo. */
+bool fb_run_is_undoable(const fb_store_run *run);
+
+/* The graph from which the run's steps lead to its result; the steps of an undo are those that it left over. NULL when that is
+ * not known (an undo that merged), and when the run changed nothing. `*request`, perhaps NULL, is the caller's: the text lives
+ * in it. */
+const char *fb_run_origin(const fb_store_run *run, json_t **request);
+/* Whether the run's steps are or contain steps of that run. */
+bool fb_run_has_steps_of(const fb_store_run *run, const json_t *request, const char *run_id);
+
+/* Adds a run's steps: behind the others, and then its origin must be the history's result; or, `at_front`, before them, and
+ * then its result must be the history's source. FB_CONFLICT "history-too-long". */
+fb_status fb_history_add(const fb_app *app, const fb_watch *watch, fb_history *history, const char *run_id, bool at_front,
+                         fb_error *error);
+
+/* For fb_store_run.request of an undo: JSON that says what is left over; unless it is exact, also what it takes to merge again.
+ */
+fb_status fb_history_write_rest(const fb_history *history, bool is_exact, fb_buffer *out, fb_error *error);
+
+/* A pass of ours; NULL for an external one. */
+const fb_pass_call *fb_past_call(const fb_past_step *step);
+
+/* The history that a stored undo was made from, as far as the run tells: of one that was exact the steps that it left over; of
+ * one that merged all of them, those marked that it undid. `is_known` false: the run does not say (it merged, and was stored by
+ * an earlier version). Free it in either case. */
+fb_status fb_history_of_undo(const fb_app *app, const fb_watch *watch, const fb_store_run *run, fb_history *out, bool *is_known,
+                             fb_error *error);
+
+/* ---- history_replay.c ---- */
+
+/* The source with the steps that are not undone; `ours` is what became of the result since, onto which that is merged, or NULL.
+ * Otherwise as fb_undo. */
+fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_history *history, const fb_graph *ours,
+                            fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error);
+
+/* ---- history_find.c ---- */
+
+/* Finds the steps that lead to the graph, as far back as those of the run; an empty history when there are none. */
+fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_store_run *run,
+                          fb_history *out, fb_error *error);
+/* Of the graphs that are known to be made of the run's result by further runs or by undoing some of its passes, and of the
+ * result itself: the history of the one that differs least from `graph`. */
+fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_store_run *run, const fb_graph *graph,
+                             fb_history *out, fb_error *error);
+/* Adds the newest run that made the history's source and is not in it; false when there is none. */
+fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history *history, bool *is_extended, fb_error *error);
+
+/* How many edits lead from a stored graph to another one. */
+fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t *count,
+                         fb_error *error);
+
+#endif

@@ -1,0 +1,194 @@
+/* Finding out in the store what a graph was made of. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/diff/diff.h"
+#include "server/graphs/stored_graph.h"
+#include "server/history/history.h"
+
+#define RUNS_MAX 1000     /* looked at on the way back */
+#define DEPTH_MAX 100     /* runs that stand on each other */
+#define PAGE_MAX 50       /* runs that made one graph, or started from it: the newest */
+#define CANDIDATES_MAX 32 /* graphs compared with the one at hand */
+
+static fb_status list_runs(const fb_app *app, const fb_store_run_filter *filter, fb_store_runs *out, fb_error *error) {
+    return fb_store_list_runs(app->store, filter, &(fb_store_page){.limit = PAGE_MAX}, false, out, error);
+}
+
+/* ---- the way back ------------------------------------------------------------------------------------------------------- */
+
+/* A graph on the way back, and the run that leads from it to the one before. */
+typedef struct place {
+    char graph[FB_ID_LENGTH + 1];
+    char run[FB_RUN_ID_LENGTH + 1]; /* "" for the graph where the way begins */
+    size_t next, depth;
+} place;
+
+typedef struct way {
+    place places[RUNS_MAX];
+    size_t count;
+    size_t seen; /* runs */
+} way;
+
+static bool is_on_way(const way *back, const char *graph) {
+    for (size_t i = 0; i < back->count; i++) {
+        if (!strcmp(back->places[i].graph, graph)) return true;
+    }
+    return false;
+}
+
+static void go_back(way *back, const char *origin, const char *run_id, size_t from) {
+    place *added = &back->places[back->count++];
+    memcpy(added->graph, origin, sizeof added->graph);
+    memcpy(added->run, run_id, sizeof added->run);
+    added->next = from;
+    added->depth = back->places[from].depth + 1;
+}
+
+/* Looks at the runs that made the graph of one place. True when one of them has steps of the run that is looked for: its place
+ * is the last one then. */
+static bool look_back(way *back, size_t from, const fb_store_runs *made_by, const fb_store_run *run) {
+    bool is_found = false;
+    for (size_t i = 0; i < made_by->count && !is_found && back->count < RUNS_MAX; i++) {
+        const fb_store_run *maker = &made_by->items[i];
+        json_t *request = NULL;
+        const char *origin = fb_run_origin(maker, &request);
+        is_found = origin && fb_run_has_steps_of(maker, request, run->id);
+        if (is_found || (origin && !is_on_way(back, origin))) go_back(back, origin, maker->id, from);
+        json_decref(request);
+    }
+    return is_found;
+}
+
+static fb_status walk_back(const fb_app *app, const fb_store_run *run, way *back, bool *is_found, fb_error *error) {
+    for (size_t i = 0; i < back->count && back->count < RUNS_MAX && back->seen < RUNS_MAX; i++) {
+        if (back->places[i].depth == DEPTH_MAX) continue;
+        if (!strcmp(back->places[i].graph, run->result)) { /* the run itself, however many repeat it */
+            go_back(back, run->source, run->id, i);
+            *is_found = true;
+            return FB_OK;
+        }
+        fb_store_runs made_by;
+        fb_status status = list_runs(app, &(fb_store_run_filter){.result = back->places[i].graph}, &made_by, error);
+        if (status) return status;
+        back->seen += made_by.count;
+        *is_found = look_back(back, i, &made_by, run);
+        fb_store_runs_free(&made_by);
+        if (*is_found) return FB_OK;
+    }
+    return FB_OK;
+}
+
+fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_store_run *run,
+                          fb_history *out, fb_error *error) {
+    *out = (fb_history){0};
+    way *back = calloc(1, sizeof *back);
+    if (!back) return fb_fail_memory(error);
+    back->count = 1;
+    snprintf(back->places[0].graph, sizeof back->places[0].graph, "%s", graph_id);
+    bool is_found = false;
+    fb_status status = walk_back(app, run, back, &is_found, error);
+    for (size_t i = back->count - 1; is_found && i && !status; i = back->places[i].next)
+        status = fb_history_add(app, watch, out, back->places[i].run, false, error);
+    free(back);
+    if (status) fb_history_free(out);
+    return status;
+}
+
+static bool has_run(const fb_history *history, const char *run_id) {
+    for (size_t i = 0; i < history->run_count; i++) {
+        if (!strcmp(history->runs[i]->run.id, run_id)) return true;
+    }
+    return false;
+}
+
+fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history *history, bool *is_extended, fb_error *error) {
+    *is_extended = false;
+    fb_store_runs runs;
+    fb_status status = list_runs(app, &(fb_store_run_filter){.result = history->source}, &runs, error);
+    if (status) return status;
+    for (size_t i = 0; i < runs.count && !*is_extended && !status; i++) {
+        json_t *request = NULL;
+        if (fb_run_origin(&runs.items[i], &request) && !has_run(history, runs.items[i].id)) {
+            status = fb_history_add(app, watch, history, runs.items[i].id, true, error);
+            *is_extended = true;
+        }
+        json_decref(request);
+    }
+    fb_store_runs_free(&runs);
+    return status;
+}
+
+/* ---- the nearest -------------------------------------------------------------------------------------------------------- */
+
+fb_status fb_count_edits(const fb_app *app, const fb_watch *watch, const char *id, const fb_graph *graph, size_t *count,
+                         fb_error *error) {
+    fb_shared_graph *shared = NULL;
+    fb_diff diff = {0};
+    fb_status status = fb_load_graph(app, watch, id, &shared, error);
+    if (!status) status = fb_diff_make_metered(shared->graph, graph, &(fb_work){.watch = watch}, &diff, error);
+    if (!status) *count = diff.count;
+    if (!status) fb_diff_free(&diff);
+    fb_share_release(shared);
+    return status;
+}
+
+/* Graphs that were compared with the one at hand. */
+typedef struct comparison {
+    const fb_app *app;
+    const fb_watch *watch;
+    const fb_graph *graph;
+    char seen[CANDIDATES_MAX][FB_ID_LENGTH + 1];
+    size_t count;
+    char nearest[FB_ID_LENGTH + 1];
+    size_t edits; /* from the nearest */
+} comparison;
+
+static fb_status compare(comparison *with, const char *id, fb_error *error) {
+    if (with->count == CANDIDATES_MAX) return FB_OK;
+    for (size_t i = 0; i < with->count; i++) {
+        if (!strcmp(with->seen[i], id)) return FB_OK;
+    }
+    size_t edits = 0;
+    memcpy(with->seen[with->count++], id, sizeof with->seen[0]);
+    fb_status status = fb_count_edits(with->app, with->watch, id, with->graph, &edits, error);
+    if (status || (*with->nearest && edits >= with->edits)) return status;
+    memcpy(with->nearest, id, sizeof with->nearest);
+    with->edits = edits;
+    return FB_OK;
+}
+
+/* The results of the runs that started from a graph. */
+static fb_status compare_results(comparison *with, const char *source, fb_error *error) {
+    fb_store_runs runs;
+    fb_status status = list_runs(with->app, &(fb_store_run_filter){.source = source}, &runs, error);
+    if (status) return status;
+    for (size_t i = 0; i < runs.count && !status; i++) {
+        json_t *request = NULL;
+        if (fb_run_origin(&runs.items[i], &request)) status = compare(with, runs.items[i].result, error);
+        json_decref(request);
+    }
+    fb_store_runs_free(&runs);
+    return status;
+}
+
+fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_store_run *run, const fb_graph *graph,
+                             fb_history *out, fb_error *error) {
+    comparison *candidates = calloc(1, sizeof *candidates);
+    if (!candidates) return fb_fail_memory(error);
+    candidates->app = app;
+    candidates->watch = watch;
+    candidates->graph = graph;
+    char last[FB_ID_LENGTH + 1] = "";
+    fb_status status = compare(candidates, run->result, error);
+    while (!status && strcmp(last, candidates->nearest) != 0) {
+        memcpy(last, candidates->nearest, sizeof last);
+        status = compare_results(candidates, last, error);
+    }
+    free(candidates);
+    *out = (fb_history){0};
+    if (!status) status = fb_history_find(app, watch, last, run, out, error);
+    if (!status && !out->step_count) status = fb_history_add(app, watch, out, run->id, false, error);
+    if (status) fb_history_free(out);
+    return status;
+}

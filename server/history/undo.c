@@ -1,0 +1,283 @@
+#include "server/history/undo.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/undo.h"
+#include "core/json/members.h"
+#include "core/json/scan.h"
+
+/* An undoing under way, and then what a worked out run refers to. */
+typedef struct fb_undoing {
+    fb_undo_kind kind;
+    const fb_watch *watch;
+    fb_history history;
+    char graph_id[FB_ID_LENGTH + 1]; /* of the graph at hand */
+    fb_graph_input at_hand, result;  /* borrowed; owned */
+    size_t count;                    /* undone passes */
+    const fb_past_run *newest;       /* of the runs that they are of */
+    bool is_exact;
+    fb_signature signature; /* of the undone passes */
+    fb_buffer request, report;
+    fb_store_pass *passes;
+} undoing;
+
+static void free_undoing(undoing *work) {
+    if (!work) return;
+    fb_history_free(&work->history);
+    fb_graph_input_free(&work->result);
+    fb_buffer_free(&work->request);
+    fb_buffer_free(&work->report);
+    free(work->passes);
+    free(work);
+}
+
+void fb_undone_free(fb_undone *undone) {
+    free_undoing(undone->work);
+    *undone = (fb_undone){0};
+}
+
+void fb_undo_refusal_free(fb_undo_refusal *refusal) {
+    fb_conflicts_free(&refusal->conflicts);
+    free(refusal->irreversible);
+    free_undoing(refusal->work);
+    *refusal = (fb_undo_refusal){0};
+}
+
+/* ---- which passes ------------------------------------------------------------------------------------------------------- */
+
+static const fb_store_pass *pass_of(const fb_past_step *step) {
+    return &step->of->run.passes[step->position];
+}
+
+static bool is_reversible(const fb_past_step *step) {
+    const fb_pass_call *call = fb_past_call(step);
+    return call ? call->pass->reversible : step->of->run.is_reversible;
+}
+
+static bool preserves_computation(const fb_past_step *step) {
+    const fb_pass_call *call = fb_past_call(step);
+    return call ? call->pass->preserves_computation : step->of->run.preserves_computation;
+}
+
+static bool is_listed(const fb_undo_refusal *refusal, const char *name) {
+    for (size_t i = 0; i < refusal->irreversible_count; i++) {
+        if (!strcmp(refusal->irreversible[i], name)) return true;
+    }
+    return false;
+}
+
+static fb_status check_reversible(const undoing *work, fb_undo_refusal *refusal, fb_error *error) {
+    refusal->irreversible = calloc(work->count, sizeof *refusal->irreversible);
+    if (!refusal->irreversible) return fb_fail_memory(error);
+    for (size_t i = 0; i < work->history.step_count; i++) {
+        const fb_past_step *step = &work->history.steps[i];
+        const char *name = pass_of(step)->name;
+        if (step->is_undone && !is_reversible(step) && !is_listed(refusal, name))
+            refusal->irreversible[refusal->irreversible_count++] = name;
+    }
+    if (!refusal->irreversible_count) return FB_OK;
+    fb_copy_text(refusal->run_id, sizeof refusal->run_id, work->newest->run.id);
+    return fb_fail(error, FB_CONFLICT, "irreversible", "",
+                   "not every pass can be reversed; POST to the rollback link returns any of them exactly, from the store");
+}
+
+static void count_undone(undoing *work) {
+    for (size_t i = 0; i < work->history.step_count; i++) {
+        if (!work->history.steps[i].is_undone) continue;
+        work->count++;
+        work->newest = work->history.steps[i].of;
+    }
+}
+
+/* ---- the graph without them --------------------------------------------------------------------------------------------- */
+
+static fb_status make_result(const fb_app *app, undoing *work, const fb_graph *ours, fb_conflicts *conflicts, fb_error *error) {
+    fb_graph *made = NULL;
+    fb_status status = fb_history_replay(app, work->watch, &work->history, ours, &made, &work->is_exact, conflicts, error);
+    return status ? status : fb_graph_input_take(made, work->watch, &work->result, error);
+}
+
+static fb_status replay(const fb_app *app, undoing *work, fb_conflicts *conflicts, fb_error *error) {
+    bool is_changed = strcmp(work->graph_id, work->history.result) != 0;
+    if (!is_changed && work->count == work->history.step_count) { /* what is left is the source */
+        work->is_exact = true;
+        return FB_OK;
+    }
+    fb_status status = make_result(app, work, is_changed ? work->at_hand.shared->graph : NULL, conflicts, error);
+    if (status != FB_CONFLICT || !conflicts->count) return status;
+    return fb_fail(error, FB_CONFLICT, "conflict", "",
+                   "the graph was changed since where the passes would be taken out; nothing was done");
+}
+
+/* ---- the new run -------------------------------------------------------------------------------------------------------- */
+
+typedef struct report_copy {
+    undoing *work;
+    const fb_past_run *of;
+} report_copy;
+
+/* What the undone passes had done goes from their run's report into the new one's, byte for byte. */
+static bool copy_report(void *context, size_t index, const char *text, size_t size) {
+    const report_copy *copy = context;
+    const fb_history *history = &copy->work->history;
+    for (size_t i = 0; i < history->step_count; i++) {
+        const fb_past_step *step = &history->steps[i];
+        if (step->of != copy->of || step->position != index || !step->is_undone) continue;
+        fb_put_comma(&copy->work->report);
+        fb_buffer_append(&copy->work->report, text, size);
+    }
+    return true;
+}
+
+static fb_status copy_reports(undoing *work, fb_error *error) {
+    const fb_past_run *last = NULL;
+    fb_buffer_char(&work->report, '[');
+    for (size_t i = 0; i < work->history.step_count; i++) { /* the steps of one run are neighbours */
+        report_copy copy = {.work = work, .of = work->history.steps[i].of};
+        const char *report = copy.of->run.report;
+        if (copy.of == last) continue;
+        last = copy.of;
+        if (!fb_each_item(report, strlen(report), copy_report, &copy))
+            return fb_fail(error, FB_IO, "store-corrupt", "", "the report of run %s cannot be read", copy.of->run.id);
+    }
+    fb_buffer_char(&work->report, ']');
+    return fb_buffer_text(&work->report) ? FB_OK : fb_fail_memory(error);
+}
+
+static fb_status list_passes(undoing *work, fb_error *error) {
+    work->passes = calloc(work->count + 1, sizeof *work->passes);
+    const char **signatures = calloc(work->count + 1, sizeof *signatures);
+    bool ok = work->passes && signatures;
+    for (size_t i = 0, j = 0; ok && i < work->history.step_count; i++) {
+        const fb_past_step *step = &work->history.steps[i];
+        if (!step->is_undone) continue;
+        work->passes[j] = *pass_of(step);
+        signatures[j++] = pass_of(step)->signature;
+    }
+    ok = ok && fb_composition_signature(signatures, work->count, work->signature);
+    free(signatures);
+    return ok ? FB_OK : fb_fail_memory(error);
+}
+
+static void describe(undoing *work, fb_new_run *made) {
+    bool is_replayed = work->result.shared != NULL;
+    *made = (fb_new_run){.source = &work->at_hand, .result = &work->result};
+    made->run = (fb_store_run){.kind = work->kind == FB_UNDO_REVERSE ? "reverse" : "rollback",
+                               .source = work->graph_id,
+                               .result = is_replayed ? work->result.shared->id : work->history.source,
+                               .of_run = work->newest->run.id,
+                               .signature = work->signature,
+                               .is_exact = work->is_exact,
+                               .is_reversible = false,
+                               .preserves_computation = true,
+                               .lint = is_replayed ? "passed" : "skipped",
+                               .request = work->request.data,
+                               .report = work->report.data,
+                               .passes = work->passes,
+                               .pass_count = work->count};
+    for (size_t i = 0; i < work->history.step_count; i++) {
+        const fb_past_step *step = &work->history.steps[i];
+        made->run.preserves_computation &= !step->is_undone || preserves_computation(step);
+    }
+}
+
+static fb_status work_out(const fb_app *app, undoing *work, const fb_undo_task *task, fb_undo_refusal *refusal,
+                          fb_error *error) {
+    count_undone(work);
+    if (!work->count)
+        return fb_fail(error, FB_CONFLICT, "nothing-to-undo", "", "nothing of %s is in the graph any more", task->run_id);
+    fb_status status = work->kind == FB_UNDO_ROLLBACK ? FB_OK : check_reversible(work, refusal, error);
+    if (!status) status = replay(app, work, &refusal->conflicts, error);
+    if (!status) status = list_passes(work, error);
+    if (!status) status = copy_reports(work, error);
+    return status ? status : fb_history_write_rest(&work->history, work->is_exact, &work->request, error);
+}
+
+fb_status fb_undo_work_out(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_undone *out,
+                           fb_undo_refusal *refusal, fb_error *error) {
+    undoing *work = calloc(1, sizeof *work);
+    fb_status status = work ? fb_undo_select(app, watch, task, error) : fb_fail_memory(error);
+    if (status) {
+        fb_history_free(&task->history);
+        free(work);
+        return status;
+    }
+    *work = (undoing){.kind = task->kind, .watch = watch, .history = task->history};
+    task->history = (fb_history){0};
+    if (task->at_hand) work->at_hand = *task->at_hand;
+    fb_copy_text(work->graph_id, sizeof work->graph_id, task->graph_id);
+    status = work_out(app, work, task, refusal, error);
+    if (status) {
+        refusal->work = work;
+        return status;
+    }
+    describe(work, &out->made);
+    out->work = work;
+    return FB_OK;
+}
+
+/* ---- what is deployed --------------------------------------------------------------------------------------------------- */
+
+/* The newest run that made the graph by steps that are known, and whether an undo merged it. */
+static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id[FB_RUN_ID_LENGTH + 1], bool *is_merged,
+                            fb_error *error) {
+    fb_store_runs runs;
+    fb_store_run_filter filter = {.result = graph_id};
+    fb_status status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = FB_PAGE_MAX}, false, &runs, error);
+    if (status) return status;
+    *run_id = '\0';
+    for (size_t i = 0; i < runs.count && !*run_id; i++) {
+        json_t *request = NULL;
+        if (fb_run_origin(&runs.items[i], &request)) memcpy(run_id, runs.items[i].id, sizeof runs.items[i].id);
+        *is_merged |= !fb_run_is_undoable(&runs.items[i]) && !runs.items[i].is_exact;
+        json_decref(request);
+    }
+    fb_store_runs_free(&runs);
+    return FB_OK;
+}
+
+/* What the graph is made of, and the run whose passes positions mean; no steps when that is not known: because an undo merged
+ * it, or because no run made it. */
+static fb_status find_history(const fb_app *app, const fb_watch *watch, const char *graph_id, const char *run_id,
+                              fb_undo_task *task, bool *is_merged, fb_error *error) {
+    fb_store_run run = {0};
+    char maker[FB_RUN_ID_LENGTH + 1] = "";
+    json_t *request = NULL;
+    fb_status status = run_id ? fb_store_get_run(app->store, run_id, &run, error) : FB_OK;
+    bool is_known = !status && run_id && (fb_run_origin(&run, &request) || fb_run_is_undoable(&run));
+    json_decref(request);
+    if (!status && !is_known) { /* an undo that merged, or that changed nothing: perhaps the graph is known otherwise */
+        fb_store_run_free(&run);
+        status = find_maker(app, graph_id, maker, is_merged, error);
+        if (status || !*maker) return status;
+        status = fb_store_get_run(app->store, maker, &run, error);
+    }
+    if (!status) status = fb_history_add(app, watch, &task->history, run.id, false, error);
+    if (!status) snprintf(task->run_id, sizeof task->run_id, "%s", fb_run_is_undoable(&run) ? run.id : run.of_run);
+    fb_store_run_free(&run);
+    return status;
+}
+
+fb_status fb_undo_deployed(const fb_app *app, const fb_watch *watch, const char *graph_id, const char *run_id,
+                           const json_t *passes, const char *passes_pointer, fb_undone *out, fb_undo_refusal *refusal,
+                           fb_error *error) {
+    fb_store_summary summary = {0};
+    bool is_merged = false;
+    fb_undo_task task = {.kind = FB_UNDO_ROLLBACK,
+                         .reaches_back = true,
+                         .passes = passes,
+                         .passes_pointer = passes_pointer,
+                         .graph_id = graph_id};
+    fb_status status = fb_store_get_graph(app->store, graph_id, &summary, error);
+    fb_store_summary_free(&summary);
+    if (!status) status = find_history(app, watch, graph_id, run_id, &task, &is_merged, error);
+    if (!status && task.history.step_count) return fb_undo_work_out(app, watch, &task, out, refusal, error);
+    fb_history_free(&task.history);
+    if (status) return status;
+    return fb_fail(error, FB_CONFLICT, "nothing-to-undo", "", "%s",
+                   is_merged
+                       ? "no run made this graph by passes that are known: it was changed since. POST to the reverse link "
+                         "of a run, with the graph"
+                       : "no run made this graph: it has no passes to take out");
+}

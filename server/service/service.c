@@ -1,0 +1,152 @@
+#include "server/service/service.h"
+#include "server/events/event_hub.h"
+
+#include "core/base/sha256.h"
+#include "server/routes/routes.h"
+#include "server/routes/short_id.h"
+
+fb_service_config fb_service_config_default(void) {
+    return (fb_service_config){.http = fb_http_config_default(),
+                               .data = "./.foldback",
+                               .cache_bytes = (size_t)512 << 20,
+                               .evaluation = {.memory = (size_t)1 << 30, .timeout_ms = 60000, .most = 8},
+                               .jobs = {.limit = 1000, .timeout_ms = 3600000, .lifetime_ms = 86400000},
+                               .heartbeat_ms = 15000,
+                               .gc_grace_ms = 86400000};
+}
+
+#define MOST_READERS 8U
+
+static unsigned readers_of(const fb_service_config *config) {
+    return config->http.worker_threads < MOST_READERS ? config->http.worker_threads : MOST_READERS;
+}
+
+static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error *error) {
+    *app = (fb_app){.limits = config->limits,
+                    .evaluation = config->evaluation,
+                    .gc_grace_ms = config->gc_grace_ms,
+                    .retention = {.age_ms = (int64_t)config->keep_runs_days * 86400000,
+                                  .count = config->keep_runs,
+                                  .audit_age_ms = (int64_t)config->keep_audit_days * 86400000},
+                    .cache = fb_cache_new(config->cache_bytes),
+                    .counts = fb_pass_counts_new(),
+                    .events = fb_event_hub_new(config->heartbeat_ms)};
+    app->limits.max_bytes = config->http.body_limit;
+    if (!app->cache || !app->counts || !app->events) return fb_fail_memory(error);
+    if (!config->data) return FB_OK;
+    fb_store_config store = {.readers = readers_of(config), .alias_changed = fb_event_hub_notify, .alias_context = app->events};
+    fb_status status = fb_store_open(config->data, &store, &app->store, error);
+    if (!status) status = fb_auth_open(app->store, &app->auth, error);
+    return status ? status : fb_event_hub_start(app->events, app->store, error);
+}
+
+/* Before requests come; its threads start when they can be made. */
+static fb_status open_jobs(const fb_service_config *config, fb_app *app, fb_error *error) {
+    fb_jobs_config jobs = config->jobs;
+    jobs.heartbeat_ms = config->heartbeat_ms;
+    return jobs.threads && app->store ? fb_jobs_new(&jobs, app->store, &app->jobs, error) : FB_OK;
+}
+
+static void close_service(fb_service *service) {
+    fb_app *app = &service->app;
+    fb_collector_stop(service->collector);
+    fb_event_hub_free(app->events);
+    fb_jobs_free(app->jobs);
+    fb_auth_close(app->auth);
+    fb_store_close(app->store); /* checkpoints */
+    fb_cache_free(app->cache);
+    fb_pass_counts_free(app->counts);
+}
+
+/* ---- fb_doorkeeper ------------------------------------------------------------------------------------------------------ */
+
+static fb_grant admit(void *context, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]) {
+    const fb_app *app = context;
+    return fb_auth_admit(app->auth, token, needed, principal);
+}
+
+static bool still_admits(void *context, const char *principal, fb_scope needed) {
+    const fb_app *app = context;
+    return fb_auth_still_admits(app->auth, principal, needed);
+}
+
+static bool admits_all(void *context) {
+    const fb_app *app = context;
+    return !fb_auth_is_needed(app->auth);
+}
+
+/* ---- start and stop ----------------------------------------------------------------------------------------------------- */
+
+fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *app, fb_error *error) {
+    const char *listen = config->http.listen;
+    fb_status status = listen ? fb_http_check_address(listen, error) : FB_OK;
+    if (status || !listen || config->is_open || fb_http_is_loopback(listen) ||
+        (app && app->auth && fb_auth_is_needed(app->auth)))
+        return status;
+    return fb_fail(error, FB_INVALID, "no-tokens", NULL,
+                   "%s is no loopback address; to listen beyond this machine make a token first (foldback token "
+                   "create --scope admin), or say --insecure-listen, knowing that everybody may do everything",
+                   listen);
+}
+
+fb_service_descriptors fb_service_count_descriptors(const fb_service_config *config) {
+    const unsigned of_store = 3 /* lock, folder, shared memory */, of_database = 2 /* the file and its log */;
+    const unsigned of_worker = 2 /* a file and its folder */, spare = 8 /* /proc for /metrics, libraries */;
+    unsigned readers = readers_of(config), workers = config->http.worker_threads + config->jobs.threads;
+    return (fb_service_descriptors){.connections = config->http.connection_limit,
+                                    .store = of_store + of_database * (readers + 1),
+                                    .readers = readers,
+                                    .others = fb_http_descriptors(&config->http) + of_worker * workers + spare};
+}
+
+static fb_status start_http(const fb_service_config *config, fb_service *service, fb_error *error) {
+    fb_http_config http = config->http;
+    if (service->app.auth)
+        http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits, .admits_all = admits_all};
+    http.allows_addresses = config->is_open;
+    http.expand = fb_expand_id;
+    return fb_http_start(&http, fb_routes, fb_route_count, &service->app, &service->http, error);
+}
+
+/* Small, so that it takes nothing from the service, and answers also when all of that is busy. */
+static fb_status start_metrics(const fb_service_config *config, fb_service *service, fb_error *error) {
+    fb_http_config http = fb_http_config_default();
+    http.listen = config->metrics_listen;
+    http.io_threads = 1;
+    http.worker_threads = 2;
+    http.queue_limit = 16;
+    http.connection_limit = 32;
+    http.request_timeout_ms = 10000;
+    http.body_limit = http.body_memory_limit = 1024;
+    http.access_log = NULL;
+    service->app.http = service->http;
+    return fb_http_start(&http, fb_metrics_routes, fb_metrics_route_count, &service->app, &service->metrics, error);
+}
+
+fb_status fb_service_start(const fb_service_config *config, fb_service *service, fb_error *error) {
+    *service = (fb_service){0};
+    fb_status status = open_app(config, &service->app, error);
+    char unused[FB_ID_LENGTH + 1]; /* libcrypto 3.0 crashes when memory runs out while it sets itself up: so now, not later */
+    if (!status && !fb_sha256_id("", 0, unused)) status = fb_fail_memory(error);
+    if (!status && config->gc_interval_ms)
+        status = fb_collector_start(&service->app, config->gc_interval_ms, &service->collector, error);
+    if (!status) status = fb_service_check_reach(config, &service->app, error);
+    if (!status) status = open_jobs(config, &service->app, error);
+    if (!status) status = start_http(config, service, error);
+    if (!status && service->app.jobs) status = fb_jobs_start(service->app.jobs, service->http, error);
+    if (!status && config->metrics_listen) status = start_metrics(config, service, error);
+    if (status) {
+        fb_jobs_stop(service->app.jobs);
+        fb_http_stop(service->http, 0);
+        close_service(service);
+    }
+    return status;
+}
+
+bool fb_service_stop(fb_service *service, unsigned timeout_ms) {
+    fb_http_stop(service->metrics, 1000);
+    fb_jobs_stop(service->app.jobs);
+    bool is_clean = fb_http_stop(service->http, timeout_ms);
+    close_service(service);
+    return is_clean;
+}
