@@ -11,7 +11,7 @@ import types
 import torch
 from torch._jit_internal import boolean_dispatched
 
-OPERATORS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops"
+OPERATORS = pathlib.Path(__file__).resolve().parents[2] / "core" / "operators"
 HEAD = """/* Where PyTorch 2.13 has the names of each operator of ops.def, and what its ATen overloads take. Written by
  * tests/python/make_calls.py, and held against PyTorch by tests/python/test_calls.py.
  *
@@ -128,7 +128,7 @@ def python_call(function):
 
 
 def names():
-    for file in re.findall(r'include "core/ops/(ops_\w+\.def)"', (OPERATORS / "ops.def").read_text()):
+    for file in re.findall(r'include "core/operators/(ops_\w+\.def)"', (OPERATORS / "ops.def").read_text()):
         for line in (OPERATORS / file).read_text().splitlines():
             row = re.match(r'FB_OP_ROW\(\w+, "([^"]+)', line)
             yield from (name for name in row[1].split() if not name.startswith("__")) if row else ()

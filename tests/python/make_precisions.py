@@ -45,7 +45,7 @@ def operator_table():
 def rows_of_operators():
     """Every spelling of an operator: the name of its row."""
     spelled = {}
-    for file in re.findall(r'include "core/ops/(ops_\w+\.def)"', (make_calls.OPERATORS / "ops.def").read_text()):
+    for file in re.findall(r'include "core/operators/(ops_\w+\.def)"', (make_calls.OPERATORS / "ops.def").read_text()):
         for row in re.findall(r"^FB_OP_ROW\((\w+), \"([^\"]*)\"(.*)$", (make_calls.OPERATORS / file).read_text(), re.M):
             further = re.findall(r'FUNCTIONS\("([^"]*)"', row[2])
             for name in row[1].split() + [target.split("torch.")[-1] for words in further for target in words.split()]:

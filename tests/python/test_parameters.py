@@ -1,4 +1,4 @@
-"""Which arguments an operator must be given, in core/ops/ops_*.def and in PyTorch's own signatures."""
+"""Which arguments an operator must be given, in core/operators/ops_*.def and in PyTorch's own signatures."""
 import inspect
 import pathlib
 import re
@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-OPS = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops"
+OPS = pathlib.Path(__file__).resolve().parents[2] / "core" / "operators"
 ROW = re.compile(r'FB_OP_ROW\((\w+), "([^"]*)", "([^"]*)"(.*)\)$', re.M)
 SCHEMAS = {(s.name[6:], s.overload_name or "default"): s for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}
 

@@ -4,7 +4,7 @@ import pathlib
 
 import make_precisions
 
-TABLE = pathlib.Path(__file__).resolve().parents[2] / "core" / "ops" / "precisions.def"
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "core" / "operators" / "precisions.def"
 
 
 def test_the_table_is_pytorchs():

@@ -45,7 +45,7 @@ def operators():
     """(id, names) of those that have a kernel."""
     parts = re.split(r"/\* kernels_(\w+)\.c \*/", (ROOT / "core/eval/kernels.def").read_text())
     kernels = {name for file, part in zip(parts[1::2], parts[2::2]) if file in FILES for name in re.findall(r"FB_KERNEL\((\w+),", part)}
-    text = "".join((ROOT / "core/ops" / f).read_text() for f in re.findall(r'include "core/ops/(ops_\w+\.def)"', (ROOT / "core/operators/ops.def").read_text()))
+    text = "".join((ROOT / "core/operators" / f).read_text() for f in re.findall(r'include "core/operators/(ops_\w+\.def)"', (ROOT / "core/operators/ops.def").read_text()))
     return [(name, names.split()) for name, names in re.findall(r'FB_OP_ROW\((\w+), "([^"]*)"', text) if name in kernels]
 
 
