@@ -1,12 +1,345 @@
 #include "core/compose/undo.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/align.h"
-#include "core/compose/meaning.h"
+#include "core/base/arena.h"
+#include "core/base/buffer.h"
+#include "core/base/map.h"
+#include "core/compose/run.h"
+#include "core/diff/merge.h"
 #include "core/document/document.h"
+#include "core/graph/build.h"
 #include "core/passes/lint.h"
+#include "core/passes/pass.h"
+
+/* What the nodes of a run's graphs stand for. A pass that lets a node take another one in (a convolution its BatchNorm) leaves
+ * its name with the value of the other. So one name can stand for one value in one replay of a source and for another in
+ * another; whoever reads it must know. */
+
+/* Of one replay; zeroed at its start. */
+typedef struct fb_meanings {
+    fb_buffer items; /* the nodes that took others in */
+    fb_map index;
+    fb_arena arena;
+} fb_meanings;
+
+typedef struct item {
+    const char *node;
+    const char *stands_for; /* a node of the replay's source, one that a pass created, or a new value of such a one: " " + it */
+} item;
+
+static const item *items_of(const fb_meanings *meanings, size_t *count) {
+    *count = meanings->items.size / sizeof(item);
+    return (const item *)(const void *)meanings->items.data;
+}
+
+/* 1 + index, or 0. */
+static uint32_t find(const fb_meanings *meanings, const char *node) {
+    size_t count;
+    const item *items = items_of(meanings, &count);
+    uint32_t cursor = 0, found;
+    while ((found = fb_map_next(&meanings->index, fb_hash_text(node, 0), &cursor))) {
+        if (strcmp(items[found - 1].node, node) == 0) return found;
+    }
+    return 0;
+}
+
+static const char *meaning_of(const fb_meanings *meanings, const char *node) {
+    uint32_t found = find(meanings, node);
+    size_t count;
+    return found ? items_of(meanings, &count)[found - 1].stands_for : node;
+}
+
+/* Another value than what is called `meaning`. */
+static const char *make_new_value(fb_meanings *meanings, const char *meaning) {
+    char *text = fb_arena_alloc(&meanings->arena, strlen(meaning) + 2);
+    if (text) sprintf(text, " %s", meaning);
+    return text;
+}
+
+static bool take_in(fb_meanings *meanings, const char *node, const char *other) {
+    const char *meaning = meaning_of(meanings, other);
+    item new = {.node = fb_arena_text(&meanings->arena, node, strlen(node)),
+                .stands_for = strcmp(node, other) == 0 ? make_new_value(meanings, meaning)
+                                                       : fb_arena_text(&meanings->arena, meaning, strlen(meaning))};
+    uint32_t found = find(meanings, node);
+    if (!new.node || !new.stands_for) return false;
+    if (found) {
+        memcpy(meanings->items.data + (found - 1) * sizeof new, &new, sizeof new);
+        return true;
+    }
+    fb_buffer_append(&meanings->items, &new, sizeof new);
+    uint32_t count = (uint32_t)(meanings->items.size / sizeof new);
+    return !meanings->items.failed && fb_map_add(&meanings->index, fb_hash_text(node, 0), count);
+}
+
+/* Takes note of what a pass did. False when memory is out. */
+static bool meanings_note(fb_meanings *meanings, const fb_pass_report *report) {
+    bool ok = true;
+    for (size_t i = 0; i < report->taken_in_count && ok; i++)
+        ok = take_in(meanings, report->taken_in[i].by, report->taken_in[i].node);
+    return ok;
+}
+
+static void meanings_free(fb_meanings *meanings) {
+    fb_buffer_free(&meanings->items);
+    fb_map_free(&meanings->index);
+    fb_arena_free(&meanings->arena);
+}
+
+static void compare(const fb_meanings *a, const fb_meanings *b, fb_buffer *names) {
+    size_t count;
+    const item *items = items_of(a, &count);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(items[i].stands_for, meaning_of(b, items[i].node)) != 0)
+            fb_buffer_append(names, &items[i].node, sizeof items[i].node);
+    }
+}
+
+/* Appends the names (const char *, the meanings' own) that stand for something else in the other replay. */
+static void meanings_compare(const fb_meanings *a, const fb_meanings *b, fb_buffer *names) {
+    compare(a, b, names);
+    compare(b, a, names);
+}
+
+/* Names of what passes created, in two runs of one source. */
+
+/* ---- what a node is made of, and for whom ------------------------------------------------------------------------------- */
+
+typedef struct kinship {
+    const fb_undo_plan *plan;
+    const fb_graph *graph;
+    uint64_t *kinds; /* by node: what it is made of, down to nodes of the source */
+    uint64_t *uses;  /* by node: what reads it, up to nodes of the source */
+    fb_buffer text;  /* of one value */
+    fb_work *work;
+} kinship;
+
+/* One more node or edge is looked at; a microsecond or two. */
+static bool goes_on(fb_work *work) {
+    return fb_work_goes_on(work, 32);
+}
+
+static bool has_node(const fb_graph *graph, const char *name) {
+    return fb_node_find(graph, FB_MAIN_PROGRAM, name).id != 0;
+}
+
+/* By a pass of ours. */
+static bool is_created(const fb_undo_plan *plan, const char *name) {
+    bool is_added = false;
+    for (size_t i = 0; i < plan->step_count && !is_added; i++) {
+        const fb_undo_step *step = &plan->steps[i];
+        is_added = !step->call && has_node(step->after, name) && !has_node(step->before, name);
+    }
+    return !is_added && !has_node(plan->source, name);
+}
+
+/* Documents are nested to a bounded depth. */
+static uint64_t kind_of_value(kinship *k, fb_value value, uint64_t seed) {
+    const fb_value_row *row = fb_value_at(k->graph, value);
+    if (row->kind == FB_NODE) return fb_hash(&k->kinds[row->node.id], sizeof *k->kinds, seed + 1);
+    if (!row->has_nodes) {
+        k->text.size = 0;
+        fb_value_write(k->graph, value, &k->text);
+        return fb_hash(k->text.data, k->text.size, seed + 2);
+    }
+    uint64_t kind = seed + 3 + (uint64_t)row->kind;
+    for (uint32_t i = 0; i < row->count; i++) kind = kind_of_value(k, row->items[i], kind);
+    return kind;
+}
+
+/* A module that passes made is who its path says, whatever it is called with. */
+static uint64_t kind_of_node(kinship *k, fb_node node) {
+    const fb_node_row *row = fb_node_at(k->graph, node);
+    const char *name = fb_node_name(k->graph, node), *target = fb_node_target(k->graph, node);
+    if (!is_created(k->plan, name)) return fb_hash_text(name, 1);
+    uint64_t kind = fb_hash_text(target, 2 + (uint64_t)row->opcode);
+    if (row->opcode == FB_CALL_MODULE) return kind;
+    return kind_of_value(k, row->kwargs, kind_of_value(k, row->args, kind));
+}
+
+/* The same, in whatever order the readers stand. */
+static uint64_t use_of_node(kinship *k, fb_node node) {
+    uint64_t use = 0;
+    for (uint32_t e = fb_user_first(k->graph, node); e && goes_on(k->work); e = fb_user_next(k->graph, e)) {
+        fb_node user = fb_edge_user(k->graph, e);
+        const char *name = fb_node_name(k->graph, user), *target = fb_node_target(k->graph, user);
+        if (is_created(k->plan, name)) use += fb_hash_text(target, k->uses[user.id] + 1);
+        else use += fb_hash_text(name, 0);
+    }
+    return use;
+}
+
+static bool find_kin(kinship *k) {
+    k->kinds = calloc(fb_node_limit(k->graph), sizeof *k->kinds);
+    k->uses = calloc(fb_node_limit(k->graph), sizeof *k->uses);
+    if (!k->kinds || !k->uses) return false;
+    for (fb_node n = fb_first_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_next_node(k->graph, n))
+        k->kinds[n.id] = kind_of_node(k, n);
+    for (fb_node n = fb_last_node(k->graph, FB_MAIN_PROGRAM); n.id && goes_on(k->work); n = fb_node_at(k->graph, n)->previous)
+        k->uses[n.id] = use_of_node(k, n);
+    return !k->text.failed && !k->work->stopped.status;
+}
+
+static void kinship_free(kinship *k) {
+    free(k->kinds);
+    free(k->uses);
+    fb_buffer_free(&k->text);
+}
+
+/* ---- names -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct renaming {
+    fb_graph *graph;
+    fb_node *same;    /* by node: the one of the result that it is, or none */
+    fb_symbol *names; /* by node: the name that it gets, none = it keeps its own */
+    fb_node *now;     /* by node: what stands for it, none = itself */
+    uint32_t limit;   /* of the three */
+    bool is_any;
+    fb_work *work;
+} renaming;
+
+/* Nodes of the result that no node of the replay is yet: the first one of a key, and behind each the next. */
+typedef struct candidates {
+    fb_map first;
+    uint32_t *next;
+    bool *is_taken;
+} candidates;
+
+static uint64_t key_of(const kinship *k, fb_node node, bool for_the_same) {
+    return for_the_same ? fb_hash(&k->uses[node.id], sizeof *k->uses, k->kinds[node.id]) : k->kinds[node.id];
+}
+
+/* Pairs nodes that are made of the same, in their order; first those that are made for the same. */
+static bool pair_nodes(renaming *r, candidates *c, const kinship *theirs, const kinship *base, bool for_the_same) {
+    const fb_graph *result = base->graph;
+    bool ok = true;
+    fb_map_clear(&c->first);
+    for (fb_node n = fb_last_node(result, FB_MAIN_PROGRAM); ok && n.id; n = fb_node_at(result, n)->previous) {
+        if (!goes_on(r->work)) return false;
+        if (c->is_taken[n.id] || !is_created(base->plan, fb_node_name(result, n))) continue;
+        uint64_t key = key_of(base, n, for_the_same);
+        c->next[n.id] = fb_map_get(&c->first, key);
+        ok = fb_map_put(&c->first, key, n.id);
+    }
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
+        if (!goes_on(r->work)) return false;
+        if (r->same[n.id].id || !is_created(theirs->plan, fb_node_name(r->graph, n))) continue;
+        uint64_t key = key_of(theirs, n, for_the_same);
+        uint32_t found = fb_map_get(&c->first, key);
+        if (!found) continue;
+        r->same[n.id] = (fb_node){found};
+        c->is_taken[found] = true;
+        if (c->next[found]) fb_map_put(&c->first, key, c->next[found]);
+        else fb_map_remove(&c->first, key);
+    }
+    return ok;
+}
+
+static bool pair_all(renaming *r, const kinship *theirs, const kinship *base) {
+    candidates c = {.next = calloc(fb_node_limit(base->graph), sizeof *c.next),
+                    .is_taken = calloc(fb_node_limit(base->graph), sizeof *c.is_taken)};
+    bool ok = c.next && c.is_taken && pair_nodes(r, &c, theirs, base, true) && pair_nodes(r, &c, theirs, base, false);
+    fb_map_free(&c.first);
+    free(c.next);
+    free(c.is_taken);
+    return ok;
+}
+
+static bool choose_names(renaming *r, const kinship *theirs, const kinship *base) {
+    const fb_graph *result = base->graph;
+    fb_namespace *names = fb_run_names(result, r->work);
+    bool ok = names != NULL;
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n))
+        ok = goes_on(r->work) && fb_namespace_reserve(names, fb_node_name(r->graph, n));
+    for (fb_node n = fb_first_node(r->graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(r->graph, n)) {
+        if (!(ok = goes_on(r->work))) break;
+        const char *name = fb_node_name(r->graph, n), *to = name;
+        if (!is_created(theirs->plan, name)) continue;
+        if (r->same[n.id].id) to = fb_node_name(result, r->same[n.id]);
+        else if (has_node(result, name)) to = fb_namespace_create(names, name);
+        if (to && strcmp(to, name) == 0) continue;
+        r->names[n.id] = to ? fb_intern(r->graph, to) : (fb_symbol){0};
+        r->is_any = true;
+        ok = r->names[n.id].id != 0;
+    }
+    fb_namespace_free(names);
+    return ok;
+}
+
+static fb_node stand_in(void *context, fb_node node) {
+    const renaming *r = context;
+    return node.id < r->limit && r->now[node.id].id ? r->now[node.id] : node;
+}
+
+/* The same node under its new name, before the old one, which goes when nobody reads it any more. */
+static bool add_renamed(renaming *r, fb_node old) {
+    fb_graph *graph = r->graph;
+    fb_node node = fb_graph_add_node(graph, FB_MAIN_PROGRAM, r->names[old.id], old);
+    if (!node.id) return false;
+    const fb_node_row *from = fb_node_at(graph, old);
+    fb_node_row *to = fb_node_row_at(graph, node);
+    to->type = from->type;
+    to->shape = from->shape;
+    to->transformations = from->transformations;
+    to->meta_rest = from->meta_rest;
+    to->dtype = from->dtype;
+    fb_graph_set_target(graph, node, (fb_opcode)from->opcode, from->target);
+    r->now[old.id] = node;
+    return fb_graph_set_args(graph, node, from->args, from->kwargs);
+}
+
+static bool rename_nodes(renaming *r) {
+    fb_graph *graph = r->graph;
+    bool ok = true;
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); ok && n.id; n = fb_next_node(graph, n)) {
+        if (!goes_on(r->work)) return false;
+        if (n.id < r->limit && r->names[n.id].id) ok = add_renamed(r, n);
+    }
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM), next; ok && n.id; n = next) {
+        if (!goes_on(r->work)) return false;
+        next = fb_node_at(graph, n)->next;
+        if (n.id < r->limit && r->now[n.id].id) continue;
+        fb_value args = fb_value_map_nodes(graph, fb_node_at(graph, n)->args, stand_in, r);
+        fb_value kwargs = fb_value_map_nodes(graph, fb_node_at(graph, n)->kwargs, stand_in, r);
+        ok = args.id && kwargs.id && fb_graph_set_args(graph, n, args, kwargs);
+    }
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM), next; ok && n.id; n = next) {
+        if (!goes_on(r->work)) return false;
+        next = fb_node_at(graph, n)->next;
+        if (n.id < r->limit && r->now[n.id].id) fb_graph_erase_node(graph, n);
+    }
+    fb_graph_number(graph);
+    return ok;
+}
+
+/* A pass that is taken out lets later ones create more nodes or fewer, and so the names move on: what was `cat_5` is `cat_7` in
+ * the replay, and `cat_5` is something else. This gives the nodes that passes created in `replay` the names of those in the
+ * plan's result that are made of the same, and names that the result has not to all others. What an external pass added has
+ * the name that its author gave it, and keeps it. FB_NO_MEMORY. */
+static fb_status align_names(const fb_undo_plan *plan, fb_graph *replay, fb_error *error) {
+    uint32_t limit = fb_node_limit(replay);
+    fb_work work = {.watch = plan->watch};
+    kinship theirs = {.plan = plan, .graph = replay, .work = &work},
+            base = {.plan = plan, .graph = plan->result, .work = &work};
+    renaming r = {.graph = replay,
+                  .same = calloc(limit, sizeof *r.same),
+                  .names = calloc(limit, sizeof *r.names),
+                  .now = calloc(limit, sizeof *r.now),
+                  .limit = limit,
+                  .work = &work};
+    bool ok = r.same && r.names && r.now && find_kin(&theirs) && find_kin(&base) && pair_all(&r, &theirs, &base) &&
+              choose_names(&r, &theirs, &base);
+    if (ok && r.is_any) ok = rename_nodes(&r);
+    kinship_free(&theirs);
+    kinship_free(&base);
+    free(r.same);
+    free(r.names);
+    free(r.now);
+    return ok ? FB_OK : fb_work_failed(&work, error);
+}
 
 /* A replay under way. */
 typedef struct replay {
@@ -44,7 +377,7 @@ static fb_status take_step(replay *r, const fb_undo_step *step) {
         fb_workpiece work = {.graph = r->graph, .names = r->names};
         status = fb_pass_call_run(step->call, &work, r->watch, &report, &arena, r->error);
         fb_workpiece_forget(&work);
-        if (!status && !fb_meanings_note(&r->meanings, &report)) status = fb_fail_memory(r->error);
+        if (!status && !meanings_note(&r->meanings, &report)) status = fb_fail_memory(r->error);
         fb_arena_free(&arena);
         return status;
     }
@@ -73,7 +406,7 @@ static fb_status begin(const fb_undo_plan *plan, replay *r) {
 static void end(replay *r) {
     fb_graph_free(r->graph);
     fb_namespace_free(r->names);
-    fb_meanings_free(&r->meanings);
+    meanings_free(&r->meanings);
 }
 
 static fb_status begin_run(replay *r) {
@@ -109,7 +442,7 @@ static fb_status replay_rest(const fb_undo_plan *plan, replay *r, fb_graph **out
 static fb_status merge_replay(const fb_undo_plan *plan, const replay *whole, const replay *rest, const fb_graph *theirs,
                               fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
     fb_buffer parted = {0};
-    fb_meanings_compare(&whole->meanings, &rest->meanings, &parted);
+    meanings_compare(&whole->meanings, &rest->meanings, &parted);
     bool is_known = true;
     for (size_t i = 0; i < plan->step_count; i++) is_known &= plan->steps[i].call != NULL;
     fb_merge_facts facts = {.source = is_known ? plan->source : NULL,
@@ -132,7 +465,7 @@ static fb_status merge_rest(const fb_undo_plan *plan, fb_graph **out, bool *is_e
     if (!status) status = replay_rest(plan, &rest, &plain);
     if (!status && !(theirs = fb_graph_copy_metered(plain, &work))) status = fb_work_failed(&work, error);
     if (!status) status = fb_watch_check(plan->watch, error);
-    if (!status) status = fb_align_names(plan, theirs, error);
+    if (!status) status = align_names(plan, theirs, error);
     if (!status) status = fb_watch_check(plan->watch, error);
     if (!status) status = merge_replay(plan, &whole, &rest, theirs, &merged, conflicts, error);
     if (!status) status = is_same_graph(merged, plain, &work, is_exact, error);

@@ -17,12 +17,88 @@
  */
 #include <stdlib.h>
 
-#include "core/ops/gradient.h"
+#include "core/ops/alias.h"
 #include "core/ops/identity.h"
 #include "core/ops/sharing.h"
 #include "core/ops/strides.h"
+#include "core/ops/view.h"
 #include "core/passes/parameter.h"
 #include "core/passes/pass.h"
+
+/* Which values of the main program autograd may carry a gradient into, as far as the document tells. */
+
+typedef struct gradient_flow {
+    const fb_graph *graph;
+    const fb_alias *alias;
+    bool *values;   /* by node */
+    bool *memories; /* by memory that is written: something that carries a gradient is written into it */
+} gradient_flow;
+
+static void gradients_free(gradient_flow *made) {
+    if (!made) return;
+    free(made->values);
+    free(made->memories);
+    free(made);
+}
+
+/* False only for what depends neither on an input of floating or complex numbers, nor on a tensor with requires_grad, nor on a
+ * module or operator that may have such a tensor, unless detach stands in between. */
+static bool may_carry_gradient(const gradient_flow *gradients, fb_node value) {
+    return gradients->values[value.id] || gradients->memories[fb_memory_of(gradients->alias, value)];
+}
+
+static bool reads_gradient(const gradient_flow *gradients, fb_node n) {
+    for (uint32_t e = fb_input_first(gradients->graph, n); e; e = fb_input_next(gradients->graph, e)) {
+        if (may_carry_gradient(gradients, fb_edge_input(gradients->graph, e))) return true;
+    }
+    return false;
+}
+
+/* What a caller gives may be trained, and so may the parameters of a module that is called. */
+static bool carries(const gradient_flow *gradients, fb_node n) {
+    const fb_graph *g = gradients->graph;
+    const fb_node_row *row = fb_node_at(g, n);
+    if (row->dtype && fb_dtype_is_integer((fb_dtype)row->dtype)) return false;
+    if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_CALL_MODULE) return true;
+    if (row->opcode == FB_GET_ATTR) {
+        fb_tensor tensor = row->attribute.id ? fb_module_tensor(g, row->module, fb_text(g, row->attribute)) : (fb_tensor){0};
+        return !tensor.id || fb_tensor_at(g, tensor)->requires_grad;
+    }
+    if (fb_op_effects(g, n).is_unknown || fb_node_kwarg(g, n, "requires_grad").id) return true;
+    return !fb_op_is(g, n, FB_OP_DETACH) && reads_gradient(gradients, n);
+}
+
+static void look_at(gradient_flow *gradients, fb_node n) {
+    const fb_graph *g = gradients->graph;
+    gradients->values[n.id] = carries(gradients, n);
+    if (!gradients->values[n.id]) return;
+    bool is_call = fb_node_at(g, n)->opcode == FB_CALL_FUNCTION || fb_node_at(g, n)->opcode == FB_CALL_METHOD;
+    fb_node written = is_call && fb_op_effects(g, n).mutates_input ? fb_value_node(g, fb_first_argument(g, n)) : (fb_node){0};
+    const fb_node both[] = {n, written};
+    for (size_t i = 0; i < 2; i++) {
+        if (both[i].id && fb_is_mutated(gradients->alias, both[i]))
+            gradients->memories[fb_memory_of(gradients->alias, both[i])] = true;
+    }
+}
+
+/* In O(nodes + edges). NULL: fb_work_failed says why. */
+static gradient_flow *gradients_new(const fb_graph *graph, const fb_alias *alias, fb_work *work) {
+    gradient_flow *made = calloc(1, sizeof *made);
+    if (!made) return NULL;
+    *made = (gradient_flow){.graph = graph, .alias = alias};
+
+    made->values = calloc(fb_node_limit(graph), sizeof *made->values);
+    made->memories = calloc((size_t)fb_memory_limit(alias) + 1, sizeof *made->memories);
+    if (!made->values || !made->memories) {
+        gradients_free(made);
+        return NULL;
+    }
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, 16); n = fb_next_node(graph, n)) look_at(made, n);
+    if (!n.id) return made;
+    gradients_free(made);
+    return NULL;
+}
 
 /* What stands against taking the input in the place of a copy of it; NULL when nothing does. */
 static const char *obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const fb_identity *found,
@@ -40,7 +116,7 @@ static const char *obstacle_to_share(const fb_graph *g, const fb_sharing *sharin
 
 /* Why the call must stay; NULL when it can go. */
 static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
-                            const fb_gradients *gradients, const fb_identity *found, const char **detail) {
+                            const gradient_flow *gradients, const fb_identity *found, const char **detail) {
     const fb_graph *g = m->graph;
     *detail = found->detail;
     if (found->doubt) return found->doubt;
@@ -48,8 +124,7 @@ static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb
     if (found->turns_minus_zero && !fb_parameter_flag(m->params, "float_zeros")) return "float-zero";
     bool is_detach = (fb_node_op(g, found->node) & ~(unsigned)FB_OP_IN_PLACE) == FB_OP_DETACH;
     *detail = "a gradient may reach it, and ends here; the parameter detach allows to leave it out";
-    if (is_detach && fb_may_carry_gradient(gradients, found->input) && !fb_parameter_flag(m->params, "detach"))
-        return "gradient";
+    if (is_detach && may_carry_gradient(gradients, found->input) && !fb_parameter_flag(m->params, "detach")) return "gradient";
     bool is_written = fb_is_mutated(alias, found->input);
     *detail = "what it is given may not be contiguous";
     if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input))) return "unknown-layout";
@@ -59,7 +134,7 @@ static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb
 }
 
 /* `left` is what stands in the place of a node, by node: of a chain its beginning. */
-static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const fb_gradients *gradients,
+static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const gradient_flow *gradients,
                            const fb_identity *found, fb_node *left) {
     const char *detail, *reason = obstacle(m, alias, sharing, gradients, found, &detail);
     if (reason) {
@@ -84,7 +159,7 @@ static void match_graph(fb_matcher *m) {
     const fb_alias *alias = fb_matcher_alias(m);
     fb_sharing *sharing = alias ? fb_sharing_new(g, alias, m->work) : NULL;
     fb_node *left = calloc(fb_node_limit(g), sizeof *left);
-    fb_gradients *gradients = alias ? fb_gradients_new(g, alias, m->work) : NULL;
+    gradient_flow *gradients = alias ? gradients_new(g, alias, m->work) : NULL;
     m->failed |= !sharing || !left || !gradients;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         fb_identity found;
@@ -93,7 +168,7 @@ static void match_graph(fb_matcher *m) {
     }
     fb_sharing_free(sharing);
     free(left);
-    fb_gradients_free(gradients);
+    gradients_free(gradients);
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {

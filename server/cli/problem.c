@@ -1,9 +1,156 @@
 /* RFC 9457 problems on standard error. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "core/compose/preset.h"
+#include "core/passes/pass.h"
 #include "server/cli/cli.h"
-#include "server/cli/hint.h"
-#include "server/cli/wording.h"
+#include "server/cli/suggest.h"
+
+/* What the service says to programs, in terms of commands: its sentences name routes, headers and members. */
+
+/* An earlier row may hold a later one. "*" at the end stands for the rest of the sentence. */
+static const struct {
+    const char *of_service, *of_commands;
+} phrases[] = {
+    {"GET /v1/passes lists them, and GET /v1/transformations the rules",
+     "foldback pass list lists them, and foldback transformation list the rules"},
+    {"GET /v1/passes lists them", "foldback pass list lists them"},
+    {"GET /v1/passes lists ours", "foldback pass list lists ours"},
+    {"GET /v1/transformations/", "foldback transformation show "},
+    {"POST to the rollback link returns any of them exactly, from the store", "foldback rollback returns any of them exactly"},
+    {"POST to the reverse link of a run, with the graph", "Name the run: foldback reverse GRAPH --run RUN"},
+    {"POST it to the reverse link of the one that you mean", "name the one that you mean with --run RUN"},
+    {"POST to /v1/optimize applies it", "foldback optimize --pass applies it"},
+    {": its ETag is *", "; look at it with foldback show, then decide again"},
+    {"With Prefer: respond-async, where that is taken, it", "With --async, where a command takes that, it"},
+    {"only a service that runs does jobs", "only a running service does jobs: name it with --server URL"},
+    {": pass it as prefix", ": give it with --prefix"},
+    {"send as=source or as=finished", "say --as source or --as finished"},
+    {"upload it first", "foldback upload sends it"},
+    {"the query parameter ", "--"},
+    {"the body is larger than", "what is sent is larger than"},
+};
+
+/* `at` is where the phrase begins in `text`. */
+static void replace(char *text, size_t space, char *at, const char *phrase, const char *by) {
+    size_t length = strlen(phrase), added = strlen(by);
+    bool takes_rest = phrase[length - 1] == '*';
+    const char *rest = takes_rest ? "" : at + length;
+    size_t before = (size_t)(at - text), after = strlen(rest);
+    if (before + added + after >= space) return; /* no worse than before */
+    memmove(at + added, rest, after + 1);
+    memcpy(at, by, added);
+}
+
+static char *find(char *text, const char *phrase) {
+    size_t length = strlen(phrase);
+    length -= phrase[length - 1] == '*';
+    return memmem(text, strlen(text), phrase, length);
+}
+
+/* A copy of `detail` that speaks of commands, cut where `space` ends. */
+static void speak_of_commands(const char *detail, char *out, size_t space) {
+    snprintf(out, space, "%s", detail);
+    for (size_t i = 0; i < sizeof phrases / sizeof *phrases; i++) {
+        char *at = find(out, phrases[i].of_service);
+        if (at) replace(out, space, at, phrases[i].of_service, phrases[i].of_commands);
+    }
+}
+
+/* "did you mean …?" for names that the store does not have. */
+
+#define NAMES_MAX "1000" /* asked for: one page */
+
+/* Where the names are that a problem of this code is about. */
+typedef struct kind_of_name {
+    const char *code, *list, *member;
+    bool is_of_model; /* the list is one of the model that the sentence names: "model bert has no alias prd" */
+} kind_of_name;
+
+static const kind_of_name kinds[] = {
+    {"unknown-model", "/v1/models", "name", false},         {"unknown-alias", "aliases", "alias", true},
+    {"unknown-version", "versions", "version", true},       {"unknown-run", "/v1/runs", "id", false},
+    {"unknown-graph", "/v1/graphs", "id", false},           {"unknown-job", "/v1/jobs", "id", false},
+    {"unknown-token", "/v1/tokens", "name", false},         {"unknown-transformation", "/v1/transformations", "name", false},
+    {"unknown-pass", "/v1/transformations", "name", false},
+};
+
+static const kind_of_name *find_kind(const char *code) {
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kinds[i].code, code) == 0) return &kinds[i];
+    }
+    return NULL;
+}
+
+/* The name that does not exist: what is in quotes, else the last word. */
+static void read_wrong_name(const char *detail, char *out, size_t space) {
+    const char *quote = strchr(detail, '"'), *last = strrchr(detail, ' ');
+    *out = '\0';
+    if (quote) snprintf(out, space, "%.*s", (int)strcspn(quote + 1, "\""), quote + 1);
+    else if (last) snprintf(out, space, "%s", last + 1);
+}
+
+static bool address_list(const kind_of_name *kind, const char *detail, fb_address *out) {
+    char model[256];
+    if (!kind->is_of_model) {
+        fb_address_path(out, kind->list);
+    } else if (sscanf(detail, "model %255s has no ", model) == 1) {
+        fb_address_path(out, "/v1/models");
+        fb_address_segment(out, model);
+        fb_address_segment(out, kind->list);
+    } else {
+        return false;
+    }
+    fb_address_query(out, "limit", NAMES_MAX);
+    return true;
+}
+
+/* Without a word about what fails: this is for a hint. */
+static json_t *ask(fb_cli *cli, fb_address *address) {
+    fb_call call = {.method = "GET", .address = *address};
+    fb_answer answer;
+    fb_error error = {0};
+    bool has_store = cli->client && (cli->values.server || cli->folder != FB_FOLDER_UNUSED);
+    if (!has_store) {
+        fb_call_free(&call);
+        return NULL;
+    }
+    fb_status status = fb_client_call(cli->client, &call, &answer, &error);
+    json_t *found = !status && answer.status == 200 ? json_loadb(answer.body.data, answer.body.size, 0, NULL) : NULL;
+    fb_answer_free(&answer);
+    return found;
+}
+
+static void try_passes(fb_suggestion *nearest) {
+    for (size_t i = 0; fb_pass_at(i); i++) fb_suggest_try(nearest, fb_pass_at(i)->name);
+    for (size_t i = 0; fb_preset_at(i); i++) fb_suggest_try(nearest, fb_preset_at(i)->name);
+}
+
+/* A line on standard error when the problem is about a name, and one like it exists: of a pass, model, alias, version, run,
+ * graph, job, token or transformation. Asks the service for the names; says nothing when it does not tell. */
+static void fb_hint(fb_cli *cli, const json_t *problem) {
+    const char *detail = fb_text_of(problem, "detail");
+    const kind_of_name *kind = find_kind(fb_text_of(problem, "code"));
+    char wrong[256];
+    fb_address address = {0};
+    if (!kind) return;
+    read_wrong_name(detail, wrong, sizeof wrong);
+    fb_suggestion nearest = fb_suggest(wrong);
+    if (strcmp(kind->code, "unknown-pass") == 0) try_passes(&nearest);
+    json_t *found = address_list(kind, detail, &address) ? ask(cli, &address) : NULL;
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(found, "items"), i, one) fb_suggest_try(&nearest, fb_text_of(one, kind->member));
+    if (nearest.best) {
+        fputs("  did you mean ", stderr);
+        fb_screen_text(stderr, nearest.best);
+        fputs("?\n", stderr);
+    }
+    json_decref(found);
+}
 
 /* "  first: second: third"; empty ones are left out. */
 static void print_line(const char *first, const char *second, const char *third) {
@@ -101,7 +248,7 @@ void fb_problem_print(fb_cli *cli, const json_t *problem) {
     static const char *const lists[] = {"nodes", "passes", "runs", "versions", "names", "blobs", "missing", "extra"};
     const char *code = fb_text_of(problem, "code"), *detail = fb_text_of(problem, "detail");
     char sentence[1200];
-    fb_speak_of_commands(detail, sentence, sizeof sentence);
+    speak_of_commands(detail, sentence, sizeof sentence);
     fb_complain(0, "%s", sentence);
     if (json_object_get(problem, "errors")) {
         print_errors(problem);

@@ -32,10 +32,6 @@ typedef struct fb_undo_task {
     const char *graph_id;          /* of the graph at hand */
 } fb_undo_task;
 
-/* Marks the steps of task->history that are to be undone, and makes the history longer where names reach back. FB_INVALID
- * unknown-pass, bad-position, wrong-type, no-passes. */
-fb_status fb_undo_select(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_error *error);
-
 /* Why nothing was undone, beside the error. Free it. */
 typedef struct fb_undo_refusal {
     fb_conflicts conflicts;    /* of the code "conflict" */
@@ -46,8 +42,8 @@ typedef struct fb_undo_refusal {
 } fb_undo_refusal;
 void fb_undo_refusal_free(fb_undo_refusal *refusal);
 
-/* Works it out, and steals the history. FB_INVALID as fb_undo_select; FB_CONFLICT "nothing-to-undo", "irreversible",
- * "conflict".
+/* Works it out, and steals the history. FB_INVALID "unknown-pass", "bad-position", "wrong-type", "no-passes"; FB_CONFLICT
+ * "nothing-to-undo", "irreversible", "conflict".
  * `*refusal` is empty, and is to be freed after a failure. */
 fb_status fb_undo_work_out(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_undone *out,
                            fb_undo_refusal *refusal, fb_error *error);

@@ -1,7 +1,91 @@
 /* GET /livez, /readyz and /metrics, and the same on a listener of their own (--metrics-listen). */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/base/buffer.h"
 #include "server/app.h"
-#include "server/metrics/process_metrics.h"
+#include "server/metrics/allocator.h"
 #include "server/routes/routes.h"
+
+/* What the process itself takes, under Prometheus' usual names. */
+
+static void print(fb_buffer *out, const char *name, const char *type, const char *help, double value) {
+    fb_buffer_printf(out, "# HELP process_%s %s\n# TYPE process_%s %s\nprocess_%s %.15g\n", name, help, name, type, name,
+                     value);
+}
+
+/* A file of /proc as text; false when it cannot be read: then there is no such line. */
+static bool read_file(const char *path, char *text, size_t space) {
+    FILE *file = fopen(path, "re");
+    if (!file) return false;
+    size_t size = fread(text, 1, space - 1, file);
+    fclose(file);
+    text[size] = '\0';
+    return size > 0;
+}
+
+static void print_memory(fb_buffer *out) {
+    char text[256];
+    unsigned long long virtual_pages, resident_pages;
+    if (!read_file("/proc/self/statm", text, sizeof text)) return;
+    if (sscanf(text, "%llu %llu", &virtual_pages, &resident_pages) != 2) return;
+    double page = (double)sysconf(_SC_PAGESIZE);
+    print(out, "virtual_memory_bytes", "gauge", "Virtual memory.", (double)virtual_pages * page);
+    print(out, "resident_memory_bytes", "gauge", "Resident memory.", (double)resident_pages * page);
+}
+
+static void print_allocator(fb_buffer *out) {
+    fb_allocator_figures figures = fb_allocator_read();
+    fb_buffer_printf(out,
+                     "# HELP foldback_memory_used_bytes Memory that is allocated.\n# TYPE foldback_memory_used_bytes gauge\n"
+                     "foldback_memory_used_bytes %zu\n"
+                     "# HELP foldback_memory_free_bytes Memory that was freed and is kept for later; some of it is resident.\n"
+                     "# TYPE foldback_memory_free_bytes gauge\nfoldback_memory_free_bytes %zu\n",
+                     figures.used, figures.free);
+}
+
+static void print_descriptors(fb_buffer *out) {
+    DIR *folder = opendir("/proc/self/fd");
+    if (folder) {
+        double count = -3; /* "." and ".." and the folder itself */
+        while (readdir(folder)) count++;
+        closedir(folder);
+        print(out, "open_fds", "gauge", "Open file descriptors.", count);
+    }
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        print(out, "max_fds", "gauge", "Most file descriptors that may be open.", (double)limit.rlim_cur);
+}
+
+static void print_times(fb_buffer *out) {
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0) {
+        double seconds = (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec;
+        double microseconds = (double)usage.ru_utime.tv_usec + (double)usage.ru_stime.tv_usec;
+        print(out, "cpu_seconds_total", "counter", "Processor time, of user and system.", seconds + microseconds / 1e6);
+    }
+    char text[8192];
+    const char *after_name = read_file("/proc/self/stat", text, sizeof text) ? strrchr(text, ')') : NULL;
+    unsigned long long start;
+    if (!after_name || sscanf(after_name, ") %*c%*d%*d%*d%*d%*d%*u%*u%*u%*u%*u%*u%*u%*d%*d%*d%*d%*d%*d%llu", &start) != 1)
+        return;
+    const char *boot = read_file("/proc/stat", text, sizeof text) ? strstr(text, "btime ") : NULL;
+    if (!boot) return;
+    double since_boot = (double)start / (double)sysconf(_SC_CLK_TCK);
+    print(out, "start_time_seconds", "gauge", "When the process began, in seconds since 1970.",
+          (double)strtoll(boot + strlen("btime "), NULL, 10) + since_boot);
+}
+
+static void process_metrics(fb_buffer *out) {
+    print_memory(out);
+    print_allocator(out);
+    print_descriptors(out);
+    print_times(out);
+}
 
 /* The process answers. */
 void fb_get_live(const fb_request *request, fb_response *response) {
@@ -32,7 +116,7 @@ static void respond_metrics(const fb_app *app, const fb_http_server *http, fb_re
     fb_cache_metrics(app->cache, &text);
     fb_pass_counts_metrics(app->counts, &text);
     if (app->jobs) fb_jobs_metrics(app->jobs, &text);
-    fb_process_metrics(&text);
+    process_metrics(&text);
     if (!status) {
         fb_respond_buffer_take(response, 200, "text/plain; version=0.0.4; charset=utf-8", &text);
         return;
