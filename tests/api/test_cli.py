@@ -565,7 +565,7 @@ def test_names_with_typos(foldback):
 def test_no_sentence_for_programs_is_left(tmp_path):
     """Each literal of the service that names a route, and may reach a command, is one that the command line rewords."""
     root = pathlib.Path(__file__).resolve().parents[2]
-    rewording = (root / "server" / "cli" / "wording.c").read_text()
+    rewording = (root / "server" / "cli" / "problem.c").read_text()
     phrases = [phrase.rstrip("*") for phrase in re.findall(r'^    \{"([^"]+)",', rewording, re.M)]
     assert len(phrases) > 10
     calls = re.compile(r"(?:fb_respond_problem|fb_fail|fb_refuse_member|fb_refuse_parameter)\((?:[^;]|;(?= ))*?\);", re.S)
