@@ -204,6 +204,7 @@ static fb_status replay(const fb_app *app, undoing *work, fb_conflicts *conflict
     }
     fb_status status = make_result(app, work, is_changed ? work->at_hand.shared->graph : NULL, conflicts, error);
     if (status != FB_CONFLICT || !conflicts->count) return status;
+    *error = (fb_error){0}; /* the conflicts say more */
     return fb_fail(error, FB_CONFLICT, "conflict", "",
                    "the graph was changed since where the passes would be taken out; nothing was done");
 }
