@@ -79,7 +79,7 @@ static bool take_in(fb_meanings *meanings, const char *node, const char *other) 
 static bool meanings_note(fb_meanings *meanings, const fb_pass_report *report) {
     bool ok = true;
     for (size_t i = 0; i < report->taken_in_count && ok; i++)
-        ok = take_in(meanings, report->taken_in[i].by, report->taken_in[i].node);
+        ok = take_in(meanings, report->absorbed[i].by, report->absorbed[i].node);
     return ok;
 }
 

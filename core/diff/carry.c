@@ -391,7 +391,7 @@ static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value val
  * Of bytes that are not known here nothing but the name is known. */
 static fb_status part_names(carrying *c, fb_tensor old, fb_tensor original) {
     fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
-    bool keeps_name = (c->is_read[old.id] || c->is_owned[old.id]) && !fb_tensor_is_told(ours, old);
+    bool keeps_name = (c->is_read[old.id] || c->is_owned[old.id]) && !fb_tensor_has_known_bytes(ours, old);
     fb_graph *graph = keeps_name ? theirs : ours;
     fb_symbol *name = keeps_name ? &c->names_in_theirs[original.id] : &c->names_in_ours[old.id];
     *name = fb_sides_fresh_name(c->sides, graph, fb_tensor_name(ours, old));
@@ -444,7 +444,7 @@ static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
         fb_tensor taken = fb_tensor_find(theirs, name); /* made otherwise there: what ours has stays as a source */
         fb_symbol fresh = taken.id ? fb_sides_fresh_name(c->sides, theirs, name) : fb_intern(theirs, name);
         fb_tensor stub = carry_add_stub(theirs, fresh, ours, tensor->ours);
-        if (taken.id && stub.id && fb_tensor_is_told(ours, tensor->ours)) {
+        if (taken.id && stub.id && fb_tensor_has_known_bytes(ours, tensor->ours)) {
             c->names_in_ours[tensor->ours.id] = fb_intern(ours, fb_text(theirs, fresh));
             c->names_in_base[tensor->base.id] = fb_intern(base, fb_text(theirs, fresh));
             if (!c->names_in_ours[tensor->ours.id].id || !c->names_in_base[tensor->base.id].id) return fb_fail_memory(c->error);

@@ -36,7 +36,7 @@ static bool same_symbol(const fb_graph *a, fb_symbol x, const fb_graph *b, fb_sy
     return strcmp(fb_text(a, x), fb_text(b, y)) == 0;
 }
 
-bool fb_tensor_is_told(const fb_graph *graph, fb_tensor tensor) {
+bool fb_tensor_has_known_bytes(const fb_graph *graph, fb_tensor tensor) {
     const fb_tensor_row *row = fb_tensor_at(graph, tensor);
     return row->digest.id || row->blob.id || row->data.id || row->recipe.id;
 }

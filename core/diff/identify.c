@@ -122,7 +122,7 @@ static void find_by_names(identifying *i, bool all) {
     for (fb_tensor t = fb_first_tensor(i->base); t.id; t = fb_tensor_at(i->base, t)->next) {
         fb_tensor same = fb_tensor_find(i->ours, fb_tensor_name(i->base, t));
         if (!is_open(i, t, same)) continue;
-        bool is_told = fb_tensor_is_told(i->base, t) || fb_tensor_is_told(i->ours, same);
+        bool is_told = fb_tensor_has_known_bytes(i->base, t) || fb_tensor_has_known_bytes(i->ours, same);
         if (all || !is_told || has_same_bytes(i, t, same)) found(i, t, same);
     }
 }

@@ -37,8 +37,8 @@ static bool theirs_holds(gathering *g, const char *name, fb_tensor ours, fb_tens
     if (same_row(g, sides->ours, ours, sides->theirs, theirs)) return false;
     fb_tensor base = fb_tensor_find(sides->base, name);
     if (base.id && !fb_is_dirty(sides, base) && same_row(g, sides->base, base, sides->theirs, theirs))
-        return !g->is_owned[ours.id] && !fb_tensor_is_told(sides->ours, ours) && fb_tensor_is_told(sides->theirs, theirs) &&
-               !fb_tensor_at(sides->theirs, theirs)->recipe.id;
+        return !g->is_owned[ours.id] && !fb_tensor_has_known_bytes(sides->ours, ours) &&
+               fb_tensor_has_known_bytes(sides->theirs, theirs) && !fb_tensor_at(sides->theirs, theirs)->recipe.id;
     if (!base.id || !same_row(g, sides->base, base, sides->ours, ours))
         fb_conflicts_add(g->m->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name,
                          "what is said about %s was changed since, and what is undone changes it too", name);

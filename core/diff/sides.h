@@ -48,7 +48,7 @@ bool fb_identify_tensors(const fb_graph *base, const fb_graph *ours, fb_tensor *
 bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y);
 
 /* Whether anything is said about the tensor's bytes. */
-bool fb_tensor_is_told(const fb_graph *graph, fb_tensor tensor);
+bool fb_tensor_has_known_bytes(const fb_graph *graph, fb_tensor tensor);
 
 /* Whether a tensor's bytes changed since base. Bytes first: by a digest, or by what is in blobs and inline, and recipes over
  * that; where they are not known, a tensor has changed when what is said about them has. */

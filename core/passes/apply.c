@@ -62,14 +62,14 @@ static bool list_taken_in(const fb_graph *graph, const fb_rewrite *rewrite, fb_p
     const fb_buffer *pairs = fb_rewrite_taken_in(rewrite);
     const fb_node *nodes = (const fb_node *)(const void *)pairs->data;
     size_t count = pairs->size / (2 * sizeof *nodes);
-    fb_taken_in *list = fb_arena_alloc(arena, (count + 1) * sizeof *list);
+    fb_absorbed *list = fb_arena_alloc(arena, (count + 1) * sizeof *list);
     bool ok = list != NULL;
     for (size_t i = 0; i < count && ok; i++) {
-        list[i] = (fb_taken_in){.node = keep_name(graph, nodes[2 * i], arena), .by = keep_name(graph, nodes[2 * i + 1], arena)};
+        list[i] = (fb_absorbed){.node = keep_name(graph, nodes[2 * i], arena), .by = keep_name(graph, nodes[2 * i + 1], arena)};
         ok = list[i].node && list[i].by;
     }
     if (ok) {
-        report->taken_in = list;
+        report->absorbed = list;
         report->taken_in_count = count;
     }
     return ok;

@@ -121,9 +121,9 @@ typedef struct fb_refusal {
 #define FB_REPORT_MAX ((size_t)128 << 20) /* bytes of all reports of one run */
 
 /* A node whose value another one gives now; where both are the same, one that gives now what none gave before. */
-typedef struct fb_taken_in {
+typedef struct fb_absorbed {
     const char *node, *by;
-} fb_taken_in;
+} fb_absorbed;
 
 /* What one pass did; strings and lists lie in the report's arena. */
 typedef struct fb_pass_report {
@@ -132,7 +132,7 @@ typedef struct fb_pass_report {
     const char *params; /* canonical JSON */
     char signature[FB_SIGNATURE_LENGTH + 1];
     size_t applied; /* matches */
-    const fb_taken_in *taken_in;
+    const fb_absorbed *absorbed;
     size_t taken_in_count;
     const char *const *nodes; /* names of the nodes that it marked, in document order */
     size_t node_count;

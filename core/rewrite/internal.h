@@ -21,7 +21,7 @@ struct fb_rewrite {
     fb_map replaced;     /* node -> what its readers read instead */
     fb_map literals;     /* node, which is erased -> the value that is written in its place */
     fb_buffer pending;   /* pending_node, in order */
-    fb_buffer taken_in;  /* pending_node */
+    fb_buffer absorbed;  /* pending_node */
     fb_buffer released;  /* fb_node: get_attr nodes that may be read by nobody any more */
     fb_map readers;      /* module << 32 | attribute -> get_attr nodes that read it, in all programs */
     bool readers_known;  /* they have been counted */

@@ -46,7 +46,7 @@ static void rewrite_free(fb_rewrite *rewrite) {
     fb_buffer_free(&rewrite->released);
     fb_buffer_free(&rewrite->uncalled);
     fb_buffer_free(&rewrite->pending);
-    fb_buffer_free(&rewrite->taken_in);
+    fb_buffer_free(&rewrite->absorbed);
     free(rewrite);
 }
 
@@ -215,8 +215,8 @@ void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {
 }
 
 static void note_taken_in(fb_rewrite *rewrite, fb_node node, fb_node by) {
-    fb_buffer_append(&rewrite->taken_in, &(pending_node){node, by}, sizeof(pending_node));
-    if (rewrite->taken_in.failed) fb_fail_memory(&rewrite->error);
+    fb_buffer_append(&rewrite->absorbed, &(pending_node){node, by}, sizeof(pending_node));
+    if (rewrite->absorbed.failed) fb_fail_memory(&rewrite->error);
 }
 
 void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by) {
@@ -230,7 +230,7 @@ void fb_note_new_value(fb_rewrite *rewrite, fb_node node) {
 }
 
 const fb_buffer *fb_rewrite_taken_in(const fb_rewrite *rewrite) {
-    return &rewrite->taken_in;
+    return &rewrite->absorbed;
 }
 
 void fb_erase(fb_rewrite *rewrite, fb_node node) {

@@ -21,14 +21,14 @@
 #include "core/weights/evaluate.h"
 #include "core/weights/recipe.h"
 
-typedef enum fb_term_kind {
+typedef enum fb_recipe_term_kind {
     FB_TERM_BYTES,   /* lies there: a tensor without a recipe, or a kept term */
     FB_TERM_ROUNDED, /* the one argument, which computes, rounded to a dtype */
     FB_TERM_OP,      /* an operation of a recipe */
-} fb_term_kind;
+} fb_recipe_term_kind;
 
 typedef struct fb_term {
-    fb_term_kind kind;
+    fb_recipe_term_kind kind;
     fb_recipe_op op;
     fb_dtype dtype; /* of the bytes; what is rounded to */
     int rank;

@@ -41,7 +41,7 @@ static void *take(planner *p, size_t size) {
 
 /* ---- terms ------------------------------------------------------------------------------------------------------------- */
 
-static fb_term *new_term(planner *p, fb_term_kind kind, int rank, const int64_t *sizes) {
+static fb_term *new_term(planner *p, fb_recipe_term_kind kind, int rank, const int64_t *sizes) {
     fb_term *term = take(p, sizeof *term);
     int64_t *copy = term ? take(p, (size_t)rank * sizeof *copy) : NULL;
     if (!copy) return NULL;

@@ -155,7 +155,7 @@ bool fb_host_is_allowed(const fb_http_config *config, const char *host);
 /* Of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */
 bool fb_access_check(fb_exchange *exchange);
 /* Whether it would still be granted; for streams. */
-bool fb_access_stands(const fb_exchange *exchange);
+bool fb_still_authorised(const fb_exchange *exchange);
 
 typedef struct fb_rates {
     pthread_mutex_t lock;

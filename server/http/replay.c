@@ -51,7 +51,7 @@ static void describe(fb_exchange *exchange, fb_http_answer *out) {
 
 /* Who asked for it may have lost its token since. */
 static bool is_still_admitted(fb_exchange *exchange) {
-    if (fb_access_stands(exchange)) return true;
+    if (fb_still_authorised(exchange)) return true;
     fb_respond_problem(&exchange->response, 403, "access-withdrawn", "who asked for this may not do it any more");
     return false;
 }

@@ -232,7 +232,7 @@ void fb_streams_look_after(fb_http_server *server, int64_t now) {
     streams->next_look = now + LOOK_INTERVAL;
     pthread_mutex_lock(&streams->lock);
     for (fb_stream *stream = streams->first; stream; stream = stream->next) {
-        stream->is_withdrawn = fb_stream_is_endless(stream) && !fb_access_stands(stream->exchange);
+        stream->is_withdrawn = fb_stream_is_endless(stream) && !fb_still_authorised(stream->exchange);
         if (!stream->is_suspended) continue;
         stream->has_left = has_left(stream);
         if (stream->is_withdrawn || stream->has_left) resume(stream);

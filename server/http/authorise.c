@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-static bool is_needless(const fb_exchange *exchange) {
+static bool needs_no_token(const fb_exchange *exchange) {
     const fb_http_connection *connection = exchange->connection; /* a request that is made later has none any more */
     bool is_local = connection ? connection->is_local : !strcmp(exchange->principal, FB_LOCAL);
     return is_local || !exchange->server->config.doorkeeper.admit;
@@ -122,7 +122,7 @@ bool fb_access_check(fb_exchange *exchange) {
     if (exchange->connection->is_local) return true;
     if (!check_host(exchange)) return false;
     if (needed == FB_SCOPE_NONE) return true;
-    if (!is_needless(exchange)) {
+    if (!needs_no_token(exchange)) {
         char token[CREDENTIALS_MAX + 1];
         const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;
         grant = doorkeeper->admit(exchange->server->context, find_token(exchange, token), needed, exchange->principal);
@@ -132,8 +132,8 @@ bool fb_access_check(fb_exchange *exchange) {
     return check_rate(exchange, has_token) && answer_grant(exchange, grant);
 }
 
-bool fb_access_stands(const fb_exchange *exchange) {
+bool fb_still_authorised(const fb_exchange *exchange) {
     const fb_doorkeeper *doorkeeper = &exchange->server->config.doorkeeper;
-    if (is_needless(exchange) || scope_of(exchange) == FB_SCOPE_NONE) return true;
+    if (needs_no_token(exchange) || scope_of(exchange) == FB_SCOPE_NONE) return true;
     return doorkeeper->still_admits(exchange->server->context, exchange->principal, scope_of(exchange));
 }
