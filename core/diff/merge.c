@@ -73,9 +73,10 @@ static bool is_alike(const fb_merging *m, fb_span a, fb_span b) {
 /* The new node of ours that is `node` but for its name and meta, or none. */
 static fb_row_id find_alike(fb_merging *m, fb_span node, fb_status *status) {
     const fb_rows *rows = &m->tables[FB_NODE_TABLE];
-    for (fb_row_id row = rows->first; row.id && !m->knows_alike; row = rows->items[row.id].next) {
+    for (fb_row_id row = rows->first; row.id && !m->knows_alike && fb_merging_goes_on(m); row = rows->items[row.id].next) {
         if (rows->items[row.id].is_new || fb_node_find(m->sides.base, FB_MAIN_PROGRAM, rows->items[row.id].name).id) continue;
-        if (!fb_map_add(&m->alike, likeness(rows->items[row.id].text), row.id)) *status = fb_fail_memory(m->error);
+        uint64_t key = likeness(rows->items[row.id].text); /* of nodes that are alike, the first is enough */
+        if (!fb_map_get(&m->alike, key) && !fb_map_add(&m->alike, key, row.id)) *status = fb_fail_memory(m->error);
     }
     m->knows_alike = true;
     uint32_t cursor = 0, found;
@@ -112,7 +113,7 @@ fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char 
 static void report_missing_inputs(fb_merging *m, const char *reader) {
     const fb_graph *base = m->sides.base;
     fb_node node = fb_node_find(base, FB_MAIN_PROGRAM, reader);
-    for (uint32_t e = node.id ? fb_input_first(base, node) : 0; e; e = fb_input_next(base, e)) {
+    for (uint32_t e = node.id ? fb_input_first(base, node) : 0; e && fb_merging_goes_on(m); e = fb_input_next(base, e)) {
         const char *input = fb_node_name(base, fb_edge_input(base, e));
         if (fb_node_find(m->sides.ours, FB_MAIN_PROGRAM, input).id) continue;
         if (fb_merging_report_missing(m, input, reader)) m->conflicts->failed = true;
@@ -203,12 +204,12 @@ static fb_status check_types(fb_merging *m) {
     bool *is_shared = calloc(fb_tensor_limit(base), sizeof *is_shared);
     fb_inputs_walk walk;
     bool ok = fb_inputs_begin(&walk, base) && is_shared;
-    for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
+    for (fb_tensor t = fb_first_tensor(base); ok && t.id && fb_merging_goes_on(m); t = fb_tensor_at(base, t)->next) {
         if (fb_is_dirty(&m->sides, t)) fb_inputs_visit(&walk, t, fb_mark_tensor, is_shared);
     }
     ok = fb_inputs_end(&walk) && ok;
     fb_slot slot;
-    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(base, &cursor, &slot);) {
+    for (fb_slot_cursor cursor = {0}; ok && fb_merging_goes_on(m) && fb_slot_next(base, &cursor, &slot);) {
         if (is_shared[slot.tensor.id]) check_type(m, fb_text(base, fb_module_at(base, slot.module)->path));
     }
     free(is_shared);
@@ -288,7 +289,7 @@ fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows
                            bool (*is_placed)(const fb_merging *, fb_document_table, const char *)) {
     fb_rows *rows = &m->tables[table];
     fb_row_id behind = output_of(m, table);
-    for (fb_row_id at = theirs->last; at.id; at = theirs->items[at.id].previous) {
+    for (fb_row_id at = theirs->last; at.id && fb_merging_goes_on(m); at = theirs->items[at.id].previous) {
         const fb_row *row = &theirs->items[at.id];
         fb_row_id here = fb_rows_find(rows, row->name);
         if (is_placed(m, table, row->name)) {
@@ -407,6 +408,7 @@ fb_status fb_merge(const fb_graph *base, const fb_graph *theirs, const fb_graph 
     for (size_t i = 0; i < FB_TABLES; i++) fb_rows_free(&m.tables[i]);
     fb_map_free(&m.edits);
     fb_map_free(&m.alike);
+    fb_buffer_free(&m.makings);
     fb_buffer_free(&m.ingredients);
     fb_diff_free(&m.diff);
     fb_sides_free(&m.sides);

@@ -25,6 +25,9 @@ typedef struct memory {
     fb_merging *m;
     fb_map ingredients; /* hash of a node's name and side -> 1 + index into m->ingredients, of the last one */
     uint32_t *earlier;  /* by ingredient: 1 + index of the one before it of that name and side */
+    uint32_t *leads_to; /* by part of the makings: 1 + the last part that goes on in it */
+    uint32_t *beside;   /* by part of the makings: 1 + another one that goes on where it does */
+    fb_buffer stack;    /* uint32_t: parts to look at */
     fb_map touched;     /* hash of a node's name -> 1 + index into groups */
     uint32_t *groups;   /* another one of the group, or itself */
     size_t count;
@@ -77,6 +80,23 @@ static uint64_t ingredient_key(const char *name, bool is_of_theirs) {
     return fb_hash_text(name, 1 + (uint64_t)is_of_theirs);
 }
 
+static const fb_making *making(const memory *y, size_t part) {
+    return (const fb_making *)(const void *)y->m->makings.data + part;
+}
+
+static bool index_makings(memory *y) {
+    size_t count = y->m->makings.size / sizeof(fb_making);
+    y->leads_to = calloc(count + 1, sizeof *y->leads_to);
+    y->beside = calloc(count + 1, sizeof *y->beside);
+    for (size_t i = 0; y->leads_to && y->beside && i < count && fb_merging_goes_on(y->m); i++) {
+        uint32_t next = making(y, i)->next;
+        if (!next) continue;
+        y->beside[i] = y->leads_to[next - 1];
+        y->leads_to[next - 1] = (uint32_t)i + 1;
+    }
+    return y->leads_to && y->beside;
+}
+
 static bool index_ingredients(memory *y) {
     size_t count = y->m->ingredients.size / sizeof(fb_ingredient);
     y->earlier = calloc(count + 1, sizeof *y->earlier);
@@ -126,27 +146,58 @@ static bool add_read(transition *t, fb_node node, uint32_t group, uint32_t ordin
     return true;
 }
 
+/* What nothing writes at any time cannot be written between two. */
+static bool may_be_disturbed(const transition *t, fb_node node) {
+    return fb_last_write(t->alias, node) || fb_mode_switched_between(t->alias, 0, UINT32_MAX);
+}
+
 static bool add_reads_for(const memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t group,
                           uint32_t ordinal) {
     bool ok = true;
     for (uint32_t e = group ? fb_input_first(graph, reader) : 0; e && ok && fb_merging_goes_on(y->m);
          e = fb_input_next(graph, e)) {
         fb_node input = fb_node_find(t->after, FB_MAIN_PROGRAM, fb_node_name(graph, fb_edge_input(graph, e)));
-        if (input.id) ok = add_read(t, input, group, ordinal);
+        if (input.id && may_be_disturbed(t, input)) ok = add_read(t, input, group, ordinal);
     }
     return ok;
 }
 
-static bool add_reads(const memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t ordinal) {
+static bool reads_disturbed(const memory *y, const transition *t, const fb_graph *graph, fb_node reader) {
+    for (uint32_t e = fb_input_first(graph, reader); e && fb_merging_goes_on(y->m); e = fb_input_next(graph, e)) {
+        fb_node input = fb_node_find(t->after, FB_MAIN_PROGRAM, fb_node_name(graph, fb_edge_input(graph, e)));
+        if (input.id && may_be_disturbed(t, input)) return true;
+    }
+    return false;
+}
+
+/* Of each edited node that the part makes: those whose own parts lead to it. */
+static bool add_reads_of_part(memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t part,
+                              uint32_t ordinal) {
+    bool ok = true;
+    y->stack.size = 0;
+    fb_buffer_append(&y->stack, &part, sizeof part);
+    while (ok && y->stack.size && !y->stack.failed && fb_merging_goes_on(y->m)) {
+        y->stack.size -= sizeof part;
+        memcpy(&part, y->stack.data + y->stack.size, sizeof part);
+        fb_node edited = making(y, part)->edited;
+        if (edited.id) ok = add_reads_for(y, t, graph, reader, group_of(y, y->m->sides.base, edited), ordinal);
+        for (uint32_t p = y->leads_to[part]; p && fb_merging_goes_on(y->m); p = y->beside[p - 1])
+            fb_buffer_append(&y->stack, &(uint32_t){p - 1}, sizeof part);
+    }
+    return ok && !y->stack.failed;
+}
+
+static bool add_reads(memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t ordinal) {
+    if (!reads_disturbed(y, t, graph, reader)) return true;
     bool ok = add_reads_for(y, t, graph, reader, group_of(y, graph, reader), ordinal);
     uint32_t at = fb_map_get(&y->ingredients, ingredient_key(fb_node_name(graph, reader), graph == t->after));
     for (; at && ok && fb_merging_goes_on(y->m); at = y->earlier[at - 1])
-        ok = add_reads_for(y, t, graph, reader, group_of(y, y->m->sides.base, ingredient(y, at - 1)->edited), ordinal);
+        ok = add_reads_of_part(y, t, graph, reader, ingredient(y, at - 1)->part, ordinal);
     return ok;
 }
 
 /* What goes stands between its neighbours that stay. */
-static bool find_reads(const memory *y, transition *t) {
+static bool find_reads(memory *y, transition *t) {
     const fb_graph *before = t->before, *after = t->after;
     uint32_t ordinal = 0;
     bool ok = true;
@@ -168,7 +219,7 @@ static bool find_reads(const memory *y, transition *t) {
     return ok;
 }
 
-static bool begin(const memory *y, transition *t) {
+static bool begin(memory *y, transition *t) {
     t->usage = fb_usage_new(t->after);
     t->alias = t->usage ? fb_alias_new(t->after, t->usage, &y->m->work) : NULL;
     return t->alias && find_reads(y, t);
@@ -275,7 +326,7 @@ fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     transition before = {.before = m->sides.base, .after = m->sides.theirs}, since = {.before = m->sides.ours, .after = merged};
     fb_graph_number(m->sides.base);
     fb_graph_number(m->sides.theirs);
-    bool ok = find_groups(&y) && index_ingredients(&y) && begin(&y, &before) && begin(&y, &since);
+    bool ok = find_groups(&y) && index_makings(&y) && index_ingredients(&y) && begin(&y, &before) && begin(&y, &since);
     if (ok) report(&y, &before, &since);
     end(&before);
     end(&since);
@@ -283,5 +334,8 @@ fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     fb_map_free(&y.ingredients);
     free(y.groups);
     free(y.earlier);
+    free(y.leads_to);
+    free(y.beside);
+    fb_buffer_free(&y.stack);
     return ok ? FB_OK : fb_work_failed(&m->work, m->error);
 }

@@ -52,7 +52,7 @@ static void report_absent(ordering *o, uint32_t reader, const char *name) {
     const fb_edit *edit = fb_merging_edit(o->m, FB_NODE_TABLE, name);
     const char *reader_name = o->rows->items[reader].name;
     bool is_erased = edit && edit->kind == FB_EDIT_ERASE;
-    if (is_erased && fb_merging_reads(o->m->sides.base, reader_name, name)) return;
+    if (is_erased && fb_merging_reads(o->m, o->m->sides.base, reader_name, name)) return;
     if (is_erased)
         fb_conflicts_add(o->m->conflicts, FB_CONFLICT_NODE, "new-users", name, "%s reads %s since, which goes away",
                          reader_name, name);

@@ -22,14 +22,14 @@ static bool is_training_alone(const fb_edit *edit) {
 }
 
 static bool find_touched_modules(users *u) {
-    const fb_merging *m = u->m;
-    for (size_t i = 0; i < m->diff.count; i++) {
+    fb_merging *m = u->m;
+    for (size_t i = 0; i < m->diff.count && fb_merging_goes_on(m); i++) {
         const fb_edit *edit = &m->diff.edits[i];
         if (edit->table != FB_MODULE_TABLE || edit->kind == FB_EDIT_MOVE || is_training_alone(edit)) continue;
         if (!fb_map_put(&u->touched_modules, fb_hash_text(edit->name, 0), 1)) return false;
     }
     fb_slot slot;
-    for (fb_slot_cursor cursor = {0}; fb_slot_next(m->sides.base, &cursor, &slot);) {
+    for (fb_slot_cursor cursor = {0}; fb_merging_goes_on(m) && fb_slot_next(m->sides.base, &cursor, &slot);) {
         const char *path = fb_text(m->sides.base, fb_module_at(m->sides.base, slot.module)->path);
         if (fb_is_dirty(&m->sides, slot.tensor) && !fb_map_put(&u->touched_modules, fb_hash_text(path, 0), 1)) return false;
     }
@@ -49,18 +49,18 @@ static void mark_edited(users *u) {
     }
 }
 
-static bool reads(const fb_graph *graph, fb_node reader, fb_node input) {
+static bool reads(fb_merging *m, const fb_graph *graph, fb_node reader, fb_node input) {
     if (!reader.id || !input.id) return false;
     /* Either may have very many of the others: both are walked, to the end of the shorter. */
     uint32_t e = fb_input_first(graph, reader), back = fb_user_first(graph, input);
-    for (; e && back; e = fb_input_next(graph, e), back = fb_user_next(graph, back)) {
+    for (; e && back && fb_work_goes_on(&m->work, 1); e = fb_input_next(graph, e), back = fb_user_next(graph, back)) {
         if (fb_edge_input(graph, e).id == input.id || fb_edge_user(graph, back).id == reader.id) return true;
     }
     return false;
 }
 
-bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *input) {
-    return reads(graph, fb_node_find(graph, FB_MAIN_PROGRAM, reader), fb_node_find(graph, FB_MAIN_PROGRAM, input));
+bool fb_merging_reads(fb_merging *m, const fb_graph *graph, const char *reader, const char *input) {
+    return reads(m, graph, fb_node_find(graph, FB_MAIN_PROGRAM, reader), fb_node_find(graph, FB_MAIN_PROGRAM, input));
 }
 
 static bool calls_touched_module(const users *u, fb_node node) {
@@ -77,7 +77,7 @@ static bool computes_otherwise(const users *u, fb_node node) {
         fb_node input = fb_edge_input(base, e);
         fb_node same =
             u->is_otherwise[input.id] ? fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, input)) : (fb_node){0};
-        if (reads(theirs, there, same)) return true;
+        if (reads(u->m, theirs, there, same)) return true;
     }
     return false;
 }
@@ -87,7 +87,7 @@ static bool is_read_anew(const users *u, const char *name) {
     fb_node node = fb_node_find(theirs, FB_MAIN_PROGRAM, name), before = fb_node_find(base, FB_MAIN_PROGRAM, name);
     for (uint32_t e = node.id ? fb_user_first(theirs, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(theirs, e)) {
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(theirs, fb_edge_user(theirs, e)));
-        if (!same.id || !reads(base, same, before)) return true;
+        if (!same.id || !reads(u->m, base, same, before)) return true;
     }
     return false;
 }
@@ -99,7 +99,7 @@ static void report_new_users(const users *u, const char *name) {
     for (uint32_t e = node.id ? fb_user_first(ours, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(ours, e)) {
         const char *reader = fb_node_name(ours, fb_edge_user(ours, e));
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, reader);
-        if (reads(base, same, before) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
+        if (reads(u->m, base, same, before) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
         fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", name,
                          "%s reads %s since, which computes something else afterwards", reader, name);
     }
@@ -180,7 +180,7 @@ static bool gives_another_value(const users *u, fb_node node) {
     for (uint32_t e = there.id ? fb_user_first(base, node) : 0; e && fb_merging_goes_on(u->m); e = fb_user_next(base, e)) {
         fb_node reader = fb_edge_user(base, e);
         if (!u->is_parted[reader.id] || u->is_edited[reader.id] || calls_touched_module(u, reader)) continue;
-        if (reads(theirs, fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, reader)), there)) return true;
+        if (reads(u->m, theirs, fb_node_find(theirs, FB_MAIN_PROGRAM, fb_node_name(base, reader)), there)) return true;
     }
     return false;
 }
@@ -214,7 +214,7 @@ static void check_made(users *u, fb_node node) {
     const char *name = fb_node_name(base, node);
     fb_node now = fb_node_find(ours, FB_MAIN_PROGRAM, name);
     bool reads_made = false;
-    for (uint32_t e = fb_input_first(base, node); e; e = fb_input_next(base, e))
+    for (uint32_t e = fb_input_first(base, node); e && fb_merging_goes_on(u->m); e = fb_input_next(base, e))
         reads_made |= !is_known(u, fb_edge_input(base, e));
     if (reads_made && now.id && !fb_merging_is_same_call(u->m, node, now))
         fb_conflicts_add(
@@ -269,7 +269,7 @@ static void check_changed_reader(const users *u, fb_node reader, fb_node now) {
         fb_node input = fb_edge_input(base, e);
         const char *input_name = fb_node_name(base, input);
         if (!u->is_parted[input.id]) continue;
-        if (fb_merging_reads(theirs, name, input_name))
+        if (fb_merging_reads(u->m, theirs, name, input_name))
             fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
                              "%s was changed since, and reads %s, which computes something else afterwards", name, input_name);
         else if (u->references[input.id] > 0)

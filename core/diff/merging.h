@@ -14,10 +14,17 @@
 #include "core/diff/rows.h"
 #include "core/diff/sides.h"
 
+/* The nodes that make the values of edited nodes on either side, in parts. A part goes on in another one, where comparisons of
+ * several edited nodes meet: a chain of n edited nodes has n parts, and not n lists of n nodes. */
+typedef struct fb_making {
+    fb_node edited; /* of base: whose part it is, or none where another part goes on in it */
+    uint32_t next;  /* 1 + the part in which it goes on, or 0 */
+} fb_making;
+
 /* A node that takes part in making an edited node's value on one side (it itself, too): it reads what the other side reads
  * elsewhere. It may be in both graphs, and no edit of its own. */
 typedef struct fb_ingredient {
-    fb_node edited;    /* of base */
+    uint32_t part;     /* index into fb_merging.makings */
     fb_node node;      /* of base, or of theirs */
     bool is_of_theirs; /* side and graph of `node` */
 } fb_ingredient;
@@ -30,7 +37,8 @@ typedef struct fb_merging {
     fb_map alike;              /* hash of a new node of ours without its name and meta -> its row (renamed nodes); lazy */
     bool knows_alike;
     const fb_merge_facts *facts; /* or NULL */
-    fb_buffer ingredients;       /* fb_ingredient after fb_ingredient; of fb_merge_values */
+    fb_buffer makings;           /* fb_making; of fb_merge_values */
+    fb_buffer ingredients;       /* fb_ingredient; none once there is a conflict */
     fb_conflicts *conflicts;
     fb_work work; /* asked in every loop over nodes, edges and edits */
     fb_error *error;
@@ -44,7 +52,7 @@ static inline bool fb_merging_goes_on(fb_merging *m) {
 /* The edit that inserts, erases or moves that row, or NULL. */
 const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, const char *name);
 /* Whether a graph has both nodes, and `reader` reads `input`. */
-bool fb_merging_reads(const fb_graph *graph, const char *reader, const char *input);
+bool fb_merging_reads(fb_merging *m, const fb_graph *graph, const char *reader, const char *input);
 /* Reports that a node of base is not in ours: as missing or as renamed. */
 fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char *needed_by);
 
