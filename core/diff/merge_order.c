@@ -33,7 +33,7 @@ static void visit_name(ordering *o, uint32_t reader, fb_span quoted, visit_input
 /* Documents are nested to a bounded depth. */
 static void each_input(ordering *o, uint32_t reader, fb_span value, visit_input *visit) {
     fb_span key, item;
-    for (size_t cursor = 0; !o->status && fb_span_next(value, &cursor, &key, &item);) {
+    for (size_t cursor = 0; !o->status && fb_merging_goes_on(o->m) && fb_span_next(value, &cursor, &key, &item);) {
         if (key.text && fb_span_equal(key, fb_span_of("$node"))) visit_name(o, reader, item, visit);
         else each_input(o, reader, item, visit);
     }
