@@ -3,6 +3,7 @@
  * builds and runs it. */
 #include "tests/fuzz/fuzz.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #include "tests/unit/generator.h"

@@ -10,7 +10,7 @@
 #define ck_assert_msg(expr, ...)                                                                                               \
     do {                                                                                                                       \
         static _Thread_local bool place_is_marked;                                                                             \
-        if (!(expr)) _ck_assert_failed(__FILE__, __LINE__, "Assertion '" #expr "' failed", ##__VA_ARGS__);                     \
+        if (!(expr)) _ck_assert_failed(__FILE__, __LINE__, "Assertion '" #expr "' failed", __VA_ARGS__);                       \
         if (!place_is_marked) _mark_point(__FILE__, __LINE__);                                                                 \
         place_is_marked = true;                                                                                                \
     } while (0)
