@@ -193,28 +193,29 @@ def multiplications(count, factor):
 
 
 def long_undo(service, count):
-    """Path and body of an undo that merges for a minute: its run put in a chain, which was changed everywhere since."""
+    """Path and body of an undo that merges: its run put in a chain, which was changed everywhere since."""
     run = service.post(
         "/v1/runs", {"name": "Chain", "version": 1, "reversible": True, "source": multiplications(2, 1), "result": multiplications(count, 1)}
     ).json()
     return f"/v1/runs/{run['id']}/reverse", {"graph": multiplications(count, 3)}
 
 
+@pytest.mark.long
 def test_a_merge_too(new_service):
     service = new_service()
-    path, body = long_undo(service, 30000)
+    path, body = long_undo(service, 200000)
     service.stop()
-    service.options = ["--request-timeout", "2"]
+    service.options = ["--request-timeout", "1"]
     service.start()
     is_too_late(service.post(path, body))
     assert len(runs(service)) == 1
 
 
-@pytest.mark.parametrize("work", ["evaluation", "merge"])
+@pytest.mark.parametrize("work", ["evaluation", pytest.param("merge", marks=pytest.mark.long)])
 def test_a_stopped_service_stops_evaluations_and_merges(new_service, work):
     service = new_service("--stop-timeout", "1", "--evaluation-timeout", "600")
     if work == "merge":
-        path, body = long_undo(service, 30000)
+        path, body = long_undo(service, 200000)
     else:
         path, body = "/v1/graphs/{}/evaluate".format(service.post("/v1/graphs", slow_graph(FOREVER)).json()["id"]), {}
     before = len(runs(service))

@@ -354,7 +354,7 @@ START_TEST(graphs_stored_before_blobs_refer_to_them) {
     fb_store_close(store);
     run_sql("DROP TABLE job_references; DROP TABLE unread_jobs; DROP TABLE jobs; DROP TABLE pins; DROP INDEX "
             "alias_entries_graph; DROP TABLE tokens; DROP TABLE audit; DROP TABLE "
-            "rules; DROP "
+            "audit_trim; DROP TABLE rules; DROP "
             "TABLE unread_graphs; DROP TABLE tensor_digests; DROP "
             "TABLE graph_blobs; DROP TABLE blobs;"
             "ALTER TABLE runs DROP COLUMN validation; PRAGMA user_version = 2; UPDATE graphs SET document = x'0102' WHERE name "
