@@ -153,18 +153,19 @@ class _Files:
             return None
         return at if at is not None and not is_of_source else self.owned.by_name(key)
 
-    def settled(self, reading: str, asked: str | None) -> dict[str, str]:
-        """By key, the names of the tensors that are meant. Where a path has had several, not only the first and the last may be."""
+    def settled(self, reading: str, asked: str | None, *, takes_first: bool = False) -> dict[str, str]:
+        """By key, the names of the tensors that are meant. Where a path has had several, not only the first and the last may be;
+        where nothing tells which, `takes_first` takes the first (of a live module, which is the one that was traced)."""
         names = {}
         for key in self.given:
             name = self.meant(key, reading)
             if key not in self.said and key not in self.aliases and asked not in ("finished", "original"):
-                name = self._generation(key, reading, asked, name)
+                name = self._generation(key, reading, asked, name, takes_first)
             if name is not None:
                 names[key] = name
         return names
 
-    def _generation(self, key: str, reading: str, asked: str | None, name: str | None) -> str | None:
+    def _generation(self, key: str, reading: str, asked: str | None, name: str | None, takes_first: bool) -> str | None:
         chain, now = self.owned.generations(key), self.owned.at.get(key)
         if len(chain) < (2 if now is None else 3):
             return name
@@ -181,6 +182,8 @@ class _Files:
         for item in fitting:
             if self._holds(item, self.given[key]):
                 return item
+        if takes_first:
+            return fitting[0]
         raise AmbiguousWeights(
             f"{key!r} may be {fitting[0]!r} or {fitting[1]!r}, as passes ran over results of passes; pass as_=\"original\" or "
             'as_="finished", or give the weights of this very document'
@@ -292,7 +295,7 @@ def assign(
             f"{len(files.contested)} names, {[*files.contested, *files.aliases][0]!r} for instance, may mean the original model's weights or "
             'those of the optimised one; pass as_="source" or as_="finished"'
         )
-    return files.by_names(files.settled(reading, asked))
+    return files.by_names(files.settled(reading, asked, takes_first=otherwise == "source"))
 
 
 def read_said(owned: Owned, keys: Iterable[str], metadata: Mapping[str, str] | None, asked: str | None) -> dict[str, str]:
