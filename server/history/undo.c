@@ -174,7 +174,11 @@ static fb_status check_reversible(const undoing *work, fb_undo_refusal *refusal,
         if (step->is_undone && !is_reversible(step) && !is_listed(refusal, name))
             refusal->irreversible[refusal->irreversible_count++] = name;
     }
-    if (!refusal->irreversible_count) return FB_OK;
+    if (!refusal->irreversible_count) {
+        free(refusal->irreversible);
+        refusal->irreversible = NULL;
+        return FB_OK;
+    }
     fb_copy_text(refusal->run_id, sizeof refusal->run_id, work->newest->run.id);
     return fb_fail(error, FB_CONFLICT, "irreversible", "",
                    "not every pass can be reversed; POST to the rollback link returns any of them exactly, from the store");
