@@ -128,8 +128,7 @@ fb_status fb_bind_mismatch(fb_binder *b, const char *name, const fb_given *given
     return ok && json_array_append_new(b->binding->mismatching, item) == 0 ? FB_OK : fb_fail_memory(b->error);
 }
 
-/* ---- the index: {"metadata": {…}, "weight_map": {"encoder.weight": "model-00001-of-00002.safetensors", …}} ----------------
- */
+/* ---- the index: {"metadata": {…}, "weight_map": {"encoder.weight": "model-00001-of-00002.safetensors", …}} -------------- */
 
 typedef struct listed {
     const char *name, *shard;

@@ -2,8 +2,8 @@
  *
  *     fc.weight ── pass 1 ── fc.weight@1a2b3c4d ── pass 2 ── fc.weight@5e6f7a8b, which the module owns now
  *
- * A file of the graph between the two passes has the key "fc.weight", too. What tells where it belongs is what else the passes
- * read: if pass 1 folded bn.scale into the weight, then files from before it have bn.scale, and later ones do not. Next come
+ * A file of the graph between the two passes has the key "fc.weight" as well. What else the passes read decides: if
+ * pass 1 folded bn.scale into the weight, then files from before it have bn.scale, and later ones do not. Next come
  * dtypes and shapes, and then bytes, where the graph has them. Where all of that fits several, nothing is guessed.
  *
  * Tensors that one pass made one after another (x * 2 * 3) are one generation: no graph has the ones between. */
@@ -33,6 +33,7 @@ typedef struct chain {
     fb_tensor items[MAX_GENERATIONS];
     size_t count, limit; /* the file's is one of the items [first, limit) */
     size_t first;
+    bool is_cut; /* there are more */
 } chain;
 
 /* Without "@1a2b3c4d" (parts.c). */
@@ -126,13 +127,16 @@ static bool find_chain(const fb_generations *g, const fb_given *given, chain *ou
     size_t count;
     const member *members = find_members(g, given->name, &count), *previous = NULL;
     *out = (chain){0};
-    if (count < 2) return true;
+    if (count <= (given->by_path.id ? 2 : 1)) return true; /* nothing lies between */
     fb_tensor last = given->by_path.id ? given->by_path : members[count - 1].tensor;
     bool *is_input = calloc(fb_tensor_limit(graph), sizeof *is_input), ok = is_input && mark_inputs(graph, last, is_input);
     for (size_t i = 0; i < count && ok; i++) {
         if (!is_input[members[i].tensor.id]) continue;
         bool replaces = previous && is_of_same_pass(previous, &members[i]);
-        if (!replaces && out->count == MAX_GENERATIONS) break;
+        if (!replaces && out->count == MAX_GENERATIONS) {
+            out->is_cut = true;
+            break;
+        }
         out->items[replaces ? out->count - 1 : out->count++] = members[i].tensor;
         previous = &members[i];
     }
@@ -218,6 +222,7 @@ fb_status fb_generations_settle(fb_generations *generations, const fb_given *giv
     if (!find_chain(generations, given, &c)) return fb_fail_memory(generations->b->error);
     bool has_between = c.count > (given->by_path.id ? 2 : 1);
     if (!has_between) return FB_OK;
+    if (c.is_cut) return refuse(generations, given, &c);
     const chain whole = c;
     if (!narrow(generations, given, &c)) return fb_fail_memory(generations->b->error);
     if (!c.count) c = whole;

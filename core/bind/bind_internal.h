@@ -70,7 +70,7 @@ fb_status fb_bind_read_said(fb_binder *b);
 typedef struct fb_generations fb_generations;
 fb_status fb_generations_new(const fb_binder *b, fb_generations **out);
 void fb_generations_free(fb_generations *generations);
-/* The first tensor that a path had, if no pass made it; none = there is none but `by_path`. */
+/* The first tensor that a path had, if no pass made it and it is not `by_path`; otherwise none. */
 fb_tensor fb_generations_first(const fb_generations *generations, const char *path, fb_tensor by_path);
 /* Which one `given` is when `tensor` (perhaps none) is what the chosen reading says. Sets *tensor to an earlier one where that
  * must be meant; FB_CONFLICT "ambiguous-weights" where nothing tells. */

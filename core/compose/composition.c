@@ -30,7 +30,7 @@ static fb_status fail(checker *c, const char *code, const char *format, const ch
     return pointer ? fb_fail(c->error, FB_INVALID, code, pointer, format, c->pass->name, shown) : fb_fail_memory(c->error);
 }
 
-/* 3.0 is an integer, too. */
+/* JSON Schema counts 3.0 as an integer. */
 static bool is_of_type(const json_t *value, const char *type) {
     if (!strcmp(type, "boolean")) return json_is_boolean(value);
     if (!strcmp(type, "string")) return json_is_string(value);

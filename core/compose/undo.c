@@ -19,24 +19,24 @@
  * another; whoever reads it must know. */
 
 /* Of one replay; zeroed at its start. */
-typedef struct fb_meanings {
+typedef struct meaning_table {
     fb_buffer items; /* the nodes that took others in */
     fb_map index;
     fb_arena arena;
-} fb_meanings;
+} meaning_table;
 
 typedef struct item {
     const char *node;
     const char *stands_for; /* a node of the replay's source, one that a pass created, or a new value of such a one: " " + it */
 } item;
 
-static const item *items_of(const fb_meanings *meanings, size_t *count) {
+static const item *items_of(const meaning_table *meanings, size_t *count) {
     *count = meanings->items.size / sizeof(item);
     return (const item *)(const void *)meanings->items.data;
 }
 
 /* 1 + index, or 0. */
-static uint32_t find(const fb_meanings *meanings, const char *node) {
+static uint32_t find(const meaning_table *meanings, const char *node) {
     size_t count;
     const item *items = items_of(meanings, &count);
     uint32_t cursor = 0, found;
@@ -46,20 +46,20 @@ static uint32_t find(const fb_meanings *meanings, const char *node) {
     return 0;
 }
 
-static const char *meaning_of(const fb_meanings *meanings, const char *node) {
+static const char *meaning_of(const meaning_table *meanings, const char *node) {
     uint32_t found = find(meanings, node);
     size_t count;
     return found ? items_of(meanings, &count)[found - 1].stands_for : node;
 }
 
 /* Another value than what is called `meaning`. */
-static const char *make_new_value(fb_meanings *meanings, const char *meaning) {
+static const char *make_new_value(meaning_table *meanings, const char *meaning) {
     char *text = fb_arena_alloc(&meanings->arena, strlen(meaning) + 2);
     if (text) sprintf(text, " %s", meaning);
     return text;
 }
 
-static bool take_in(fb_meanings *meanings, const char *node, const char *other) {
+static bool take_in(meaning_table *meanings, const char *node, const char *other) {
     const char *meaning = meaning_of(meanings, other);
     item new = {.node = fb_arena_text(&meanings->arena, node, strlen(node)),
                 .stands_for = strcmp(node, other) == 0 ? make_new_value(meanings, meaning)
@@ -76,20 +76,20 @@ static bool take_in(fb_meanings *meanings, const char *node, const char *other) 
 }
 
 /* Takes note of what a pass did. False when memory is out. */
-static bool meanings_note(fb_meanings *meanings, const fb_pass_report *report) {
+static bool meanings_note(meaning_table *meanings, const fb_pass_report *report) {
     bool ok = true;
     for (size_t i = 0; i < report->taken_in_count && ok; i++)
         ok = take_in(meanings, report->absorbed[i].by, report->absorbed[i].node);
     return ok;
 }
 
-static void meanings_free(fb_meanings *meanings) {
+static void meanings_free(meaning_table *meanings) {
     fb_buffer_free(&meanings->items);
     fb_map_free(&meanings->index);
     fb_arena_free(&meanings->arena);
 }
 
-static void compare(const fb_meanings *a, const fb_meanings *b, fb_buffer *names) {
+static void compare(const meaning_table *a, const meaning_table *b, fb_buffer *names) {
     size_t count;
     const item *items = items_of(a, &count);
     for (size_t i = 0; i < count; i++) {
@@ -99,7 +99,7 @@ static void compare(const fb_meanings *a, const fb_meanings *b, fb_buffer *names
 }
 
 /* Appends the names (const char *, the meanings' own) that stand for something else in the other replay. */
-static void meanings_compare(const fb_meanings *a, const fb_meanings *b, fb_buffer *names) {
+static void meanings_compare(const meaning_table *a, const meaning_table *b, fb_buffer *names) {
     compare(a, b, names);
     compare(b, a, names);
 }
@@ -345,7 +345,7 @@ static fb_status align_names(const fb_undo_plan *plan, fb_graph *replay, fb_erro
 typedef struct replay {
     fb_graph *graph;
     fb_namespace *names;
-    fb_meanings meanings;
+    meaning_table meanings;
     const fb_blobs *blobs;
     const fb_watch *watch;
     fb_work work; /* on the same watch */

@@ -28,7 +28,7 @@ typedef struct fb_undo_plan {
  * before); otherwise the errors of fb_composition_run, and what the watch stops it with. `out` and `is_exact` are written on
  * success only.
  *
- * For a merge, what passes created in the replay is called what it is called in `result` (align.h). */
+ * For a merge, the nodes that passes created in the replay get the names that they have in `result`. */
 fb_status fb_undo(const fb_undo_plan *plan, fb_graph **out, bool *is_exact, fb_conflicts *conflicts, fb_error *error);
 
 #endif

@@ -14,28 +14,26 @@
 #include "core/weights/inputs.h"
 #include "core/weights/invert.h"
 
-/* What changed and is lost, and the pieces of the originals that it holds. */
-
 /* A tensor that a module of base owns, or that only stands between originals and such a one. */
-typedef struct fb_owned {
+typedef struct owned_tensor {
     fb_tensor base, ours;
     bool is_between; /* nobody owns it */
     bool is_lost;    /* it is not in theirs at its place, or is made otherwise there */
     bool is_shared;  /* what comes back in theirs is this tensor, or is made from it */
     bool is_carried; /* it changed, it is lost, and it had been made from others */
     fb_tensor stub;  /* stands in the base graph for what `ours` is now; none = it did not change */
-} fb_owned;
+} owned_tensor;
 
 typedef struct placed_piece {
     fb_piece piece;
-    const fb_owned *of;
+    const owned_tensor *of;
 } placed_piece;
 
 typedef struct carrying {
     fb_sides *sides;
     fb_conflicts *conflicts;
     fb_error *error;
-    fb_owned *owned; /* one for each tensor that is owned in base */
+    owned_tensor *owned; /* one for each tensor that is owned in base */
     size_t count;
     placed_piece *pieces;
     size_t piece_count;
@@ -62,7 +60,7 @@ static bool list_owned(carrying *c) {
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(base, &cursor, &slot);) {
         const char *name = fb_tensor_name(base, slot.tensor);
         if (!listed[slot.tensor.id]) {
-            c->owned[c->count] = (fb_owned){.base = slot.tensor, .ours = fb_tensor_find(ours, name)};
+            c->owned[c->count] = (owned_tensor){.base = slot.tensor, .ours = fb_tensor_find(ours, name)};
             listed[slot.tensor.id] = (uint32_t)++c->count;
         }
         fb_tensor there = fb_slot_index_find(&places, base, &slot);
@@ -72,7 +70,7 @@ static bool list_owned(carrying *c) {
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
         fb_tensor now = fb_tensor_find(ours, fb_tensor_name(base, t));
         if (listed[t.id] || !now.id || !fb_tensor_at(base, t)->recipe.id) continue;
-        c->owned[c->count++] = (fb_owned){.base = t, .ours = now, .is_between = true, .is_lost = c->sides->is_dirty[t.id]};
+        c->owned[c->count++] = (owned_tensor){.base = t, .ours = now, .is_between = true, .is_lost = c->sides->is_dirty[t.id]};
     }
     fb_slot_index_free(&places);
     free(listed);
@@ -122,14 +120,14 @@ static fb_tensor carry_add_stub(fb_graph *graph, fb_symbol name, const fb_graph 
     return stub;
 }
 
-static bool add_base_stub(carrying *c, fb_owned *tensor) {
+static bool add_base_stub(carrying *c, owned_tensor *tensor) {
     fb_symbol name = fb_sides_fresh_name(c->sides, c->sides->base, fb_tensor_name(c->sides->base, tensor->base));
     tensor->stub = carry_add_stub(c->sides->base, name, c->sides->ours, tensor->ours);
     return tensor->stub.id && !fb_graph_out_of_memory(c->sides->base);
 }
 
 /* Only bytes can be carried back. */
-static bool check_kept(carrying *c, const fb_owned *tensor) {
+static bool check_kept(carrying *c, const owned_tensor *tensor) {
     const fb_graph *base = c->sides->base, *ours = c->sides->ours;
     const fb_tensor_row *before = fb_tensor_at(base, tensor->base), *now = fb_tensor_at(ours, tensor->ours);
     const char *what = NULL;
@@ -146,7 +144,7 @@ static bool check_kept(carrying *c, const fb_owned *tensor) {
 /* Finds what has to be carried back. */
 static fb_status find_carried(carrying *c, bool *is_any) {
     for (size_t i = 0; i < c->count; i++) {
-        fb_owned *tensor = &c->owned[i];
+        owned_tensor *tensor = &c->owned[i];
         bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
         if (!is_made || !tensor->is_lost || !tensor->ours.id || !check_kept(c, tensor)) continue;
         fb_status status = fb_tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
@@ -165,7 +163,7 @@ static void mark_source(void *context, fb_tensor tensor) {
 }
 
 /* The filler must still be what it was. */
-static fb_status check_filler(carrying *c, const fb_owned *tensor, const fb_piece *piece) {
+static fb_status check_filler(carrying *c, const owned_tensor *tensor, const fb_piece *piece) {
     fb_graph *base = c->sides->base;
     fb_dtype dtype = (fb_dtype)fb_tensor_at(base, tensor->base)->dtype;
     int64_t sizes[FB_RECIPE_MAX_RANK];
@@ -183,13 +181,13 @@ static fb_status check_filler(carrying *c, const fb_owned *tensor, const fb_piec
     return FB_OK;
 }
 
-static void report_computed(carrying *c, const fb_owned *tensor) {
+static void report_computed(carrying *c, const owned_tensor *tensor) {
     const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "computed", name,
                      "%s changed, and it was computed: what its originals would be now cannot be known", name);
 }
 
-static fb_status invert(carrying *c, const fb_owned *tensor) {
+static fb_status invert(carrying *c, const owned_tensor *tensor) {
     fb_pieces found = {0};
     bool is_computed = false;
     fb_tensor now = tensor->stub.id ? tensor->stub : tensor->base;
@@ -212,7 +210,7 @@ static fb_status invert(carrying *c, const fb_owned *tensor) {
 
 /* Adds the pieces of one tensor. One that changed and is not lost goes its own way, and says nothing about what it had been
  * made from; but an original that changed where it is owned must agree with what is carried back to it. */
-static fb_status add_pieces(carrying *c, fb_owned *tensor) {
+static fb_status add_pieces(carrying *c, owned_tensor *tensor) {
     if (tensor->is_between && !tensor->is_carried) return FB_OK;
     if (!tensor->is_carried && tensor->ours.id) {
         bool is_changed = false;
@@ -387,7 +385,7 @@ static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value val
     }
 }
 
-/* Whoever reads the original in ours goes on reading what it was: that one, or the one that is carried back, has another name.
+/* Readers of the original in ours keep the old bytes: that tensor, or the one that is carried back, gets another name.
  * Of bytes that are not known here nothing but the name is known. */
 static fb_status part_names(carrying *c, fb_tensor old, fb_tensor original) {
     fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
@@ -438,7 +436,7 @@ static fb_status carry_source(carrying *c, const placed_piece *all, size_t count
 static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
     fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
     for (size_t i = 0; i < c->count; i++) {
-        const fb_owned *tensor = &c->owned[i];
+        const owned_tensor *tensor = &c->owned[i];
         if (!tensor->is_carried) continue;
         const char *name = fb_tensor_name(ours, tensor->ours);
         fb_tensor taken = fb_tensor_find(theirs, name); /* made otherwise there: what ours has stays as a source */

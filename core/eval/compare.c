@@ -31,8 +31,7 @@ typedef struct node_search {
     fb_dtype narrowest; /* of a, as in trial */
 } node_search;
 
-/* ---- one evaluation ---------------------------------------------------------------------------------------------------------
- */
+/* ---- one evaluation ----------------------------------------------------------------------------------------------------- */
 
 static fb_status give(void *context, fb_node node, fb_object *out, fb_error *error) {
     trial *attempt = context;
@@ -76,8 +75,7 @@ static void end(trial *attempt) {
     fb_object_drop(&attempt->output);
 }
 
-/* ---- the first node that differs --------------------------------------------------------------------------------------------
- */
+/* ---- the first node that differs ---------------------------------------------------------------------------------------- */
 
 static fb_status look(void *context, fb_node node, const fb_object *object, fb_error *error) {
     trial *attempt = context;

@@ -7,8 +7,7 @@
 
 #define STEPS_OF_A_SCORE 20
 
-/* ---- embedding -------------------------------------------------------------------------------------------------------------
- */
+/* ---- embedding ---------------------------------------------------------------------------------------------------------- */
 
 /* Rows of the weight by index. `padding_idx` matters to gradients alone. */
 fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
@@ -22,7 +21,8 @@ fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
         return call->status;
     bool has_row = weight->rank != 2 || !fb_argument_is_given(call, "padding_idx") ||
                    (padding >= -weight->sizes[0] && padding < weight->sizes[0]);
-    if (!has_row && fb_call_is_of_nn(call)) return fb_kernel_fail(call, "padding_idx %lld is no row", (long long)padding);
+    if (!has_row && fb_call_is_of_nn(call))
+        return fb_kernel_fail(call, "the table has no row %lld, which padding_idx names", (long long)padding);
     if (fb_argument_is_given(call, "max_norm")) return fb_kernel_unsupported(call, "max_norm writes to its weight");
     if (weight->rank != 2 || (indices->dtype != FB_INT64 && indices->dtype != FB_INT32))
         return fb_kernel_fail(call, "it takes a matrix, and indices of int64 or int32");
@@ -46,8 +46,7 @@ fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-/* ---- one_hot ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- one_hot ------------------------------------------------------------------------------------------------------------ */
 
 /* A row of zeros with a single 1 for each class; as many classes as the largest says where num_classes is -1. */
 fb_status fb_kernel_one_hot(fb_kernel_call *call, fb_object *result) {
@@ -76,8 +75,7 @@ fb_status fb_kernel_one_hot(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-/* ---- scaled dot product attention ------------------------------------------------------------------------------------------
- */
+/* ---- scaled dot product attention --------------------------------------------------------------------------------------- */
 
 typedef struct attention {
     fb_array *query, *key, *value, *mask; /* contiguous (…, L, E), (…, S, E), (…, S, Ev); mask broadcast to (…, L, S) or NULL */

@@ -21,8 +21,7 @@ static void end_convolution(convolution *c) {
     fb_array_drop(c->bias);
 }
 
-/* ---- patches ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- patches ------------------------------------------------------------------------------------------------------------ */
 
 /* Rows (channel, kernel position) × columns (output position): what each output position reads of one group of one sample. The
  * image is (channels, *image), the grid of positions *grid. With `adds` the columns are added back to the image instead. */
@@ -119,8 +118,7 @@ static void convolve_back(fb_kernel_call *call, const convolution *c, void *colu
     }
 }
 
-/* ---- arguments -------------------------------------------------------------------------------------------------------------
- */
+/* ---- arguments ---------------------------------------------------------------------------------------------------------- */
 
 /* "valid" and "same" are words of the functional form and the module. */
 static bool read_padding(fb_kernel_call *call, convolution *c, int64_t after[MAX_SPATIAL]) {

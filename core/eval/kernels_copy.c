@@ -6,8 +6,7 @@
 
 #define STEPS_OF_A_PART 100 /* that is assigned by itself */
 
-/* ---- the input itself ------------------------------------------------------------------------------------------------------
- */
+/* ---- the input itself --------------------------------------------------------------------------------------------------- */
 
 /* contiguous, detach, alias, cpu …: values are the same, and so is the storage where PyTorch may share it. */
 fb_status fb_kernel_same(fb_kernel_call *call, fb_object *result) {

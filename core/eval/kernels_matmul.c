@@ -86,8 +86,7 @@ static bool multiply(fb_kernel_call *call, fb_array *a, fb_array *b, fb_array *c
     return !call->status;
 }
 
-/* ---- matmul ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- matmul ------------------------------------------------------------------------------------------------------------- */
 
 static bool same_dtype(fb_kernel_call *call, const fb_array *a, const fb_array *b) {
     if (a->dtype == b->dtype && a->held != FB_HELD_BOOL) return true;

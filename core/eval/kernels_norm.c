@@ -360,8 +360,7 @@ fb_status fb_kernel_native_layer_norm(fb_kernel_call *call, fb_object *result) {
     return fb_return_three(call, items, result);
 }
 
-/* ---- of a weight -----------------------------------------------------------------------------------------------------------
- */
+/* ---- of a weight -------------------------------------------------------------------------------------------------------- */
 
 fb_array *fb_make_weight_norm(fb_kernel_call *call, fb_array *given, fb_array *gain, int64_t dim) {
     fb_array *v = NULL, *g = NULL, *out = NULL;

@@ -169,8 +169,7 @@ static void log_sum_exp(const fb_array *part, const settings *unused, outcome *o
     out->number = high + log(total);
 }
 
-/* ---- over dimensions -------------------------------------------------------------------------------------------------------
- */
+/* ---- over dimensions ---------------------------------------------------------------------------------------------------- */
 
 /* Which dimensions are reduced. */
 typedef struct dims {

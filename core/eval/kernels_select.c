@@ -5,8 +5,7 @@
 #include "core/eval/evaluator.h"
 #include "core/ops/promote.h"
 
-/* ---- where and masks --------------------------------------------------------------------------------------------------------
- */
+/* ---- where and masks ---------------------------------------------------------------------------------------------------- */
 
 #define CHOOSE(T)                                                                                                              \
     for (fb_walk_begin(&walk, out, condition, a, b, NULL); fb_walk_more(&walk); fb_walk_next(&walk))                           \
@@ -95,8 +94,7 @@ fb_status fb_kernel_triangle(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-/* ---- limits ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- limits ------------------------------------------------------------------------------------------------------------- */
 
 #define LIMIT(T, is_nan)                                                                                                       \
     for (fb_walk_begin(&walk, out, a, limit, NULL); fb_walk_more(&walk); fb_walk_next(&walk))                                  \
@@ -136,8 +134,7 @@ fb_status fb_kernel_clamp(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-/* ---- three operands --------------------------------------------------------------------------------------------------------
- */
+/* ---- three operands ----------------------------------------------------------------------------------------------------- */
 
 #define COMBINE(T, expression)                                                                                                 \
     for (fb_walk_begin(&walk, out, a, b, c, NULL); fb_walk_more(&walk); fb_walk_next(&walk))                                   \

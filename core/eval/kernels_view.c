@@ -135,8 +135,7 @@ fb_status fb_kernel_unflatten(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view_as(call, input, rank, sizes, true), result);
 }
 
-/* ---- exchanged dimensions --------------------------------------------------------------------------------------------------
- */
+/* ---- exchanged dimensions ----------------------------------------------------------------------------------------------- */
 
 static fb_array *permuted(fb_kernel_call *call, const fb_array *array, const int64_t *dims) {
     fb_array *view = fb_make_view(call, array, array->rank);
@@ -217,8 +216,7 @@ fb_status fb_kernel_movedim(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, permuted(call, input, dims), result);
 }
 
-/* ---- dimensions of size 1 --------------------------------------------------------------------------------------------------
- */
+/* ---- dimensions of size 1 ----------------------------------------------------------------------------------------------- */
 
 fb_status fb_kernel_unsqueeze(fb_kernel_call *call, fb_object *result) {
     fb_array *input;

@@ -2,11 +2,11 @@
  * weight from other tensors at each call. The exporter says in config.parametrized how:
  *
  *     ["torch.nn.Conv1d",                                              the class whose forward() runs
- *      ["weight", "weight_norm", dim, "weight_v", "weight_g"],         v × g / norm of v over all dimensions but `dim` (-1:
- * all)
- *      ["weight", "spectral_norm", dim, eps, original, u, v],          original / (u · (M v)), M with `dim` first and the rest
- * flat
+ *      ["weight", "weight_norm", dim, "weight_v", "weight_g"],         v × g / norm of v over all dimensions but `dim`
+ *      ["weight", "spectral_norm", dim, eps, original, u, v],          original / (u · (M v))
  *      ["weight", "mask", original, mask]]                             original × mask
+ *
+ * A `dim` of -1 in weight_norm means the norm of all of v. M is the original as a matrix: `dim` first, the rest flat.
  *
  * Names are of tensors below the module: "parametrizations.weight.original1". Where a weight has several recipes they follow
  * each other, and `original` is null from the second on: the result of the one before. Any other recipe is refused by name.
@@ -28,8 +28,7 @@ fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes)
     return op;
 }
 
-/* ---- a recipe --------------------------------------------------------------------------------------------------------------
- */
+/* ---- a recipe ----------------------------------------------------------------------------------------------------------- */
 
 static const char *text_at(const fb_kernel_call *call, fb_value recipe, size_t index) {
     fb_value item = fb_value_item(call->graph, recipe, index);

@@ -88,8 +88,7 @@ static bool fb_find_determined(const fb_graph *graph, unsigned char *determined,
     return !s.out_of_memory && !work->stopped.status;
 }
 
-/* ---- which hang together ----------------------------------------------------------------------------------------------------
- */
+/* ---- which hang together ------------------------------------------------------------------------------------------------ */
 
 static uint32_t slot_before(fb_node node) {
     return node.id;

@@ -127,8 +127,7 @@ static bool overload_takes(const given_call *call, const char *parameters) {
     return used == call->arg_count + call->kwarg_count;
 }
 
-/* ---- a call ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- a call ------------------------------------------------------------------------------------------------------------- */
 
 /* The overloads of the call's name, and whether it is that of one alone (*overload of *length). NULL: nothing is known. */
 static const char *overloads_of(const fb_kernel_call *call, const char **overload, given_call *given) {

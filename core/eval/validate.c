@@ -31,8 +31,7 @@ typedef struct side {
     fb_array_memory memory;
 } side;
 
-/* ---- values ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- values ------------------------------------------------------------------------------------------------------------- */
 
 static bool is_wanted(void *context, fb_node node) {
     return ((side *)context)->computed[node.id];
@@ -156,8 +155,7 @@ static void end_side(side *s) {
     fb_buffer_free(&s->failures);
 }
 
-/* ---- comparing --------------------------------------------------------------------------------------------------------------
- */
+/* ---- comparing ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct verdict {
     fb_difference between, before_exact, after_exact;
@@ -206,8 +204,7 @@ static void compare_objects(const fb_object *before, const fb_object *after, con
     }
 }
 
-/* ---- reports ----------------------------------------------------------------------------------------------------------------
- */
+/* ---- reports ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct validator {
     fb_regions regions;

@@ -37,8 +37,7 @@ fb_dtype fb_narrower_dtype(fb_dtype dtype, fb_dtype other);
 bool fb_difference_passes(const fb_difference *difference, double largest, const fb_tolerance *tolerance);
 double fb_largest_magnitude(const fb_array *array);
 
-/* ---- two graphs on the same inputs ----------------------------------------------------------------------------------------
- */
+/* ---- two graphs on the same inputs -------------------------------------------------------------------------------------- */
 
 typedef struct fb_output_comparison {
     const char *name; /* "output.0" */

@@ -164,7 +164,7 @@ static bool find_quote(fb_scan *scan, bool *has_escapes) {
 }
 
 /* The string whose opening quote is at scan->at, or the number that begins there. False on failure. */
-static bool fb_scan_string(fb_scan *scan, fb_json *out) {
+static bool scan_string(fb_scan *scan, fb_json *out) {
     const char *begin = ++scan->at;
     bool has_escapes = false;
     if (!find_quote(scan, &has_escapes)) return false;
@@ -230,7 +230,7 @@ static bool fast_real(uint64_t mantissa, int64_t exponent, double *real) {
     return true;
 }
 
-static bool fb_scan_number(fb_scan *scan, fb_json *out) {
+static bool scan_number(fb_scan *scan, fb_json *out) {
     const char *begin = scan->at;
     bool is_negative = *begin == '-', is_real = false;
     if (is_negative) scan->at++;
@@ -375,7 +375,7 @@ static bool scan_member_name(fb_scan *scan) {
     skip_space(scan);
     if (scan->at >= scan->end || *scan->at != '"') return fail_expected(scan, "a member's name in quotes is missing here");
     uint32_t index = add_item(scan);
-    if (index == UINT32_MAX || !fb_scan_string(scan, &scan->items[index])) return false;
+    if (index == UINT32_MAX || !scan_string(scan, &scan->items[index])) return false;
     scan->items[index].span = 1;
     skip_space(scan);
     if (scan->at >= scan->end || *scan->at != ':') return fail_expected(scan, "a colon is missing after a member's name");
@@ -443,7 +443,7 @@ static bool scan_item(fb_scan *scan, size_t depth) {
     switch (*scan->at) {
     case '{': return scan_container(scan, index, depth, '}');
     case '[': return scan_container(scan, index, depth, ']');
-    case '"': ok = fb_scan_string(scan, item); break;
+    case '"': ok = scan_string(scan, item); break;
     case 't': ok = scan_word(scan, item, "true", FB_JSON_TRUE); break;
     case 'f': ok = scan_word(scan, item, "false", FB_JSON_FALSE); break;
     case 'n': ok = scan_word(scan, item, "null", FB_JSON_NULL); break;
@@ -451,7 +451,7 @@ static bool scan_item(fb_scan *scan, size_t depth) {
     case 'I': ok = fail_not_finite(scan); break;
     default:
         if (*scan->at == '-' && scan->end - scan->at > 1 && scan->at[1] == 'I') ok = fail_not_finite(scan);
-        else if (*scan->at == '-' || (*scan->at >= '0' && *scan->at <= '9')) ok = fb_scan_number(scan, item);
+        else if (*scan->at == '-' || (*scan->at >= '0' && *scan->at <= '9')) ok = scan_number(scan, item);
         else ok = fail(scan, "invalid-json", "a value is missing here");
     }
     item->span = ok;

@@ -19,7 +19,7 @@ typedef fb_value constant_rule(constant_call *call);
 
 /* ---- what rules ask ---------------------------------------------------------------------------------------------------- */
 
-/* Records why there is no recipe, and returns none. */
+/* Returns no recipe, and records the reason. */
 static fb_value no_constant(constant_call *c, const char *reason, const char *detail) {
     c->constants->reason = reason;
     c->constants->detail = detail;
@@ -73,7 +73,7 @@ static fb_value constant_first(constant_call *c) {
     return constant_of(c, fb_first_argument(c->graph, c->call.node));
 }
 
-/* False when there is no recipe. */
+/* Fails where `recipe` is none. */
 static bool constant_type_of(constant_call *c, fb_value recipe, fb_recipe_type *type) {
     fb_error ignored = {0};
     return recipe.id && !fb_recipe_type_of(c->graph, recipe, type, &ignored);

@@ -32,16 +32,16 @@ typedef struct tensor_needs {
     int64_t freed;
 } tensor_needs;
 
-typedef enum fb_constancy {
+typedef enum constness {
     FB_VARIES = 0, /* it depends on an input, or on what is no weight */
     FB_WEIGHT,     /* a get_attr node that reads a weight */
     FB_INSIDE,     /* a call on weights only, whose readers are all of this or the next kind */
     FB_FOLDED,     /* the last one: what it gives becomes a weight */
     FB_REFUSED,    /* it looks constant, and must stay; so its readers vary */
-} fb_constancy;
+} constness;
 
 typedef struct constant_finding {
-    uint8_t constancy;           /* fb_constancy */
+    uint8_t constancy;           /* constness */
     bool is_claimed;             /* for the pass: it is part of a match */
     const char *reason, *detail; /* why it is refused */
 } constant_finding;

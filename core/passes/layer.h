@@ -62,8 +62,7 @@ void fb_norm_clear_affine(fb_rewrite *rewrite, const fb_norm *norm);
  * `base` is taken there. In `out`; NULL when memory is out. */
 const char *fb_free_attribute(fb_rewrite *rewrite, fb_module owner, const char *base, fb_buffer *out);
 
-/* ---- arithmetic on a layer's weight, as recipes ---------------------------------------------------------------------------
- */
+/* ---- arithmetic on a layer's weight, as recipes ------------------------------------------------------------------------- */
 
 /* The weight as the layer holds it, with row o (output) or column i (input) multiplied by factor[o], factor[i]. `factor` has
  * the shape (out_features) or (in_features), or no dimension at all. */

@@ -228,8 +228,7 @@ static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *c
     return rest;
 }
 
-/* ---- twins: the same view of one value, made for each reader, as decompositions have it -----------------------------------
- */
+/* ---- twins: the same view of one value, made for each reader, as decompositions have it --------------------------------- */
 
 enum { MAX_TWINS = 256 }; /* readers of the viewed value, among which twins are looked for */
 

@@ -84,8 +84,7 @@ static void follow(search *s) {
     }
 }
 
-/* ---- reasons of a node's own -----------------------------------------------------------------------------------------------
- */
+/* ---- reasons of a node's own -------------------------------------------------------------------------------------------- */
 
 static bool reads_untyped(const search *s, fb_node n) {
     bool reads = false;

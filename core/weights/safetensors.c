@@ -163,7 +163,7 @@ static void scan_offsets(reader *r, fb_safetensors_entry *entry) {
 }
 
 /* Bytes of a tensor; false when its bits cannot be counted in 64 bits, or are no whole bytes. */
-static bool fb_safetensors_size(const int64_t *shape, int rank, unsigned bits, uint64_t *size) {
+static bool size_of_tensor(const int64_t *shape, int rank, unsigned bits, uint64_t *size) {
     uint64_t product = 1;
     for (int i = 0; i < rank; i++) {
         if (__builtin_mul_overflow(product, (uint64_t)shape[i], &product)) return false;
@@ -200,7 +200,7 @@ static void scan_entry(reader *r) {
     }
     uint64_t size;
     if (r->status) return;
-    if (!fb_safetensors_size(entry.shape, entry.rank, bits, &size))
+    if (!size_of_tensor(entry.shape, entry.rank, bits, &size))
         fail(r, "shape", "makes a tensor of more than 2^64 bits, or of a part of a byte");
     else if (size != entry.size) fail(r, "data_offsets", "are not as many bytes as dtype and shape have");
     fb_buffer_append(&r->entries, &entry, sizeof entry);
@@ -380,7 +380,7 @@ static fb_status check_entry(fb_safetensors_entry *entry, fb_error *error) {
     if (strcmp(entry->name, "__metadata__") == 0)
         return fb_fail(error, FB_INVALID, "not-in-safetensors", "", "__metadata__ cannot be a tensor's name in a file");
     entry->dtype_name = dtype->name;
-    if (!fb_safetensors_size(entry->shape, entry->rank, dtype->bits, &entry->size))
+    if (!size_of_tensor(entry->shape, entry->rank, dtype->bits, &entry->size))
         return fb_fail(error, FB_TOO_LARGE, "tensor-too-large", "", "%s has 2^64 bits or more", entry->name);
     return FB_OK;
 }

@@ -52,7 +52,7 @@ static void tell(fb_check *check, const char *code, const char *subject, const c
     check->found(check->context, &finding);
 }
 
-/* Tells a finding; the codes are in findings.c. */
+/* Tells a finding; the codes are above. */
 static void check_found(fb_check *check, const char *code, const char *subject, const char *format, ...) {
     char detail[700];
     va_list arguments;

@@ -131,7 +131,7 @@ static void try_passes(fb_suggestion *nearest) {
 
 /* A line on standard error when the problem is about a name, and one like it exists: of a pass, model, alias, version, run,
  * graph, job, token or transformation. Asks the service for the names; says nothing when it does not tell. */
-static void fb_hint(fb_cli *cli, const json_t *problem) {
+static void suggest_names(fb_cli *cli, const json_t *problem) {
     const char *detail = fb_text_of(problem, "detail");
     const kind_of_name *kind = find_kind(fb_text_of(problem, "code"));
     char wrong[256];
@@ -261,7 +261,7 @@ void fb_problem_print(fb_cli *cli, const json_t *problem) {
     print_tensors(json_object_get(problem, "mismatching"));
     print_tensors(json_object_get(problem, "tensors"));
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) print_names(problem, lists[i]);
-    fb_hint(cli, problem);
+    suggest_names(cli, problem);
     if (strcmp(code, "irreversible") == 0) suggest_rollback(fb_text_of(problem, "rollback"));
     else if (strcmp(code, "bytes-missing") == 0) fputs("  foldback bind GRAPH FILE gives tensors their bytes\n", stderr);
     else if (strcmp(code, "ambiguous-run") == 0) fputs("  say which one with --run\n", stderr);

@@ -59,7 +59,7 @@ const fb_pass_call *fb_past_call(const fb_past_step *step);
 fb_status fb_history_of_undo(const fb_app *app, const fb_watch *watch, const fb_store_run *run, fb_history *out, bool *is_known,
                              fb_error *error);
 
-/* ---- history_replay.c ---- */
+/* ---- doing the steps again ---- */
 
 /* The source with the steps that are not undone; `ours` is what became of the result since, onto which that is merged, or NULL.
  * Otherwise as fb_undo. */

@@ -15,11 +15,11 @@
 
 /* Which runs are needed: all runs in memory, with what needs what, and marks that spread. */
 
-typedef enum fb_need {
+typedef enum run_need {
     FB_NOT_NEEDED,
     FB_NEEDED,          /* with what it undid and left over */
     FB_NEEDED_AND_PAST, /* also with what made its source */
-} fb_need;
+} run_need;
 
 typedef struct marked_run {
     int64_t key, created, of_run;  /* `of_run` 0 for none */
@@ -27,10 +27,10 @@ typedef struct marked_run {
     int64_t origin, merged;        /* of an undo, graphs that doing it again takes: keys, or 0 */
     size_t first_step, step_count; /* keys of the runs whose passes it left over */
     bool is_made;                  /* its result came from its source (or origin) by steps that are known */
-    fb_need need;
+    run_need need;
 } marked_run;
 
-typedef struct fb_marks {
+typedef struct run_marks {
     marked_run *runs; /* ascending keys */
     size_t count, capacity;
     fb_buffer steps;                                                /* int64_t */
@@ -38,16 +38,16 @@ typedef struct fb_marks {
     fb_map graphs;                                                  /* that needed runs need: keys, with the value 1 */
     fb_buffer stack;                                                /* positions whose needs are still to be marked */
     int64_t last_run, last_version, last_entry, last_pin, last_job; /* that were looked at */
-} fb_marks;
+} run_marks;
 
-static void marks_free(fb_marks *marks) {
+static void marks_free(run_marks *marks) {
     free(marks->runs);
     fb_buffer_free(&marks->steps);
     fb_buffer_free(&marks->stack);
     fb_map_free(&marks->by_key);
     fb_map_free(&marks->by_result);
     fb_map_free(&marks->graphs);
-    *marks = (fb_marks){0};
+    *marks = (run_marks){0};
 }
 
 /* ---- reading runs ------------------------------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static fb_status key_of(fb_connection *connection, const char *sql, const json_t
 #define GRAPH_KEY "SELECT key FROM graphs WHERE id = ?"
 #define RUN_KEY "SELECT key FROM runs WHERE id = ?"
 
-static fb_status read_steps(fb_connection *connection, const json_t *list, fb_marks *marks, marked_run *run, fb_error *error) {
+static fb_status read_steps(fb_connection *connection, const json_t *list, run_marks *marks, marked_run *run, fb_error *error) {
     fb_status status = FB_OK;
     for (size_t i = 0; i < json_array_size(list) && !status; i++) {
         int64_t key = 0;
@@ -76,8 +76,8 @@ static fb_status read_steps(fb_connection *connection, const json_t *list, fb_ma
     return status;
 }
 
-/* What an undo says of what it was made from (routes/history.c writes it). */
-static fb_status read_request(fb_connection *connection, const char *text, bool is_exact, fb_marks *marks, marked_run *run,
+/* What an undo says of what it was made from (server/history/history.c writes it). */
+static fb_status read_request(fb_connection *connection, const char *text, bool is_exact, run_marks *marks, marked_run *run,
                               fb_error *error) {
     json_t *request = json_loads(text, 0, NULL);
     run->first_step = marks->steps.size / sizeof(int64_t);
@@ -90,7 +90,7 @@ static fb_status read_request(fb_connection *connection, const char *text, bool 
     return status;
 }
 
-static fb_status read_row(fb_query *query, fb_marks *marks, marked_run *run) {
+static fb_status read_row(fb_query *query, run_marks *marks, marked_run *run) {
     *run = (marked_run){.key = fb_column_int(query, 0),
                         .source = fb_column_int(query, 1),
                         .result = fb_column_int(query, 2),
@@ -105,7 +105,7 @@ static fb_status read_row(fb_query *query, fb_marks *marks, marked_run *run) {
     "SELECT key, source, result, of_run, created, exact, CASE WHEN kind IN ('reverse', 'rollback') THEN request END "          \
     "FROM runs WHERE key > ? ORDER BY key"
 
-static fb_status add_run(fb_marks *marks, const marked_run *run, fb_error *error) {
+static fb_status add_run(run_marks *marks, const marked_run *run, fb_error *error) {
     if (marks->count == marks->capacity) {
         size_t capacity = marks->capacity ? 2 * marks->capacity : 256;
         marked_run *runs = realloc(marks->runs, capacity * sizeof *runs);
@@ -122,7 +122,7 @@ static fb_status add_run(fb_marks *marks, const marked_run *run, fb_error *error
     return is_kept ? FB_OK : fb_fail_memory(error);
 }
 
-static fb_status read_runs(fb_connection *connection, const fb_watch *watch, fb_marks *marks, fb_error *error) {
+static fb_status read_runs(fb_connection *connection, const fb_watch *watch, run_marks *marks, fb_error *error) {
     fb_query query = fb_query_begin(connection, RUNS, error);
     fb_bind_int(&query, 0);
     while (fb_query_row(&query)) {
@@ -137,28 +137,28 @@ static fb_status read_runs(fb_connection *connection, const fb_watch *watch, fb_
 
 /* ---- marking ------------------------------------------------------------------------------------------------------------ */
 
-static void mark(fb_marks *marks, uint32_t position, fb_need need) {
+static void mark(run_marks *marks, uint32_t position, run_need need) {
     if (!position || marks->runs[position - 1].need >= need) return;
     marks->runs[position - 1].need = need;
     fb_buffer_append(&marks->stack, &position, sizeof position);
 }
 
-static void mark_key(fb_marks *marks, int64_t key, fb_need need) {
+static void mark_key(run_marks *marks, int64_t key, run_need need) {
     if (key) mark(marks, fb_map_get(&marks->by_key, (uint64_t)key), need);
 }
 
 /* The runs that made a graph. */
-static void mark_makers(fb_marks *marks, int64_t graph) {
+static void mark_makers(run_marks *marks, int64_t graph) {
     uint32_t cursor = 0;
     for (uint32_t at; (at = fb_map_next(&marks->by_result, (uint64_t)graph, &cursor));)
         if (marks->runs[at - 1].is_made) mark(marks, at, FB_NEEDED_AND_PAST);
 }
 
-static bool need_graph(fb_marks *marks, int64_t graph) {
+static bool need_graph(run_marks *marks, int64_t graph) {
     return !graph || fb_map_put(&marks->graphs, (uint64_t)graph, 1);
 }
 
-static bool mark_needs(fb_marks *marks, const marked_run *run, fb_need need) {
+static bool mark_needs(run_marks *marks, const marked_run *run, run_need need) {
     const int64_t *steps = (const int64_t *)(const void *)marks->steps.data;
     mark_key(marks, run->of_run, need);
     for (size_t i = 0; i < run->step_count; i++) mark_key(marks, steps[run->first_step + i], need);
@@ -171,7 +171,7 @@ static bool mark_needs(fb_marks *marks, const marked_run *run, fb_need need) {
 }
 
 /* Marks spread until they reach nothing new. */
-static fb_status spread(fb_marks *marks, fb_error *error) {
+static fb_status spread(run_marks *marks, fb_error *error) {
     bool ok = true;
     while (ok && !marks->stack.failed && marks->stack.size) {
         uint32_t position;
@@ -186,7 +186,7 @@ static fb_status spread(fb_marks *marks, fb_error *error) {
 /* ---- what is needed whatever its age ------------------------------------------------------------------------------------ */
 
 /* Rows after a key: that key, a run's key or NULL, a graph's key or NULL. */
-static fb_status mark_rows(fb_connection *connection, const char *sql, int64_t after, int64_t *last, fb_marks *marks,
+static fb_status mark_rows(fb_connection *connection, const char *sql, int64_t after, int64_t *last, run_marks *marks,
                            fb_error *error) {
     fb_query query = fb_query_begin(connection, sql, error);
     fb_bind_int(&query, after);
@@ -202,7 +202,7 @@ typedef struct lasts {
     int64_t version, entry, pin, job;
 } lasts;
 
-static fb_status mark_roots(fb_connection *connection, fb_marks *marks, const lasts *after, lasts *last, fb_error *error) {
+static fb_status mark_roots(fb_connection *connection, run_marks *marks, const lasts *after, lasts *last, fb_error *error) {
     static const char versions[] = "SELECT key, run, graph FROM versions WHERE key > ? ORDER BY key";
     static const char entries[] = "SELECT e.number, r.key, g.key FROM alias_entries e LEFT JOIN runs r ON r.id = e.run "
                                   "LEFT JOIN graphs g ON g.id = e.graph WHERE e.number > ? ORDER BY e.number";
@@ -216,7 +216,7 @@ static fb_status mark_roots(fb_connection *connection, fb_marks *marks, const la
     return status ? status : spread(marks, error);
 }
 
-static fb_status mark_answers(fb_connection *connection, fb_marks *marks, fb_error *error) {
+static fb_status mark_answers(fb_connection *connection, run_marks *marks, fb_error *error) {
     fb_query query = fb_query_begin(
         connection,
         "SELECT r.key FROM answers a JOIN runs r ON a.location = '/v1/runs/' || r.id WHERE a.location LIKE '/v1/runs/%'",
@@ -227,10 +227,10 @@ static fb_status mark_answers(fb_connection *connection, fb_marks *marks, fb_err
 }
 
 /* Reads all runs, and marks what is needed whatever its age. Free it also after a failure. */
-static fb_status marks_read(fb_connection *connection, const fb_watch *watch, fb_marks *out, fb_error *error) {
+static fb_status marks_read(fb_connection *connection, const fb_watch *watch, run_marks *out, fb_error *error) {
     static const lasts none = {0};
     lasts last = {0};
-    *out = (fb_marks){0};
+    *out = (run_marks){0};
     fb_status status = read_runs(connection, watch, out, error);
     if (!status) status = mark_roots(connection, out, &none, &last, error);
     if (!status) status = mark_answers(connection, out, error);
@@ -244,7 +244,7 @@ static fb_status marks_read(fb_connection *connection, const fb_watch *watch, fb
 /* Marks what has become needed since they were read. */
 /* Runs that came since are not among `runs`, and so never go: only what they need is marked. As this may run again after a
  * transaction that was undone, it goes on from where the marks were read each time. */
-static fb_status marks_renew(fb_connection *connection, fb_marks *marks, fb_error *error) {
+static fb_status marks_renew(fb_connection *connection, run_marks *marks, fb_error *error) {
     const lasts after = {marks->last_version, marks->last_entry, marks->last_pin, marks->last_job};
     lasts unused = after;
     fb_query query = fb_query_begin(connection, RUNS, error);
@@ -259,7 +259,7 @@ static fb_status marks_renew(fb_connection *connection, fb_marks *marks, fb_erro
 }
 
 /* Marks those that are within the limits. */
-static fb_status marks_keep(fb_marks *marks, const fb_retention *limits, int64_t now, fb_error *error) {
+static fb_status marks_keep(run_marks *marks, const fb_retention *limits, int64_t now, fb_error *error) {
     for (size_t i = 0; i < marks->count; i++) {
         bool is_young = !limits->age_ms || marks->runs[i].created > now - limits->age_ms;
         bool is_new = !limits->count || marks->count - i <= limits->count;
@@ -273,7 +273,7 @@ static fb_status marks_keep(fb_marks *marks, const fb_retention *limits, int64_t
 typedef struct removal {
     fb_store *store;
     const fb_retaining *how;
-    fb_marks marks;
+    run_marks marks;
     size_t next; /* position in the marks, downwards: a run goes before the one that it undid */
     size_t end;  /* of the batch: positions from `end` to before `next` are looked at */
     int64_t now;

@@ -80,8 +80,7 @@ static void write_outputs(const char *path, fb_array *const *arrays, size_t coun
     free(entries);
 }
 
-/* ---- weights: one blob -----------------------------------------------------------------------------------------------------
- */
+/* ---- weights: one blob -------------------------------------------------------------------------------------------------- */
 
 static fb_status open_weights(void *context, const char *blob, fb_blob_bytes *out, fb_error *error) {
     const fb_buffer *file = context;

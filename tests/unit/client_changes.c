@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- nodes of documents ---------------------------------------------------------------------------------------------------
- */
+/* ---- nodes of documents ------------------------------------------------------------------------------------------------- */
 
 static json_t *node_of(const json_t *graph, const char *name) {
     return find_row(graph, "nodes", name, NULL);

@@ -78,8 +78,7 @@ static computed pick(computations *c) {
     return c->tensors[below(c, c->count)].is;
 }
 
-/* ---- what computes ---------------------------------------------------------------------------------------------------------
- */
+/* ---- what computes ------------------------------------------------------------------------------------------------------ */
 
 static computed random_unary(computations *c, computed a) {
     size_t way = below(c, 3);
@@ -181,8 +180,7 @@ static computed random_matmul(computations *c, computed a) {
     return (computed){expression, numbers, a.bound * 3 * (double)(inner + 1)};
 }
 
-/* ---- what moves ------------------------------------------------------------------------------------------------------------
- */
+/* ---- what moves --------------------------------------------------------------------------------------------------------- */
 
 static computed random_slice(computations *c, computed a) {
     if (a.numbers.rank == 0) return a;
@@ -253,8 +251,7 @@ static computed random_concat(computations *c, computed a) {
     return is;
 }
 
-/* ---- tensors ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- tensors ------------------------------------------------------------------------------------------------------------ */
 
 static computed random_expression(computations *c) {
     computed is = pick(c);

@@ -291,8 +291,7 @@ void add_sandwich(generator *g) {
     }
 }
 
-/* ---- what is done to layers afterwards ------------------------------------------------------------------------------------
- */
+/* ---- what is done to layers afterwards ---------------------------------------------------------------------------------- */
 
 static void read_weight(generator *g, const layer *l) {
     result about = {.sort = SORT_TENSOR, .dtype = l->dtype};

@@ -60,8 +60,7 @@ static void expect_failure(fb_tensor tensor, const fb_blobs *from, fb_status exp
     ck_assert_msg(strstr(error.message, named), "%s", error.message);
 }
 
-/* ---- where tensors lie -----------------------------------------------------------------------------------------------------
- */
+/* ---- where tensors lie -------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_places) {
     const char *digest = memory_blobs_put(&blobs, "abcdefgh", 8);
@@ -168,8 +167,7 @@ START_TEST(test_large) {
 }
 END_TEST
 
-/* ---- digests ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- digests ------------------------------------------------------------------------------------------------------------ */
 
 static size_t recalls;
 static fb_blob_tensor recalled;
@@ -348,8 +346,7 @@ START_TEST(test_tiles_of_matmul) {
 }
 END_TEST
 
-/* ---- much of little ---------------------------------------------------------------------------------------------------------
- */
+/* ---- much of little ----------------------------------------------------------------------------------------------------- */
 
 START_TEST(test_too_large) {
     int64_t sizes[] = {(int64_t)1 << 40};

@@ -8,8 +8,7 @@
 #include "tests/unit/movements.h"
 #include "tests/unit/run_tests.h"
 
-/* ---- boxes through reshapes ------------------------------------------------------------------------------------------------
- */
+/* ---- boxes through reshapes --------------------------------------------------------------------------------------------- */
 
 /* The box of `inner` that holds exactly the elements in `wanted`, in their order; by looking at all of them. */
 static bool find_box(const bool *wanted, const int64_t *inner, int rank, int64_t count, fb_range *box) {
@@ -112,8 +111,7 @@ START_TEST(test_boxes_through_reshapes) {
 }
 END_TEST
 
-/* ---- joining ---------------------------------------------------------------------------------------------------------------
- */
+/* ---- joining ------------------------------------------------------------------------------------------------------------ */
 
 static void add_piece(fb_pieces *pieces, fb_graph *graph, fb_tensor now, int rank, const int64_t *start, const int64_t *stop) {
     if (pieces->count == pieces->capacity) {

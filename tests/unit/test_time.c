@@ -18,8 +18,7 @@
 
 #define DEADLINE (20 * MS)
 
-/* ---- calls -----------------------------------------------------------------------------------------------------------------
- */
+/* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
 /* In arguments, @f[2,3] is a tensor of float32 (@h float16, @i int64, @b bool) of that shape, @g[64,…] one that no
  * view flattens, and @l a list of a million ints.
@@ -307,8 +306,7 @@ static const worst calls[] = {
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
-/* ---- as documents ----------------------------------------------------------------------------------------------------------
- */
+/* ---- as documents ------------------------------------------------------------------------------------------------------- */
 
 static fb_op op_of(const char *id, size_t length) {
     for (unsigned op = 1; op < FB_OP_COUNT; op++)
