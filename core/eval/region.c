@@ -73,7 +73,7 @@ static void look_at(search *s, fb_node node) {
 
 /* Sets determined[node] for those of the main program. What draws random numbers, writes, or is not known is not one of them.
  * False: fb_work_failed says why. Linear in the graph's size. */
-static bool fb_find_determined(const fb_graph *graph, unsigned char *determined, fb_work *work) {
+static bool find_determined(const fb_graph *graph, unsigned char *determined, fb_work *work) {
     uint32_t limit = fb_node_limit(graph);
     search s = {.graph = graph, .determined = determined, .is_constant = calloc(limit, 1), .now = calloc(limit, sizeof *s.now)};
     s.same = (fb_same_call){.graph = graph, .now = s.now, .seed = fb_hash(&s.now, sizeof s.now, 0)};
@@ -401,9 +401,9 @@ static void find_pairs(fb_regions *r) {
 }
 
 /* What is determined in one graph is so in the other: a value is given in both, or in neither. */
-static bool find_determined(fb_regions *r) {
-    if (!fb_find_determined(r->before, r->determined_before, r->work)) return false;
-    if (!fb_find_determined(r->after, r->determined_after, r->work)) return false;
+static bool find_determined_in_both(fb_regions *r) {
+    if (!find_determined(r->before, r->determined_before, r->work)) return false;
+    if (!find_determined(r->after, r->determined_after, r->work)) return false;
     for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
         fb_node twin = r->twin_of_before[node.id];
         if (!twin.id) continue;
@@ -498,7 +498,7 @@ fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work
     pair_nodes(out);
     fb_status status = find_changed(out, error);
     if (status) return status;
-    if (!draw_in_equal_calls(out) || !find_determined(out)) return fb_work_failed(work, error);
+    if (!draw_in_equal_calls(out) || !find_determined_in_both(out)) return fb_work_failed(work, error);
     find_pairs(out);
     if (out->pairs.failed) return fb_fail_memory(error);
     status = find_needed(out, error);
