@@ -24,7 +24,7 @@ UNIT_SOURCES   := $(shell find tests/unit -name 'test_*.c' 2>/dev/null | sort)
 CORE_OBJECTS   := $(CORE_SOURCES:%.c=$(BUILD)/%.o)
 SERVER_OBJECTS := $(SERVER_SOURCES:%.c=$(BUILD)/%.o)
 UNIT_PROGRAMS  := $(UNIT_SOURCES:%.c=$(BUILD)/%)
-# A unit test links everything but main(), and the helpers beside it.
+# They link everything but the service's main(), and the helpers beside them.
 UNIT_HELPERS   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(UNIT_SOURCES),$(shell find tests/unit -name '*.c' 2>/dev/null | sort)))
 SERVER_PARTS   := $(filter-out $(BUILD)/server/main.o,$(SERVER_OBJECTS))
 
@@ -110,10 +110,16 @@ $(API).checked: $(BUILD)/server/routes/routes.o $(API).json schema/tools/check_r
 	@touch $@
 $(BUILD)/foldback: $(API).checked
 
-# gold links in a third of the time, and there are many of these.
+# The unit tests are one program, which has a name for each of them; gold links it in a third of the time.
 UNIT_LINKER := $(if $(shell command -v ld.gold),-fuse-ld=gold)
-$(BUILD)/tests/unit/test_%: $(BUILD)/tests/unit/test_%.o $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
+$(UNIT_SOURCES:%.c=$(BUILD)/%.o): tests/unit/units.c
+$(UNIT_SOURCES:%.c=$(BUILD)/%.o): CPPFLAGS += -Dmain=$(basename $(notdir $<))_main
+$(BUILD)/tests/unit/units.o: tests/unit
+$(BUILD)/tests/unit/units.o: CPPFLAGS += -DUNITS='$(foreach unit,$(UNIT_SOURCES),UNIT($(basename $(notdir $(unit)))))'
+$(BUILD)/tests/unit/units: $(UNIT_SOURCES:%.c=$(BUILD)/%.o) $(UNIT_HELPERS) $(SERVER_PARTS) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) $(UNIT_LINKER) -o $@ $^ $(SERVER_LIBS) -lcheck -lsubunit -lrt -lm
+$(UNIT_PROGRAMS): $(BUILD)/tests/unit/units
+	@ln -f $< $@
 
 # ---- for people ---------------------------------------------------------------------------------------------------------
 
