@@ -1,4 +1,4 @@
-#include "server/cli/blob_files.h"
+#include "server/cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "core/json/members.h"
-#include "server/cli/reference.h"
 
 #define PIECE ((size_t)1 << 18)
 

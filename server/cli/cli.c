@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/cli/file.h"
-
 #define DEFAULT_LIMIT 50
 
 /* ---- reporting ---------------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,8 @@
 
 #include <jansson.h>
 
+#include "core/base/sha256.h"
+#include "core/document/document.h"
 #include "server/cli/client.h"
 #include "server/cli/screen.h"
 #include "server/cli/verb.h"
@@ -94,5 +96,170 @@ int fb_cli_print_json(const json_t *value);
 const char *fb_text_of(const json_t *object, const char *name);
 /* "yes" or "no". */
 const char *fb_yes_no(const json_t *object, const char *name);
+
+/* ---- Files, "-" being standard input and output -------------------------------------------------------------------------- */
+
+int fb_file_read(const char *path, fb_buffer *out);
+int fb_file_write(const char *path, const char *bytes, size_t size);
+
+/* ---- Lists of the API, page by page -------------------------------------------------------------------------------------- */
+
+typedef struct fb_list {
+    json_t *items; /* owned */
+    bool has_more; /* than --limit */
+} fb_list;
+
+/* Up to --limit items; steals the address. */
+int fb_list_get(fb_cli *cli, fb_address *address, fb_list *out);
+
+/* A row's cells, one for each heading. */
+typedef void fb_list_row(const json_t *item, fb_screen_table *table);
+
+/* The rows alone, as a table. */
+void fb_list_print_table(fb_cli *cli, const json_t *items, const char *const *headings, size_t columns, fb_list_row *row);
+
+/* fb_list_get, then printed: as JSON, or as a table with these headings. */
+int fb_list_show(fb_cli *cli, fb_address *address, const char *const *headings, size_t columns, fb_list_row *row);
+
+/* The rows of runs. */
+#define FB_RUN_COLUMNS 5
+extern const char *const fb_run_headings[FB_RUN_COLUMNS];
+fb_list_row fb_run_row;
+
+/* A cell with a graph's id, shortened: "sha256:5ede3ef8c7ed…". */
+void fb_table_short_id(fb_screen_table *table, const char *id);
+void fb_table_text(fb_screen_table *table, const json_t *object, const char *name);
+/* On a terminal: "3 min ago", "1.2 MB". */
+void fb_table_time(fb_screen_table *table, const json_t *object, const char *name);
+void fb_table_size(fb_screen_table *table, const json_t *object, const char *name);
+void fb_table_number(fb_screen_table *table, const json_t *object, const char *name);
+
+/* ---- How a command line names a graph: a file, or something in the store ------------------------------------------------- */
+
+#define FB_NAME_MAX 200 /* of a model, version or alias */
+
+typedef enum fb_reference_kind {
+    FB_REFERS_TO_FILE,    /* everything that is none of the others; "./run_…" is always a file */
+    FB_REFERS_TO_GRAPH,   /* sha256:…, or at least 8 digits of it that are not a file's name */
+    FB_REFERS_TO_RUN,     /* run_…: its result */
+    FB_REFERS_TO_ALIAS,   /* MODEL@ALIAS */
+    FB_REFERS_TO_VERSION, /* MODEL:VERSION */
+} fb_reference_kind;
+
+typedef struct fb_reference {
+    fb_reference_kind kind;
+    const char *text;                                   /* as it was given */
+    char model[FB_NAME_MAX + 1], part[FB_NAME_MAX + 1]; /* of an alias or a version */
+} fb_reference;
+
+fb_reference fb_reference_read(const char *text);
+/* Where it can be no file: MODEL/VERSION, too, as the service's answers spell it. */
+fb_reference fb_reference_read_stored(const char *text);
+
+/* /v1/graphs/{id}, /v1/runs/{run}, …/aliases/{alias} or …/versions/{version}; not for files. */
+void fb_reference_address(const fb_reference *reference, fb_address *out);
+
+/* /v1/graphs/{id of the graph}, and then `part`. */
+int fb_reference_graph_address(fb_cli *cli, const fb_reference *reference, const char *part, fb_address *out);
+/* The document's bytes, as they are. */
+int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
+/* The graph, checked. */
+int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);
+/* The id that `text` is, or that alone begins so, of what lies below `folder` ("/v1/graphs", "/v1/blobs"). */
+int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID_LENGTH + 1]);
+/* The graph's id. */
+int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]);
+/* What a request's member "graph" holds: the document for a file (checked before), else the id as a string. Appended. */
+int fb_reference_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
+
+/* Reads a document; `errors` is the caller's (fb_errors_free), empty before. */
+fb_status fb_read_any_document(const fb_buffer *bytes, fb_graph **out, fb_errors *errors);
+/* "  /nodes/2/args/1: unknown-node: …" for each, and how many more there are. */
+void fb_errors_print(const fb_errors *errors, const char *indent, FILE *out);
+
+/* ---- Bodies of requests: `out` is the body under construction. Its failure is sticky, and found at the end --------------- */
+
+void fb_request_begin(fb_buffer *out);
+/* A member, unless `text` is NULL. Usage error when it is not UTF-8. */
+int fb_request_text(fb_buffer *out, const char *name, const char *text);
+/* A member that is a JSON object, given as text by --name. */
+int fb_request_object(fb_buffer *out, const char *name, const char *text);
+/* "passes" from --pass, unless there are none. When they are `undone`, digits are a position. A pass may be JSON: an object. */
+int fb_request_passes(fb_buffer *out, const fb_text_list *passes, bool undone);
+/* "labels" from --label key=value. */
+int fb_request_labels(fb_buffer *out, const fb_text_list *labels);
+/* A member that holds a graph, or its id. */
+int fb_request_graph(fb_cli *cli, fb_buffer *out, const char *name, const fb_reference *graph);
+/* "weights" from --weights, if there are any: files are sent first, so this comes after all that is checked here. */
+int fb_request_weights(fb_cli *cli, fb_buffer *out);
+/* "seed", a number, unless `text` is NULL. */
+int fb_request_seed(fb_buffer *out, const char *text);
+int fb_request_end(fb_buffer *out);
+
+/* ---- A run on a terminal ------------------------------------------------------------------------------------------------- */
+
+/* "NAME  value" lines; ends with a NULL name. An empty value is left out. */
+typedef struct fb_fact {
+    const char *name, *value;
+} fb_fact;
+void fb_print_facts(fb_cli *cli, const fb_fact *facts);
+
+void fb_print_run(fb_cli *cli, const json_t *run);
+/* What was bound to a graph, when something was. */
+void fb_print_binding(fb_cli *cli, const json_t *weights);
+
+/* A cell with a number of a difference (max_absolute …), short. */
+void fb_table_deviation(fb_screen_table *table, const json_t *difference, const char *name);
+
+/* A request whose answer is a run: writes its result to --output, and prints the run unless that is standard output. */
+int fb_run_call(fb_cli *cli, fb_call *call);
+
+/* ---- A job on a terminal ------------------------------------------------------------------------------------------------- */
+
+/* Whether an answer is a job, and not what was asked for. */
+bool fb_is_job(const json_t *answer);
+void fb_print_job(fb_cli *cli, const json_t *job);
+
+/* ---- Models, versions and aliases on a terminal -------------------------------------------------------------------------- */
+
+void fb_print_alias(fb_cli *cli, const json_t *alias);
+void fb_print_version(fb_cli *cli, const json_t *version);
+
+/* foldback rollback MODEL@ALIAS */
+int fb_rollback_alias(fb_cli *cli, const fb_reference *alias);
+
+/* ---- Answers that are too large for memory, to a file or to standard output ---------------------------------------------- */
+
+/* GETs the address, which it steals, into --output, or into standard output when that is no terminal. A file gets its name when
+ * it is whole; until then it is FILE.<8 hex digits of what it is a part of>.part, and a later call goes on where this one was
+ * interrupted. `digest` is that of the bytes where it is known, else NULL. */
+int fb_download(fb_cli *cli, fb_address *address, const char *digest);
+
+/* ---- Files that are, or are to become, blobs of the store ---------------------------------------------------------------- */
+
+/* Opens a file to be sent; the caller closes it. */
+int fb_sent_file_open(const char *path, fb_sent_file *out);
+
+typedef struct fb_blob_file {
+    char *path; /* owned; NULL: it was given as a digest */
+    char digest[FB_ID_LENGTH + 1];
+    uint64_t size; /* of a path */
+    bool is_missing;
+} fb_blob_file;
+
+typedef struct fb_blob_files {
+    fb_blob_file *items;
+    size_t count, capacity;
+} fb_blob_files;
+
+/* Reads words of a command line, each a path or the digest of a blob, perhaps a short one, and adds up the files. The shards
+ * that a model.safetensors.index.json names come along with it. fb_blob_files_free is due in either case. */
+int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_blob_files *out);
+void fb_blob_files_free(fb_blob_files *files);
+
+/* Asks which of them the store lacks. */
+int fb_blob_files_ask(fb_cli *cli, fb_blob_files *files);
+/* The same, and sends those; of a digest that is missing there is nothing to send. */
+int fb_blob_files_send(fb_cli *cli, fb_blob_files *files);
 
 #endif

@@ -6,8 +6,7 @@
 #include "core/compose/preset.h"
 #include "core/graph/graph.h"
 #include "core/passes/pass.h"
-#include "server/cli/actions.h"
-#include "server/cli/reference.h"
+#include "server/cli/cli.h"
 
 #define PATIENCE_MS 1500 /* with a service: whoever presses a key does not wait longer */
 #define MODELS_MAX 20    /* whose aliases or versions are asked for */

@@ -4,8 +4,7 @@
 #include <string.h>
 
 #include "server/check/check.h"
-#include "server/cli/actions.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 #include "server/store/backup.h"
 
 #define FINDINGS_MAX 1000 /* shown; all are counted */

@@ -2,12 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/cli/actions.h"
-#include "server/cli/file.h"
-#include "server/cli/list.h"
-#include "server/cli/models.h"
-#include "server/cli/request.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 void fb_print_alias(fb_cli *cli, const json_t *alias) {
     fb_print_facts(cli, (const fb_fact[]){{"model", fb_text_of(alias, "model")},

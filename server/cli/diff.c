@@ -9,8 +9,7 @@
 
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
-#include "server/cli/actions.h"
-#include "server/cli/reference.h"
+#include "server/cli/cli.h"
 
 typedef struct side {
     char name[FB_ID_LENGTH + 1]; /* of what a run made: its id */

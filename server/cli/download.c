@@ -1,4 +1,4 @@
-#include "server/cli/download.h"
+#include "server/cli/cli.h"
 
 #include <errno.h>
 #include <fcntl.h>

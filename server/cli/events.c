@@ -2,8 +2,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/cli/actions.h"
-#include "server/cli/reference.h"
+#include "server/cli/cli.h"
 
 #define PAUSE_SECONDS 2 /* before the stream is asked for again */
 

@@ -1,4 +1,4 @@
-#include "server/cli/file.h"
+#include "server/cli/cli.h"
 
 #include <errno.h>
 #include <string.h>

@@ -3,8 +3,7 @@
 
 #include "core/graph/code.h"
 #include "core/json/members.h"
-#include "server/cli/actions.h"
-#include "server/cli/reference.h"
+#include "server/cli/cli.h"
 
 int fb_cli_id(fb_cli *cli) {
     fb_reference reference = fb_reference_read(cli->arguments.items[0]);

@@ -3,10 +3,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/cli/actions.h"
-#include "server/cli/jobs.h"
-#include "server/cli/list.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 static void describe_progress(const json_t *job, char *out, size_t space) {
     const json_t *progress = json_object_get(job, "progress");

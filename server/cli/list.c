@@ -1,4 +1,4 @@
-#include "server/cli/list.h"
+#include "server/cli/cli.h"
 
 #include <string.h>
 

@@ -1,10 +1,7 @@
 /* foldback pass, graph and run: lists, and what a pass does. */
 #include <stdlib.h>
 
-#include "server/cli/actions.h"
-#include "server/cli/list.h"
-#include "server/cli/reference.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 /* ---- passes ------------------------------------------------------------------------------------------------------------- */
 

@@ -1,11 +1,7 @@
 /* foldback model, register, delete. */
 #include <string.h>
 
-#include "server/cli/actions.h"
-#include "server/cli/list.h"
-#include "server/cli/models.h"
-#include "server/cli/request.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 /* ---- models ------------------------------------------------------------------------------------------------------------- */
 

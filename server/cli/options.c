@@ -1,10 +1,9 @@
-#include "server/cli/options.h"
+#include "server/cli/verb.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "server/cli/screen.h"
-#include "server/cli/suggest.h"
 
 /* ---- help --------------------------------------------------------------------------------------------------------------- */
 

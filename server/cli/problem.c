@@ -7,7 +7,6 @@
 #include "core/compose/preset.h"
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"
-#include "server/cli/suggest.h"
 
 /* What the service says to programs, in terms of commands: its sentences name routes, headers and members. */
 

@@ -1,4 +1,4 @@
-#include "server/cli/progress.h"
+#include "server/cli/client.h"
 
 #include <stdio.h>
 #include <string.h>

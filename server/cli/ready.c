@@ -1,5 +1,5 @@
 /* foldback ready. */
-#include "server/cli/actions.h"
+#include "server/cli/cli.h"
 
 int fb_cli_ready(fb_cli *cli) {
     fb_address address = {0};

@@ -1,8 +1,6 @@
 /* foldback record: what a pass outside of foldback made of a graph. */
 #include "core/json/members.h"
-#include "server/cli/actions.h"
-#include "server/cli/request.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 static int make_request(fb_cli *cli, fb_buffer *out) {
     const fb_cli_values *values = &cli->values;

@@ -1,11 +1,10 @@
-#include "server/cli/reference.h"
+#include "server/cli/cli.h"
 
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "core/base/sha256.h"
-#include "server/cli/file.h"
 #include "server/store/store.h"
 #include "server/store/ulid.h"
 

@@ -1,4 +1,4 @@
-#include "server/cli/request.h"
+#include "server/cli/cli.h"
 
 #include <string.h>
 

@@ -1,4 +1,3 @@
-#include "server/cli/serve.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -9,8 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/cli/file.h"
-#include "server/cli/options.h"
+#include "server/cli/cli.h"
 #include "server/cli/sandbox.h"
 #include "server/metrics/allocator.h"
 #include "server/service/service.h"

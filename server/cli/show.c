@@ -2,10 +2,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/cli/actions.h"
-#include "server/cli/list.h"
-#include "server/cli/models.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 static void print_runs(fb_cli *cli, const char *title, const json_t *runs) {
     printf("\n%s\n", title);

@@ -1,4 +1,4 @@
-#include "server/cli/suggest.h"
+#include "server/cli/verb.h"
 
 #include <ctype.h>
 #include <string.h>

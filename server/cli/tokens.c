@@ -4,10 +4,7 @@
 #include <time.h>
 
 #include "core/base/timestamp.h"
-#include "server/cli/actions.h"
-#include "server/cli/list.h"
-#include "server/cli/request.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 static void print_token(fb_cli *cli, const json_t *token) {
     fb_print_facts(cli, (const fb_fact[]){{"name", fb_text_of(token, "name")},

@@ -2,10 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/cli/actions.h"
-#include "server/cli/file.h"
-#include "server/cli/list.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 static void number_of(const json_t *rule, char text[24]) {
     snprintf(text, 24, "%lld", (long long)json_integer_value(json_object_get(rule, "version")));

@@ -1,12 +1,9 @@
-#include "server/cli/verb.h"
+#include "server/cli/cli.h"
 
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "server/cli/actions.h"
-#include "server/cli/suggest.h"
 
 #define VERB_WIDTH 19 /* of "transformation list" */
 

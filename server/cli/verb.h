@@ -2,7 +2,59 @@
 #ifndef FB_CLI_VERB_H
 #define FB_CLI_VERB_H
 
-#include "server/cli/options.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* ---- Command lines: a verb's options are a const table, read into a struct of the verb's --------------------------------- */
+
+typedef enum fb_option_kind {
+    FB_OPTION_TEXT,    /* const char * */
+    FB_OPTION_LIST,    /* fb_text_list: the option may be repeated */
+    FB_OPTION_NAMES,   /* the same, and a value may be several with commas between them; JSON, "{…}", is one */
+    FB_OPTION_FLAG,    /* bool */
+    FB_OPTION_COUNT,   /* this and the next two: an unsigned number of 4 or 8 bytes */
+    FB_OPTION_SECONDS, /* kept in milliseconds */
+    FB_OPTION_BYTES,   /* takes the suffixes K, M and G */
+} fb_option_kind;
+
+/* One option; a table ends with a row without a name. */
+typedef struct fb_option {
+    const char *name;     /* without its dashes */
+    char letter;          /* -o; 0 = none */
+    const char *argument; /* what the value is called; NULL for a flag */
+    const char *help;
+    fb_option_kind kind;
+    size_t offset, size;       /* of the member that the value goes to: FB_OPTION_AT */
+    uint64_t minimum, maximum; /* of a number */
+} fb_option;
+
+#define FB_OPTION_AT(type, member) offsetof(type, member), sizeof(((type *)0)->member)
+
+typedef struct fb_text_list {
+    const char **items;
+    size_t count, capacity;
+} fb_text_list;
+
+/* What is no option, in order. "--" ends the options, "-" is no option. */
+typedef struct fb_arguments {
+    char **items;
+    size_t count;
+} fb_arguments;
+
+/* The option that a word of a command line gives, or NULL; `*value` is the value that stands in the same word, or NULL. */
+const fb_option *fb_option_find(const fb_option *table, const char *word, const char **value);
+
+/* Reads a command line into `values`, whose members hold the defaults. Texts are borrowed from argv, in which the arguments are
+ * moved to the front, and names cut at their commas. On failure writes one sentence to `message` and returns false. In either
+ * case fb_options_free is due. */
+bool fb_options_read(const fb_option *table, int argc, char **argv, void *values, fb_arguments *arguments, char *message,
+                     size_t message_size);
+void fb_options_free(const fb_option *table, void *values);
+
+/* The options as lines of a help text. */
+void fb_options_print(const fb_option *table, FILE *out);
 
 /* Exit statuses of every verb. FAILED: refused, a conflict, not valid, not found. */
 enum { FB_EXIT_DONE = 0, FB_EXIT_FAILED = 1, FB_EXIT_USAGE = 2, FB_EXIT_FOLDER_IN_USE = 3 };
@@ -53,5 +105,55 @@ const char *fb_usual_data(void);
 
 /* "foldback: …" on standard error; returns `status`. */
 int fb_complain(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- "Did you mean …?" for a name that does not exist -------------------------------------------------------------------- */
+
+typedef struct fb_suggestion {
+    const char *word, *best; /* best is NULL while nothing is near enough */
+    size_t distance;         /* only what is nearer than this is taken */
+} fb_suggestion;
+
+fb_suggestion fb_suggest(const char *word);
+/* Keeps the candidate (borrowed) when it is nearer than those before. Case does not count. */
+void fb_suggest_try(fb_suggestion *suggestion, const char *candidate);
+
+/* ---- What the verbs do: the `run` of each -------------------------------------------------------------------------------- */
+
+int fb_cli_id(fb_cli *cli), fb_cli_verify(fb_cli *cli), fb_cli_code(fb_cli *cli); /* graph.c */
+int fb_cli_evaluate(fb_cli *cli), fb_cli_compare(fb_cli *cli);                    /* evaluate.c */
+int fb_cli_diff(fb_cli *cli);                                                     /* diff.c */
+
+int fb_cli_optimize(fb_cli *cli), fb_cli_reverse(fb_cli *cli), fb_cli_rollback(fb_cli *cli); /* run.c */
+int fb_cli_record(fb_cli *cli);                                                              /* record.c */
+
+int fb_cli_pass_list(fb_cli *cli), fb_cli_pass_show(fb_cli *cli), fb_cli_passes(fb_cli *cli); /* lists.c */
+int fb_cli_graphs(fb_cli *cli), fb_cli_runs(fb_cli *cli), fb_cli_nodes(fb_cli *cli);
+int fb_cli_show(fb_cli *cli);                                                        /* show.c */
+int fb_cli_transformation_put(fb_cli *cli), fb_cli_transformation_list(fb_cli *cli); /* transformations.c */
+int fb_cli_transformation_show(fb_cli *cli);
+
+int fb_cli_model_list(fb_cli *cli), fb_cli_model_show(fb_cli *cli), fb_cli_models(fb_cli *cli); /* models.c */
+int fb_cli_register(fb_cli *cli), fb_cli_delete(fb_cli *cli);
+int fb_cli_deploy(fb_cli *cli), fb_cli_history(fb_cli *cli);                               /* deploy.c */
+int fb_cli_weights(fb_cli *cli), fb_cli_bind(fb_cli *cli);                                 /* weights.c */
+int fb_cli_upload(fb_cli *cli), fb_cli_download(fb_cli *cli), fb_cli_missing(fb_cli *cli); /* blobs.c */
+int fb_cli_blobs(fb_cli *cli), fb_cli_gc(fb_cli *cli);
+
+int fb_cli_completion(fb_cli *cli);                                                              /* completion.c */
+int fb_complete(const fb_verb *verb, int argc, char **argv);                                     /* its `start` */
+int fb_cli_help(fb_cli *cli);                                                                    /* verb.c */
+int fb_cli_db_check(fb_cli *cli), fb_cli_db_backup(fb_cli *cli), fb_cli_db_restore(fb_cli *cli); /* db.c */
+int fb_cli_job_list(fb_cli *cli), fb_cli_job_show(fb_cli *cli), fb_cli_job_wait(fb_cli *cli);    /* jobs.c */
+int fb_cli_job_result(fb_cli *cli), fb_cli_job_cancel(fb_cli *cli);
+int fb_cli_ready(fb_cli *cli);                                                                          /* ready.c */
+int fb_cli_token_create(fb_cli *cli), fb_cli_token_list(fb_cli *cli), fb_cli_token_revoke(fb_cli *cli); /* access.c */
+int fb_cli_audit(fb_cli *cli);
+int fb_cli_events(fb_cli *cli); /* events.c */
+
+/* ---- `foldback serve`, from start to stop -------------------------------------------------------------------------------- */
+
+extern const fb_option fb_serve_options[];
+
+int fb_serve(const fb_verb *verb, int argc, char **argv);
 
 #endif

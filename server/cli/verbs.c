@@ -1,5 +1,4 @@
-#include "server/cli/actions.h"
-#include "server/cli/serve.h"
+#include "server/cli/cli.h"
 
 #define AT(member) FB_OPTION_AT(fb_cli_values, member)
 #define TEXT(name, letter, argument, help, member)                                                                             \

@@ -3,12 +3,7 @@
 #include <string.h>
 
 #include "core/json/members.h"
-#include "server/cli/actions.h"
-#include "server/cli/blob_files.h"
-#include "server/cli/download.h"
-#include "server/cli/file.h"
-#include "server/cli/request.h"
-#include "server/cli/run.h"
+#include "server/cli/cli.h"
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------ */
 
