@@ -8,7 +8,7 @@
 #include "server/auth/auth.h"
 #include "server/graphs/cache.h"
 #include "server/jobs/jobs.h"
-#include "server/metrics/pass_counts.h"
+#include "server/metrics/metrics.h"
 #include "server/store/retention.h"
 #include "server/store/store.h"
 

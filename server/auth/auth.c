@@ -7,8 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/auth/secret.h"
-
 #define BUCKETS 256
 #define WRITE_INTERVAL_MS 60000 /* between two times that a token's use is written down */
 

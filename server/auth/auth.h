@@ -7,8 +7,10 @@
 #ifndef FB_AUTH_AUTH_H
 #define FB_AUTH_AUTH_H
 
+#include "core/base/error.h"
+#include "core/base/sha256.h"
 #include "server/http/http.h"
-#include "server/store/tokens.h"
+#include "server/store/audit.h"
 
 #define FB_TOKEN_LENGTH 47
 
@@ -36,5 +38,14 @@ int64_t fb_auth_last_use(fb_auth *auth, const fb_store_token *token);
 
 /* "read", "write", "admin"; false for anything else. */
 bool fb_scope_parse(const char *text, fb_scope *scope);
+
+/* ---- A token's text, and what is kept of it ------------------------------------------------------------------------------ */
+
+/* A new one. FB_IO "no-randomness". */
+fb_status fb_secret_make(char secret[FB_TOKEN_LENGTH + 1], fb_error *error);
+/* A name for a token that was given none: "token-" and ten characters. */
+fb_status fb_secret_name(char name[20], fb_error *error);
+/* FB_INVALID when the text cannot be a token; FB_NO_MEMORY. */
+fb_status fb_secret_digest(const char *secret, char digest[FB_ID_LENGTH + 1]);
 
 #endif

@@ -1,4 +1,4 @@
-#include "server/auth/secret.h"
+#include "server/auth/auth.h"
 
 #include <errno.h>
 #include <stdio.h>

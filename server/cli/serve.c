@@ -10,7 +10,7 @@
 
 #include "server/cli/cli.h"
 #include "server/cli/sandbox.h"
-#include "server/metrics/allocator.h"
+#include "server/metrics/metrics.h"
 #include "server/service/service.h"
 
 /* What the options of `foldback serve` set. */

@@ -1,4 +1,4 @@
-#include "server/graphs/blob_source.h"
+#include "server/graphs/graphs.h"
 
 static fb_status open_blob(void *context, const char *digest, fb_blob_bytes *out, fb_error *error) {
     fb_blob *blob = NULL;

@@ -1,4 +1,4 @@
-#include "server/graphs/new_run.h"
+#include "server/graphs/graphs.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "server/graphs/retain.h"
+#include "server/graphs/graphs.h"
 
 #include "server/store/audit.h"
 

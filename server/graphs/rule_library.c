@@ -1,4 +1,4 @@
-#include "server/graphs/rule_library.h"
+#include "server/graphs/graphs.h"
 
 #include "core/json/load_json.h"
 

@@ -1,10 +1,10 @@
-#include "server/graphs/stored_graph.h"
+#include "server/graphs/graphs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/metrics/timing.h"
-#include "server/store/blob_references.h"
+#include "server/metrics/metrics.h"
+#include "server/store/blobs.h"
 
 fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_input *out, fb_error *error) {
     fb_graph_input input = {0};

@@ -7,9 +7,7 @@
 #include "core/compose/undo.h"
 #include "core/json/load_json.h"
 #include "core/json/members.h"
-#include "server/graphs/blob_source.h"
-#include "server/graphs/rule_library.h"
-#include "server/graphs/stored_graph.h"
+#include "server/graphs/graphs.h"
 
 /* Doing the steps of a history again. */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/diff/diff.h"
-#include "server/graphs/stored_graph.h"
+#include "server/graphs/graphs.h"
 #include "server/history/history.h"
 
 #define RUNS_MAX 1000     /* looked at on the way back */

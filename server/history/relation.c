@@ -1,4 +1,4 @@
-#include "server/history/relation.h"
+#include "server/history/undo.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "core/document/document.h"
 #include "core/json/load_json.h"
 #include "core/rewrite/rewrite.h"
-#include "server/graphs/stored_graph.h"
+#include "server/graphs/graphs.h"
 #include "server/history/history.h"
 
 #define SIGNATURES_MAX 1000 /* what one list of runs takes */

@@ -9,7 +9,7 @@
 #define FB_HTTP_INTERNAL_H
 
 #include "server/http/http.h"
-#include "server/metrics/timing.h"
+#include "server/metrics/metrics.h"
 
 #include <microhttpd.h>
 #include <pthread.h>

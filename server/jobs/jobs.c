@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "server/jobs/internal.h"
-#include "server/store/memory.h"
+#include "server/store/internal.h"
 
 #define COLLECT_EVERY_MS 60000
 #define PAUSE_MS 1000

@@ -3,7 +3,7 @@
  * of SQLite) lies scattered among it: so every arena grows to the most that was ever needed in it, and none shrinks. Over hours
  * that looks like a leak. Fewer arenas share that peak, and a trim now and then returns free pages in the middle of them, too.
  */
-#include "server/metrics/allocator.h"
+#include "server/metrics/metrics.h"
 
 #include <malloc.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "server/metrics/pass_counts.h"
+#include "server/metrics/metrics.h"
 
 #include <inttypes.h>
 #include <pthread.h>

@@ -1,4 +1,4 @@
-#include "server/metrics/timing.h"
+#include "server/metrics/metrics.h"
 
 #include <time.h>
 

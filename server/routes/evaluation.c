@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/graphs/blob_source.h"
+#include "server/graphs/graphs.h"
 
 /* ---- limits ------------------------------------------------------------------------------------------------------------ */
 

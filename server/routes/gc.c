@@ -3,7 +3,7 @@
 
 #include "core/json/members.h"
 #include "server/app.h"
-#include "server/graphs/retain.h"
+#include "server/graphs/graphs.h"
 #include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/routes.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/document/document.h"
-#include "server/metrics/timing.h"
+#include "server/metrics/metrics.h"
 #include "server/routes/body_members.h"
 #include "server/routes/short_id.h"
 

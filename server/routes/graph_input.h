@@ -2,7 +2,7 @@
 #ifndef FB_ROUTES_GRAPH_INPUT_H
 #define FB_ROUTES_GRAPH_INPUT_H
 
-#include "server/graphs/stored_graph.h"
+#include "server/graphs/graphs.h"
 #include "server/http/http.h"
 #include "server/routes/run_request.h"
 

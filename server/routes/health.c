@@ -8,7 +8,7 @@
 
 #include "core/base/buffer.h"
 #include "server/app.h"
-#include "server/metrics/allocator.h"
+#include "server/metrics/metrics.h"
 #include "server/routes/routes.h"
 
 /* What the process itself takes, under Prometheus' usual names. */

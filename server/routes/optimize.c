@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/json/load_json.h"
-#include "server/graphs/rule_library.h"
+#include "server/graphs/graphs.h"
 #include "server/routes/evaluation.h"
 #include "server/routes/routes.h"
 #include "server/routes/run_answer.h"

@@ -5,7 +5,7 @@
 #include "core/compose/signature.h"
 #include "core/json/members.h"
 #include "core/passes/pass.h"
-#include "server/graphs/rule_library.h"
+#include "server/graphs/graphs.h"
 #include "server/routes/routes.h"
 
 /* What a pass's file says at its top: a picture, conditions, exactness. */

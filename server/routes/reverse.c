@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "core/json/members.h"
-#include "server/history/relation.h"
 #include "server/history/undo.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/routes.h"

@@ -2,7 +2,7 @@
 #ifndef FB_ROUTES_RUN_ANSWER_H
 #define FB_ROUTES_RUN_ANSWER_H
 
-#include "server/graphs/new_run.h"
+#include "server/graphs/graphs.h"
 #include "server/history/undo.h"
 #include "server/routes/graph_input.h"
 #include "server/routes/repeated_request.h"

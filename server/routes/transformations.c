@@ -5,7 +5,7 @@
 #include "core/compose/preset.h"
 #include "core/compose/signature.h"
 #include "core/json/members.h"
-#include "server/graphs/rule_library.h"
+#include "server/graphs/graphs.h"
 #include "server/routes/actor.h"
 #include "server/routes/body_members.h"
 #include "server/routes/page.h"

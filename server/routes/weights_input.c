@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/graphs/blob_source.h"
+#include "server/graphs/graphs.h"
 
 fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error) {
     if (!json_is_array(files))

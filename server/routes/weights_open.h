@@ -3,7 +3,7 @@
 #define FB_ROUTES_WEIGHTS_OPEN_H
 
 #include "core/weights/weights_file.h"
-#include "server/graphs/blob_source.h"
+#include "server/graphs/graphs.h"
 #include "server/routes/graph_input.h"
 
 /* Which tensors. */

@@ -1,4 +1,4 @@
-#include "server/service/collector.h"
+#include "server/service/service.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "server/graphs/retain.h"
+#include "server/graphs/graphs.h"
 #include "server/store/blobs.h"
 
 #define JUMP_MS 3600000 /* of the clock: more than it is ever set right by */

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 fb_status fb_read_alias_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, fb_store_alias_entry *out,
                               fb_error *error) {

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 fb_status fb_write_audit(fb_connection *connection, const fb_store_actor *by, int64_t at, const char *action,
                          const char *object, const char *outcome, fb_error *error) {

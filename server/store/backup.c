@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "server/store/internal.h"
-#include "server/store/migrate.h"
 
 #define PAGES_AT_ONCE 1024
 #define ATTEMPTS 5

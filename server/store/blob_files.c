@@ -1,12 +1,10 @@
-#include "server/store/blob_files.h"
+#include "server/store/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "server/store/internal.h"
 
 fb_status fb_fail_file(fb_error *error, const char *what, int reason) {
     if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG) return fb_fail_full(error);

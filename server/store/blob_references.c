@@ -1,4 +1,4 @@
-#include "server/store/blob_references.h"
+#include "server/store/blobs.h"
 
 #include <stdlib.h>
 #include <string.h>

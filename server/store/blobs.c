@@ -1,5 +1,4 @@
 /* Reading blobs. */
-#include "server/store/blobs.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -12,7 +11,6 @@
 #include <unistd.h>
 
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 struct fb_blob {
     uint64_t size;

@@ -10,6 +10,7 @@
 #define FB_STORE_BLOBS_H
 
 #include "core/base/watch.h"
+#include "core/graph/graph.h"
 #include "server/store/store.h"
 
 #define FB_BLOB_INLINE ((size_t)64 << 10)
@@ -105,5 +106,11 @@ fb_status fb_store_remember_digest(fb_store *store, const char *blob, uint64_t o
 
 /* An unnamed file in the data folder. */
 fb_status fb_store_scratch(fb_store *store, int *file, fb_error *error);
+
+/* ---- Which blobs a graph refers to --------------------------------------------------------------------------------------- */
+
+/* The blobs that the tensors of a graph refer to, each once, for fb_store_graph. The array is malloc'ed (caller frees), the
+ * texts are the graph's. */
+fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *count, fb_error *error);
 
 #endif

@@ -1,10 +1,9 @@
 #include "server/store/check.h"
+#include "server/store/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "server/store/internal.h"
 
 /* One connection, and where to tell what is found. */
 typedef struct checking {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "server/store/backup.h"
-#include "server/store/blob_files.h"
+#include "server/store/internal.h"
 
 char *fb_path_with(const char *path, const char *suffix) {
     size_t length = strlen(path);

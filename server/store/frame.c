@@ -1,9 +1,7 @@
-#include "server/store/frame.h"
+#include "server/store/internal.h"
 
 #include <stdlib.h>
 #include <zstd.h>
-
-#include "server/store/sql.h"
 
 fb_status fb_frame_pack(const void *bytes, size_t size, int level, void **frame, size_t *frame_size, fb_error *error) {
     size_t capacity = ZSTD_compressBound(size);

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 fb_status fb_store_get_document(fb_store *store, const char *id, char **document, size_t *size, fb_error *error) {
     fb_connection *connection = NULL;

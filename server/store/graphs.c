@@ -6,7 +6,6 @@
 
 #include "server/store/audit.h"
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 fb_status fb_fail_unknown_graph(fb_error *error, const char *id) {
     return fb_fail(error, FB_NOT_FOUND, "unknown-graph", NULL, "there is no graph %s", id);

@@ -2,16 +2,63 @@
 #ifndef FB_STORE_INTERNAL_H
 #define FB_STORE_INTERNAL_H
 
-#include "server/store/blob_files.h"
+#include <stddef.h>
+#include <sys/stat.h>
+
+#include "core/base/buffer.h"
+#include "core/base/error.h"
 #include "server/store/blobs.h"
-#include "server/store/frame.h"
-#include "server/store/memory.h"
 #include "server/store/models.h"
-#include "server/store/readers.h"
 #include "server/store/sql.h"
 #include "server/store/store.h"
 #include "server/store/ulid.h"
 #include "server/store/writer.h"
+
+/* ---- Where the bytes of blobs and uploads are in the data folder, and how a file gets from uploads/ to blobs/ ------------ */
+
+#define FB_UPLOADS_FOLDER "uploads"
+#define FB_BLOBS_FOLDER "blobs"
+#define FB_BLOB_HEX_LENGTH 64
+#define FB_FILE_PATH_MAX 80
+
+/* "blobs/ab/cd/<hex>" and "uploads/<id>", from the data folder. */
+void fb_blob_path(const char *digest, char path[FB_FILE_PATH_MAX]);
+void fb_upload_path(const char *id, char path[FB_FILE_PATH_MAX]);
+
+/* Makes the two folders that are missing; durable. */
+fb_status fb_blob_folders_make(fb_store *store, fb_error *error);
+
+/* On the writer: true when the blob's file is there in its right size. */
+bool fb_blob_file_is_there(const fb_store *store, const char *digest, uint64_t size);
+/* On the writer: puts the upload's file, whose bytes are on disk, at the blob's place; durable. It keeps the upload's name,
+ * too, so that the upload is there until the blob's row is; only where files have one name each it is moved. *is_put is set as
+ * soon as the file is there, also when something failed afterwards. */
+fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char *digest, bool *is_put, fb_error *error);
+/* On the writer: takes that back. */
+void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest);
+
+/* When a file was last written, in milliseconds since 1970. */
+int64_t fb_changed_ms(const struct stat *about);
+
+/* Reports errno's `reason` for what could not be done: "write an upload". */
+fb_status fb_fail_file(fb_error *error, const char *what, int reason);
+
+/* ---- Documents, reports and answers are stored as one zstd frame each, with a checksum ----------------------------------- */
+
+/* The frame is malloc'ed (caller frees). `bytes` may be NULL when `size` is 0. */
+fb_status fb_frame_pack(const void *bytes, size_t size, int level, void **frame, size_t *frame_size, fb_error *error);
+
+/* Unpacks into malloc'ed bytes (caller frees), NUL-terminated. The frame must hold exactly `size` bytes: else FB_IO
+ * "store-corrupt". */
+fb_status fb_frame_unpack(const void *frame, size_t frame_size, size_t size, char **bytes, fb_error *error);
+
+/* ---- What the texts and arrays of one result live in: freed together ----------------------------------------------------- */
+
+/* `size` zeroed bytes, aligned for anything, or NULL. `*memory` starts as NULL. */
+void *fb_memory_take(fb_store_memory **memory, size_t size);
+/* A copy of `text`, or NULL when memory is out. */
+const char *fb_memory_text(fb_store_memory **memory, const char *text);
+void fb_memory_free(fb_store_memory *memory);
 
 #define FB_REQUEST_BUCKETS 256
 
@@ -154,5 +201,76 @@ void fb_bind_key(fb_query *query, int64_t key);
 const char *fb_copy_column(fb_query *query, int column, fb_store_memory **memory, fb_status *status);
 /* The same for a column that may be NULL. */
 const char *fb_copy_optional(fb_query *query, int column, fb_store_memory **memory, fb_status *status);
+
+/* ---- What the jobs that are not finished name: graphs, runs and blobs, which stay until the job has ended ---------------- */
+
+/* Appends to `out` every id of a graph, run or blob that is in the request and in the store, each with its NUL in
+ * FB_ID_LENGTH + 1 bytes; each once. */
+fb_status fb_find_references(fb_connection *connection, const char *target, const char *body, size_t size, fb_buffer *out,
+                             fb_error *error);
+/* On the writer: notes what that found. */
+fb_status fb_write_references(fb_connection *connection, int64_t job, const fb_buffer *found, fb_error *error);
+/* On the writer: the job has ended. What it named was needed until now. */
+fb_status fb_release_references(fb_connection *connection, const char *job, int64_t now, fb_error *error);
+/* While the store is opened: notes what jobs name that were stored before schema 9. */
+fb_status fb_read_unread_jobs(fb_connection *connection, fb_error *error);
+
+/* ---- An upload, as the files that implement it see it -------------------------------------------------------------------- */
+
+/* Its bytes are in the file uploads/<id>. While it is open, only its opener touches it and its file. */
+struct fb_upload {
+    fb_store *store;
+    fb_upload *next; /* in its bucket */
+    char id[FB_UPLOAD_ID_LENGTH + 1];
+    bool is_kept, is_open;
+    bool is_changed;  /* since it was opened */
+    bool is_whole;    /* an earlier finish was interrupted: its file may be a blob's already, and is not written to */
+    bool is_finished; /* it has become a blob, and its file is gone */
+    int file;         /* while it is open */
+    uint64_t size;
+    int64_t changed; /* when */
+    int64_t created; /* of the blob, once it is one */
+    fb_sha256 *hash; /* of its bytes; NULL: it is to be computed from the file */
+};
+
+/* Lists: which rows meet all conditions, in descending order of their keys, page by page.
+ *
+ * A condition is one fixed statement that gives the greatest key, not above a given one, that meets it; each is one step in an
+ * index. Conditions are combined by asking them in turn until they agree on a key. So any combination of filters needs no SQL
+ * of its own, and costs as much as the rarest of them. */
+
+/* ?1 is the highest key; the number, if any, and then the texts that are not NULL are the parameters after it. */
+typedef struct fb_condition {
+    const char *sql;
+    bool has_number;
+    int64_t number;
+    const char *texts[2];
+    size_t group; /* of neighbours in one group, any one suffices */
+} fb_condition;
+
+/* Lowers *key to the greatest key, not above it, that meets all conditions (one at least); 0 when there is none. */
+fb_status fb_walk_down(fb_connection *connection, const fb_condition *conditions, size_t count, int64_t *key, fb_error *error);
+
+/* A list's filters in one number, to know a page token of another list. `text` may be NULL. */
+uint64_t fb_filter_hash(uint64_t hash, const char *text);
+
+/* Where a page begins, and how long it is. `page` may be NULL. FB_INVALID "bad-page-token". */
+fb_status fb_page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t *key, size_t *limit, fb_error *error);
+/* The token of the page that begins at `key`; "" for 0. */
+void fb_page_token(int64_t key, uint64_t filter_hash, char token[FB_PAGE_TOKEN_LENGTH + 1]);
+
+/* Reads the row with that key into *item; its texts into `memory`. */
+typedef fb_status fb_read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error);
+
+typedef struct fb_list {
+    void *items; /* in `memory` */
+    size_t count;
+    char next_token[FB_PAGE_TOKEN_LENGTH + 1];
+    fb_store_memory *memory; /* freed by the caller, also after a failure */
+} fb_list;
+
+/* A page of the rows that meet the condition, as items of `item_size` bytes. FB_INVALID "bad-page-token". */
+fb_status fb_list_rows(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
+                       uint64_t filter_hash, size_t item_size, fb_read_item *read, fb_list *list, fb_error *error);
 
 #endif

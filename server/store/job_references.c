@@ -1,10 +1,8 @@
-#include "server/store/job_references.h"
+#include "server/store/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "server/store/internal.h"
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
 

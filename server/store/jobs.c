@@ -7,8 +7,6 @@
 
 #include "server/store/audit.h"
 #include "server/store/internal.h"
-#include "server/store/job_references.h"
-#include "server/store/walk.h"
 
 #define FRAME_MAX ((size_t)900 << 20) /* SQLite takes no larger blobs than 10^9 bytes */
 #define COLLECT_AT_ONCE 100

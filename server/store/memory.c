@@ -1,4 +1,4 @@
-#include "server/store/memory.h"
+#include "server/store/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "server/store/migrate.h"
+#include "server/store/sql.h"
 
 #include <stdio.h>
 #include <string.h>

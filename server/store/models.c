@@ -1,10 +1,8 @@
 /* Reading models and their versions. */
-#include "server/store/models.h"
 
 #include <string.h>
 
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 bool fb_is_name(const char *text) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";

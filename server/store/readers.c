@@ -1,8 +1,8 @@
-#include "server/store/readers.h"
+#include "server/store/writer.h"
 
 #include <stdlib.h>
 
-#include "server/metrics/timing.h"
+#include "server/metrics/metrics.h"
 
 fb_status fb_readers_open(fb_readers *readers, const char *path, fb_access access, size_t count, atomic_bool *is_damaged,
                           fb_error *error) {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "server/store/backup.h"
-#include "server/store/blob_files.h"
+#include "server/store/internal.h"
 
 /* Holds the old folder, if there is one. */
 static fb_status hold_old(fb_restoring *restoring, const char *backup, bool may_replace, fb_error *error) {

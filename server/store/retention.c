@@ -11,7 +11,6 @@
 #include "core/base/map.h"
 #include "server/store/audit.h"
 #include "server/store/internal.h"
-#include "server/store/sql.h"
 
 /* Which runs are needed: all runs in memory, with what needs what, and marks that spread. */
 

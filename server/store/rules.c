@@ -6,7 +6,6 @@
 
 #include "server/store/audit.h"
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 static fb_status read_rule(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
     fb_store_rule *out = item;

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 #define SIGNATURES_MAX 1000
 #define LABELS_MAX 16

@@ -14,8 +14,6 @@
 
 #include "server/store/backup.h"
 #include "server/store/internal.h"
-#include "server/store/job_references.h"
-#include "server/store/migrate.h"
 
 #define HEALTHY_FREE_BYTES (1024 * 1024)
 

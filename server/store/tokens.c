@@ -1,12 +1,10 @@
 /* Tokens. */
-#include "server/store/tokens.h"
+#include "server/store/audit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/store/audit.h"
 #include "server/store/internal.h"
-#include "server/store/walk.h"
 
 static fb_status read_token(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
     fb_store_token *out = item;

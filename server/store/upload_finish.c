@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "server/store/audit.h"
-#include "server/store/uploads.h"
+#include "server/store/internal.h"
 
 #define HASH_BLOCK ((size_t)1 << 20)
 

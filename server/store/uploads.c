@@ -1,6 +1,6 @@
 /* Uploads: opened by one request at a time, written, closed. What is known of them is in memory; the files are read again when
  * the store is opened. */
-#include "server/store/uploads.h"
+#include "server/store/internal.h"
 
 #include <assert.h>
 #include <dirent.h>

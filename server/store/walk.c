@@ -1,4 +1,4 @@
-#include "server/store/walk.h"
+#include "server/store/internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "server/store/internal.h"
 
 static fb_status greatest(fb_connection *connection, const fb_condition *condition, int64_t highest, int64_t *key,
                           fb_error *error) {

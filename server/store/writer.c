@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "server/metrics/timing.h"
+#include "server/metrics/metrics.h"
 
 #define GROUP_MAX (1u << (FB_GROUP_BUCKETS - 1)) /* writes in one transaction */
 #define CHECKPOINT_PAGES 1000                    /* pages of log that are worth a checkpoint: 4 MB */

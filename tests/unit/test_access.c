@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/timestamp.h"
-#include "server/auth/secret.h"
+#include "server/auth/auth.h"
 #include "server/http/internal.h"
 #include "tests/unit/store_fixture.h"
 

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "server/store/uploads.h"
+#include "server/store/internal.h"
 #include "tests/unit/blob_fixture.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/file_faults.h"

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/graphs/blob_source.h"
+#include "server/graphs/graphs.h"
 #include "tests/unit/blob_fixture.h"
 
 static char folder[512];

@@ -1,0 +1,82 @@
+/* Graphs and passes between the store and those that work on them. */
+#ifndef FB_GRAPHS_GRAPHS_H
+#define FB_GRAPHS_GRAPHS_H
+
+#include "core/compose/composition.h"
+#include "core/weights/blobs.h"
+#include "server/app.h"
+#include "server/store/blobs.h"
+#include "server/store/rules.h"
+
+/* ---- Graphs between the store and the decoded form: loaded through the cache, and as the rows that the store takes ------- */
+
+/* A decoded graph, with its canonical document when it is (or may be) not in the store yet. */
+typedef struct fb_graph_input {
+    fb_shared_graph *shared;
+    fb_buffer document;  /* empty: it came from the store */
+    const json_t *files; /* digests of those that it was bound to, which must be here when it is stored; NULL for none */
+} fb_graph_input;
+
+/* Writes a graph's document and finds its id; steals the graph, also on failure. */
+fb_status fb_graph_input_take(fb_graph *graph, const fb_watch *watch, fb_graph_input *out, fb_error *error);
+void fb_graph_input_free(fb_graph_input *input);
+
+/* The graph with that id, held for the caller, from the cache or the store. FB_NOT_FOUND "unknown-graph". */
+fb_status fb_load_graph(const fb_app *app, const fb_watch *watch, const char *id, fb_shared_graph **out, fb_error *error);
+
+/* What the store takes. Its texts are borrowed from the input. */
+typedef struct fb_graph_row {
+    fb_store_graph graph;
+    char structure[FB_ID_LENGTH + 1];
+    fb_store_mark *marks;
+    const char **blobs, **needed;
+} fb_graph_row;
+
+/* `out` stays where it is while it is in use; free it with fb_graph_row_free. */
+fb_status fb_graph_row_make(const fb_graph_input *input, const fb_watch *watch, fb_graph_row *out, fb_error *error);
+void fb_graph_row_free(fb_graph_row *row);
+
+/* ---- The store's blobs, as core sees them -------------------------------------------------------------------------------- */
+
+/* Valid as long as the store is open. */
+fb_blobs fb_blob_source(fb_store *store);
+
+/* ---- A run that was done, on its way to the store with its graphs -------------------------------------------------------- */
+
+/* A run that has been done but not stored: everything in `run` but id and time is filled in. */
+typedef struct fb_new_run {
+    fb_store_run run;
+    const fb_graph_input *source, *result; /* those with a document are stored, too */
+    const json_t *weights;                 /* how the source was bound to them (weights_input.h), or NULL */
+} fb_new_run;
+
+/* What the store takes with a run: those of its graphs that may be new. */
+typedef struct fb_new_graphs {
+    fb_store_graph graphs[2];
+    size_t count;
+    fb_graph_row rows[2];
+    uint64_t ticket; /* of the cache */
+} fb_new_graphs;
+
+/* `out` stays where it is; free it also after a failure. With `trusts_cache` a graph in the cache counts as stored: when it has
+ * been deleted in that moment the store refuses the run, FB_NOT_FOUND. */
+fb_status fb_new_graphs_make(fb_app *app, const fb_watch *watch, const fb_new_run *made, bool trusts_cache, fb_new_graphs *out,
+                             fb_error *error);
+/* Graphs that have been stored go into the cache. */
+void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_new_graphs *graphs);
+
+/* Retention as the service does it: the store's of runs and of the audit, and the cache lets go of graphs that went. */
+
+/* `by` NULL: the service itself; `watch` may be NULL. As fb_store_retain and
+ * fb_store_trim_audit. */
+fb_status fb_retain(const fb_app *app, const fb_retention *limits, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
+                    fb_removed *out, fb_error *error);
+
+/* ---- The stored rules, for compositions that name them ------------------------------------------------------------------- */
+
+/* Borrows the app. */
+fb_rule_library fb_rule_library_of(const fb_app *app);
+/* A rule of the store; FB_IO "store-corrupt" when it cannot be read. */
+fb_status fb_stored_rule_read(const fb_store_rule *stored, fb_rule **out, fb_error *error);
+
+#endif
