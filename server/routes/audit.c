@@ -4,7 +4,7 @@
 #include "core/base/timestamp.h"
 #include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 static void write_entry(const fb_audit_entry *entry, fb_buffer *out) {

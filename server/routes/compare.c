@@ -4,9 +4,7 @@
 #include "core/compose/validation.h"
 #include "core/eval/given.h"
 #include "core/json/members.h"
-#include "server/routes/body_members.h"
-#include "server/routes/evaluation.h"
-#include "server/routes/graph_input.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 typedef struct comparison {

@@ -1,8 +1,7 @@
 /* What differs between two graphs: GET /v1/graphs/{id}/diff and /v1/runs/{run}/edits. */
 #include "core/diff/diff.h"
 #include "core/json/members.h"
-#include "server/routes/graph_input.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 /* Adds "edits" to the object that `answer` begins, ends it, and responds. */

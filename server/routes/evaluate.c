@@ -3,10 +3,7 @@
 #include <string.h>
 
 #include "core/eval/given.h"
-#include "server/routes/body_members.h"
-#include "server/routes/evaluation.h"
-#include "server/routes/graph_input.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 typedef struct question {

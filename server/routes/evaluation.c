@@ -1,4 +1,4 @@
-#include "server/routes/evaluation.h"
+#include "server/routes/input.h"
 
 #include <math.h>
 #include <stdio.h>

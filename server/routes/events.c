@@ -5,7 +5,7 @@
 
 #include "server/app.h"
 #include "server/events/event_hub.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 #include "server/store/models.h"
 

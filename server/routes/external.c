@@ -9,9 +9,9 @@
 #include "core/document/document.h"
 #include "core/json/json.h"
 #include "core/json/members.h"
-#include "server/routes/body_members.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/run_answer.h"
 
 #define NAME_MAX_LENGTH 200 /* characters */
 

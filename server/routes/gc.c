@@ -4,8 +4,7 @@
 #include "core/json/members.h"
 #include "server/app.h"
 #include "server/graphs/graphs.h"
-#include "server/routes/actor.h"
-#include "server/routes/body_members.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 #include "server/store/blobs.h"
 

@@ -1,12 +1,10 @@
-#include "server/routes/graph_input.h"
+#include "server/routes/input.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "core/document/document.h"
 #include "server/metrics/metrics.h"
-#include "server/routes/body_members.h"
-#include "server/routes/short_id.h"
 
 static void respond_bad_document(fb_response *response, fb_status status, const fb_errors *errors) {
     if (status == FB_INVALID) {

@@ -6,12 +6,9 @@
 
 #include "core/json/members.h"
 #include "server/graphs/graphs.h"
-#include "server/routes/actor.h"
-#include "server/routes/body_members.h"
-#include "server/routes/page.h"
-#include "server/routes/repeated_request.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/run_request.h"
 
 #define GRAPHS_MAX 10000
 

@@ -2,7 +2,7 @@
 #include "server/store/models.h"
 #include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 static void write_model(const fb_store_model *model, fb_buffer *out) {

@@ -9,8 +9,7 @@
 #include "core/document/document.h"
 #include "core/json/members.h"
 #include "core/passes/pass.h"
-#include "server/routes/graph_input.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 typedef struct node_filter {

@@ -4,10 +4,9 @@
 
 #include "core/json/load_json.h"
 #include "server/graphs/graphs.h"
-#include "server/routes/evaluation.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/run_answer.h"
-#include "server/routes/weights_input.h"
 
 typedef struct optimization {
     fb_run_request asked;

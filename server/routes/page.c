@@ -1,4 +1,4 @@
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,7 @@
 /* /v1/runs/{run}/pin: runs that retention keeps. */
 #include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/actor.h"
-#include "server/routes/body_members.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 #include "server/store/retention.h"
 

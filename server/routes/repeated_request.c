@@ -1,10 +1,7 @@
-#include "server/routes/repeated_request.h"
+#include "server/routes/answer.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "server/routes/alias_answer.h"
-#include "server/routes/run_answer.h"
 
 #define KEY_MAX 255 /* characters */
 

@@ -1,4 +1,4 @@
-#include "server/routes/request_body.h"
+#include "server/routes/input.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -6,6 +6,7 @@
 #include "core/json/load_json.h"
 #include "core/json/scan.h"
 #include "server/app.h"
+#include "server/store/models.h"
 
 #define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is no graph */
 
@@ -169,4 +170,57 @@ fb_status fb_request_body_read(const fb_request *request, const char *const *kno
 void fb_request_body_free(fb_request_body *body) {
     json_decref(body->members);
     *body = (fb_request_body){0};
+}
+
+/* ---- bodies that are small objects of texts ------------------------------------------------------------------------------ */
+
+bool fb_refuse_member(fb_response *response, const char *code, const char *pointer, const char *detail) {
+    fb_respond_problem(response, 422, code, "%s", detail);
+    fb_problem_pointer(response, pointer);
+    return false;
+}
+
+bool fb_body_read(const fb_request *request, fb_response *response, const char *const *known, fb_request_body *out) {
+    fb_error error = {0};
+    fb_status status = fb_request_body_read(request, known, out, &error);
+    if (status) fb_respond_error(response, &error);
+    return !status;
+}
+
+size_t fb_count_characters(const char *text) {
+    size_t count = 0;
+    for (; *text; text++) count += ((unsigned char)*text & 0xC0U) != 0x80U;
+    return count;
+}
+
+bool fb_body_text(fb_response *response, const fb_request_body *body, const char *name, size_t max, const char **out) {
+    const json_t *member = json_object_get(body->members, name);
+    *out = json_string_value(member);
+    if (!member || (*out && fb_count_characters(*out) <= max)) return true;
+    char code[40], pointer[40], detail[80];
+    snprintf(code, sizeof code, "%s-too-long", name);
+    snprintf(pointer, sizeof pointer, "/%s", name);
+    snprintf(detail, sizeof detail, *out ? "%s has %zu characters at most" : "%s is a string", name, max);
+    return fb_refuse_member(response, *out ? code : "wrong-type", pointer, detail);
+}
+
+/* ---- names of models, versions and aliases ------------------------------------------------------------------------------- */
+
+static void respond_bad_name(fb_response *response) {
+    fb_respond_problem(response, 422, "bad-name",
+                       "a name has 1 to %d characters: letters, digits, '.', '_' and '-'; not . or ..", FB_NAME_MAX);
+}
+
+bool fb_check_path_name(const fb_request *request, fb_response *response, const char *parameter) {
+    if (fb_is_name(fb_request_param(request, parameter))) return true;
+    respond_bad_name(response);
+    fb_problem_member_take(response, "parameter", json_string(parameter));
+    return false;
+}
+
+bool fb_check_body_name(fb_response *response, const char *pointer, const char *name) {
+    if (!name || fb_is_name(name)) return true;
+    respond_bad_name(response);
+    fb_problem_pointer(response, pointer);
+    return false;
 }

@@ -3,9 +3,9 @@
 
 #include "core/json/members.h"
 #include "server/history/undo.h"
-#include "server/routes/graph_input.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/run_answer.h"
 
 /* Undoes, stores the new run and responds. */
 static void undo(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_undo_task *task,

@@ -1,6 +1,6 @@
 #include "server/routes/routes.h"
 
-#include "server/routes/run_request.h"
+#include "server/routes/input.h"
 
 const fb_route fb_routes[] = {
     {.method = "GET", .pattern = "/", .handler = fb_get_index, .scope = FB_SCOPE_NONE, .query = "", .is_inline = true},

@@ -30,7 +30,7 @@ fb_handler fb_get_alias_graph, fb_get_alias_history;                            
 fb_handler fb_post_token, fb_get_tokens, fb_get_token, fb_delete_token;                              /* tokens.c */
 fb_handler fb_get_audit;                                                                             /* audit.c */
 fb_handler fb_get_events;                                                                            /* events.c */
-fb_handler fb_post_alias_rollback;                                                                   /* alias_rollback.c */
+fb_handler fb_post_alias_rollback;                                                                   /* aliases.c */
 fb_handler fb_get_blobs, fb_put_blob, fb_get_blob, fb_post_missing_blobs;                            /* blobs.c */
 fb_handler fb_post_upload, fb_get_upload, fb_patch_upload, fb_put_upload, fb_delete_upload;          /* uploads.c */
 fb_handler fb_post_gc;                                                                               /* gc.c */

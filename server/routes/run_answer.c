@@ -1,4 +1,4 @@
-#include "server/routes/run_answer.h"
+#include "server/routes/answer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,7 @@
 #include "core/graph/code.h"
 #include "core/json/load_json.h"
 #include "core/json/members.h"
-#include "server/routes/actor.h"
-#include "server/routes/weights_input.h"
+#include "server/routes/input.h"
 
 /* ---- as JSON ------------------------------------------------------------------------------------------------------------ */
 

@@ -1,12 +1,8 @@
-#include "server/routes/run_request.h"
+#include "server/routes/input.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "server/routes/body_members.h"
-#include "server/routes/evaluation.h"
-#include "server/routes/weights_input.h"
 
 #define LABELS_MAX 64
 #define LABEL_VALUE_MAX 1024 /* characters */

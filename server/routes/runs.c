@@ -3,10 +3,9 @@
 
 #include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/body_members.h"
-#include "server/routes/page.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/run_answer.h"
 
 #define LABEL_FILTERS_MAX 16
 

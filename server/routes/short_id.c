@@ -1,4 +1,4 @@
-#include "server/routes/short_id.h"
+#include "server/routes/input.h"
 
 #include <jansson.h>
 #include <stdio.h>

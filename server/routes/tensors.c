@@ -8,9 +8,10 @@
 #include "core/document/document.h"
 #include "core/graph/slot.h"
 #include "core/json/members.h"
-#include "server/routes/page.h"
+#include "core/weights/evaluate.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/weights_open.h"
 
 /* ---- a tensor as JSON --------------------------------------------------------------------------------------------------- */
 

@@ -3,10 +3,7 @@
 #include "core/json/members.h"
 #include "server/app.h"
 #include "server/auth/auth.h"
-#include "server/routes/actor.h"
-#include "server/routes/body_members.h"
-#include "server/routes/name.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 #include "server/store/models.h"
 

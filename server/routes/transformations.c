@@ -6,11 +6,8 @@
 #include "core/compose/signature.h"
 #include "core/json/members.h"
 #include "server/graphs/graphs.h"
-#include "server/routes/actor.h"
-#include "server/routes/body_members.h"
-#include "server/routes/page.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/run_request.h"
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */
 

@@ -6,9 +6,8 @@
 
 #include "core/json/members.h"
 #include "server/app.h"
-#include "server/routes/actor.h"
-#include "server/routes/blob_answer.h"
-#include "server/routes/page.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
 
 /* ---- answers ------------------------------------------------------------------------------------------------------------ */

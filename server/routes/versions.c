@@ -2,14 +2,9 @@
 #include <string.h>
 
 #include "core/json/members.h"
-#include "server/routes/actor.h"
-#include "server/routes/body_members.h"
-#include "server/routes/graph_answer.h"
-#include "server/routes/graph_input.h"
-#include "server/routes/name.h"
-#include "server/routes/page.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/short_id.h"
 #include "server/store/models.h"
 
 static void write_version(const fb_store_version *version, fb_buffer *out) {

@@ -4,24 +4,227 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/graph/slot.h"
 #include "core/json/members.h"
-#include "server/routes/actor.h"
-#include "server/routes/body_members.h"
+#include "core/weights/weights_file.h"
+#include "server/graphs/graphs.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/weights_open.h"
+
+/* Which tensors. */
+typedef struct weights_wanted {
+    char **names; /* sorted, each once; NULL = all that modules own */
+    size_t count;
+    bool with_tied;
+} weights_wanted;
+
+/* All that a file being read refers to. It stays where it is. */
+typedef struct open_weights {
+    fb_shared_graph *shared;
+    fb_blobs blobs;
+    weights_wanted wanted;
+    fb_weights_file *file;
+} open_weights;
+
+/* ---- which tensors ------------------------------------------------------------------------------------------------------ */
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The file is the same in whatever order its tensors are asked for. */
+static void sort_names(weights_wanted *wanted) {
+    size_t kept = 0;
+    if (wanted->count) qsort(wanted->names, wanted->count, sizeof *wanted->names, compare_names);
+    for (size_t i = 0; i < wanted->count; i++) {
+        bool is_again = kept && !strcmp(wanted->names[kept - 1], wanted->names[i]);
+        if (is_again) free(wanted->names[i]);
+        else wanted->names[kept++] = wanted->names[i];
+    }
+    wanted->count = kept;
+}
+
+static void weights_wanted_free(weights_wanted *wanted) {
+    for (size_t i = 0; i < wanted->count; i++) free(wanted->names[i]);
+    free(wanted->names);
+    *wanted = (weights_wanted){0};
+}
+
+static void open_weights_free(open_weights *weights) {
+    fb_weights_file_free(weights->file);
+    weights_wanted_free(&weights->wanted);
+    fb_share_release(weights->shared);
+    free(weights);
+}
+
+static bool add_name(weights_wanted *wanted, const char *name) {
+    char *copy = strdup(name);
+    if (copy) wanted->names[wanted->count++] = copy;
+    return copy != NULL;
+}
+
+static bool respond_no_memory(fb_response *response) {
+    fb_error error = {0};
+    fb_fail_memory(&error);
+    fb_respond_error(response, &error);
+    return false;
+}
+
+static bool read_tied(const char *tied, bool *with_tied) {
+    *with_tied = tied && !strcmp(tied, "each");
+    return !tied || *with_tied || !strcmp(tied, "first");
+}
+
+#define TIED "tied is \"first\" or \"each\": whether a tensor that several modules own is there once, or once for each"
+
+/* From the query (?names=a&names=b&tied=each), or the members `names` and `tied` of a body. On failure these respond and return
+ * false: 422 wrong-type, bad-parameter. */
+static bool weights_wanted_query(const fb_request *request, fb_response *response, weights_wanted *out) {
+    weights_wanted wanted = {0};
+    size_t cursor = 0, count = 0;
+    if (!read_tied(fb_request_query(request, "tied"), &wanted.with_tied))
+        return fb_refuse_parameter(response, "tied", "bad-parameter", TIED);
+    while (fb_request_query_next(request, "names", &cursor)) count++;
+    wanted.names = count ? calloc(count, sizeof *wanted.names) : NULL;
+    bool ok = !count || wanted.names;
+    cursor = 0;
+    for (size_t i = 0; i < count && ok; i++) ok = add_name(&wanted, fb_request_query_next(request, "names", &cursor));
+    if (!ok) {
+        weights_wanted_free(&wanted);
+        return respond_no_memory(response);
+    }
+    sort_names(&wanted);
+    *out = wanted;
+    return true;
+}
+
+static bool read_names(fb_response *response, const json_t *names, weights_wanted *out) {
+    if (!json_is_array(names)) return fb_refuse_member(response, "wrong-type", "/names", "names is an array of strings");
+    out->names = calloc(json_array_size(names) + 1, sizeof *out->names);
+    if (!out->names) return respond_no_memory(response);
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+        char pointer[40];
+        snprintf(pointer, sizeof pointer, "/names/%zu", i);
+        if (!name) return fb_refuse_member(response, "wrong-type", pointer, "names is an array of strings");
+        if (!add_name(out, name)) return respond_no_memory(response);
+    }
+    sort_names(out);
+    return true;
+}
+
+static bool weights_wanted_body(fb_response *response, const json_t *members, weights_wanted *out) {
+    const json_t *names = json_object_get(members, "names"), *tied = json_object_get(members, "tied");
+    weights_wanted wanted = {0};
+    if ((tied && !json_is_string(tied)) || !read_tied(json_string_value(tied), &wanted.with_tied))
+        return fb_refuse_member(response, "wrong-type", "/tied", TIED);
+    if (names && !read_names(response, names, &wanted)) {
+        weights_wanted_free(&wanted);
+        return false;
+    }
+    *out = wanted;
+    return true;
+}
+
+/* The tensor that a module owns at that path ("encoder.0.query.weight"), or else the one of that name; none when there is
+ * neither. */
+fb_tensor fb_tensor_called(const fb_graph *graph, const char *name) {
+    fb_tensor owned = fb_tensor_at_path(graph, name);
+    return owned.id ? owned : fb_tensor_find(graph, name);
+}
+
+static bool check_names(fb_response *response, const fb_graph *graph, const weights_wanted *wanted) {
+    json_t *unknown = json_array();
+    const char *first = NULL;
+    bool is_one = true;
+    for (size_t i = 0; i < wanted->count; i++) {
+        if (fb_tensor_called(graph, wanted->names[i]).id) continue;
+        if (!first) first = wanted->names[i];
+        else is_one = false;
+        fb_list_add_take(&unknown, json_string(wanted->names[i]));
+    }
+    if (!first) {
+        json_decref(unknown);
+        return true;
+    }
+    fb_respond_problem(response, 422, "unknown-tensor",
+                       "the graph has no tensor \"%.200s\"%s: neither owned at that path nor of that name", first,
+                       is_one ? "" : ", nor others");
+    fb_problem_member_take(response, "names", unknown);
+    return false;
+}
+
+/* ---- the file ----------------------------------------------------------------------------------------------------------- */
+
+/* 409 for what cannot be read of a stored graph. `missing` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
+void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *missing) {
+    fb_error conflict = *error;
+    bool is_missing = missing || error->status == FB_NOT_FOUND;
+    /* The request is right: it is the stored graph that says more than is here. */
+    if (is_missing || error->status == FB_INVALID) conflict.status = FB_CONFLICT;
+    if (is_missing) fb_copy_text(conflict.code, sizeof conflict.code, "bytes-missing");
+    conflict.pointer[0] = '\0';
+    fb_respond_error(response, &conflict);
+    if (missing) fb_problem_member_take(response, "tensors", missing);
+}
+
+static bool open_file(fb_response *response, open_weights *weights) {
+    fb_error error = {0};
+    json_t *missing = NULL;
+    const weights_wanted *wanted = &weights->wanted;
+    fb_weights_choice choice = {
+        .names = (const char *const *)wanted->names, .count = wanted->count, .with_tied = wanted->with_tied};
+    if (!check_names(response, weights->shared->graph, wanted)) return false;
+    fb_status status = fb_weights_file_new(weights->shared->graph, &choice, &weights->blobs, &weights->file, &missing, &error);
+    if (status) fb_respond_unreadable(response, &error, missing);
+    else json_decref(missing);
+    return !status;
+}
+
+/* Steals `shared` and `wanted`, also on failure; then this responds and returns NULL: 409 bytes-missing, which lists the
+ * tensors (before the first byte is made), 422 unknown-tensor. */
+static open_weights *open_weights_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
+                                       weights_wanted *wanted) {
+    const fb_app *app = request->context;
+    open_weights *weights = calloc(1, sizeof *weights);
+    if (!weights) {
+        fb_share_release(shared);
+        weights_wanted_free(wanted);
+        respond_no_memory(response);
+        return NULL;
+    }
+    *weights = (open_weights){.shared = shared, .blobs = fb_blob_source(app->store), .wanted = *wanted};
+    *wanted = (weights_wanted){0};
+    if (open_file(response, weights)) return weights;
+    open_weights_free(weights);
+    return NULL;
+}
+
+/* The bytes' strong entity tag, known without making them: for the same graph, what of it, and version of the service they are
+ * the same. `what` are texts. False when memory is out. */
+bool fb_bytes_tag(const char *graph_id, const char *const *what, size_t count, char tag[FB_ID_LENGTH + 1]) {
+    fb_buffer text = {0};
+    fb_buffer_string(&text, FB_VERSION " ");
+    fb_buffer_string(&text, graph_id);
+    for (size_t i = 0; i < count; i++) fb_buffer_json_string(&text, what[i], strlen(what[i]));
+    bool ok = !text.failed && fb_sha256_id(text.data, text.size, tag);
+    fb_buffer_free(&text);
+    return ok;
+}
 
 /* ---- GET …/weights ------------------------------------------------------------------------------------------------------ */
 
 static fb_status read_file(void *state, uint64_t offset, void *to, size_t size, fb_error *error) {
-    fb_open_weights *weights = state;
+    open_weights *weights = state;
     return fb_weights_file_read(weights->file, offset, to, size, error);
 }
 
 static void release_file(void *state) {
-    fb_open_weights_free(state);
+    open_weights_free(state);
 }
 
-static bool make_tag(const char *id, const fb_weights_wanted *wanted, char tag[FB_ID_LENGTH + 1]) {
+static bool make_tag(const char *id, const weights_wanted *wanted, char tag[FB_ID_LENGTH + 1]) {
     size_t count = 2 + wanted->count;
     const char **what = calloc(count, sizeof *what);
     if (!what) return false;
@@ -44,7 +247,7 @@ static void name_attachment(fb_response *response, const char *name) {
     fb_response_header_format(response, "Content-Disposition", "attachment; filename=\"%s.safetensors\"", safe);
 }
 
-static void respond_file(const fb_request *request, fb_response *response, fb_shared_graph *shared, fb_weights_wanted *wanted) {
+static void respond_file(const fb_request *request, fb_response *response, fb_shared_graph *shared, weights_wanted *wanted) {
     static const fb_pull_source source = {.read = read_file, .release = release_file};
     char tag[FB_ID_LENGTH + 1];
     fb_error error = {0};
@@ -54,10 +257,10 @@ static void respond_file(const fb_request *request, fb_response *response, fb_sh
         else fb_respond_empty(response, 304);
         if (is_tagged) fb_response_etag(response, tag);
         fb_share_release(shared);
-        fb_weights_wanted_free(wanted);
+        weights_wanted_free(wanted);
         return;
     }
-    fb_open_weights *weights = fb_open_weights_take(request, response, shared, wanted);
+    open_weights *weights = open_weights_take(request, response, shared, wanted);
     if (!weights) return;
     fb_response_etag(response, tag);
     name_attachment(response, fb_graph_name(weights->shared->graph));
@@ -65,13 +268,13 @@ static void respond_file(const fb_request *request, fb_response *response, fb_sh
 }
 
 void fb_get_weights(const fb_request *request, fb_response *response) {
-    fb_weights_wanted wanted;
+    weights_wanted wanted;
     fb_error error = {0};
     fb_shared_graph *shared;
-    if (!fb_weights_wanted_query(request, response, &wanted)) return;
+    if (!weights_wanted_query(request, response, &wanted)) return;
     if (fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error)) {
         fb_respond_error(response, &error);
-        fb_weights_wanted_free(&wanted);
+        weights_wanted_free(&wanted);
         return;
     }
     respond_file(request, response, shared, &wanted);
@@ -100,7 +303,7 @@ static fb_status write_blob(const fb_request *request, fb_weights_file *file, fb
     return status ? status : fb_upload_finish(upload, NULL, &by, digest, is_new, error);
 }
 
-static void materialize(const fb_request *request, fb_response *response, fb_open_weights *weights) {
+static void materialize(const fb_request *request, fb_response *response, open_weights *weights) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_upload *upload = NULL;
@@ -126,20 +329,20 @@ static void materialize(const fb_request *request, fb_response *response, fb_ope
 void fb_post_materialize(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"names", "tied", NULL};
     fb_request_body body;
-    fb_weights_wanted wanted;
+    weights_wanted wanted;
     fb_error error = {0};
     fb_shared_graph *shared;
     if (!fb_body_read(request, response, known, &body)) return;
-    bool ok = fb_weights_wanted_body(response, body.members, &wanted);
+    bool ok = weights_wanted_body(response, body.members, &wanted);
     fb_request_body_free(&body);
     if (!ok) return;
     if (fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, &error)) {
         fb_respond_error(response, &error);
-        fb_weights_wanted_free(&wanted);
+        weights_wanted_free(&wanted);
         return;
     }
-    fb_open_weights *weights = fb_open_weights_take(request, response, shared, &wanted);
+    open_weights *weights = open_weights_take(request, response, shared, &wanted);
     if (!weights) return;
     materialize(request, response, weights);
-    fb_open_weights_free(weights);
+    open_weights_free(weights);
 }

@@ -1,4 +1,4 @@
-#include "server/routes/weights_input.h"
+#include "server/routes/input.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
 #include "server/events/event_hub.h"
 
 #include "core/base/sha256.h"
+#include "server/routes/input.h"
 #include "server/routes/routes.h"
-#include "server/routes/short_id.h"
 
 fb_service_config fb_service_config_default(void) {
     return (fb_service_config){.http = fb_http_config_default(),

@@ -1,0 +1,94 @@
+/* What several resources answer: a run, a graph, a blob that has come, and what was answered before. */
+#ifndef FB_ROUTES_ANSWER_H
+#define FB_ROUTES_ANSWER_H
+
+#include "server/app.h"
+#include "server/graphs/graphs.h"
+#include "server/history/undo.h"
+#include "server/http/http.h"
+#include "server/routes/input.h"
+#include "server/store/blobs.h"
+
+/* ---- What requests about blobs have in common ---------------------------------------------------------------------------- */
+
+/* Whether `digest`, the parameter `name` of the path or the query, is spelled as one; otherwise this responds. */
+bool fb_check_digest(fb_response *response, const char *name, const char *digest);
+
+/* Ends an upload whose bytes have all come: 201 with the blob, 200 when it was here already. Closes it in any case; one that
+ * has an id stays as it is when this fails. */
+void fb_respond_uploaded_take(const fb_request *request, fb_response *response, fb_upload *upload, const char *digest);
+
+/* fb_sink.write for uploads whose state is a fb_upload. */
+bool fb_upload_sink_write(void *upload, const char *bytes, size_t size, fb_response *response);
+/* fb_sink.abandon likewise: nobody knows its id, so it goes. */
+void fb_upload_sink_abandon(void *upload);
+
+/* ---- A stored graph as an answer ----------------------------------------------------------------------------------------- */
+
+/* Responds with the canonical document, the id as its ETag, or 304 when the client has it. False when there is no such graph,
+ * or it cannot be read: then with that problem. */
+bool fb_respond_graph(const fb_request *request, fb_response *response, const char *id);
+
+/* Idempotency-Key: a POST that was answered before is answered the same again, and not done again. Each request of a job has a
+ * key, too, which is none that a client could give. */
+
+typedef struct fb_repeat {
+    fb_app *app;
+    const char *key; /* NULL: the request has none, and what follows does nothing */
+    const char *principal;
+    char *scope;
+    char digest[FB_ID_LENGTH + 1];
+    fb_store_answer answer;
+} fb_repeat;
+
+/* False when the request has been answered: from the store, or with a problem. Then there is nothing to end. */
+bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat *repeat);
+void fb_repeat_end(fb_repeat *repeat);
+
+/* What is to be stored with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run:
+ * its `body` says what was included in it ("graph code"), and on a second line what the run does not know. So is that of an
+ * alias: its body is the number of an entry. */
+const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size);
+
+/* ---- A run as JSON, and how a new one is stored and answered ------------------------------------------------------------- */
+
+/* What an answer may include besides the run. */
+typedef struct fb_run_extras {
+    const char *document; /* the result's canonical bytes, or NULL */
+    size_t size;
+    const fb_graph *code_of;               /* the result, or NULL */
+    const fb_graph *edits_from, *edits_to; /* source and result, or NULL */
+    const json_t *weights;                 /* how the source was bound to them, or NULL */
+} fb_run_extras;
+
+/* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.
+ * `extras` may be NULL. */
+bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work *work, fb_buffer *out);
+
+/* Stores the run (unless it is a dry one) with its graphs and the answer, and responds. */
+void fb_respond_new_run(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_new_run *made,
+                        fb_repeat *repeat);
+
+/* Responds with a stored run; `includes` (fb_include) says what else goes along. */
+void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes);
+/* The same once more: `body` is what was kept of the answer (fb_repeat_answer). */
+void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body);
+
+/* Responds to an undo that was refused or failed (undo.h). Frees the refusal. */
+void fb_respond_undo_refusal(fb_response *response, fb_undo_refusal *refusal, const fb_error *error);
+
+/* ---- Aliases (aliases.c) and tensors (weights.c) ------------------------------------------------------------------------- */
+
+/* An alias as it was after the entry with that number, in decimal digits: what a repeated request is answered. */
+void fb_respond_stored_alias(const fb_request *request, fb_response *response, int status, const char *number);
+
+/* The tensor that a module owns at that path ("encoder.0.query.weight"), or else the one of that name; none when there is
+ * neither. */
+fb_tensor fb_tensor_called(const fb_graph *graph, const char *name);
+/* 409 for what cannot be read of a stored graph. `missing` (stolen, perhaps NULL) is [{"name", "code", "blob"?}, …]. */
+void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t *missing);
+/* The bytes' strong entity tag, known without making them: for the same graph, what of it, and version of the service they are
+ * the same. `what` are texts. False when memory is out. */
+bool fb_bytes_tag(const char *graph_id, const char *const *what, size_t count, char tag[FB_ID_LENGTH + 1]);
+
+#endif

@@ -1,0 +1,220 @@
+/* What requests bring: their parameters and bodies, and the graphs, weights and bounds that these name. */
+#ifndef FB_ROUTES_INPUT_H
+#define FB_ROUTES_INPUT_H
+
+#include <jansson.h>
+
+#include "core/bind/bind.h"
+#include "core/compose/validation.h"
+#include "core/eval/given.h"
+#include "core/eval/validate.h"
+#include "server/app.h"
+#include "server/graphs/graphs.h"
+#include "server/http/http.h"
+#include "server/store/store.h"
+
+/* ---- Who asks, for the store's audit ------------------------------------------------------------------------------------- */
+
+/* Borrows from the request. */
+static inline fb_store_actor fb_actor_of(const fb_request *request) {
+    return (fb_store_actor){.who = request->principal, .request = request->id};
+}
+
+/* ---- Lists: ?limit= and ?page_token= in, "items" and "next_page_token" out ----------------------------------------------- */
+
+/* False when the parameters are wrong, and then this has responded. */
+bool fb_page_read(const fb_request *request, fb_response *response, fb_store_page *page);
+/* As fb_respond_error, but an error of the page token names its parameter. */
+void fb_respond_page_error(fb_response *response, const fb_error *error);
+/* 422 with the parameter's name; returns false. */
+bool fb_refuse_parameter(fb_response *response, const char *name, const char *code, const char *detail);
+/* Whether ?pass= is a pass of ours, or an external one that some run applied; otherwise this responds. */
+bool fb_check_pass_parameter(const fb_request *request, fb_response *response, const char *name);
+
+/* The outermost object of a request's body, cut into its members without making a tree of a graph that is among them. */
+
+typedef struct fb_request_body {
+    bool is_document;  /* the whole body is a graph document: it has a member "format" */
+    const char *graph; /* the text of the document: the body, or its member "graph" where that is an object; else NULL */
+    size_t graph_size;
+    const char *pair[2]; /* likewise of the members source and result, or a and b */
+    size_t pair_size[2];
+    json_t *members; /* the others, and those of the above that are no objects; empty for a document */
+} fb_request_body;
+
+/* Reads the body, perhaps none (then there are no members). The document itself is not checked, everything else is, as strictly
+ * as documents are. FB_SYNTAX; FB_INVALID wrong-type (no object), nesting-too-deep, unknown-member (not one of the
+ * NULL-terminated `known`), unexpected-graph (a document, and "graph" is not among them); FB_TOO_LARGE member-too-large. `out`
+ * is written on success only; free it with fb_request_body_free. */
+fb_status fb_request_body_read(const fb_request *request, const char *const *known, fb_request_body *out, fb_error *error);
+void fb_request_body_free(fb_request_body *body);
+
+/* ---- Requests whose body is a small object of texts ---------------------------------------------------------------------- */
+
+#define FB_NOTE_MAX 10000     /* characters of what explains something to people */
+#define FB_REFERENCE_MAX 1000 /* characters of what names something: nothing has a name that long */
+
+/* As fb_request_body_read, but on failure this responds and returns false. */
+bool fb_body_read(const fb_request *request, fb_response *response, const char *const *known, fb_request_body *out);
+
+/* A string of `max` characters at most; NULL when the member is not there. When it is something else this responds and returns
+ * false. The text lives as long as the body. */
+bool fb_body_text(fb_response *response, const fb_request_body *body, const char *name, size_t max, const char **out);
+
+/* Of a text in UTF-8. */
+size_t fb_count_characters(const char *text);
+
+/* 422 with a pointer; returns false. */
+bool fb_refuse_member(fb_response *response, const char *code, const char *pointer, const char *detail);
+
+/* ---- Names that a request gives to a model, a version or an alias -------------------------------------------------------- */
+
+/* Whether the path's parameter is a name; otherwise this responds. */
+bool fb_check_path_name(const fb_request *request, fb_response *response, const char *parameter);
+/* The same for a member of the body; NULL is fine. */
+bool fb_check_body_name(fb_response *response, const char *pointer, const char *name);
+
+/* ---- Short ids: the beginning of an id, as tables print it, stands for the id if only one begins so ---------------------- */
+
+/* fb_http_config.expand; `context` is the fb_app. `name` says what `value` is the id of: id, graph, source, result and base of
+ * a graph, run and of_run of a run, job of a job, digest and weights of a blob, structure and signature of these; others are
+ * left alone. At least 8 digits after "sha256:", "run_" or "job_"; "sha256:" may be missing, and "…" or "..." at the end is
+ * ignored. 409 "ambiguous-id" with candidates; nothing is written when none begins so. */
+bool fb_expand_id(void *context, fb_response *response, const char *name, const char *value, char expanded[FB_EXPANDED_SIZE]);
+
+/* The same for a text in a body: `*value` becomes `space` where that holds another id. */
+bool fb_expand_member(const fb_request *request, fb_response *response, const char *name, const char *pointer,
+                      const char **value, char space[FB_EXPANDED_SIZE]);
+
+/* What POST …/optimize, …/reverse and …/rollback are asked for, from a JSON body, or from the query when the body is a bare
+ * graph document or missing. */
+
+/* The query parameters: `query` of the routes. */
+#define FB_RECORD_QUERY "include,dry_run,note,label"
+#define FB_RUN_QUERY "pass," FB_RECORD_QUERY
+#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,as,prefix,validate,seed"
+
+#define FB_LABEL_KEY_MAX 256 /* characters */
+
+/* What an answer has besides the run. */
+typedef enum fb_include {
+    FB_INCLUDE_GRAPH = 1, /* the result's document */
+    FB_INCLUDE_CODE = 2,  /* its Python code */
+    FB_INCLUDE_EDITS = 4, /* from the source to the result */
+} fb_include;
+#define FB_INCLUDES "graph, code, edits"
+
+/* 0 when there is none of that name. */
+unsigned fb_include_find(const char *name);
+/* The names, separated by spaces, and back. */
+void fb_includes_write(unsigned includes, fb_buffer *out);
+unsigned fb_includes_read(const char *text, size_t size);
+
+typedef enum fb_run_members {
+    FB_TAKES_GRAPH = 1, /* a member "graph", or a bare document */
+    FB_TAKES_LINT = 2,
+    FB_TAKES_RECORD = 4, /* no passes, but what an external pass did: external.c reads it from body.members */
+    FB_TAKES_WEIGHTS = 8,
+    FB_TAKES_VALIDATION = 16,
+} fb_run_members;
+
+typedef struct fb_run_request {
+    fb_request_body body;
+    const char *graph_id;        /* when "graph" is one; else see body.graph */
+    const char *graph_pointer;   /* "" for a bare document, else "/graph" */
+    const json_t *passes;        /* not checked yet; NULL when there are none */
+    const char *passes_pointer;  /* "/passes", or "?pass=" for the query: see fb_respond_request_error */
+    const json_t *weights;       /* digests of files to bind the graph to (fb_bind_weights); NULL when there are none */
+    const char *weights_pointer; /* "/weights" or "?weights=" */
+    bool is_strict;
+    fb_bind_options binding; /* how the files are read */
+    fb_lint lint;
+    fb_validation_mode validate;
+    bool has_tolerance; /* else by dtype and pass */
+    fb_tolerance tolerance;
+    uint64_t seed;
+    bool dry_run;
+    unsigned includes; /* fb_include */
+    const char *note;
+    fb_store_label *labels;
+    size_t label_count;
+    json_t *query; /* what stood in the query, in the form of a body */
+} fb_run_request;
+
+/* Errors: those of fb_request_body_read, and FB_INVALID wrong-type, unknown-option, unknown-option-value, given-twice,
+ * note-too-long, too-many-labels, bad-label, bad-digest. `out` is written on success only; free it with fb_run_request_free. */
+fb_status fb_run_request_read(const fb_request *request, unsigned takes, fb_run_request *out, fb_error *error);
+void fb_run_request_free(fb_run_request *run_request);
+
+/* fb_respond_error, but an error whose pointer is "?pass=/1" names the query parameter. */
+void fb_respond_request_error(fb_response *response, const fb_error *error);
+
+/* ---- The graphs that a request gives: as documents, or by the ids of stored ones ----------------------------------------- */
+
+/* Reads a document that stands at `pointer` of the request. When it is not valid this responds and returns false. */
+bool fb_graph_input_read(const fb_request *request, fb_response *response, const char *document, size_t size,
+                         const char *pointer, fb_graph_input *out);
+/* The member `name` of a body, the first or second of its pair (fb_request_body): a document, or the id of one. Likewise. */
+bool fb_graph_input_pair(const fb_request *request, fb_response *response, const fb_request_body *body, int which,
+                         const char *name, fb_graph_input *out);
+/* The graph that a request gives, as a document or by its id; nothing when it gives none. Likewise. */
+bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out);
+
+/* ---- Weights that a request brings along for its graph: safetensors files that are here as blobs ------------------------- */
+
+/* Which files, and how they are read. */
+typedef struct fb_weights_asked {
+    const json_t *files; /* an array of digests; NULL = none, the graph stays as it is */
+    const char *pointer; /* where they stand in the request: "/weights", or "?weights=" */
+    bool is_strict;      /* a tensor too many or too few is an error */
+    fb_bind_options options;
+} fb_weights_asked;
+
+/* "source" or "finished": FB_INVALID wrong-type, unknown-option-value. */
+fb_status fb_weights_reading_read(const json_t *as, const char *pointer, fb_weights_reading *out, fb_error *error);
+/* A string, which `*out` borrows: FB_INVALID wrong-type. */
+fb_status fb_weights_prefix_read(const json_t *prefix, const char *pointer, const char **out, fb_error *error);
+/* Whether `files` is an array of digests: FB_INVALID wrong-type, bad-digest. */
+fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error);
+
+/* Binds the graph's tensors to the files; then `graph` is the bound graph, with its document, and `*told` is {"bound": n,
+ * "missing": […], "extra": […]} for the answer (NULL when no files are asked for). On failure this responds and returns false:
+ * 409 blob-missing, ambiguous-weights; 422 weights-mismatch, bad-safetensors. */
+bool fb_bind_weights(const fb_request *request, fb_response *response, const fb_weights_asked *asked, fb_graph_input *graph,
+                     json_t **told);
+
+/* That the graph could not be stored: when it is for a file that it was bound to and that has gone since, as fb_bind_weights
+ * does. */
+void fb_respond_not_stored(const fb_request *request, fb_response *response, const fb_graph_input *graph,
+                           const fb_error *error);
+
+/* ---- Evaluating graphs on behalf of a request: its limits, what it may be asked, what goes wrong ------------------------- */
+
+/* An evaluation under way. It stays where it is. */
+typedef struct fb_evaluating {
+    fb_eval_options options; /* of the service: memory, deadline, cancelling, where blobs are. The rest is the caller's */
+    fb_watch watch;          /* that of the request, and an evaluation's own deadline: FB_BUSY "evaluation-timeout" */
+    const fb_watch *request;
+    int64_t deadline;
+    fb_blobs blobs;
+    fb_app *app;
+} fb_evaluating;
+
+/* False: too many are under way, and this has responded (503 too-many-evaluations). Otherwise fb_evaluating_end is due. */
+bool fb_evaluating_begin(const fb_request *request, fb_response *response, fb_evaluating *out);
+void fb_evaluating_end(fb_evaluating *evaluating);
+
+/* Why a graph could not be evaluated: 422 unsupported-operator (with the node and its target), missing-input, missing-shape,
+ * output-mismatch, evaluation-timeout …; 409 bytes-missing; 413 evaluation-too-large; 503 when the server stops. The node is
+ * one of `a`, or else of `b`, which may be NULL. */
+void fb_respond_evaluation_error(fb_response *response, const fb_error *error, const fb_graph *a, const fb_graph *b);
+
+/* Whether each array of the file is an input of a graph, or of `b`, which may be NULL; otherwise this responds (422
+ * unknown-input). */
+bool fb_check_inputs(fb_response *response, const fb_array_file *file, const fb_graph *a, const fb_graph *b);
+
+/* Members of a request; `pointer` says where they stand. FB_INVALID wrong-type. */
+fb_status fb_read_seed(const json_t *value, const char *pointer, uint64_t *out, fb_error *error);
+fb_status fb_read_tolerance(const json_t *value, const char *pointer, fb_tolerance *out, fb_error *error);
+
+#endif
