@@ -5,7 +5,7 @@ prefix   ?= /usr/local
 DESTDIR  ?=
 VERSION  := 0.1.0
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes
-OPTIMISE ?= -O2 -g
+OPTIMISE ?= -O2 -g1
 CFLAGS   ?=
 CPPFLAGS := -I. -D_GNU_SOURCE -DFB_VERSION='"$(VERSION)"'
 ifdef CI

@@ -1,24 +1,30 @@
-/* Finding the layer that takes a BatchNorm in, and what stands against it. */
+/* BatchNorm folded into the layer before or after it: finding that layer, what stands against the fold, and the arithmetic. */
 #include "core/passes/batch_norm_fold.h"
 
 #include <math.h>
+
+#include "core/ops/strides.h"
+#include "core/weights/recipe.h"
 
 /* Of a pair whose modules are called together there are as many calls of one as of the other. Otherwise it is refused, and
  * these are enough to show why; without a bound, one module among 20,000 partners would take time and memory for each with
  * each. */
 #define MAX_LISTED 16
 
-fb_layer fb_norm_calls(const fb_batch_norm *norm) {
+/* The BatchNorm as a layer: its calls. */
+static fb_layer fb_norm_calls(const fb_batch_norm *norm) {
     return (fb_layer){.call = norm->node, .module = norm->module, .input_parameter = "input"};
 }
 
-bool fb_is_call_of(const fb_graph *g, const fb_layer *layer, fb_node node) {
+/* Is this node a call of the layer? */
+static bool is_call_of(const fb_graph *g, const fb_layer *layer, fb_node node) {
     if (!layer->module.id) return node.id == layer->call.id || node.id == fb_call_of_value(g, layer->call).id;
     const fb_node_row *row = fb_node_at(g, node);
     return row->opcode == FB_CALL_MODULE && row->module.id == layer->module.id;
 }
 
-bool fb_fold_host_at(const fb_graph *g, fb_node node, fb_fold *fold) {
+/* The Linear or convolution at a node as the host of a fold; false when there is none. */
+static bool fold_host_at(const fb_graph *g, fb_node node, fb_fold *fold) {
     fold->is_linear = fb_linear_at(g, node, &fold->linear);
     if (fold->is_linear) fold->host = fb_linear_layer(&fold->linear);
     else if (fb_conv_at(g, node, &fold->conv)) fold->host = fb_conv_layer(&fold->conv);
@@ -26,11 +32,12 @@ bool fb_fold_host_at(const fb_graph *g, fb_node node, fb_fold *fold) {
     return true;
 }
 
-fb_node fb_fold_source(const fb_graph *g, const fb_layer *first, const fb_layer *second, fb_node call, int *axis) {
+/* The call of `first` whose value a call of `second` takes, through views; none when it takes another. Of `axis`, a dimension
+ * of what `second` takes, see fb_view_input. */
+static fb_node fold_source(const fb_graph *g, const fb_layer *first, const fb_layer *second, fb_node call, int *axis) {
     fb_node at = fb_layer_input(g, second, call);
-    for (int steps = 0; at.id && steps <= FB_VIEWS_MAX && !fb_is_call_of(g, first, at); steps++)
-        at = fb_view_input(g, at, axis);
-    return at.id && fb_is_call_of(g, first, at) ? at : (fb_node){0};
+    for (int steps = 0; at.id && steps <= FB_VIEWS_MAX && !is_call_of(g, first, at); steps++) at = fb_view_input(g, at, axis);
+    return at.id && is_call_of(g, first, at) ? at : (fb_node){0};
 }
 
 /* ---- finding ----------------------------------------------------------------------------------------------------------- */
@@ -40,7 +47,7 @@ static bool is_host_before(const fb_graph *g, fb_node norm_call, fb_fold *fold, 
     fb_node at = fb_layer_input(g, &norm, norm_call);
     fold->is_before = true;
     for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++, at = fb_view_input(g, at, NULL)) {
-        if (fb_fold_host_at(g, at, fold)) return is_wanted(fold);
+        if (fold_host_at(g, at, fold)) return is_wanted(fold);
     }
     return false;
 }
@@ -53,7 +60,7 @@ static bool is_host_after(const fb_graph *g, fb_node norm_call, fb_fold *fold, f
         for (uint32_t e = fb_user_first(g, at); e; e = fb_user_next(g, e)) {
             fb_node user = fb_edge_user(g, e);
             if (!next.id && fb_view_input(g, user, NULL).id == at.id) next = user;
-            if (!fb_fold_host_at(g, user, fold) || !is_wanted(fold)) continue;
+            if (!fold_host_at(g, user, fold) || !is_wanted(fold)) continue;
             if (fb_layer_input(g, &fold->host, user).id == at.id) return true;
         }
         at = next;
@@ -99,6 +106,202 @@ static void refuse_batched_linear(fb_matcher *m, fb_node n, fb_fold_filter *is_w
     if (product.id)
         fb_refuse(m, "unsupported-form", (fb_node[]){product, n}, 2,
                   "the Linear before it is spelled as bmm, which repeats the weight for each item of the batch");
+}
+
+/* ---- pairs of calls ----------------------------------------------------------------------------------------------------- */
+
+#define MAX_READERS 16 /* of the value between the two: more than one is too many */
+
+/* The two in the order in which they are called. */
+static void order(const fb_fold *fold, fb_layer *first, fb_layer *second) {
+    fb_layer norm = fb_norm_calls(&fold->norm);
+    *first = fold->is_before ? fold->host : norm;
+    *second = fold->is_before ? norm : fold->host;
+}
+
+static bool has_only_input(const fb_graph *g, const fb_layer *layer, fb_node call) {
+    return !layer->module.id || fb_call_has_only(g, call, "input"); /* of a function the view has seen to it */
+}
+
+/* Who reads a value on its way from one call to the other. */
+typedef struct readers {
+    bool is_taken, is_output, has_others, is_forked; /* the other call takes it, and so on */
+} readers;
+
+/* Notes who reads `at`, and gives the view of it through which it may come to the other call. */
+static fb_node see_readers(const fb_graph *g, const fb_layer *second, fb_node at, readers *r) {
+    fb_node next = {0};
+    for (uint32_t e = fb_user_first(g, at); e; e = fb_user_next(g, e)) {
+        fb_node user = fb_edge_user(g, e);
+        bool is_second = is_call_of(g, second, user), is_view = !is_second && fb_view_input(g, user, NULL).id == at.id;
+        r->is_output |= fb_node_at(g, user)->opcode == FB_OUTPUT;
+        r->is_forked |= is_view && next.id;
+        r->has_others |= (is_view ? next.id != 0 : !is_second || r->is_taken) && !fb_reads_type_only_of(g, user, at);
+        if (is_view && !next.id) next = user;
+        r->is_taken |= is_second;
+    }
+    r->has_others |= r->is_taken && next.id;
+    return r->is_taken ? (fb_node){0} : next;
+}
+
+/* What a call gives besides its value is not kept. */
+static bool gives_more(const fb_graph *g, fb_node call) {
+    fb_node origin = fb_call_of_value(g, call);
+    return origin.id != call.id && fb_node_at(g, origin)->user_count > 1;
+}
+
+static const char *unpaired_first(const fb_graph *g, const fb_layer *first, const fb_layer *second, fb_node call) {
+    readers r = {0};
+    if (!has_only_input(g, first, call)) return "unsupported-arguments";
+    fb_node at = call;
+    for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++) {
+        if (fb_node_at(g, at)->user_count > MAX_READERS) return "shared-output";
+        at = see_readers(g, second, at, &r);
+    }
+    if (!r.is_taken) return r.is_forked ? "shared-output" : "shared-module";
+    if (r.is_output) return "graph-output";
+    return r.has_others || gives_more(g, call) ? "shared-output" : NULL;
+}
+
+/* Why the calls are not paired one to one, or NULL. */
+static const char *unpaired(const fb_matcher *m, const fb_layer *first, const fb_layer *second) {
+    const fb_graph *g = m->graph;
+    for (fb_node n = fb_layer_first_call(m->usage, second); n.id; n = fb_layer_next_call(m->usage, second, n)) {
+        if (!has_only_input(g, second, n)) return "unsupported-arguments";
+        if (!fold_source(g, first, second, n, NULL).id) return "shared-module";
+        if (gives_more(g, n)) return "shared-output";
+    }
+    for (fb_node n = fb_layer_first_call(m->usage, first); n.id; n = fb_layer_next_call(m->usage, first, n)) {
+        const char *reason = unpaired_first(g, first, second, n);
+        if (reason) return reason;
+    }
+    return NULL;
+}
+
+static const char *unpaired_detail(const char *reason) {
+    if (strcmp(reason, "unsupported-arguments") == 0) return "both are called with one input and nothing else";
+    if (strcmp(reason, "shared-module") == 0)
+        return "one of the modules is called elsewhere too, where the other does not follow";
+    if (strcmp(reason, "graph-output") == 0) return "the value between the two is an output of the graph";
+    return "the value between the two has other readers";
+}
+
+/* Refuses a fold whose calls are not paired one to one; then true. */
+static bool is_pairing_refused(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, size_t count) {
+    fb_layer first, second;
+    order(fold, &first, &second);
+    const char *reason = unpaired(m, &first, &second);
+    if (reason) fb_refuse(m, reason, nodes, count, "%s", unpaired_detail(reason));
+    return reason != NULL;
+}
+
+/* Between the two calls of a pair nobody may switch autocast or autograd: the work of one would be done in the mode of the
+ * other. */
+static bool is_mode_switched(fb_matcher *m, const fb_layer *first, const fb_layer *second) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    for (fb_node n = fb_layer_first_call(m->usage, second); alias && n.id; n = fb_layer_next_call(m->usage, second, n)) {
+        fb_node source = fold_source(g, first, second, n, NULL);
+        if (fb_mode_switched_between(alias, fb_node_at(g, source)->ordinal, fb_node_at(g, n)->ordinal)) return true;
+    }
+    return false;
+}
+
+/* Nor write to what the first reads: without the BatchNorm the second reads it later. */
+static bool is_input_mutated(fb_matcher *m, const fb_layer *first, const fb_layer *second) {
+    const fb_graph *g = m->graph;
+    const fb_alias *alias = fb_matcher_alias(m);
+    for (fb_node n = fb_layer_first_call(m->usage, second); alias && n.id; n = fb_layer_next_call(m->usage, second, n)) {
+        fb_node norm = fold_source(g, first, second, n, NULL), input = fb_layer_input(g, first, norm);
+        if (!input.id) return true;
+        uint32_t from = fb_node_at(g, fb_call_of_value(g, norm))->ordinal;
+        if (fb_mutated_between(alias, input, from, fb_node_at(g, n)->ordinal)) return true;
+    }
+    return false;
+}
+
+/* A reshape of a contiguous value, such as a Linear or a convolution gives, is contiguous. */
+static bool is_in_order(const fb_graph *g, fb_node view) {
+    return fb_op_facts_of(fb_node_op(g, view))->shape == FB_SHAPE_VIEW;
+}
+
+/* Would a view fail, or a reader of the result find it in another layout? The BatchNorm gives its result in order. */
+static bool is_layout_read(const fb_matcher *m, const fb_fold *fold, const fb_layer *first, const fb_layer *second) {
+    const fb_graph *g = m->graph;
+    for (fb_node n = fb_layer_first_call(m->usage, second); n.id; n = fb_layer_next_call(m->usage, second, n)) {
+        bool minds = false;
+        fb_node at = fb_layer_input(g, second, n);
+        for (int steps = 0; steps <= FB_VIEWS_MAX && at.id && !is_call_of(g, first, at); steps++) {
+            minds |= fb_view_minds_strides(g, at) && !(fold->is_before && is_in_order(g, at));
+            at = fb_view_input(g, at, NULL);
+        }
+        if (!minds || !at.id) continue;
+        if (fold->is_before ? fb_strides_are_read(g, n) : !fb_is_contiguous(g, fb_layer_input(g, first, at))) return true;
+    }
+    return false;
+}
+
+/* Refuses a fold between whose calls a mode is switched, or the input written; then true. */
+static bool is_change_between_refused(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, size_t count) {
+    fb_layer first, second;
+    order(fold, &first, &second);
+    bool stays = fold->is_before; /* the host stays where it reads its input */
+    if (!stays && is_input_mutated(m, &first, &second))
+        fb_refuse(m, "input-mutated", nodes, count,
+                  "the BatchNorm's input is written in place before the next module would read it");
+    else if (is_mode_switched(m, &first, &second))
+        fb_refuse(m, "mode-switched", nodes, count, "autocast, autograd or another mode is switched between them");
+    else if (is_layout_read(m, fold, &first, &second))
+        fb_refuse(m, "needs-contiguous", nodes, count,
+                  "a view between or after them may need the BatchNorm's result, which is contiguous");
+    else return false;
+    return true;
+}
+
+/* The dimension of the channels in a value of that rank. */
+static int channel_axis(const fb_fold *fold, bool is_norm, int rank) {
+    if (is_norm) return 1;
+    return fold->is_linear ? rank - 1 : rank - fold->conv.spatial - 1;
+}
+
+static bool refuse_unknown(fb_matcher *m, fb_node n, fb_node value) {
+    fb_refuse_node(m, "unknown-shape", n, "the shape of %s is not recorded", fb_node_name(m->graph, value));
+    return true;
+}
+
+/* The same axis at both ends of the views between a pair. */
+static bool is_pair_refused(fb_matcher *m, const fb_fold *fold, const fb_layer *first, const fb_layer *second, fb_node n) {
+    const fb_graph *g = m->graph;
+    fb_node input = fb_layer_input(g, second, n);
+    int rank = fb_shape_rank(g, fb_node_at(g, input)->shape);
+    bool is_direct = is_call_of(g, first, input);
+    /* BatchNorm2d takes 4 dimensions, and no others: right for a convolution, wrong for a Linear. */
+    if (is_direct && !fold->is_linear && fold->norm.module.id && fold->norm.spatial > 1) return false;
+    if (rank < 0) return refuse_unknown(m, n, input);
+    int axis = channel_axis(fold, fold->is_before, rank);
+    fb_node source = fold_source(g, first, second, n, &axis);
+    int source_rank = fb_shape_rank(g, fb_node_at(g, source)->shape);
+    if (source_rank < 0) return refuse_unknown(m, n, source);
+    if (axis == channel_axis(fold, !fold->is_before, source_rank) && axis >= 0) return false;
+    if (is_direct)
+        fb_refuse_node(m, fold->is_linear ? "not-2d" : "not-batched", fold->is_before ? n : source,
+                       "%s has %d dimensions; BatchNorm then normalises another axis",
+                       fb_node_name(g, fold->is_before ? input : fb_layer_input(g, first, source)), rank);
+    else
+        fb_refuse(m, "channels-moved", (fb_node[]){source, n}, 2,
+                  "the views between them do not keep the channels together, on the axis that the other works on");
+    return true;
+}
+
+/* Refuses what can be refused by the ranks of what is normalised; then true. */
+/* BatchNorm works on axis 1, a Linear on the last one, and a convolution on axis 1 unless its input has no batch. */
+static bool is_rank_refused(fb_matcher *m, const fb_fold *fold) {
+    fb_layer first, second;
+    order(fold, &first, &second);
+    for (fb_node n = fb_layer_first_call(m->usage, &second); n.id; n = fb_layer_next_call(m->usage, &second, n)) {
+        if (is_pair_refused(m, fold, &first, &second, n)) return true;
+    }
+    return false;
 }
 
 /* ---- refusing ---------------------------------------------------------------------------------------------------------- */
@@ -161,7 +364,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
                   "in training mode BatchNorm normalises by the batch, not by running statistics");
     else if (!norm->running_mean.id || !norm->running_var.id)
         fb_refuse(m, "no-running-statistics", nodes, count, "without running statistics BatchNorm normalises by the batch");
-    else if (fb_is_pairing_refused(m, fold, nodes, count)) return;
+    else if (is_pairing_refused(m, fold, nodes, count)) return;
     else if (channels != norm->num_features)
         fb_refuse(m, "channel-mismatch", nodes, count, "%lld channels meet a BatchNorm of %lld", (long long)channels,
                   (long long)norm->num_features);
@@ -173,8 +376,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
     else if (!isfinite(norm->eps_number))
         fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is no finite number");
     else if ((reason = obstacle_of(m, fold))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
-    else if (!fb_is_change_between_refused(m, fold, nodes, count) && !fb_is_rank_refused(m, fold))
-        fb_match_found(m, nodes, count);
+    else if (!is_change_between_refused(m, fold, nodes, count) && !is_rank_refused(m, fold)) fb_match_found(m, nodes, count);
 }
 
 void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
@@ -192,4 +394,92 @@ void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
             decide(m, &fold, (const fb_node *)(const void *)list.data, list.size / sizeof(fb_node), host_count);
     }
     fb_buffer_free(&list);
+}
+
+/* ---- edit --------------------------------------------------------------------------------------------------------------- */
+
+/* scale, of shape (channels) */
+static fb_value scale_of(fb_graph *g, const fb_batch_norm *norm) {
+    bool is_as_written = norm->eps.id && fb_value_kind(g, norm->eps) != FB_BIG_INT; /* recipes have ints of 64 bits */
+    fb_value eps = fb_recipe_full(g, NULL, 0, is_as_written ? norm->eps : fb_make_float(g, norm->eps_number));
+    fb_value inverse = fb_recipe_rsqrt(g, fb_recipe_add(g, fb_recipe_tensor(g, norm->running_var), eps));
+    return norm->weight.id ? fb_recipe_mul(g, fb_recipe_tensor(g, norm->weight), inverse) : inverse;
+}
+
+/* shift, of shape (channels) */
+static fb_value shift_of(fb_graph *g, const fb_batch_norm *norm) {
+    fb_value mean = fb_recipe_mul(g, fb_recipe_tensor(g, norm->running_mean), scale_of(g, norm));
+    return norm->bias.id ? fb_recipe_sub(g, fb_recipe_tensor(g, norm->bias), mean) : fb_recipe_neg(g, mean);
+}
+
+/* ---- into the host
+ * -------------------------------------------------------------------------------------------------------------- */
+
+/* The BatchNorm follows: weight := weight * scale per output, bias := (bias - running_mean) * scale + BatchNorm's bias. */
+static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    const fb_batch_norm *norm = &fold->norm;
+    fb_value scale = scale_of(g, norm), bias = {0};
+    if (fold->host.bias.id) {
+        bias = fb_recipe_sub(g, fb_recipe_tensor(g, fold->host.bias), fb_recipe_tensor(g, norm->running_mean));
+        bias = fb_recipe_mul(g, bias, scale);
+        if (norm->bias.id) bias = fb_recipe_add(g, bias, fb_recipe_tensor(g, norm->bias));
+    } else {
+        bias = shift_of(g, norm);
+    }
+    fb_layer_set_weight(rw, &fold->host,
+                        fold->is_linear ? fb_linear_scale_outputs(g, &fold->linear, scale)
+                                        : fb_conv_scale_outputs(g, &fold->conv, scale));
+    fb_layer_set_bias(rw, &fold->host, bias);
+}
+
+/* The BatchNorm comes first: weight := weight * scale per input, bias := bias + weight · shift. */
+static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
+    fb_graph *g = fb_rewrite_graph(rw);
+    fb_value scale = scale_of(g, &fold->norm), shift = shift_of(g, &fold->norm);
+    fb_value weight =
+        fold->is_linear ? fb_linear_scale_inputs(g, &fold->linear, scale) : fb_conv_scale_inputs(g, &fold->conv, scale);
+    fb_value bias = fold->is_linear ? fb_linear_times(g, &fold->linear, shift) : fb_conv_times(g, &fold->conv, shift);
+    if (fold->host.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.bias), bias);
+    fb_layer_set_weight(rw, &fold->host, weight);
+    fb_layer_set_bias(rw, &fold->host, bias);
+}
+
+/* Takes the BatchNorm's calls out of the graph, and marks the calls of the host. */
+static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fold) {
+    const fb_graph *g = fb_rewrite_graph(rw);
+    size_t calls = match->count / 2;
+    fb_layer norm = fb_norm_calls(&fold->norm);
+    for (size_t i = 0; i < calls; i++) {
+        fb_node host_call = match->nodes[i], norm_call = match->nodes[calls + i], origin = fb_call_of_value(g, norm_call);
+        fb_node input = fb_layer_input(g, &norm, norm_call);
+        fb_release_reads(rw, origin);
+        if (fold->is_before) { /* what is erased reads what was erased before it */
+            fb_node source = fold_source(g, &fold->host, &norm, norm_call, NULL);
+            fb_node last = fb_put_views_again(rw, input, source, source);
+            if (origin.id != norm_call.id) fb_erase(rw, origin);
+            if (last.id) fb_take_in(rw, norm_call, last);
+        } else {
+            if (origin.id != norm_call.id) fb_erase(rw, origin);
+            fb_replace_uses(rw, norm_call, input);
+            fb_erase(rw, norm_call);
+            fb_node source = fold_source(g, &norm, &fold->host, host_call, NULL);
+            fb_put_views_again(rw, fb_layer_input(g, &fold->host, host_call), source, fb_layer_input(g, &norm, source));
+        }
+        fb_mark(rw, host_call);
+    }
+    if (fold->norm.module.id) fb_drop_module(rw, fold->norm.module);
+}
+
+void fb_edit_fold(fb_rewrite *rw, const fb_match *match) {
+    const fb_graph *g = fb_rewrite_graph(rw);
+    fb_fold fold = {0};
+    if (!fold_host_at(g, match->nodes[0], &fold)) return;
+    if (!fb_batch_norm_at(g, match->nodes[match->count / 2], &fold.norm)) return;
+    /* By module, not by node: the first call of the one need not be paired with the first call of the other. */
+    fb_layer norm = fb_norm_calls(&fold.norm);
+    fold.is_before = fold_source(g, &fold.host, &norm, fold.norm.node, NULL).id;
+    if (fold.is_before) fold_into_outputs(rw, &fold);
+    else fold_into_inputs(rw, &fold);
+    remove_norm(rw, match, &fold);
 }

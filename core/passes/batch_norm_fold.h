@@ -27,22 +27,4 @@ void fb_match_fold(fb_matcher *matcher, fb_node node, fb_fold_filter *is_wanted)
 /* Does it. */
 void fb_edit_fold(fb_rewrite *rewrite, const fb_match *match);
 
-/* The Linear or convolution at a node as the host of a fold; false when there is none. */
-bool fb_fold_host_at(const fb_graph *graph, fb_node node, fb_fold *fold);
-/* The BatchNorm as a layer: its calls. */
-fb_layer fb_norm_calls(const fb_batch_norm *norm);
-/* Is this node a call of the layer? */
-bool fb_is_call_of(const fb_graph *graph, const fb_layer *layer, fb_node node);
-
-/* The call of `first` whose value a call of `second` takes, through views; none when it takes another. Of `axis`, a dimension
- * of what `second` takes, see fb_view_input. */
-fb_node fb_fold_source(const fb_graph *graph, const fb_layer *first, const fb_layer *second, fb_node call, int *axis);
-
-/* Refuses what can be refused by the ranks of what is normalised; then true. */
-bool fb_is_rank_refused(fb_matcher *matcher, const fb_fold *fold);
-/* Refuses a fold whose calls are not paired one to one; then true. */
-bool fb_is_pairing_refused(fb_matcher *matcher, const fb_fold *fold, const fb_node *nodes, size_t count);
-/* Refuses a fold between whose calls a mode is switched, or the input written; then true. */
-bool fb_is_change_between_refused(fb_matcher *matcher, const fb_fold *fold, const fb_node *nodes, size_t count);
-
 #endif

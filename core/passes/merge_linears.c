@@ -16,13 +16,108 @@
  * numbers, but not contiguous: `view(-1)` of that result fails, `reshape(-1)` does not. Optimum merges there as well.
  */
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/base/map.h"
 #include "core/operators/spelling.h"
 #include "core/ops/layout.h"
-#include "core/passes/group.h"
 #include "core/passes/layer.h"
+#include "core/passes/pass.h"
 #include "core/passes/views.h"
 #include "core/weights/recipe.h"
+
+/* Candidates that may be merged where they agree: the largest group of equals is the match, the others are refused. */
+
+#define FB_GROUP_KEYS 7
+
+typedef struct fb_candidate {
+    fb_node node;
+    uint32_t ordinal;
+    int64_t key[FB_GROUP_KEYS]; /* what must be equal */
+} fb_candidate;
+
+/* Why a candidate that differs in key[i] is refused. */
+typedef struct group_key {
+    const char *reason, *detail;
+} group_key;
+
+#define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
+
+/* Gives candidates between which `shared`, which they all read, is written in place different numbers in key[written]; and
+ * those between which a mode is switched, in key[switched]. The candidates are in their order. */
+static void number_epochs(fb_matcher *m, fb_node shared, fb_candidate *candidates, size_t count, size_t written,
+                          size_t switched) {
+    const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
+    for (size_t i = 1; alias && i < count; i++) {
+        uint32_t before = fb_node_at(m->graph, candidates[i - 1].node)->ordinal;
+        uint32_t now = fb_node_at(m->graph, candidates[i].node)->ordinal;
+        const int64_t *last = candidates[i - 1].key;
+        candidates[i].key[written] = last[written] + fb_mutated_between(alias, shared, before, now);
+        candidates[i].key[switched] = last[switched] + fb_mode_switched_between(alias, before, now);
+    }
+}
+
+/* A member of the largest group. */
+static const fb_candidate *in_largest(fb_matcher *m, const fb_candidate *candidates, size_t count) {
+    fb_map sizes = {0};
+    const fb_candidate *best = candidates;
+    uint32_t best_size = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t key = fb_hash(candidates[i].key, sizeof candidates[i].key, 0);
+        uint32_t size = fb_map_get(&sizes, key) + 1;
+        m->failed |= !fb_map_put(&sizes, key, size);
+        if (size <= best_size) continue;
+        best = &candidates[i];
+        best_size = size;
+    }
+    fb_map_free(&sizes);
+    return best;
+}
+
+/* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
+ * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. A
+ * group of fewer than `least` members is refused ("minimum-gain"). */
+static void match_largest_group(fb_matcher *m, const fb_candidate *candidates, size_t count,
+                                const group_key meanings[FB_GROUP_KEYS], size_t least) {
+    if (count < 2) return;
+    const fb_candidate *model = in_largest(m, candidates, count);
+    fb_buffer group = {0};
+    for (size_t i = 0; i < count; i++) {
+        size_t k = 0;
+        while (k < FB_GROUP_KEYS && candidates[i].key[k] == model->key[k]) k++;
+        if (k == FB_GROUP_KEYS) fb_buffer_append(&group, &candidates[i].node, sizeof(fb_node));
+        else fb_refuse_node(m, meanings[k].reason, candidates[i].node, "%s", meanings[k].detail);
+    }
+    size_t size = group.size / sizeof(fb_node);
+    m->failed |= group.failed;
+    const fb_node *nodes = (const fb_node *)(const void *)group.data;
+    if (size >= 2 && size >= least && !m->failed) fb_match_found(m, nodes, size);
+    else if (size >= 2 && !m->failed)
+        fb_refuse(m, "minimum-gain", nodes, size, "merging %zu saves %zu calls, and %zu are asked for", size, size - 1,
+                  least - 1);
+    fb_buffer_free(&group);
+}
+
+static const char *last_part(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot ? dot + 1 : path;
+}
+
+/* Appends a path for what modules of these paths become: the parent of the first, and the last parts of all:
+ * "encoder.0.query-key-value-merged"; long ones are shortened. */
+static void group_path(const char *const *paths, size_t count, fb_buffer *out) {
+    const char *first = paths[0], *last = paths[count - 1];
+    fb_buffer_append(out, first, (size_t)(last_part(first) - first));
+    size_t start = out->size;
+    for (size_t i = 0; i < count && out->size - start <= MAX_NAME; i++) {
+        fb_buffer_string(out, last_part(paths[i]));
+        fb_buffer_char(out, '-');
+    }
+    fb_buffer_string(out, "merged");
+    if (out->size - start <= MAX_NAME) return;
+    out->size = start;
+    fb_buffer_printf(out, "%s-%zu-more-%s-merged", last_part(first), count - 2, last_part(last));
+}
 
 /* One Linear in the place of several, in both dialects. */
 
@@ -55,7 +150,7 @@ static const char *path_of(const fb_graph *g, const fb_linear *linear) {
 static void merged_path(fb_graph *g, const fb_linear *linears, size_t count, fb_buffer *out) {
     const char **paths = malloc(count * sizeof *paths);
     for (size_t i = 0; paths && i < count; i++) paths[i] = path_of(g, &linears[i]);
-    if (paths) fb_group_path(paths, count, out);
+    if (paths) group_path(paths, count, out);
     else fb_graph_fail_memory(g);
     free(paths);
 }
@@ -142,7 +237,7 @@ static void cut_out_of_merged(fb_rewrite *rw, const fb_linear *linear, fb_node m
 
 enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH, MODE };
 
-static const fb_group_key meanings[FB_GROUP_KEYS] = {
+static const group_key meanings[FB_GROUP_KEYS] = {
     [DTYPE] = {"dtype", "its dtype is not that of the Linears that are merged"},
     [WEIGHT_GRAD] = {"requires-grad", "its weight is trained and theirs are not, or the other way round"},
     [BIAS_GRAD] = {"requires-grad", "its bias is trained and theirs are not, or the other way round"},
@@ -223,8 +318,8 @@ static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *c
         else candidates[rest++] = candidates[i];
     }
     size_t least = (size_t)json_integer_value(json_object_get(m->params, "minimum_gain")) + 1;
-    fb_number_epochs(m, shared, alike, alike_count, EPOCH, MODE);
-    fb_match_largest_group(m, alike, alike_count, meanings, least);
+    number_epochs(m, shared, alike, alike_count, EPOCH, MODE);
+    match_largest_group(m, alike, alike_count, meanings, least);
     return rest;
 }
 
