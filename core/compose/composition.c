@@ -3,12 +3,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "core/compose/preset.h"
+#include "core/base/buffer.h"
+#include "core/base/sha256.h"
 #include "core/compose/run.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
-#include "core/json/load_json.h"
 #include "core/passes/pass.h"
 
 /* What a client gives as a pass's parameters, held against the pass's schema. */
@@ -405,4 +406,59 @@ void fb_composition_write(const fb_composition *composition, fb_buffer *out) {
         fb_buffer_char(out, '}');
     }
     fb_buffer_char(out, ']');
+}
+
+/* ---- signatures --------------------------------------------------------------------------------------------------------- */
+
+static bool sign(fb_buffer *text, fb_signature out) {
+    char id[FB_ID_LENGTH + 1];
+    bool ok = !text->failed && fb_sha256_id(text->data, text->size, id);
+    if (ok) {
+        memcpy(out, id + strlen("sha256:"), FB_SIGNATURE_LENGTH);
+        out[FB_SIGNATURE_LENGTH] = '\0';
+    }
+    fb_buffer_free(text);
+    return ok;
+}
+
+bool fb_rule_signature(const char *name, int version, const char *digest, const char *params, fb_signature out) {
+    fb_buffer text = {0};
+    fb_buffer_string(&text, "{\"params\":");
+    fb_buffer_string(&text, params);
+    fb_buffer_string(&text, ",\"pass\":");
+    fb_buffer_json_string(&text, name, strlen(name));
+    if (digest) fb_buffer_printf(&text, ",\"rule\":\"%s\"", digest);
+    fb_buffer_printf(&text, ",\"version\":%d}", version);
+    return sign(&text, out);
+}
+
+bool fb_pass_signature(const char *name, int version, const char *params, fb_signature out) {
+    return fb_rule_signature(name, version, NULL, params, out);
+}
+
+bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out) {
+    fb_buffer text = {0};
+    fb_buffer_char(&text, '[');
+    for (size_t i = 0; i < count; i++) fb_buffer_printf(&text, "%s\"%s\"", i ? "," : "", signatures[i]);
+    fb_buffer_char(&text, ']');
+    return sign(&text, out);
+}
+
+/* ---- presets ------------------------------------------------------------------------------------------------------------ */
+
+static const fb_preset presets[] = {
+#define FB_PRESET(name_text, summary_text, list, most) {name_text, summary_text, list, most},
+#include "core/compose/presets.def"
+#undef FB_PRESET
+};
+
+const fb_preset *fb_preset_at(size_t index) {
+    return index < sizeof presets / sizeof *presets ? &presets[index] : NULL;
+}
+
+const fb_preset *fb_preset_find(const char *name) {
+    for (size_t i = 0; i < sizeof presets / sizeof *presets; i++) {
+        if (strcmp(presets[i].name, name) == 0) return &presets[i];
+    }
+    return NULL;
 }

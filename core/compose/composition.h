@@ -3,12 +3,25 @@
 #define FB_COMPOSE_COMPOSITION_H
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
 
-#include "core/compose/signature.h"
 #include "core/passes/pass.h"
+#include "core/rewrite/rewrite.h"
 #include "core/rules/rule.h"
 
 #define FB_MAX_PASSES 100 /* in one composition, after flattening */
+
+/* ---- Signatures: the first 32 hex digits of a SHA-256, the same in every process. --------------------------------------- */
+
+typedef char fb_signature[FB_SIGNATURE_LENGTH + 1];
+
+/* Of {"params": …, "pass": name, "version": n}, where `params` is canonical free JSON. False when memory is out. */
+bool fb_pass_signature(const char *name, int version, const char *params, fb_signature out);
+/* Of a rule: {"params": …, "pass": name, "rule": digest, "version": n}. */
+bool fb_rule_signature(const char *name, int version, const char *digest, const char *params, fb_signature out);
+/* Of the compact JSON array of the passes' signatures. */
+bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out);
 
 typedef struct fb_pass_call {
     const fb_pass *pass;
@@ -29,7 +42,7 @@ typedef struct fb_composition {
 } fb_composition;
 
 /* Reads a list of passes: "Name", {"name": "Name", "params": {…}, "version": n} or a nested list; it must not be empty. The
- * name may be that of a preset (preset.h), which counts as all its rounds. `pointer` says where the list stands ("/passes").
+ * name may be that of a preset (fb_preset), which counts as all its rounds. `pointer` says where the list stands ("/passes").
  * FB_INVALID: unknown-pass, unknown-version, unknown-member, no-passes, too-many-passes, and what fb_params_check finds. `out`
  * is written on success only; free it with fb_composition_free. */
 fb_status fb_composition_read(const json_t *list, const char *pointer, fb_composition *out, fb_error *error);
@@ -48,5 +61,18 @@ void fb_composition_free(fb_composition *composition);
 
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */
 void fb_composition_write(const fb_composition *composition, fb_buffer *out);
+
+/* Presets: names that may stand in a list of passes for several passes, run again and again until nothing changes. */
+
+typedef struct fb_preset {
+    const char *name;
+    const char *summary; /* one sentence, Markdown */
+    const char *passes;  /* one round, as a client would write it: a JSON array, without presets */
+    int rounds;          /* at most */
+} fb_preset;
+
+/* All presets, in the order of presets.def; NULL past the end. fb_preset_find gives the one of that name, or NULL. */
+const fb_preset *fb_preset_at(size_t index);
+const fb_preset *fb_preset_find(const char *name);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "core/passes/lint.h"
+#include "core/passes/pass.h"
 
 /* The names that exist when a run starts; those that it makes are added as it goes. */
 fb_namespace *fb_run_names(const fb_graph *graph, fb_work *work) {

@@ -11,7 +11,6 @@
 #include "core/diff/merge.h"
 #include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/passes/lint.h"
 #include "core/passes/pass.h"
 
 /* What the nodes of a run's graphs stand for. A pass that lets a node take another one in (a convolution its BatchNorm) leaves

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/diff/members.h"
 #include "core/diff/rows.h"
 
 /* Making the edits of one table. `from` is edited along with it, so that places are known as they are at each moment. */

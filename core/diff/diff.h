@@ -76,4 +76,11 @@ void fb_diff_write(const fb_diff *diff, fb_buffer *out);
 /* The same of many edits. False: fb_work_failed says why. */
 bool fb_diff_write_metered(const fb_diff *diff, fb_work *work, fb_buffer *out);
 
+/* ---- What differs between two rows, member by member. ------------------------------------------------------------------- */
+
+/* The members in which two rows of a table differ, in the arena, texts and pointers too; none when the rows are equal. False
+ * when memory is out. */
+bool fb_members_compare(fb_document_table table, fb_span was, fb_span now, fb_arena *arena, fb_member_edit **out,
+                        size_t *count);
+
 #endif

@@ -1,4 +1,4 @@
-#include "core/diff/members.h"
+#include "core/diff/diff.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/diff/members.h"
+#include "core/diff/diff.h"
 #include "core/diff/merging.h"
 #include "core/document/document.h"
 #include "core/weights/inputs.h"

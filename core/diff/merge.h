@@ -5,7 +5,7 @@
 
 #include "core/base/arena.h"
 #include "core/base/map.h"
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 #include "core/weights/blobs.h"
 

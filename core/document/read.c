@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "core/document/verify.h"
+#include "core/document/document.h"
 
 #define DEFAULT_MAX_BYTES ((size_t)1 << 30)
 #define DEFAULT_MAX_NESTING 64

@@ -1,4 +1,4 @@
-#include "core/document/verify.h"
+#include "core/document/document.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #ifndef FB_EVAL_EVALUATE_GRAPH_H
 #define FB_EVAL_EVALUATE_GRAPH_H
 
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "core/eval/object.h"
 #include "core/weights/blobs.h"
 

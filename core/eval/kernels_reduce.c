@@ -4,7 +4,7 @@
 
 #include "core/eval/evaluator.h"
 #include "core/eval/loops.h"
-#include "core/ops/promote.h"
+#include "core/ops/shape.h"
 
 /* What a reduction says of the elements of one part. */
 typedef struct outcome {

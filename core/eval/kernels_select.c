@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/eval/evaluator.h"
-#include "core/ops/promote.h"
+#include "core/ops/shape.h"
 
 /* ---- where and masks ---------------------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 
 #include "core/eval/evaluator.h"
 #include "core/eval/loops.h"
-#include "core/ops/promote.h"
+#include "core/ops/shape.h"
 #include "core/weights/dtype.h"
 
 typedef void loop(const fb_array *out, const fb_array *a);

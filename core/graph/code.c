@@ -6,7 +6,6 @@
 #include "core/base/map.h"
 #include "core/graph/code_writer.h"
 #include "core/graph/python.h"
-#include "core/graph/python_repr.h"
 
 #define INDENT "    "
 

@@ -8,7 +8,6 @@
 
 #include "core/graph/code_writer.h"
 #include "core/graph/python.h"
-#include "core/graph/python_repr.h"
 
 static fb_code_class *find(const fb_code_writer *writer, const char *word, size_t length, uint64_t hash) {
     uint32_t cursor = 0, id;

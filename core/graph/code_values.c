@@ -4,7 +4,6 @@
 
 #include "core/graph/code_writer.h"
 #include "core/graph/python.h"
-#include "core/graph/python_repr.h"
 
 static void write_items(fb_code_writer *writer, const fb_value_row *row) {
     for (uint32_t i = 0; i < row->count; i++) {

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/base/buffer.h"
+
 typedef enum fb_word {
     FB_WORD_FREE = 0,   /* none of the following */
     FB_WORD_KEYWORD,    /* keyword.kwlist: "class", also "None", "True" and "False" */
@@ -31,5 +33,15 @@ bool fb_unicode_starts_identifier(uint32_t code);
 bool fb_unicode_continues_identifier(uint32_t code);
 /* The value of a decimal digit of any script, which is what `\d` matches; -1 for other characters. */
 int fb_unicode_digit(uint32_t code);
+
+/* ---- Python literals as repr prints them. ------------------------------------------------------------------------------- */
+
+/* repr(str): quoted, and escaped so that the text is one token on one line whatever it holds. Bytes that are not UTF-8 become
+ * \xNN. */
+void fb_repr_string(fb_buffer *out, const char *text, size_t length);
+/* repr(float); "inf" and "nan" are names in generated code. */
+void fb_repr_float(fb_buffer *out, double value);
+/* repr(complex): "2j", "(1-2j)", "(-0+nanj)". */
+void fb_repr_complex(fb_buffer *out, double real, double imaginary);
 
 #endif

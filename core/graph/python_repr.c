@@ -1,4 +1,3 @@
-#include "core/graph/python_repr.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "core/ops/promote.h"
 #include "core/ops/shape.h"
 
 typedef bool shape_rule(const fb_call *call, fb_type *out);

@@ -1,5 +1,5 @@
 /* torch's type promotion: aten/src/ATen/native/TypeProperties.cpp. */
-#include "core/ops/promote.h"
+#include "core/ops/shape.h"
 
 fb_dtype fb_to_floating(fb_dtype dtype) {
     return fb_dtype_is_integer(dtype) ? FB_FLOAT32 : dtype;

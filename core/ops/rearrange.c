@@ -1,6 +1,6 @@
 #include "core/ops/rearrange.h"
 
-#include "core/ops/layout.h"
+#include "core/ops/strides.h"
 
 static bool read_permutation(const fb_call *call, int rank, int *dims) {
     fb_sizes given;

@@ -1,7 +1,6 @@
 /* Shape rules of arithmetic, matrix products, joins, reductions and factories. */
 #include <string.h>
 
-#include "core/ops/promote.h"
 #include "core/ops/shape.h"
 
 bool fb_shape_same_as_first(const fb_call *call, fb_type *out) {

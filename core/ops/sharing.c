@@ -1,4 +1,4 @@
-#include "core/ops/sharing.h"
+#include "core/ops/alias.h"
 
 #include <stdlib.h>
 

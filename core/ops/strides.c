@@ -105,3 +105,182 @@ bool fb_strides_are_read(const fb_graph *graph, fb_node node) {
     }
     return false;
 }
+
+/* ---- a value cut out of a wider one ------------------------------------------------------------------------------------- */
+
+/* Tensors looked at for one result, and readers of those that share its memory; with more, the answer is yes. Its own readers
+ * are no limit: each is the reader of few, but a list of 20,000 results may have as many readers. */
+#define MAX_SHARERS 1000
+#define MAX_READERS 1000
+
+typedef enum arrangement {
+    ONE_ROW, /* still contiguous */
+    ROWS,    /* whole rows, which lie apart */
+    UNKNOWN,
+} arrangement;
+
+typedef struct sharer {
+    fb_node node;
+    arrangement layout;
+} sharer;
+
+typedef struct walk {
+    const fb_graph *graph;
+    const fb_alias *alias;
+    int64_t row;
+    sharer sharers[MAX_SHARERS];
+    size_t count;
+} walk;
+
+/* ---- shapes ------------------------------------------------------------------------------------------------------------ */
+
+static fb_value shape_of(const fb_graph *graph, fb_node node) {
+    return fb_node_at(graph, node)->shape;
+}
+
+/* Some of the last sizes multiply to exactly one row: a view can split a row or group whole rows. (PyTorch:
+ * at::detail::computeStride.) */
+static bool shape_keeps_cut_rows(const fb_graph *graph, fb_value shape, int64_t row) {
+    int64_t product = 1;
+    for (int axis = fb_shape_rank(graph, shape) - 1; product < row && axis >= 0; axis--) {
+        int64_t size = fb_shape_size(graph, shape, axis);
+        if (size < 1 || size > INT64_MAX / product) return size == 0;
+        product *= size;
+    }
+    return product == row;
+}
+
+/* The same by the sizes as they are written: view(batch, -1, 12, 64). */
+static bool arguments_keep_rows(const fb_graph *graph, fb_node view, int64_t row) {
+    const fb_value_row *sizes = fb_value_at(graph, fb_node_at(graph, view)->args);
+    uint32_t first = 1;
+    if (sizes->count == 2) {
+        const fb_value_row *only = fb_value_at(graph, sizes->items[1]);
+        bool is_sequence = only->kind == FB_LIST || only->kind == FB_TUPLE || only->kind == FB_SIZE;
+        if (is_sequence) sizes = only;
+        first = is_sequence ? 0 : 1;
+    }
+    int64_t product = 1, size;
+    for (uint32_t i = sizes->count; product < row && i > first; i--) {
+        if (!fb_value_is_int(graph, sizes->items[i - 1], &size) || size < 1 || size > INT64_MAX / product) return false;
+        product *= size;
+    }
+    return product == row;
+}
+
+static bool is_known(const fb_graph *graph, fb_node node) {
+    return fb_shape_rank(graph, shape_of(graph, node)) >= 0;
+}
+
+static bool keeps_cut_rows(const walk *w, fb_node view) {
+    if (is_known(w->graph, view)) return shape_keeps_cut_rows(w->graph, shape_of(w->graph, view), w->row);
+    bool takes_sizes = fb_op_is(w->graph, view, FB_OP_VIEW) || fb_op_is(w->graph, view, FB_OP_RESHAPE);
+    return takes_sizes && arguments_keep_rows(w->graph, view, w->row);
+}
+
+/* Every dimension stays or is split, none are joined: that is a view of any layout. */
+static bool only_splits(const fb_graph *graph, fb_node from, fb_node to) {
+    fb_value whole = shape_of(graph, from), parts = shape_of(graph, to);
+    int rank = fb_shape_rank(graph, parts), axis = 0;
+    for (int i = 0; i < fb_shape_rank(graph, whole); i++) {
+        int64_t size = fb_shape_size(graph, whole, i), product = 1;
+        while (axis < rank && product < size) {
+            int64_t part = fb_shape_size(graph, parts, axis++);
+            if (part < 1 || part > size) return false;
+            product *= part;
+        }
+        if (size < 1 || product != size) return false;
+    }
+    while (axis < rank && fb_shape_size(graph, parts, axis) == 1) axis++;
+    return rank >= 0 && axis == rank && fb_shape_rank(graph, whole) >= 0;
+}
+
+static bool has_one_row(const fb_graph *graph, fb_value shape) {
+    for (int axis = 0; axis + 1 < fb_shape_rank(graph, shape); axis++) {
+        if (fb_shape_size(graph, shape, axis) != 1) return false;
+    }
+    return fb_shape_rank(graph, shape) >= 0;
+}
+
+/* ---- readers ----------------------------------------------------------------------------------------------------------- */
+
+static bool is_written_later(const walk *w, fb_node node) {
+    return fb_mutated_between(w->alias, node, fb_node_at(w->graph, node)->ordinal, UINT32_MAX);
+}
+
+static bool add(walk *w, fb_node node, arrangement layout) {
+    if (w->count == MAX_SHARERS) return false;
+    w->sharers[w->count++] = (sharer){node, layout};
+    return true;
+}
+
+static bool is_among_shared(const fb_graph *graph, fb_node user, fb_node input, const fb_effects *effects) {
+    if (effects->may_alias_all) return true;
+    fb_value first = fb_first_argument(graph, user);
+    return !first.id || fb_value_node(graph, first).id == input.id || fb_value_kind(graph, first) != FB_NODE;
+}
+
+/* A view of a dtype has other sizes in the last dimension. */
+static bool is_view_of_dtype(const fb_graph *graph, fb_node view) {
+    fb_value second = fb_node_arg(graph, view, 1);
+    return fb_node_kwarg(graph, view, "dtype").id || (second.id && fb_value_kind(graph, second) == FB_DTYPE);
+}
+
+static bool view_works(walk *w, fb_node view, sharer of) {
+    if (is_view_of_dtype(w->graph, view)) return false;
+    bool works = of.layout == ONE_ROW || (of.layout == ROWS && keeps_cut_rows(w, view)) || only_splits(w->graph, of.node, view);
+    return works && add(w, view, of.layout);
+}
+
+/* It gives a view where that exists, and otherwise a copy. */
+static bool reshape_works(walk *w, fb_node reshape, sharer of) {
+    if (of.layout == ONE_ROW || (of.layout == ROWS && keeps_cut_rows(w, reshape))) return add(w, reshape, of.layout);
+    bool is_copy = of.layout == ROWS && is_known(w->graph, reshape);
+    return !is_written_later(w, reshape) && (is_copy || add(w, reshape, UNKNOWN));
+}
+
+/* False when this reader would notice. */
+static bool reader_works(walk *w, fb_node user, sharer of) {
+    const fb_graph *graph = w->graph;
+    if (fb_node_at(graph, user)->opcode == FB_OUTPUT) return true;
+    fb_effects effects = fb_op_effects(graph, user);
+    fb_op op = fb_node_op(graph, user);
+    const fb_op_facts *facts = fb_op_facts_of(op);
+    if (op == FB_OP_UNKNOWN || effects.is_unknown || fb_runs_inside(graph, user) || (facts->flags & FB_FACT_READS_LAYOUT))
+        return false;
+    if (op == FB_OP_ASSERT && !fb_asserts_type_only(graph, user)) return false; /* perhaps strides */
+    if (effects.mutates_input && effects.may_alias_all) return false;           /* put into a list that others read */
+    /* Random numbers are drawn in the order of memory, and by another algorithm where that is not contiguous. */
+    if (effects.mutates_input && effects.is_random && of.layout != ONE_ROW) return false;
+    if (!effects.may_alias_input || !is_among_shared(graph, user, of.node, &effects)) return true;
+    bool is_view = (facts->flags & FB_FACT_ALIASES) || effects.may_alias_all, keeps_shape = facts->shape == FB_SHAPE_SAME;
+    if ((op & FB_OP_IN_PLACE) && is_view && !keeps_shape) return false; /* t_ and the like: later readers see it so, too */
+    if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) return false;            /* PyTorch detaches no view in place */
+    switch (op) {
+    case FB_OP_VIEW:
+    case FB_OP_UNSAFE_VIEW:
+    case FB_OP_VIEW_AS: return view_works(w, user, of);
+    case FB_OP_RESHAPE:
+    case FB_OP_FLATTEN:
+    case FB_OP_RAVEL: return reshape_works(w, user, of);
+    case FB_OP_CONTIGUOUS: return of.layout == ONE_ROW ? add(w, user, ONE_ROW) : !is_written_later(w, user);
+    default: return add(w, user, of.layout == ONE_ROW || (keeps_shape || !is_view) ? of.layout : UNKNOWN);
+    }
+}
+
+bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node node, int64_t row) {
+    walk w; /* whose list of sharers is long, and starts empty */
+    w.graph = graph;
+    w.alias = alias;
+    w.row = row;
+    w.count = 0;
+    add(&w, node, has_one_row(graph, shape_of(graph, node)) ? ONE_ROW : ROWS);
+    size_t readers = 0;
+    for (size_t i = 0; i < w.count; i++) {
+        if (i > 0 && (readers += fb_node_at(graph, w.sharers[i].node)->user_count) > MAX_READERS) return true;
+        for (uint32_t e = fb_user_first(graph, w.sharers[i].node); e; e = fb_user_next(graph, e)) {
+            if (!reader_works(&w, fb_edge_user(graph, e), w.sharers[i])) return true;
+        }
+    }
+    return false;
+}

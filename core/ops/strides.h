@@ -3,6 +3,7 @@
 #define FB_OPS_STRIDES_H
 
 #include "core/graph/graph.h"
+#include "core/ops/alias.h"
 
 /* Surely contiguous: row-major, without gaps. By the node that makes it and, through views, those that it reads; what an input
  * or a parameter looks like is its owner's business, and so not certain. Only for values that are never written in place: that
@@ -14,5 +15,15 @@ bool fb_is_dense(const fb_graph *graph, fb_node node);
 /* May some reader of the value, or of what shares its memory, fail or answer otherwise when it lies in memory in another way?
  * True for what the graph returns. */
 bool fb_strides_are_read(const fb_graph *graph, fb_node node);
+
+/* ---- What a rewrite may do to a tensor's memory layout without a reader noticing. --------------------------------------- */
+
+/* May some reader notice that the node's result, so far contiguous with `row` elements in its last dimension, is now cut out of
+ * the columns of a wider tensor? Then one of these reads it, or a tensor that shares its memory:
+ *   - a view that does not exist of such columns (`view` never copies, and fails at run time);
+ *   - a reshape, flatten or contiguous, which would now copy, while one of the two tensors is written later;
+ *   - a question about strides, detach_ (which PyTorch refuses for views), or an operator or module that is not known.
+ * By recorded shapes, or by a view's own sizes; true where these do not tell. */
+bool fb_needs_contiguous(const fb_graph *graph, const fb_alias *alias, fb_node node, int64_t row);
 
 #endif

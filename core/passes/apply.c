@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 #include "core/passes/pass.h"
 
 /* Candidates that an earlier run of this pass made are not looked at again. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "core/ops/infer.h"
-#include "core/ops/promote.h"
+#include "core/ops/shape.h"
 #include "core/weights/recipe.h"
 
 typedef struct constant_call {

@@ -14,9 +14,8 @@
 #include <stdlib.h>
 
 #include "core/base/map.h"
+#include "core/ops/alias.h"
 #include "core/ops/same_call.h"
-#include "core/ops/sharing.h"
-#include "core/passes/effect.h"
 #include "core/passes/pass.h"
 
 typedef struct search {

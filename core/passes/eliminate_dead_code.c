@@ -11,7 +11,6 @@
  */
 #include <stdlib.h>
 
-#include "core/passes/effect.h"
 #include "core/passes/pass.h"
 
 static bool may_go(const fb_graph *g, fb_node n) {

@@ -1,4 +1,4 @@
-#include "core/passes/extent.h"
+#include "core/passes/pass.h"
 
 #include <math.h>
 

@@ -17,7 +17,6 @@
 #include <stdlib.h>
 
 #include "core/passes/constant.h"
-#include "core/passes/effect.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
 #include "core/weights/recipe.h"

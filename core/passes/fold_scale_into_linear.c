@@ -21,9 +21,9 @@
 #include <math.h>
 
 #include "core/ops/affine.h"
-#include "core/ops/promote.h"
-#include "core/passes/extent.h"
+#include "core/ops/shape.h"
 #include "core/passes/layer.h"
+#include "core/passes/pass.h"
 #include "core/passes/views.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"

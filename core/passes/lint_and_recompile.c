@@ -1,7 +1,6 @@
 /* LintAndRecompile: verifies the graph as it stands at this place in the list, and generates its forward(). Changes nothing; an
  * invalid graph fails the run. Exactness: moves. Reversible. */
 #include "core/graph/code.h"
-#include "core/passes/lint.h"
 #include "core/passes/pass.h"
 
 static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error) {

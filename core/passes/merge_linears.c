@@ -6,7 +6,7 @@
  *
  * Any number of branches, of any sizes, below any parents. Left out, while the others merge if two remain: a Linear that
  * differs from the largest group (see `meanings`), is called more than once, is not exactly torch's, or whose result must be
- * contiguous (layout.h). Called modules, and functions of one spelling (linear, ATen's, addmm with its packed weights), are
+ * contiguous (strides.h). Called modules, and functions of one spelling (linear, ATen's, addmm with its packed weights), are
  * groups of their own. No bias anywhere: none; only here and there: zeros for the others. Exactness: moves. Reversible.
  *
  * Linears that read the same view of one value, made for each of them (as run_decompositions() gives it), merge on the first of
@@ -20,7 +20,7 @@
 
 #include "core/base/map.h"
 #include "core/operators/spelling.h"
-#include "core/ops/layout.h"
+#include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
 #include "core/passes/views.h"

@@ -12,8 +12,8 @@
  * to share the memory of another one. Exactness: moves. Reversible.
  */
 #include "core/operators/spelling.h"
+#include "core/ops/alias.h"
 #include "core/ops/rearrange.h"
-#include "core/ops/sharing.h"
 #include "core/ops/strides.h"
 #include "core/passes/pass.h"
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/document/document.h"
 #include "core/ops/module.h"
 
 #define FB_PASS(descriptor) extern const fb_pass descriptor;
@@ -142,4 +143,38 @@ const char *fb_obstacle_detail(const char *reason) {
     if (strcmp(reason, "module-called") == 0)
         return "its weights belong to a module that is called as a whole too, and would be used changed there";
     return "one of its tensors is written in place, or may be, so it has no fixed value to rewrite";
+}
+
+/* ---- lint --------------------------------------------------------------------------------------------------------------- */
+
+fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error) {
+    fb_errors errors = {.limit = 1};
+    fb_verify_metered(graph, work, &errors);
+    fb_status status = fb_work_status(work, error);
+    if (status) {
+        fb_errors_free(&errors);
+        return status;
+    }
+    if (errors.out_of_memory) {
+        status = fb_fail_memory(error);
+    } else if (errors.total) {
+        const fb_error *first = &errors.items[0];
+        status = fb_fail(error, FB_IO, "lint-failed", first->pointer, "a pass made an invalid graph: %s", first->message);
+    }
+    fb_errors_free(&errors);
+    return status;
+}
+
+/* ---- calls that must stay ----------------------------------------------------------------------------------------------- */
+
+const char *fb_effect_obstacle(const fb_graph *graph, fb_node node, const char **detail) {
+    fb_effects effects = fb_op_effects(graph, node);
+    *detail = "what it does is not known";
+    if (effects.is_unknown) return "unknown-operator";
+    *detail = "it writes into memory that others may read";
+    if (effects.mutates_input || effects.mutates_module) return "mutates";
+    *detail = "it draws random numbers: without it, those behind it would be others";
+    if (effects.is_random) return "random";
+    *detail = "it checks something, or switches a mode";
+    return effects.has_effect ? "effect" : NULL;
 }

@@ -7,13 +7,13 @@
 #ifndef FB_PASSES_PASS_H
 #define FB_PASSES_PASS_H
 
-#include <string.h>
-
 #include <jansson.h>
+#include <string.h>
 
 #include "core/base/arena.h"
 #include "core/base/buffer.h"
 #include "core/base/work.h"
+#include "core/graph/graph.h"
 #include "core/ops/alias.h"
 #include "core/ops/usage.h"
 #include "core/ops/view.h"
@@ -156,5 +156,26 @@ void fb_workpiece_forget(fb_workpiece *work);
 /* Matches and edits. FB_TOO_LARGE "report-too-large" when `arena` outgrows FB_REPORT_MAX; what `watch`, which may be NULL,
  * stops it with. `report` has pass, params and signature filled in. After a failure the graph is as before. */
 fb_status fb_pass_apply(fb_workpiece *work, const fb_watch *watch, fb_pass_report *report, fb_arena *arena, fb_error *error);
+
+/* ---- Verifying a graph that passes made. -------------------------------------------------------------------------------- */
+
+/* FB_IO "lint-failed" with the first fault when the graph is not valid: a pass has made it so, which is our fault. What `work`
+ * is stopped with. */
+fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error);
+
+/* ---- Why a call that nobody reads, or that is there twice, must stay. --------------------------------------------------- */
+
+/* "unknown-operator", "mutates", "random" or "effect", and the sentence that goes with it; NULL when the call only computes. */
+const char *fb_effect_obstacle(const fb_graph *graph, fb_node node, const char **detail);
+
+/* ---- How large the numbers of a weight are, where the document has its bytes. ------------------------------------------- */
+
+typedef struct fb_extent {
+    double least, largest; /* absolute values; of those that are finite and not zero */
+    bool has_zero, is_finite;
+} fb_extent;
+
+/* False when the bytes are not in the document, or are not of a floating dtype that recipes compute with. */
+bool fb_tensor_extent(const fb_graph *graph, fb_tensor tensor, fb_extent *out);
 
 #endif

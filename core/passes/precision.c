@@ -9,7 +9,7 @@
 #include "core/graph/namespace.h"
 #include "core/ops/infer.h"
 #include "core/ops/view.h"
-#include "core/passes/extent.h"
+#include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 
 /* ---- single nodes -------------------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
  * contiguous of what surely is; detach, alias, clone (core/ops/identity.h). dtype and shape must be known to stay. Kept, with
  * the reason:
  *   - a copy (x * 1, clone) while either of the two is written later, or where a result of the graph would come to share the
- *     memory of an input or of another result (core/ops/sharing.h), or where a reader needs the copy's memory layout;
+ *     memory of an input or of another result (core/ops/alias.h), or where a reader needs the copy's memory layout;
  *   - a view, which is another tensor than x, while their memory is written at all: x.t_() would change the sizes of x;
  *   - x + 0.0, which makes 0.0 of -0.0, and the mean of one element, unless `float_zeros` allows them; assertions, unless
  *     `asserts` does;
@@ -19,7 +19,6 @@
 
 #include "core/ops/alias.h"
 #include "core/ops/identity.h"
-#include "core/ops/sharing.h"
 #include "core/ops/strides.h"
 #include "core/ops/view.h"
 #include "core/passes/parameter.h"

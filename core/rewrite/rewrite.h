@@ -12,7 +12,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 #include "core/graph/namespace.h"
 

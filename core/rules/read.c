@@ -8,7 +8,6 @@
 #include "core/base/sha256.h"
 #include "core/document/document.h"
 #include "core/json/json.h"
-#include "core/json/load_json.h"
 #include "core/rules/internal.h"
 
 /* ---- what the parts share ----------------------------------------------------------------------------------------------- */

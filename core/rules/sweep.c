@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/ops/sharing.h"
+#include "core/ops/alias.h"
 #include "core/ops/strides.h"
-#include "core/passes/effect.h"
+#include "core/passes/pass.h"
 #include "core/rules/internal.h"
 
 enum { REPLACED = 1, READ };

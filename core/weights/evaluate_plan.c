@@ -10,7 +10,7 @@
 #include "core/weights/dtype.h"
 #include "core/weights/evaluate_internal.h"
 #include "core/weights/inputs.h"
-#include "core/weights/recipe_internal.h"
+#include "core/weights/recipe.h"
 
 #define COST_MAX ((int64_t)1 << 40)
 

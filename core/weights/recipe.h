@@ -100,4 +100,10 @@ fb_status fb_recipe_type_of(const fb_graph *graph, fb_value expression, fb_recip
  * ("recipe-cycle"). Pointers are "/tensors/3/recipe/args/0". Linear in the size of the document, whatever its depth. */
 void fb_recipe_check_all(const fb_graph *graph, fb_errors *errors);
 
+/* ---- For core/weights alone. -------------------------------------------------------------------------------------------- */
+
+/* fb_recipe_type_of with pointers that begin with `prefix`, and a dtype that fillers take when nothing else decides it. */
+fb_status fb_recipe_type_under(const fb_graph *graph, fb_value expression, fb_dtype dtype, const char *prefix,
+                               fb_recipe_type *type, fb_error *error);
+
 #endif

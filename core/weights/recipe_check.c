@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "core/weights/recipe.h"
-#include "core/weights/recipe_internal.h"
 
 static void check_agreement(const fb_graph *graph, fb_tensor tensor, const fb_recipe_type *type, fb_errors *errors,
                             const char *prefix) {

@@ -6,7 +6,6 @@
 #include "core/base/buffer.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
-#include "core/weights/recipe_internal.h"
 
 /* Where in the expression we are: a chain of argument indices up to the root. */
 typedef struct frame {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "completions.inc"
-#include "core/compose/preset.h"
+#include "core/compose/composition.h"
 #include "core/graph/graph.h"
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"

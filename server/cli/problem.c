@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/compose/preset.h"
+#include "core/compose/composition.h"
 #include "core/passes/pass.h"
 #include "server/cli/cli.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "core/compose/preset.h"
+#include "core/compose/composition.h"
 #include "core/json/members.h"
 #include "core/json/scan.h"
 #include "core/passes/pass.h"

@@ -1,6 +1,6 @@
 #include "server/graphs/graphs.h"
 
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 
 fb_status fb_stored_rule_read(const fb_store_rule *stored, fb_rule **out, fb_error *error) {
     fb_error found = {0};

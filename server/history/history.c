@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/signature.h"
+#include "core/compose/composition.h"
 #include "core/compose/undo.h"
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 #include "core/json/members.h"
 #include "server/graphs/graphs.h"
 

@@ -6,7 +6,7 @@
 
 #include "core/diff/diff.h"
 #include "core/document/document.h"
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 #include "core/rewrite/rewrite.h"
 #include "server/graphs/graphs.h"
 #include "server/history/history.h"

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 
 #define DISCARD_WHOLE ((uint64_t)1 << 20) /* a refused body of up to this size is read, so that the connection can be kept */
 #define DISCARD_REST ((uint64_t)16 << 20) /* of a body found bad in the middle, this much more is read */

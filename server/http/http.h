@@ -28,7 +28,7 @@
 
 #include "core/base/buffer.h"
 #include "core/base/error.h"
-#include "core/base/watch.h"
+#include "core/base/work.h"
 
 #include <jansson.h>
 #include <limits.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 
 #define COMPRESS_FROM 1024 /* bytes; below it the headers outweigh the gain */
 

@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/preset.h"
-#include "core/compose/signature.h"
+#include "core/compose/composition.h"
 #include "core/diff/diff.h"
 #include "core/document/document.h"
 #include "core/json/json.h"

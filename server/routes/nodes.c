@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/base/map.h"
-#include "core/compose/signature.h"
+#include "core/compose/composition.h"
 #include "core/document/document.h"
 #include "core/json/members.h"
 #include "core/passes/pass.h"

@@ -1,8 +1,7 @@
 /* GET /v1/passes and /v1/passes/{name}, which may be a preset. */
 #include <string.h>
 
-#include "core/compose/preset.h"
-#include "core/compose/signature.h"
+#include "core/compose/composition.h"
 #include "core/json/members.h"
 #include "core/passes/pass.h"
 #include "server/graphs/graphs.h"

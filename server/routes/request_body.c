@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 #include "core/json/scan.h"
 #include "server/app.h"
 #include "server/store/models.h"

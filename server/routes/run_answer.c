@@ -5,7 +5,7 @@
 
 #include "core/diff/diff.h"
 #include "core/graph/code.h"
-#include "core/json/load_json.h"
+#include "core/json/json.h"
 #include "core/json/members.h"
 #include "server/routes/input.h"
 

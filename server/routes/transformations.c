@@ -2,8 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/preset.h"
-#include "core/compose/signature.h"
+#include "core/compose/composition.h"
 #include "core/json/members.h"
 #include "server/graphs/graphs.h"
 #include "server/routes/input.h"

@@ -27,7 +27,7 @@
 #ifndef FB_STORE_AUDIT_H
 #define FB_STORE_AUDIT_H
 
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "server/store/sql.h"
 #include "server/store/store.h"
 

@@ -9,7 +9,7 @@
 #ifndef FB_STORE_BLOBS_H
 #define FB_STORE_BLOBS_H
 
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "core/graph/graph.h"
 #include "server/store/store.h"
 

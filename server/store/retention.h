@@ -8,7 +8,7 @@
 #ifndef FB_STORE_RETENTION_H
 #define FB_STORE_RETENTION_H
 
-#include "core/base/watch.h"
+#include "core/base/work.h"
 #include "server/store/store.h"
 
 /* What goes: runs that are older, and runs beyond that many. Zero is no limit. */

@@ -5,11 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/preset.h"
+#include "core/compose/composition.h"
 #include "core/compose/run.h"
 #include "core/compose/validation.h"
 #include "core/document/document.h"
-#include "core/document/verify.h"
 #include "core/graph/code.h"
 #include "tests/bench/bench.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/compose/run.h"
-#include "core/passes/lint.h"
+#include "core/passes/pass.h"
 
 #define SHAPED "\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}"
 static const char document[] =

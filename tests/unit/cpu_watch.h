@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "core/base/watch.h"
+#include "core/base/work.h"
 
 #define MS ((int64_t)1000000)
 #ifdef __SANITIZE_ADDRESS__

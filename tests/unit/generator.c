@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/signature.h"
+#include "core/compose/composition.h"
 #include "core/passes/pass.h"
 #include "tests/unit/generator_internal.h"
 

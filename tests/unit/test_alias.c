@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/document/document.h"
-#include "core/ops/layout.h"
+#include "core/ops/strides.h"
 #include "core/ops/usage.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"

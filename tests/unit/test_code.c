@@ -11,7 +11,7 @@
 
 #include "core/document/document.h"
 #include "core/graph/build.h"
-#include "core/graph/python_repr.h"
+#include "core/graph/python.h"
 #include "tests/unit/run_tests.h"
 
 static fb_graph *read_document(const char *bytes, size_t size, const char *what) {

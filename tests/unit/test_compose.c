@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/preset.h"
+#include "core/compose/composition.h"
 #include "core/compose/run.h"
 #include "core/document/document.h"
 #include "core/json/json.h"

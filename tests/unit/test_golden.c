@@ -11,7 +11,6 @@
 
 #include "core/compose/run.h"
 #include "core/document/document.h"
-#include "core/document/verify.h"
 #include "core/eval/validate.h"
 #include "core/graph/code.h"
 #include "tests/unit/documents.h"

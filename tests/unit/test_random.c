@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/preset.h"
+#include "core/compose/composition.h"
 #include "core/compose/validation.h"
 #include "core/graph/code.h"
 #include "tests/unit/composition_part.h"

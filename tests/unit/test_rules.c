@@ -6,7 +6,6 @@
 
 #include "core/compose/run.h"
 #include "core/document/document.h"
-#include "core/document/verify.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"

@@ -16,7 +16,7 @@
 #include "core/eval/region.h"
 #include "core/graph/code.h"
 #include "core/passes/known.h"
-#include "core/passes/lint.h"
+#include "core/passes/pass.h"
 #include "core/rules/rule.h"
 #include "tests/unit/cpu_watch.h"
 #include "tests/unit/documents.h"

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/document/verify.h"
+#include "core/document/document.h"
 #include "core/weights/dtype.h"
 #include "core/weights/inputs.h"
 #include "tests/unit/evaluate.h"
