@@ -374,7 +374,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
         fb_refuse(m, "unsupported-dtype", nodes, count, "one of their tensors is %s, with which nothing is computed",
                   fb_dtype_name(dtype));
     else if (!isfinite(norm->eps_number))
-        fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is no finite number");
+        fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is not a finite number");
     else if ((reason = obstacle_of(m, fold))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
     else if (!is_change_between_refused(m, fold, nodes, count) && !is_rank_refused(m, fold)) fb_match_found(m, nodes, count);
 }

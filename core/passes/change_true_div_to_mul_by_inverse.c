@@ -1,10 +1,11 @@
-/* ChangeTrueDivToMulByInverse: a division by a constant becomes a multiplication by its inverse.
+/* ChangeTrueDivToMulByInverse: replaces a division by a constant with a multiplication by its inverse.
  *
  *     x / 4.0          x * 0.25
  *
- * operator.truediv, torch.div, divide, true_divide, the methods of these names and ATen's, on floating-point tensors. The
- * constant must be neither zero nor inf nor nan, and it and its inverse must be normal numbers of the tensor's dtype.
- * Exactness: rounds. Exact for powers of two; otherwise 1/c is rounded once, and results differ by up to one ULP. Reversible.
+ * Matches operator.truediv, torch.div, divide, true_divide, the methods of these names and their ATen operators, on
+ * floating-point tensors. The constant must not be zero, inf or nan, and it and its inverse must be normal numbers of the
+ * tensor's dtype.
+ * Exactness: rounds. Exact for powers of two. Otherwise 1/c is rounded once, and results differ by up to one ULP. Reversible.
  */
 #include <math.h>
 
@@ -56,10 +57,10 @@ static void match(fb_matcher *m, fb_node n) {
     if (!fb_value_is_number(g, division.divisor, &divisor)) {
         fb_kind kind = fb_value_kind(g, division.divisor);
         if (kind == FB_TRUE || kind == FB_FALSE || kind == FB_BIG_INT || kind == FB_COMPLEX) {
-            fb_refuse_node(m, "unsupported-constant", n, "the divisor is no int of 64 bits and no float");
+            fb_refuse_node(m, "unsupported-constant", n, "the divisor is neither a 64-bit int nor a float");
         }
     } else if (division.rounding_mode.id && fb_value_kind(g, division.rounding_mode) != FB_NONE) {
-        fb_refuse_node(m, "rounding-mode", n, "a division that rounds is no multiplication");
+        fb_refuse_node(m, "rounding-mode", n, "a multiplication cannot replace a division that rounds");
     } else if (has_more_arguments(g, &division)) {
         fb_refuse_node(m, "unsupported-arguments", n, "it has arguments besides input, other and rounding_mode");
     } else if (divisor == 0) {
@@ -92,7 +93,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_change_true_div_to_mul_by_inverse = {
     .name = "ChangeTrueDivToMulByInverse",
     .version = 1,
-    .summary = "A division of a floating-point tensor by a constant becomes a multiplication by its inverse.",
+    .summary = "Replaces a division of a floating-point tensor by a constant with a multiplication by its inverse.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .reversible = true,

@@ -1,19 +1,25 @@
-/* ConvertPrecision: what is computed in float32 is computed in float16 or bfloat16.
+/* ConvertPrecision: computes in float16 or bfloat16 what was computed in float32.
  *
  *     x ── linear ── softmax ── y          x ── to(float16) ── linear ── softmax ── to(float32) ── y
  *              W                                                  W' = W rounded
  *
- * Every float32 parameter and buffer that takes part is rounded once, in a recipe. Inputs of the graph stay float32 and are
- * cast where they are read; its results are cast back unless `cast_outputs` is false. The literal torch.float32 becomes the
- * other dtype, so that casts, factories and finfo follow. `keep` names modules (paths, with * and ?) and operators (softmax)
- * that go on in float32, with casts around them. So does what is not known, and what gives float32 whatever it reads, float64
- * or complex numbers; with a value that is written in place all that share its memory, and with a call the module's other ones.
- * Other dtypes than float32 stay as they are. Results that are inputs, weights or views of them stay in float32 and share their
- * memory; results that shared memory with one another are cast each to memory of its own.
+ * Rounds each float32 parameter and buffer that takes part once, in a recipe. Inputs of the graph stay float32 and are cast
+ * where they are read. Results are cast back unless `cast_outputs` is false. The literal torch.float32 becomes the other
+ * dtype, so that casts, factories and finfo follow.
  *
- * Refused, and reported: literals beyond the range of the dtype ("literal-overflows"; a mask's -3.4e38 becomes the dtype's own
- * least number), weights in the document with such numbers ("tensor-overflows"), and a graph whose inputs have no dtype.
- * Exactness: changes. Not reversible: what was rounded away is in the source alone, to which a rollback goes.
+ * These stay in float32, with casts around them:
+ *   - modules (paths, with * and ?) and operators (softmax) that `keep` names
+ *   - operators that foldback does not know
+ *   - operators that give float32 whatever they read, float64 or complex numbers
+ *   - everything that shares memory with a value that is written in place and stays
+ *   - all calls of a module of which one call stays
+ *   - results that are inputs, weights or views of them; they keep sharing memory
+ *
+ * Dtypes other than float32 stay as they are. Results that shared memory with one another are each cast to separate memory.
+ *
+ * Refused: literals beyond the range of the dtype ("literal-overflows"; a mask's -3.4e38 becomes the dtype's lowest number),
+ * weights in the document with such numbers ("tensor-overflows"), and a graph whose inputs have no dtype.
+ * Exactness: changes. Not reversible: only the source has what was rounded away. Roll back to get it.
  */
 #include <stdlib.h>
 
@@ -323,8 +329,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_convert_precision = {
     .name = "ConvertPrecision",
     .version = 1,
-    .summary =
-        "What is computed in float32 is computed in float16 or bfloat16; inputs and results of the graph keep their dtype.",
+    .summary = "Computes in float16 or bfloat16 what was float32; inputs and results of the graph keep their dtype.",
     .parameters =
         "{\"additionalProperties\":false,\"properties\":{"
         "\"cast_outputs\":{\"default\":true,\"description\":\"cast results back to float32\",\"type\":\"boolean\"},"

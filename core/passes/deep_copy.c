@@ -1,5 +1,5 @@
-/* DeepCopy: nothing to do. Optimum's users put it first in a list so that their model survives; here a source graph is never
- * modified, so the pass is accepted and says so. Exactness: moves. Reversible. */
+/* DeepCopy: does nothing. Optimum's users put it first in a list to protect their model. foldback never modifies a source
+ * graph, so it accepts the pass and reports that there was nothing to copy. Exactness: moves. Reversible. */
 #include "core/passes/pass.h"
 
 static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error) {
@@ -13,7 +13,7 @@ static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail
 const fb_pass fb_deep_copy = {
     .name = "DeepCopy",
     .version = 1,
-    .summary = "Nothing to do: a source graph is never modified.",
+    .summary = "Does nothing: foldback never modifies a source graph.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

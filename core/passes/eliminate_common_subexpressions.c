@@ -1,15 +1,20 @@
-/* EliminateCommonSubexpressions: of nodes that compute the same from the same, the first is left, and read by all.
+/* EliminateCommonSubexpressions: keeps the first of several nodes that compute the same from the same inputs.
  *
  *         ┌─ exp ── a              ┌─ a
  *     x ──┤                x ── exp┤
  *         └─ exp ── b              └─ b
  *
- * The same: operator or module, arguments (int 1 is not 1.0), recorded shape and dtype; and what they read in turn, after
- * replacement. Kept, with the reason: calls that write, draw random numbers, check something, or are not known; where what they
- * read is written between them, or a mode (autocast) is switched; where one of the results is written later, since the other
- * would change with it; and two results of the graph, because who called it may write into one and must not find the other
- * changed. Linear: a hash of what a node says finds those that are alike. Nothing is marked: the node that is left is as it
- * was. Exactness: moves. Reversible.
+ * Two nodes are the same if they have the same operator or module, arguments (int 1 differs from 1.0), recorded shape and
+ * dtype, and read the same nodes after replacement.
+ *
+ * Kept, with the reason:
+ *   - calls that write, draw random numbers, check something, or that foldback does not know
+ *   - two calls where, between them, something writes what they read, or switches a mode (autocast)
+ *   - two calls where one result is written later: the write would change the other
+ *   - two results of the graph: the caller may write to one, and must not find the other changed
+ *
+ * Takes linear time: a hash of each node finds the others like it. Marks nothing, because the node that stays is unchanged.
+ * Exactness: moves. Reversible.
  */
 #include <stdlib.h>
 
@@ -134,7 +139,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_eliminate_common_subexpressions = {
     .name = "EliminateCommonSubexpressions",
     .version = 1,
-    .summary = "Of nodes that compute the same from the same, the first is left, and read by all.",
+    .summary = "Keeps the first of several nodes that compute the same from the same inputs.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

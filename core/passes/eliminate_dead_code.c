@@ -1,12 +1,14 @@
-/* EliminateDeadCode: nodes that no result and no effect depends on are left out.
+/* EliminateDeadCode: removes nodes that no result and no effect depends on.
  *
  *     x ─┬─ relu ── output          x ─── relu ── output
  *        └─ exp ── sum
  *
- * Kept: inputs, the output, every call that writes, draws random numbers, checks something, switches a mode, or whose operator
- * is not known (its own flags count, in training a BatchNorm writes); and all that these read. Where nobody reads such a call,
- * the report says why it stays. A module whose last call goes is dropped, unless something else uses it or what it owns; so is
- * what a get_attr node read, by the rules of core/rewrite. Nothing is marked, as nothing is left of what went.
+ * Kept: inputs, the output, and each call that writes, draws random numbers, checks something, switches a mode, or whose
+ * operator foldback does not know; also everything that these calls read. The call's own flags count: a BatchNorm writes in
+ * training. If nobody reads such a call, the report says why it stays.
+ *
+ * A module is removed with its last call, unless something else uses the module or what it owns. The same holds for what a
+ * get_attr node read, by the rules of core/rewrite. Marks nothing, because nothing is left to mark.
  * Exactness: moves. Reversible.
  */
 #include <stdlib.h>
@@ -59,7 +61,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_eliminate_dead_code = {
     .name = "EliminateDeadCode",
     .version = 1,
-    .summary = "Nodes that no result and no effect depends on are left out.",
+    .summary = "Removes nodes that no result and no effect depends on.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

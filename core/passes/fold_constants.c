@@ -1,17 +1,23 @@
-/* FoldConstants: what depends on weights only becomes a weight.
+/* FoldConstants: replaces what depends on weights only with a weight.
  *
  *     A ── matmul ── * s ── + ── linear(x, ·)          W' = W + s·B·A ── linear(x, ·)
  *     B ──┘                W ┘
  *
- * Arithmetic, views, slices and joins of what get_attr nodes read are written down as the recipe of a new tensor, computed in
- * float64 and rounded once: in half precision, what overflows on the way and is scaled back (w * 1e4 * 1e-4) was infinite and
- * is finite now. It is owned by the module of the weight that it is made from (of the one with the same shape, where
- * there is one), and a get_attr node before the last folded node reads it. What only those nodes read is dropped.
+ * Turns arithmetic, views, slices and joins of what get_attr nodes read into the recipe of a new tensor. The recipe is computed
+ * in float64 and rounded once. In half precision, this changes what overflowed on the way and was scaled back (w * 1e4 * 1e-4):
+ * it was infinite, and becomes finite.
  *
- * Not: what is random, has effects, is written in place, or is (memory of) an output of the graph; integer arithmetic, which
- * recipes do not have; numbers that a cast has rounded and something computes with; what would make the weights grow by more
- * than `maximum_growth` elements (a view of a weight that others keep, an expanded one); weights of a module that is called as
- * a whole, or that very many nodes read.
+ * The new tensor belongs to the module of the weight that it is made from; of several, the one with the same shape. A get_attr
+ * node before the last folded node reads it. What only the folded nodes read is removed.
+ *
+ * Kept:
+ *   - what is random, has effects, is written in place, or is an output of the graph or shares memory with one
+ *   - integer arithmetic, which recipes do not have
+ *   - computations on numbers that a cast has rounded
+ *   - what would make the weights grow by more than `maximum_growth` elements: a view of a weight that others keep, an expanded
+ *     weight
+ *   - weights of a module that is called as a whole, or that very many nodes read
+ *
  * Exactness: rounds. Not reversible.
  */
 #include <stdlib.h>
@@ -405,7 +411,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fold_constants = {
     .name = "FoldConstants",
     .version = 1,
-    .summary = "What depends on weights only, such as `W + s * B @ A`, becomes a weight.",
+    .summary = "Replaces what depends on weights only, such as `W + s * B @ A`, with a weight.",
     .parameters = "{\"additionalProperties\":false,\"properties\":{\"maximum_growth\":{\"default\":1048576,\"description\":"
                   "\"By how many elements a new weight may be larger than those that it is made from and that nothing else "
                   "reads. A view of a weight that others keep, or an expanded one, grows by all of it.\",\"minimum\":0,"

@@ -1,13 +1,18 @@
-/* FoldNormIntoLinear: scale and shift of a LayerNorm or RMSNorm go into every Linear that follows.
+/* FoldNormIntoLinear: folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows.
  *
  *     x ── LayerNorm(g, b) ──┬── Linear(W, c) ── y        x ── LayerNorm ──┬── Linear(W g, c + W·b) ── y
  *                            └── Linear(V, d) ── z                         └── Linear(V g, d + V·b) ── z
  *
- * The norm normalises alone afterwards (a called one becomes elementwise_affine=False); an RMSNorm that is spelled out loses
- * its last product. Whoever reads the norm's value must be such a Linear, a view with such Linears behind it that keeps the
- * features on the last axis, or ask for its shape and dtype alone. It normalises over the one dimension that the Linears take
- * in; it and they are called once, in eval mode, in one dtype; nothing is written between them. Exactness: rounds. Not
- * reversible.
+ * Afterwards the norm only normalises: a called module becomes elementwise_affine=False, and an RMSNorm that is spelled out
+ * loses its last product.
+ *
+ * Each reader of the norm's value must be one of these:
+ *   - such a Linear
+ *   - a view that keeps the features on the last axis and leads only to such Linears
+ *   - a node that only asks for shape or dtype
+ *
+ * The norm must work on the one dimension that the Linears read. The norm and the Linears are called once, in eval mode, in one
+ * dtype, and nothing is written between them. Exactness: rounds. Not reversible.
  */
 #include <stdlib.h>
 
@@ -204,7 +209,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fold_norm_into_linear = {
     .name = "FoldNormIntoLinear",
     .version = 1,
-    .summary = "Scale and shift of a LayerNorm or RMSNorm go into every Linear that follows.",
+    .summary = "Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .reversible = false,

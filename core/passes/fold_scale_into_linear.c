@@ -1,4 +1,5 @@
-/* FoldScaleIntoLinear: a constant factor or addend before or after a Linear or convolution goes into its weight and bias.
+/* FoldScaleIntoLinear: folds a constant factor or addend before or after a Linear or convolution into its weight
+ * and bias.
  *
  *     x ── Linear ── * c ── y                          x ── Linear' ── y         W' = c W, b' = c b
  *     x ── Linear ── + c ── y                          x ── Linear' ── y         b' = b + c
@@ -6,16 +7,22 @@
  *     x ── + c ── Linear ── y                          x ── Linear' ── y         b' = b + W·c
  *     x ── Linear ── view ── @ k ── / √d ── y          x ── Linear' ── view ── @ k ── y
  *
- * c is a number, or a weight with one number for each channel. A number after the layer is found behind views and as a factor
- * of a product's left side, too: so 1/√d goes into the query projection. Also for divisions and differences, and in packed
- * Linears; a convolution with padding takes no addend before it. The views and the product between get new nodes.
+ * c is a number, or a weight with one number for each channel. The pass also finds a number after the layer behind views and
+ * as a factor of a product's left side: this folds 1/√d into the query projection. The views and the product in between become
+ * new nodes. Several constants after a layer (l(x) * 2 + 3) are folded together. Divisions, differences and packed Linears are
+ * supported, too. A convolution with padding takes no addend before it.
  *
- * Constants in a row after a layer (l(x) * 2 + 3) go into it together.
- * Nobody else reads the values between the two (asking for their shape is no reading), none is an output or of another dtype;
- * the layer is called once; c is finite, not 0 as a factor, and never written. A weight divides only if its bytes are in the
- * document, without a zero. In float16 c is a factor of 1/16 to 1 (a divisor of 1 to 16) or an addend after the layer below
- * 16: W is not known, and c W must neither overflow nor vanish. In other dtypes c is between the square roots of the least
- * normal and the largest number (2^-63 to 2^64 in float32 and bfloat16), unless it is an addend after the layer.
+ * Conditions:
+ *   - Nobody else reads the values between the two, except for their shape. None of these values is an output or has another
+ *     dtype.
+ *   - The layer is called once.
+ *   - c is finite, never written, and not 0 as a factor. A weight as a divisor must have its bytes in the document, without a
+ *     zero.
+ *   - In float16, c must be a factor of 1/16 to 1 (a divisor of 1 to 16), or an addend below 16 after the layer: W is unknown,
+ *     and c W must neither overflow nor vanish.
+ *   - In other dtypes, c must lie between the square roots of the least normal and the largest number (2^-63 to 2^64 in float32
+ *     and bfloat16), unless it is an addend after the layer.
+ *
  * Exactness: rounds. Not reversible.
  */
 #include <math.h>
@@ -216,7 +223,7 @@ static const char *range_obstacle(const scale_fold *fold, double least, double l
 static const char *number_obstacle(const fb_graph *g, const scale_fold *fold, const char **detail) {
     double number = 0;
     fb_value_is_number(g, fold->affine.number, &number);
-    *detail = "it is no finite number";
+    *detail = "it is not a finite number";
     if (!isfinite(number)) return "unsupported-constant";
     *detail = "zero hides what is not finite, and has no inverse";
     if (number == 0 && is_factor(&fold->affine)) return "zero-factor";
@@ -241,7 +248,7 @@ static const char *tensor_obstacle(fb_matcher *m, const scale_fold *fold, const 
     const fb_alias *alias = fb_matcher_alias(m);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, fold->affine.tensor)->dtype;
     bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, dtype_of(fold)) != dtype_of(fold);
-    *detail = "the constant is no floating-point tensor that recipes compute with";
+    *detail = "the constant is not a floating-point tensor that recipes can compute with";
     if (!fb_dtype_is_computed(dtype)) return "unsupported-dtype";
     *detail = "the constant makes the value wider than the layer";
     if (is_promoted) return "dtype";
@@ -401,7 +408,8 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fold_scale_into_linear = {
     .name = "FoldScaleIntoLinear",
     .version = 1,
-    .summary = "A constant factor or addend before or after a Linear or convolution goes into its weight and bias.",
+    .summary = "Folds a constant factor or addend before or after a Linear or convolution into its weight and bias, such as "
+               "1/√d into the query projection.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .reversible = false,

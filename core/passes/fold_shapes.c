@@ -1,16 +1,21 @@
-/* FoldShapes: Python values that are known without running are written where they are read.
+/* FoldShapes: replaces Python values that are known without running the graph with numbers.
  *
  *     x ── size ── [0] ──┐
  *     x ──────────────── view(·, -1, 4, 8)          x ── view(2, -1, 4, 8)
  *
- * Sizes that are recorded as ints, and with them shapes, their slices and sums, arithmetic on sizes, x.dtype and
- * torch.finfo(x.dtype).min; and a tensor without dimensions that is full of such a number, where elementwise arithmetic reads
- * it beside a tensor of the same dtype. So a graph whose shapes are recorded as ints is one for these shapes from then on: an
- * axis that is to stay open has a symbolic size ("s0"), which is left alone.
+ * Replaces sizes that are recorded as ints, and what follows from them: shapes, their slices and sums, arithmetic on sizes,
+ * x.dtype and torch.finfo(x.dtype).min. Also replaces a tensor without dimensions that is full of such a number, where
+ * elementwise arithmetic reads it beside a tensor of the same dtype.
  *
- * Not: what the graph returns; what an operator reads that is not known, or whose method or attribute is read (a torch.Size has
- * more of them than a tuple); a tensor where PyTorch takes only tensors (torch.maximum: core/ops/calls.def); what is asked of
- * a tensor that is written in place, which may give it another shape.
+ * Afterwards, a graph whose shapes are recorded as ints is valid only for these shapes. To keep an axis open, give it a
+ * symbolic size ("s0"): the pass leaves it alone.
+ *
+ * Kept:
+ *   - what the graph returns
+ *   - what an unknown operator reads, or whose method or attribute is read (a torch.Size has more of them than a tuple)
+ *   - a tensor where PyTorch takes only tensors (torch.maximum: core/ops/calls.def)
+ *   - what is asked of a tensor that is written in place, because the write may change its shape
+ *
  * Exactness: moves. Reversible.
  */
 #include <stdlib.h>
@@ -141,7 +146,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fold_shapes = {
     .name = "FoldShapes",
     .version = 1,
-    .summary = "Recorded sizes and dtypes, and arithmetic on them, become numbers where they are read.",
+    .summary = "Replaces recorded sizes and dtypes, and arithmetic on them, with numbers.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

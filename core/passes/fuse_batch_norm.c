@@ -1,4 +1,4 @@
-/* FuseBatchNorm: a BatchNorm in eval mode disappears into the layer before it, or else into the one after it.
+/* FuseBatchNorm: folds a BatchNorm in eval mode into the layer before it, or else into the layer after it.
  *
  *     x ── Linear ── BatchNorm ── y            x ── Linear ── y
  *     x ── Conv or ConvTranspose ── BatchNorm ── y      x ── Conv or ConvTranspose ── y
@@ -8,10 +8,13 @@
  *     before: weight := weight * scale per output channel,  bias := (bias - running_mean) * scale + BatchNorm's bias
  *     after:  weight := weight * scale per input channel,   bias := bias + weight · shift, summed over the kernel
  *
- * In 1, 2 and 3 dimensions, with groups (a transposed convolution has its outputs on axis 1, group by group). A convolution
- * after it must not pad: the zeros around would not be shifted. A Linear's value must be 2-D, a convolution's have a batch.
- * Both in eval mode (of an ATen call its own argument says so), with running statistics; paired call by call; the value between
- * them read by nobody else. Exactness: rounds (each weight once). Not reversible from new weights; rollback is exact.
+ * Works in 1, 2 and 3 dimensions, and with groups. (A transposed convolution has its outputs on axis 1, group by group.) A
+ * convolution after the BatchNorm must not pad, because its zeros would not be shifted. A Linear's value must be 2-D; a
+ * convolution's value must have a batch dimension.
+ *
+ * Both must be in eval mode, with running statistics; for an ATen call, its argument decides. Each call of one must belong to
+ * one call of the other, and nobody else may read the value between them. Exactness: rounds each weight once. Not reversible
+ * from new weights; rollback is exact.
  */
 #include "core/passes/batch_norm_fold.h"
 
@@ -26,7 +29,7 @@ static void match(fb_matcher *m, fb_node n) {
 const fb_pass fb_fuse_batch_norm = {
     .name = "FuseBatchNorm",
     .version = 1,
-    .summary = "A BatchNorm in eval mode disappears into the Linear or convolution before or after it.",
+    .summary = "Folds a BatchNorm in eval mode into the Linear or convolution before or after it.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .reversible = false,

@@ -1,4 +1,4 @@
-/* FuseBatchNorm1dInLinear: a BatchNorm1d in eval mode disappears into the Linear before it, or else into the one after it.
+/* FuseBatchNorm1dInLinear: folds a BatchNorm1d in eval mode into the Linear before it, or else into the Linear after it.
  *
  *     x ── Linear ── BatchNorm1d ── y          x ── Linear ── y
  *     x ── BatchNorm1d ── Linear ── y          x ── Linear ── y
@@ -6,9 +6,9 @@
  *     before: weight := weight * scale per row,     bias := (bias - running_mean) * scale + BatchNorm's bias
  *     after:  weight := weight * scale per column,  bias := bias + weight · shift
  *
- * On 2-D input only: on (N, C, L) BatchNorm1d normalises another axis than the one that Linear works on. So the shape must be
- * recorded. Otherwise the conditions are those of FuseBatchNorm2dInConv2d; both are presets of FuseBatchNorm.
- * Exactness: rounds. Not reversible from new weights; rollback is exact.
+ * Works on 2-D input only, so the shape must be recorded: on (N, C, L), BatchNorm1d and Linear work on different axes. The
+ * other conditions are those of FuseBatchNorm2dInConv2d. Both are presets of FuseBatchNorm. Exactness: rounds. Not reversible
+ * from new weights; rollback is exact.
  */
 #include "core/passes/batch_norm_fold.h"
 
@@ -23,7 +23,7 @@ static void match(fb_matcher *m, fb_node n) {
 const fb_pass fb_fuse_batch_norm_1d_in_linear = {
     .name = "FuseBatchNorm1dInLinear",
     .version = 1,
-    .summary = "A BatchNorm1d in eval mode on 2-D input disappears into the Linear before or after it.",
+    .summary = "Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .reversible = false,

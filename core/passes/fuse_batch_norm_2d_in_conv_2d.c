@@ -1,12 +1,13 @@
-/* FuseBatchNorm2dInConv2d: a BatchNorm2d in eval mode disappears into the Conv2d before it.
+/* FuseBatchNorm2dInConv2d: folds a BatchNorm2d in eval mode into the Conv2d before it.
  *
  *     x ── Conv2d ── BatchNorm2d ── y          x ── Conv2d ── y
  *
  *     weight := weight * scale per output channel,  bias := (bias - running_mean) * scale + BatchNorm's bias
  *
- * Both modules in eval mode, with running statistics, and called by each other alone; the value between them read by nobody
- * else. Affine or not; with or without a convolution bias. A preset of FuseBatchNorm.
- * Exactness: rounds (each weight once). Not reversible from new weights; rollback is exact.
+ * Both modules must be in eval mode, with running statistics, and each must be called only next to the other. Nobody else may
+ * read the value between them. The BatchNorm may be affine or not; the convolution may have a bias or not. A preset of
+ * FuseBatchNorm.
+ * Exactness: rounds each weight once. Not reversible from new weights; rollback is exact.
  */
 #include "core/passes/batch_norm_fold.h"
 
@@ -22,7 +23,7 @@ static void match(fb_matcher *m, fb_node n) {
 const fb_pass fb_fuse_batch_norm_2d_in_conv_2d = {
     .name = "FuseBatchNorm2dInConv2d",
     .version = 1,
-    .summary = "A BatchNorm2d in eval mode disappears into the Conv2d before it.",
+    .summary = "Folds a BatchNorm2d in eval mode into the Conv2d before it.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_ROUNDS,
     .reversible = false,

@@ -1,13 +1,13 @@
-/* FuseBiasInLinear: a Linear's bias becomes one more column of its weight, and its input gets a column of ones.
+/* FuseBiasInLinear: makes a Linear's bias one more column of its weight, and adds a column of ones to its input.
  *
  *     y = x Wᵀ + b          y = [x 1] [W b]ᵀ
  *
  *     x ── Linear ── y      x ── shape ── [:-1] ── + (1,) ── ones(device of x) ── cat([x, ones], -1) ── Linear ── y
  *     of ATen:              x ── slice(-1, 0, 1) ── ones_like ── cat([x, ones], -1) ── linear ── y
  *
- * Every call of the Linear gets its column. Weight and bias must share dtype and requires_grad. Not addmm, which cannot do
- * without its addend.
- * Exactness: moves (the weight is a concatenation; the product may sum in another order). Reversible.
+ * Adds the column before every call of the Linear. Weight and bias must have the same dtype and requires_grad. Leaves addmm
+ * alone, which always needs its addend. Exactness: moves (the weight is a concatenation; the product may sum in another order).
+ * Reversible.
  */
 #include "core/operators/spelling.h"
 #include "core/passes/layer.h"
@@ -128,7 +128,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_fuse_bias_in_linear = {
     .name = "FuseBiasInLinear",
     .version = 1,
-    .summary = "A Linear's bias becomes one more column of its weight, and its input gets a column of ones.",
+    .summary = "Makes a Linear's bias one more column of its weight, and adds a column of ones to its input.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

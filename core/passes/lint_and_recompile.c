@@ -1,5 +1,5 @@
-/* LintAndRecompile: verifies the graph as it stands at this place in the list, and generates its forward(). Changes nothing; an
- * invalid graph fails the run. Exactness: moves. Reversible. */
+/* LintAndRecompile: verifies the graph at this place in the list, and generates its forward(). Changes nothing. An invalid
+ * graph fails the run. Exactness: moves. Reversible. */
 #include "core/graph/code.h"
 #include "core/passes/pass.h"
 
@@ -17,7 +17,7 @@ static fb_status inspect(const fb_graph *graph, fb_work *work, fb_buffer *detail
 const fb_pass fb_lint_and_recompile = {
     .name = "LintAndRecompile",
     .version = 1,
-    .summary = "Verifies the graph and generates its code, at this place in the list.",
+    .summary = "Verifies the graph and generates its code at this place in the list.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

@@ -1,19 +1,21 @@
-/* MergeLinears: Linears that read the same value become one Linear, and slices of its result.
+/* MergeLinears: merges Linears that read the same value into one, and slices its result.
  *
  *          ┌─ q ── …                            ┌─ [..., 0:a] ── …
  *     x ───┼─ k ── …          x ── q-k-v-merged ┼─ [..., a:b] ── …
  *          └─ v ── …                            └─ [..., b:c] ── …
  *
- * Any number of branches, of any sizes, below any parents. Left out, while the others merge if two remain: a Linear that
- * differs from the largest group (see `meanings`), is called more than once, is not exactly torch's, or whose result must be
- * contiguous (strides.h). Called modules, and functions of one spelling (linear, ATen's, addmm with its packed weights), are
- * groups of their own. No bias anywhere: none; only here and there: zeros for the others. Exactness: moves. Reversible.
+ * Merges any number of branches, of any sizes, below any parents. These are left out, while the others merge if two remain:
+ *   - a Linear that differs from the largest group (see `meanings`)
+ *   - one that is called more than once, or is not exactly torch's
+ *   - one whose result must be contiguous (strides.h)
  *
- * Linears that read the same view of one value, made for each of them (as run_decompositions() gives it), merge on the first of
- * these views.
+ * Called modules form one group, and so do functions of one spelling (linear, ATen's, addmm with its packed weights). If no
+ * Linear has a bias, neither does the merged one; if some have, the others get zeros. Linears that each read a separate but
+ * equal view of one value merge on the first of these views; run_decompositions() makes such views. Exactness: moves.
+ * Reversible.
  *
- * Strides: a slice has those of the whole. So where one of the Linears gives a result of the graph, the caller gets the same
- * numbers, but not contiguous: `view(-1)` of that result fails, `reshape(-1)` does not. Optimum merges there as well.
+ * A slice has the strides of the whole. If one of the Linears gives a result of the graph, the caller gets the same numbers in
+ * a tensor that is not contiguous: `view(-1)` of it fails, `reshape(-1)` works. Optimum merges there, too.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -463,7 +465,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_merge_linears = {
     .name = "MergeLinears",
     .version = 1,
-    .summary = "Linears that read the same value become one Linear, and slices of its result.",
+    .summary = "Merges Linears that read the same value into one, and slices its result.",
     .parameters = "{\"additionalProperties\":false,\"properties\":{\"minimum_gain\":{\"default\":1,\"description\":\"How many "
                   "calls a merge must save at least.\",\"minimum\":1,\"type\":\"integer\"}},\"type\":\"object\"}",
     .exactness = FB_MOVES,

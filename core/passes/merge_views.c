@@ -1,15 +1,15 @@
-/* MergeViews: what one view after the other makes of a tensor, one view makes.
+/* MergeViews: merges a chain of views into one.
  *
  *     x ── permute ── contiguous ── view(a, b) ── view(c)          x ── permute ── reshape(c)
  *     x ── transpose(1, 2) ── transpose(2, 3)                      x ── permute(0, 2, 3, 1)
  *
- * Views that keep the elements in their order (view, reshape, flatten, unflatten, squeeze, unsqueeze), with contiguous between
- * them, become one reshape to the sizes of the last, as recorded. Views that exchange dimensions (permute, transpose, t) become
+ * Merges views that keep the order of elements (view, reshape, flatten, unflatten, squeeze, unsqueeze), and contiguous between
+ * them, into one reshape to the recorded sizes of the last. Merges views that exchange dimensions (permute, transpose, t) into
  * one permute.
  *
- * The views in between have no other reader, and no memory of theirs is ever written. A reshape copies only where it must: so
- * where one of them may have copied, the last one's reader must not mind its strides, and a result of the graph must not come
- * to share the memory of another one. Exactness: moves. Reversible.
+ * The views in between must have no other reader, and nothing may write their memory. A reshape copies only where it must. So
+ * if one of the views may have copied, the reader of the last one must accept any strides, and a result of the graph must not
+ * start to share memory with another result. Exactness: moves. Reversible.
  */
 #include "core/operators/spelling.h"
 #include "core/ops/alias.h"
@@ -154,7 +154,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_merge_views = {
     .name = "MergeViews",
     .version = 1,
-    .summary = "A chain of reshapes becomes one, and a chain of transposes one `permute`.",
+    .summary = "Merges a chain of reshapes into one, and a chain of transposes into one `permute`.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

@@ -1,18 +1,21 @@
-/* RemoveNoOps: calls that give what they are given are left out, and their readers read that.
+/* RemoveNoOps: removes calls that return their input.
  *
  *     x ── Identity ── y ── …          x ── …
  *
- * Identity, dropout in eval mode; x + 0, x - 0, x * 1, x / 1; views and expansions to the same sizes; casts to the same dtype;
- * contiguous of what surely is; detach, alias, clone (core/ops/identity.h). dtype and shape must be known to stay. Kept, with
- * the reason:
- *   - a copy (x * 1, clone) while either of the two is written later, or where a result of the graph would come to share the
- *     memory of an input or of another result (core/ops/alias.h), or where a reader needs the copy's memory layout;
- *   - a view, which is another tensor than x, while their memory is written at all: x.t_() would change the sizes of x;
- *   - x + 0.0, which makes 0.0 of -0.0, and the mean of one element, unless `float_zeros` allows them; assertions, unless
- *     `asserts` does;
- *   - detach, where a gradient may reach it: from an input, or from a tensor that is trained; unless `detach` allows that.
- * The same sizes are those which are recorded: where they are ints, the result is for inputs of these sizes.
- * What is left carries no mark: nothing of the removed call is there any more.
+ * Removes Identity and dropout in eval mode; x + 0, x - 0, x * 1, x / 1; views and expansions to the same sizes; casts to the
+ * same dtype; contiguous of a tensor that is contiguous for certain; detach, alias, clone (core/ops/identity.h). The recorded
+ * dtype and shape must show that they stay the same.
+ *
+ * Kept, with the reason:
+ *   - a copy (x * 1, clone) if either of the two is written later, if a result of the graph would start to share memory with an
+ *     input or another result (core/ops/alias.h), or if a reader needs the copy's memory layout
+ *   - a view, if anything writes their memory: x.t_() would change the sizes of x
+ *   - x + 0.0, which turns -0.0 into 0.0, and the mean of one element, unless `float_zeros` allows them
+ *   - assertions, unless `asserts` allows removing them
+ *   - detach, if a gradient may reach it from an input or a trained tensor, unless `detach` allows removing it
+ *
+ * If the recorded sizes are ints, the result is valid only for inputs of these sizes. Marks nothing, because nothing of the
+ * removed call is left.
  * Exactness: moves. Reversible.
  */
 #include <stdlib.h>
@@ -179,15 +182,14 @@ const fb_pass fb_remove_no_ops = {
     .name = "RemoveNoOps",
     .version = 1,
     .summary =
-        "Calls that give what they are given (Identity, dropout in eval mode, `x * 1`, a view of the same sizes, a cast to "
-        "the same dtype) are left out.",
-    .parameters =
-        "{\"additionalProperties\":false,\"properties\":{"
-        "\"asserts\":{\"default\":false,\"description\":\"leave out assertions, too\",\"type\":\"boolean\"},"
-        "\"detach\":{\"default\":false,\"description\":\"leave out detach where a gradient may reach it; values stay, "
-        "gradients change\",\"type\":\"boolean\"},"
-        "\"float_zeros\":{\"default\":false,\"description\":\"leave out `x + 0` in floating point, which makes 0.0 of "
-        "-0.0\",\"type\":\"boolean\"}},\"type\":\"object\"}",
+        "Removes calls that return their input: Identity, dropout in eval mode, `x * 1`, a view to the same sizes, a cast to "
+        "the same dtype.",
+    .parameters = "{\"additionalProperties\":false,\"properties\":{"
+                  "\"asserts\":{\"default\":false,\"description\":\"also remove assertions\",\"type\":\"boolean\"},"
+                  "\"detach\":{\"default\":false,\"description\":\"remove detach where a gradient may reach it; values stay, "
+                  "gradients change\",\"type\":\"boolean\"},"
+                  "\"float_zeros\":{\"default\":false,\"description\":\"remove `x + 0` in floating point, which makes 0.0 of "
+                  "-0.0\",\"type\":\"boolean\"}},\"type\":\"object\"}",
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,

@@ -1,16 +1,16 @@
-/* ReplaceActivation: one activation in the place of another.
+/* ReplaceActivation: replaces one activation with another.
  *
  *     x ── from ── y          x ── to ── y
  *
- * Both are names of activations: "relu", "gelu", "silu", "hardswish" … `parameters` are those of `to` ({"approximate":
- * "tanh"}); those of `from` go with it. Calls of modules, functions, methods and ATen operators stay what they are: torch.relu
- * becomes torch.tanh, and where there is no such function one of torch.nn.functional, as torch.fx prints it. A module gets
- * another type and config, and that is one match for all its calls.
+ * `from` and `to` are names of activations: "relu", "gelu", "silu", "hardswish" … `parameters` are those of `to`
+ * ({"approximate": "tanh"}); those of `from` are dropped. A call keeps its form: a module stays a module, and so do functions,
+ * methods and ATen operators. torch.relu becomes torch.tanh, or a function of torch.nn.functional if torch has none. A module
+ * gets a new type and config, which counts as one match for all its calls.
  *
- * What worked in place works in place, where `to` can. Otherwise its result is a new tensor, and the input keeps its numbers:
- * so not when something else may read the memory of the input. Not where the input is no floating tensor, for arguments that no
- * activation has (out=), or for a module that is also called out of sight.
- * Exactness: changes. Reversible: weights are not touched.
+ * A call that works in place still does if `to` can. Otherwise its result is a new tensor and the input keeps its numbers, so
+ * the pass refuses if something else may read the input's memory. It also refuses if the input is not a floating-point tensor,
+ * for arguments that no activation has (out=), and for a module that something outside this graph may call. Exactness: changes.
+ * Reversible: weights are not touched.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +132,7 @@ static const char *call_obstacle(const search *s, fb_node n, const char **detail
     fb_effects effects = fb_op_effects(g, n);
     *detail = "it is called with arguments that no activation has";
     if (effects.is_unknown || !fb_call_argument(g, n, "input").id) return "unsupported-arguments";
-    *detail = "its input is no floating tensor";
+    *detail = "its input is not a floating-point tensor";
     if (!is_floating(g, n)) return "not-floating";
     activation_spelling spelling;
     fb_buffer target = {0};
@@ -258,7 +258,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_replace_activation = {
     .name = "ReplaceActivation",
     .version = 1,
-    .summary = "One activation (`from`: \"relu\") in the place of another (`to`: \"gelu\"), as module, function or method.",
+    .summary = "Replaces one activation with another: `{\"from\": \"relu\", \"to\": \"gelu\"}`.",
     .parameters = "{\"additionalProperties\":false,\"properties\":{"
                   "\"from\":{\"description\":\"the activation that goes: relu, gelu, silu, hardswish …\",\"type\":\"string\"},"
                   "\"parameters\":{\"default\":{},\"description\":\"parameters of the one that comes, such as approximate or "

@@ -1,12 +1,14 @@
-/* UnpackLinear: a packed Linear between two reshapes becomes a Linear of any number of dimensions, without them.
+/* UnpackLinear: replaces a packed Linear between two reshapes with a Linear on any number of dimensions.
  *
  *     x ── view(-1, C) ── addmm(b, ·, W) ── view(…, N) ── y          x ── linear(·, Wᵀ, b) ── y
  *
- * As GPT-2's Conv1D is traced; and the same of mm, without a bias, and of a weight that is transposed before the call, as
- * decompositions have it. The first reshape must keep the last dimension, of in_features, and the second one must give
- * back the dimensions before it, as recorded; nobody else reads what addmm gives. The reshape before it goes when nobody else
- * reads that. Weight and bias must not be written, and what is read not between the two. Exactness: moves (the weight is
- * transposed; the product may sum in another order). Reversible.
+ * GPT-2's Conv1D is traced like this. Also matches mm, without a bias, and a weight that is transposed before the call, as
+ * decompositions make it.
+ *
+ * The first reshape must keep the last dimension (in_features). The second must restore the other dimensions, as recorded.
+ * Nobody else may read the result of addmm. The first reshape is removed if nobody else reads it. Nothing may write the weight
+ * or bias, and nothing may write the input after the first reshape. Exactness: moves (the weight is transposed; the product may
+ * sum in another order). Reversible.
  */
 #include "core/operators/spelling.h"
 #include "core/ops/rearrange.h"
@@ -90,7 +92,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
 const fb_pass fb_unpack_linear = {
     .name = "UnpackLinear",
     .version = 1,
-    .summary = "A packed Linear (`addmm`) between two reshapes becomes a Linear of any number of dimensions.",
+    .summary = "Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions.",
     .parameters = FB_NO_PARAMETERS,
     .exactness = FB_MOVES,
     .reversible = true,

@@ -6,14 +6,18 @@ from conftest import ROOT
 
 INTRODUCTION = """# Passes
 
-What each pass does, when, and when it does not. This is what `GET /v1/passes/{name}` says (and `foldback passes NAME`), and what
-the service answers for the golden cases in `tests/golden`; a test writes it and holds it against the service.
+This page says what each pass does, when it applies and when it refuses. A test generates it from `GET /v1/passes/{name}` (also
+`foldback passes NAME`) and from the service's answers for the golden cases in `tests/golden`.
 
-**Exactness** says what becomes of the numbers. *moves*: weights are rearranged, never recomputed. *rounds*: the same function in
-real arithmetic; constants or weights are rounded once. *changes*: something else is computed, on purpose. Whatever a pass did,
-[a rollback undoes it exactly](undo.md); *reversible* is one that can also be undone on a graph that was fine-tuned since.
+**Exactness** says what happens to the numbers:
 
-Nothing is skipped in silence: a node that looks like a match and is none is *refused*, with a reason.
+- *moves* rearranges weights and never recomputes them.
+- *rounds* computes the same function in real arithmetic, and rounds constants or weights once.
+- *changes* computes something else, on purpose.
+
+[Rollback undoes every pass exactly](undo.md). A *reversible* pass can also be undone on a graph that was fine-tuned since.
+
+foldback reports each node that looks like a match but must not be rewritten: the node is *refused*, with a reason.
 """
 
 
@@ -36,9 +40,9 @@ def parameters(described):
     schema = described["parameters"]
     rows = []
     for name, one in schema["properties"].items():
-        default = "needed" if name in schema.get("required", []) else f"`{json.dumps(one['default'])}`" if "default" in one else ""
+        default = "required" if name in schema.get("required", []) else f"`{json.dumps(one['default'])}`" if "default" in one else ""
         rows.append([f"`{name}`", kind_of(one), default, cell(one.get("description", ""))])
-    return table(["parameter", "", "default", ""], rows) if rows else "It takes no parameters."
+    return table(["parameter", "", "default", ""], rows) if rows else "No parameters."
 
 
 def refusals(service, name):
@@ -55,7 +59,7 @@ def refusals(service, name):
         for report in answer["passes"]:
             for one in report["refused"] if report["name"] == name else []:
                 found.setdefault(one["reason"], [f"`{one['reason']}`", cell(one["detail"]), f"`{folder.name}`"])
-    return table(["refused", "for instance", "golden case"], [found[reason] for reason in sorted(found)]) if found else None
+    return table(["refused", "example", "golden case"], [found[reason] for reason in sorted(found)]) if found else None
 
 
 def chapter(service, name):
@@ -74,6 +78,6 @@ def passes_document(service):
     presets = [[f"`{one['name']}`", cell(one["summary"]), cell(" ".join(f"`{json.dumps(p)}`" for p in one["passes"])),
                 str(one["rounds"])] for one in answer["presets"]]
     parts = [INTRODUCTION, table(["pass", "exactness", "reversible", ""], rows) + "\n",
-             "A preset stands for a list of passes, which is run again until a round of it changes nothing:\n",
+             "A preset is a list of passes that runs again until a round changes nothing:\n",
              table(["preset", "", "passes", "rounds at most"], presets) + "\n"]
     return "\n".join(parts + [chapter(service, one["name"]) for one in answer["items"]])
