@@ -237,7 +237,7 @@ static fb_status check_index(fb_binder *b, const fb_bind_file *file) {
         fb_error error = {.status = FB_INVALID, .code = "bad-safetensors"};
         fb_copy_text(error.message, sizeof error.message,
                      r.scan.message ? r.scan.message
-                                    : "this is no index of a sharded model: weight_map says the file of each name");
+                                    : "this is not an index of a sharded model: weight_map says the file of each name");
         if (r.items.failed || r.scan.status == FB_NO_MEMORY) status = fb_fail_memory(b->error);
         else status = fail_at_file(b, file, &error);
     }

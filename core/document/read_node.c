@@ -14,7 +14,7 @@ static const char *const meta_names[] = {"shape", "dtype", "transformations", "i
 static const char *wrong_signature(const char *text, size_t length) {
     bool is_right = length == 32;
     for (size_t i = 0; i < length; i++) is_right &= (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f');
-    return is_right ? NULL : "is no signature: 32 lower-case hexadecimal digits";
+    return is_right ? NULL : "is not a signature: 32 lower-case hexadecimal digits";
 }
 
 static void read_meta(fb_reader *reader, const fb_json *meta, fb_node_row *row) {
@@ -44,7 +44,7 @@ static const char *wrong_input(const char *text, size_t length) {
 }
 
 static const char *wrong_output(const char *text, size_t length) {
-    return length == 6 && memcmp(text, "output", 6) == 0 ? NULL : "is no target of an output node, which is \"output\"";
+    return length == 6 && memcmp(text, "output", 6) == 0 ? NULL : "is not a target of an output node, which is \"output\"";
 }
 
 static fb_spelling *const target_spelling[] = {

@@ -6,11 +6,11 @@
 #include "core/graph/python.h"
 
 const char *fb_wrong_word(const char *text, size_t length) {
-    return fb_python_is_identifier(text, length) ? NULL : "is no Python identifier";
+    return fb_python_is_identifier(text, length) ? NULL : "is not a Python identifier";
 }
 
 const char *fb_wrong_identifier(const char *text, size_t length) {
-    if (!fb_python_is_identifier(text, length)) return "is no Python identifier";
+    if (!fb_python_is_identifier(text, length)) return "is not a Python identifier";
     return fb_python_word(text, length) == FB_WORD_KEYWORD ? "is a Python keyword" : NULL;
 }
 
@@ -58,7 +58,7 @@ const char *fb_wrong_device(const char *text, size_t length) {
     size_t word = colon ? (size_t)(colon - text) : length;
     bool is_right = fb_python_is_identifier(text, word) && (!colon || word + 1 < length);
     for (size_t i = word + 1; i < length; i++) is_right &= text[i] >= '0' && text[i] <= '9';
-    return is_right ? NULL : "is no device: a word, perhaps with a colon and a number";
+    return is_right ? NULL : "is not a device: a word, perhaps with a colon and a number";
 }
 
 static bool is_word_byte(char c) {
@@ -68,15 +68,15 @@ static bool is_word_byte(char c) {
 const char *fb_wrong_symbolic_size(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++) {
         bool is_known = (is_word_byte(text[i]) && (unsigned char)text[i] < 0x80) || (text[i] && strchr("+*/()%-. ,", text[i]));
-        if (!is_known) return "is no symbolic size";
+        if (!is_known) return "is not a symbolic size";
     }
-    return length ? NULL : "is no symbolic size";
+    return length ? NULL : "is not a symbolic size";
 }
 
 /* Words, dots, commas, bars, spaces and balanced brackets; no two words side by side, and no keyword but None, so that an
  * annotation stays one expression that calls nothing. */
 const char *fb_wrong_annotation(const char *text, size_t length) {
-    static const char wrong[] = "is no type: dotted identifiers, brackets, commas, bars, dots and spaces";
+    static const char wrong[] = "is not a type: dotted identifiers, brackets, commas, bars, dots and spaces";
     size_t open = 0;
     bool after_word = false;
     if (length == 0) return wrong;

@@ -229,7 +229,7 @@ static void check_modules(checker *check) {
         bool is_used = owns || row->program.id || row->attributes.id || check->module_is_used[m.id] || path[0] == '\0';
         if (!is_used && is_whole) {
             row_error(check, "/modules", position, "", "unused-module",
-                      "module \"%s\" is not called, owns no tensor and no attributes, and is no nested program", path);
+                      "module \"%s\" is not called, owns no tensor and no attributes, and is not a nested program", path);
         }
         if (is_whole) fb_module_check(graph, m, position, check->errors);
     }

@@ -225,7 +225,7 @@ bool fb_argument_axis(fb_kernel_call *call, const char *name, int rank, int64_t 
     if (!object || !fb_object_int(object, out)) return complain(call, name, "an axis");
     int64_t limit = rank ? rank : 1;
     if (*out < -limit || *out >= limit) {
-        fb_kernel_fail(call, "%s %lld is no axis of a tensor of %d dimensions", name, (long long)*out, rank);
+        fb_kernel_fail(call, "%s %lld is not an axis of a tensor of %d dimensions", name, (long long)*out, rank);
         return false;
     }
     if (*out < 0) *out += limit;

@@ -21,7 +21,7 @@ static bool get(fb_kernel_call *call, uint32_t index, fb_object *out) {
 static int64_t get_int(fb_kernel_call *call, uint32_t index) {
     fb_object object;
     int64_t number = -1;
-    if (get(call, index, &object) && !fb_object_int(&object, &number)) fb_kernel_unsupported(call, "an argument is no int");
+    if (get(call, index, &object) && !fb_object_int(&object, &number)) fb_kernel_unsupported(call, "an argument is not an int");
     fb_object_drop(&object);
     return number;
 }
@@ -39,7 +39,7 @@ static fb_array *get_array(fb_kernel_call *call, int64_t level) {
 fb_status fb_kernel_add_batch(fb_kernel_call *call, fb_object *result) {
     int64_t dim = get_int(call, 1), level = get_int(call, 2);
     fb_array *array = get_array(call, level);
-    if (array && (array->rank != 1 || array->levels || dim != 0)) fb_kernel_unsupported(call, "its batch is no vector");
+    if (array && (array->rank != 1 || array->levels || dim != 0)) fb_kernel_unsupported(call, "its batch is not a vector");
     fb_array *view = array ? fb_make_view(call, array, 1) : NULL;
     for (int64_t i = 1; i < level && view; i++)
         if (!fb_array_insert_dim(view, view->rank)) fb_kernel_unsupported(call, "it has too many dimensions");

@@ -156,7 +156,7 @@ static fb_status compare_outputs(trial attempts[4], const fb_tolerance *given, f
     size_t count = attempts[0].count;
     if (attempts[0].count == attempts[1].count && !same_structure(&attempts[0].output, &attempts[1].output))
         return fb_fail(error, FB_INVALID, "output-mismatch", NULL,
-                       "the outputs differ in what is no tensor: how they are nested, a key, a number");
+                       "the outputs differ in what is not a tensor: how they are nested, a key, a number");
     fb_status status = check_steps(&attempts[0], error);
     if (status) return status;
     for (int i = 1; i < 4; i++) {

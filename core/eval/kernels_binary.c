@@ -251,7 +251,8 @@ fb_status fb_kernel_div(fb_kernel_call *call, fb_object *result) {
     const char *mode;
     if (!fb_argument_text(call, "rounding_mode", &mode)) return call->status;
     if (!*mode) return calculate(call, &div_loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
-    if (strcmp(mode, "floor") != 0 && strcmp(mode, "trunc") != 0) return fb_kernel_fail(call, "%s is no rounding mode", mode);
+    if (strcmp(mode, "floor") != 0 && strcmp(mode, "trunc") != 0)
+        return fb_kernel_fail(call, "%s is not a rounding mode", mode);
     return divide_whole(call, mode[0] == 'f' ? &floor_divide_loops : &trunc_divide_loops, result);
 }
 
@@ -465,7 +466,7 @@ fb_status fb_kernel_isclose(fb_kernel_call *call, fb_object *result) {
         !fb_argument_bool(call, "equal_nan", false, &nan_is_nan))
         return call->status;
     if (!a || !b || a->kind != FB_OBJECT_ARRAY || b->kind != FB_OBJECT_ARRAY || a->array->dtype != b->array->dtype)
-        return fb_kernel_unsupported(call, "its operands are no tensors of one dtype");
+        return fb_kernel_unsupported(call, "its operands are not tensors of one dtype");
     if (a->array->dtype != FB_FLOAT32 && a->array->dtype != FB_FLOAT64)
         return fb_kernel_unsupported(call, "%s is not compared", fb_dtype_name(a->array->dtype));
     if (!fb_operands(call, names, &dtype, operands)) return call->status;

@@ -41,7 +41,7 @@ fb_status fb_kernel_dropout(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_bool(call, "training", !is_native, &training) || !fb_argument_bool(call, "train", training, &train) ||
         !fb_argument_number(call, "p", 0.5, &p))
         return call->status;
-    if (!(p >= 0 && p <= 1)) return fb_kernel_fail(call, "%g is no probability", p);
+    if (!(p >= 0 && p <= 1)) return fb_kernel_fail(call, "%g is not a probability", p);
     if (train && p != 0) return fb_kernel_unsupported(call, "dropout is on: it draws random numbers");
     if (call->op == FB_OP_NATIVE_DROPOUT) return fb_kernel_unsupported(call, "its mask is not evaluated");
     return fb_kernel_same(call, result);
@@ -238,7 +238,7 @@ fb_status fb_kernel_repeat(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_unsupported(call, "it repeats %d of %d dimensions", count, input->rank);
     for (int i = 0; i < count; i++) {
         int at = i - (count - input->rank);
-        if (times[i] < 0) return fb_kernel_fail(call, "%lld is no number of times", (long long)times[i]);
+        if (times[i] < 0) return fb_kernel_fail(call, "%lld is not a number of times", (long long)times[i]);
         doubled[2 * i] = times[i];
         doubled[2 * i + 1] = at >= 0 ? input->sizes[at] : 1;
         sizes[i] = doubled[2 * i] * doubled[2 * i + 1];
@@ -306,7 +306,7 @@ static bool repeated_index(fb_kernel_call *call, int64_t size, int64_t **index, 
     const fb_array *each =
         repeats && repeats->kind == FB_OBJECT_ARRAY && fb_array_count(repeats->array) != 1 ? repeats->array : NULL;
     if (!repeats || (!each && !fb_object_int(repeats, &times)) || (each && each->held != FB_HELD_INT))
-        return fb_kernel_unsupported(call, "its repeats are no ints") == FB_OK;
+        return fb_kernel_unsupported(call, "its repeats are not ints") == FB_OK;
     if (each && (each->rank != 1 || each->sizes[0] != size))
         return fb_kernel_fail(call, "its repeats are not as many as the elements") == FB_OK;
     *count = 0;
@@ -395,7 +395,7 @@ fb_status fb_kernel_index_select(fb_kernel_call *call, fb_object *result) {
         !fb_argument_axis(call, "dim", input->rank, &dim))
         return call->status;
     if (index->held != FB_HELD_INT || index->rank > 1 || (!input->rank && fb_array_count(index) != 1))
-        return fb_kernel_fail(call, "its index is no vector of ints");
+        return fb_kernel_fail(call, "its index is not a vector of ints");
     flat = fb_make_contiguous(call, index);
     int64_t count = fb_array_count(index);
     for (int64_t i = 0; i < count && flat && fb_work_at(fb_call_work(call), i, count); i++) {

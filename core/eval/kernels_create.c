@@ -18,7 +18,7 @@ static fb_dtype dtype_of_number(const fb_object *object) {
 static bool number_of(fb_kernel_call *call, const char *name, double *number, int64_t *integer, fb_dtype *dtype) {
     const fb_object *object = fb_argument(call, name);
     if (!object || (object->kind == FB_OBJECT_ARRAY && object->array->rank))
-        return fb_kernel_unsupported(call, "its argument %s is no number", name) == FB_OK;
+        return fb_kernel_unsupported(call, "its argument %s is not a number", name) == FB_OK;
     *dtype = dtype_of_number(object);
     *integer = 0;
     if (object->kind == FB_OBJECT_ARRAY) {
@@ -26,7 +26,7 @@ static bool number_of(fb_kernel_call *call, const char *name, double *number, in
         *integer = fb_array_int(object->array, 0);
         return true;
     }
-    if (!fb_object_number(object, number)) return fb_kernel_unsupported(call, "its argument %s is no number", name) == FB_OK;
+    if (!fb_object_number(object, number)) return fb_kernel_unsupported(call, "its argument %s is not a number", name) == FB_OK;
     if (object->kind != FB_OBJECT_FLOAT) return fb_object_int(object, integer);
     if (fabs(*number) < 0x1p63) *integer = (int64_t)*number;
     return true;
@@ -71,7 +71,7 @@ fb_status fb_kernel_filled(fb_kernel_call *call, fb_object *result) {
         if (!fb_argument_ints(call, rows[i].size, sizes, &rank)) return call->status;
         if (rank < 0) return fb_kernel_unsupported(call, "it has no size");
         for (int k = 0; k < rank; k++)
-            if (sizes[k] < 0) return fb_kernel_fail(call, "%lld is no size", (long long)sizes[k]);
+            if (sizes[k] < 0) return fb_kernel_fail(call, "%lld is not a size", (long long)sizes[k]);
     } else {
         rank = input->rank;
         memcpy(sizes, input->sizes, sizeof sizes);

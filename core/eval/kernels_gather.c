@@ -47,7 +47,7 @@ static bool open_gather(fb_kernel_call *call, fb_array **input, fb_array **index
     if (!fb_argument_array(call, "input", input) || !fb_argument_array(call, "index", index) ||
         !fb_argument_axis(call, "dim", (*input)->rank, dim))
         return false;
-    if ((*index)->held != FB_HELD_INT) return fb_kernel_fail(call, "its index is no ints") == FB_OK;
+    if ((*index)->held != FB_HELD_INT) return fb_kernel_fail(call, "its index is not integers") == FB_OK;
     if ((*input)->rank != (*index)->rank) return fb_kernel_unsupported(call, "input and index differ in dimensions") == FB_OK;
     return fb_kernel_takes(call, STEPS_OF_A_PLACE * (double)fb_array_count(*index));
 }

@@ -36,7 +36,7 @@ static bool slice_dim(fb_kernel_call *call, fb_array *view, int dim, const fb_it
     for (int i = 0; i < 3; i++) {
         const fb_object *bound = &slice->objects[i];
         if (bound->kind != FB_OBJECT_NONE && !fb_object_int(bound, &bounds[i]))
-            return fb_kernel_unsupported(call, "a bound of a slice is no int") == FB_OK;
+            return fb_kernel_unsupported(call, "a bound of a slice is not an int") == FB_OK;
     }
     if (bounds[2] <= 0) return fb_kernel_fail(call, "the step of a slice must be positive") == FB_OK;
     fb_array_slice(view, dim, bounds[0], bounds[1], bounds[2]);
@@ -72,7 +72,7 @@ static bool put_tensor(fb_kernel_call *call, indexing *ix, int dim, fb_array *te
     }
     if (!is_index || dim >= ix->view->rank) {
         fb_array_drop(tensor);
-        fb_kernel_fail(call, is_index ? "there are too many indices" : "a floating tensor is no index");
+        fb_kernel_fail(call, is_index ? "there are too many indices" : "a floating tensor is not an index");
         return false;
     }
     ix->tensors[dim] = tensor;
@@ -369,7 +369,7 @@ static fb_status get_from_items(fb_kernel_call *call, const fb_object *items, co
         for (int i = 0; i < 3; i++) {
             const fb_object *bound = &index->items->objects[i];
             if (bound->kind != FB_OBJECT_NONE && !fb_object_int(bound, &bounds[i]))
-                return fb_kernel_unsupported(call, "a bound of a slice is no int");
+                return fb_kernel_unsupported(call, "a bound of a slice is not an int");
         }
         if (bounds[2] <= 0) return fb_kernel_unsupported(call, "the step of a slice is not positive");
         int64_t start = fb_clip_index(bounds[0], count), stop = fb_clip_index(bounds[1], count);
@@ -381,7 +381,7 @@ static fb_status get_from_items(fb_kernel_call *call, const fb_object *items, co
         }
         return call->status;
     }
-    if (!fb_object_int(index, &at)) return fb_kernel_unsupported(call, "the index of a sequence is no int");
+    if (!fb_object_int(index, &at)) return fb_kernel_unsupported(call, "the index of a sequence is not an int");
     if (at < -count || at >= count)
         return fb_kernel_fail(call, "index %lld is out of a sequence of %lld", (long long)at, (long long)count);
     *result = items->items->objects[at < 0 ? at + count : at];
@@ -415,7 +415,7 @@ fb_status fb_kernel_setitem(fb_kernel_call *call, fb_object *result) {
 /* ATen's indices are a list of tensors and Nones, where None takes a dimension whole. */
 static bool indices_of_aten(fb_kernel_call *call, fb_object *out) {
     const fb_object *indices = fb_argument(call, "indices");
-    if (!indices || !fb_object_is_sequence(indices)) return fb_kernel_unsupported(call, "its indices are no list") == FB_OK;
+    if (!indices || !fb_object_is_sequence(indices)) return fb_kernel_unsupported(call, "its indices are not a list") == FB_OK;
     size_t count = indices->items->count;
     if (!count) return fb_kernel_fail(call, "it has no indices") == FB_OK;
     size_t given = 0;

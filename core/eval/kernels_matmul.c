@@ -163,7 +163,7 @@ static fb_array *product(fb_kernel_call *call, fb_array *a, fb_array *b) {
 
 static fb_array *matmul(fb_kernel_call *call, fb_array *a, fb_array *b) {
     if (!a->rank || !b->rank) {
-        fb_kernel_fail(call, "a tensor without dimensions is no matrix");
+        fb_kernel_fail(call, "a tensor without dimensions is not a matrix");
         return NULL;
     }
     if (!same_dtype(call, a, b)) return NULL;

@@ -16,7 +16,7 @@ static fb_array *pad_with_number(fb_kernel_call *call, const fb_array *input, co
     int64_t sizes[FB_MAX_RANK];
     double number = 0;
     if (value && value->kind != FB_OBJECT_NONE && !fb_object_number(value, &number)) {
-        fb_kernel_unsupported(call, "its value is no number");
+        fb_kernel_unsupported(call, "its value is not a number");
         return NULL;
     }
     for (int i = 0; i < input->rank; i++) {

@@ -246,7 +246,7 @@ static fb_status run_adaptive(fb_kernel_call *call, int spatial, pool *function,
         }
         if (item->kind == FB_OBJECT_NONE) p.out[i] = p.in[i];
         else if (!fb_object_int(item, &p.out[i]) || p.out[i] < 0)
-            return fb_kernel_unsupported(call, "its output size is no size");
+            return fb_kernel_unsupported(call, "its output size is not a size");
         p.dilation[i] = 1;
     }
     return fb_return_array(call, run(call, input, &p, function, true), result);

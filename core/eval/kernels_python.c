@@ -62,7 +62,7 @@ fb_status fb_kernel_len(fb_kernel_call *call, fb_object *result) {
 
 /* The only element of a tensor, as a Python number. */
 static fb_status give_element(fb_kernel_call *call, const fb_array *array, fb_object *result) {
-    if (fb_array_count(array) != 1) return fb_kernel_fail(call, "a tensor of several elements is no number");
+    if (fb_array_count(array) != 1) return fb_kernel_fail(call, "a tensor of several elements is not a number");
     if (array->held == FB_HELD_BOOL) return give_bool(result, fb_array_int(array, 0) != 0);
     if (array->held == FB_HELD_INT) return give_int(result, fb_array_int(array, 0));
     return give_float(result, fb_array_number(array, 0));
@@ -71,14 +71,14 @@ static fb_status give_element(fb_kernel_call *call, const fb_array *array, fb_ob
 static fb_status to_int(fb_kernel_call *call, const fb_object *number, fb_object *result) {
     int64_t integer;
     if (fb_object_int(number, &integer)) return give_int(result, integer);
-    if (number->kind != FB_OBJECT_FLOAT) return fb_kernel_unsupported(call, "its argument is no number");
+    if (number->kind != FB_OBJECT_FLOAT) return fb_kernel_unsupported(call, "its argument is not a number");
     if (!(fabs(number->number) < 0x1p63)) return fb_kernel_unsupported(call, "the number is too large for an int of 64 bits");
     return give_int(result, (int64_t)number->number);
 }
 
 static fb_status to_float(fb_kernel_call *call, const fb_object *number, fb_object *result) {
     double real;
-    if (!fb_object_number(number, &real)) return fb_kernel_unsupported(call, "its argument is no number");
+    if (!fb_object_number(number, &real)) return fb_kernel_unsupported(call, "its argument is not a number");
     return give_float(result, real);
 }
 
@@ -95,7 +95,7 @@ static fb_status to_bool(fb_kernel_call *call, const fb_object *object, bool *tr
 /* item(), int(), float() … of a tensor or a number. */
 fb_status fb_kernel_item(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
-    if (!input || input->kind != FB_OBJECT_ARRAY) return fb_kernel_unsupported(call, "its argument is no tensor");
+    if (!input || input->kind != FB_OBJECT_ARRAY) return fb_kernel_unsupported(call, "its argument is not a tensor");
     if (fb_call_is_spelled(call, "tolist") && input->array->rank)
         return fb_kernel_unsupported(call, "lists are not made of tensors");
     fb_object element;
@@ -110,10 +110,10 @@ fb_status fb_kernel_item(fb_kernel_call *call, fb_object *result) {
 
 static fb_status product(fb_kernel_call *call, const fb_object *items, fb_object *result) {
     int64_t all = 1, integer;
-    if (!fb_object_is_sequence(items)) return fb_kernel_unsupported(call, "its argument is no sequence");
+    if (!fb_object_is_sequence(items)) return fb_kernel_unsupported(call, "its argument is not a sequence");
     for (size_t i = 0; i < items->items->count; i++) {
         if (!fb_object_int(&items->items->objects[i], &integer) || __builtin_mul_overflow(all, integer, &all))
-            return fb_kernel_unsupported(call, "the product is no int of 64 bits");
+            return fb_kernel_unsupported(call, "the product is not an int of 64 bits");
     }
     return give_int(result, all);
 }
@@ -132,8 +132,9 @@ fb_status fb_kernel_number_of(fb_kernel_call *call, fb_object *result) {
     if (fb_call_is_spelled(call, "float") || fb_call_is_spelled(call, "sym_float")) return to_float(call, &number, result);
     if (fb_call_is_spelled(call, "int") || fb_call_is_spelled(call, "sym_int") || fb_call_is_spelled(call, "index") ||
         fb_call_is_spelled(call, "trunc"))
-        return fb_call_is_spelled(call, "index") && number.kind == FB_OBJECT_FLOAT ? fb_kernel_fail(call, "a float is no index")
-                                                                                   : to_int(call, &number, result);
+        return fb_call_is_spelled(call, "index") && number.kind == FB_OBJECT_FLOAT
+                   ? fb_kernel_fail(call, "a float is not an index")
+                   : to_int(call, &number, result);
     if (fb_call_is_spelled(call, "bool") || fb_call_is_spelled(call, "truth"))
         return to_bool(call, &number, &truth) ? call->status : give_bool(result, truth);
     if (fb_call_is_spelled(call, "not_") || fb_call_is_spelled(call, "not") || fb_call_is_spelled(call, "sym_not"))
@@ -172,10 +173,10 @@ fb_status fb_kernel_number_max(fb_kernel_call *call, fb_object *result) {
         }
         bool is_number = fb_object_number(&item, &number);
         if (!is_sequence && !is_number) fb_object_drop(&item);
-        if (!is_number) return fb_kernel_unsupported(call, "its arguments are no numbers");
+        if (!is_number) return fb_kernel_unsupported(call, "its arguments are not numbers");
         int64_t integer;
         if (is_sum && (!fb_object_int(&item, &integer) || __builtin_add_overflow(best.integer, integer, &best.integer)))
-            return fb_kernel_unsupported(call, "its sum is no int of 64 bits");
+            return fb_kernel_unsupported(call, "its sum is not an int of 64 bits");
         if (is_sum) continue;
         if (i == 0 || (is_max ? number > best_number : number < best_number)) {
             best = item;
@@ -216,7 +217,7 @@ fb_status fb_kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result) {
         if (!fb_object_is_sequence(&shape) || shape.items->count > FB_MAX_RANK) fb_kernel_unsupported(call, "it takes shapes");
         else one.rank = (int)shape.items->count;
         for (int d = 0; d < one.rank; d++)
-            if (!fb_object_int(&shape.items->objects[d], &one.sizes[d])) fb_kernel_unsupported(call, "a size is no int");
+            if (!fb_object_int(&shape.items->objects[d], &one.sizes[d])) fb_kernel_unsupported(call, "a size is not an int");
         fb_object_drop(&shape);
         if (!call->status && !fb_array_join_sizes(&one, &joined.rank, joined.sizes))
             fb_kernel_fail(call, "the shapes do not broadcast");
@@ -229,7 +230,7 @@ fb_status fb_kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result) {
 /* torch.finfo(dtype): the dtype stands for it; getattr knows what to ask. */
 fb_status fb_kernel_dtype_info(fb_kernel_call *call, fb_object *result) {
     const fb_object *type = fb_argument(call, "type");
-    if (!type || type->kind != FB_OBJECT_DTYPE) return fb_kernel_unsupported(call, "its argument is no dtype");
+    if (!type || type->kind != FB_OBJECT_DTYPE) return fb_kernel_unsupported(call, "its argument is not a dtype");
     if (fb_dtype_is_floating(type->dtype) != fb_call_is_spelled(call, "finfo") || type->dtype == FB_BOOL)
         return fb_kernel_fail(call, "%s has no such limits", fb_dtype_name(type->dtype));
     *result = *type;

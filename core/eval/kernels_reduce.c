@@ -306,7 +306,7 @@ fb_status fb_kernel_reduce(fb_kernel_call *call, fb_object *result) {
     }
     if (rows[i].dtype == INDEX) {
         const fb_object *dim = fb_argument(call, "dim");
-        if (dim && fb_object_is_sequence(dim)) return fb_kernel_fail(call, "its dim is no int");
+        if (dim && fb_object_is_sequence(dim)) return fb_kernel_fail(call, "its dim is not an int");
         if (input->dtype == FB_BOOL) return fb_kernel_fail(call, "it is not defined for bools");
     }
     if (rows[i].dtype == COUNT || rows[i].dtype == INDEX) dtype = FB_INT64;
@@ -330,7 +330,7 @@ fb_status fb_kernel_max(fb_kernel_call *call, fb_object *result) {
     if (fb_argument_is_given(call, "other")) return fb_largest_of_two(call, "other", result);
     if (!second || second->kind == FB_OBJECT_NONE)
         return reduce_as(call, input, "dim", function, &(settings){0}, input->dtype, false, result);
-    if (fb_object_is_sequence(second)) return fb_kernel_fail(call, "its dim is no int");
+    if (fb_object_is_sequence(second)) return fb_kernel_fail(call, "its dim is not an int");
     reduced r;
     fb_array *out = NULL, *indices = NULL;
     if (open_reduction(call, input, "dim", &r)) {

@@ -29,7 +29,7 @@ static fb_array *choose_by(fb_kernel_call *call, fb_array *condition, fb_array *
     fb_array *arrays[3] = {condition, a, b}, *wide[3] = {NULL}, *out = NULL;
     int64_t sizes[FB_MAX_RANK];
     int rank = 0;
-    if (condition->held != FB_HELD_BOOL) fb_kernel_unsupported(call, "its condition is no bool tensor");
+    if (condition->held != FB_HELD_BOOL) fb_kernel_unsupported(call, "its condition is not a bool tensor");
     for (int k = 0; k < 3 && !call->status; k++)
         if (!fb_array_join_sizes(arrays[k], &rank, sizes)) fb_kernel_fail(call, "its operands do not broadcast");
     if (!call->status) {

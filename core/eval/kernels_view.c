@@ -46,7 +46,7 @@ static bool complete_sizes(fb_kernel_call *call, int64_t count, int rank, int64_
     for (int i = 0; i < rank; i++) {
         if (sizes[i] == -1 && open < 0) open = i;
         else if (sizes[i] < 0 || __builtin_mul_overflow(known, sizes[i], &known))
-            return fb_kernel_fail(call, "%lld is no size", (long long)sizes[i]) == FB_OK;
+            return fb_kernel_fail(call, "%lld is not a size", (long long)sizes[i]) == FB_OK;
     }
     if (open >= 0 && known > 0 && count % known == 0) sizes[open] = count / known;
     else if (open >= 0 || known != count)
@@ -270,7 +270,7 @@ fb_status fb_kernel_expand(fb_kernel_call *call, fb_object *result) {
     for (int i = 0; i < rank; i++) {
         int at = i - (rank - input->rank);
         if (sizes[i] == -1 && at >= 0) sizes[i] = input->sizes[at];
-        if (sizes[i] < 0) return fb_kernel_fail(call, "%lld is no size", (long long)sizes[i]);
+        if (sizes[i] < 0) return fb_kernel_fail(call, "%lld is not a size", (long long)sizes[i]);
     }
     call->status = fb_array_broadcast(input, rank, sizes, &view, call->error);
     return call->status ? call->status : fb_return_array(call, view, result);
@@ -377,7 +377,7 @@ static fb_status tensor_split(fb_kernel_call *call, fb_object *result) {
     bool has_bounds = fb_object_is_sequence(given);
     int64_t size = input->sizes[dim];
     parts = has_bounds ? count + 1 : bounds[0];
-    if (parts <= 0) return fb_kernel_fail(call, "%lld is no number of parts", (long long)parts);
+    if (parts <= 0) return fb_kernel_fail(call, "%lld is not a number of parts", (long long)parts);
     if (!begin_parts(call, (size_t)parts, result)) return call->status;
     for (int64_t i = 0, start = 0; i < parts && fb_kernel_goes_on(call, STEPS_OF_A_PART); i++) {
         int64_t stop = !has_bounds ? start + size / parts + (i < size % parts)
@@ -401,7 +401,7 @@ fb_status fb_kernel_split(fb_kernel_call *call, fb_object *result) {
     if (!parts) return fb_kernel_unsupported(call, "it has no sizes");
     int64_t size = input->sizes[dim], each;
     if (!fb_object_is_sequence(parts)) {
-        if (!fb_object_int(parts, &each)) return fb_kernel_unsupported(call, "its size is no int");
+        if (!fb_object_int(parts, &each)) return fb_kernel_unsupported(call, "its size is not an int");
         if (each < 0 || (!each && size)) return fb_kernel_fail(call, "its size is %lld", (long long)each);
         return split(call, input, dim, NULL, size ? (size_t)((size - 1) / each + 1) : 1, each, result);
     }
@@ -423,7 +423,7 @@ fb_status fb_kernel_chunk(fb_kernel_call *call, fb_object *result) {
         !fb_argument_int(call, "chunks", 0, &chunks))
         return call->status;
     int64_t size = input->sizes[dim];
-    if (chunks <= 0) return fb_kernel_fail(call, "%lld is no number of chunks", (long long)chunks);
+    if (chunks <= 0) return fb_kernel_fail(call, "%lld is not a number of chunks", (long long)chunks);
     if (!size) return split(call, input, dim, NULL, (size_t)(chunks < 10000 ? chunks : 10000), 0, result);
     int64_t each = (size - 1) / chunks + 1;
     return split(call, input, dim, NULL, (size_t)((size - 1) / each + 1), each, result);

@@ -42,7 +42,7 @@ fb_array *fb_make_number_of(fb_kernel_call *call, const fb_object *object, fb_dt
 fb_array *fb_make_number(fb_kernel_call *call, const char *name, fb_dtype dtype) {
     const fb_object *object = fb_argument(call, name);
     if (!object) {
-        fb_kernel_unsupported(call, "its argument %s is no number", name);
+        fb_kernel_unsupported(call, "its argument %s is not a number", name);
         return NULL;
     }
     return fb_make_number_of(call, object, dtype);

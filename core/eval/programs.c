@@ -11,7 +11,7 @@ static fb_status run_program(fb_kernel_call *call, size_t first, fb_object *resu
     if (call->status) return call->status;
     if (program.kind != FB_OBJECT_PROGRAM) {
         fb_object_drop(&program);
-        return fb_kernel_unsupported(call, "what it calls is no nested program");
+        return fb_kernel_unsupported(call, "what it calls is not a nested program");
     }
     size_t count = args->count - first - 1;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, &inputs, call->error);

@@ -35,7 +35,7 @@ static fb_status read_root(fb_rule_reader *reader, const char *name, const json_
         if (rule->roots[i]->variable == root.variable) root.call = rule->roots[i]->index;
     }
     if (root.call == SIZE_MAX)
-        return fb_rule_fail(reader, "not-a-root", "%s is no outermost call of the pattern; only those are replaced", name);
+        return fb_rule_fail(reader, "not-a-root", "%s is not an outermost call of the pattern; only those are replaced", name);
     status = fb_rule_read_term(reader, json, &root.term);
     if (status) return status;
     if (root.term.kind != FB_TERM_CALL && root.term.kind != FB_TERM_VARIABLE)

@@ -152,7 +152,7 @@ const char *fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, c
         const fb_rule_weights *weights = &rule->weights[i];
         fb_node node = binding->nodes[weights->call];
         fb_layer layer;
-        *detail = "what is to get other weights is no linear layer or convolution with weights of its own";
+        *detail = "what is to get other weights is not a linear layer or convolution with weights of its own";
         if (!layer_at(graph, node, &layer)) return "not-a-layer";
         const char *reason = fb_layer_obstacle(matcher, &layer);
         *detail = reason ? fb_obstacle_detail(reason) : NULL;

@@ -85,9 +85,9 @@ static void fail_memory(reader *r) {
 static bool scan_failed(reader *r) {
     if (r->scan.status == FB_NO_MEMORY) fail_memory(r);
     else if (r->scan.status && !r->status)
-        r->status =
-            fb_fail(r->error, FB_INVALID, "bad-safetensors", "", "the header is no JSON of a safetensors file: byte %zu: %s",
-                    (size_t)(r->scan.failed_at - r->scan.start), r->scan.message);
+        r->status = fb_fail(r->error, FB_INVALID, "bad-safetensors", "",
+                            "the header is not the JSON of a safetensors file: byte %zu: %s",
+                            (size_t)(r->scan.failed_at - r->scan.start), r->scan.message);
     return r->scan.status != FB_OK;
 }
 
@@ -116,7 +116,7 @@ static bool scan_size(reader *r, const char *member, int64_t *out) {
 /* A list of at most `limit` sizes; how many there are, or SIZE_MAX when that is wrong. */
 static size_t scan_sizes(reader *r, const char *member, int64_t *sizes, size_t limit) {
     size_t index = SIZE_MAX, count = 0;
-    if (!fb_scan_enter(&r->scan, '[')) fail(r, member, "is no list");
+    if (!fb_scan_enter(&r->scan, '[')) fail(r, member, "is not a list");
     while (!r->status && fb_scan_more(&r->scan, ']', &index)) {
         int64_t size;
         if (!scan_size(r, member, &size)) break;
@@ -128,11 +128,11 @@ static size_t scan_sizes(reader *r, const char *member, int64_t *sizes, size_t l
 }
 
 static void scan_dtype(reader *r, fb_safetensors_entry *entry, unsigned *bits) {
-    const fb_json *name = scan_scalar(r, FB_JSON_STRING, "dtype", "is no string");
+    const fb_json *name = scan_scalar(r, FB_JSON_STRING, "dtype", "is not a string");
     if (!name) return;
     const dtype_row *dtype = dtypes;
     while (dtype->name && !fb_json_is(name, dtype->name)) dtype++;
-    if (!dtype->name) fail(r, "dtype", "is no dtype of safetensors");
+    if (!dtype->name) fail(r, "dtype", "is not a safetensors dtype");
     entry->dtype_name = dtype->name;
     entry->dtype = dtype->dtype;
     *bits = dtype->bits;
@@ -156,7 +156,7 @@ static void scan_offsets(reader *r, fb_safetensors_entry *entry) {
     int64_t offsets[2] = {0, 0};
     size_t count = scan_sizes(r, "data_offsets", offsets, 2);
     if (count == SIZE_MAX) return;
-    if (count != 2) fail(r, "data_offsets", "is no pair");
+    if (count != 2) fail(r, "data_offsets", "is not a pair");
     else if (offsets[1] < offsets[0]) fail(r, "data_offsets", "ends before it begins");
     entry->offset = (uint64_t)offsets[0];
     entry->size = (uint64_t)offsets[1] - entry->offset;
@@ -180,7 +180,7 @@ static void scan_entry(reader *r) {
     fb_safetensors_entry entry = {.name = r->name};
     unsigned bits = 0;
     size_t index = SIZE_MAX;
-    if (!fb_scan_enter(&r->scan, '{')) fail(r, NULL, "is no object");
+    if (!fb_scan_enter(&r->scan, '{')) fail(r, NULL, "is not an object");
     while (!r->status && fb_scan_more(&r->scan, '}', &index)) {
         const fb_json *key = fb_scan_key(&r->scan);
         if (!key) break;
@@ -210,7 +210,7 @@ static void scan_metadata(reader *r) {
     size_t index = SIZE_MAX;
     if (r->status) return;
     if (!fb_scan_enter(&r->scan, '{')) {
-        scan_scalar(r, FB_JSON_NULL, NULL, "is no object of strings"); /* null is none */
+        scan_scalar(r, FB_JSON_NULL, NULL, "is not an object of strings"); /* null is none */
         return;
     }
     if (!(r->metadata = json_object())) fail_memory(r);
@@ -219,7 +219,7 @@ static void scan_metadata(reader *r) {
         char *name = key ? fb_arena_text(&r->arena, key->text, key->count) : NULL;
         if (key && !name) fail_memory(r);
         if (!name) break;
-        const fb_json *value = scan_scalar(r, FB_JSON_STRING, name, "is no string");
+        const fb_json *value = scan_scalar(r, FB_JSON_STRING, name, "is not a string");
         if (!value) break;
         if (index >= MAX_METADATA) fail(r, NULL, "has too many members");
         else if (json_object_get(r->metadata, name)) fail(r, name, "is there twice");
@@ -315,9 +315,9 @@ static uint64_t header_size(reader *r, const unsigned char *bytes, uint64_t size
     if (kind) fail(r, NULL, kind);
     else if (size < 8) fail(r, NULL, "the file is shorter than the size of its header");
     for (int i = 0; i < 8 && !r->status; i++) count |= (uint64_t)bytes[i] << (8 * i);
-    if (count > FB_SAFETENSORS_MAX_HEADER) fail(r, NULL, "the header is larger than 100 MB, or this is no safetensors file");
+    if (count > FB_SAFETENSORS_MAX_HEADER) fail(r, NULL, "the header is larger than 100 MB, or this is not a safetensors file");
     else if (size >= 8 && count > size - 8) fail(r, NULL, "the header ends beyond the end of the file");
-    else if (count == 0 || bytes[8] != '{') fail(r, NULL, "the header does not begin with {: this is no safetensors file");
+    else if (count == 0 || bytes[8] != '{') fail(r, NULL, "the header does not begin with {: this is not a safetensors file");
     return r->status ? 0 : count;
 }
 

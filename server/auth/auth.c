@@ -60,7 +60,7 @@ static fb_status add_token(fb_auth *auth, const fb_store_token *stored, fb_error
     if (!token) return fb_fail_memory(error);
     if (!fb_scope_parse(stored->scope, &scope) || !fb_is_sha256_id(stored->digest)) {
         free(token);
-        return fb_fail(error, FB_IO, "store-corrupt", NULL, "the store holds a token that is none");
+        return fb_fail(error, FB_IO, "store-corrupt", NULL, "the store holds a malformed token");
     }
     token->key = stored->key;
     token->expires = stored->expires;

@@ -19,7 +19,7 @@ int fb_sent_file_open(const char *path, fb_sent_file *out) {
     if (file < 0 || fstat(file, &facts)) {
         fb_complain(0, "cannot read %s: %s", path, strerror(errno));
     } else if (!S_ISREG(facts.st_mode)) {
-        fb_complain(0, "cannot read %s: it is no ordinary file", path);
+        fb_complain(0, "cannot read %s: it is not an ordinary file", path);
     } else {
         *out = (fb_sent_file){.file = file, .size = (uint64_t)facts.st_size};
         return FB_EXIT_DONE;
@@ -120,7 +120,7 @@ static int add_shards(fb_blob_files *files, const char *index) {
     json_object_foreach(map, tensor, shard) {
         const char *name = json_string_value(shard);
         if (!name || !*name || strchr(name, '/'))
-            result = fb_complain(FB_EXIT_FAILED, "%s: the shard of %s is no file beside it", index, tensor);
+            result = fb_complain(FB_EXIT_FAILED, "%s: the shard of %s is not a file beside it", index, tensor);
         else result = add_file(files, path_beside(index, name));
         if (result) break;
     }

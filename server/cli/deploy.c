@@ -19,7 +19,7 @@ void fb_print_alias(fb_cli *cli, const json_t *alias) {
 static int read_alias(fb_cli *cli, fb_reference *out) {
     *out = fb_reference_read(cli->arguments.items[0]);
     if (out->kind == FB_REFERS_TO_ALIAS) return FB_EXIT_DONE;
-    return fb_complain(FB_EXIT_USAGE, "%s: %s is no MODEL@ALIAS", cli->verb->name, out->text);
+    return fb_complain(FB_EXIT_USAGE, "%s: %s is not a MODEL@ALIAS", cli->verb->name, out->text);
 }
 
 /* The version's own name, which may have been given with its model. NULL stays NULL. */
@@ -30,7 +30,7 @@ static int read_version(fb_cli *cli, const fb_reference *alias, const char *give
     if (out->kind != FB_REFERS_TO_VERSION) return FB_EXIT_DONE;
     *version = out->part;
     if (strcmp(out->model, alias->model) == 0) return FB_EXIT_DONE;
-    return fb_complain(FB_EXIT_USAGE, "%s: %s is no version of %s", cli->verb->name, given, alias->model);
+    return fb_complain(FB_EXIT_USAGE, "%s: %s is not a version of %s", cli->verb->name, given, alias->model);
 }
 
 /* Who does it: --who, or the user of this machine. */

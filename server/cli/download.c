@@ -73,7 +73,7 @@ static int add_up_part(download *d) {
     return ok ? FB_EXIT_DONE : fb_complain(FB_EXIT_FAILED, "cannot read %s", d->part);
 }
 
-/* What an interrupted download left is gone on with. */
+/* Resumes an interrupted download. */
 static int open_part(download *d) {
     struct stat facts;
     int result = name_part(d);

@@ -20,7 +20,7 @@ static int get_page(fb_cli *cli, const fb_address *base, size_t wanted, json_t *
     json_decref(*token);
     *token = json_incref(json_object_get(page, "next_page_token"));
     json_t *more = json_object_get(page, "items");
-    if (!json_is_array(more)) result = fb_complain(FB_EXIT_FAILED, "the answer is no list: is this foldback?");
+    if (!json_is_array(more)) result = fb_complain(FB_EXIT_FAILED, "the answer is not a list: is this foldback?");
     else if (json_array_extend(items, more)) result = fb_cli_no_memory();
     json_decref(page);
     return result;

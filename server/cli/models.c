@@ -95,7 +95,8 @@ int fb_cli_register(fb_cli *cli) {
     fb_reference version = fb_reference_read_stored(cli->arguments.items[0]);
     fb_reference graph = fb_reference_read(cli->arguments.items[1]);
     if (version.kind != FB_REFERS_TO_VERSION)
-        return fb_complain(FB_EXIT_USAGE, "register: %s is no MODEL:VERSION; it takes %s", version.text, cli->verb->arguments);
+        return fb_complain(FB_EXIT_USAGE, "register: %s is not a MODEL:VERSION; it takes %s", version.text,
+                           cli->verb->arguments);
     fb_call call = {.method = "PUT"};
     json_t *made;
     fb_request_begin(&call.body);

@@ -18,7 +18,7 @@
     TEXT("token-file", 0, "FILE", "of --server: the token is the first line of it ($FOLDBACK_TOKEN)", token_file), CA_FILE
 #define DATA TEXT("data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", data)
 #define STORE DATA, TEXT("server", 0, "URL", "talk to a service instead ($FOLDBACK_SERVER)", server), CREDENTIALS
-#define JSON FLAG("json", 0, "JSON, as it is when the output is no terminal", wants_json)
+#define JSON FLAG("json", 0, "JSON, as it is when the output is not a terminal", wants_json)
 #define END                                                                                                                    \
     FLAG("help", 'h', "this text", wants_help), {                                                                              \
         0                                                                                                                      \
@@ -223,7 +223,7 @@ static const fb_option events_options[] = {
     TEXT("since", 0, "N", "begin after this entry of the history; 0 is all of it", since),
     TEXT("server", 0, "URL", "the service ($FOLDBACK_SERVER)", server),
     CREDENTIALS,
-    FLAG("json", 0, "a line of JSON for each event, as it is when the output is no terminal", wants_json),
+    FLAG("json", 0, "a line of JSON for each event, as it is when the output is not a terminal", wants_json),
     END,
 };
 static const fb_option job_list_options[] = {

@@ -119,7 +119,7 @@ bool fb_guard_framing(fb_exchange *exchange, const char *method, const char *ver
         return bad_framing(exchange, "a line does not end in CR LF, is folded, or holds a NUL or a space too many");
     if (f.hosts > 1) return bad_framing(exchange, "there is more than one Host");
     if (!f.hosts && is_1_1) return bad_framing(exchange, "there is no Host");
-    if (f.hosts && !is_host(f.host)) return bad_framing(exchange, "the Host is no name or address");
+    if (f.hosts && !is_host(f.host)) return bad_framing(exchange, "the Host is not a name or address");
     if (!check_lengths(exchange, &f, is_1_1)) return false;
     if (count > HEADERS_MAX || f.bytes > exchange->server->config.header_limit) {
         fb_respond_problem(&exchange->response, 431, "headers-too-large", "the headers are more than %zu bytes or %d lines",

@@ -40,7 +40,7 @@ static struct addrinfo *resolve(const char *address) {
 
 static fb_status fail_address(const char *address, fb_error *error) {
     return fb_fail(error, FB_INVALID, "bad-address", NULL,
-                   "%s is no address to listen on; write it as 127.0.0.1:8080 or [::1]:8080", address);
+                   "%s is not an address to listen on; write it as 127.0.0.1:8080 or [::1]:8080", address);
 }
 
 fb_status fb_http_check_address(const char *listen, fb_error *error) {

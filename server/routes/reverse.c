@@ -118,7 +118,7 @@ static bool find_maker(const fb_request *request, fb_response *response, const f
                            "different runs may have made the graph; POST it to the reverse link of the one that you mean");
         fb_problem_member_take(response, "runs", list_ids(runs));
     } else {
-        fb_respond_problem(response, 409, "unrelated-graph", "the graph is no run's result and carries no run's marks");
+        fb_respond_problem(response, 409, "unrelated-graph", "the graph is not the result of a run and carries no run's marks");
     }
     return false;
 }

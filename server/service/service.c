@@ -84,7 +84,7 @@ fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *
         (app && app->auth && fb_auth_is_needed(app->auth)))
         return status;
     return fb_fail(error, FB_INVALID, "no-tokens", NULL,
-                   "%s is no loopback address; to listen beyond this machine make a token first (foldback token "
+                   "%s is not a loopback address; to listen beyond this machine make a token first (foldback token "
                    "create --scope admin), or say --insecure-listen, knowing that everybody may do everything",
                    listen);
 }

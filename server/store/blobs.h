@@ -53,7 +53,7 @@ fb_status fb_blobs_list(fb_store *store, const fb_store_page *page, fb_blob_rows
 /* An upload being written: by one request at a time. Kept over a restart, when it has an id. */
 typedef struct fb_upload fb_upload;
 
-/* A new one. `is_kept` = it has an id, and can be gone on with; otherwise it goes when it is closed. */
+/* A new one. `is_kept` = it has an id and can be resumed; otherwise closing it deletes it. */
 fb_status fb_upload_new(fb_store *store, bool is_kept, fb_upload **out, fb_error *error);
 /* FB_NOT_FOUND "unknown-upload"; FB_CONFLICT "upload-busy" while another request has it open. */
 fb_status fb_upload_open(fb_store *store, const char *id, fb_upload **out, fb_error *error);

@@ -19,7 +19,7 @@ static fb_status hold_old(fb_restoring *restoring, const char *backup, bool may_
     if (stat(backup, &of_backup) == 0 && about.st_dev == of_backup.st_dev && about.st_ino == of_backup.st_ino)
         return fb_fail(error, FB_CONFLICT, "folder-in-use", NULL, "%s is the backup itself", restoring->data);
     if (!S_ISDIR(about.st_mode))
-        return fb_fail(error, FB_CONFLICT, "folder-not-empty", NULL, "%s is no folder", restoring->data);
+        return fb_fail(error, FB_CONFLICT, "folder-not-empty", NULL, "%s is not a folder", restoring->data);
     restoring->has_content = !fb_folder_is_empty(restoring->data);
     fb_status status = fb_folder_lock(restoring->data, restoring->has_content, &restoring->lock, error);
     if (status || !restoring->has_content || may_replace) return status;

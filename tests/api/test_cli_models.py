@@ -79,8 +79,8 @@ def test_refused(deployed):
     for words, said in (
         (["rollback", "toy@prod", "--note", "x"], "--why"),
         (["rollback", "toy@prod", "--dry-run"], "--why"),
-        (["rollback", "toy@prod", "--to", "other:v1"], "other:v1 is no version of toy"),
-        (["deploy", "toy@prod", "other/v1"], "other/v1 is no version of toy"),
+        (["rollback", "toy@prod", "--to", "other:v1"], "other:v1 is not a version of toy"),
+        (["deploy", "toy@prod", "other/v1"], "other/v1 is not a version of toy"),
         (["register", TOY, "toy:v3"], "it takes MODEL:VERSION GRAPH"),
         (["register", "toy", "v3", TOY], "it takes MODEL:VERSION GRAPH"),
     ):

@@ -161,7 +161,7 @@ def test_a_pass_with_picture_and_documentation(local):
     picture = [line for line in whole["documentation"].splitlines() if line.startswith(" ")]
     assert len(picture) >= 3 and all(line in shown.out.splitlines() for line in picture)
     flowing = " ".join(shown.out.split())
-    for sentence in re.findall(r"[^.]+\.", " ".join(line for line in whole["documentation"].splitlines() if line and not line.startswith(" "))):
+    for sentence in re.findall(r"[^.:]+[.:]", " ".join(line for line in whole["documentation"].splitlines() if line and not line.startswith(" "))):
         assert " ".join(sentence.split()) in flowing, sentence
     assert ["minimum_gain", "integer", "1", "How many calls a merge must save at least."] in rows(shown.out)
     assert ["exactness", "moves"] in rows(shown.out)

@@ -96,7 +96,7 @@ def test_a_sharded_model(foldback):  # noqa: F811
 
     for mapped in ("../part-1.safetensors", "", 1):
         foldback.put("model/model.safetensors.index.json", {"weight_map": {"a": mapped}})
-        assert "is no file beside it" in foldback("bind", TOY, "model/model.safetensors.index.json").err
+        assert "is not a file beside it" in foldback("bind", TOY, "model/model.safetensors.index.json").err
     foldback.put("model/model.safetensors.index.json", {})
     assert "weight_map" in foldback("bind", TOY, "model/model.safetensors.index.json").err
 
@@ -352,7 +352,7 @@ def test_refusals(foldback):  # noqa: F811
     refused = foldback("bind", TOY, NOWHERE)
     assert refused.status == 1 and f"  blobs: {NOWHERE}\n" in refused.err
     (foldback.folder / "folder").mkdir()
-    for name, said in (("nowhere", "No such file"), ("folder", "no ordinary file")):
+    for name, said in (("nowhere", "No such file"), ("folder", "not an ordinary file")):
         for words in (["upload", name], ["bind", TOY, name], ["missing", name], ["optimize", TOY, "-p", "DeepCopy", "--weights", name]):
             refused = foldback(*words)
             assert refused.status == 1 and refused.out == "" and said in refused.err, (words, refused)

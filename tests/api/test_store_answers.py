@@ -239,7 +239,7 @@ def test_what_is_no_address(address, tmp_path):
     """It is said to be none, whether there are tokens or not, and no folder is made."""
     for words in ((), ("--insecure-listen",)):
         told = refused(tmp_path / "data", "--listen", address, *words, status=2)
-        assert "is no address to listen on" in told and "token" not in told
+        assert "is not an address to listen on" in told and "token" not in told
     assert not (tmp_path / "data").exists()
     told = refused(tmp_path / "data", "--listen", "0.0.0.0:0", status=2)
     assert "token" in told and not (tmp_path / "data").exists()

@@ -297,7 +297,7 @@ START_TEST(old_uploads_go) {
     ck_assert_uint_eq(count_files(folder, "uploads"), 1);
     snprintf(id, sizeof id, "%s", fb_upload_id(open));
     ck_assert_int_eq(fb_upload_write(open, "x", 1, NULL), FB_OK);
-    fb_upload_close(open, false); /* it was gone on with now */
+    fb_upload_close(open, false); /* it has been resumed now */
     ck_assert_uint_eq(collect(store, HOUR, false).uploads, 0);
     make_file("uploads/strange", 9 * HOUR);
     reopen(); /* and is still known; the clock is ahead of the file's */

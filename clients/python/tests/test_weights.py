@@ -1,4 +1,4 @@
-"""Weights to a live service and back: in parts, interrupted and gone on with, the same bytes."""
+"""Weights to a live service and back: in parts, interrupted and resumed, the same bytes."""
 
 import builtins
 import hashlib

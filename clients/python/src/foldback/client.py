@@ -193,7 +193,7 @@ class Client:
 
     def upload(self, file: File, *, progress: Progress = True) -> str:
         """Makes a file a blob of the service, unless it has it, and gives its digest. A large one goes in parts: what was cut
-        off is gone on with, also by a later call of this client. `progress`: True is a bar (of tqdm, on a terminal), a
+        off is resumed, also by a later call of this client. `progress`: True is a bar (of tqdm, on a terminal), a
         function gets the bytes done and all."""
         path = Path(file)
         digest = digest_of(path, progress)
@@ -231,7 +231,7 @@ class Client:
         progress: Progress = True,
     ) -> Path:
         """Writes the graph's weights, or those named, as a safetensors file: recipes are evaluated on the way. `tied="each"`
-        writes a tensor for each of its owners. What was cut off is gone on with, also by a later call."""
+        writes a tensor for each of its owners. An interrupted transfer is resumed, also by a later call."""
         query = {"names": list(names)} if names is not None else {}
         download(
             self._service,

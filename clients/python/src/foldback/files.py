@@ -38,7 +38,7 @@ def _is_onnx(beginning: bytes) -> bool:
 
 
 def refuse_other_kinds(path: str | os.PathLike[str]) -> None:
-    """Raises ValueError for a file that is no safetensors file, by its first bytes."""
+    """Raises ValueError for a file that is not a safetensors file, by its first bytes."""
     with open(path, "rb") as file:
         kind = kind_of(file.read(16))
     if kind is not None:
@@ -53,7 +53,7 @@ def with_shards(path: Path) -> list[Path]:
         names = json.load(file)["weight_map"].values()
     for name in names:
         if Path(name).name != name:
-            raise ValueError(f"{path}: the shard {name!r} is no file beside it")
+            raise ValueError(f"{path}: the shard {name!r} is not a file beside it")
     return [path, *(path.with_name(name) for name in dict.fromkeys(names))]
 
 

@@ -1,4 +1,4 @@
-"""Files to the service and back. What is interrupted is gone on with."""
+"""Files to the service and back. Interrupted transfers are resumed."""
 
 from __future__ import annotations
 
