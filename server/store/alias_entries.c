@@ -104,47 +104,50 @@ static fb_status read_alias_item(fb_connection *connection, int64_t key, fb_stor
     return status ? status : fb_read_alias_entry(connection, last, memory, item, error);
 }
 
-static fb_status finish_list(fb_status status, fb_list *list, fb_store_alias_entries *out) {
-    if (status) {
-        fb_memory_free(list->memory);
-        return status;
-    }
-    *out = (fb_store_alias_entries){.items = list->items, .count = list->count, .memory = list->memory};
-    memcpy(out->next_token, list->next_token, sizeof out->next_token);
-    return FB_OK;
-}
-
 fb_status fb_store_list_aliases(fb_store *store, const char *model, const fb_store_page *page, fb_store_alias_entries *out,
                                 fb_error *error) {
-    fb_condition of_model = {.sql = "SELECT key FROM aliases WHERE key <= ?1 AND model = ?2 AND version IS NOT NULL "
-                                    "ORDER BY key DESC LIMIT 1",
-                             .has_number = true};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_list list = {0};
-    uint64_t hash = fb_filter_hash(fb_filter_hash(0, "aliases"), model);
-    status = fb_need_model(connection, model, &of_model.number, error);
-    if (!status) status = fb_list_rows(connection, &of_model, page, hash, sizeof *out->items, read_alias_item, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    return finish_list(status, &list, out);
+    fb_list_query query = {
+        .conditions =
+            &(fb_condition){
+                .sql =
+                    "SELECT key FROM aliases WHERE key <= ?1 AND model = ?2 AND version IS NOT NULL ORDER BY key DESC LIMIT 1",
+                .has_number = true},
+        .count = 1,
+        .find = fb_find_model_of,
+        .of = {model},
+        .page = page,
+        .filter_hash = fb_filter_hash(fb_filter_hash(0, "aliases"), model),
+        .item_size = sizeof *out->items,
+        .read = read_alias_item};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
+}
+
+static fb_status find_alias_of(fb_connection *connection, const char *const *of, int64_t *number, fb_error *error) {
+    int64_t last = 0;
+    return need_alias(connection, of[0], of[1], true, number, &last, error);
 }
 
 fb_status fb_store_alias_history(fb_store *store, const char *model, const char *alias, const fb_store_page *page,
                                  fb_store_alias_entries *out, fb_error *error) {
-    fb_condition of_alias = {
-        .sql = "SELECT number FROM alias_entries WHERE number <= ?1 AND alias = ?2 ORDER BY number DESC LIMIT 1",
-        .has_number = true};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_list list = {0};
-    int64_t last = 0;
-    uint64_t hash = fb_filter_hash(fb_filter_hash(fb_filter_hash(0, "history"), model), alias);
-    status = need_alias(connection, model, alias, true, &of_alias.number, &last, error);
-    if (!status) status = fb_list_rows(connection, &of_alias, page, hash, sizeof *out->items, read_entry_item, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    return finish_list(status, &list, out);
+    fb_list_query query = {
+        .conditions =
+            &(fb_condition){
+                .sql = "SELECT number FROM alias_entries WHERE number <= ?1 AND alias = ?2 ORDER BY number DESC LIMIT 1",
+                .has_number = true},
+        .count = 1,
+        .find = find_alias_of,
+        .of = {model, alias},
+        .page = page,
+        .filter_hash = fb_filter_hash(fb_filter_hash(fb_filter_hash(0, "history"), model), alias),
+        .item_size = sizeof *out->items,
+        .read = read_entry_item};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
 }
 
 void fb_store_alias_entries_free(fb_store_alias_entries *entries) {

@@ -21,8 +21,8 @@ fb_status fb_write_audit(fb_connection *connection, const fb_store_actor *by, in
     return fb_query_run(&insert);
 }
 
-static fb_status read_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, fb_audit_entry *out,
-                            fb_error *error) {
+static fb_status read_entry(fb_connection *connection, int64_t number, fb_store_memory **memory, void *item, fb_error *error) {
+    fb_audit_entry *out = item;
     fb_query query =
         fb_query_begin(connection, "SELECT at, who, request, action, object, outcome FROM audit WHERE number = ?", error);
     fb_bind_int(&query, number);
@@ -71,35 +71,19 @@ static uint64_t hash_filter(const fb_audit_filter *filter) {
     return fb_filter_hash(fb_filter_hash(fb_filter_hash(hash, filter->who), filter->action), filter->object);
 }
 
-static fb_status read_page(fb_connection *connection, const fb_audit_filter *filter, size_t limit, int64_t *number,
-                           fb_audit_entries *list, fb_error *error) {
-    fb_condition wanted[5];
-    size_t count = set_conditions(filter, wanted);
-    fb_status status = fb_walk_down(connection, wanted, count, number, error);
-    while (!status && *number > 0 && list->count < limit) {
-        status = read_entry(connection, *number, &list->memory, &list->items[list->count++], error);
-        --*number;
-        if (!status) status = fb_walk_down(connection, wanted, count, number, error);
-    }
-    return status;
-}
-
 fb_status fb_store_list_audit(fb_store *store, const fb_audit_filter *filter, const fb_store_page *page, fb_audit_entries *out,
                               fb_error *error) {
-    uint64_t hash = hash_filter(filter);
-    int64_t number = 0;
-    size_t limit = 0;
-    fb_status status = fb_page_begin(page, hash, &number, &limit, error);
-    if (status) return status;
-    fb_connection *connection = NULL;
-    fb_audit_entries list = {0};
-    list.items = fb_memory_take(&list.memory, limit * sizeof *list.items);
-    status = list.items ? fb_readers_take(&store->readers, &connection, error) : fb_fail_memory(error);
-    if (!status) status = read_page(connection, filter, limit, &number, &list, error);
-    if (connection) fb_readers_give_back(&store->readers, connection);
-    fb_page_token(number, hash, list.next_token);
-    if (status) fb_memory_free(list.memory);
-    else *out = list;
+    fb_condition wanted[5];
+    size_t count = set_conditions(filter, wanted);
+    fb_list_query query = {.conditions = wanted,
+                           .count = count,
+                           .page = page,
+                           .filter_hash = hash_filter(filter),
+                           .item_size = sizeof *out->items,
+                           .read = read_entry};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
     return status;
 }
 

@@ -166,15 +166,18 @@ static fb_status read_item(fb_connection *connection, int64_t key, fb_store_memo
 }
 
 fb_status fb_blobs_list(fb_store *store, const fb_store_page *page, fb_blob_rows *out, fb_error *error) {
-    static const fb_condition all = {.sql = "SELECT key FROM blobs WHERE key <= ? ORDER BY key DESC LIMIT 1"};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    fb_list_query query = {.conditions =
+                               &(fb_condition){.sql = "SELECT key FROM blobs WHERE key <= ? ORDER BY key DESC LIMIT 1"},
+                           .count = 1,
+                           .page = page,
+                           .filter_hash = fb_filter_hash(0, "blobs"),
+                           .item_size = sizeof *out->items,
+                           .read = read_item};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
     if (status) return status;
-    fb_list list = {0};
-    status = fb_list_rows(connection, &all, page, fb_filter_hash(0, "blobs"), sizeof *out->items, read_item, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    fb_blob_row *items = status ? NULL : calloc(list.count + 1, sizeof *items);
-    if (!status && !items) status = fb_fail_memory(error);
+    fb_blob_row *items = calloc(list.count + 1, sizeof *items);
+    if (!items) status = fb_fail_memory(error);
     if (!status) {
         if (list.count) memcpy(items, list.items, list.count * sizeof *items);
         *out = (fb_blob_rows){.items = items, .count = list.count};

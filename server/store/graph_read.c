@@ -67,25 +67,18 @@ void fb_store_summary_free(fb_store_summary *summary) {
 
 /* ---- list ---- */
 
-static fb_status list_summaries(fb_connection *connection, const fb_condition *conditions, size_t count, size_t limit,
-                                int64_t *key, fb_store_summaries *list, fb_error *error) {
-    fb_status status = fb_walk_down(connection, conditions, count, key, error);
-    for (; !status && *key > 0 && list->count < limit;
-         --*key, status = fb_walk_down(connection, conditions, count, key, error)) {
-        fb_query query = fb_query_begin(connection, "SELECT " SUMMARY_COLUMNS " FROM graphs WHERE key = ?", error);
-        fb_bind_int(&query, *key);
-        if (fb_query_row(&query)) query.status = read_summary(&query, &list->memory, &list->items[list->count++]);
-        status = fb_query_end(&query);
-        if (status) return status;
-    }
-    return status;
+static fb_status read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
+    fb_query query = fb_query_begin(connection, "SELECT " SUMMARY_COLUMNS " FROM graphs WHERE key = ?", error);
+    fb_bind_int(&query, key);
+    if (fb_query_row(&query)) query.status = read_summary(&query, memory, item);
+    return fb_query_end(&query);
 }
 
 fb_status fb_store_list_graphs(fb_store *store, const char *structure, const char *name, const fb_store_page *page,
                                fb_store_summaries *out, fb_error *error) {
     uint64_t hash = fb_filter_hash(fb_filter_hash(fb_filter_hash(0, "graphs"), structure), name);
     fb_condition conditions[2] = {{.sql = "SELECT key FROM graphs WHERE key <= ? ORDER BY key DESC LIMIT 1"}};
-    size_t count = 0, limit = 0;
+    size_t count = 0;
     if (structure)
         conditions[count++] = (fb_condition){
             .sql = "SELECT key FROM graphs WHERE key <= ?1 AND structure = ?2 ORDER BY key DESC LIMIT 1", .texts = {structure}};
@@ -95,19 +88,15 @@ fb_status fb_store_list_graphs(fb_store *store, const char *structure, const cha
                            .texts = {name},
                            .group = 1};
     if (count == 0) count = 1; /* all */
-
-    int64_t key = 0;
-    fb_connection *connection = NULL;
-    fb_store_summaries list = {0};
-    fb_status status = fb_page_begin(page, hash, &key, &limit, error);
-    if (status) return status;
-    list.items = fb_memory_take(&list.memory, limit * sizeof *list.items);
-    status = list.items ? fb_readers_take(&store->readers, &connection, error) : fb_fail_memory(error);
-    if (!status) status = list_summaries(connection, conditions, count, limit, &key, &list, error);
-    if (connection) fb_readers_give_back(&store->readers, connection);
-    fb_page_token(key, hash, list.next_token);
-    if (status) fb_memory_free(list.memory);
-    else *out = list;
+    fb_list_query query = {.conditions = conditions,
+                           .count = count,
+                           .page = page,
+                           .filter_hash = hash,
+                           .item_size = sizeof *out->items,
+                           .read = read_item};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
     return status;
 }
 

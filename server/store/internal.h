@@ -142,6 +142,8 @@ fb_status fb_fail_unknown_run(fb_error *error, const char *id);
 
 /* The key of a model; FB_NOT_FOUND "unknown-model". */
 fb_status fb_need_model(fb_connection *connection, const char *name, int64_t *key, fb_error *error);
+/* The same, of[0], for fb_list_query.find. */
+fb_status fb_find_model_of(fb_connection *connection, const char *const *of, int64_t *number, fb_error *error);
 /* The key of a model's version, 0 = unknown. */
 fb_status fb_find_version(fb_connection *connection, int64_t model, const char *name, int64_t *key, fb_error *error);
 fb_status fb_fail_unknown_version(fb_error *error, const char *model, const char *name);
@@ -248,29 +250,42 @@ typedef struct fb_condition {
     size_t group; /* of neighbours in one group, any one suffices */
 } fb_condition;
 
-/* Lowers *key to the greatest key, not above it, that meets all conditions (one at least); 0 when there is none. */
-fb_status fb_walk_down(fb_connection *connection, const fb_condition *conditions, size_t count, int64_t *key, fb_error *error);
-
 /* A list's filters in one number, to know a page token of another list. `text` may be NULL. */
 uint64_t fb_filter_hash(uint64_t hash, const char *text);
-
-/* Where a page begins, and how long it is. `page` may be NULL. FB_INVALID "bad-page-token". */
-fb_status fb_page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t *key, size_t *limit, fb_error *error);
-/* The token of the page that begins at `key`; "" for 0. */
-void fb_page_token(int64_t key, uint64_t filter_hash, char token[FB_PAGE_TOKEN_LENGTH + 1]);
 
 /* Reads the row with that key into *item; its texts into `memory`. */
 typedef fb_status fb_read_item(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error);
 
-typedef struct fb_list {
+typedef struct fb_row_list {
     void *items; /* in `memory` */
     size_t count;
     char next_token[FB_PAGE_TOKEN_LENGTH + 1];
-    fb_store_memory *memory; /* freed by the caller, also after a failure */
-} fb_list;
+    fb_store_memory *memory;
+} fb_row_list;
 
-/* A page of the rows that meet the condition, as items of `item_size` bytes. FB_INVALID "bad-page-token". */
-fb_status fb_list_rows(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
-                       uint64_t filter_hash, size_t item_size, fb_read_item *read, fb_list *list, fb_error *error);
+/* A list: which rows are on it, and how one is read. */
+typedef struct fb_list_query {
+    fb_condition *conditions; /* of which all hold */
+    size_t count;
+    /* Where it is given: looks up the number of the first condition, by names that `of` has; its failure is the list's. */
+    fb_status (*find)(fb_connection *connection, const char *const *of, int64_t *number, fb_error *error);
+    const char *of[2];
+    const fb_store_page *page;
+    uint64_t filter_hash;
+    size_t item_size;
+    fb_read_item *read;
+} fb_list_query;
+
+/* A page of the rows, read over a connection of the store's. FB_INVALID "bad-page-token". `list` is written on success only. */
+fb_status fb_list_read(fb_store *store, const fb_list_query *query, fb_row_list *list, fb_error *error);
+
+/* Gives what a list holds to `out`, which is one of the store's lists of whatever type. */
+#define FB_LIST_GIVE(list, out)                                                                                                \
+    do {                                                                                                                       \
+        (out)->items = (list)->items;                                                                                          \
+        (out)->count = (list)->count;                                                                                          \
+        (out)->memory = (list)->memory;                                                                                        \
+        fb_copy_text((out)->next_token, sizeof(out)->next_token, (list)->next_token);                                          \
+    } while (0)
 
 #endif

@@ -100,28 +100,21 @@ static fb_status read_item(fb_connection *connection, int64_t key, fb_store_memo
     return read_row(connection, key, false, memory, item, error);
 }
 
-static fb_status take_list(fb_status status, fb_list *list, fb_store_jobs *out) {
-    if (status) {
-        fb_memory_free(list->memory);
-        return status;
-    }
-    *out = (fb_store_jobs){.items = list->items, .count = list->count, .memory = list->memory};
-    memcpy(out->next_token, list->next_token, sizeof out->next_token);
-    return FB_OK;
-}
-
 fb_status fb_store_list_jobs(fb_store *store, int state, const fb_store_page *page, fb_store_jobs *out, fb_error *error) {
-    const fb_condition all = {.sql = "SELECT key FROM jobs WHERE key <= ?1 ORDER BY key DESC LIMIT 1"};
-    const fb_condition some = {.sql = "SELECT key FROM jobs WHERE key <= ?1 AND state = ?2 ORDER BY key DESC LIMIT 1",
-                               .texts = {state < 0 ? NULL : states[state]}};
-    uint64_t hash = fb_filter_hash(fb_filter_hash(0, "jobs"), some.texts[0]);
-    fb_connection *connection = NULL;
-    fb_list list = {0};
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    status = fb_list_rows(connection, state < 0 ? &all : &some, page, hash, sizeof *out->items, read_item, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    return take_list(status, &list, out);
+    fb_condition of_state = {.sql = "SELECT key FROM jobs WHERE key <= ?1 ORDER BY key DESC LIMIT 1"};
+    if (state >= 0)
+        of_state = (fb_condition){.sql = "SELECT key FROM jobs WHERE key <= ?1 AND state = ?2 ORDER BY key DESC LIMIT 1",
+                                  .texts = {states[state]}};
+    fb_list_query query = {.conditions = &of_state,
+                           .count = 1,
+                           .page = page,
+                           .filter_hash = fb_filter_hash(fb_filter_hash(0, "jobs"), of_state.texts[0]),
+                           .item_size = sizeof *out->items,
+                           .read = read_item};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
 }
 
 void fb_store_jobs_free(fb_store_jobs *jobs) {
@@ -400,7 +393,7 @@ static fb_status write_recovery(fb_connection *connection, void *argument, fb_to
     return fb_query_run(&update);
 }
 
-static fb_status list_unfinished(fb_connection *connection, fb_list *list, fb_error *error) {
+static fb_status list_unfinished(fb_connection *connection, fb_row_list *list, fb_error *error) {
     size_t count = 0;
     fb_query counted = fb_query_begin(connection, "SELECT count(*) FROM jobs WHERE state = 'queued'", error);
     if (fb_query_row(&counted)) count = (size_t)fb_column_int(&counted, 0);
@@ -420,13 +413,15 @@ static fb_status list_unfinished(fb_connection *connection, fb_list *list, fb_er
 
 fb_status fb_store_unfinished_jobs(fb_store *store, fb_store_jobs *out, fb_error *error) {
     fb_connection *connection = NULL;
-    fb_list list = {0};
+    fb_row_list list = {0};
     fb_status status = fb_writer_run(&store->writer, write_recovery, NULL, error);
     if (!status) status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
     status = list_unfinished(connection, &list, error);
     fb_readers_give_back(&store->readers, connection);
-    return take_list(status, &list, out);
+    if (status) fb_memory_free(list.memory);
+    else FB_LIST_GIVE(&list, out);
+    return status;
 }
 
 typedef struct collect_jobs {

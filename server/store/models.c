@@ -58,21 +58,22 @@ void fb_store_model_free(fb_store_model *model) {
     *model = (fb_store_model){0};
 }
 
+fb_status fb_find_model_of(fb_connection *connection, const char *const *of, int64_t *number, fb_error *error) {
+    return fb_need_model(connection, of[0], number, error);
+}
+
 fb_status fb_store_list_models(fb_store *store, const fb_store_page *page, fb_store_models *out, fb_error *error) {
-    static const fb_condition all = {.sql = "SELECT key FROM models WHERE key <= ? ORDER BY key DESC LIMIT 1"};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_list list = {0};
-    status = fb_list_rows(connection, &all, page, fb_filter_hash(0, "models"), sizeof *out->items, read_model, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    if (status) {
-        fb_memory_free(list.memory);
-        return status;
-    }
-    *out = (fb_store_models){.items = list.items, .count = list.count, .memory = list.memory};
-    memcpy(out->next_token, list.next_token, sizeof out->next_token);
-    return FB_OK;
+    fb_list_query query = {.conditions =
+                               &(fb_condition){.sql = "SELECT key FROM models WHERE key <= ? ORDER BY key DESC LIMIT 1"},
+                           .count = 1,
+                           .page = page,
+                           .filter_hash = fb_filter_hash(0, "models"),
+                           .item_size = sizeof *out->items,
+                           .read = read_model};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
 }
 
 void fb_store_models_free(fb_store_models *models) {
@@ -142,23 +143,21 @@ static fb_status read_version_item(fb_connection *connection, int64_t key, fb_st
 
 fb_status fb_store_list_versions(fb_store *store, const char *model, const fb_store_page *page, fb_store_versions *out,
                                  fb_error *error) {
-    fb_condition of_model = {.sql = "SELECT key FROM versions WHERE key <= ?1 AND model = ?2 ORDER BY key DESC LIMIT 1",
-                             .has_number = true};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_list list = {0};
-    uint64_t hash = fb_filter_hash(fb_filter_hash(0, "versions"), model);
-    status = fb_need_model(connection, model, &of_model.number, error);
-    if (!status) status = fb_list_rows(connection, &of_model, page, hash, sizeof *out->items, read_version_item, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    if (status) {
-        fb_memory_free(list.memory);
-        return status;
-    }
-    *out = (fb_store_versions){.items = list.items, .count = list.count, .memory = list.memory};
-    memcpy(out->next_token, list.next_token, sizeof out->next_token);
-    return FB_OK;
+    fb_list_query query = {
+        .conditions =
+            &(fb_condition){.sql = "SELECT key FROM versions WHERE key <= ?1 AND model = ?2 ORDER BY key DESC LIMIT 1",
+                            .has_number = true},
+        .count = 1,
+        .find = fb_find_model_of,
+        .of = {model},
+        .page = page,
+        .filter_hash = fb_filter_hash(fb_filter_hash(0, "versions"), model),
+        .item_size = sizeof *out->items,
+        .read = read_version_item};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
 }
 
 void fb_store_versions_free(fb_store_versions *versions) {

@@ -118,44 +118,42 @@ void fb_store_rule_free(fb_store_rule *rule) {
     *rule = (fb_store_rule){0};
 }
 
-static fb_status take_list(fb_status status, fb_list *list, fb_store_rules *out) {
-    if (status) {
-        fb_memory_free(list->memory);
-        return status;
-    }
-    *out = (fb_store_rules){.items = list->items, .count = list->count, .memory = list->memory};
-    memcpy(out->next_token, list->next_token, sizeof out->next_token);
-    return FB_OK;
+fb_status fb_store_list_rules(fb_store *store, const fb_store_page *page, fb_store_rules *out, fb_error *error) {
+    fb_list_query query = {
+        .conditions = &(fb_condition){.sql = "SELECT key FROM rules r WHERE key <= ? AND NOT EXISTS (SELECT 1 FROM rules WHERE "
+                                             "name = r.name AND version > r.version) ORDER BY key DESC LIMIT 1"},
+        .count = 1,
+        .page = page,
+        .filter_hash = fb_filter_hash(0, "rules"),
+        .item_size = sizeof *out->items,
+        .read = read_rule};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
 }
 
-fb_status fb_store_list_rules(fb_store *store, const fb_store_page *page, fb_store_rules *out, fb_error *error) {
-    static const fb_condition newest = {
-        .sql = "SELECT key FROM rules r WHERE key <= ? AND NOT EXISTS (SELECT 1 FROM rules WHERE name = r.name AND "
-               "version > r.version) ORDER BY key DESC LIMIT 1"};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_list list = {0};
-    status = fb_list_rows(connection, &newest, page, fb_filter_hash(0, "rules"), sizeof *out->items, read_rule, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    return take_list(status, &list, out);
+static fb_status need_rule(fb_connection *connection, const char *const *of, int64_t *number, fb_error *error) {
+    fb_status status = find_rule(connection, of[0], 0, number, error);
+    return status || *number ? status : fail_unknown(error, of[0]);
 }
 
 fb_status fb_store_list_rule_versions(fb_store *store, const char *name, const fb_store_page *page, fb_store_rules *out,
                                       fb_error *error) {
-    const fb_condition of_name = {.sql = "SELECT key FROM rules WHERE key <= ?1 AND name = ?2 ORDER BY key DESC LIMIT 1",
-                                  .texts = {name}};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_list list = {0};
-    int64_t key = 0;
-    uint64_t hash = fb_filter_hash(fb_filter_hash(0, "rule versions"), name);
-    status = find_rule(connection, name, 0, &key, error);
-    if (!status && !key) status = fail_unknown(error, name);
-    if (!status) status = fb_list_rows(connection, &of_name, page, hash, sizeof *out->items, read_rule, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    return take_list(status, &list, out);
+    fb_list_query query = {
+        .conditions = &(fb_condition){.sql = "SELECT key FROM rules WHERE key <= ?1 AND name = ?2 ORDER BY key DESC LIMIT 1",
+                                      .texts = {name}},
+        .count = 1,
+        .find = need_rule,
+        .of = {name},
+        .page = page,
+        .filter_hash = fb_filter_hash(fb_filter_hash(0, "rule versions"), name),
+        .item_size = sizeof *out->items,
+        .read = read_rule};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
 }
 
 void fb_store_rules_free(fb_store_rules *rules) {

@@ -218,15 +218,12 @@ static uint64_t hash_filter(const fb_store_run_filter *filter) {
     return hash;
 }
 
-static fb_status read_page(fb_connection *connection, const conditions *wanted, size_t limit, bool with_reports, int64_t *key,
-                           fb_store_runs *list, fb_error *error) {
-    fb_status status = fb_walk_down(connection, wanted->items, wanted->count, key, error);
-    while (!status && *key > 0 && list->count < limit) {
-        status = read_run(connection, *key, with_reports, &list->memory, &list->items[list->count++], error);
-        --*key;
-        if (!status) status = fb_walk_down(connection, wanted->items, wanted->count, key, error);
-    }
-    return status;
+static fb_status read_short(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
+    return read_run(connection, key, false, memory, item, error);
+}
+
+static fb_status read_whole(fb_connection *connection, int64_t key, fb_store_memory **memory, void *item, fb_error *error) {
+    return read_run(connection, key, true, memory, item, error);
 }
 
 fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter, const fb_store_page *page, bool with_reports,
@@ -236,24 +233,19 @@ fb_status fb_store_list_runs(fb_store *store, const fb_store_run_filter *filter,
     if (filter->label_count > LABELS_MAX || filter->signature_count > SIGNATURES_MAX)
         return fb_fail(error, FB_TOO_LARGE, "too-many-filters", NULL, "a list takes at most %d labels and %d signatures",
                        LABELS_MAX, SIGNATURES_MAX);
-    uint64_t hash = hash_filter(filter);
-    int64_t key = 0;
-    size_t limit = 0;
-    fb_status status = fb_page_begin(page, hash, &key, &limit, error);
-    if (status) return status;
-
-    fb_connection *connection = NULL;
-    fb_store_runs list = {0};
     conditions *wanted = calloc(1, sizeof *wanted);
-    list.items = fb_memory_take(&list.memory, limit * sizeof *list.items);
-    status = wanted && list.items ? fb_readers_take(&store->readers, &connection, error) : fb_fail_memory(error);
-    if (!status) set_conditions(filter, wanted);
-    if (!status) status = read_page(connection, wanted, limit, with_reports, &key, &list, error);
-    if (connection) fb_readers_give_back(&store->readers, connection);
+    if (!wanted) return fb_fail_memory(error);
+    set_conditions(filter, wanted);
+    fb_list_query query = {.conditions = wanted->items,
+                           .count = wanted->count,
+                           .page = page,
+                           .filter_hash = hash_filter(filter),
+                           .item_size = sizeof *out->items,
+                           .read = with_reports ? read_whole : read_short};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
     free(wanted);
-    fb_page_token(key, hash, list.next_token);
-    if (status) fb_memory_free(list.memory);
-    else *out = list;
+    if (!status) FB_LIST_GIVE(&list, out);
     return status;
 }
 

@@ -157,20 +157,17 @@ void fb_store_token_free(fb_store_token *token) {
 }
 
 fb_status fb_store_list_tokens(fb_store *store, const fb_store_page *page, fb_store_tokens *out, fb_error *error) {
-    static const fb_condition all = {.sql = "SELECT key FROM tokens WHERE key <= ? ORDER BY key DESC LIMIT 1"};
-    fb_connection *connection = NULL;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    fb_list list = {0};
-    status = fb_list_rows(connection, &all, page, fb_filter_hash(0, "tokens"), sizeof *out->items, read_token, &list, error);
-    fb_readers_give_back(&store->readers, connection);
-    if (status) {
-        fb_memory_free(list.memory);
-        return status;
-    }
-    *out = (fb_store_tokens){.items = list.items, .count = list.count, .memory = list.memory};
-    memcpy(out->next_token, list.next_token, sizeof out->next_token);
-    return FB_OK;
+    fb_list_query query = {.conditions =
+                               &(fb_condition){.sql = "SELECT key FROM tokens WHERE key <= ? ORDER BY key DESC LIMIT 1"},
+                           .count = 1,
+                           .page = page,
+                           .filter_hash = fb_filter_hash(0, "tokens"),
+                           .item_size = sizeof *out->items,
+                           .read = read_token};
+    fb_row_list list;
+    fb_status status = fb_list_read(store, &query, &list, error);
+    if (!status) FB_LIST_GIVE(&list, out);
+    return status;
 }
 
 void fb_store_tokens_free(fb_store_tokens *tokens) {

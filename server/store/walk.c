@@ -17,7 +17,9 @@ static fb_status greatest(fb_connection *connection, const fb_condition *conditi
     return fb_read_key(&query, key);
 }
 
-fb_status fb_walk_down(fb_connection *connection, const fb_condition *conditions, size_t count, int64_t *key, fb_error *error) {
+/* Lowers *key to the greatest key, not above it, that meets all conditions (one at least); 0 when there is none. */
+static fb_status walk_down(fb_connection *connection, const fb_condition *conditions, size_t count, int64_t *key,
+                           fb_error *error) {
     for (int64_t before = 0; *key != before && *key > 0;) {
         before = *key;
         for (size_t i = 0; i<count && * key> 0;) {
@@ -43,12 +45,14 @@ static uint32_t fold(uint64_t hash) {
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-void fb_page_token(int64_t key, uint64_t filter_hash, char token[FB_PAGE_TOKEN_LENGTH + 1]) {
+/* The token of the page that begins at `key`; "" for 0. */
+static void page_token(int64_t key, uint64_t filter_hash, char token[FB_PAGE_TOKEN_LENGTH + 1]) {
     token[0] = '\0';
     if (key > 0) snprintf(token, FB_PAGE_TOKEN_LENGTH + 1, "%016" PRIx64 "%08" PRIx32, (uint64_t)key, fold(filter_hash));
 }
 
-fb_status fb_page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t *key, size_t *limit, fb_error *error) {
+/* Where a page begins, and how long it is. `page` may be NULL. FB_INVALID "bad-page-token". */
+static fb_status page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t *key, size_t *limit, fb_error *error) {
     *limit = page && page->limit ? page->limit : FB_PAGE_DEFAULT;
     if (*limit > FB_PAGE_MAX) *limit = FB_PAGE_MAX;
     *key = INT64_MAX;
@@ -58,26 +62,38 @@ fb_status fb_page_begin(const fb_store_page *page, uint64_t filter_hash, int64_t
         memcpy(digits, page->token, 16);
         uint64_t value = strtoull(digits, NULL, 16);
         if (value <= INT64_MAX) *key = (int64_t)value;
-        fb_page_token(*key, filter_hash, expected);
+        page_token(*key, filter_hash, expected);
     }
     if (expected[0] && strcmp(expected, page->token) == 0) return FB_OK;
     return fb_fail(error, FB_INVALID, "bad-page-token", NULL, "the page token does not belong to this list with these filters");
 }
 
-fb_status fb_list_rows(fb_connection *connection, const fb_condition *condition, const fb_store_page *page,
-                       uint64_t filter_hash, size_t item_size, fb_read_item *read, fb_list *list, fb_error *error) {
+static fb_status read_rows(fb_connection *connection, const fb_list_query *query, fb_row_list *list, fb_error *error) {
     int64_t key = 0;
     size_t limit = 0;
-    fb_status status = fb_page_begin(page, filter_hash, &key, &limit, error);
+    fb_status status = query->find ? query->find(connection, query->of, &query->conditions[0].number, error) : FB_OK;
+    if (!status) status = page_begin(query->page, query->filter_hash, &key, &limit, error);
     if (status) return status;
-    char *items = fb_memory_take(&list->memory, limit * item_size);
+    char *items = fb_memory_take(&list->memory, limit * query->item_size);
     if (!items) return fb_fail_memory(error);
     list->items = items;
-    status = fb_walk_down(connection, condition, 1, &key, error);
+    status = walk_down(connection, query->conditions, query->count, &key, error);
     while (!status && key > 0 && list->count < limit) {
-        status = read(connection, key--, &list->memory, items + item_size * list->count++, error);
-        if (!status) status = fb_walk_down(connection, condition, 1, &key, error);
+        status = query->read(connection, key--, &list->memory, items + query->item_size * list->count++, error);
+        if (!status) status = walk_down(connection, query->conditions, query->count, &key, error);
     }
-    fb_page_token(key, filter_hash, list->next_token);
+    page_token(key, query->filter_hash, list->next_token);
+    return status;
+}
+
+fb_status fb_list_read(fb_store *store, const fb_list_query *query, fb_row_list *list, fb_error *error) {
+    fb_connection *connection = NULL;
+    fb_row_list read = {0};
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    status = read_rows(connection, query, &read, error);
+    fb_readers_give_back(&store->readers, connection);
+    if (status) fb_memory_free(read.memory);
+    else *list = read;
     return status;
 }
