@@ -162,7 +162,7 @@ def test_shards(client, graph, tmp_path):
         client.bind(graph, [tmp_path / "0.safetensors"], strict=True)
     assert caught.value.code == "weights-mismatch" and len(caught.value.body["missing"]) == 16
     index.write_text(json.dumps({"weight_map": {"a": "../0.safetensors"}}))
-    with pytest.raises(ValueError, match="no file beside it"):
+    with pytest.raises(ValueError, match="is not a file beside it"):
         client.bind(graph, index)
 
 
