@@ -121,8 +121,21 @@ static bool find(fb_kernel_call *call, const char *name, fb_object *out) {
     return !call->status;
 }
 
+static bool holds_complex(const fb_object *object) {
+    if (object->kind == FB_OBJECT_ARRAY) return fb_dtype_is_complex(object->array->dtype);
+    bool has_items = fb_object_is_sequence(object) || object->kind == FB_OBJECT_DICT || object->kind == FB_OBJECT_SLICE;
+    for (size_t i = 0; has_items && i < object->items->count; i++)
+        if (holds_complex(&object->items->objects[i])) return true;
+    return false;
+}
+
 static const fb_object *hold(fb_kernel_call *call, fb_object object) {
     fb_evaluator *evaluator = call->evaluator;
+    if (!call->takes_complex && holds_complex(&object)) {
+        fb_object_drop(&object);
+        fb_kernel_unsupported(call, "it is not evaluated for complex numbers");
+        return NULL;
+    }
     if (evaluator->argument_count == FB_CALL_ARGUMENTS) {
         fb_object_drop(&object);
         fb_kernel_unsupported(call, "it has too many arguments");
@@ -348,6 +361,8 @@ static fb_array *array_of(fb_kernel_call *call, const fb_object *object, fb_dtyp
     switch (array->held) {
     case FB_HELD_DOUBLE: *(double *)fb_array_data(array) = number; break;
     case FB_HELD_FLOAT: *(float *)fb_array_data(array) = (float)number; break;
+    case FB_HELD_COMPLEX_DOUBLE:
+    case FB_HELD_COMPLEX_FLOAT: fb_array_fill(array, number, 0); break;
     case FB_HELD_INT:
         *(int64_t *)fb_array_data(array) = object->kind == FB_OBJECT_INT ? object->integer : (int64_t)number;
         break;

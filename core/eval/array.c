@@ -1,5 +1,6 @@
 #include "core/eval/array.h"
 
+#include <complex.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -9,6 +10,8 @@
 
 size_t fb_held_size(fb_held held) {
     switch (held) {
+    case FB_HELD_COMPLEX_DOUBLE: return 16;
+    case FB_HELD_COMPLEX_FLOAT:
     case FB_HELD_DOUBLE:
     case FB_HELD_INT: return 8;
     case FB_HELD_FLOAT: return 4;
@@ -30,6 +33,8 @@ fb_held fb_held_of(fb_precision precision, fb_dtype dtype) {
     case FB_FLOAT32:
     case FB_FLOAT16:
     case FB_BFLOAT16: return precision == FB_PRECISION_DOUBLE ? FB_HELD_DOUBLE : FB_HELD_FLOAT;
+    case FB_COMPLEX128: return FB_HELD_COMPLEX_DOUBLE;
+    case FB_COMPLEX64: return precision == FB_PRECISION_DOUBLE ? FB_HELD_COMPLEX_DOUBLE : FB_HELD_COMPLEX_FLOAT;
     default: return FB_HELD_NONE;
     }
 }
@@ -143,6 +148,20 @@ fb_status fb_array_view(const fb_array *of, int rank, fb_array **out, fb_error *
     array->storage->references++;
     *out = array;
     return FB_OK;
+}
+
+fb_array fb_array_part_of(const fb_array *array, bool is_imaginary) {
+    fb_array part = *array;
+    part.dtype = fb_dtype_part(array->dtype);
+    part.held = array->held == FB_HELD_COMPLEX_DOUBLE ? FB_HELD_DOUBLE : FB_HELD_FLOAT;
+    part.offset = 2 * array->offset + is_imaginary;
+    for (int i = 0; i < array->rank; i++) part.strides[i] = 2 * array->strides[i];
+    return part;
+}
+
+fb_status fb_array_part(const fb_array *array, bool is_imaginary, fb_array **out, fb_error *error) {
+    fb_array part = fb_array_part_of(array, is_imaginary);
+    return fb_array_view(&part, array->rank, out, error);
 }
 
 fb_array *fb_array_keep(fb_array *array) {
@@ -293,6 +312,8 @@ static int64_t to_int_of(fb_dtype dtype, double number) {
     case FB_HELD_FLOAT: CONVERT(FROM, float, value);                                                                           \
     case FB_HELD_INT: CONVERT(FROM, int64_t, as_int);                                                                          \
     case FB_HELD_BOOL: CONVERT(FROM, unsigned char, value != 0);                                                               \
+    case FB_HELD_COMPLEX_DOUBLE: CONVERT(FROM, double _Complex, value);                                                        \
+    case FB_HELD_COMPLEX_FLOAT: CONVERT(FROM, float _Complex, value);                                                          \
     case FB_HELD_NONE: break;                                                                                                  \
     }                                                                                                                          \
     break
@@ -306,6 +327,8 @@ static void convert(const fb_array *to, const fb_array *from) {
     case FB_HELD_FLOAT: CONVERT_TO(float, to_int_of(to->dtype, (double)value));
     case FB_HELD_INT: CONVERT_TO(int64_t, value);
     case FB_HELD_BOOL: CONVERT_TO(unsigned char, value);
+    case FB_HELD_COMPLEX_DOUBLE: CONVERT_TO(double _Complex, to_int_of(to->dtype, creal(value)));
+    case FB_HELD_COMPLEX_FLOAT: CONVERT_TO(float _Complex, to_int_of(to->dtype, (double)crealf(value)));
     case FB_HELD_NONE: break;
     }
     if (to->dtype != from->dtype) fb_array_round(to);
@@ -453,6 +476,9 @@ fb_status fb_array_lay_out(fb_array **array, const int64_t *strides, fb_error *e
 
 fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *error) {
     fb_array *source, *apart = NULL;
+    if (to->storage->is_frozen)
+        return fb_fail(error, FB_INVALID, "unsupported-operator", NULL,
+                       "a tensor is written that a conjugate shares its storage with");
     fb_status status = fb_array_broadcast(from, to->rank, to->sizes, &source, error);
     if (status) return status;
     if (from->storage == to->storage) status = copy_as(source, source->dtype, &apart, error);
@@ -485,6 +511,8 @@ double fb_array_number(const fb_array *array, int64_t index) {
     case FB_HELD_DOUBLE: return *(const double *)element;
     case FB_HELD_FLOAT: return (double)*(const float *)element;
     case FB_HELD_INT: return (double)*(const int64_t *)element;
+    case FB_HELD_COMPLEX_DOUBLE: return creal(*(const double _Complex *)element);
+    case FB_HELD_COMPLEX_FLOAT: return (double)crealf(*(const float _Complex *)element);
     default: return *(const unsigned char *)element;
     }
 }
@@ -506,6 +534,8 @@ void fb_array_fill(const fb_array *array, double number, int64_t integer) {
         case FB_HELD_FLOAT: FILL(float, number);
         case FB_HELD_INT: FILL(int64_t, integer);
         case FB_HELD_BOOL: FILL(unsigned char, number != 0);
+        case FB_HELD_COMPLEX_DOUBLE: FILL(double _Complex, number);
+        case FB_HELD_COMPLEX_FLOAT: FILL(float _Complex, number);
         case FB_HELD_NONE: break;
         }
     }

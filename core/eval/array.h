@@ -1,15 +1,18 @@
 /* Arrays: the values of tensors while a graph is evaluated. An array is a strided view of storage, as in PyTorch: views share
  * their storage, and what is written through one is seen through all.
  *
- * An array has the dtype that PyTorch would give it, and is held in one of four types, so that kernels are written four times
- * at most:
+ * An array has the dtype that PyTorch would give it, and is held in one of four types, so that kernels are written a few
+ * times at most:
  *
  *     float64, and every floating dtype when precision is FB_PRECISION_DOUBLE        double
  *     float32, float16, bfloat16 (whose values are rounded to their dtype)           float
  *     int8 … int64, uint8 (whose values are wrapped to their dtype)                  int64_t
  *     bool                                                                           unsigned char, 0 or 1
+ *     complex128, and complex64 when precision is FB_PRECISION_DOUBLE                double _Complex
+ *     complex64                                                                      float _Complex
  *
- * Other dtypes are refused. Reference counts are not atomic: an evaluation belongs to one thread. */
+ * Only the kernels that kernels.def marks see complex arrays. Other dtypes are refused. Reference counts are not atomic: an
+ * evaluation belongs to one thread. */
 #ifndef FB_EVAL_ARRAY_H
 #define FB_EVAL_ARRAY_H
 
@@ -17,7 +20,15 @@
 #include "core/graph/graph.h"
 #include "core/ops/infer.h" /* FB_MAX_RANK */
 
-typedef enum fb_held { FB_HELD_NONE, FB_HELD_DOUBLE, FB_HELD_FLOAT, FB_HELD_INT, FB_HELD_BOOL } fb_held;
+typedef enum fb_held {
+    FB_HELD_NONE,
+    FB_HELD_DOUBLE,
+    FB_HELD_FLOAT,
+    FB_HELD_INT,
+    FB_HELD_BOOL,
+    FB_HELD_COMPLEX_DOUBLE,
+    FB_HELD_COMPLEX_FLOAT,
+} fb_held;
 size_t fb_held_size(fb_held held); /* bytes of one element */
 
 typedef enum fb_precision {
@@ -40,6 +51,9 @@ void fb_array_memory_give(fb_array_memory *memory, size_t size);
 typedef struct fb_storage {
     size_t references;
     size_t size; /* bytes */
+    /* PyTorch's tensor shares its storage with another one, in a form that arrays lack (a conjugate); here both are copies, so
+     * neither may be written: fb_array_assign refuses. */
+    bool is_frozen;
     fb_array_memory *memory;
     void *bytes;
 } fb_storage;
@@ -85,7 +99,8 @@ void *fb_array_data(const fb_array *array);
 fb_status fb_array_contiguous(fb_array *array, fb_array **out, fb_error *error);
 /* A contiguous copy in another dtype (or the same), as Tensor.to converts: float -> int truncates, anything -> bool is != 0. */
 fb_status fb_array_cast(const fb_array *array, fb_dtype dtype, fb_array **out, fb_error *error);
-/* Writes `from`, broadcast and converted, to every element of the view `to`; they may overlap. FB_INVALID "shape-mismatch". */
+/* Writes `from`, broadcast and converted, to every element of the view `to`; they may overlap. FB_INVALID "shape-mismatch", or
+ * "unsupported-operator" where the storage is frozen. */
 fb_status fb_array_assign(const fb_array *to, const fb_array *from, fb_error *error);
 /* Rounds the elements to the dtype: float16 and bfloat16 held as floats, small integers wrapped. Kernels need not call it for
  * what they return: the interpreter does. */
@@ -93,6 +108,10 @@ void fb_array_round(const fb_array *array);
 /* The same for floating elements that are held as doubles for the sake of precision: weights and inputs have the values of
  * their dtype in every precision. */
 void fb_array_round_values(const fb_array *array);
+/* The real or the imaginary part of a complex array: a view of its storage with the same sizes. The first is borrowed: it is as
+ * long as `array`. */
+fb_array fb_array_part_of(const fb_array *array, bool is_imaginary);
+fb_status fb_array_part(const fb_array *array, bool is_imaginary, fb_array **out, fb_error *error);
 /* A view broadcast to those sizes (strides 0); FB_INVALID "shape-mismatch". */
 fb_status fb_array_broadcast(const fb_array *array, int rank, const int64_t *sizes, fb_array **out, fb_error *error);
 

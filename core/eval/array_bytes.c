@@ -83,11 +83,39 @@ static double decode(fb_dtype dtype, const unsigned char *bytes) {
     }
 }
 
-/* Contiguous arrays of the held type that is the file's own are copied as they are (little-endian machines alone run us). */
-static bool is_plain(const fb_array *array) {
-    return (array->held == FB_HELD_DOUBLE && array->dtype == FB_FLOAT64) ||
-           (array->held == FB_HELD_FLOAT && array->dtype == FB_FLOAT32) ||
-           (array->held == FB_HELD_INT && array->dtype == FB_INT64);
+/* A complex number is two of its parts, one after the other, in files as in memory. */
+static fb_held held_of_parts(fb_held held) {
+    return held == FB_HELD_COMPLEX_FLOAT ? FB_HELD_FLOAT : held == FB_HELD_COMPLEX_DOUBLE ? FB_HELD_DOUBLE : held;
+}
+
+/* The held type is the file's own, so elements are copied as they are (little-endian machines alone run us). */
+static bool is_plain(fb_held held, fb_dtype dtype) {
+    return (held == FB_HELD_DOUBLE && dtype == FB_FLOAT64) || (held == FB_HELD_FLOAT && dtype == FB_FLOAT32) ||
+           (held == FB_HELD_INT && dtype == FB_INT64);
+}
+
+static void read_elements(fb_work *work, fb_held held, fb_dtype dtype, const unsigned char *bytes, int64_t count, void *data) {
+    size_t element = fb_dtype_size(dtype);
+    if (is_plain(held, dtype)) {
+        fb_array_copy_bytes(work, data, bytes, (size_t)count * element);
+        return;
+    }
+    for (int64_t i = 0; i < count && fb_work_at(work, i, count); i++, bytes += element) {
+        float number;
+        switch (held) {
+        case FB_HELD_DOUBLE:
+            if (dtype == FB_FLOAT32) {
+                memcpy(&number, bytes, sizeof number);
+                ((double *)data)[i] = (double)number;
+            } else {
+                ((double *)data)[i] = decode(dtype, bytes);
+            }
+            break;
+        case FB_HELD_FLOAT: ((float *)data)[i] = (float)decode(dtype, bytes); break;
+        case FB_HELD_INT: ((int64_t *)data)[i] = wrap_int((int64_t)read_little_endian(bytes, element), dtype); break;
+        default: ((unsigned char *)data)[i] = *bytes != 0; break;
+        }
+    }
 }
 
 fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank, const int64_t *sizes, const void *bytes,
@@ -95,33 +123,15 @@ fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank,
     fb_array *array;
     fb_status status = fb_array_new(memory, dtype, rank, sizes, &array, error);
     if (status) return status;
-    size_t count = (size_t)fb_array_count(array), element = fb_dtype_size(dtype);
-    if (size != count * element) {
+    size_t count = (size_t)fb_array_count(array);
+    if (size != count * fb_dtype_size(dtype)) {
         fb_array_drop(array);
         return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%zu bytes are not those of a tensor of %zu elements", size,
                        count);
     }
-    void *data = fb_array_data(array);
-    bool is_widened = array->held == FB_HELD_DOUBLE && dtype == FB_FLOAT32;
-    int64_t elements = (int64_t)count;
-    for (int64_t from = 0, to; is_plain(array) && (to = fb_work_part(&memory->work, from, elements)) > from; from = to)
-        memcpy((char *)data + (size_t)from * element, (const char *)bytes + (size_t)from * element,
-               (size_t)(to - from) * element);
-    for (int64_t i = 0; i < elements && is_widened && fb_work_at(&memory->work, i, elements); i++) {
-        float number;
-        memcpy(&number, (const unsigned char *)bytes + (size_t)i * sizeof number, sizeof number);
-        ((double *)data)[i] = (double)number;
-    }
-    bool is_decoded = !is_plain(array) && !is_widened;
-    for (int64_t i = 0; i < elements && is_decoded && fb_work_at(&memory->work, i, elements); i++) {
-        const unsigned char *from = (const unsigned char *)bytes + (size_t)i * element;
-        switch (array->held) {
-        case FB_HELD_DOUBLE: ((double *)data)[i] = decode(dtype, from); break;
-        case FB_HELD_FLOAT: ((float *)data)[i] = (float)decode(dtype, from); break;
-        case FB_HELD_INT: ((int64_t *)data)[i] = wrap_int((int64_t)read_little_endian(from, element), dtype); break;
-        default: ((unsigned char *)data)[i] = *from != 0; break;
-        }
-    }
+    fb_dtype parts = fb_dtype_part(dtype);
+    read_elements(&memory->work, held_of_parts(array->held), parts, bytes, (int64_t)(size / fb_dtype_size(parts)),
+                  fb_array_data(array));
     status = fb_work_status(&memory->work, error);
     if (status) fb_array_drop(array);
     else *out = array;
@@ -129,7 +139,8 @@ fb_status fb_array_from_bytes(fb_array_memory *memory, fb_dtype dtype, int rank,
 }
 
 void fb_array_to_bytes(const fb_array *array, void *bytes) {
-    size_t element = fb_dtype_size(array->dtype);
+    size_t element = fb_dtype_size(array->dtype), part = element / 2; /* of a complex number */
+    fb_dtype parts = fb_dtype_part(array->dtype);
     unsigned char *to = bytes;
     fb_walk walk;
     for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
@@ -141,6 +152,14 @@ void fb_array_to_bytes(const fb_array *array, void *bytes) {
             case FB_HELD_INT:
                 for (size_t k = 0; k < element; k++)
                     to[k] = (unsigned char)((uint64_t)((int64_t *)walk.data[0])[at] >> (8 * k));
+                break;
+            case FB_HELD_COMPLEX_DOUBLE:
+                for (size_t k = 0; k < 2; k++)
+                    fb_dtype_encode(parts, ((double *)walk.data[0])[2 * at + (int64_t)k], to + k * part);
+                break;
+            case FB_HELD_COMPLEX_FLOAT:
+                for (size_t k = 0; k < 2; k++)
+                    fb_dtype_encode(parts, (double)((float *)walk.data[0])[2 * at + (int64_t)k], to + k * part);
                 break;
             default: *to = ((unsigned char *)walk.data[0])[at]; break;
             }

@@ -8,15 +8,22 @@
 #include "core/graph/namespace.h"
 #include "core/operators/spelling.h"
 
-/* The kernel of an operator; NULL = none. */
-static fb_kernel *kernel_of(fb_op op) {
-    static fb_kernel *const kernels[FB_OP_COUNT] = {
-#define FB_KERNEL(id, function) [FB_OP_##id] = fb_kernel_##function,
+typedef struct kernel_row {
+    fb_kernel *kernel; /* NULL = none */
+    bool takes_complex;
+} kernel_row;
+
+/* The kernel of an operator. */
+static kernel_row kernel_of(fb_op op) {
+    static const kernel_row kernels[FB_OP_COUNT] = {
+#define FB_KERNEL(id, function) [FB_OP_##id] = {fb_kernel_##function, false},
+#define FB_KERNEL_COMPLEX(id, function) [FB_OP_##id] = {fb_kernel_##function, true},
 #include "core/eval/kernels.def"
+#undef FB_KERNEL_COMPLEX
 #undef FB_KERNEL
     };
     unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
-    return row < FB_OP_COUNT ? kernels[row] : NULL;
+    return row < FB_OP_COUNT ? kernels[row] : (kernel_row){NULL, false};
 }
 
 /* That of a function without a row in ops.def, or that runs a program; NULL = it is none that we know. */
@@ -148,7 +155,14 @@ static double elements_of(int rank, const int64_t *sizes) {
     return count;
 }
 
+/* May this call make an array of the dtype? */
+static bool may_make(fb_kernel_call *call, fb_dtype dtype) {
+    if (call->takes_complex || !fb_dtype_is_complex(dtype)) return true;
+    return fb_kernel_unsupported(call, "it is not evaluated for complex numbers") == FB_OK;
+}
+
 fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const int64_t *sizes) {
+    if (!may_make(call, dtype)) return NULL;
     if (rank <= FB_MAX_RANK) fb_kernel_takes(call, elements_of(rank, sizes));
     MAKE(fb_array_new(call->memory, dtype, rank, sizes, &made, call->error));
 }
@@ -160,6 +174,7 @@ fb_array *fb_make_contiguous(fb_kernel_call *call, fb_array *array) {
     MAKE(fb_array_contiguous(array, &made, call->error));
 }
 fb_array *fb_make_cast(fb_kernel_call *call, const fb_array *array, fb_dtype dtype) {
+    if (!may_make(call, dtype)) return NULL;
     fb_kernel_takes(call, elements_of(array->rank, array->sizes));
     MAKE(fb_array_cast(array, dtype, &made, call->error));
 }
@@ -200,7 +215,7 @@ static void become_view(fb_array *array, const fb_array *view) {
 }
 
 static int category_of(fb_dtype dtype) {
-    return dtype == FB_BOOL ? 0 : fb_dtype_is_integer(dtype) ? 1 : 2;
+    return dtype == FB_BOOL ? 0 : fb_dtype_is_integer(dtype) ? 1 : fb_dtype_is_complex(dtype) ? 3 : 2;
 }
 
 static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_object *result) {
@@ -247,24 +262,25 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     fb_op op = fb_node_op(graph, node);
     if (!op) op = fb_parametrized_op(graph, node, &recipes);
     /* A call of a nested program, whose arguments are the program's and have no names; or one that is known by its target. */
-    bool is_by_target = op && !kernel_of(op) && kernel_of_target(graph, node);
+    bool is_by_target = op && !kernel_of(op).kernel && kernel_of_target(graph, node);
     if (is_by_target || fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN;
+    kernel_row row = op ? kernel_of(op) : (kernel_row){kernel_of_target(graph, node), true};
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,
                            .node = node,
                            .op = op & (fb_op)~FB_OP_IN_PLACE,
+                           .takes_complex = row.takes_complex,
                            .recipes = recipes,
                            .memory = evaluator->memory,
                            .error = evaluator->error};
-    fb_kernel *kernel = op ? kernel_of(op) : kernel_of_target(graph, node);
     unsigned levels = 0;
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
-    if (!kernel) refuse(&call);
+    if (!row.kernel) refuse(&call);
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
     else if (op && fb_check_signature(&call)) (void)0;
-    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = kernel(&call, out);
+    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = row.kernel(&call, out);
     if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
-    const char *unread = kernel && op && !call.status ? fb_unread_argument(&call) : NULL;
+    const char *unread = row.kernel && op && !call.status ? fb_unread_argument(&call) : NULL;
     if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) call.status = fb_object_check(out, call.error);
     if (!call.status) round_result(out);

@@ -30,7 +30,7 @@ static double element(const void *data, fb_held held, int64_t at) {
     }
 }
 
-double fb_largest_magnitude(const fb_array *array) {
+static double largest_of(const fb_array *array) {
     double largest = 0;
     fb_walk walk;
     for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
@@ -42,12 +42,16 @@ double fb_largest_magnitude(const fb_array *array) {
     return largest;
 }
 
-bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out) {
-    bool same = a->rank == b->rank;
-    for (int i = 0; i < a->rank && same; i++) same = a->sizes[i] == b->sizes[i];
-    if (!same) return false;
+double fb_largest_magnitude(const fb_array *array) {
+    if (!fb_dtype_is_complex(array->dtype)) return largest_of(array);
+    fb_array real = fb_array_part_of(array, false), imaginary = fb_array_part_of(array, true);
+    return fmax(largest_of(&real), largest_of(&imaginary));
+}
+
+/* Of the same sizes; `largest` is b's magnitude. */
+static void compare(const fb_array *a, const fb_array *b, double largest, fb_difference *out) {
     *out = (fb_difference){.elements = (uint64_t)fb_array_count(b)};
-    double largest = fb_largest_magnitude(b), floor_of_unit = unit_at(b->dtype, largest * 0x1p-8);
+    double floor_of_unit = unit_at(b->dtype, largest * 0x1p-8);
     int64_t index = 0;
     fb_walk walk;
     for (fb_walk_begin(&walk, a, b, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
@@ -63,6 +67,26 @@ bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out)
         }
     }
     if (out->absolute > 0) out->relative = out->absolute / largest; /* infinite where b is 0 everywhere */
+}
+
+bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out) {
+    bool are_complex = fb_dtype_is_complex(b->dtype);
+    bool same = a->rank == b->rank && fb_dtype_is_complex(a->dtype) == are_complex;
+    for (int i = 0; i < a->rank && same; i++) same = a->sizes[i] == b->sizes[i];
+    if (!same) return false;
+    double largest = fb_largest_magnitude(b);
+    if (!are_complex) {
+        compare(a, b, largest, out);
+        return true;
+    }
+    fb_difference imaginary;
+    fb_array part_a = fb_array_part_of(a, false), part_b = fb_array_part_of(b, false);
+    compare(&part_a, &part_b, largest, out);
+    part_a = fb_array_part_of(a, true);
+    part_b = fb_array_part_of(b, true);
+    compare(&part_a, &part_b, largest, &imaginary);
+    imaginary.elements = 0; /* they are counted */
+    fb_difference_join(out, &imaginary);
     return true;
 }
 
@@ -79,7 +103,7 @@ void fb_difference_join(fb_difference *worst, const fb_difference *other) {
 
 fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves) {
     fb_dtype_range range;
-    if (!fb_dtype_limits(dtype, &range)) return (fb_tolerance){0, 0};
+    if (!fb_dtype_limits(fb_dtype_part(dtype), &range)) return (fb_tolerance){0, 0};
     /* Of the dtype's precision p: sums in another order lose a few bits of it, weights that are rounded once more some more.
      * The narrow dtypes are summed in float32, so there it is the rounding of results alone. */
     bool is_narrow = range.mantissa_bits < 24;
@@ -89,7 +113,7 @@ fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves) {
 
 fb_dtype fb_narrower_dtype(fb_dtype dtype, fb_dtype other) {
     fb_dtype_range range, of_other;
-    bool are_floats = fb_dtype_limits(dtype, &range) && fb_dtype_limits(other, &of_other);
+    bool are_floats = fb_dtype_limits(fb_dtype_part(dtype), &range) && fb_dtype_limits(fb_dtype_part(other), &of_other);
     return are_floats && of_other.mantissa_bits < range.mantissa_bits ? other : dtype;
 }
 

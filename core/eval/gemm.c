@@ -35,10 +35,18 @@ static block block_of(int64_t m, int64_t n, int64_t k) {
 /* One block of A and B is multiplied. */
 static void multiply(fb_held held, bool transpose_a, bool transpose_b, block b, const void *a, int64_t lda, const void *from_b,
                      int64_t ldb, void *c, int64_t ldc, bool is_added) {
+    const double _Complex one = 1, zero = 0;
+    const float _Complex one_float = 1, zero_float = 0;
     CBLAS_TRANSPOSE of_a = transpose_a ? CblasTrans : CblasNoTrans, of_b = transpose_b ? CblasTrans : CblasNoTrans;
     if (held == FB_HELD_DOUBLE)
         cblas_dgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, 1, a, (int)lda, from_b, (int)ldb, is_added, c,
                     (int)ldc);
+    else if (held == FB_HELD_COMPLEX_DOUBLE)
+        cblas_zgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, &one, a, (int)lda, from_b, (int)ldb,
+                    is_added ? &one : &zero, c, (int)ldc);
+    else if (held == FB_HELD_COMPLEX_FLOAT)
+        cblas_cgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, &one_float, a, (int)lda, from_b, (int)ldb,
+                    is_added ? &one_float : &zero_float, c, (int)ldc);
     else
         cblas_sgemm(CblasRowMajor, of_a, of_b, (int)b.m, (int)b.n, (int)b.k, 1, a, (int)lda, from_b, (int)ldb,
                     is_added ? 1.0F : 0.0F, c, (int)ldc);

@@ -29,6 +29,8 @@
  * are then used as addresses are to be checked in any case. tests/unit/test_time.c holds the worst call of each row of
  * kernels.def, and fails for a row that it lacks.
  *
+ * A kernel that kernels.def does not mark (FB_KERNEL_COMPLEX) never sees a complex tensor, and cannot make one.
+ *
  * A kernel computes in the held type of its operands after PyTorch's promotion (fb_promote_arrays), in the order of operations
  * that PyTorch's documentation gives. Sums of many terms may be in another order. */
 #ifndef FB_EVAL_KERNEL_H
@@ -43,8 +45,9 @@ typedef struct fb_kernel_call {
     fb_evaluator *evaluator;
     const fb_graph *graph;
     fb_node node;
-    fb_op op;         /* without FB_OP_IN_PLACE: one kernel may serve several */
-    fb_value recipes; /* a parametrised module's config.parametrized: how its weights are computed; see parametrized.c */
+    fb_op op;           /* without FB_OP_IN_PLACE: one kernel may serve several */
+    bool takes_complex; /* kernels.def says so: complex tensors may be asked for and made */
+    fb_value recipes;   /* a parametrised module's config.parametrized: how its weights are computed; see parametrized.c */
     fb_array_memory *memory;
     fb_status status;                /* FB_OK until something failed; then `error` says what */
     uint64_t read_args, read_kwargs; /* by position: arguments that were asked for */
@@ -54,7 +57,9 @@ typedef struct fb_kernel_call {
 typedef fb_status fb_kernel(fb_kernel_call *call, fb_object *result);
 
 #define FB_KERNEL(op, function) fb_kernel fb_kernel_##function;
+#define FB_KERNEL_COMPLEX FB_KERNEL
 #include "core/eval/kernels.def"
+#undef FB_KERNEL_COMPLEX
 #undef FB_KERNEL
 #define FB_TARGET(target, function) fb_kernel fb_kernel_##function;
 #include "core/eval/targets.def"
@@ -151,6 +156,11 @@ fb_array *fb_make_array_of(fb_kernel_call *call, const fb_object *object, fb_dty
 /* v × g / norm of v over all dimensions but `dim` (-1: over all), which is checked; NULL on failure. */
 fb_array *fb_make_weight_norm(fb_kernel_call *call, fb_array *v, fb_array *g, int64_t dim);
 
+/* real and imag: a view; a real tensor is its own real part, and has no imaginary one. */
+fb_status fb_return_part(fb_kernel_call *call, fb_array *input, bool is_imaginary, fb_object *result);
+/* Functions of one complex operand, for the kernel that has them of real ones: neg, abs, exp. */
+fb_status fb_complex_unary(fb_kernel_call *call, const fb_array *input, fb_object *result);
+
 /* max(a, b) and min(a, b), for the kernel of max and min. */
 fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object *result);
 
@@ -158,7 +168,7 @@ fb_status fb_largest_of_two(fb_kernel_call *call, const char *second, fb_object 
  * call failed; *result is written on true. For the kernels of FB_FACT_MAYBE_NUMBER operators. */
 bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result);
 
-/* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in the held type float or double.
+/* The BLAS that kernels use; C = A · B (+ C when `is_added`), row-major, in a held type of floats or of complex numbers.
  * A is m × k with row stride lda (transposed: k × m), B k × n, C m × n. When the evaluation is to stop, a part of C is not
  * written, and the call has failed. A kernel says before how many steps all its products take. */
 double fb_gemm_steps(double m, double n, double k);

@@ -1,4 +1,5 @@
 /* Arithmetic, comparison and logic of two operands, element by element. */
+#include <complex.h>
 #include <math.h>
 #include <string.h>
 
@@ -12,12 +13,15 @@ typedef void loop(const fb_array *out, const fb_array *a, const fb_array *b);
 typedef struct binary {
     loop *of_double, *of_float, *of_int, *of_bool;
 } binary;
+static loop *complex_loop_of(const binary *loops, bool is_double);
 
 static bool run_loop(fb_kernel_call *call, const binary *loops, const fb_array *out, const fb_array *a, const fb_array *b) {
     loop *const by_held[] = {[FB_HELD_DOUBLE] = loops->of_double,
                              [FB_HELD_FLOAT] = loops->of_float,
                              [FB_HELD_INT] = loops->of_int,
-                             [FB_HELD_BOOL] = loops->of_bool};
+                             [FB_HELD_BOOL] = loops->of_bool,
+                             [FB_HELD_COMPLEX_DOUBLE] = complex_loop_of(loops, true),
+                             [FB_HELD_COMPLEX_FLOAT] = complex_loop_of(loops, false)};
     loop *chosen = by_held[a->held];
     if (!chosen) return fb_kernel_unsupported(call, "it is not defined for %s", fb_dtype_name(a->dtype)) == FB_OK;
     chosen(out, a, b);
@@ -59,6 +63,32 @@ FLOATING(mul, x *y)
 FB_LOOP_2(mul_int, int64_t, int64_t, WRAP(x, *, y))
 FB_LOOP_2(mul_bool, unsigned char, unsigned char, x &y)
 
+/* Products and quotients as c10::complex has them: C's own operators look for infinities. */
+#define COMPLEX_OF(T, make, real, imaginary, absolute, name)                                                                   \
+    static T _Complex multiply_##name(T _Complex x, T _Complex y) {                                                            \
+        T a = real(x), b = imaginary(x), c = real(y), d = imaginary(y);                                                        \
+        return make(a * c - b * d, a * d + b * c);                                                                             \
+    }                                                                                                                          \
+    static T _Complex divide_##name(T _Complex x, T _Complex y) {                                                              \
+        T a = real(x), b = imaginary(x), c = real(y), d = imaginary(y);                                                        \
+        if (c == 0 && d == 0) return make(a / absolute(c), b / absolute(d));                                                   \
+        if (absolute(c) >= absolute(d)) {                                                                                      \
+            T ratio = d / c, scale = 1 / (c + d * ratio);                                                                      \
+            return make((a + b * ratio) * scale, (b - a * ratio) * scale);                                                     \
+        }                                                                                                                      \
+        T ratio = c / d, scale = 1 / (c * ratio + d);                                                                          \
+        return make((a * ratio + b) * scale, (b * ratio - a) * scale);                                                         \
+    }
+COMPLEX_OF(double, CMPLX, creal, cimag, fabs, double)
+COMPLEX_OF(float, CMPLXF, crealf, cimagf, fabsf, float)
+#define COMPLEX(name, of_double, of_float)                                                                                     \
+    FB_LOOP_2(name##_complex_double, double _Complex, double _Complex, of_double)                                              \
+    FB_LOOP_2(name##_complex_float, float _Complex, float _Complex, of_float)
+COMPLEX(add, x + y, x + y)
+COMPLEX(sub, x - y, x - y)
+COMPLEX(mul, multiply_double(x, y), multiply_float(x, y))
+COMPLEX(div, divide_double(x, y), divide_float(x, y))
+
 static const binary add_loops = {add_double, add_float, add_int, add_bool}, sub_loops = {sub_double, sub_float, sub_int, NULL},
                     mul_loops = {mul_double, mul_float, mul_int, mul_bool};
 
@@ -66,10 +96,7 @@ static const binary add_loops = {add_double, add_float, add_int, add_bool}, sub_
 static fb_array *scale_other(fb_kernel_call *call, const fb_array *other, double alpha) {
     fb_array *factor = fb_make_array(call, other->dtype, 0, NULL), *wide = NULL, *out = NULL;
     if (!factor) return NULL;
-    if (factor->held == FB_HELD_DOUBLE) *(double *)fb_array_data(factor) = alpha;
-    else if (factor->held == FB_HELD_FLOAT) *(float *)fb_array_data(factor) = (float)alpha;
-    else if (factor->held == FB_HELD_INT) *(int64_t *)fb_array_data(factor) = (int64_t)alpha;
-    else *(unsigned char *)fb_array_data(factor) = alpha != 0;
+    fb_array_fill(factor, alpha, (int64_t)alpha);
     call->status = fb_array_broadcast(factor, other->rank, other->sizes, &wide, call->error);
     if (!call->status) out = fb_make_array(call, other->dtype, other->rank, other->sizes);
     if (out) run_loop(call, &mul_loops, out, other, wide);
@@ -141,6 +168,14 @@ fb_status fb_kernel_mul(fb_kernel_call *call, fb_object *result) {
 FLOATING(div, x / y)
 static const binary div_loops = {div_double, div_float, NULL, NULL};
 
+static loop *complex_loop_of(const binary *loops, bool is_double) {
+    if (loops == &add_loops) return is_double ? add_complex_double : add_complex_float;
+    if (loops == &sub_loops) return is_double ? sub_complex_double : sub_complex_float;
+    if (loops == &mul_loops) return is_double ? mul_complex_double : mul_complex_float;
+    if (loops == &div_loops) return is_double ? div_complex_double : div_complex_float;
+    return NULL;
+}
+
 /* What promotion gives, integers as float32. */
 static fb_dtype floating_dtype(fb_kernel_call *call, const char *second) {
     const fb_object *objects[] = {fb_argument(call, "input"), fb_argument(call, second)};
@@ -185,6 +220,7 @@ fb_status fb_kernel_true_divide(fb_kernel_call *call, fb_object *result) {
     fb_dtype dtype = floating_dtype(call, "other");
     /* Tensor.__rtruediv__ multiplies by the reciprocal. */
     if (!input || input->kind == FB_OBJECT_ARRAY) return calculate(call, &div_loops, "other", dtype, FB_DTYPE_UNKNOWN, result);
+    if (fb_dtype_is_complex(dtype)) return fb_kernel_unsupported(call, "a number is not divided by complex ones");
     if (dtype == FB_FLOAT32 || dtype == FB_FLOAT64) return calculate(call, &reverse_loops, "other", dtype, dtype, result);
     return divide_number(call, dtype, result);
 }
@@ -441,6 +477,42 @@ fb_status fb_kernel_bitwise(fb_kernel_call *call, fb_object *result) {
     const binary *loops = call->op == FB_OP_BITWISE_AND ? &and_loops : call->op == FB_OP_BITWISE_OR ? &or_loops : &xor_loops;
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
+}
+
+/* diff(input, n, dim): what is next less what is before, n times; of bools whether they differ. */
+static fb_array *difference(fb_kernel_call *call, fb_array *input, int64_t dim) {
+    static const binary xor_loops = {NULL, NULL, NULL, xor_bool};
+    int64_t size = input->sizes[dim];
+    fb_array *next = fb_make_view(call, input, input->rank), *before = fb_make_view(call, input, input->rank), *out = NULL;
+    if (next && before) {
+        fb_array_slice(next, (int)dim, 1, size, 1);
+        fb_array_slice(before, (int)dim, 0, size ? size - 1 : 0, 1);
+        out = fb_make_array(call, input->dtype, next->rank, next->sizes);
+    }
+    if (out) run_loop(call, input->dtype == FB_BOOL ? &xor_loops : &sub_loops, out, next, before);
+    if (out) fb_array_round(out);
+    fb_array_drop(next);
+    fb_array_drop(before);
+    return out;
+}
+
+fb_status fb_kernel_diff(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t times, dim;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_int(call, "n", 1, &times)) return call->status;
+    if (!input->rank) return fb_kernel_fail(call, "a tensor without dimensions has no neighbours");
+    dim = input->rank - 1;
+    if (fb_argument_is_given(call, "dim") && !fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
+    if (times < 0) return fb_kernel_fail(call, "n is negative");
+    if (times == 0) return fb_return_array(call, fb_make_cast(call, input, input->dtype), result);
+    if (times > input->sizes[dim]) times = input->sizes[dim] ? input->sizes[dim] : 1;
+    fb_array *now = fb_array_keep(input);
+    for (int64_t i = 0; i < times && now && fb_kernel_goes_on(call, 100); i++) {
+        fb_array *made = difference(call, now, dim);
+        fb_array_drop(now);
+        now = made;
+    }
+    return fb_return_array(call, now, result);
 }
 
 /* Shifts by more bits than there are leave 0, or the sign. */

@@ -360,17 +360,11 @@ static fb_array *roll_all(fb_kernel_call *call, fb_array *input, int64_t shift) 
     return out;
 }
 
-/* flip(dims) and roll(shifts, dims), one dimension after another. */
-fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
-    fb_array *input;
-    int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK] = {0};
-    int count, count_shifts = 0;
+/* One dimension after another: rolled by its shift, or flipped (shifts NULL). */
+static fb_status reorder(fb_kernel_call *call, fb_array *input, const int64_t *dims, const int64_t *shifts, int count,
+                         fb_object *result) {
     uint64_t seen = 0;
-    bool rolls = call->op == FB_OP_ROLL;
-    if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, "dims", dims, &count)) return call->status;
-    if (rolls && !fb_argument_ints(call, "shifts", shifts, &count_shifts)) return call->status;
-    if (rolls && count <= 0 && count_shifts == 1) return fb_return_array(call, roll_all(call, input, shifts[0]), result);
-    if (count < 0 || (rolls && count != count_shifts)) return fb_kernel_fail(call, "it has not one shift for each dimension");
+    bool rolls = shifts != NULL;
     fb_array *now = fb_make_cast(call, input, input->dtype);
     for (int i = 0; i < count && now && !call->status; i++) {
         int rank = input->rank || rolls ? input->rank : 1; /* what has no dimensions can be flipped along its only one */
@@ -380,11 +374,42 @@ fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
         if (call->status) break;
         seen |= (uint64_t)1 << dim;
         if (!input->rank) continue;
-        fb_array *next = reordered(call, now, dim, rolls, shifts[i]);
+        fb_array *next = reordered(call, now, dim, rolls, rolls ? shifts[i] : 0);
         fb_array_drop(now);
         now = next;
     }
     return fb_return_array(call, now, result);
+}
+
+/* flip(dims) and roll(shifts, dims) */
+fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK] = {0};
+    int count, count_shifts = 0;
+    bool rolls = call->op == FB_OP_ROLL;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, "dims", dims, &count)) return call->status;
+    if (rolls && !fb_argument_ints(call, "shifts", shifts, &count_shifts)) return call->status;
+    if (rolls && count <= 0 && count_shifts == 1) return fb_return_array(call, roll_all(call, input, shifts[0]), result);
+    if (count < 0 || (rolls && count != count_shifts)) return fb_kernel_fail(call, "it has not one shift for each dimension");
+    return reorder(call, input, dims, rolls ? shifts : NULL, count, result);
+}
+
+/* fftshift and ifftshift (input, dim): rolls dimensions (all, when none is named) by half their size, rounded down or up. */
+fb_status fb_kernel_shift_spectrum(fb_kernel_call *call, fb_object *result) {
+    fb_array *input;
+    int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK] = {0};
+    int count;
+    bool is_inverse = strstr(fb_call_spelling(call), "ifftshift") != NULL;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, "dim", dims, &count)) return call->status;
+    if (count < 0) {
+        count = input->rank;
+        for (int i = 0; i < count; i++) dims[i] = i;
+    }
+    for (int i = 0; i < count; i++) {
+        int64_t dim = dims[i] < 0 ? dims[i] + input->rank : dims[i];
+        if (dim >= 0 && dim < input->rank) shifts[i] = (input->sizes[dim] + is_inverse) / 2; /* others are refused below */
+    }
+    return reorder(call, input, dims, shifts, count, result);
 }
 
 /* Parts along a dimension. A tensor without dimensions is its own only part. */

@@ -37,7 +37,7 @@ static fb_status return_filled(fb_kernel_call *call, const fb_object *value, fb_
                                fb_object *result) {
     fb_array *one = fb_make_number_of(call, value, dtype);
     fb_array *out = one ? fb_make_array(call, dtype, rank, sizes) : NULL;
-    if (out) fb_array_fill(out, fb_array_number(one, 0), fb_array_int(one, 0));
+    if (out) call->status = fb_array_assign(out, one, call->error);
     fb_array_drop(one);
     return fb_return_array(call, out, result);
 }

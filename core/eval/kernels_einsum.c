@@ -1,4 +1,5 @@
 /* einsum: products of elements that agree in their labels, summed over the labels that the result lacks. */
+#include <complex.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@ typedef struct einsum {
     int uses[LABELS];                       /* how often a label stands in the operands */
     int order[LABELS], result_rank, labels; /* the result's labels, then those that are summed over */
     int ellipsis;                           /* dimensions that `...` stands for, at most */
+    bool is_complex;                        /* all operands are */
     fb_array *out;
     int64_t next;
 } einsum;
@@ -119,7 +121,18 @@ static bool read_equation(einsum *e, const char *text, fb_array *const *operands
 
 /* ---- computing ---------------------------------------------------------------------------------------------------------- */
 
-static double sum_over(einsum *e, int depth, const int64_t at[MAX_OPERANDS]) {
+static double _Complex complex_at(const fb_array *array, int64_t at) {
+    at += array->offset;
+    return array->held == FB_HELD_COMPLEX_FLOAT ? (double _Complex)((const float _Complex *)array->storage->bytes)[at]
+                                                : ((const double _Complex *)array->storage->bytes)[at];
+}
+
+static double _Complex sum_over(einsum *e, int depth, const int64_t at[MAX_OPERANDS]) {
+    if (depth == e->labels && e->is_complex) {
+        double _Complex product = 1;
+        for (size_t i = 0; i < e->count; i++) product *= complex_at(e->inputs[i], at[i]);
+        return product;
+    }
     if (depth == e->labels) {
         double product = 1;
         for (size_t i = 0; i < e->count; i++) product *= fb_array_get(e->inputs[i], at[i]);
@@ -127,7 +140,7 @@ static double sum_over(einsum *e, int depth, const int64_t at[MAX_OPERANDS]) {
     }
     int label = e->order[depth];
     int64_t now[MAX_OPERANDS];
-    double sum = 0;
+    double _Complex sum = 0;
     memcpy(now, at, sizeof now);
     for (int64_t k = 0; k < e->sizes[label] && fb_kernel_goes_on(e->call, STEPS_OF_A_PRODUCT); k++) {
         sum += sum_over(e, depth + 1, now);
@@ -138,7 +151,10 @@ static double sum_over(einsum *e, int depth, const int64_t at[MAX_OPERANDS]) {
 
 static void fill(einsum *e, int depth, const int64_t at[MAX_OPERANDS]) {
     if (depth == e->result_rank) {
-        fb_array_put(e->out, e->next++, sum_over(e, depth, at));
+        double _Complex sum = sum_over(e, depth, at);
+        if (e->out->held == FB_HELD_COMPLEX_DOUBLE) ((double _Complex *)fb_array_data(e->out))[e->next++] = sum;
+        else if (e->is_complex) ((float _Complex *)fb_array_data(e->out))[e->next++] = (float _Complex)sum;
+        else fb_array_put(e->out, e->next++, creal(sum));
         return;
     }
     int label = e->order[depth];
@@ -171,15 +187,16 @@ static fb_status multiply(einsum *e, fb_dtype dtype, fb_object *result) {
 }
 
 static fb_status compute(einsum *e, const char *equation, fb_array **operands, fb_object *result) {
+    e->is_complex = fb_dtype_is_complex(operands[0]->dtype);
     for (size_t i = 0; i < e->count; i++)
-        if (operands[i]->dtype != operands[0]->dtype || !fb_dtype_is_floating(operands[i]->dtype))
-            return fb_kernel_unsupported(e->call, "it is evaluated for floats of one dtype alone");
+        if (operands[i]->dtype != operands[0]->dtype || (!e->is_complex && !fb_dtype_is_floating(operands[i]->dtype)))
+            return fb_kernel_unsupported(e->call, "it is evaluated for floats or complex numbers of one dtype alone");
     for (size_t i = 0; i < e->count && e->count > 1; i++)
         if (!(operands[i] = e->inputs[i] = fb_make_contiguous(e->call, operands[i]))) return e->call->status;
     if (!read_equation(e, equation, operands)) return e->call->status;
     if (e->count == 1 && e->labels == e->result_rank) return view_of(e, operands[0], result);
     if (e->count == 1) {
-        einsum again = {.call = e->call, .count = 1};
+        einsum again = {.call = e->call, .count = 1, .is_complex = e->is_complex};
         if (!(again.inputs[0] = e->inputs[0] = fb_make_contiguous(e->call, operands[0]))) return e->call->status;
         if (!read_equation(&again, equation, again.inputs)) return e->call->status;
         return multiply(&again, again.inputs[0]->dtype, result);

@@ -260,6 +260,10 @@ static void add_elements(const fb_array *to, const fb_array *from) {
             if (to->held == FB_HELD_DOUBLE) ((double *)walk.data[0])[x] += ((double *)walk.data[1])[y];
             else if (to->held == FB_HELD_FLOAT) ((float *)walk.data[0])[x] += ((float *)walk.data[1])[y];
             else if (to->held == FB_HELD_INT) ((int64_t *)walk.data[0])[x] += ((int64_t *)walk.data[1])[y];
+            else if (to->held == FB_HELD_COMPLEX_DOUBLE)
+                ((double _Complex *)walk.data[0])[x] += ((double _Complex *)walk.data[1])[y];
+            else if (to->held == FB_HELD_COMPLEX_FLOAT)
+                ((float _Complex *)walk.data[0])[x] += ((float _Complex *)walk.data[1])[y];
             else ((unsigned char *)walk.data[0])[x] |= ((unsigned char *)walk.data[1])[y];
         }
     }

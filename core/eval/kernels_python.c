@@ -299,6 +299,7 @@ static fb_status array_attribute(fb_kernel_call *call, fb_array *array, const ch
     if (strcmp(name, "is_cuda") == 0) return give_bool(result, false);
     if (strcmp(name, "itemsize") == 0) return give_int(result, (int64_t)fb_dtype_size(array->dtype));
     if (strcmp(name, "T") == 0 || strcmp(name, "mT") == 0) return transposed(call, array, name[0] == 'm', result);
+    if (strcmp(name, "real") == 0 || strcmp(name, "imag") == 0) return fb_return_part(call, array, name[0] == 'i', result);
     if (strcmp(name, "data") == 0) return fb_return_array(call, fb_make_view(call, array, array->rank), result);
     return fb_kernel_unsupported(call, "the attribute %s of a tensor is not known", name);
 }

@@ -270,6 +270,26 @@ static fb_status reduce_as(fb_kernel_call *call, fb_array *input, const char *di
     return fb_return_array(call, out, result);
 }
 
+/* sum and mean of complex numbers are those of their parts. */
+static fb_status reduce_parts(fb_kernel_call *call, fb_array *input, reduction *function, fb_object *result) {
+    fb_array *out = NULL;
+    for (int i = 0; i < 2 && !call->status; i++) {
+        fb_array *part;
+        fb_object made = {.kind = FB_OBJECT_NONE};
+        call->status = fb_array_part(input, i, &part, call->error);
+        if (call->status) break;
+        reduce_as(call, part, "dim", function, &(settings){0}, part->dtype, false, &made);
+        fb_array_drop(part);
+        if (!call->status && !out) out = fb_make_array(call, input->dtype, made.array->rank, made.array->sizes);
+        if (!call->status) {
+            fb_array to = fb_array_part_of(out, i);
+            call->status = fb_array_assign(&to, made.array, call->error);
+        }
+        fb_object_drop(&made);
+    }
+    return fb_return_array(call, out, result);
+}
+
 fb_status fb_kernel_reduce(fb_kernel_call *call, fb_object *result) {
     static const struct {
         fb_op op;
@@ -295,6 +315,9 @@ fb_status fb_kernel_reduce(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_array(call, "input", &input) || !fb_argument_dtype(call, "dtype", FB_DTYPE_UNKNOWN, &given))
         return call->status;
     bool is_floating = fb_dtype_is_floating(input->dtype);
+    if (fb_dtype_is_complex(input->dtype) && !given) return reduce_parts(call, input, rows[i].function, result);
+    if (fb_dtype_is_complex(input->dtype) || fb_dtype_is_complex(given))
+        return fb_kernel_unsupported(call, "complex numbers are reduced in their own dtype alone");
     fb_dtype dtype = given ? given : input->dtype;
     if (rows[i].dtype == SUM && !given && !is_floating) dtype = FB_INT64;
     if (rows[i].dtype == FLOATING && !fb_dtype_is_floating(dtype)) {

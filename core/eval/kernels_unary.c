@@ -185,6 +185,9 @@ static fb_status run(fb_kernel_call *call, const unary *row, fb_object *result) 
 }
 
 fb_status fb_kernel_unary(fb_kernel_call *call, fb_object *result) {
+    const fb_object *input = fb_argument(call, "input");
+    if (input && input->kind == FB_OBJECT_ARRAY && fb_dtype_is_complex(input->array->dtype))
+        return fb_complex_unary(call, input->array, result);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].op == call->op) return run(call, &table[i], result);
     return fb_kernel_unsupported(call, "there is no kernel for it");

@@ -10,7 +10,7 @@
 static bool fits(const fb_object *object, double number, int64_t integer, fb_dtype dtype) {
     if (dtype == FB_BOOL) return true;
     fb_dtype_range range;
-    if (fb_dtype_limits(dtype, &range)) return !isfinite(number) || fabs(number) <= range.largest;
+    if (fb_dtype_limits(fb_dtype_part(dtype), &range)) return !isfinite(number) || fabs(number) <= range.largest;
     int bits = (int)fb_dtype_size(dtype) * 8;
     double largest = dtype == FB_UINT8 ? 255 : ldexp(1, bits - 1) - 1, smallest = dtype == FB_UINT8 ? 0 : -ldexp(1, bits - 1);
     if (object->kind == FB_OBJECT_FLOAT) return number >= smallest && number <= largest && number < 0x1p63;

@@ -31,7 +31,8 @@ static double next_number(stream *s) {
     return (double)(int32_t)half * (1.7320508075688772 / 0x1p31);
 }
 
-static void draw_floats(fb_array *array, uint64_t state) {
+/* `array` is contiguous. */
+static void draw_floats(const fb_array *array, uint64_t state) {
     int64_t count = fb_array_count(array);
     stream numbers = {.state = state};
     for (int64_t i = 0; i < count && fb_work_at(fb_array_work(array), i, count); i++) {
@@ -59,6 +60,14 @@ fb_status fb_random_array(fb_array_memory *memory, fb_dtype dtype, int rank, con
     uint64_t state = state_of(seed, name);
     fb_status status = fb_array_new(memory, dtype, rank, sizes, out, error);
     if (status) return status;
+    if (fb_dtype_is_complex(dtype)) {
+        fb_array parts = fb_array_part_of(*out, false);
+        parts.rank = 1;
+        parts.sizes[0] = 2 * fb_array_count(*out);
+        parts.strides[0] = 1;
+        draw_floats(&parts, state);
+        return drawn(out, error);
+    }
     if (fb_dtype_is_floating(dtype)) {
         draw_floats(*out, state);
         return drawn(out, error);

@@ -53,6 +53,10 @@ bool fb_dtype_is_complex(fb_dtype dtype) {
     return dtypes[dtype].family == 'c';
 }
 
+fb_dtype fb_dtype_part(fb_dtype dtype) {
+    return dtype == FB_COMPLEX64 ? FB_FLOAT32 : dtype == FB_COMPLEX128 ? FB_FLOAT64 : dtype;
+}
+
 bool fb_dtype_is_integer(fb_dtype dtype) {
     return dtypes[dtype].family == 'i';
 }

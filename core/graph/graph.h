@@ -83,6 +83,8 @@ size_t fb_dtype_size(fb_dtype dtype);      /* bytes of one element */
 bool fb_dtype_is_floating(fb_dtype dtype); /* float64, float32, float16, bfloat16, float8_* */
 bool fb_dtype_is_computed(fb_dtype dtype); /* float64, float32, float16, bfloat16: recipes compute with these */
 bool fb_dtype_is_complex(fb_dtype dtype);
+/* The dtype of a complex number's two parts; other dtypes are their own. */
+fb_dtype fb_dtype_part(fb_dtype dtype);
 bool fb_dtype_is_integer(fb_dtype dtype); /* signed or unsigned integer, or bool */
 
 /* ---- symbols ----------------------------------------------------------------------------------------------------------- */

@@ -99,11 +99,13 @@ fb_op fb_op_of_function(const char *target, size_t length) {
         size_t size = (size_t)(dot - name);
         return find_spelling(name, size, dot + 1, rest - size - 1);
     }
-    if (!skip_prefix(&name, &rest, FB_FUNCTIONAL) && !skip_prefix(&name, &rest, "torch._C._nn.") &&
-        !skip_prefix(&name, &rest, "torch.special.") && !skip_prefix(&name, &rest, "torch.Tensor.") &&
-        !skip_prefix(&name, &rest, "torch.")) {
-        return FB_OP_UNKNOWN;
-    }
+    /* The longest first. torch.fx prints torch.special.expm1 as torch._C._special.special_expm1. */
+    static const char *const homes[] = {
+        FB_FUNCTIONAL,    "torch._C._nn.", "torch._C._fft.", "torch._C._linalg.", "torch._C._special.special_",
+        "torch.special.", "torch.Tensor.", "torch."};
+    size_t home = 0, count = sizeof homes / sizeof *homes;
+    while (home < count && !skip_prefix(&name, &rest, homes[home])) home++;
+    if (home == count) return FB_OP_UNKNOWN;
     return find_spelling(name, rest, NULL, 0); /* a further dot is in no base name */
 }
 

@@ -34,6 +34,17 @@ SUBSCRIPTS = """[0] [-1] [:,0] [...,0] [:,1:] [...,:-1] [::2] [...,::2] [None] [
 [<s>>0] [[0]] [:,[0,1]] [(0,)] [...]""".split()
 OTHER = """torch.addcmul(<f>,<s>,<s>,value=0.5)
 torch.addcdiv(<f>,<s>,<w>)
+torch.fft.irfft(torch.fft.rfft(<f>)*<num>)
+torch.fft.fft(<f>).real/<num>
+torch.fft.fft2(<f>,norm='ortho').imag+<f>
+(torch.fft.fftn(<f>)*torch.complex(<w>,<w>)).abs()
+torch.view_as_real(torch.fft.rfft(<f>,dim=0)/<num>)
+torch.polar(<f>,<s>).imag.mul_(<num>)
+torch.fft.fftshift(<f>,dim=-1)*<w>
+(torch.complex(<f>,<s>)*torch.complex(<s>,<f>).conj()).real
+torch.fft.ifft(<w>*<num>).abs()
+(<w>.to(torch.complex64)*<num>).real
+torch.view_as_complex(torch.stack([<f>,<s>],-1)).sum(-1).angle()
 torch.lerp(<f>,<s>,0.3)
 torch.lerp(<f>,<s>,<s>)
 torch.lerp(<f>,<s>,<n>)

@@ -110,7 +110,7 @@ def test_kills_at_any_moment_give_one_run_each(new_service):
 def test_a_job_over_many_graphs_that_gets_on_is_not_given_up(new_service):
     """It is interrupted more often than a job may be, but a graph was done each time."""
     service = new_service("--evaluation-timeout", "600")
-    graphs = [store(service, slow_graph(A_WHILE // 6, f"graph {i}")) for i in range(5)]
+    graphs = [store(service, slow_graph(A_WHILE // 20, f"graph {i}")) for i in range(5)]
     body = {"graphs": graphs, "passes": ["ChangeTrueDivToMulByInverse"], "options": {"validate": "graph"}}
     job = service.post("/v1/jobs", body).json()
     for done in range(1, 4):

@@ -21,10 +21,20 @@ HEAD = """/* Operators that PyTorch 2.13 on a CPU computes in float32 and has no
  *     FB_PRECISION_CASE(operator, "spelling", "parameter", "values of it with which", "dtypes that it lacks") */
 """
 NARROW = (torch.float16, torch.bfloat16)
-LACKS_KERNEL = re.compile(r"not implemented for '(Half|BFloat16)'|Low precision dtypes|[Uu]nsupported dtype (Half|BFloat16)|must be either float or double")
+LACKS_KERNEL = re.compile(
+    r"not implemented for '(Half|BFloat16)'|Low precision dtypes|[Uu]nsupported dtype (Half|BFloat16)|must be either float or double|"
+    r"Expected both inputs to be Half, Float or Double|Unsupported dtype ComplexHalf|MKL FFT doesn.t support tensors of type|view_as_complex is only supported"
+)
 SAMPLES = 40
 # What the table of operators has no samples of: operators, and values of a parameter.
-CALLS = {"RRELU": lambda x: torch.nn.functional.rrelu(x, training=True)}
+CALLS = {
+    "RRELU": lambda x: torch.nn.functional.rrelu(x, training=True),
+    # Complex numbers of float16 exist, and nothing computes with them.
+    "COMPLEX": lambda x: torch.fft.fft(torch.complex(x, x)),
+    "POLAR": lambda x: torch.fft.fft(torch.polar(x, x)),
+    "VIEW_AS_COMPLEX": lambda x: torch.fft.fft(torch.view_as_complex(x.T.contiguous())),
+    "FFT_R2C": lambda x: torch.ops.aten._fft_r2c(x, [0], 0, True),
+}
 CASES = [
     ("NORM", "norm", "p", {"nuc": lambda x: torch.norm(x, "nuc"), "fro": lambda x: torch.norm(x, "fro"), "2": lambda x: torch.norm(x, 2)}),
     ("VECTOR_NORM", "norm", "ord", {str(order): lambda x, order=order: torch.linalg.norm(x, order) for order in ("nuc", "fro", 1, -1, 2, -2)}),

@@ -44,7 +44,8 @@ def assert_same(name, recorded, now, tolerance):
         if one == other or "data" not in one:
             continue
         relative, absolute = (2 * tolerance.get(k, 0.0) for k in ("relative", "absolute"))
-        a, b = tensor_of(one).double(), tensor_of(other).double()
+        wide = torch.complex128 if tensor_of(one).is_complex() else torch.float64
+        a, b = tensor_of(one).to(wide), tensor_of(other).to(wide)
         assert torch.allclose(a, b, rtol=relative, atol=absolute, equal_nan=True), name
 
 

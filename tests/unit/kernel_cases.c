@@ -10,9 +10,10 @@
 #include "core/base/buffer.h"
 #include "tests/unit/documents.h"
 
-const char *const kernel_families[KERNEL_FAMILIES] = {
-    "python", "index", "binary",    "unary", "choice",  "create", "reduce", "view",     "copying", "matmul",  "conv",
-    "pool",   "norm",  "attention", "moves", "batches", "layout", "kinds",  "upsample", "einsum",  "patches", "layer_kinds"};
+const char *const kernel_families[KERNEL_FAMILIES] = {"python",   "index",     "binary",  "unary",       "choice",  "create",
+                                                      "reduce",   "view",      "copying", "matmul",      "conv",    "pool",
+                                                      "norm",     "attention", "moves",   "batches",     "layout",  "kinds",
+                                                      "upsample", "einsum",    "patches", "layer_kinds", "complex", "fourier"};
 
 json_t *kernel_cases_open(const char *family) {
     char path[200], part[1 << 16];
@@ -85,6 +86,25 @@ static bool is_ordinary(double number) {
     return isfinite(number) && fabs(number) < 1e4 && (fabs(number) > 1e-3 || number == 0);
 }
 
+static bool elements_are_wrong(comparison *c, const fb_array *array, const fb_array *known) {
+    bool is_wrong = false;
+    if (fb_dtype_is_complex(known->dtype)) {
+        for (int part = 0; part < 2 && !is_wrong; part++) {
+            fb_array of_array = fb_array_part_of(array, part), of_known = fb_array_part_of(known, part);
+            is_wrong = elements_are_wrong(c, &of_array, &of_known);
+        }
+        return is_wrong;
+    }
+    for (int64_t i = 0; i < fb_array_count(known) && !is_wrong; i++) {
+        double number = fb_array_number(array, i), wanted = fb_array_number(known, i);
+        if (c->is_loose && (!is_ordinary(wanted) || !is_ordinary(number))) continue;
+        is_wrong = number_is_wrong(c, number, wanted) ||
+                   (array->held == FB_HELD_INT && !c->is_loose && fb_array_int(array, i) != fb_array_int(known, i));
+        if (is_wrong) wrong(c, "element %lld is %.17g in place of %.17g", (long long)i, number, wanted);
+    }
+    return is_wrong;
+}
+
 static bool array_is_wrong(comparison *c, const json_t *expected, const fb_array *array) {
     const char *dtype_name = json_string_value(json_object_get(expected, "dtype"));
     const char *text = json_string_value(json_object_get(expected, "data"));
@@ -110,14 +130,7 @@ static bool array_is_wrong(comparison *c, const json_t *expected, const fb_array
     fb_status status = fb_array_from_bytes(&memory, dtype, array->rank, array->sizes, bytes, size, &known, &error);
     free(bytes);
     if (status) return wrong(c, "%s", error.message);
-    bool is_wrong = false;
-    for (int64_t i = 0; i < fb_array_count(known) && !is_wrong; i++) {
-        double number = fb_array_number(array, i), wanted = fb_array_number(known, i);
-        if (c->is_loose && (!is_ordinary(wanted) || !is_ordinary(number))) continue;
-        is_wrong = number_is_wrong(c, number, wanted) ||
-                   (array->held == FB_HELD_INT && !c->is_loose && fb_array_int(array, i) != fb_array_int(known, i));
-        if (is_wrong) wrong(c, "element %lld is %.17g in place of %.17g", (long long)i, number, wanted);
-    }
+    bool is_wrong = elements_are_wrong(c, array, known);
     fb_array_drop(known);
     return is_wrong;
 }

@@ -42,7 +42,7 @@ typedef struct worst {
 static const worst calls[] = {
     /* kernels_python.c */
     {.ops = "GETATTR", "@f" BIG ",\"shape\"", LIGHT},
-    {.ops = "SIZE SYM_SIZE DIM NUMEL DEVICE_COPY CONJUGATE LIFT_FRESH REQUIRES_GRAD", "@f" BIG, LIGHT},
+    {.ops = "SIZE SYM_SIZE DIM NUMEL DEVICE_COPY LIFT_FRESH REQUIRES_GRAD", "@f" BIG, LIGHT},
     {.ops = "LEN", "@l", LIGHT},
     {.ops = "ITEM", "@f[1]", LIGHT},
     {.ops = "NUMBER_OF", "@l", LIGHT, "math.prod"},
@@ -75,6 +75,7 @@ static const worst calls[] = {
     {.ops = "ADD SUB RSUB MUL TRUE_DIVIDE DIV REMAINDER FMOD POW ATAN2 HYPOT COPYSIGN MAXIMUM MINIMUM EQ",
      "@h" BIG ",@h" BIG,
      HEAVY},
+    {.ops = "DIFF", "@f[16384,2048]", HEAVY, NULL, "\"n\":2000"},
     {.ops = "BITWISE_AND BITWISE_OR BITWISE_XOR SHIFT_LEFT SHIFT_RIGHT POW MUL FLOAT_POWER", "@i" BIG ",@i" BIG, HEAVY},
     {.ops = "FLOOR_DIVIDE REMAINDER FMOD", "@i" BIG ",7", HEAVY},
     {.ops = "MUL", "@l,1", LIGHT, "operator.mul"},
@@ -303,6 +304,28 @@ static const worst calls[] = {
     {.ops = "ONE_HOT", "@i[60000000]", HEAVY},
     {.ops = "ATTENTION", "@f[1,8,8192,64],@f[1,8,8192,64],@f[1,8,8192,64]", HEAVY},
     {.ops = "ATTENTION", "@f[1,1,1,4],@f[1,1,60000000,4],@f[1,1,60000000,4]", HEAVY},
+
+    /* kernels_complex.c */
+    {.ops = "VIEW_AS_REAL REAL IMAG", "@c" BIG, LIGHT},
+    {.ops = "VIEW_AS_COMPLEX", "@p", LIGHT},
+    {.ops = "CONJUGATE ANGLE ABS NEG EXP", "@c" BIG, HEAVY},
+    {.ops = "COMPLEX POLAR", "@f" BIG ",@f" BIG, HEAVY},
+    {.ops = "ADD SUB MUL DIV", "@c" BIG ",@c" BIG, HEAVY},
+    {.ops = "MATMUL", "@c[4096,4096],@c[4096,4096]", HEAVY, "torch.matmul"},
+    {.ops = "EINSUM", "\"ij,jk->ik\",@c[2048,2048],@c[2048,2048]", HEAVY, "torch.einsum"},
+    {.ops = "SUM", "@c" BIG ",0", HEAVY},
+
+    /* kernels_fft.c */
+    {.ops = "FFT", "@f[4000037]", HEAVY, "torch.fft.fft"},
+    {.ops = "FFT", "@f[16,1048576]", HEAVY, "torch.fft.irfft"},
+    {.ops = "FFT", "@f[1048576,16]", HEAVY, "torch.fft.rfft"},
+    {.ops = "FFT_MANY", "@f[1000,4099]", HEAVY, "torch.fft.fft2"},
+    {.ops = "FFT_MANY", "@f[2,2],[3000,3001]", HEAVY, "torch.fft.fft2"},
+    {.ops = "FFT_R2C", "@f[1000,4099],[0,1],0,true", HEAVY},
+    {.ops = "FFT_C2C", "@c[1000,4099],[0,1],0,true", HEAVY},
+    {.ops = "FFT_C2R", "@c[1000,2050],[0,1],0,4099", HEAVY},
+    {.ops = "FFT_FREQUENCIES", "60000000", HEAVY},
+    {.ops = "FFT_SHIFT", "@c[16384,2048]", HEAVY, "torch.fft.fftshift"},
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
@@ -332,6 +355,8 @@ static char *put_arguments(fb_buffer *nodes, const char *text) {
         snprintf(name, sizeof name, "given_%d", made++);
         if (kind == 'l') {
             put_call(nodes, name, "operator.mul", "[0,1,0,1,0,1,0,1,0,1],99999", NULL);
+        } else if (kind == 'p') { /* pairs */
+            put_call(nodes, name, "torch.view_as_real", "{\"$node\":\"c\"}", NULL);
         } else {
             size_t length = strcspn(text, "]");
             snprintf(arguments, sizeof arguments, "{\"$node\":\"%c\"},%.*s", kind, (int)length, text + 1);
@@ -353,7 +378,7 @@ static void print_target(const worst *call, fb_op op, char *out, size_t size) {
 }
 
 static fb_graph *graph_of_call(const worst *call, fb_op op) {
-    static const char *const inputs[] = {"f float32", "g float32", "h float16", "i int64", "b bool"};
+    static const char *const inputs[] = {"f float32", "g float32", "h float16", "i int64", "b bool", "c complex64"};
     fb_buffer nodes = {0};
     char target[200] = "m";
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
@@ -433,7 +458,9 @@ END_TEST
 START_TEST(every_row_has_a_call) {
     static const char *const rows[] = {
 #define FB_KERNEL(id, function) #id,
+#define FB_KERNEL_COMPLEX FB_KERNEL
 #include "core/eval/kernels.def"
+#undef FB_KERNEL_COMPLEX
 #undef FB_KERNEL
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

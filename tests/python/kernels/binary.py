@@ -160,6 +160,15 @@ def main(recorder):
             a, b = pairs(dtype, "isclose")
             case = recorder.start(f"isclose {short(dtype)} {setting}")
             recorder.finish(case, case.call("torch.isclose", case.input(a), case.input(b), **setting), refused=dtype in (H, L))
+    for dtype in [F, D, H, L, U, T, torch.complex64]:
+        for shape in [(5,), (3, 4), (2, 1), (0,), (2, 0)]:
+            for setting in [{}, {"n": 2}, {"n": 0}, {"n": 7}, {"dim": 0}, {"n": -1}]:
+                case = recorder.start(f"diff {short(dtype)} {shape} {setting}")
+                recorder.finish(case, case.call("torch.diff", case.input(values(dtype, *shape)), **setting))
+    case = recorder.start("diff of a number")
+    recorder.finish(case, case.call("torch.diff", case.input(values(F))))
+    case = recorder.start("diff with something before")
+    recorder.finish(case, case.call("torch.diff", case.input(values(F, 3)), prepend=case.input(values(F, 1))), refused=True)
     case = recorder.start("a bool tensor subtracted")
     recorder.finish(case, case.call("operator.sub", case.input(values(T, 3)), case.input(values(T, 3))))
     case = recorder.start("complex exponent refused")

@@ -33,10 +33,10 @@ VALID = {
     "s": ["none"],
 }
 WRONG = {"number": 0.5, "int": 2, "None": None, "list": [1, 2], "text": "s", "tensor": SQUARE, "scalar tensor": torch.tensor(1)}
-FILES = ("binary", "unary", "matmul", "select", "reduce", "scan", "sort", "gather")  # whose kernels are asked for
-# They draw numbers, or give what memory holds; getattr and item are Python's.
+FILES = ("binary", "unary", "matmul", "select", "reduce", "scan", "sort", "gather", "complex", "fft")  # whose kernels are asked for
+# They draw numbers, or give what memory holds, or say where a tensor lives; getattr and item are Python's.
 LEFT_OUT = {"rand", "rand_like", "randint", "randperm", "randn", "empty", "tensor", "dropout", "feature_dropout", "alpha_dropout", "item", "lift_fresh", "lift_fresh_copy",
-            "device", "finfo", "iinfo", "type", "is_floating_point"}  # fmt: skip
+            "device", "finfo", "iinfo", "type", "is_floating_point", "fft_fftfreq", "fft_rfftfreq"}  # fmt: skip
 # Written in Python, which lets what is true stand for True; or with arguments in an order of its own.
 LEFT_OUT_BY_PYTHON = {("torch", "norm"), ("method", "norm"), ("method", "where")}
 
@@ -44,7 +44,7 @@ LEFT_OUT_BY_PYTHON = {("torch", "norm"), ("method", "norm"), ("method", "where")
 def operators():
     """(id, names) of those that have a kernel."""
     parts = re.split(r"/\* kernels_(\w+)\.c \*/", (ROOT / "core/eval/kernels.def").read_text())
-    kernels = {name for file, part in zip(parts[1::2], parts[2::2]) if file in FILES for name in re.findall(r"FB_KERNEL\((\w+),", part)}
+    kernels = {name for file, part in zip(parts[1::2], parts[2::2]) if file in FILES for name in re.findall(r"FB_KERNEL(?:_COMPLEX)?\((\w+),", part)}
     text = "".join((ROOT / "core/operators" / f).read_text() for f in re.findall(r'include "core/operators/(ops_\w+\.def)"', (ROOT / "core/operators/ops.def").read_text()))
     return [(name, names.split()) for name, names in re.findall(r'FB_OP_ROW\((\w+), "([^"]*)"', text) if name in kernels]
 

@@ -26,8 +26,9 @@ import sys
 import torch
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[2] / "fixtures" / "kernels"
-EPSILON = {torch.float64: 2**-52, torch.float32: 2**-23, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+EPSILON = {torch.complex128: 2**-52, torch.complex64: 2**-23, torch.float64: 2**-52, torch.float32: 2**-23, torch.bfloat16: 2**-7, torch.float16: 2**-10}
 
+COMPLEX = [torch.complex64, torch.complex128]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
 INTS = [torch.int64, torch.int32, torch.uint8]
 NUMBERS = FLOATS + INTS
@@ -39,7 +40,7 @@ def short(dtype):
 
 
 def data_of(tensor):
-    flat = tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
+    flat = tensor.detach().resolve_conj().clone(memory_format=torch.contiguous_format).reshape(-1)
     raw = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
     return {"dtype": short(tensor.dtype), "shape": list(tensor.shape), "data": base64.b64encode(raw).decode()}
 
@@ -246,6 +247,9 @@ def values(dtype, *shape, seed=0):
     generator = torch.Generator().manual_seed(seed + 31 * sum((i + 1) * s for i, s in enumerate(shape)))
     if dtype == torch.bool:
         return torch.randint(0, 2, shape, generator=generator).bool()
+    if dtype.is_complex:
+        part = torch.float32 if dtype == torch.complex64 else torch.float64
+        return torch.complex(values(part, *shape, seed=seed), values(part, *shape, seed=seed + 1))
     if dtype.is_floating_point:
         return (torch.randn(shape, generator=generator, dtype=torch.float64) * 1.5).to(torch.float32).to(dtype)
     low = 0 if dtype == torch.uint8 else -9
