@@ -496,6 +496,31 @@ static fb_array *difference(fb_kernel_call *call, fb_array *input, int64_t dim) 
     return out;
 }
 
+/* The input between what stands before and behind it; the input itself, kept, when nothing does. */
+static fb_array *extended(fb_kernel_call *call, fb_array *input, int64_t dim) {
+    fb_array *parts[3] = {NULL, input, NULL};
+    int64_t sizes[FB_MAX_RANK], start = 0;
+    if (!fb_argument_optional(call, "prepend", &parts[0]) || !fb_argument_optional(call, "append", &parts[2])) return NULL;
+    if (!parts[0] && !parts[2]) return fb_array_keep(input);
+    memcpy(sizes, input->sizes, sizeof sizes);
+    for (int i = 0; i < 3; i += 2) {
+        bool fits = !parts[i] || (parts[i]->rank == input->rank && parts[i]->dtype == input->dtype);
+        for (int d = 0; d < input->rank && parts[i] && fits; d++) fits = d == dim || parts[i]->sizes[d] == input->sizes[d];
+        if (!fits) return fb_kernel_unsupported(call, "prepend or append is not like the input"), NULL;
+        if (parts[i]) sizes[dim] += parts[i]->sizes[dim];
+    }
+    fb_array *out = fb_make_array(call, input->dtype, input->rank, sizes);
+    for (int i = 0; i < 3 && out; i++) {
+        fb_array *to = parts[i] ? fb_make_view(call, out, out->rank) : NULL;
+        if (!to) continue;
+        fb_array_slice(to, (int)dim, start, start + parts[i]->sizes[dim], 1);
+        call->status = fb_array_assign(to, parts[i], call->error);
+        start += parts[i]->sizes[dim];
+        fb_array_drop(to);
+    }
+    return out;
+}
+
 fb_status fb_kernel_diff(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t times, dim;
@@ -505,8 +530,8 @@ fb_status fb_kernel_diff(fb_kernel_call *call, fb_object *result) {
     if (fb_argument_is_given(call, "dim") && !fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
     if (times < 0) return fb_kernel_fail(call, "n is negative");
     if (times == 0) return fb_return_array(call, fb_make_cast(call, input, input->dtype), result);
-    if (times > input->sizes[dim]) times = input->sizes[dim] ? input->sizes[dim] : 1;
-    fb_array *now = fb_array_keep(input);
+    fb_array *now = extended(call, input, dim);
+    if (now && times > now->sizes[dim]) times = now->sizes[dim] ? now->sizes[dim] : 1;
     for (int64_t i = 0; i < times && now && fb_kernel_goes_on(call, 100); i++) {
         fb_array *made = difference(call, now, dim);
         fb_array_drop(now);

@@ -167,8 +167,12 @@ def main(recorder):
                 recorder.finish(case, case.call("torch.diff", case.input(values(dtype, *shape)), **setting))
     case = recorder.start("diff of a number")
     recorder.finish(case, case.call("torch.diff", case.input(values(F))))
-    case = recorder.start("diff with something before")
-    recorder.finish(case, case.call("torch.diff", case.input(values(F, 3)), prepend=case.input(values(F, 1))), refused=True)
+    for where in [{"prepend": (2, 1)}, {"append": (2, 3)}, {"prepend": (2, 1), "append": (2, 1), "n": 2}, {"prepend": (1, 3), "dim": 0}, {"append": (3, 2)}, {"append": (2, 1), "n": 3}]:
+        case = recorder.start(f"diff {where}")
+        more = {name: case.input(values(F, *found, seed=4)) if isinstance(found, tuple) else found for name, found in where.items()}
+        recorder.finish(case, case.call("torch.diff", case.input(values(F, 2, 3)), **more))
+    case = recorder.start("diff with something of another dtype")
+    recorder.finish(case, case.call("torch.diff", case.input(values(F, 3)), prepend=case.input(values(L, 1))), refused=True)
     case = recorder.start("a bool tensor subtracted")
     recorder.finish(case, case.call("operator.sub", case.input(values(T, 3)), case.input(values(T, 3))))
     case = recorder.start("complex exponent refused")
