@@ -152,7 +152,7 @@ fb_node fb_insert_typed(fb_rewrite *rewrite, fb_node before, fb_opcode opcode, c
     fb_graph_set_target(graph, node, opcode, target_symbol);
     fb_graph_set_args(graph, node, args, kwargs.id ? kwargs : FB_VALUE_EMPTY_MAP);
     fb_node_row *row = fb_node_row_at(graph, node);
-    row->shape = shape;
+    row->shape = reads_reshaped(rewrite, node) ? (fb_value){0} : shape;
     row->dtype = (uint8_t)dtype;
     return fb_rewrite_is_failed(rewrite) ? none : node;
 }

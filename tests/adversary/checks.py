@@ -250,7 +250,8 @@ def check_evaluate(subject, workshop, check):
                     raise Difference(f"evaluate {problem.status} {problem.code}", str(problem)) from None
                 if expected.error is None:
                     workshop.count(f"evaluate refused: {problem.body.get('target') or problem.code}")
-                    if problem.code not in ("unsupported-operator", "evaluation-too-large"):
+                    is_written = "safetensors files cannot hold" not in str(problem)  # a result of complex128
+                    if problem.code not in ("unsupported-operator", "evaluation-too-large") and is_written:
                         raise Difference(f"evaluate refuses {problem.code}", f"on {variant}: {str(problem)}") from None
                     return
                 continue
