@@ -11,8 +11,8 @@
  *     complex128, and complex64 when precision is FB_PRECISION_DOUBLE                double _Complex
  *     complex64                                                                      float _Complex
  *
- * Only the kernels that kernels.def marks see complex arrays. Other dtypes are refused. Reference counts are not atomic: an
- * evaluation belongs to one thread. */
+ * Only the kernels that say so (FB_KERNEL_COMPLEX) see complex arrays. Other dtypes are refused. Reference counts are not
+ * atomic: an evaluation belongs to one thread. */
 #ifndef FB_EVAL_ARRAY_H
 #define FB_EVAL_ARRAY_H
 

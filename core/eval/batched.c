@@ -36,7 +36,7 @@ static fb_array *get_array(fb_kernel_call *call, int64_t level) {
     return NULL;
 }
 
-fb_status fb_kernel_add_batch(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_add_batch(fb_kernel_call *call, fb_object *result) {
     int64_t dim = get_int(call, 1), level = get_int(call, 2);
     fb_array *array = get_array(call, level);
     if (array && (array->rank != 1 || array->levels || dim != 0)) fb_kernel_unsupported(call, "its batch is not a vector");
@@ -49,7 +49,7 @@ fb_status fb_kernel_add_batch(fb_kernel_call *call, fb_object *result) {
 }
 
 /* The hidden dimension of the level becomes the first of the array's own. */
-fb_status fb_kernel_remove_batch(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_remove_batch(fb_kernel_call *call, fb_object *result) {
     int64_t level = get_int(call, 1), size = get_int(call, 2), dim = get_int(call, 3);
     fb_array *array = get_array(call, level);
     if (dim != 0) fb_kernel_unsupported(call, "the batch does not become the first dimension");
@@ -74,19 +74,19 @@ fb_status fb_kernel_remove_batch(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view, result);
 }
 
-fb_status fb_kernel_begin_level(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_begin_level(fb_kernel_call *call, fb_object *result) {
     if (call->evaluator->levels == FB_MAX_RANK / 2) return fb_kernel_unsupported(call, "it is nested too deep");
     *result = (fb_object){.kind = FB_OBJECT_INT, .integer = ++call->evaluator->levels};
     return FB_OK;
 }
 
-fb_status fb_kernel_end_level(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_end_level(fb_kernel_call *call, fb_object *result) {
     if (!call->evaluator->levels) return fb_kernel_unsupported(call, "no level is open");
     *result = (fb_object){.kind = FB_OBJECT_INT, .integer = --call->evaluator->levels};
     return FB_OK;
 }
 
-fb_status fb_kernel_load_nothing(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_load_nothing(fb_kernel_call *call, fb_object *result) {
     (void)result;
     return call->status;
 }
@@ -115,7 +115,7 @@ static bool take(fb_kernel_call *call, const fb_array *x, fb_array *const *indic
     return true;
 }
 
-fb_status fb_kernel_apply_index(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_apply_index(fb_kernel_call *call, fb_object *result) {
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     int count = (int)args->count - FIRST, rank = 0;
     int64_t sizes[FB_MAX_RANK];
@@ -192,3 +192,15 @@ bool fb_batches_allow(fb_kernel_call *call, unsigned *levels) {
     if (!keeps_batch(call->op)) *levels = 0;
     return true;
 }
+
+/* Of functions without a row in ops.def: that would tell passes that such a call can be moved, merged or left out. So each is a
+ * barrier to every rewrite, and that is what it has to be. */
+const fb_kernel_row fb_kernels_batched[] = {
+    FB_KERNEL_OF_TARGET("torch._functorch.predispatch.lazy_load_decompositions", load_nothing),
+    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._vmap_increment_nesting", begin_level),
+    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._vmap_decrement_nesting", end_level),
+    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._add_batch_dim", add_batch),
+    FB_KERNEL_OF_TARGET("torch._functorch.predispatch._remove_batch_dim", remove_batch),
+    FB_KERNEL_OF_TARGET("torch.ops.higher_order.flat_apply", apply_index),
+    FB_KERNELS_END,
+};

@@ -8,37 +8,32 @@
 #include "core/graph/namespace.h"
 #include "core/operators/spelling.h"
 
-typedef struct kernel_row {
-    fb_kernel *kernel; /* NULL = none */
-    bool takes_complex;
-} kernel_row;
+const fb_kernel_row *const fb_kernel_tables[] = {
+#define FB_KERNEL_FILE(name) fb_kernels_##name,
+    FB_KERNEL_FILES(FB_KERNEL_FILE)
+#undef FB_KERNEL_FILE
+        NULL,
+};
 
-/* The kernel of an operator. */
-static kernel_row kernel_of(fb_op op) {
-    static const kernel_row kernels[FB_OP_COUNT] = {
-#define FB_KERNEL(id, function) [FB_OP_##id] = {fb_kernel_##function, false},
-#define FB_KERNEL_COMPLEX(id, function) [FB_OP_##id] = {fb_kernel_##function, true},
-#include "core/eval/kernels.def"
-#undef FB_KERNEL_COMPLEX
-#undef FB_KERNEL
-    };
+void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]) {
+    for (const fb_kernel_row *const *table = fb_kernel_tables; *table; table++)
+        for (const fb_kernel_row *row = *table; row->function; row++)
+            if (row->op) by_op[row->op] = row;
+}
+
+/* NULL = none. */
+static const fb_kernel_row *kernel_of(const fb_evaluator *evaluator, fb_op op) {
     unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
-    return row < FB_OP_COUNT ? kernels[row] : (kernel_row){NULL, false};
+    return row < FB_OP_COUNT ? evaluator->kernels[row] : NULL;
 }
 
 /* That of a function without a row in ops.def, or that runs a program; NULL = it is none that we know. */
-static fb_kernel *kernel_of_target(const fb_graph *graph, fb_node node) {
-    static const struct {
-        const char *target;
-        fb_kernel *kernel;
-    } rows[] = {
-#define FB_TARGET(target, function) {target, fb_kernel_##function},
-#include "core/eval/targets.def"
-#undef FB_TARGET
-    };
+static const fb_kernel_row *kernel_of_target(const fb_graph *graph, fb_node node) {
     if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return NULL;
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].target, fb_node_target(graph, node)) == 0) return rows[i].kernel;
+    const char *target = fb_node_target(graph, node);
+    for (const fb_kernel_row *const *table = fb_kernel_tables; *table; table++)
+        for (const fb_kernel_row *row = *table; row->function; row++)
+            if (row->target && strcmp(row->target, target) == 0) return row;
     return NULL;
 }
 
@@ -262,25 +257,25 @@ fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out
     fb_op op = fb_node_op(graph, node);
     if (!op) op = fb_parametrized_op(graph, node, &recipes);
     /* A call of a nested program, whose arguments are the program's and have no names; or one that is known by its target. */
-    bool is_by_target = op && !kernel_of(op).kernel && kernel_of_target(graph, node);
+    bool is_by_target = op && !kernel_of(evaluator, op) && kernel_of_target(graph, node);
     if (is_by_target || fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN;
-    kernel_row row = op ? kernel_of(op) : (kernel_row){kernel_of_target(graph, node), true};
+    const fb_kernel_row *row = op ? kernel_of(evaluator, op) : kernel_of_target(graph, node);
     fb_kernel_call call = {.evaluator = evaluator,
                            .graph = graph,
                            .node = node,
                            .op = op & (fb_op)~FB_OP_IN_PLACE,
-                           .takes_complex = row.takes_complex,
+                           .takes_complex = row && row->takes_complex,
                            .recipes = recipes,
                            .memory = evaluator->memory,
                            .error = evaluator->error};
     unsigned levels = 0;
     size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
-    if (!row.kernel) refuse(&call);
+    if (!row) refuse(&call);
     else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
     else if (op && fb_check_signature(&call)) (void)0;
-    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = row.kernel(&call, out);
+    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = row->function(&call, out);
     if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
-    const char *unread = row.kernel && op && !call.status ? fb_unread_argument(&call) : NULL;
+    const char *unread = row && op && !call.status ? fb_unread_argument(&call) : NULL;
     if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
     if (!call.status) call.status = fb_object_check(out, call.error);
     if (!call.status) round_result(out);

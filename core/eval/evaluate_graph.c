@@ -384,6 +384,7 @@ static void end(fb_evaluator *evaluator) {
 static fb_status begin(fb_evaluator *evaluator) {
     const fb_graph *graph = evaluator->graph;
     uint32_t nodes = fb_node_limit(graph), tensors = fb_tensor_limit(graph);
+    fb_find_kernels(evaluator->kernels);
     evaluator->values = calloc(nodes, sizeof *evaluator->values);
     evaluator->is_known = calloc(nodes, 1);
     evaluator->is_failed = calloc(nodes, 1);

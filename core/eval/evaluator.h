@@ -15,15 +15,16 @@ struct fb_evaluator {
     const fb_eval_hooks *hooks;
     fb_array_memory *memory;
     fb_error *error;
-    fb_object *values;        /* by node */
-    unsigned char *is_known;  /* by node: it has a value */
-    unsigned char *is_failed; /* by node: it could not be computed, and hooks->failed let it pass */
-    uint32_t *uses;           /* by node: nodes that will still read it */
-    fb_blobs sources;         /* the options' blobs, and random weights in place of what is not known */
-    fb_buffer drawn;          /* unsigned char *: the random weights of the tensor that is being loaded */
-    size_t drawn_size;        /* bytes of all of them */
-    fb_array **tensors;       /* by tensor: loaded, and shared by all that read it */
-    uint32_t *tensor_uses;    /* by tensor: nodes that will still read it */
+    const fb_kernel_row *kernels[FB_OP_COUNT]; /* by operator; NULL = none */
+    fb_object *values;                         /* by node */
+    unsigned char *is_known;                   /* by node: it has a value */
+    unsigned char *is_failed;                  /* by node: it could not be computed, and hooks->failed let it pass */
+    uint32_t *uses;                            /* by node: nodes that will still read it */
+    fb_blobs sources;                          /* the options' blobs, and random weights in place of what is not known */
+    fb_buffer drawn;                           /* unsigned char *: the random weights of the tensor that is being loaded */
+    size_t drawn_size;                         /* bytes of all of them */
+    fb_array **tensors;                        /* by tensor: loaded, and shared by all that read it */
+    uint32_t *tensor_uses;                     /* by tensor: nodes that will still read it */
 
     int levels;   /* of torch.vmap that are open */
     double steps; /* that calls have said they take */
@@ -60,6 +61,8 @@ fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes)
 void fb_visit_parametrized(const fb_graph *graph, fb_node node, void (*visit)(void *, fb_tensor), void *context);
 /* Is the tensor computed by one of the recipes? Then *out is it, unless the call has failed. */
 bool fb_find_parametrized(fb_kernel_call *call, const char *name, fb_object *out);
+/* The kernels of all operators; those without one are left as they are. */
+void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]);
 /* A call: its kernel, and what its spelling adds. */
 fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
 

@@ -1,4 +1,4 @@
-/* Kernels: what an operator computes. kernels.def names the kernel of each operator of ops.def; one file a family.
+/* Kernels: what an operator computes; one file a family.
  *
  *     static fb_status …
  *     fb_status fb_kernel_softmax(fb_kernel_call *call, fb_object *result) {
@@ -26,10 +26,10 @@
  *     - takes memory from fb_make_array or fb_make_workspace alone.
  *
  * When the work is stopped a loop ends early, and its result is garbage that is not looked at: the call fails. Elements that
- * are then used as addresses are to be checked in any case. tests/unit/test_time.c holds the worst call of each row of
- * kernels.def, and fails for a row that it lacks.
+ * are then used as addresses are to be checked in any case. tests/unit/test_time.c holds the worst call of each operator that
+ * has a kernel, and fails for one that it lacks.
  *
- * A kernel that kernels.def does not mark (FB_KERNEL_COMPLEX) never sees a complex tensor, and cannot make one.
+ * A kernel whose row does not say so (FB_KERNEL_COMPLEX) never sees a complex tensor, and cannot make one.
  *
  * A kernel computes in the held type of its operands after PyTorch's promotion (fb_promote_arrays), in the order of operations
  * that PyTorch's documentation gives. Sums of many terms may be in another order. */
@@ -46,7 +46,7 @@ typedef struct fb_kernel_call {
     const fb_graph *graph;
     fb_node node;
     fb_op op;           /* without FB_OP_IN_PLACE: one kernel may serve several */
-    bool takes_complex; /* kernels.def says so: complex tensors may be asked for and made */
+    bool takes_complex; /* its row says so: complex tensors may be asked for and made */
     fb_value recipes;   /* a parametrised module's config.parametrized: how its weights are computed; see parametrized.c */
     fb_array_memory *memory;
     fb_status status;                /* FB_OK until something failed; then `error` says what */
@@ -56,14 +56,35 @@ typedef struct fb_kernel_call {
 
 typedef fb_status fb_kernel(fb_kernel_call *call, fb_object *result);
 
-#define FB_KERNEL(op, function) fb_kernel fb_kernel_##function;
-#define FB_KERNEL_COMPLEX FB_KERNEL
-#include "core/eval/kernels.def"
-#undef FB_KERNEL_COMPLEX
-#undef FB_KERNEL
-#define FB_TARGET(target, function) fb_kernel fb_kernel_##function;
-#include "core/eval/targets.def"
-#undef FB_TARGET
+/* The kernel of an operator, or of a function that has no row in ops.def. Each file of kernels ends with a table of these:
+ *
+ *     const fb_kernel_row fb_kernels_pad[] = {FB_KERNEL(PAD, pad), …, FB_KERNELS_END};
+ *
+ * A new row needs a case in tests/unit/test_time.c, the worst call that it can be asked for; the test fails without. */
+typedef struct fb_kernel_row {
+    fb_op op;
+    const char *target; /* where op is FB_OP_UNKNOWN */
+    fb_kernel *function;
+    bool takes_complex;
+} fb_kernel_row;
+#define FB_KERNEL(id, name)                                                                                                    \
+    { .op = FB_OP_##id, .function = kernel_##name }
+#define FB_KERNEL_COMPLEX(id, name)                                                                                            \
+    { .op = FB_OP_##id, .function = kernel_##name, .takes_complex = true }
+#define FB_KERNEL_OF_TARGET(text, name)                                                                                        \
+    { .target = text, .function = kernel_##name, .takes_complex = true }
+#define FB_KERNELS_END                                                                                                         \
+    { .function = NULL }
+
+#define FB_KERNEL_FILES(FILE)                                                                                                  \
+    FILE(python)                                                                                                               \
+    FILE(index) FILE(binary) FILE(unary) FILE(matmul) FILE(view) FILE(copy) FILE(reduce) FILE(scan) FILE(sort) FILE(norm)      \
+        FILE(conv) FILE(pool) FILE(select) FILE(create) FILE(upsample) FILE(pad) FILE(gather) FILE(attention) FILE(patches)    \
+            FILE(einsum) FILE(complex) FILE(fft) FILE(programs) FILE(batched)
+#define FB_KERNEL_FILE(name) extern const fb_kernel_row fb_kernels_##name[];
+FB_KERNEL_FILES(FB_KERNEL_FILE)
+#undef FB_KERNEL_FILE
+extern const fb_kernel_row *const fb_kernel_tables[]; /* of all files; NULL is behind the last */
 
 /* ---- arguments ----------------------------------------------------------------------------------------------------------
  *

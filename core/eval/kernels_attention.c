@@ -10,7 +10,7 @@
 /* ---- embedding ---------------------------------------------------------------------------------------------------------- */
 
 /* Rows of the weight by index. `padding_idx` matters to gradients alone. */
-fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_embedding(fb_kernel_call *call, fb_object *result) {
     fb_array *weight, *indices;
     bool is_native = !fb_argument_is_given(call, "input"); /* torch.embedding and ATen: weight, indices */
     if (!fb_argument_array(call, "weight", &weight) || !fb_argument_array(call, is_native ? "indices" : "input", &indices))
@@ -49,7 +49,7 @@ fb_status fb_kernel_embedding(fb_kernel_call *call, fb_object *result) {
 /* ---- one_hot ------------------------------------------------------------------------------------------------------------ */
 
 /* A row of zeros with a single 1 for each class; as many classes as the largest says where num_classes is -1. */
-fb_status fb_kernel_one_hot(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_one_hot(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t classes, largest = -1, sizes[FB_MAX_RANK];
     if (!fb_argument_array(call, "input", &input) || !fb_argument_int(call, "num_classes", -1, &classes)) return call->status;
@@ -237,7 +237,7 @@ static bool open_attention(fb_kernel_call *call, attention *a) {
     return a->value != NULL;
 }
 
-fb_status fb_kernel_attention(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_attention(fb_kernel_call *call, fb_object *result) {
     attention a;
     fb_array *out = NULL, *scores = NULL, *query;
     if (open_attention(call, &a)) {
@@ -259,3 +259,10 @@ fb_status fb_kernel_attention(fb_kernel_call *call, fb_object *result) {
         fb_lay_out_like(call, &query, 1, result);
     return call->status;
 }
+
+const fb_kernel_row fb_kernels_attention[] = {
+    FB_KERNEL(EMBEDDING, embedding),
+    FB_KERNEL(ONE_HOT, one_hot),
+    FB_KERNEL(ATTENTION, attention),
+    FB_KERNELS_END,
+};

@@ -144,21 +144,21 @@ static fb_status add_scaled(fb_kernel_call *call, const binary *loops, bool is_r
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_add(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_add(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return add_scaled(call, &add_loops, false, result);
 }
 
-fb_status fb_kernel_sub(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_sub(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return add_scaled(call, &sub_loops, false, result);
 }
 
-fb_status fb_kernel_rsub(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_rsub(fb_kernel_call *call, fb_object *result) {
     return add_scaled(call, &sub_loops, true, result);
 }
 
-fb_status fb_kernel_mul(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_mul(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return calculate(call, &mul_loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
 }
@@ -213,7 +213,7 @@ static fb_status divide_number(fb_kernel_call *call, fb_dtype dtype, fb_object *
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_true_divide(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_true_divide(fb_kernel_call *call, fb_object *result) {
     static const binary reverse_loops = {reverse_div_double, reverse_div_float, NULL, NULL};
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     const fb_object *input = fb_argument(call, "input");
@@ -278,12 +278,12 @@ static fb_status divide_whole(fb_kernel_call *call, const binary *loops, fb_obje
     return calculate(call, loops, "other", dtype, FB_DTYPE_UNKNOWN, result);
 }
 
-fb_status fb_kernel_floor_divide(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_floor_divide(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return divide_whole(call, &floor_divide_loops, result);
 }
 
-fb_status fb_kernel_div(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_div(fb_kernel_call *call, fb_object *result) {
     const char *mode;
     if (!fb_argument_text(call, "rounding_mode", &mode)) return call->status;
     if (!*mode) return calculate(call, &div_loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
@@ -313,12 +313,12 @@ FB_LOOP_2(fmod_float, float, float, fmodf(x, y))
 FB_LOOP_2(fmod_int, int64_t, int64_t, y == -1 ? 0 : x % y)
 static const binary fmod_loops = {fmod_double, fmod_float, fmod_int, NULL};
 
-fb_status fb_kernel_remainder(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_remainder(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return divide_whole(call, &remainder_loops, result);
 }
 
-fb_status fb_kernel_fmod(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_fmod(fb_kernel_call *call, fb_object *result) {
     return divide_whole(call, &fmod_loops, result);
 }
 
@@ -374,12 +374,12 @@ static fb_status raise(fb_kernel_call *call, fb_dtype dtype, fb_object *result) 
     return calculate(call, loops, "exponent", dtype, FB_DTYPE_UNKNOWN, result);
 }
 
-fb_status fb_kernel_pow(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_pow(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     return raise(call, FB_DTYPE_UNKNOWN, result);
 }
 
-fb_status fb_kernel_float_power(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_float_power(fb_kernel_call *call, fb_object *result) {
     return raise(call, FB_FLOAT64, result);
 }
 
@@ -390,15 +390,15 @@ FB_LOOP_2(hypot_float, float, float, hypotf(x, y))
 FB_LOOP_2(copysign_double, double, double, copysign(x, y))
 FB_LOOP_2(copysign_float, float, float, copysignf(x, y))
 
-fb_status fb_kernel_atan2(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_atan2(fb_kernel_call *call, fb_object *result) {
     static const binary loops = {atan2_double, atan2_float, NULL, NULL};
     return calculate(call, &loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
 }
-fb_status fb_kernel_hypot(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_hypot(fb_kernel_call *call, fb_object *result) {
     static const binary loops = {hypot_double, hypot_float, NULL, NULL};
     return calculate(call, &loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
 }
-fb_status fb_kernel_copysign(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_copysign(fb_kernel_call *call, fb_object *result) {
     static const binary loops = {copysign_double, copysign_float, NULL, NULL};
     return calculate(call, &loops, "other", floating_dtype(call, "other"), FB_DTYPE_UNKNOWN, result);
 }
@@ -413,13 +413,13 @@ FB_LOOP_2(minimum_int, int64_t, int64_t, x < y ? x : y)
 FB_LOOP_2(maximum_bool, unsigned char, unsigned char, x | y)
 FB_LOOP_2(minimum_bool, unsigned char, unsigned char, x &y)
 
-fb_status fb_kernel_maximum(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_maximum(fb_kernel_call *call, fb_object *result) {
     static const binary maximum = {maximum_double, maximum_float, maximum_int, maximum_bool},
                         fmax_loops = {fmax_of_double, fmax_of_float, maximum_int, maximum_bool};
     const binary *loops = fb_call_is_spelled(call, "fmax") ? &fmax_loops : &maximum;
     return calculate(call, loops, "other", FB_DTYPE_UNKNOWN, FB_DTYPE_UNKNOWN, result);
 }
-fb_status fb_kernel_minimum(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_minimum(fb_kernel_call *call, fb_object *result) {
     static const binary minimum = {minimum_double, minimum_float, minimum_int, minimum_bool},
                         fmin_loops = {fmin_of_double, fmin_of_float, minimum_int, minimum_bool};
     const binary *loops = fb_call_is_spelled(call, "fmin") ? &fmin_loops : &minimum;
@@ -444,7 +444,7 @@ COMPARING(logical_and, x != 0 && y != 0)
 COMPARING(logical_or, x != 0 || y != 0)
 COMPARING(logical_xor, (x != 0) != (y != 0))
 
-fb_status fb_kernel_compare(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_compare(fb_kernel_call *call, fb_object *result) {
     static const binary loops[] = {
         {eq_double, eq_float, eq_int, eq_bool}, {ne_double, ne_float, ne_int, ne_bool}, {lt_double, lt_float, lt_int, lt_bool},
         {le_double, le_float, le_int, le_bool}, {gt_double, gt_float, gt_int, gt_bool}, {ge_double, ge_float, ge_int, ge_bool},
@@ -456,7 +456,7 @@ fb_status fb_kernel_compare(fb_kernel_call *call, fb_object *result) {
     return calculate(call, &loops[i], "other", FB_DTYPE_UNKNOWN, FB_BOOL, result);
 }
 
-fb_status fb_kernel_logic(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_logic(fb_kernel_call *call, fb_object *result) {
     static const binary and_loops = {logical_and_double, logical_and_float, logical_and_int, logical_and_bool},
                         or_loops = {logical_or_double, logical_or_float, logical_or_int, logical_or_bool},
                         xor_loops = {logical_xor_double, logical_xor_float, logical_xor_int, logical_xor_bool};
@@ -471,7 +471,7 @@ FB_LOOP_2(or_bool, unsigned char, unsigned char, x | y)
 FB_LOOP_2(xor_int, int64_t, int64_t, x ^ y)
 FB_LOOP_2(xor_bool, unsigned char, unsigned char, x ^ y)
 
-fb_status fb_kernel_bitwise(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_bitwise(fb_kernel_call *call, fb_object *result) {
     static const binary and_loops = {NULL, NULL, and_int, and_bool}, or_loops = {NULL, NULL, or_int, or_bool},
                         xor_loops = {NULL, NULL, xor_int, xor_bool};
     const binary *loops = call->op == FB_OP_BITWISE_AND ? &and_loops : call->op == FB_OP_BITWISE_OR ? &or_loops : &xor_loops;
@@ -521,7 +521,7 @@ static fb_array *extended(fb_kernel_call *call, fb_array *input, int64_t dim) {
     return out;
 }
 
-fb_status fb_kernel_diff(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_diff(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t times, dim;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_int(call, "n", 1, &times)) return call->status;
@@ -544,7 +544,7 @@ fb_status fb_kernel_diff(fb_kernel_call *call, fb_object *result) {
 FB_LOOP_2(shift_left_int, int64_t, int64_t, y<0 || y> 63 ? 0 : (int64_t)((uint64_t)x << y))
 FB_LOOP_2(shift_right_int, int64_t, int64_t, x >> (y < 0 || y > 63 ? 63 : y))
 
-fb_status fb_kernel_shift(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_shift(fb_kernel_call *call, fb_object *result) {
     static const binary left = {NULL, NULL, shift_left_int, NULL}, right = {NULL, NULL, shift_right_int, NULL};
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
     const binary *loops = call->op == FB_OP_SHIFT_LEFT ? &left : &right;
@@ -552,7 +552,7 @@ fb_status fb_kernel_shift(fb_kernel_call *call, fb_object *result) {
 }
 
 /* |x - y| <= atol + rtol × |y|, or both the same; in double, as its parameters are. */
-fb_status fb_kernel_isclose(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_isclose(fb_kernel_call *call, fb_object *result) {
     static const char *const names[] = {"input", "other", NULL};
     double relative, absolute;
     bool nan_is_nan;
@@ -582,3 +582,39 @@ fb_status fb_kernel_isclose(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(operands[1]);
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_binary[] = {
+    FB_KERNEL_COMPLEX(ADD, add),
+    FB_KERNEL_COMPLEX(SUB, sub),
+    FB_KERNEL_COMPLEX(RSUB, rsub),
+    FB_KERNEL_COMPLEX(MUL, mul),
+    FB_KERNEL_COMPLEX(TRUE_DIVIDE, true_divide),
+    FB_KERNEL_COMPLEX(DIV, div),
+    FB_KERNEL(FLOOR_DIVIDE, floor_divide),
+    FB_KERNEL(REMAINDER, remainder),
+    FB_KERNEL(FMOD, fmod),
+    FB_KERNEL(POW, pow),
+    FB_KERNEL(FLOAT_POWER, float_power),
+    FB_KERNEL(ATAN2, atan2),
+    FB_KERNEL(HYPOT, hypot),
+    FB_KERNEL(COPYSIGN, copysign),
+    FB_KERNEL(MAXIMUM, maximum),
+    FB_KERNEL(MINIMUM, minimum),
+    FB_KERNEL(EQ, compare),
+    FB_KERNEL(NE, compare),
+    FB_KERNEL(LT, compare),
+    FB_KERNEL(LE, compare),
+    FB_KERNEL(GT, compare),
+    FB_KERNEL(GE, compare),
+    FB_KERNEL(LOGICAL_AND, logic),
+    FB_KERNEL(LOGICAL_OR, logic),
+    FB_KERNEL(LOGICAL_XOR, logic),
+    FB_KERNEL(BITWISE_AND, bitwise),
+    FB_KERNEL(BITWISE_OR, bitwise),
+    FB_KERNEL(BITWISE_XOR, bitwise),
+    FB_KERNEL(SHIFT_LEFT, shift),
+    FB_KERNEL(SHIFT_RIGHT, shift),
+    FB_KERNEL(ISCLOSE, isclose),
+    FB_KERNEL_COMPLEX(DIFF, diff),
+    FB_KERNELS_END,
+};

@@ -9,7 +9,7 @@
 /* ---- views --------------------------------------------------------------------------------------------------------------- */
 
 /* (…) of complex numbers as (…, 2) of their parts. */
-fb_status fb_kernel_view_as_real(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_view_as_real(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *view;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (!fb_dtype_is_complex(input->dtype))
@@ -26,7 +26,7 @@ static bool is_even(int64_t number) {
     return number % 2 == 0;
 }
 
-fb_status fb_kernel_view_as_complex(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_view_as_complex(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     bool is_double = input->dtype == FB_FLOAT64;
@@ -54,7 +54,7 @@ fb_status fb_return_part(fb_kernel_call *call, fb_array *input, bool is_imaginar
     return call->status ? call->status : fb_return_array(call, view, result);
 }
 
-fb_status fb_kernel_part(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_part(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     return fb_return_part(call, input, call->op == FB_OP_IMAG, result);
@@ -64,7 +64,7 @@ FB_LOOP_1(conjugate_double, double _Complex, double _Complex, conj(x))
 FB_LOOP_1(conjugate_float, float _Complex, float _Complex, conjf(x))
 
 /* PyTorch's conj() is a view that is conjugated whenever it is read; here it is a copy, so that neither may be written. */
-fb_status fb_kernel_conjugate(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_conjugate(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     bool resolves = fb_call_is_spelled(call, "resolve_conj") || fb_call_is_spelled(call, "resolve_neg");
@@ -103,10 +103,10 @@ static fb_status make_complex(fb_kernel_call *call, const char *first, const cha
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_complex(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_complex(fb_kernel_call *call, fb_object *result) {
     return make_complex(call, "real", "imag", false, result);
 }
-fb_status fb_kernel_polar(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_polar(fb_kernel_call *call, fb_object *result) {
     return make_complex(call, "abs", "angle", true, result);
 }
 
@@ -145,7 +145,7 @@ FB_LOOP_1(angle_of_double, double, double, x != x ? x : x < 0 ? M_PI : 0)
 FB_LOOP_1(angle_of_float, float, float, x != x ? x : x < 0 ? (float)M_PI : 0)
 
 /* The angle of a complex number; of a real one 0 or pi. */
-fb_status fb_kernel_angle(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_angle(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (fb_dtype_is_complex(input->dtype)) return fb_complex_unary(call, input, result);
@@ -155,3 +155,15 @@ fb_status fb_kernel_angle(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(floats);
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_complex[] = {
+    FB_KERNEL_COMPLEX(VIEW_AS_REAL, view_as_real),
+    FB_KERNEL_COMPLEX(VIEW_AS_COMPLEX, view_as_complex),
+    FB_KERNEL_COMPLEX(REAL, part),
+    FB_KERNEL_COMPLEX(IMAG, part),
+    FB_KERNEL_COMPLEX(CONJUGATE, conjugate),
+    FB_KERNEL_COMPLEX(COMPLEX, complex),
+    FB_KERNEL_COMPLEX(POLAR, polar),
+    FB_KERNEL_COMPLEX(ANGLE, angle),
+    FB_KERNELS_END,
+};

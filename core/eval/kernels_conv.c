@@ -252,16 +252,27 @@ static fb_status run(fb_kernel_call *call, bool is_transposed, fb_object *result
     return fb_return_array(call, c.result, result);
 }
 
-fb_status fb_kernel_conv(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_conv(fb_kernel_call *call, fb_object *result) {
     return run(call, false, result);
 }
 
-fb_status fb_kernel_conv_transpose(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_conv_transpose(fb_kernel_call *call, fb_object *result) {
     return run(call, true, result);
 }
 
-fb_status fb_kernel_convolution(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_convolution(fb_kernel_call *call, fb_object *result) {
     bool is_transposed;
     if (!fb_argument_bool(call, "transposed", false, &is_transposed)) return call->status;
     return run(call, is_transposed, result);
 }
+
+const fb_kernel_row fb_kernels_conv[] = {
+    FB_KERNEL(CONV1D, conv),
+    FB_KERNEL(CONV2D, conv),
+    FB_KERNEL(CONV3D, conv),
+    FB_KERNEL(CONV_TRANSPOSE1D, conv_transpose),
+    FB_KERNEL(CONV_TRANSPOSE2D, conv_transpose),
+    FB_KERNEL(CONV_TRANSPOSE3D, conv_transpose),
+    FB_KERNEL(CONVOLUTION, convolution),
+    FB_KERNELS_END,
+};

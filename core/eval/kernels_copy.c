@@ -9,32 +9,32 @@
 /* ---- the input itself --------------------------------------------------------------------------------------------------- */
 
 /* contiguous, detach, alias, cpu …: values are the same, and so is the storage where PyTorch may share it. */
-fb_status fb_kernel_same(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_same(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     return fb_return_array(call, fb_array_keep(input), result);
 }
 
-fb_status fb_kernel_detach(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_detach(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     return fb_return_array(call, fb_make_view(call, input, input->rank), result);
 }
 
-fb_status fb_kernel_contiguous(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_contiguous(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     return fb_return_array(call, fb_make_contiguous(call, input), result);
 }
 
-fb_status fb_kernel_clone(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_clone(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     return fb_return_array(call, fb_make_cast(call, input, input->dtype), result);
 }
 
 /* Dropout that is off. A functional dropout is on unless it is told otherwise, a module's as its flag says. */
-fb_status fb_kernel_dropout(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_dropout(fb_kernel_call *call, fb_object *result) {
     bool training, train;
     double p;
     bool is_native = strstr(fb_op_facts_of(call->op)->parameters, "training") == NULL;
@@ -44,11 +44,11 @@ fb_status fb_kernel_dropout(fb_kernel_call *call, fb_object *result) {
     if (!(p >= 0 && p <= 1)) return fb_kernel_fail(call, "%g is not a probability", p);
     if (train && p != 0) return fb_kernel_unsupported(call, "dropout is on: it draws random numbers");
     if (call->op == FB_OP_NATIVE_DROPOUT) return fb_kernel_unsupported(call, "its mask is not evaluated");
-    return fb_kernel_same(call, result);
+    return kernel_same(call, result);
 }
 
 /* Random numbers: only those that nothing reads, as of a layer that is dropped in training alone. */
-fb_status fb_kernel_drawn(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_drawn(fb_kernel_call *call, fb_object *result) {
     (void)result;
     if (fb_user_first(call->graph, call->node)) return fb_kernel_unsupported(call, "it draws random numbers");
     call->read_args = call->read_kwargs = UINT64_MAX; /* none of them matters */
@@ -70,7 +70,7 @@ static bool is_no_device(const fb_object *object) {
 }
 
 /* to(dtype), to(device, dtype), to(other) and the ATen overloads: whichever argument is a dtype or a tensor. */
-fb_status fb_kernel_to(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_to(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     bool copies;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_bool(call, "copy", call->op == FB_OP_TO_COPY, &copies))
@@ -100,7 +100,7 @@ fb_status fb_kernel_to(fb_kernel_call *call, fb_object *result) {
     return cast(call, input, dtype, copies, result);
 }
 
-fb_status fb_kernel_type(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_type(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     const fb_object *dtype = fb_argument(call, "dtype");
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -109,13 +109,13 @@ fb_status fb_kernel_type(fb_kernel_call *call, fb_object *result) {
     return cast(call, input, dtype->dtype, false, result);
 }
 
-fb_status fb_kernel_type_as(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_type_as(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *other;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "other", &other)) return call->status;
     return cast(call, input, other->dtype, false, result);
 }
 
-fb_status fb_kernel_cast(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_cast(fb_kernel_call *call, fb_object *result) {
     static const struct {
         fb_op op;
         fb_dtype dtype;
@@ -188,7 +188,7 @@ static fb_array *join(fb_kernel_call *call, fb_array *const *arrays, size_t coun
     return out;
 }
 
-fb_status fb_kernel_cat(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_cat(fb_kernel_call *call, fb_object *result) {
     fb_array **arrays;
     size_t count;
     int64_t dim;
@@ -199,7 +199,7 @@ fb_status fb_kernel_cat(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_stack(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_stack(fb_kernel_call *call, fb_object *result) {
     fb_array **arrays;
     size_t count, made = 0;
     int64_t dim;
@@ -223,7 +223,7 @@ fb_status fb_kernel_stack(fb_kernel_call *call, fb_object *result) {
 }
 
 /* repeat(times …): dimensions may be added in front. */
-fb_status fb_kernel_repeat(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_repeat(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t times[FB_MAX_RANK], sizes[FB_MAX_RANK], doubled[FB_MAX_RANK];
     int count;
@@ -325,7 +325,7 @@ static bool repeated_index(fb_kernel_call *call, int64_t size, int64_t **index, 
     return !call->status;
 }
 
-fb_status fb_kernel_repeat_interleave(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_repeat_interleave(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *line = NULL, *out = NULL;
     int64_t dim = 0, *index = NULL, count = 0;
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -382,7 +382,7 @@ static fb_status reorder(fb_kernel_call *call, fb_array *input, const int64_t *d
 }
 
 /* flip(dims) and roll(shifts, dims) */
-fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_reorder(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK] = {0};
     int count, count_shifts = 0;
@@ -395,7 +395,7 @@ fb_status fb_kernel_reorder(fb_kernel_call *call, fb_object *result) {
 }
 
 /* fftshift and ifftshift (input, dim): rolls dimensions (all, when none is named) by half their size, rounded down or up. */
-fb_status fb_kernel_shift_spectrum(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_shift_spectrum(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dims[FB_MAX_RANK], shifts[FB_MAX_RANK] = {0};
     int count;
@@ -413,7 +413,7 @@ fb_status fb_kernel_shift_spectrum(fb_kernel_call *call, fb_object *result) {
 }
 
 /* Parts along a dimension. A tensor without dimensions is its own only part. */
-fb_status fb_kernel_index_select(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_index_select(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *index, *flat;
     int64_t dim;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "index", &index) ||
@@ -437,3 +437,44 @@ fb_status fb_kernel_index_select(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(flat);
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_copy[] = {
+    FB_KERNEL_COMPLEX(IDENTITY, same),
+    FB_KERNEL_COMPLEX(ALIAS, detach),
+    FB_KERNEL_COMPLEX(DETACH, detach),
+    FB_KERNEL_COMPLEX(DEVICE_COPY, same),
+    FB_KERNEL_COMPLEX(LIFT_FRESH, same),
+    FB_KERNEL_COMPLEX(REQUIRES_GRAD, same),
+    FB_KERNEL_COMPLEX(CONTIGUOUS, contiguous),
+    FB_KERNEL_COMPLEX(CLONE, clone),
+    FB_KERNEL_COMPLEX(LIFT_FRESH_COPY, clone),
+    FB_KERNEL_COMPLEX(DROPOUT, dropout),
+    FB_KERNEL_COMPLEX(FEATURE_DROPOUT, dropout),
+    FB_KERNEL_COMPLEX(ALPHA_DROPOUT, dropout),
+    FB_KERNEL(RAND, drawn),
+    FB_KERNEL(RAND_LIKE, drawn),
+    FB_KERNEL(RANDINT, drawn),
+    FB_KERNEL(RANDPERM, drawn),
+    FB_KERNEL_COMPLEX(TO, to),
+    FB_KERNEL_COMPLEX(TO_OTHER, to),
+    FB_KERNEL_COMPLEX(TO_COPY, to),
+    FB_KERNEL_COMPLEX(TYPE, type),
+    FB_KERNEL_COMPLEX(TYPE_AS, type_as),
+    FB_KERNEL(CAST_FLOAT, cast),
+    FB_KERNEL(CAST_DOUBLE, cast),
+    FB_KERNEL(CAST_HALF, cast),
+    FB_KERNEL(CAST_BFLOAT16, cast),
+    FB_KERNEL(CAST_LONG, cast),
+    FB_KERNEL(CAST_INT, cast),
+    FB_KERNEL(CAST_BOOL, cast),
+    FB_KERNEL_COMPLEX(CAT, cat),
+    FB_KERNEL_COMPLEX(STACK, stack),
+    FB_KERNEL_COMPLEX(REPEAT, repeat),
+    FB_KERNEL_COMPLEX(TILE, repeat),
+    FB_KERNEL_COMPLEX(REPEAT_INTERLEAVE, repeat_interleave),
+    FB_KERNEL_COMPLEX(FLIP, reorder),
+    FB_KERNEL_COMPLEX(ROLL, reorder),
+    FB_KERNEL_COMPLEX(FFT_SHIFT, shift_spectrum),
+    FB_KERNEL_COMPLEX(INDEX_SELECT, index_select),
+    FB_KERNELS_END,
+};

@@ -43,7 +43,7 @@ static fb_status return_filled(fb_kernel_call *call, const fb_object *value, fb_
 }
 
 /* zeros, ones, full and what they are called like another tensor (…_like, new_…). */
-fb_status fb_kernel_filled(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_filled(fb_kernel_call *call, fb_object *result) {
     static const struct {
         fb_op op;
         const char *size, *value; /* NULL = of `input`; NULL = `constant` */
@@ -80,7 +80,7 @@ fb_status fb_kernel_filled(fb_kernel_call *call, fb_object *result) {
 }
 
 /* arange(end), arange(start, end), arange(start, end, step): counted in double, as torch does for floats. */
-fb_status fb_kernel_arange(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_arange(fb_kernel_call *call, fb_object *result) {
     double start = 0, end, step = 1;
     int64_t whole_start = 0, whole_end, whole_step = 1;
     fb_dtype dtypes[3] = {FB_INT64, FB_INT64, FB_INT64}, dtype = FB_INT64;
@@ -117,7 +117,7 @@ fb_status fb_kernel_arange(fb_kernel_call *call, fb_object *result) {
 }
 
 /* linspace(start, end, steps): from both ends towards the middle, as torch does. */
-fb_status fb_kernel_linspace(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_linspace(fb_kernel_call *call, fb_object *result) {
     double start, end;
     int64_t ignored, count;
     fb_dtype of_start, of_end, dtype;
@@ -135,7 +135,7 @@ fb_status fb_kernel_linspace(fb_kernel_call *call, fb_object *result) {
 }
 
 /* tensor, scalar_tensor, as_tensor, new_tensor: of numbers and sequences of them. */
-fb_status fb_kernel_tensor(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_tensor(fb_kernel_call *call, fb_object *result) {
     fb_array *input = NULL;
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
     const fb_object *data = fb_argument(call, "data");
@@ -154,7 +154,7 @@ fb_status fb_kernel_tensor(fb_kernel_call *call, fb_object *result) {
 }
 
 /* fill, zero: what in-place spellings then write. */
-fb_status fb_kernel_fill(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_fill(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     const fb_object zero = {.kind = FB_OBJECT_INT}, *value = call->op == FB_OP_FILL ? fb_argument(call, "value") : &zero;
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -163,7 +163,7 @@ fb_status fb_kernel_fill(fb_kernel_call *call, fb_object *result) {
 }
 
 /* copy(input, src): src broadcast to the input, in its dtype. */
-fb_status fb_kernel_copy(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_copy(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *source;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "src", &source)) return call->status;
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
@@ -171,7 +171,7 @@ fb_status fb_kernel_copy(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_eye(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_eye(fb_kernel_call *call, fb_object *result) {
     int64_t sizes[2];
     fb_dtype dtype;
     if (!fb_argument_int(call, "n", 0, &sizes[0]) || !fb_argument_int(call, "m", sizes[0], &sizes[1]) ||
@@ -199,7 +199,7 @@ static int64_t first_of_row(int64_t row, int64_t offset, int64_t columns, bool i
 }
 
 /* tril_indices, triu_indices (row, col, offset): two rows of the positions that tril and triu keep, in row-major order. */
-fb_status fb_kernel_triangle_indices(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_triangle_indices(fb_kernel_call *call, fb_object *result) {
     int64_t rows, columns, offset, sizes[2] = {2, 0}, found = 0;
     fb_dtype dtype;
     bool is_lower = fb_call_is_spelled(call, "tril_indices");
@@ -225,3 +225,26 @@ fb_status fb_kernel_triangle_indices(fb_kernel_call *call, fb_object *result) {
     }
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_create[] = {
+    FB_KERNEL_COMPLEX(ZEROS, filled),
+    FB_KERNEL_COMPLEX(ONES, filled),
+    FB_KERNEL_COMPLEX(FULL, filled),
+    FB_KERNEL_COMPLEX(ZEROS_LIKE, filled),
+    FB_KERNEL_COMPLEX(ONES_LIKE, filled),
+    FB_KERNEL_COMPLEX(FULL_LIKE, filled),
+    FB_KERNEL_COMPLEX(NEW_ZEROS, filled),
+    FB_KERNEL_COMPLEX(NEW_ONES, filled),
+    FB_KERNEL_COMPLEX(NEW_FULL, filled),
+    FB_KERNEL(ARANGE, arange),
+    FB_KERNEL(TENSOR, tensor),
+    FB_KERNEL(AS_TENSOR, tensor),
+    FB_KERNEL(NEW_TENSOR, tensor),
+    FB_KERNEL(LINSPACE, linspace),
+    FB_KERNEL(TRIL_INDICES, triangle_indices),
+    FB_KERNEL_COMPLEX(FILL, fill),
+    FB_KERNEL_COMPLEX(ZERO, fill),
+    FB_KERNEL_COMPLEX(COPY, copy),
+    FB_KERNEL(EYE, eye),
+    FB_KERNELS_END,
+};

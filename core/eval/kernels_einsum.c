@@ -204,7 +204,7 @@ static fb_status compute(einsum *e, const char *equation, fb_array **operands, f
     return multiply(e, operands[0]->dtype, result);
 }
 
-fb_status fb_kernel_einsum(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_einsum(fb_kernel_call *call, fb_object *result) {
     const char *equation;
     fb_array **operands = NULL;
     einsum e = {.call = call};
@@ -217,3 +217,8 @@ fb_status fb_kernel_einsum(fb_kernel_call *call, fb_object *result) {
     free(operands);
     return status;
 }
+
+const fb_kernel_row fb_kernels_einsum[] = {
+    FB_KERNEL_COMPLEX(EINSUM, einsum),
+    FB_KERNELS_END,
+};

@@ -299,7 +299,7 @@ static fb_status finish(fb_kernel_call *call, request *r, fb_array *input, fb_ob
 }
 
 /* fft, ifft, rfft, irfft, hfft, ihfft (input, n, dim, norm) */
-fb_status fb_kernel_fft(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_fft(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     request r;
     if (!fb_argument_array(call, "input", &input) || !read_kind(call, &r)) return call->status;
@@ -328,7 +328,7 @@ static bool read_dims(fb_kernel_call *call, const fb_array *input, int sizes, in
 }
 
 /* fftn, ifftn, rfftn, irfftn, fft2, ifft2, rfft2, irfft2 (input, s, dim, norm) */
-fb_status fb_kernel_fft_many(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_fft_many(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     request r;
     int given;
@@ -350,7 +350,7 @@ fb_status fb_kernel_fft_many(fb_kernel_call *call, fb_object *result) {
 /* _fft_r2c(input, dim, normalization, onesided), _fft_c2c(input, dim, normalization, forward), _fft_c2r(input, dim,
  * normalization, last_dim_size). Normalization: 0 none, 1 by the root of the number of points, 2 by the number; see
  * aten/src/ATen/native/SpectralOpsUtils.h. */
-fb_status fb_kernel_fft_aten(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_fft_aten(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     request r = {.is_onesided = true};
     int64_t normalization;
@@ -379,7 +379,7 @@ fb_status fb_kernel_fft_aten(fb_kernel_call *call, fb_object *result) {
 /* ---- frequencies --------------------------------------------------------------------------------------------------------- */
 
 /* fftfreq, rfftfreq (n, d): the frequency of each result, in cycles by the unit of the sample spacing d. */
-fb_status fb_kernel_fft_frequencies(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_fft_frequencies(fb_kernel_call *call, fb_object *result) {
     int64_t n;
     double spacing;
     fb_dtype dtype;
@@ -398,3 +398,13 @@ fb_status fb_kernel_fft_frequencies(fb_kernel_call *call, fb_object *result) {
     }
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_fft[] = {
+    FB_KERNEL_COMPLEX(FFT, fft),
+    FB_KERNEL_COMPLEX(FFT_MANY, fft_many),
+    FB_KERNEL_COMPLEX(FFT_R2C, fft_aten),
+    FB_KERNEL_COMPLEX(FFT_C2C, fft_aten),
+    FB_KERNEL_COMPLEX(FFT_C2R, fft_aten),
+    FB_KERNEL(FFT_FREQUENCIES, fft_frequencies),
+    FB_KERNELS_END,
+};

@@ -52,7 +52,7 @@ static bool open_gather(fb_kernel_call *call, fb_array **input, fb_array **index
     return fb_kernel_takes(call, STEPS_OF_A_PLACE * (double)fb_array_count(*index));
 }
 
-fb_status fb_kernel_gather(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_gather(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *index;
     int64_t dim;
     if (!open_gather(call, &input, &index, &dim)) return call->status;
@@ -82,7 +82,7 @@ static void put(const fb_array *to, int64_t at, const fb_array *from, int64_t of
 }
 
 /* scatter(dim, index, src or value) and scatter_add; later elements win. */
-fb_status fb_kernel_scatter(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_scatter(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *index, *source = NULL;
     int64_t dim;
     bool adds = call->op == FB_OP_SCATTER_ADD;
@@ -112,3 +112,10 @@ fb_status fb_kernel_scatter(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(source);
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_gather[] = {
+    FB_KERNEL(GATHER, gather),
+    FB_KERNEL(SCATTER, scatter),
+    FB_KERNEL(SCATTER_ADD, scatter),
+    FB_KERNELS_END,
+};

@@ -393,7 +393,7 @@ static fb_status get_from_items(fb_kernel_call *call, const fb_object *items, co
     return FB_OK;
 }
 
-fb_status fb_kernel_getitem(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_getitem(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input"), *index = fb_argument(call, "index");
     if (!input || !index) return fb_kernel_unsupported(call, "its arguments are not known");
     if (fb_object_is_sequence(input) || input->kind == FB_OBJECT_DICT) return get_from_items(call, input, index, result);
@@ -404,7 +404,7 @@ fb_status fb_kernel_getitem(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, found, result);
 }
 
-fb_status fb_kernel_setitem(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_setitem(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     const fb_object *index = fb_argument(call, "index"), *value = fb_argument(call, "value");
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -440,7 +440,7 @@ static bool indices_of_aten(fb_kernel_call *call, fb_object *out) {
     return !call->status;
 }
 
-fb_status fb_kernel_index(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_index(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *found;
     fb_object indices;
     if (!fb_argument_array(call, "input", &input) || !indices_of_aten(call, &indices)) return call->status;
@@ -450,7 +450,7 @@ fb_status fb_kernel_index(fb_kernel_call *call, fb_object *result) {
 }
 
 /* index_put(input, indices, values, accumulate): in place the interpreter writes the result back. */
-fb_status fb_kernel_index_put(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_index_put(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     fb_object indices;
     bool accumulates;
@@ -464,3 +464,11 @@ fb_status fb_kernel_index_put(fb_kernel_call *call, fb_object *result) {
     fb_object_drop(&indices);
     return fb_return_array(call, copy, result);
 }
+
+const fb_kernel_row fb_kernels_index[] = {
+    FB_KERNEL_COMPLEX(GETITEM, getitem),
+    FB_KERNEL_COMPLEX(SETITEM, setitem),
+    FB_KERNEL_COMPLEX(INDEX, index),
+    FB_KERNEL_COMPLEX(INDEX_PUT, index_put),
+    FB_KERNELS_END,
+};

@@ -178,7 +178,7 @@ static fb_array *matmul(fb_kernel_call *call, fb_array *a, fb_array *b) {
     return c;
 }
 
-fb_status fb_kernel_matmul(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_matmul(fb_kernel_call *call, fb_object *result) {
     static const struct {
         fb_op op;
         const char *second;
@@ -228,7 +228,7 @@ static fb_array *add_product(fb_kernel_call *call, const fb_array *input, fb_arr
     return c;
 }
 
-fb_status fb_kernel_addmm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_addmm(fb_kernel_call *call, fb_object *result) {
     bool is_batch = call->op == FB_OP_BADDBMM, is_vector = call->op == FB_OP_ADDMV;
     fb_array *input, *a, *b;
     double beta, alpha;
@@ -253,7 +253,7 @@ fb_status fb_kernel_addmm(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, add_product(call, input, a, b, beta, alpha), result);
 }
 
-fb_status fb_kernel_linear(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *weight, *bias;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "weight", &weight) ||
         !fb_argument_optional(call, "bias", &bias))
@@ -286,7 +286,7 @@ fb_status fb_kernel_linear(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_outer(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
     fb_array *a, *b;
     if (!fb_argument_array(call, "input", &a) || !fb_argument_array(call, "vec2", &b)) return call->status;
     if (a->rank != 1 || b->rank != 1) return fb_kernel_fail(call, "it takes two vectors");
@@ -296,3 +296,17 @@ fb_status fb_kernel_outer(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(row);
     return fb_return_array(call, c, result);
 }
+
+const fb_kernel_row fb_kernels_matmul[] = {
+    FB_KERNEL_COMPLEX(MATMUL, matmul),
+    FB_KERNEL_COMPLEX(MM, matmul),
+    FB_KERNEL_COMPLEX(BMM, matmul),
+    FB_KERNEL_COMPLEX(MV, matmul),
+    FB_KERNEL_COMPLEX(DOT, matmul),
+    FB_KERNEL(ADDMM, addmm),
+    FB_KERNEL(BADDBMM, addmm),
+    FB_KERNEL(ADDMV, addmm),
+    FB_KERNEL(LINEAR, linear),
+    FB_KERNEL(OUTER, outer),
+    FB_KERNELS_END,
+};

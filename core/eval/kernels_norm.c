@@ -161,12 +161,12 @@ static fb_array *batch_norm(fb_kernel_call *call) {
     return out;
 }
 
-fb_status fb_kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_batch_norm(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, batch_norm(call), result);
 }
 
 /* The batch's own statistics, which come second and third, are empty where the running ones were used. */
-fb_status fb_kernel_native_batch_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_native_batch_norm(fb_kernel_call *call, fb_object *result) {
     fb_array *items[3] = {NULL, NULL, NULL};
     bool training;
     if (!fb_argument_bool(call, "training", false, &training)) return call->status;
@@ -177,7 +177,7 @@ fb_status fb_kernel_native_batch_norm(fb_kernel_call *call, fb_object *result) {
 }
 
 /* Each channel of each sample by its own statistics; or by running ones, where a module in eval mode has them. */
-fb_status fb_kernel_instance_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_instance_norm(fb_kernel_call *call, fb_object *result) {
     channels c;
     double eps;
     bool training, uses_input;
@@ -233,7 +233,7 @@ static bool are_groups(fb_kernel_call *call, const channels *c, int64_t groups) 
     return fb_kernel_fail(call, "%lld groups do not divide %lld channels", (long long)groups, (long long)c->count) == FB_OK;
 }
 
-fb_status fb_kernel_group_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_group_norm(fb_kernel_call *call, fb_object *result) {
     channels c;
     double eps;
     int64_t groups;
@@ -248,7 +248,7 @@ fb_status fb_kernel_group_norm(fb_kernel_call *call, fb_object *result) {
 }
 
 /* native_group_norm(input, weight, bias, N, C, HxW, group, eps): the sizes say again what the input's are. */
-fb_status fb_kernel_native_group_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_native_group_norm(fb_kernel_call *call, fb_object *result) {
     channels c;
     double eps;
     int64_t groups, batch, count, inner;
@@ -332,7 +332,7 @@ static void normalise_rows(fb_kernel_call *call, const rows *r, fb_array *out, c
     }
 }
 
-fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
     rows r;
     fb_array *out = NULL;
     if (open_rows(call, &r)) {
@@ -344,7 +344,7 @@ fb_status fb_kernel_layer_norm(fb_kernel_call *call, fb_object *result) {
 }
 
 /* And the mean and 1 / sqrt(var + eps) of each row, with 1 in the place of its sizes. */
-fb_status fb_kernel_native_layer_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_native_layer_norm(fb_kernel_call *call, fb_object *result) {
     rows r;
     fb_array *items[3] = {NULL, NULL, NULL};
     if (open_rows(call, &r)) {
@@ -388,10 +388,28 @@ fb_array *fb_make_weight_norm(fb_kernel_call *call, fb_array *given, fb_array *g
     return out;
 }
 
-fb_status fb_kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_weight_norm(fb_kernel_call *call, fb_object *result) {
     fb_array *v, *g;
     int64_t dim;
     if (!fb_argument_array(call, "v", &v) || !fb_argument_array(call, "g", &g) || !fb_argument_int(call, "dim", 0, &dim))
         return call->status;
     return fb_return_array(call, fb_make_weight_norm(call, v, g, dim), result);
 }
+
+const fb_kernel_row fb_kernels_norm[] = {
+    FB_KERNEL(BATCH_NORM, batch_norm),
+    FB_KERNEL(BATCH_NORM1D, batch_norm),
+    FB_KERNEL(BATCH_NORM2D, batch_norm),
+    FB_KERNEL(BATCH_NORM3D, batch_norm),
+    FB_KERNEL(SYNC_BATCH_NORM, batch_norm),
+    FB_KERNEL(BATCH_NORM_INFERENCE, native_batch_norm),
+    FB_KERNEL(NATIVE_BATCH_NORM, native_batch_norm),
+    FB_KERNEL(INSTANCE_NORM, instance_norm),
+    FB_KERNEL(GROUP_NORM, group_norm),
+    FB_KERNEL(NATIVE_GROUP_NORM, native_group_norm),
+    FB_KERNEL(LAYER_NORM, layer_norm),
+    FB_KERNEL(NATIVE_LAYER_NORM, native_layer_norm),
+    FB_KERNEL(RMS_NORM, layer_norm),
+    FB_KERNEL(WEIGHT_NORM, weight_norm),
+    FB_KERNELS_END,
+};

@@ -117,7 +117,7 @@ static fb_status pad(fb_kernel_call *call, const char *name, int pairs, pad_mode
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_pad(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_pad(fb_kernel_call *call, fb_object *result) {
     static const char *const names[] = {"constant", "reflect", "replicate", "circular"};
     const char *mode = "constant";
     if (fb_argument_is_given(call, "mode") && !fb_argument_text(call, "mode", &mode)) return call->status;
@@ -134,7 +134,7 @@ fb_status fb_kernel_pad(fb_kernel_call *call, fb_object *result) {
 }
 
 /* ZeroPad2d, ReflectionPad1d, aten.replication_pad2d … */
-fb_status fb_kernel_pad_layer(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_pad_layer(fb_kernel_call *call, fb_object *result) {
     const char *name = fb_call_spelling(call), *digit = strpbrk(name, "123");
     pad_mode mode = PAD_CONSTANT;
     if (strncmp(name, "Reflection", 10) == 0 || strncmp(name, "reflection", 10) == 0) mode = PAD_REFLECT;
@@ -143,3 +143,8 @@ fb_status fb_kernel_pad_layer(fb_kernel_call *call, fb_object *result) {
     if (!digit) return fb_kernel_unsupported(call, "it is not known");
     return pad(call, "padding", *digit - '0', mode, result);
 }
+
+const fb_kernel_row fb_kernels_pad[] = {
+    FB_KERNEL(PAD, pad), FB_KERNEL(CONSTANT_PAD, pad), FB_KERNEL(PAD_LAYER, pad_layer), FB_KERNEL(EDGE_PAD, pad_layer),
+    FB_KERNELS_END,
+};

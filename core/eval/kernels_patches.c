@@ -54,7 +54,7 @@ static void put_row(fb_kernel_call *call, const patches *p, const fb_array *in, 
         }
 }
 
-fb_status fb_kernel_unfold_patches(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_unfold_patches(fb_kernel_call *call, fb_object *result) {
     fb_array *given;
     patches p = {0};
     if (!read_input(call, 3, &given, &p)) return call->status;
@@ -99,7 +99,7 @@ static double sum_at(fb_kernel_call *call, const patches *p, const fb_array *in,
     return sum;
 }
 
-fb_status fb_kernel_fold_patches(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_fold_patches(fb_kernel_call *call, fb_object *result) {
     fb_array *given;
     patches p = {0};
     int64_t window, columns;
@@ -123,3 +123,9 @@ fb_status fb_kernel_fold_patches(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(in);
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_patches[] = {
+    FB_KERNEL(UNFOLD_PATCHES, unfold_patches),
+    FB_KERNEL(FOLD_PATCHES, fold_patches),
+    FB_KERNELS_END,
+};

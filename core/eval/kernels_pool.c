@@ -206,15 +206,15 @@ static fb_status run_windows(fb_kernel_call *call, int spatial, bool is_max, fb_
     return fb_return_two(call, out, indices, result);
 }
 
-fb_status fb_kernel_max_pool(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_max_pool(fb_kernel_call *call, fb_object *result) {
     return run_windows(call, call->op == FB_OP_MAX_POOL1D ? 1 : call->op == FB_OP_MAX_POOL2D ? 2 : 3, true, result);
 }
 
-fb_status fb_kernel_max_pool_with_indices(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_max_pool_with_indices(fb_kernel_call *call, fb_object *result) {
     return run_windows(call, fb_call_is_spelled(call, "max_pool2d_with_indices") ? 2 : 3, true, result);
 }
 
-fb_status fb_kernel_avg_pool(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_avg_pool(fb_kernel_call *call, fb_object *result) {
     return run_windows(call, call->op == FB_OP_AVG_POOL1D ? 1 : call->op == FB_OP_AVG_POOL2D ? 2 : 3, false, result);
 }
 
@@ -252,15 +252,30 @@ static fb_status run_adaptive(fb_kernel_call *call, int spatial, pool *function,
     return fb_return_array(call, run(call, input, &p, function, true), result);
 }
 
-fb_status fb_kernel_adaptive_avg_pool(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_adaptive_avg_pool(fb_kernel_call *call, fb_object *result) {
     int spatial = call->op == FB_OP_ADAPTIVE_AVG_POOL1D ? 1 : call->op == FB_OP_ADAPTIVE_AVG_POOL2D ? 2 : 3;
     return run_adaptive(call, spatial, mean_of, result);
 }
 
-fb_status fb_kernel_adaptive_max_pool(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_adaptive_max_pool(fb_kernel_call *call, fb_object *result) {
     const char *spelling = fb_call_spelling(call); /* adaptive_max_pool2d, AdaptiveMaxPool2d */
     const char *digit = strpbrk(spelling, "123");
     int spatial = digit ? *digit - '0' : 0;
     if (!spatial) return fb_kernel_unsupported(call, "its dimensions are not known");
     return run_adaptive(call, spatial, max_of, result);
 }
+
+const fb_kernel_row fb_kernels_pool[] = {
+    FB_KERNEL(MAX_POOL1D, max_pool),
+    FB_KERNEL(MAX_POOL2D, max_pool),
+    FB_KERNEL(MAX_POOL3D, max_pool),
+    FB_KERNEL(MAX_POOL_WITH_INDICES, max_pool_with_indices),
+    FB_KERNEL(AVG_POOL1D, avg_pool),
+    FB_KERNEL(AVG_POOL2D, avg_pool),
+    FB_KERNEL(AVG_POOL3D, avg_pool),
+    FB_KERNEL(ADAPTIVE_AVG_POOL1D, adaptive_avg_pool),
+    FB_KERNEL(ADAPTIVE_AVG_POOL2D, adaptive_avg_pool),
+    FB_KERNEL(ADAPTIVE_AVG_POOL3D, adaptive_avg_pool),
+    FB_KERNEL(ADAPTIVE_MAX_POOL, adaptive_max_pool),
+    FB_KERNELS_END,
+};

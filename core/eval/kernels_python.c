@@ -29,7 +29,7 @@ static fb_status give_sizes(fb_kernel_call *call, const fb_array *array, fb_obje
 /* ---- sizes --------------------------------------------------------------------------------------------------------- */
 
 /* size(), size(dim), aten.sym_size.int */
-fb_status fb_kernel_size(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_size(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -39,17 +39,17 @@ fb_status fb_kernel_size(fb_kernel_call *call, fb_object *result) {
     return give_int(result, input->sizes[dim]);
 }
 
-fb_status fb_kernel_dim(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_dim(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     return fb_argument_array(call, "input", &input) ? give_int(result, input->rank) : call->status;
 }
 
-fb_status fb_kernel_numel(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_numel(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     return fb_argument_array(call, "input", &input) ? give_int(result, fb_array_count(input)) : call->status;
 }
 
-fb_status fb_kernel_len(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_len(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
     if (!input) return fb_kernel_unsupported(call, "it has no argument");
     if (input->kind == FB_OBJECT_ARRAY && input->array->rank) return give_int(result, input->array->sizes[0]);
@@ -93,7 +93,7 @@ static fb_status to_bool(fb_kernel_call *call, const fb_object *object, bool *tr
 }
 
 /* item(), int(), float() … of a tensor or a number. */
-fb_status fb_kernel_item(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_item(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
     if (!input || input->kind != FB_OBJECT_ARRAY) return fb_kernel_unsupported(call, "its argument is not a tensor");
     if (fb_call_is_spelled(call, "tolist") && input->array->rank)
@@ -118,7 +118,7 @@ static fb_status product(fb_kernel_call *call, const fb_object *items, fb_object
     return give_int(result, all);
 }
 
-fb_status fb_kernel_number_of(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_number_of(fb_kernel_call *call, fb_object *result) {
     static const struct {
         const char *name;
         double (*function)(double);
@@ -152,7 +152,7 @@ fb_status fb_kernel_number_of(fb_kernel_call *call, fb_object *result) {
 }
 
 /* max, min and sum of Python numbers: as arguments, or of one sequence. */
-fb_status fb_kernel_number_max(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_number_max(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     bool is_sequence = input && fb_object_is_sequence(input) && args->count == 1;
@@ -190,7 +190,7 @@ fb_status fb_kernel_number_max(fb_kernel_call *call, fb_object *result) {
 /* ---- collections --------------------------------------------------------------------------------------------------- */
 
 /* tuple(x), list(x) and torch.Size(x) of a sequence. */
-fb_status fb_kernel_collection(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_collection(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, call->op == FB_OP_DEVICE ? "type" : "input");
     bool is_tuple = fb_call_is_spelled(call, "tuple") || call->op == FB_OP_DEVICE, is_list = fb_call_is_spelled(call, "list");
     bool is_alone = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args)->count == 1;
@@ -205,7 +205,7 @@ fb_status fb_kernel_collection(fb_kernel_call *call, fb_object *result) {
     return call->status;
 }
 
-fb_status fb_kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result) {
     const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
     fb_array joined = {0}; /* only its sizes */
     fb_arguments_are_read(call);
@@ -228,7 +228,7 @@ fb_status fb_kernel_broadcast_shapes(fb_kernel_call *call, fb_object *result) {
 /* ---- dtypes, devices ------------------------------------------------------------------------------------------------- */
 
 /* torch.finfo(dtype): the dtype stands for it; getattr knows what to ask. */
-fb_status fb_kernel_dtype_info(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_dtype_info(fb_kernel_call *call, fb_object *result) {
     const fb_object *type = fb_argument(call, "type");
     if (!type || type->kind != FB_OBJECT_DTYPE) return fb_kernel_unsupported(call, "its argument is not a dtype");
     if (fb_dtype_is_floating(type->dtype) != fb_call_is_spelled(call, "finfo") || type->dtype == FB_BOOL)
@@ -237,8 +237,8 @@ fb_status fb_kernel_dtype_info(fb_kernel_call *call, fb_object *result) {
     return FB_OK;
 }
 
-fb_status fb_kernel_device(fb_kernel_call *call, fb_object *result) {
-    if (fb_call_is_spelled(call, "Size")) return fb_kernel_collection(call, result);
+static fb_status kernel_device(fb_kernel_call *call, fb_object *result) {
+    if (fb_call_is_spelled(call, "Size")) return kernel_collection(call, result);
     if (fb_call_is_spelled(call, "get_default_dtype")) {
         *result = (fb_object){.kind = FB_OBJECT_DTYPE, .dtype = FB_FLOAT32};
         return FB_OK;
@@ -304,7 +304,7 @@ static fb_status array_attribute(fb_kernel_call *call, fb_array *array, const ch
     return fb_kernel_unsupported(call, "the attribute %s of a tensor is not known", name);
 }
 
-fb_status fb_kernel_getattr(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_getattr(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
     const char *name;
     if (!fb_argument_text(call, "name", &name) || !input) return fb_kernel_unsupported(call, "its arguments are not known");
@@ -327,7 +327,7 @@ fb_status fb_kernel_getattr(fb_kernel_call *call, fb_object *result) {
 
 /* ---- questions and assertions -------------------------------------------------------------------------------------- */
 
-fb_status fb_kernel_question(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_question(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     if (fb_call_is_spelled(call, "is_floating_point")) return give_bool(result, fb_dtype_is_floating(input->dtype));
@@ -338,20 +338,20 @@ fb_status fb_kernel_question(fb_kernel_call *call, fb_object *result) {
 }
 
 /* Modes of autograd and of compilers are off while a graph is evaluated. */
-fb_status fb_kernel_mode_question(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_mode_question(fb_kernel_call *call, fb_object *result) {
     fb_arguments_are_read(call); /* "cpu", "cuda" */
     return give_bool(result, false);
 }
 
 /* What would raise in PyTorch was checked when the graph was traced; it gives None. */
-fb_status fb_kernel_nothing(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_nothing(fb_kernel_call *call, fb_object *result) {
     fb_arguments_are_read(call);
     (void)result;
     return FB_OK;
 }
 
 /* x is y, for None and for what is one thing in Python. */
-fb_status fb_kernel_is(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_is(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input"), *other = fb_argument(call, "other");
     bool is_negated = fb_call_is_spelled(call, "is_not");
     if (fb_call_is_spelled(call, "is_tensor") && input) return give_bool(result, input->kind == FB_OBJECT_ARRAY);
@@ -365,3 +365,24 @@ fb_status fb_kernel_is(fb_kernel_call *call, fb_object *result) {
     else return fb_kernel_unsupported(call, "whether these are one thing is not known");
     return give_bool(result, same != is_negated);
 }
+
+const fb_kernel_row fb_kernels_python[] = {
+    FB_KERNEL_COMPLEX(GETATTR, getattr),
+    FB_KERNEL_COMPLEX(SIZE, size),
+    FB_KERNEL_COMPLEX(SYM_SIZE, size),
+    FB_KERNEL_COMPLEX(DIM, dim),
+    FB_KERNEL_COMPLEX(NUMEL, numel),
+    FB_KERNEL_COMPLEX(LEN, len),
+    FB_KERNEL(ITEM, item),
+    FB_KERNEL(NUMBER_OF, number_of),
+    FB_KERNEL(NUMBER_MAX, number_max),
+    FB_KERNEL_COMPLEX(COLLECTION, collection),
+    FB_KERNEL(BROADCAST_SHAPES, broadcast_shapes),
+    FB_KERNEL(DTYPE_INFO, dtype_info),
+    FB_KERNEL(DEVICE, device),
+    FB_KERNEL_COMPLEX(QUESTION, question),
+    FB_KERNEL_COMPLEX(IS, is),
+    FB_KERNEL(GRAD_QUESTION, mode_question),
+    FB_KERNEL_COMPLEX(ASSERT, nothing),
+    FB_KERNELS_END,
+};

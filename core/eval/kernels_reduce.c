@@ -290,7 +290,7 @@ static fb_status reduce_parts(fb_kernel_call *call, fb_array *input, reduction *
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_reduce(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_reduce(fb_kernel_call *call, fb_object *result) {
     static const struct {
         fb_op op;
         reduction *function;
@@ -344,7 +344,7 @@ fb_status fb_kernel_reduce(fb_kernel_call *call, fb_object *result) {
 }
 
 /* max and min: of all elements; along one dimension with indices; of two tensors. */
-fb_status fb_kernel_max(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_max(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     const fb_object *second = fb_argument(call, "dim");
     reduction *function = call->op == FB_OP_MAX ? largest : smallest;
@@ -366,7 +366,7 @@ fb_status fb_kernel_max(fb_kernel_call *call, fb_object *result) {
     return fb_return_two(call, out, indices, result);
 }
 
-fb_status fb_kernel_aminmax(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_aminmax(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     fb_object low = {.kind = FB_OBJECT_NONE}, high = {.kind = FB_OBJECT_NONE};
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -376,7 +376,7 @@ fb_status fb_kernel_aminmax(fb_kernel_call *call, fb_object *result) {
 }
 
 /* var, std, var_mean, std_mean: correction, or unbiased (true = 1), which may stand where dim does. */
-fb_status fb_kernel_variance(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_variance(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     settings s = {1};
     bool unbiased, has_mean = call->op == FB_OP_VAR_MEAN;
@@ -407,7 +407,7 @@ static void quotients(const fb_array *out, const fb_array *a, const fb_array *b)
     else quotients_double(out, a, b);
 }
 
-fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_norm(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     settings s;
     const char *name = call->op == FB_OP_NORM ? "p" : "ord";
@@ -441,7 +441,7 @@ fb_status fb_kernel_norm(fb_kernel_call *call, fb_object *result) {
 }
 
 /* x / max(norm of x along dim, eps), with the norm of x's dtype. */
-fb_status fb_kernel_normalize(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_normalize(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     settings s;
     dims over;
@@ -477,3 +477,27 @@ fb_status fb_kernel_normalize(fb_kernel_call *call, fb_object *result) {
     if (!fb_return_array(call, out, result)) fb_lay_out_like(call, &input, 1, result);
     return call->status;
 }
+
+const fb_kernel_row fb_kernels_reduce[] = {
+    FB_KERNEL_COMPLEX(SUM, reduce),
+    FB_KERNEL(PROD, reduce),
+    FB_KERNEL_COMPLEX(MEAN, reduce),
+    FB_KERNEL(AMAX, reduce),
+    FB_KERNEL(AMIN, reduce),
+    FB_KERNEL(ARGMAX, reduce),
+    FB_KERNEL(ARGMIN, reduce),
+    FB_KERNEL(ALL, reduce),
+    FB_KERNEL(ANY, reduce),
+    FB_KERNEL(COUNT_NONZERO, reduce),
+    FB_KERNEL(LOGSUMEXP, reduce),
+    FB_KERNEL(MAX, max),
+    FB_KERNEL(MIN, max),
+    FB_KERNEL(VAR, variance),
+    FB_KERNEL(STD, variance),
+    FB_KERNEL(VAR_MEAN, variance),
+    FB_KERNEL(AMINMAX, aminmax),
+    FB_KERNEL(NORM, norm),
+    FB_KERNEL(NORMALIZE, normalize),
+    FB_KERNEL(VECTOR_NORM, norm),
+    FB_KERNELS_END,
+};

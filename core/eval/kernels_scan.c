@@ -115,7 +115,7 @@ static void log_softmax_line(fb_work *work, line values, int64_t count) {
 }
 
 /* softmax, log_softmax, softmin: without dim (old code) dimension 0 or 1 is taken, as torch does. */
-fb_status fb_kernel_softmax(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_softmax(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     fb_dtype dtype;
@@ -167,7 +167,7 @@ static void multiply_integers(fb_work *work, line values, int64_t count) {
 }
 
 /* cumsum, cumprod */
-fb_status fb_kernel_cumulative(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_cumulative(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     fb_dtype dtype;
@@ -185,3 +185,10 @@ fb_status fb_kernel_cumulative(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(converted);
     return call->status;
 }
+
+const fb_kernel_row fb_kernels_scan[] = {
+    FB_KERNEL(SOFTMAX, softmax),     FB_KERNEL(NATIVE_SOFTMAX, softmax),
+    FB_KERNEL(LOG_SOFTMAX, softmax), FB_KERNEL(NATIVE_LOG_SOFTMAX, softmax),
+    FB_KERNEL(SOFTMIN, softmax),     FB_KERNEL(CUMSUM, cumulative),
+    FB_KERNEL(CUMPROD, cumulative),  FB_KERNELS_END,
+};

@@ -42,7 +42,7 @@ static fb_array *choose_by(fb_kernel_call *call, fb_array *condition, fb_array *
     return out;
 }
 
-fb_status fb_kernel_where(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_where(fb_kernel_call *call, fb_object *result) {
     static const char *const names[] = {"input", "other", NULL};
     fb_array *condition, *operands[2];
     fb_dtype dtype = FB_DTYPE_UNKNOWN;
@@ -59,7 +59,7 @@ fb_status fb_kernel_where(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_masked_fill(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_masked_fill(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *mask;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "mask", &mask)) return call->status;
     fb_array *value = fb_make_number(call, "value", input->dtype);
@@ -74,7 +74,7 @@ static void clear(fb_work *work, char *data, int64_t count, size_t element) {
 }
 
 /* Elements above (triu) or below (tril) a diagonal of each matrix stay, the others become 0. */
-fb_status fb_kernel_triangle(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_triangle(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t diagonal;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_int(call, "diagonal", 0, &diagonal)) return call->status;
@@ -116,7 +116,7 @@ static void limit_by(const fb_array *out, const fb_array *a, const fb_array *lim
 }
 
 /* clamp(min, max), clamp_min, clamp_max: first the lower limit, then the upper. */
-fb_status fb_kernel_clamp(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_clamp(fb_kernel_call *call, fb_object *result) {
     const char *names[] = {"input", NULL, NULL, NULL};
     size_t count = 1;
     bool has_low = call->op != FB_OP_CLAMP_MAX && fb_argument_is_given(call, "min");
@@ -157,7 +157,7 @@ static void combine(fb_op op, const fb_array *out, const fb_array *a, const fb_a
 }
 
 /* addcmul: input + value × tensor1 × tensor2; addcdiv; lerp: input + weight × (end - input). */
-fb_status fb_kernel_combine(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_combine(fb_kernel_call *call, fb_object *result) {
     static const char *const of_lerp[] = {"input", "end", "weight", NULL}, *const of_others[] = {"input", "tensor1", "tensor2",
                                                                                                  NULL};
     double value;
@@ -179,7 +179,7 @@ fb_status fb_kernel_combine(fb_kernel_call *call, fb_object *result) {
 }
 
 /* prelu: one slope, or one for each channel (dimension 1). */
-fb_status fb_kernel_prelu(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_prelu(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *weight, *wide = NULL, *out = NULL, *shaped;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "weight", &weight)) return call->status;
     int64_t slopes = fb_array_count(weight);
@@ -215,3 +215,12 @@ fb_status fb_kernel_prelu(fb_kernel_call *call, fb_object *result) {
     fb_array_drop(wide);
     return fb_return_array(call, out, result);
 }
+
+const fb_kernel_row fb_kernels_select[] = {
+    FB_KERNEL(WHERE, where),     FB_KERNEL(MASKED_FILL, masked_fill),
+    FB_KERNEL(TRIU, triangle),   FB_KERNEL(TRIL, triangle),
+    FB_KERNEL(CLAMP, clamp),     FB_KERNEL(CLAMP_MIN, clamp),
+    FB_KERNEL(CLAMP_MAX, clamp), FB_KERNEL(ADDCMUL, combine),
+    FB_KERNEL(ADDCDIV, combine), FB_KERNEL(LERP, combine),
+    FB_KERNEL(PRELU, prelu),     FB_KERNELS_END,
+};

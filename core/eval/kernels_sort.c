@@ -122,7 +122,7 @@ static bool read_axis(fb_kernel_call *call, int rank, int64_t *dim) {
 }
 
 /* sort, argsort: always stable, which without `stable` may be another order of equal elements than torch's. */
-fb_status fb_kernel_sort(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_sort(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     bool descends;
@@ -133,7 +133,7 @@ fb_status fb_kernel_sort(fb_kernel_call *call, fb_object *result) {
     return sort_along(call, input, dim, -1, descends, call->op == FB_OP_SORT, result);
 }
 
-fb_status fb_kernel_topk(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_topk(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, kept;
     bool takes_largest, is_sorted;
@@ -148,3 +148,10 @@ fb_status fb_kernel_topk(fb_kernel_call *call, fb_object *result) {
     if (input->dtype == FB_BOOL) return fb_kernel_unsupported(call, "it is not evaluated for bools");
     return sort_along(call, input, dim, kept, takes_largest, true, result);
 }
+
+const fb_kernel_row fb_kernels_sort[] = {
+    FB_KERNEL(SORT, sort),
+    FB_KERNEL(ARGSORT, sort),
+    FB_KERNEL(TOPK, topk),
+    FB_KERNELS_END,
+};

@@ -184,7 +184,7 @@ static fb_status run(fb_kernel_call *call, const unary *row, fb_object *result) 
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_unary(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_unary(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
     if (input && input->kind == FB_OBJECT_ARRAY && fb_dtype_is_complex(input->array->dtype))
         return fb_complex_unary(call, input->array, result);
@@ -194,13 +194,13 @@ fb_status fb_kernel_unary(fb_kernel_call *call, fb_object *result) {
 }
 
 /* Those that Python's numbers have, too. */
-fb_status fb_kernel_unary_number(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_unary_number(fb_kernel_call *call, fb_object *result) {
     if (fb_python_arithmetic(call, result) || call->status) return call->status;
-    return fb_kernel_unary(call, result);
+    return kernel_unary(call, result);
 }
 
 /* +x: the tensor itself. */
-fb_status fb_kernel_positive(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_positive(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (fb_python_arithmetic(call, result) || call->status || !fb_argument_array(call, "input", &input)) return call->status;
     if (input->dtype == FB_BOOL) return fb_kernel_fail(call, "it is not defined for bools");
@@ -226,7 +226,7 @@ static fb_status round_decimals(fb_kernel_call *call, fb_array *input, int64_t d
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_round(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_round(fb_kernel_call *call, fb_object *result) {
     const fb_object *input = fb_argument(call, "input");
     int64_t decimals;
     if (!fb_argument_int(call, "decimals", 0, &decimals)) return call->status;
@@ -235,11 +235,11 @@ fb_status fb_kernel_round(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_fail(call, "integers have no decimals");
     if (decimals && is_array) return round_decimals(call, input->array, decimals, result);
     if (is_given && !is_array) return fb_kernel_unsupported(call, "it rounds to decimals");
-    return fb_kernel_unary_number(call, result);
+    return kernel_unary_number(call, result);
 }
 
 /* The limits that stand for infinities are those of the dtype unless they are given. */
-fb_status fb_kernel_nan_to_num(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_nan_to_num(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     double for_nan, for_high, for_low;
     fb_dtype_range range = {0};
@@ -261,7 +261,7 @@ FB_LOOP_2(gate_double, double, double, x *sigmoid(y))
 FB_LOOP_2(gate_float, float, float, (double)x *sigmoid((double)y))
 
 /* glu: the first half of a dimension times the sigmoid of the second. */
-fb_status fb_kernel_glu(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_glu(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -288,20 +288,20 @@ static double gelu_tanh(double x) {
 }
 BOTH(gelu_tanh_of, gelu_tanh(x), gelu_tanh((double)x))
 
-fb_status fb_kernel_gelu(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_gelu(fb_kernel_call *call, fb_object *result) {
     static const unary with_tanh = {FB_OP_GELU, gelu_tanh_of_double, gelu_tanh_of_float, NULL};
     const char *approximate;
     if (!fb_argument_text(call, "approximate", &approximate)) return call->status;
     bool is_tanh = strcmp(approximate, "tanh") == 0;
     if (!is_tanh && *approximate && strcmp(approximate, "none") != 0)
         return fb_kernel_fail(call, "approximate must be \"none\" or \"tanh\", not %s", approximate);
-    return is_tanh ? run(call, &with_tanh, result) : fb_kernel_unary(call, result);
+    return is_tanh ? run(call, &with_tanh, result) : kernel_unary(call, result);
 }
 
 FB_LOOP_1(not_int, int64_t, int64_t, ~x)
 FB_LOOP_1(not_bool, unsigned char, unsigned char, !x)
 
-fb_status fb_kernel_bitwise_not(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_bitwise_not(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (fb_python_arithmetic(call, result) || call->status || !fb_argument_array(call, "input", &input)) return call->status;
     if (fb_dtype_is_floating(input->dtype)) return fb_kernel_unsupported(call, "floats have no bits to invert");
@@ -317,7 +317,7 @@ FB_LOOP_1(is_nan_double, unsigned char, double, x != x)
 FB_LOOP_1(is_inf_double, unsigned char, double, isinf(x) != 0)
 FB_LOOP_1(is_finite_double, unsigned char, double, isfinite(x) != 0)
 
-fb_status fb_kernel_classify(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_classify(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     if (!fb_argument_array(call, "input", &input)) return call->status;
     fb_array *wide = fb_make_cast(call, input, FB_FLOAT64); /* exact where it matters: zero stays zero, nan nan */
@@ -379,7 +379,7 @@ static fb_status activate(fb_kernel_call *call, activation *function, double a, 
     return fb_return_array(call, out, result);
 }
 
-fb_status fb_kernel_activation(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_activation(fb_kernel_call *call, fb_object *result) {
     static const struct {
         fb_op op;
         activation *function;
@@ -407,3 +407,68 @@ fb_status fb_kernel_activation(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_fail(call, "min_val is greater than max_val");
     return activate(call, rows[i].function, a, b, result);
 }
+
+const fb_kernel_row fb_kernels_unary[] = {
+    FB_KERNEL_COMPLEX(NEG, unary_number),
+    FB_KERNEL_COMPLEX(ABS, unary_number),
+    FB_KERNEL(FLOOR, unary_number),
+    FB_KERNEL(CEIL, unary_number),
+    FB_KERNEL(ROUND, round),
+    FB_KERNEL_COMPLEX(POSITIVE, positive),
+    FB_KERNEL(NAN_TO_NUM, nan_to_num),
+    FB_KERNEL(GLU, glu),
+    FB_KERNEL(SIGN, unary),
+    FB_KERNEL(SGN, unary),
+    FB_KERNEL(SQUARE, unary),
+    FB_KERNEL(TRUNC, unary),
+    FB_KERNEL(RELU, unary),
+    FB_KERNEL(RELU6, unary),
+    FB_KERNEL(RECIPROCAL, unary),
+    FB_KERNEL(SQRT, unary),
+    FB_KERNEL(RSQRT, unary),
+    FB_KERNEL_COMPLEX(EXP, unary),
+    FB_KERNEL(EXP2, unary),
+    FB_KERNEL(EXPM1, unary),
+    FB_KERNEL(LOG, unary),
+    FB_KERNEL(LOG2, unary),
+    FB_KERNEL(LOG10, unary),
+    FB_KERNEL(LOG1P, unary),
+    FB_KERNEL(SIN, unary),
+    FB_KERNEL(COS, unary),
+    FB_KERNEL(TAN, unary),
+    FB_KERNEL(ASIN, unary),
+    FB_KERNEL(ACOS, unary),
+    FB_KERNEL(ATAN, unary),
+    FB_KERNEL(SINH, unary),
+    FB_KERNEL(COSH, unary),
+    FB_KERNEL(TANH, unary),
+    FB_KERNEL(ERF, unary),
+    FB_KERNEL(ERFC, unary),
+    FB_KERNEL(ERFINV, unary),
+    FB_KERNEL(LGAMMA, unary),
+    FB_KERNEL(FRAC, unary),
+    FB_KERNEL(SILU, unary),
+    FB_KERNEL(MISH, unary),
+    FB_KERNEL(SIGMOID, unary),
+    FB_KERNEL(LOG_SIGMOID, unary),
+    FB_KERNEL(HARD_SIGMOID, unary),
+    FB_KERNEL(HARD_SWISH, unary),
+    FB_KERNEL(SELU, unary),
+    FB_KERNEL(SOFTSIGN, unary),
+    FB_KERNEL(TANH_SHRINK, unary),
+    FB_KERNEL(GELU, gelu),
+    FB_KERNEL(BITWISE_NOT, bitwise_not),
+    FB_KERNEL(LOGICAL_NOT, classify),
+    FB_KERNEL(ISNAN, classify),
+    FB_KERNEL(ISINF, classify),
+    FB_KERNEL(ISFINITE, classify),
+    FB_KERNEL(LEAKY_RELU, activation),
+    FB_KERNEL(ELU, activation),
+    FB_KERNEL(CELU, activation),
+    FB_KERNEL(HARD_TANH, activation),
+    FB_KERNEL(HARD_SHRINK, activation),
+    FB_KERNEL(SOFT_SHRINK, activation),
+    FB_KERNEL(SOFTPLUS, activation),
+    FB_KERNEL(THRESHOLD, activation),
+    FB_KERNELS_END,
+};

@@ -227,7 +227,7 @@ static bool read_mode(fb_kernel_call *call, int spatial, upsampling *mode) {
     return true;
 }
 
-fb_status fb_kernel_interpolate(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_interpolate(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     resizing r;
     upsampling mode = NEAREST;
@@ -262,16 +262,16 @@ static bool open_named(fb_kernel_call *call, fb_array **input, resizing *r) {
 }
 
 /* Of the overload `vec`, or a layer. */
-fb_status fb_kernel_upsample(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_upsample(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     resizing r;
-    if (fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE) return fb_kernel_interpolate(call, result);
+    if (fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE) return kernel_interpolate(call, result);
     if (!open_named(call, &input, &r) || !read_extent(call, "output_size", "scale_factors", &r)) return call->status;
     return resize(call, input, &r, result);
 }
 
 /* Of the overload `default`: the size, and scales beside it that may be others than the sizes' ratios. */
-fb_status fb_kernel_upsample_to(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_upsample_to(fb_kernel_call *call, fb_object *result) {
     static const char *const names[] = {"scales_d", "scales_h", "scales_w"};
     fb_array *input;
     resizing r;
@@ -280,3 +280,11 @@ fb_status fb_kernel_upsample_to(fb_kernel_call *call, fb_object *result) {
         if (!fb_argument_number(call, r.spatial == 1 ? "scales" : names[i], 0, &r.axes[i].scale)) return call->status;
     return resize(call, input, &r, result);
 }
+
+const fb_kernel_row fb_kernels_upsample[] = {
+    FB_KERNEL(INTERPOLATE, interpolate),           FB_KERNEL(UPSAMPLE_NEAREST, upsample),
+    FB_KERNEL(UPSAMPLE_BILINEAR, upsample),        FB_KERNEL(UPSAMPLE_NEAREST1D_TO, upsample_to),
+    FB_KERNEL(UPSAMPLE_NEAREST2D_TO, upsample_to), FB_KERNEL(UPSAMPLE_NEAREST3D_TO, upsample_to),
+    FB_KERNEL(UPSAMPLE_LINEAR1D_TO, upsample_to),  FB_KERNEL(UPSAMPLE_LINEAR2D_TO, upsample_to),
+    FB_KERNEL(UPSAMPLE_LINEAR3D_TO, upsample_to),  FB_KERNELS_END,
+};

@@ -72,7 +72,7 @@ static fb_array *view_as(fb_kernel_call *call, fb_array *array, int rank, const 
     return view;
 }
 
-fb_status fb_kernel_view(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_view(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t sizes[FB_MAX_RANK];
     int rank;
@@ -86,7 +86,7 @@ fb_status fb_kernel_view(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view_as(call, input, rank, sizes, call->op != FB_OP_VIEW), result);
 }
 
-fb_status fb_kernel_view_as(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_view_as(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *other;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "other", &other)) return call->status;
     if (fb_array_count(input) != fb_array_count(other))
@@ -95,7 +95,7 @@ fb_status fb_kernel_view_as(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view_as(call, input, other->rank, other->sizes, may_copy), result);
 }
 
-fb_status fb_kernel_flatten(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_flatten(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     bool is_module = fb_node_at(call->graph, call->node)->opcode == FB_CALL_MODULE; /* Flatten() keeps the batch */
     int64_t first, last, sizes[FB_MAX_RANK], joined = 1;
@@ -116,7 +116,7 @@ fb_status fb_kernel_flatten(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view_as(call, input, rank, sizes, true), result);
 }
 
-fb_status fb_kernel_unflatten(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_unflatten(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, parts[FB_MAX_RANK], sizes[FB_MAX_RANK];
     int count;
@@ -153,7 +153,7 @@ static bool normalise(fb_kernel_call *call, int64_t *dim, int rank) {
     return true;
 }
 
-fb_status fb_kernel_permute(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_permute(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dims[FB_MAX_RANK];
     int count;
@@ -169,7 +169,7 @@ fb_status fb_kernel_permute(fb_kernel_call *call, fb_object *result) {
 }
 
 /* transpose, t, T, mT, adjoint … of real tensors. */
-fb_status fb_kernel_transpose(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_transpose(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dims[FB_MAX_RANK], first = 0, second = 1;
     if (!fb_argument_array(call, "input", &input)) return call->status;
@@ -193,7 +193,7 @@ fb_status fb_kernel_transpose(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, permuted(call, input, dims), result);
 }
 
-fb_status fb_kernel_movedim(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_movedim(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t from[FB_MAX_RANK], to[FB_MAX_RANK], dims[FB_MAX_RANK];
     int count, count_to;
@@ -218,7 +218,7 @@ fb_status fb_kernel_movedim(fb_kernel_call *call, fb_object *result) {
 
 /* ---- dimensions of size 1 ----------------------------------------------------------------------------------------------- */
 
-fb_status fb_kernel_unsqueeze(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_unsqueeze(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dim", input->rank + 1, &dim)) return call->status;
@@ -228,7 +228,7 @@ fb_status fb_kernel_unsqueeze(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view, result);
 }
 
-fb_status fb_kernel_squeeze(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_squeeze(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dims[FB_MAX_RANK];
     int count;
@@ -251,7 +251,7 @@ fb_status fb_kernel_squeeze(fb_kernel_call *call, fb_object *result) {
 }
 
 /* expand, expand_as: -1 keeps a size. */
-fb_status fb_kernel_expand(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_expand(fb_kernel_call *call, fb_object *result) {
     fb_array *input, *other, *view = NULL;
     int64_t sizes[FB_MAX_RANK];
     int rank;
@@ -300,7 +300,7 @@ static bool axis_of_some(fb_kernel_call *call, const fb_array *array, const char
     return fb_argument_int(call, name, fallback, dim) && normalise(call, dim, array->rank);
 }
 
-fb_status fb_kernel_select(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_select(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, index;
     if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
@@ -312,7 +312,7 @@ fb_status fb_kernel_select(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, element_of(call, input, dim, index < 0 ? index + size : index), result);
 }
 
-fb_status fb_kernel_slice(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_slice(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, start, end, step;
     if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
@@ -326,7 +326,7 @@ fb_status fb_kernel_slice(fb_kernel_call *call, fb_object *result) {
                            result);
 }
 
-fb_status fb_kernel_narrow(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_narrow(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, start, length;
     if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
@@ -389,7 +389,7 @@ static fb_status tensor_split(fb_kernel_call *call, fb_object *result) {
     return call->status;
 }
 
-fb_status fb_kernel_split(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_split(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, sizes[FB_MAX_RANK], sum = 0;
     int count;
@@ -416,7 +416,7 @@ fb_status fb_kernel_split(fb_kernel_call *call, fb_object *result) {
     return split(call, input, dim, sizes, (size_t)count, 0, result);
 }
 
-fb_status fb_kernel_chunk(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_chunk(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, chunks;
     if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim) ||
@@ -429,7 +429,7 @@ fb_status fb_kernel_chunk(fb_kernel_call *call, fb_object *result) {
     return split(call, input, dim, NULL, (size_t)((size - 1) / each + 1), each, result);
 }
 
-fb_status fb_kernel_unbind(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_unbind(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim;
     if (!fb_argument_array(call, "input", &input) || !axis_of_some(call, input, "dim", 0, &dim)) return call->status;
@@ -442,7 +442,7 @@ fb_status fb_kernel_unbind(fb_kernel_call *call, fb_object *result) {
 }
 
 /* Windows of `size` along a dimension, every `step`; the positions within a window are the last dimension. */
-fb_status fb_kernel_unfold(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_unfold(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t dim, size, step;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dimension", input->rank, &dim) ||
@@ -464,7 +464,7 @@ fb_status fb_kernel_unfold(fb_kernel_call *call, fb_object *result) {
     return fb_return_array(call, view, result);
 }
 
-fb_status fb_kernel_diagonal(fb_kernel_call *call, fb_object *result) {
+static fb_status kernel_diagonal(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
     int64_t offset, rows, columns;
     if (!fb_argument_array(call, "input", &input) || !fb_argument_int(call, "offset", 0, &offset) ||
@@ -484,3 +484,32 @@ fb_status fb_kernel_diagonal(fb_kernel_call *call, fb_object *result) {
     view->strides[view->rank++] = stride;
     return fb_return_array(call, view, result);
 }
+
+const fb_kernel_row fb_kernels_view[] = {
+    FB_KERNEL_COMPLEX(VIEW, view),
+    FB_KERNEL_COMPLEX(UNSAFE_VIEW, view),
+    FB_KERNEL_COMPLEX(RESHAPE, view),
+    FB_KERNEL_COMPLEX(VIEW_AS, view_as),
+    FB_KERNEL_COMPLEX(FLATTEN, flatten),
+    FB_KERNEL_COMPLEX(RAVEL, flatten),
+    FB_KERNEL_COMPLEX(UNFLATTEN, unflatten),
+    FB_KERNEL_COMPLEX(PERMUTE, permute),
+    FB_KERNEL_COMPLEX(TRANSPOSE, transpose),
+    FB_KERNEL_COMPLEX(T, transpose),
+    FB_KERNEL_COMPLEX(NUMPY_T, transpose),
+    FB_KERNEL_COMPLEX(MOVEDIM, movedim),
+    FB_KERNEL_COMPLEX(UNSQUEEZE, unsqueeze),
+    FB_KERNEL_COMPLEX(SQUEEZE, squeeze),
+    FB_KERNEL_COMPLEX(EXPAND, expand),
+    FB_KERNEL_COMPLEX(EXPAND_AS, expand),
+    FB_KERNEL_COMPLEX(SELECT, select),
+    FB_KERNEL_COMPLEX(SLICE, slice),
+    FB_KERNEL_COMPLEX(NARROW, narrow),
+    FB_KERNEL_COMPLEX(SPLIT, split),
+    FB_KERNEL_COMPLEX(SPLIT_WITH_SIZES, split),
+    FB_KERNEL_COMPLEX(CHUNK, chunk),
+    FB_KERNEL_COMPLEX(UNBIND, unbind),
+    FB_KERNEL_COMPLEX(UNFOLD, unfold),
+    FB_KERNEL_COMPLEX(DIAGONAL, diagonal),
+    FB_KERNELS_END,
+};

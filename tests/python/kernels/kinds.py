@@ -43,8 +43,8 @@ LEFT_OUT_BY_PYTHON = {("torch", "norm"), ("method", "norm"), ("method", "where")
 
 def operators():
     """(id, names) of those that have a kernel."""
-    parts = re.split(r"/\* kernels_(\w+)\.c \*/", (ROOT / "core/eval/kernels.def").read_text())
-    kernels = {name for file, part in zip(parts[1::2], parts[2::2]) if file in FILES for name in re.findall(r"FB_KERNEL(?:_COMPLEX)?\((\w+),", part)}
+    files = "".join((ROOT / f"core/eval/kernels_{file}.c").read_text() for file in FILES)
+    kernels = set(re.findall(r"FB_KERNEL(?:_COMPLEX)?\((\w+),", files))
     text = "".join((ROOT / "core/operators" / f).read_text() for f in re.findall(r'include "core/operators/(ops_\w+\.def)"', (ROOT / "core/operators/ops.def").read_text()))
     return [(name, names.split()) for name, names in re.findall(r'FB_OP_ROW\((\w+), "([^"]*)"', text) if name in kernels]
 
