@@ -68,6 +68,13 @@ static inline int64_t fb_work_part(fb_work *work, int64_t from, int64_t count) {
     return size > 0 && fb_work_goes_on(work, size) ? from + size : from;
 }
 
+/* How many steps an element of a loop takes whose elements are so far apart: beyond a page each may be a page of memory that is
+ * touched for the first time. */
+#define FB_WORK_FAR ((int64_t)4096) /* bytes */
+static inline int64_t fb_work_steps_at(int64_t bytes_apart) {
+    return bytes_apart < FB_WORK_FAR && bytes_apart > -FB_WORK_FAR ? 1 : 32;
+}
+
 /* FB_OK, or why the work was stopped, which is reported to `error`. */
 fb_status fb_work_status(const fb_work *work, fb_error *error);
 /* Why metered work came to nothing: it was stopped, or memory is out. */

@@ -121,17 +121,9 @@ static bool find(fb_kernel_call *call, const char *name, fb_object *out) {
     return !call->status;
 }
 
-static bool holds_complex(const fb_object *object) {
-    if (object->kind == FB_OBJECT_ARRAY) return fb_dtype_is_complex(object->array->dtype);
-    bool has_items = fb_object_is_sequence(object) || object->kind == FB_OBJECT_DICT || object->kind == FB_OBJECT_SLICE;
-    for (size_t i = 0; has_items && i < object->items->count; i++)
-        if (holds_complex(&object->items->objects[i])) return true;
-    return false;
-}
-
 static const fb_object *hold(fb_kernel_call *call, fb_object object) {
     fb_evaluator *evaluator = call->evaluator;
-    if (!call->takes_complex && holds_complex(&object)) {
+    if (!call->takes_complex && fb_object_has_complex(&object)) {
         fb_object_drop(&object);
         fb_kernel_unsupported(call, "it is not evaluated for complex numbers");
         return NULL;

@@ -199,9 +199,13 @@ void *fb_array_data(const fb_array *array) {
 
 /* The next run of the line at hand, unless the work has been stopped. */
 static void begin_run(fb_walk *walk) {
-    int64_t left = walk->line - walk->at;
-    walk->count = left < FB_WORK_BLOCK ? left : FB_WORK_BLOCK;
-    if (!fb_work_goes_on(walk->work, walk->count)) walk->is_done = true;
+    int64_t left = walk->line - walk->at, steps = 1;
+    for (int k = 0; k < walk->arrays; k++) {
+        int64_t more = fb_work_steps_at(walk->strides[k] * (int64_t)walk->element[k]);
+        if (more > steps) steps = more;
+    }
+    walk->count = left < FB_WORK_BLOCK / steps ? left : FB_WORK_BLOCK / steps;
+    if (!fb_work_goes_on(walk->work, walk->count * steps)) walk->is_done = true;
 }
 
 /* By so many elements along the run's dimension. */

@@ -145,7 +145,8 @@ static void read_line(const transform *t, const along *how, const number *source
     int64_t count = how->count, half = how->is_half ? count / 2 + 1 : count, read = given < half ? given : half;
     fb_work *work = fb_call_work(t->call);
     number *line = t->line;
-    for (int64_t k = 0; k < read && fb_work_at(work, k, read); k++) line[k] = source[k * step];
+    int64_t steps = fb_work_steps_at(step * (int64_t)sizeof *source);
+    for (int64_t k = 0; k < read && fb_work_goes_on(work, steps); k++) line[k] = source[k * step];
     clear(work, line + read, count - read);
     if (!how->is_half) return;
     line[0] = creal(line[0]);
@@ -157,7 +158,8 @@ static void write_line(const transform *t, const along *how, void *target, bool 
     fb_work *work = fb_call_work(t->call);
     const number *line = t->line;
     double scale = how->scale;
-    for (int64_t k = 0; k < wanted && fb_work_at(work, k, wanted); k++) {
+    int64_t steps = fb_work_steps_at(step * (int64_t)sizeof *line);
+    for (int64_t k = 0; k < wanted && fb_work_goes_on(work, steps); k++) {
         if (is_real) ((double *)target)[k * step] = creal(line[k]) * scale;
         else ((number *)target)[k * step] = line[k] * scale;
     }

@@ -142,8 +142,10 @@ static bool calculate_one(fb_kernel_call *call, const fb_pair_of *pair, fb_objec
 
 /* ---- sequences --------------------------------------------------------------------------------------------------------- */
 
+#define STEPS_OF_AN_ITEM 10
+
 /* False: it cannot be told. */
-static bool compare_objects(const fb_object *a, const fb_object *b, bool *equal) {
+static bool compare_objects(fb_kernel_call *call, const fb_object *a, const fb_object *b, bool *equal) {
     double x, y;
     if (fb_object_number(a, &x) && fb_object_number(b, &y)) {
         bool are_ints = a->kind == FB_OBJECT_INT && b->kind == FB_OBJECT_INT;
@@ -164,8 +166,9 @@ static bool compare_objects(const fb_object *a, const fb_object *b, bool *equal)
     case FB_OBJECT_TUPLE:
         if (a->items->count != b->items->count) return true;
         *equal = true;
-        for (size_t i = 0; i < a->items->count && *equal; i++)
-            if (!compare_objects(&a->items->objects[i], &b->items->objects[i], equal)) return false;
+        if (!fb_kernel_takes(call, STEPS_OF_AN_ITEM * (double)a->items->count)) return false;
+        for (size_t i = 0; i < a->items->count && *equal && fb_kernel_goes_on(call, STEPS_OF_AN_ITEM); i++)
+            if (!compare_objects(call, &a->items->objects[i], &b->items->objects[i], equal)) return false;
         return true;
     default: return false;
     }
@@ -189,7 +192,7 @@ static bool calculate_others(fb_kernel_call *call, const fb_object *a, const fb_
     int64_t times;
     bool equal;
     if (b && (call->op == FB_OP_EQ || call->op == FB_OP_NE))
-        return compare_objects(a, b, &equal) && give_bool(result, equal == (call->op == FB_OP_EQ));
+        return compare_objects(call, a, b, &equal) && give_bool(result, equal == (call->op == FB_OP_EQ));
     if (b && call->op == FB_OP_MUL && fb_object_is_sequence(b) && fb_object_int(a, &times))
         return repeat(call, b, NULL, times, result);
     if (!b || !fb_object_is_sequence(a)) return false;

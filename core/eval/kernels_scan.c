@@ -54,8 +54,12 @@ typedef void move_part(const fb_array *array, int64_t at, int64_t step, line val
 
 static void move_line(fb_work *work, move_part *move, const fb_array *array, int64_t at, int64_t step, line values,
                       int64_t count) {
-    for (int64_t from = 0, to; (to = fb_work_part(work, from, count)) > from; from = to)
-        move(array, at, step, values, from, to);
+    int64_t steps = fb_work_steps_at(step * (int64_t)fb_held_size(array->held)), most = FB_WORK_BLOCK / steps;
+    for (int64_t from = 0, size; from < count; from += size) {
+        size = count - from < most ? count - from : most;
+        if (!fb_work_goes_on(work, size * steps)) return;
+        move(array, at, step, values, from, from + size);
+    }
 }
 
 /* `input` has the result's dtype. */

@@ -19,22 +19,29 @@ void fb_object_keep(const fb_object *object) {
 
 typedef struct extent {
     uint32_t depth, count;
+    bool has_complex;
 } extent;
 
 static extent extent_of(const fb_object *object) {
-    extent all = {0, 1};
+    extent all = {0, 1, object->kind == FB_OBJECT_ARRAY && fb_dtype_is_complex(object->array->dtype)};
     if (!has_items(object)) return all;
     fb_items *items = object->items;
     for (size_t i = 0; i < items->count && !items->total; i++) {
         extent item = extent_of(&items->objects[i]);
         if (item.depth > all.depth) all.depth = item.depth;
+        all.has_complex |= item.has_complex;
         if (__builtin_add_overflow(all.count, item.count, &all.count)) all.count = UINT32_MAX;
     }
     if (!items->total) {
         items->depth = all.depth + 1;
         items->total = all.count;
+        items->has_complex = all.has_complex;
     }
-    return (extent){items->depth, items->total};
+    return (extent){items->depth, items->total, items->has_complex};
+}
+
+bool fb_object_has_complex(const fb_object *object) {
+    return extent_of(object).has_complex;
 }
 
 fb_status fb_object_check(const fb_object *object, fb_error *error) {

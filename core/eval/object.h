@@ -25,7 +25,8 @@ typedef enum fb_object_kind {
 typedef struct fb_object fb_object;
 typedef struct fb_items {
     size_t references, count;
-    uint32_t depth, total; /* as fb_object_check found them; 0 = not yet */
+    uint32_t depth, total; /* of all that is in it; 0 = not counted yet */
+    bool has_complex;      /* a tensor of complex numbers is in it, once it is counted */
     fb_object *objects;
 } fb_items;
 
@@ -56,6 +57,8 @@ static inline bool fb_object_is_sequence(const fb_object *object) {
 #define FB_OBJECT_DEPTH 200
 #define FB_OBJECT_COUNT (1 << 20)
 fb_status fb_object_check(const fb_object *object, fb_error *error);
+/* It is, or holds, a tensor of complex numbers. */
+bool fb_object_has_complex(const fb_object *object);
 /* A bool, int or float as a number. */
 bool fb_object_number(const fb_object *object, double *number);
 /* A bool or int, or a tensor of one integer element. */

@@ -79,7 +79,7 @@ static const worst calls[] = {
     {.ops = "BITWISE_AND BITWISE_OR BITWISE_XOR SHIFT_LEFT SHIFT_RIGHT POW MUL FLOAT_POWER", "@i" BIG ",@i" BIG, HEAVY},
     {.ops = "FLOOR_DIVIDE REMAINDER FMOD", "@i" BIG ",7", HEAVY},
     {.ops = "MUL", "@l,1", LIGHT, "operator.mul"},
-    {.ops = "EQ", "@l,@l", LIGHT, "operator.eq"},
+    {.ops = "EQ", "@l,@l", HEAVY, "operator.eq"},
     {.ops = "POW", "-1,9000000000000000001", LIGHT, "operator.pow"},
 
     /* kernels_unary.c */
