@@ -15,8 +15,8 @@ endif
 ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fno-strict-aliasing -pthread $(SANITIZE) $(CFLAGS)
 # The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
-CORE_LIBS   := -ljansson -lcrypto $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
-SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lseccomp -lsystemd -lzstd -lz -lssl $(CORE_LIBS)
+CORE_LIBS   := -ljansson -lcrypto -lz $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
+SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lseccomp -lsystemd -lzstd -lssl $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
 SERVER_SOURCES := $(shell find server -name '*.c' | sort)

@@ -50,7 +50,7 @@ static inline const char *skip_plain(const char *at, const char *end) {
 }
 
 /* Bytes of the well-formed UTF-8 sequence at `at` (RFC 3629, table 3-7 of Unicode), or 0. */
-static size_t utf8_length(const unsigned char *at, const unsigned char *end) {
+size_t fb_utf8_length(const unsigned char *at, const unsigned char *end) {
     size_t left = (size_t)(end - at);
     unsigned char lead = at[0], low = 0x80, high = 0xBF;
     size_t length = lead < 0x80                   ? 1
@@ -154,7 +154,7 @@ static bool find_quote(fb_scan *scan, bool *has_escapes) {
         unsigned char c = (unsigned char)*scan->at;
         if (c == '"') return true;
         if (c < 0x20) return fail(scan, "invalid-json", "a string holds a bare control character");
-        size_t length = utf8_length((const unsigned char *)scan->at, (const unsigned char *)scan->end);
+        size_t length = fb_utf8_length((const unsigned char *)scan->at, (const unsigned char *)scan->end);
         if (length == 0) return fail(scan, "invalid-utf8", "a string is not UTF-8");
         scan->at += length;
         if (c != '\\') continue;

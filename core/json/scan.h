@@ -89,6 +89,9 @@ const fb_json *fb_scan_key(fb_scan *scan);
 /* Only white space may follow. */
 bool fb_scan_end(fb_scan *scan);
 
+/* Bytes of the UTF-8 character that the text begins with; 0 when it is not UTF-8. */
+size_t fb_utf8_length(const unsigned char *at, const unsigned char *end);
+
 /* Records a failure at a place in the text, unless there is one already. */
 void fb_scan_fail(fb_scan *scan, fb_status status, const char *code, const char *message, const char *at);
 /* Appends the JSON Pointer, within the element that was being read, to the failure. */

@@ -1,0 +1,60 @@
+/* What ExportedProgram.module() leaves out of a program in core ATen: calls, and items of results, that nothing reads and that
+ * do nothing else. Programs as torch.export gives them at first ("TRAINING") keep them. */
+#include <string.h>
+
+#include "core/archive/arguments.h"
+#include "core/operators/op.h"
+
+typedef enum purity { PURE, IMPURE, UNKNOWN } purity;
+
+static bool starts_with(const char *text, const char *start) {
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* As torch._library.utils.is_impure has it: operators that write, assert, or draw random numbers. */
+static purity purity_of(const char *target) {
+    static const char *const kept[] = {
+        "torch.ops.aten._assert_async.msg",
+        "torch.ops.aten._assert_scalar.default",
+        "torch.ops.aten._assert_tensor_metadata.default",
+        "torch.ops.aten.sym_constrain_range.default",
+        "torch.ops.aten.sym_constrain_range_for_size.default",
+    };
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (strcmp(target, kept[i]) == 0) return IMPURE;
+    if (starts_with(target, "torch.ops.higher_order.auto_functionalized")) return UNKNOWN;
+    if (!starts_with(target, "torch.ops.") || starts_with(target, "torch.ops.higher_order.")) return PURE;
+    fb_op op = fb_op_of_function(target, strlen(target));
+    uint32_t flags = fb_op_facts_of(op)->flags;
+    if (op == FB_OP_UNKNOWN || flags & (FB_FACT_EFFECT | FB_FACT_MUTATES_IN_TRAINING)) return UNKNOWN;
+    if (op & FB_OP_IN_PLACE || flags & (FB_FACT_MUTATES | FB_FACT_RANDOM_IN_TRAINING)) return IMPURE;
+    bool is_empty = starts_with(target, "torch.ops.aten.empty") || starts_with(target, "torch.ops.aten.new_empty");
+    return flags & FB_FACT_RANDOM && !is_empty ? IMPURE : PURE;
+}
+
+static bool is_kept(pt_model *m, const pt_row *row, bool *out) {
+    *out = row->is_read || row->kind == PT_INPUT || row->kind == PT_STATE || row->kind == PT_COPY || row->kind == PT_OUTPUT;
+    if (*out || row->kind != PT_CALL) return true;
+    purity found = purity_of(row->target);
+    *out = found == IMPURE;
+    return found != UNKNOWN ||
+           pt_unsupported(m, m->program_file.name, "nothing reads \"%s\", and it is not known whether %s does something else",
+                          row->name, row->target);
+}
+
+bool pt_remove_dead(pt_model *m, pt_program *p) {
+    fb_buffer scratch = {0};
+    bool ok = true;
+    for (uint32_t i = p->count; i-- > 0 && ok;) {
+        pt_row *row = &p->rows[i];
+        pt_arguments a = {.m = m, .program = p, .row = row, .reads = p->rows};
+        bool stays = true;
+        scratch.size = 0;
+        ok = fb_work_goes_on(m->work, 256) && is_kept(m, row, &stays);
+        row->is_dead = !stays;
+        if (ok && stays) ok = pt_put_all(&a, &scratch, &scratch);
+        if (ok && stays && row->kind == PT_PROGRAM) ok = pt_remove_dead(m, row->program);
+    }
+    fb_buffer_free(&scratch);
+    return ok;
+}

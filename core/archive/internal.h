@@ -1,0 +1,160 @@
+/* Shared by the files that read a model of an archive; for core/archive alone. */
+#ifndef FB_ARCHIVE_INTERNAL_H
+#define FB_ARCHIVE_INTERNAL_H
+
+#include "core/archive/archive.h"
+#include "core/base/map.h"
+#include "core/graph/graph.h"
+#include "core/graph/namespace.h"
+#include "core/json/scan.h"
+
+/* ---- texts as keys ------------------------------------------------------------------------------------------------------ */
+
+typedef struct pt_key {
+    const char *text;
+    uint32_t length, value;
+} pt_key;
+typedef struct pt_keys {
+    fb_map map;
+    pt_key *rows;
+    uint32_t count, capacity;
+} pt_keys;
+
+/* False: memory is out, or (with `is_new`) the key is there already. The text is borrowed. */
+bool pt_keys_put(pt_keys *keys, const char *text, size_t length, uint32_t value, bool *is_new);
+bool pt_keys_find(const pt_keys *keys, const char *text, size_t length, uint32_t *value);
+void pt_keys_free(pt_keys *keys);
+
+/* ---- a JSON file of the archive ----------------------------------------------------------------------------------------- */
+
+typedef struct pt_file {
+    char *name; /* within the root folder */
+    char *text;
+    fb_scan scan;
+    const fb_json *root;
+} pt_file;
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------------ */
+
+#define PT_MOST_DIMENSIONS 64
+
+typedef struct pt_tensor {
+    const char *key;  /* its name in the config: the owner's path */
+    const char *name; /* in the document: the first owner's; NULL until it has one */
+    const char *file; /* the config that has it */
+    const fb_zip_entry *record;
+    fb_dtype dtype;
+    bool is_parameter, requires_grad, is_owned_as_parameter;
+    uint32_t dimensions;
+    int64_t *shape, *strides;
+    int64_t offset, count;   /* in elements */
+    int64_t reach;           /* elements from the first to the last, both included; 0 of an empty one */
+    const char *recipe;      /* a view of another one's memory: its expression; else NULL */
+    uint32_t next_of_record; /* the next tensor of the same record, its index + 1 */
+    uint32_t place;          /* among those of the document */
+} pt_tensor;
+
+/* ---- programs ----------------------------------------------------------------------------------------------------------- */
+
+typedef enum pt_kind { PT_INPUT, PT_STATE, PT_PROGRAM, PT_CALL, PT_ITEM, PT_COPY, PT_OUTPUT } pt_kind;
+
+typedef struct pt_program pt_program;
+
+typedef struct pt_row {
+    pt_kind kind;
+    const char *name;       /* as the document has it, once the program is complete */
+    const char *target;     /* of a placeholder, a get_attr, a function */
+    const fb_json *value;   /* the entry of tensor_values that describes the result, or NULL */
+    const fb_json *source;  /* PT_CALL: the node */
+    pt_program *program;    /* PT_PROGRAM */
+    uint32_t first, second; /* PT_ITEM: of which row, which item; PT_COPY: from row `second` into row `first` */
+    bool decides_device, is_read, is_dead;
+} pt_row;
+
+struct pt_program {
+    const fb_json *graph;
+    const char *path; /* of its module; "" of the main one */
+    pt_row *rows;
+    uint32_t count, capacity;
+    pt_keys values;  /* by name, entries of tensor_values, as offsets from the JSON's root */
+    pt_keys by_name; /* rows by the names that the archive has for their results */
+    fb_namespace *names;
+    pt_program *parent;
+};
+
+/* A module that owns something, and what it owns, each in the order of registration. */
+typedef struct pt_owned {
+    const char *key, *path;
+    uint32_t tensor;
+    bool is_lacking; /* in checkpoints */
+    struct pt_owned *next;
+} pt_owned;
+typedef struct pt_module {
+    const char *path, *key;
+    pt_owned *parameters, *buffers, *constants, *last_parameter, *last_buffer, *last_constant;
+    const pt_program *program; /* a nested program, which owns nothing */
+    struct pt_module *children, *last_child, *next;
+} pt_module;
+
+typedef struct pt_model {
+    const fb_archive *archive;
+    const char *blob;
+    fb_work *work;
+    fb_error *error;
+    fb_status status;
+    fb_arena arena;
+    const char *name;
+    pt_file program_file, weights_file, constants_file;
+    pt_keys weights, constants; /* by owner, indexes of tensors */
+    pt_tensor *tensors;
+    uint32_t tensor_count, tensor_capacity;
+    uint32_t *order; /* of the tensors that the document has, their indexes */
+    uint32_t order_count;
+    pt_module *root;
+    pt_program *programs[256]; /* to be freed */
+    size_t program_count;
+    size_t depth, row_count;
+    uint64_t inline_bytes;
+    bool is_training;
+} pt_model;
+
+/* The first failure counts. `file` is what of the archive is wrong, or NULL. Return false. */
+bool pt_bad(pt_model *m, const char *file, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool pt_unsupported(pt_model *m, const char *file, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool pt_no_memory(pt_model *m);
+void *pt_alloc(pt_model *m, size_t size); /* zeros; NULL when memory is out */
+const char *pt_text(pt_model *m, const fb_json *string);
+const char *pt_format(pt_model *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* A member of an object, or NULL, also where `object` is NULL or something else. */
+const fb_json *pt_member(const fb_json *object, const char *name);
+const fb_json *pt_member_of(const fb_json *object, const char *name, fb_json_kind kind);
+/* The only member of an object, which says what it is; NULL where it is not one. */
+const fb_json *pt_union(const fb_json *object, const char **kind);
+
+/* ---- parts -------------------------------------------------------------------------------------------------------------- */
+
+const char *pt_dtype_name(int64_t scalar_type); /* NULL for a number that is none */
+
+/* The tensors of both configs: payload.c */
+bool pt_read_payloads(pt_model *m);
+/* Says where the bytes of each tensor of the document are, and which are views of others. */
+bool pt_place_tensors(pt_model *m);
+bool pt_write_tensors(pt_model *m, fb_buffer *out);
+/* The movement over `base` that gives `view`, as JSON; NULL and a failure where there is none: view.c */
+const char *pt_view_of(pt_model *m, const pt_tensor *base, const pt_tensor *view);
+
+/* The rows of the main program and of those within: program.c */
+pt_program *pt_read_program(pt_model *m, const fb_json *graph, pt_program *parent, const char *name);
+void pt_free_program(pt_program *program);
+bool pt_unlift(pt_model *m, pt_program *program);
+/* The last row of the archive's name, or UINT32_MAX. */
+uint32_t pt_row_of(const pt_program *program, const fb_json *name);
+
+/* Marks the rows that nothing needs: dead.c */
+bool pt_remove_dead(pt_model *m, pt_program *p);
+
+/* The modules that own the state, and the document: write.c */
+bool pt_write_document(pt_model *m, pt_program *program, fb_buffer *out);
+
+#endif

@@ -1,0 +1,333 @@
+/* The weights and constants of a model: which records of the archive they are, and how the document has them. */
+#include <openssl/evp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/archive/internal.h"
+
+#define MOST_INLINE ((uint64_t)64 << 20) /* bytes of tensors that go into a document, together */
+#define STRIDED 7
+
+const char *pt_dtype_name(int64_t scalar_type) {
+    static const char *const names[] = {
+        [1] = "uint8",
+        [2] = "int8",
+        [3] = "int16",
+        [4] = "int32",
+        [5] = "int64",
+        [6] = "float16",
+        [7] = "float32",
+        [8] = "float64",
+        [9] = "complex32",
+        [10] = "complex64",
+        [11] = "complex128",
+        [12] = "bool",
+        [13] = "bfloat16",
+        [28] = "uint16",
+        [29] = "float8_e4m3fn",
+        [30] = "float8_e5m2",
+        [31] = "float8_e4m3fnuz",
+        [32] = "float8_e5m2fnuz",
+        [33] = "float8_e8m0fnu",
+        [34] = "uint32",
+        [35] = "uint64",
+    };
+    bool is_known = scalar_type > 0 && scalar_type < (int64_t)(sizeof names / sizeof *names);
+    return is_known ? names[scalar_type] : NULL;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+
+static bool read_count(const fb_json *size, int64_t *out) {
+    const fb_json *value = pt_member_of(size, "as_int", FB_JSON_INT);
+    if (!value || value->integer < 0) return false;
+    *out = value->integer;
+    return true;
+}
+
+static bool read_counts(pt_model *m, const fb_json *list, int64_t **out) {
+    *out = pt_alloc(m, (list->count + 1) * sizeof **out);
+    if (!*out) return false;
+    const fb_json *item = fb_json_first(list);
+    for (uint32_t i = 0; i < list->count; i++, item = fb_json_next(item)) {
+        if (!read_count(item, &(*out)[i])) return false;
+    }
+    return true;
+}
+
+/* How many elements, and how far the last one is from the first. False: more than the record can hold. */
+static bool measure(pt_tensor *t) {
+    size_t element = fb_dtype_size(t->dtype);
+    int64_t most = (int64_t)(t->record->size / element), last = 0, step;
+    t->count = 1;
+    bool is_empty = false;
+    for (uint32_t i = 0; i < t->dimensions; i++) is_empty |= t->shape[i] == 0;
+    if (is_empty) {
+        t->count = t->reach = 0;
+        return true;
+    }
+    for (uint32_t i = 0; i < t->dimensions; i++) {
+        if (__builtin_mul_overflow(t->count, t->shape[i], &t->count) || t->count > INT64_MAX / 16) return false;
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &step)) return false;
+        if (__builtin_add_overflow(last, step, &last)) return false;
+    }
+    t->reach = last < INT64_MAX ? last + 1 : last;
+    return t->offset <= most && t->reach <= most - t->offset;
+}
+
+static bool read_meta(pt_model *m, pt_tensor *t, const fb_json *meta) {
+    const fb_json *dtype = pt_member_of(meta, "dtype", FB_JSON_INT), *layout = pt_member_of(meta, "layout", FB_JSON_INT);
+    const fb_json *sizes = pt_member_of(meta, "sizes", FB_JSON_ARRAY), *strides = pt_member_of(meta, "strides", FB_JSON_ARRAY);
+    const fb_json *gradient = pt_member(meta, "requires_grad");
+    if (!dtype || !layout || !sizes || !strides || sizes->count != strides->count || sizes->count > PT_MOST_DIMENSIONS)
+        return pt_bad(m, t->file, "the tensor_meta of \"%s\" is incomplete", t->key);
+    if (layout->integer != STRIDED)
+        return pt_unsupported(m, t->file, "\"%s\" is not strided: a document has no place for sparse tensors", t->key);
+    const char *name = pt_dtype_name(dtype->integer);
+    t->dtype = name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN;
+    if (!t->dtype)
+        return pt_unsupported(m, t->file, "\"%s\" has the dtype %lld, which a document cannot hold", t->key,
+                              (long long)dtype->integer);
+    t->dimensions = sizes->count;
+    t->requires_grad = gradient && gradient->kind == FB_JSON_TRUE;
+    bool ok = read_counts(m, sizes, &t->shape) && read_counts(m, strides, &t->strides);
+    ok = ok && read_count(pt_member(meta, "storage_offset"), &t->offset);
+    return ok || pt_bad(m, t->file, "the sizes, strides or storage_offset of \"%s\" are not whole numbers", t->key);
+}
+
+static pt_tensor *add_tensor(pt_model *m) {
+    if (m->tensor_count == m->tensor_capacity) {
+        uint32_t capacity = m->tensor_capacity ? m->tensor_capacity * 2 : 64;
+        pt_tensor *tensors = realloc(m->tensors, capacity * sizeof *tensors);
+        if (!tensors) {
+            pt_no_memory(m);
+            return NULL;
+        }
+        m->tensors = tensors;
+        m->tensor_capacity = capacity;
+    }
+    pt_tensor *t = &m->tensors[m->tensor_count++];
+    *t = (pt_tensor){.place = UINT32_MAX};
+    return t;
+}
+
+static bool is_same_memory(const pt_tensor *a, const pt_tensor *b) {
+    return a->record == b->record && a->count && a->dtype == b->dtype && a->dimensions == b->dimensions &&
+           a->offset == b->offset && a->is_parameter == b->is_parameter && a->requires_grad == b->requires_grad &&
+           memcmp(a->shape, b->shape, a->dimensions * sizeof *a->shape) == 0 &&
+           memcmp(a->strides, b->strides, a->dimensions * sizeof *a->strides) == 0;
+}
+
+static bool read_payload(pt_model *m, const char *file, const char *folder, const fb_json *key, pt_keys *by_owner,
+                         pt_keys *records) {
+    const fb_json *row = key + 1, *path = pt_member_of(row, "path_name", FB_JSON_STRING), *meta = pt_member(row, "tensor_meta");
+    const fb_json *pickled = pt_member(row, "use_pickle"), *is_parameter = pt_member(row, "is_param");
+    const char *owner = pt_text(m, key), *record = pt_text(m, path);
+    if (m->status) return false;
+    if (!path || !meta) return pt_bad(m, file, "\"%s\" lacks a path_name or a tensor_meta", owner);
+    if ((pickled && pickled->kind == FB_JSON_TRUE) || meta->kind == FB_JSON_NULL)
+        return pt_unsupported(m, file,
+                              "\"%s\" is a Python pickle (%s), which is never opened; export a model without custom objects",
+                              owner, record);
+    const char *name = pt_format(m, "%s%s", folder, record);
+    const fb_zip_entry *entry = name ? fb_archive_find(m->archive, name) : NULL;
+    if (name && !entry) return pt_bad(m, file, "the record %s of \"%s\" is missing", name, owner);
+    pt_tensor *t = name ? add_tensor(m) : NULL;
+    if (!t) return false;
+    *t = (pt_tensor){.key = owner,
+                     .file = file,
+                     .record = entry,
+                     .place = UINT32_MAX,
+                     .is_parameter = is_parameter && is_parameter->kind == FB_JSON_TRUE};
+    uint32_t index = m->tensor_count - 1, before;
+    if (!read_meta(m, t, meta)) return false;
+    if (!measure(t)) return pt_bad(m, file, "\"%s\" is larger than its record %s", owner, name);
+    bool is_new = false;
+    if (pt_keys_find(records, record, path->count, &before)) {
+        const pt_tensor *first = &m->tensors[before];
+        if (first->dtype != t->dtype)
+            return pt_unsupported(m, file, "\"%s\" and \"%s\" read one record as two dtypes", first->key, owner);
+        if (!t->is_parameter) t->requires_grad |= first->requires_grad;
+        for (uint32_t at = before + 1; at && fb_work_goes_on(m->work, 1); at = m->tensors[at - 1].next_of_record) {
+            if (is_same_memory(&m->tensors[at - 1], t)) { /* tied: one tensor with several names */
+                m->tensor_count--;
+                return pt_keys_put(by_owner, key->text, key->count, at - 1, &is_new) || pt_no_memory(m);
+            }
+        }
+        t->next_of_record = m->tensors[before].next_of_record;
+        m->tensors[before].next_of_record = index + 1;
+    } else if (!pt_keys_put(records, record, path->count, index, &is_new)) {
+        return pt_no_memory(m);
+    }
+    return pt_keys_put(by_owner, key->text, key->count, index, &is_new) || pt_no_memory(m);
+}
+
+static bool read_config(pt_model *m, pt_file *file, const char *folder, pt_keys *by_owner) {
+    const fb_json *config = pt_member_of(file->root, "config", FB_JSON_OBJECT);
+    if (!config) return pt_bad(m, file->name, "the member \"config\" is missing");
+    pt_keys records = {0}; /* by name, the first tensor of each */
+    bool ok = true;
+    const fb_json *key = fb_json_first(config);
+    for (uint32_t i = 0; i < config->count && ok; i++, key = fb_json_next(key + 1)) {
+        ok = fb_work_goes_on(m->work, 256) && read_payload(m, file->name, folder, key, by_owner, &records);
+    }
+    pt_keys_free(&records);
+    return ok;
+}
+
+bool pt_read_payloads(pt_model *m) {
+    return read_config(m, &m->weights_file, "data/weights/", &m->weights) &&
+           read_config(m, &m->constants_file, "data/constants/", &m->constants);
+}
+
+/* ---- views -------------------------------------------------------------------------------------------------------------- */
+
+static bool is_contiguous(const pt_tensor *t) {
+    int64_t step = 1;
+    for (uint32_t i = t->dimensions; i-- > 0;) {
+        if (t->shape[i] != 1 && t->strides[i] != step) return t->count == 0;
+        step *= t->shape[i];
+    }
+    return true;
+}
+
+/* The largest first, of those the row-major ones; else in the document's order. */
+static int by_size(const void *a, const void *b) {
+    const pt_tensor *x = *(pt_tensor *const *)a, *y = *(pt_tensor *const *)b;
+    if (x->count != y->count) return x->count > y->count ? -1 : 1;
+    int difference = (int)is_contiguous(y) - (int)is_contiguous(x);
+    if (difference) return difference;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static bool place_in_record(pt_model *m, pt_tensor **group, size_t count, pt_tensor **bases) {
+    size_t base_count = 0;
+    qsort(group, count, sizeof *group, by_size);
+    for (size_t i = 0; i < count; i++) {
+        pt_tensor *t = group[i], *over = NULL;
+        size_t overlaps = 0;
+        for (size_t j = 0; j < base_count; j++) {
+            if (bases[j]->offset < t->offset + t->reach && t->offset < bases[j]->offset + bases[j]->reach) {
+                over = overlaps++ ? over : bases[j];
+            }
+        }
+        if (!fb_work_goes_on(m->work, (int64_t)base_count + 1)) return false;
+        if (!overlaps) {
+            bases[base_count++] = t;
+            continue;
+        }
+        bool is_within = over->offset <= t->offset && t->offset + t->reach <= over->offset + over->reach;
+        if (overlaps > 1 || !is_within || !is_contiguous(over))
+            return pt_unsupported(m, t->file, "\"%s\" shares memory with \"%s\", but is no view of it that a document can have",
+                                  t->key, over->key);
+        t->recipe = pt_view_of(m, over, t);
+        if (!t->recipe) return false;
+    }
+    return true;
+}
+
+static int by_record(const void *a, const void *b) {
+    const pt_tensor *x = *(pt_tensor *const *)a, *y = *(pt_tensor *const *)b;
+    if (x->record != y->record) return x->record < y->record ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+bool pt_place_tensors(pt_model *m) {
+    pt_tensor **all = malloc((m->order_count + 1) * sizeof *all), **bases = malloc((m->order_count + 1) * sizeof *bases);
+    size_t count = 0;
+    bool ok = (all && bases) || pt_no_memory(m);
+    for (uint32_t i = 0; ok && i < m->order_count; i++) {
+        pt_tensor *t = &m->tensors[m->order[i]];
+        if (t->count) all[count++] = t;
+    }
+    if (ok && count) qsort(all, count, sizeof *all, by_record);
+    for (size_t from = 0, to; ok && from < count; from = to) {
+        for (to = from + 1; to < count && all[to]->record == all[from]->record;) to++;
+        if (to - from > 1) ok = place_in_record(m, all + from, to - from, bases);
+    }
+    free(all);
+    free(bases);
+    return ok;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------------------------ */
+
+static void gather(const pt_tensor *t, const unsigned char *from, unsigned char *to) {
+    size_t element = fb_dtype_size(t->dtype);
+    int64_t at[PT_MOST_DIMENSIONS] = {0}, offset = t->offset;
+    for (int64_t i = 0; i < t->count; i++) {
+        memcpy(to + (size_t)i * element, from + (size_t)offset * element, element);
+        for (uint32_t d = t->dimensions; d-- > 0;) {
+            offset += t->strides[d];
+            if (++at[d] < t->shape[d]) break;
+            offset -= t->strides[d] * t->shape[d];
+            at[d] = 0;
+        }
+    }
+}
+
+/* The bytes themselves, where they are no range of the archive. */
+static bool write_inline(pt_model *m, const pt_tensor *t, fb_buffer *out) {
+    uint64_t size = (uint64_t)t->count * fb_dtype_size(t->dtype);
+    m->inline_bytes += size > MOST_INLINE ? MOST_INLINE + 1 : size;
+    if (m->inline_bytes > MOST_INLINE)
+        return pt_unsupported(m, t->file,
+                              "\"%s\" is compressed or not row-major, and more than 64 MiB of such tensors are not "
+                              "read: make it contiguous, and save the program with torch.export.save",
+                              t->key);
+    char *content = NULL;
+    const unsigned char *from = m->archive->zip.bytes + t->record->offset;
+    if (t->record->is_deflated) {
+        if (t->record->size > 4 * MOST_INLINE)
+            return pt_unsupported(m, t->file, "the record of \"%s\" is compressed; save the program with torch.export.save",
+                                  t->key);
+        fb_status status = fb_zip_read(&m->archive->zip, t->record, 4 * MOST_INLINE, m->work, &content, m->error);
+        if (status) {
+            m->status = status;
+            return false;
+        }
+        from = (const unsigned char *)content;
+    }
+    unsigned char *packed = malloc(size + 1);
+    fb_buffer_string(out, ",\"data\":\"");
+    char *room = packed ? fb_buffer_reserve(out, size / 3 * 4 + 8) : NULL;
+    if (room) {
+        gather(t, from, packed);
+        out->size += (size_t)EVP_EncodeBlock((unsigned char *)room, packed, (int)size);
+        fb_buffer_char(out, '"');
+    }
+    free(packed);
+    free(content);
+    return room || pt_no_memory(m);
+}
+
+static bool write_tensor(pt_model *m, const pt_tensor *t, fb_buffer *out) {
+    fb_buffer_string(out, "{\"name\":");
+    fb_buffer_json_string(out, t->name, strlen(t->name));
+    fb_buffer_printf(out, ",\"dtype\":\"%s\",\"shape\":[", fb_dtype_name(t->dtype));
+    for (uint32_t i = 0; i < t->dimensions; i++) fb_buffer_printf(out, i ? ",%lld" : "%lld", (long long)t->shape[i]);
+    fb_buffer_char(out, ']');
+    bool by_default = t->is_owned_as_parameter && fb_dtype_is_floating(t->dtype);
+    if (t->requires_grad != by_default)
+        fb_buffer_string(out, t->requires_grad ? ",\"requires_grad\":true" : ",\"requires_grad\":false");
+    bool ok = true;
+    if (t->recipe) {
+        fb_buffer_printf(out, ",\"recipe\":%s", t->recipe);
+    } else if (t->record->is_deflated || !is_contiguous(t)) {
+        ok = write_inline(m, t, out);
+    } else {
+        uint64_t offset = t->count ? (uint64_t)t->offset * fb_dtype_size(t->dtype) : 0;
+        fb_buffer_printf(out, ",\"blob\":\"%s\",\"offset\":%llu", m->blob, (unsigned long long)(t->record->offset + offset));
+    }
+    fb_buffer_char(out, '}');
+    return ok;
+}
+
+bool pt_write_tensors(pt_model *m, fb_buffer *out) {
+    bool ok = true;
+    for (uint32_t i = 0; i < m->order_count && ok; i++) {
+        if (i) fb_buffer_char(out, ',');
+        ok = fb_work_goes_on(m->work, 256) && write_tensor(m, &m->tensors[m->order[i]], out);
+    }
+    return ok;
+}
