@@ -28,7 +28,7 @@ void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-bool pt_put_node(pt_arguments *a, const fb_json *name, fb_buffer *out) {
+static bool put_reference(pt_arguments *a, const fb_json *name, fb_buffer *out) {
     uint32_t index = pt_row_of(a->program, name), own = (uint32_t)(a->row - a->program->rows);
     if (index >= own) {
         const char *text = pt_text(a->m, name);
@@ -72,7 +72,7 @@ static bool put_text(pt_arguments *a, const fb_json *value, fb_buffer *out) {
 }
 
 static bool put_tensor(pt_arguments *a, const fb_json *value, fb_buffer *out) {
-    return pt_put_node(a, pt_member_of(value, "name", FB_JSON_STRING), out);
+    return put_reference(a, pt_member_of(value, "name", FB_JSON_STRING), out);
 }
 
 static bool put_optional_tensor(pt_arguments *a, const fb_json *value, fb_buffer *out) {
@@ -89,7 +89,7 @@ static bool put_symbolic(pt_arguments *a, const fb_json *value, fb_buffer *out) 
     const char *kind;
     const fb_json *inner = pt_union(value, &kind);
     if (!inner) return wrong(a, "as_sym_int");
-    if (strcmp(kind, "as_name") == 0) return pt_put_node(a, inner, out);
+    if (strcmp(kind, "as_name") == 0) return put_reference(a, inner, out);
     if (strcmp(kind, "as_int") == 0) return put_int(a, inner, out);
     if (strcmp(kind, "as_float") == 0) return put_float(a, inner, out);
     if (strcmp(kind, "as_bool") == 0) return put_bool(a, inner, out);

@@ -12,8 +12,6 @@ typedef struct pt_arguments {
     pt_row *reads; /* the program's rows, to be marked as read; or NULL */
 } pt_arguments;
 
-/* The node that has the result of that name. */
-bool pt_put_node(pt_arguments *a, const fb_json *name, fb_buffer *out);
 bool pt_put_argument(pt_arguments *a, const fb_json *argument, fb_buffer *out);
 /* A row's node. */
 void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out);

@@ -233,7 +233,7 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
         fb_respond_stopping(exchange);
         return refuse(exchange);
     }
-    if (exchange->route->sink) return begin_sink(exchange);
+    if (fb_exchange_sink(exchange)) return begin_sink(exchange);
     return begin_reading(exchange);
 }
 

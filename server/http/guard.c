@@ -191,14 +191,16 @@ static bool check_query(fb_exchange *exchange) {
 
 uint64_t fb_exchange_body_limit(const fb_exchange *exchange) {
     const fb_route *route = exchange->route;
-    return route->body_limit ? route->body_limit : route->sink ? UINT64_MAX : exchange->server->config.body_limit;
+    return route->body_limit            ? route->body_limit
+           : fb_exchange_sink(exchange) ? UINT64_MAX
+                                        : exchange->server->config.body_limit;
 }
 
 /* False: the body is in a coding that is not taken here. */
 static bool check_coding(fb_exchange *exchange, fb_coding *coding) {
     size_t cursor = 0;
     const char *name = fb_exchange_header(exchange, "Content-Encoding", &cursor);
-    bool has_several = name && fb_exchange_header(exchange, "Content-Encoding", &cursor), has_sink = exchange->route->sink;
+    bool has_several = name && fb_exchange_header(exchange, "Content-Encoding", &cursor), has_sink = fb_exchange_sink(exchange);
     *coding = FB_CODING_IDENTITY;
     if (!name) return true;
     bool is_known = !has_several && fb_coding_parse(name, coding);
@@ -236,7 +238,7 @@ static bool check_body(fb_exchange *exchange) {
     }
     fb_coding coding;
     if (!check_coding(exchange, &coding)) return false;
-    if (route->sink) return true;
+    if (fb_exchange_sink(exchange)) return true;
     fb_error error = {0};
     if (fb_body_begin(&exchange->reader, coding, limit, exchange->server->config.body_ratio, &error)) {
         fb_respond_error(response, &error);

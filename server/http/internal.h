@@ -45,6 +45,8 @@ bool fb_text_list_has(const char *list, const char *name, size_t name_size);
 int fb_accepts_type(const fb_exchange *exchange, const char *type, size_t size);
 bool fb_accepts_coding(const fb_exchange *exchange, const char *coding, bool explicitly);
 bool fb_accepts_route(const fb_exchange *exchange, const fb_route *route);
+/* Where the request's body goes as it comes; NULL = it is held in memory. */
+const fb_sink *fb_exchange_sink(const fb_exchange *exchange);
 /* Whether Content-Type is one that the route takes. */
 bool fb_consumes(const fb_route *route, const char *content_type);
 bool fb_has_etag(const fb_exchange *exchange, const char *tag);

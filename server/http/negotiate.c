@@ -74,7 +74,19 @@ static bool is_charset_utf8(const char *parameters) {
            (size == 8 && !strncasecmp(charset, "us-ascii", 8));
 }
 
+static bool goes_to_sink(const fb_route *route, const char *content_type) {
+    content_type += strspn(content_type, " \t");
+    size_t size = strcspn(content_type, "; \t");
+    return !route->sink_types || (size && fb_text_list_has(route->sink_types, content_type, size));
+}
+
+const fb_sink *fb_exchange_sink(const fb_exchange *exchange) {
+    const fb_route *route = exchange->route;
+    return route->sink && goes_to_sink(route, exchange->request.content_type) ? route->sink : NULL;
+}
+
 bool fb_consumes(const fb_route *route, const char *content_type) {
+    if (route->sink_types && goes_to_sink(route, content_type)) return true;
     while (*content_type == ' ' || *content_type == '\t') content_type++;
     size_t size = strcspn(content_type, "; \t");
     if (route->consumes && !strcmp(route->consumes, "*")) return true;

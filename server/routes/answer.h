@@ -11,6 +11,8 @@
 
 /* ---- What requests about blobs have in common ---------------------------------------------------------------------------- */
 
+/* The bytes of a blob, or a Range of them. 404 unknown-blob. */
+void fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest, const char *type);
 /* Whether `digest`, the parameter `name` of the path or the query, is spelled as one; otherwise this responds. */
 bool fb_check_digest(fb_response *response, const char *name, const char *digest);
 

@@ -12,7 +12,8 @@
 
 /* ---- POST /v1/graphs ---------------------------------------------------------------------------------------------------- */
 
-static void write_posted(const fb_graph_input *input, const fb_graph_row *row, const json_t *weights, fb_buffer *out) {
+static void write_posted(const fb_graph_input *input, const fb_graph_row *row, const json_t *weights, const char *archive,
+                         fb_buffer *out) {
     const fb_graph *graph = input->shared->graph;
     fb_buffer_char(out, '{');
     fb_put_text(out, "id", row->graph.id);
@@ -22,6 +23,7 @@ static void write_posted(const fb_graph_input *input, const fb_graph_row *row, c
     fb_put_int(out, "modules", (int64_t)fb_module_count(graph));
     fb_put_int(out, "tensors", (int64_t)fb_tensor_count(graph));
     fb_put_int(out, "bytes", (int64_t)row->graph.size);
+    if (*archive) fb_put_text(out, "archive", archive);
     if (weights) fb_put_json(out, "weights", weights);
     fb_buffer_char(out, '}');
 }
@@ -35,14 +37,14 @@ static int expect_status(fb_app *app, const char *id) {
 }
 
 static void store_graph(const fb_request *request, fb_response *response, const fb_graph_input *input, const json_t *weights,
-                        fb_repeat *repeat) {
+                        const char *archive, fb_repeat *repeat) {
     fb_app *app = request->context;
     fb_error error = {0};
     fb_graph_row row;
     fb_buffer answer = {0}, location = {0};
     bool is_new = false;
     fb_status status = fb_graph_row_make(input, fb_request_watch(request), &row, &error);
-    if (!status) write_posted(input, &row, weights, &answer);
+    if (!status) write_posted(input, &row, weights, archive, &answer);
     fb_buffer_printf(&location, "/v1/graphs/%s", input->shared->id);
     if (!status && (!fb_buffer_text(&answer) || !fb_buffer_text(&location))) status = fb_fail_memory(&error);
     uint64_t ticket = fb_cache_ticket(app->cache);
@@ -94,16 +96,23 @@ static bool read_weights(const fb_request *request, fb_response *response, fb_we
     return !status;
 }
 
+static bool read_posted(const fb_request *request, fb_response *response, const char *archive, fb_graph_input *out) {
+    if (*archive) return fb_archive_read(request, response, archive, out);
+    return fb_graph_input_read(request, response, request->body, request->body_size, "", out);
+}
+
 void fb_post_graph(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
     fb_weights_asked weights;
-    if (!fb_repeat_begin(request, response, &repeat)) return;
-    if (read_weights(request, response, &weights)) {
+    fb_request bare;
+    char archive[FB_ID_LENGTH + 1];
+    if (!fb_archive_take(request, response, &bare, archive)) return;
+    if (!fb_repeat_begin(&bare, response, &repeat)) return;
+    if (read_weights(&bare, response, &weights)) {
         fb_graph_input input = {0};
         json_t *told = NULL;
-        if (fb_graph_input_read(request, response, request->body, request->body_size, "", &input) &&
-            fb_bind_weights(request, response, &weights, &input, &told))
-            store_graph(request, response, &input, told, &repeat);
+        if (read_posted(&bare, response, archive, &input) && fb_bind_weights(&bare, response, &weights, &input, &told))
+            store_graph(&bare, response, &input, told, archive, &repeat);
         fb_graph_input_free(&input);
         json_decref(told);
         json_decref((json_t *)(uintptr_t)weights.files);

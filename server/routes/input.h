@@ -160,6 +160,22 @@ bool fb_graph_input_pair(const fb_request *request, fb_response *response, const
 /* The graph that a request gives, as a document or by its id; nothing when it gives none. Likewise. */
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out);
 
+/* ---- Archives of torch.export: as a body, or as a blob that is here already -----------------------------------------------
+ */
+
+#define FB_ARCHIVE_TYPES "application/zip, application/vnd.pytorch.pt2"
+#define FB_ARCHIVE_QUERY "archive,model"
+extern const fb_sink fb_archive_sink;
+
+/* Does the request bring an archive, or name one? */
+bool fb_is_archive_request(const fb_request *request);
+/* Makes the archive that the request brings a blob, and gives its digest: of one that it names, that. `*bare` is the request
+ * with the digest in the place of its body. When that fails this responds and returns false; and also when there is neither an
+ * archive nor a body. A request without an archive is given back as it is, and the digest is "". */
+bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, char digest[FB_ID_LENGTH + 1]);
+/* Reads ?model= of the archive. 422 bad-archive, unsupported-archive. Likewise. */
+bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out);
+
 /* ---- Weights that a request brings along for its graph: safetensors files that are here as blobs ------------------------- */
 
 /* Which files, and how they are read. */

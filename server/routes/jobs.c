@@ -92,7 +92,7 @@ static void add_job(const fb_request *request, fb_response *response) {
 
 bool fb_defer_request(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
-    if (!app->jobs) return false;
+    if (!app->jobs || fb_is_archive_request(request)) return false; /* a job keeps a body, not a file */
     add_job(request, response);
     if (fb_response_status(response) == 202) fb_response_header(response, "Preference-Applied", "respond-async");
     return true;

@@ -17,14 +17,17 @@ typedef struct optimization {
     char validation_text[100]; /* for the answer; "" = the run is not validated */
     fb_buffer request, report;
     fb_store_pass *passes;
-    json_t *told; /* of weights that were bound */
+    json_t *told;                   /* of weights that were bound */
+    char archive[FB_ID_LENGTH + 1]; /* that the source is read from; "" = none */
 } optimization;
 
-static fb_status check_members(const fb_run_request *asked, fb_error *error) {
-    if (!asked->body.graph && !asked->graph_id)
+static fb_status check_members(const fb_run_request *asked, bool is_archive, fb_error *error) {
+    if (is_archive && asked->graph_id)
+        return fb_fail(error, FB_INVALID, "contradictory-source", "/graph", "the request has both an archive and a graph");
+    if (!asked->body.graph && !asked->graph_id && !is_archive)
         return fb_fail(error, FB_INVALID, "missing-member", "/graph", "the request needs a graph: a document or an id");
     if (asked->passes) return FB_OK;
-    if (asked->body.is_document)
+    if (asked->body.is_document || is_archive)
         return fb_fail(error, FB_INVALID, "no-passes", "?pass=", "which passes? Name them in the query: ?pass=MergeLinears");
     return fb_fail(error, FB_INVALID, "missing-member", "/passes", "the request needs a list of passes");
 }
@@ -148,9 +151,11 @@ static void answer(const fb_request *request, fb_response *response, optimizatio
 
 static void optimize(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
     fb_error error = {0};
-    fb_status status = fb_run_request_read(request, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS | FB_TAKES_VALIDATION,
+    fb_request bodiless = *request;
+    if (*work->archive) bodiless.body = "", bodiless.body_size = 0; /* everything stands in the query */
+    fb_status status = fb_run_request_read(&bodiless, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS | FB_TAKES_VALIDATION,
                                            &work->asked, &error);
-    if (!status) status = check_members(&work->asked, &error);
+    if (!status) status = check_members(&work->asked, *work->archive, &error);
     fb_rule_library library = fb_rule_library_of(request->context);
     if (!status)
         status = fb_composition_read_with(work->asked.passes, work->asked.passes_pointer, &library, &work->composition, &error);
@@ -158,7 +163,11 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
         fb_respond_request_error(response, &error);
         return;
     }
-    if (!fb_graph_input_find(request, response, &work->asked, &work->source)) return;
+    if (*work->archive) {
+        if (!fb_archive_read(request, response, work->archive, &work->source)) return;
+    } else if (!fb_graph_input_find(request, response, &work->asked, &work->source)) {
+        return;
+    }
     const fb_run_request *asked = &work->asked;
     fb_weights_asked weights = {asked->weights, asked->weights_pointer, asked->is_strict, asked->binding};
     if (!fb_bind_weights(request, response, &weights, &work->source, &work->told)) return;
@@ -167,9 +176,11 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
 
 void fb_post_optimize(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
-    if (!fb_repeat_begin(request, response, &repeat)) return;
+    fb_request bare;
     optimization work = {0};
-    optimize(request, response, &work, &repeat);
+    if (!fb_archive_take(request, response, &bare, work.archive)) return;
+    if (!fb_repeat_begin(&bare, response, &repeat)) return;
+    optimize(&bare, response, &work, &repeat);
     fb_repeat_end(&repeat);
     free(work.passes);
     json_decref(work.told);

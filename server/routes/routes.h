@@ -16,6 +16,7 @@ fb_handler fb_get_live, fb_get_ready, fb_get_metrics;                           
 fb_handler fb_get_passes, fb_get_pass;                                                               /* passes.c */
 fb_handler fb_post_transformation, fb_get_transformations, fb_get_transformation;                    /* transformations.c */
 fb_handler fb_get_transformation_versions, fb_get_transformation_version;                            /* transformations.c */
+fb_handler fb_get_archive;                                                                           /* archives.c */
 fb_handler fb_post_graph, fb_get_graphs, fb_get_graph, fb_delete_graph, fb_get_code;                 /* graphs.c */
 fb_handler fb_post_run;                                                                              /* external.c */
 fb_handler fb_get_diff, fb_get_run_edits;                                                            /* edits.c */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/archive/origin.h"
 #include "core/document/document.h"
 #include "server/store/internal.h"
 
@@ -16,9 +17,15 @@ static int compare_pointers(const void *a, const void *b) {
 }
 
 fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *count, fb_error *error) {
-    const char **found = calloc(fb_tensor_count(graph) + 1, sizeof *found);
+    fb_archive_origin origin;
+    fb_status status = fb_archive_origin_of(graph, &origin, error);
+    if (status) return status;
+    free(origin.model);
+    size_t most = fb_tensor_count(graph) + 1, all = 0, distinct = 0;
+    const char **found = calloc(1, most * sizeof *found + sizeof origin.blob); /* behind the list the archive's digest */
     if (!found) return fb_fail_memory(error);
-    size_t all = 0, distinct = 0;
+    char *archive = memcpy(found + most, origin.blob, sizeof origin.blob);
+    bool has_archive = !*archive;
     for (fb_tensor t = fb_first_tensor(graph); t.id; t = fb_tensor_at(graph, t)->next) {
         fb_symbol blob = fb_tensor_at(graph, t)->blob;
         if (blob.id) found[all++] = fb_text(graph, blob);
@@ -26,6 +33,8 @@ fb_status fb_list_blobs(const fb_graph *graph, const char ***blobs, size_t *coun
     qsort(found, all, sizeof *found, compare_pointers); /* equal symbols are one text */
     for (size_t i = 0; i < all; i++)
         if (!i || found[i] != found[i - 1]) found[distinct++] = found[i];
+    for (size_t i = 0; i < distinct; i++) has_archive |= strcmp(found[i], archive) == 0;
+    if (!has_archive) found[distinct++] = archive;
     *blobs = found;
     *count = distinct;
     return FB_OK;

@@ -35,7 +35,7 @@ static void check_archive(const uint8_t *bytes, size_t size) {
 /* ---- an archive around a program ---------------------------------------------------------------------------------------- */
 
 static void put(fb_buffer *out, uint64_t value, int size) {
-    for (int i = 0; i < size; i++) fb_buffer_char(out, (char)(unsigned char)(value >> (8 * i)));
+    for (int i = 0; i < size; i++) fb_buffer_char(out, (char)(unsigned char)(i < 8 ? value >> (8 * i) : 0));
 }
 
 static uint32_t crc_of(const char *bytes, size_t size) {

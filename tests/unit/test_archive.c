@@ -179,7 +179,7 @@ typedef struct file {
 } file;
 
 static void put(fb_buffer *out, uint64_t value, int size) {
-    for (int i = 0; i < size; i++) fb_buffer_char(out, (char)(unsigned char)(value >> (8 * i)));
+    for (int i = 0; i < size; i++) fb_buffer_char(out, (char)(unsigned char)(i < 8 ? value >> (8 * i) : 0));
 }
 
 static void put_header(fb_buffer *out, const file *f, bool is_central, size_t at) {

@@ -72,7 +72,7 @@ def build(
     if is_traced:
         refuse_hooks(root, "the program")
         refuse_global_hooks()
-    table = TensorTable(root)
+    table = TensorTable(root, by_memory=not is_traced)
     nodes = [node_row(node, None if found is None else found.get(node.name, {})) for node in root.graph.nodes]
     listed = modules.rows(
         root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]

@@ -82,7 +82,7 @@ def copied_buffers(root: torch.nn.Module) -> Iterator[str]:
 
 
 def _memory(tensor: torch.Tensor) -> Any:
-    """What tells tensors apart: those of one memory that are alike in everything are one tensor with several names."""
+    """The same for tensors that lie in one memory and are alike in everything."""
     if tensor.layout is not torch.strided or tensor.is_meta or isinstance(tensor, FakeTensor) or not tensor.numel():
         return id(tensor)
     alike = (type(tensor), tensor.dtype, tensor.requires_grad, tensor.is_conj(), tensor.is_neg())
@@ -93,21 +93,23 @@ def _memory(tensor: torch.Tensor) -> Any:
 class TensorTable:
     """Names for all tensors of a module. A name is that of the first owner, unless edits have brought another."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, *, by_memory: bool = False) -> None:
+        """`by_memory`: tensors of one memory that are alike are one. torch.export.load makes one for each name of a tied tensor."""
         state = State.of(module)
         self.tensors: dict[str, torch.Tensor] = dict(state.unowned)  # by name
         self.owned: dict[str, torch.Tensor] = {}  # by name, in the order of registration
         self.first_owners: dict[str, str] = {}  # by name
         self._parameters: set[str] = set()
         self._module = module
-        self._names: dict[Any, str] = {}  # by memory, not by object: torch.export.load makes one for each name of a tied tensor
+        self._names: dict[Any, str] = {}
+        self._identity = _memory if by_memory else id
         for owner, tensor, is_parameter in owners(module):
             self._add(owner, tensor, is_parameter, state.names.get(owner, owner))
         for owner, tensor in plain_tensors(module):
             self._add(owner, tensor, False, state.names.get(owner, owner))
 
     def _add(self, owner: str, tensor: torch.Tensor, is_parameter: bool, name: str) -> None:
-        name = self._names.setdefault(_memory(tensor), name)
+        name = self._names.setdefault(self._identity(tensor), name)
         self.tensors[name] = tensor
         self.owned.setdefault(name, tensor)
         self.first_owners.setdefault(name, owner)
@@ -115,7 +117,7 @@ class TensorTable:
             self._parameters.add(name)
 
     def name(self, tensor: torch.Tensor | None) -> str | None:
-        return None if tensor is None else self._names[_memory(tensor)]
+        return None if tensor is None else self._names[self._identity(tensor)]
 
     def without_checkpoint(self, most: int) -> frozenset[str]:
         """Names of those that no checkpoint has, and whose bytes have to travel with the document; up to so many bytes
@@ -137,7 +139,7 @@ class TensorTable:
         checkpoint: set[str] = set()
         for path, child in self._module.named_modules(remove_duplicate=False):
             held = [tensor for key, tensor in child._buffers.items() if not _is_lacking(child, key, tensor)]
-            checkpoint |= {self._names[_memory(tensor)] for tensor in [*child._parameters.values(), *held] if tensor is not None}
+            checkpoint |= {self._names[self._identity(tensor)] for tensor in [*child._parameters.values(), *held] if tensor is not None}
         for name, tensor in self.owned.items():
             has_bytes = not tensor.is_meta and not isinstance(tensor, FakeTensor)
             if name not in checkpoint and has_bytes:

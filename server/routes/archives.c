@@ -1,0 +1,180 @@
+/* Archives of torch.export (.pt2): in as the bodies of requests for graphs, out as what a graph came from. */
+#include "core/archive/archive.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/archive/origin.h"
+#include "core/document/document.h"
+#include "server/app.h"
+#include "server/routes/answer.h"
+#include "server/routes/input.h"
+#include "server/routes/routes.h"
+#include "server/store/blobs.h"
+
+/* ---- in ----------------------------------------------------------------------------------------------------------------- */
+
+static bool begin_archive(const fb_request *request, fb_response *response, uint64_t size, void **state) {
+    (void)size;
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_upload *upload = NULL;
+    fb_status status = fb_upload_new(app->store, false, &upload, &error);
+    if (status) fb_respond_error(response, &error);
+    else *state = upload;
+    return !status;
+}
+
+const fb_sink fb_archive_sink = {.begin = begin_archive, .write = fb_upload_sink_write, .abandon = fb_upload_sink_abandon};
+
+/* A body that was held in memory, because nothing but its first bytes says what it is. */
+static bool is_zip_body(const fb_request *request) {
+    return !request->body_state && fb_is_zip(request->body, request->body_size);
+}
+
+bool fb_is_archive_request(const fb_request *request) {
+    return request->body_state || fb_request_query(request, "archive") || is_zip_body(request);
+}
+
+static fb_status finish_upload(const fb_request *request, fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+    fb_store_actor by = fb_actor_of(request);
+    bool is_new;
+    fb_status status = fb_upload_finish(upload, NULL, &by, digest, &is_new, error);
+    fb_upload_close(upload, status != FB_OK);
+    return status;
+}
+
+static fb_status upload_body(const fb_request *request, char digest[FB_ID_LENGTH + 1], fb_error *error) {
+    const fb_app *app = request->context;
+    fb_upload *upload = NULL;
+    fb_status status = fb_upload_new(app->store, false, &upload, error);
+    if (!status) status = fb_upload_write(upload, request->body, request->body_size, error);
+    if (!status) return finish_upload(request, upload, digest, error);
+    fb_upload_close(upload, true);
+    return status;
+}
+
+/* 400 missing-body, 422 contradictory-source, bad-digest. */
+static bool check_source(const fb_request *request, fb_response *response) {
+    const char *named = fb_request_query(request, "archive");
+    bool has_body = request->body_state || request->body_size;
+    if (named && has_body)
+        return fb_refuse_parameter(response, "archive", "contradictory-source", "the request has a body, and names an archive");
+    if (named) return fb_check_digest(response, "archive", named);
+    if (fb_request_query(request, "model") && !fb_is_archive_request(request))
+        return fb_refuse_parameter(response, "model", "contradictory-source", "only an archive has several models");
+    if (has_body) return true;
+    fb_respond_problem(response, 400, "missing-body", "this request needs a body");
+    return false;
+}
+
+bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, char digest[FB_ID_LENGTH + 1]) {
+    const char *named = fb_request_query(request, "archive");
+    fb_error error = {0};
+    fb_status status = FB_OK;
+    *bare = *request;
+    *digest = '\0';
+    if (!check_source(request, response)) {
+        if (request->body_state) fb_upload_close(request->body_state, true);
+        return false;
+    }
+    if (request->body_state) status = finish_upload(request, request->body_state, digest, &error);
+    else if (named) memcpy(digest, named, FB_ID_LENGTH + 1);
+    else if (is_zip_body(request)) status = upload_body(request, digest, &error);
+    if (status) fb_respond_error(response, &error);
+    if (*digest) {
+        bare->body = digest;
+        bare->body_size = FB_ID_LENGTH;
+        bare->body_state = NULL;
+    }
+    return !status;
+}
+
+/* The document of a model of the blob. A new archive is checked whole. */
+static fb_status make_document(const fb_request *request, const char *digest, const char *model, bool is_new, fb_buffer *out,
+                               fb_error *error) {
+    const fb_app *app = request->context;
+    fb_blob *blob;
+    const unsigned char *bytes;
+    fb_work work = {.watch = fb_request_watch(request)};
+    fb_status status = fb_blob_open(app->store, digest, &blob, error);
+    if (status) return status;
+    status = fb_blob_map(blob, &bytes, error);
+    if (!status) {
+        fb_archive archive;
+        status = fb_archive_open(bytes, fb_blob_size(blob), &archive, error);
+        if (!status && is_new) status = fb_archive_check(&archive, &work, error);
+        if (!status) status = fb_archive_document(&archive, model, digest, &work, out, error);
+        fb_archive_close(&archive);
+        fb_blob_forget(blob);
+    }
+    fb_blob_close(blob);
+    return status;
+}
+
+bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out) {
+    fb_error error = {0};
+    fb_buffer text = {0};
+    fb_status status = make_document(request, digest, fb_request_query(request, "model"), true, &text, &error);
+    if (status) fb_respond_error(response, &error);
+    bool ok = !status && fb_graph_input_read(request, response, text.data, text.size, "", out);
+    fb_buffer_free(&text);
+    return ok;
+}
+
+/* ---- out ---------------------------------------------------------------------------------------------------------------- */
+
+/* Is the graph what its archive says? Then the archive is that of the graph, to the byte. */
+static fb_status compare(const fb_request *request, const fb_archive_origin *origin, const char *id, bool *is_same,
+                         fb_error *error) {
+    const fb_app *app = request->context;
+    fb_buffer text = {0};
+    fb_errors errors = {0};
+    fb_graph *graph = NULL;
+    fb_document_limits limits = app->limits;
+    char found[FB_ID_LENGTH + 1];
+    limits.watch = fb_request_watch(request);
+    fb_work work = {.watch = limits.watch};
+    fb_status status = make_document(request, origin->blob, origin->model, false, &text, error);
+    if (!status && fb_document_read(text.data, text.size, &limits, "", &graph, &errors)) {
+        status = errors.count ? fb_fail(error, errors.items[0].status ? errors.items[0].status : FB_INVALID,
+                                        errors.items[0].code, "", "%s", errors.items[0].message)
+                              : fb_fail_memory(error);
+    }
+    if (!status && !fb_document_id_metered(graph, &work, found)) status = fb_work_failed(&work, error);
+    if (!status) *is_same = strcmp(found, id) == 0;
+    fb_graph_free(graph);
+    fb_errors_free(&errors);
+    fb_buffer_free(&text);
+    return status;
+}
+
+static fb_status find_archive(const fb_request *request, char blob[FB_ID_LENGTH + 1], fb_error *error) {
+    fb_shared_graph *shared = NULL;
+    fb_archive_origin origin = {0};
+    bool is_same = false;
+    fb_status status =
+        fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, error);
+    if (status) return status;
+    status = fb_archive_origin_of(shared->graph, &origin, error);
+    if (!status && !*origin.blob)
+        status = fb_fail(error, FB_CONFLICT, "no-archive", "",
+                         "the graph was not read from an archive: GET /v1/graphs/{id} and its weights instead");
+    if (!status) status = compare(request, &origin, shared->id, &is_same, error);
+    if (!status && !is_same)
+        status =
+            fb_fail(error, FB_CONFLICT, "archive-changed", "",
+                    "the graph differs from its archive %s, and archives of changed graphs cannot be written yet", origin.blob);
+    memcpy(blob, origin.blob, sizeof origin.blob);
+    free(origin.model);
+    fb_share_release(shared);
+    return status;
+}
+
+void fb_get_archive(const fb_request *request, fb_response *response) {
+    char blob[FB_ID_LENGTH + 1];
+    fb_error error = {0};
+    fb_status status = find_archive(request, blob, &error);
+    if (status) fb_respond_error(response, &error);
+    else fb_respond_blob_bytes(request, response, blob, "application/zip");
+}

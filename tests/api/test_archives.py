@@ -1,0 +1,131 @@
+"""Archives of torch.export: in by POST /v1/graphs and /v1/optimize, out by GET /v1/graphs/{id}/archive."""
+
+import hashlib
+import io
+import json
+import pathlib
+import struct
+import zipfile
+
+import pytest
+
+from blobs import collect, put_blob
+from test_http import is_problem
+
+ARCHIVES = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "archives"
+ZIP = {"Content-Type": "application/zip"}
+DOCUMENTS = sorted(path.name for path in ARCHIVES.glob("*.json"))
+
+
+def archive(name):
+    return (ARCHIVES / f"{name}.pt2").read_bytes()
+
+
+def digest_of(data):
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def post(service, data, query="", kind="application/zip", path="/v1/graphs"):
+    return service.request("POST", path + query, body=data, headers={"Content-Type": kind})
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_in_and_out(shared, name):
+    stem, _, model = name.removesuffix(".json").rpartition("-")
+    data = archive(stem)
+    made = post(shared, data, f"?model={model}")
+    assert made.status in (200, 201), made.body
+    answer = made.json()
+    exported = shared.post("/v1/graphs", json.loads((ARCHIVES / name).read_text()))
+    assert exported.status in (200, 201), exported.body
+    assert answer["structure"] == exported.json()["structure"]
+    assert answer["archive"] == digest_of(data) and answer["name"] == model
+    again = shared.get(f"/v1/graphs/{answer['id']}/archive")
+    assert again.status == 200 and again.body == data
+    assert again.headers["content-type"] == "application/zip" and again.headers["etag"] == f'"{digest_of(data)}"'
+    is_problem(shared.get(f"/v1/graphs/{exported.json()['id']}/archive"), 409, "no-archive")
+
+
+def test_parts_and_heads(shared):
+    data = archive("mlp")
+    path = f"/v1/graphs/{post(shared, data).json()['id']}/archive"
+    head = shared.request("HEAD", path)
+    assert head.status == 200 and head.headers["content-length"] == str(len(data)) and not head.body
+    part = shared.request("GET", path, headers={"Range": "bytes=100-199"})
+    assert part.status == 206 and part.body == data[100:200]
+
+
+@pytest.mark.parametrize("kind", ["application/zip", "application/vnd.pytorch.pt2", "application/octet-stream", "application/json"])
+def test_ways_to_send(shared, kind):
+    data = archive("tied")
+    assert post(shared, data, kind=kind).json()["archive"] == digest_of(data)
+
+
+def test_a_blob_that_is_here(shared):
+    data = archive("half")
+    is_problem(shared.request("POST", f"/v1/graphs?archive={digest_of(data)[:-1]}0"), 404, "unknown-blob")
+    assert put_blob(shared, data).status in (200, 201)
+    made = shared.request("POST", f"/v1/graphs?archive={digest_of(data)}")
+    assert made.status in (200, 201) and made.json()["archive"] == digest_of(data)
+    assert made.json()["id"] == post(shared, data).json()["id"]
+    is_problem(post(shared, data, f"?archive={digest_of(data)}"), 422, "contradictory-source")
+    is_problem(shared.request("POST", "/v1/graphs?archive=x"), 422, "bad-digest")
+    is_problem(shared.request("POST", "/v1/graphs"), 400, "missing-body")
+    is_problem(shared.request("POST", "/v1/optimize"), 400, "missing-body")
+
+
+def test_optimize_and_reverse(shared):
+    data = archive("conv")
+    run = post(shared, data, "?pass=RemoveNoOps", path="/v1/optimize")
+    assert run.status == 201, run.body
+    source, result = run.json()["source"], run.json()["result"]
+    assert shared.get(f"/v1/graphs/{source}/archive").body == data
+    assert source != result
+    back = shared.post("/v1/reverse", {"graph": result})
+    assert shared.get(f"/v1/graphs/{back.json()['result']}/archive").body == data
+    is_problem(shared.get(f"/v1/graphs/{result}/archive"), 409, "archive-changed")
+    is_problem(post(shared, data, path="/v1/optimize"), 422, "no-passes")
+
+
+def test_weights_of_an_archive(shared):
+    """They are read from the archive, without having been copied."""
+    graph = post(shared, archive("shared")).json()["id"]
+    weights = shared.get(f"/v1/graphs/{graph}/weights")
+    assert weights.status == 200, weights.body
+    size = int.from_bytes(weights.body[:8], "little")
+    header = json.loads(weights.body[8 : 8 + size])
+    begin, end = header["column"]["data_offsets"]
+    assert struct.unpack("<4f", weights.body[8 + size + begin : 8 + size + end]) == (2.0, 8.0, 14.0, 20.0)
+
+
+def test_an_archive_stays_while_a_graph_needs_it(service):
+    """Also where no tensor points into it."""
+    data = archive("empty")
+    graph = post(service, data).json()["id"]
+    alone = archive("tied")
+    assert put_blob(service, alone).status == 201
+    assert collect(service)["blobs"] == 1 and service.get(f"/v1/blobs/{digest_of(alone)}").status == 404
+    assert service.get(f"/v1/graphs/{graph}/archive").body == data
+
+
+def test_damage_is_named(shared):
+    data = bytearray(archive("mlp"))
+    with zipfile.ZipFile(io.BytesIO(bytes(data))) as given:
+        info = next(info for info in given.infolist() if info.filename.endswith("weight_0"))
+    at = info.header_offset + 30 + len(info.filename)
+    at += int.from_bytes(data[info.header_offset + 28 : info.header_offset + 30], "little")
+    data[at] ^= 1
+    answer = post(shared, bytes(data))
+    is_problem(answer, 422, "bad-archive")
+    assert "data/weights/weight_0" in answer.json()["detail"]
+    is_problem(post(shared, archive("mlp")[:5000]), 422, "bad-archive")
+    is_problem(post(shared, archive("several")), 422, "bad-archive")
+    is_problem(post(shared, b"not a zip"), 422, "bad-archive")
+
+
+def test_a_repeated_request(shared):
+    headers = {**ZIP, "Idempotency-Key": "archive-1"}
+    first = shared.request("POST", "/v1/graphs", body=archive("conv"), headers=headers)
+    again = shared.request("POST", "/v1/graphs", body=archive("conv"), headers=headers)
+    assert again.headers.get("idempotency-replayed") == "true" and again.json() == first.json()
+    is_problem(shared.request("POST", "/v1/graphs", body=archive("tied"), headers=headers), 422, "idempotency-key-reused")
