@@ -163,6 +163,9 @@ void fb_reference_address(const fb_reference *reference, fb_address *out);
 int fb_reference_graph_address(fb_cli *cli, const fb_reference *reference, const char *part, fb_address *out);
 /* The document's bytes, as they are. */
 int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out);
+/* Is this the name of an archive of torch.export? Such a file becomes a blob and a graph of the store when it is referred to.
+ */
+bool fb_is_archive_name(const char *path);
 /* The graph, checked. */
 int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);
 /* The id that `text` is, or that alone begins so, of what lies below `folder` ("/v1/graphs", "/v1/blobs"). */

@@ -102,6 +102,38 @@ static int read_graph(const fb_reference *reference, const fb_buffer *bytes, fb_
     return status ? FB_EXIT_FAILED : FB_EXIT_DONE;
 }
 
+/* ---- archives of torch.export ------------------------------------------------------------------------------------------- */
+
+bool fb_is_archive_name(const char *path) {
+    size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".pt2") == 0;
+}
+
+static bool is_archive(const fb_reference *reference) {
+    return reference->kind == FB_REFERS_TO_FILE && fb_is_archive_name(reference->text);
+}
+
+/* Sends the archive, unless it is there already, and has its graph read from it: its id. */
+static int put_archive(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]) {
+    fb_blob_files files = {0};
+    fb_call call = {.method = "POST"};
+    fb_answer answer;
+    int result = fb_blob_files_read(cli, &reference->text, 1, &files);
+    if (!result) result = fb_blob_files_send(cli, &files);
+    if (!result) {
+        fb_address_path(&call.address, "/v1/graphs");
+        fb_address_query(&call.address, "archive", files.items[0].digest);
+        result = fb_cli_call(cli, &call, &answer);
+    }
+    fb_blob_files_free(&files);
+    if (result) return result;
+    json_t *stored = json_loadb(answer.body.data, answer.body.size, 0, NULL);
+    snprintf(id, FB_ID_LENGTH + 1, "%s", fb_text_of(stored, "id"));
+    json_decref(stored);
+    fb_answer_free(&answer);
+    return *id ? FB_EXIT_DONE : fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
+}
+
 /* ---- resolving ---------------------------------------------------------------------------------------------------------- */
 
 int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID_LENGTH + 1]) {
@@ -129,6 +161,7 @@ int fb_whole_id(fb_cli *cli, const char *folder, const char *text, char id[FB_ID
 }
 
 int fb_reference_id(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]) {
+    if (is_archive(reference)) return put_archive(cli, reference, id);
     if (reference->kind == FB_REFERS_TO_FILE) {
         fb_graph *graph;
         int result = fb_reference_graph(cli, reference, &graph);
@@ -159,7 +192,7 @@ int fb_reference_graph_address(fb_cli *cli, const fb_reference *reference, const
 }
 
 int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
-    if (reference->kind == FB_REFERS_TO_FILE) return fb_file_read(reference->text, out);
+    if (reference->kind == FB_REFERS_TO_FILE && !is_archive(reference)) return fb_file_read(reference->text, out);
     fb_call call = {.method = "GET"};
     int result = fb_reference_graph_address(cli, reference, "", &call.address);
     if (result) return result;
@@ -178,7 +211,7 @@ int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **ou
 }
 
 int fb_reference_member(fb_cli *cli, const fb_reference *reference, fb_buffer *out) {
-    if (reference->kind == FB_REFERS_TO_FILE) {
+    if (reference->kind == FB_REFERS_TO_FILE && !is_archive(reference)) {
         fb_graph *graph;
         int result = fb_reference_graph(cli, reference, &graph);
         if (result) return result;

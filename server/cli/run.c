@@ -17,7 +17,7 @@ static int put_options(const fb_cli_values *values, fb_buffer *out) {
     if (!result) result = fb_request_text(out, "validate", values->validate);
     if (!result) result = fb_request_seed(out, values->seed);
     if (values->dry_run) fb_put_bool(out, "dry_run", true);
-    if (values->output) {
+    if (values->output && !fb_is_archive_name(values->output)) {
         fb_put_name(out, "include");
         fb_buffer_string(out, "[\"graph\"]");
     }
@@ -62,7 +62,23 @@ static bool cut_member(fb_buffer *text, const char *name, fb_buffer *value) {
     return is_cut && !value->failed;
 }
 
-static int write_graph(const char *path, fb_buffer *answer) {
+/* The archive of the result. */
+static int write_archive(fb_cli *cli, const fb_buffer *answer) {
+    fb_address address = {0};
+    json_t *run = json_loadb(answer->data, answer->size, 0, NULL);
+    const char *result = fb_text_of(run, "result");
+    bool is_known = *result != '\0';
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_segment(&address, result);
+    fb_address_path(&address, "/archive");
+    json_decref(run);
+    if (is_known) return fb_download(cli, &address, NULL);
+    fb_buffer_free(&address.text);
+    return fb_complain(FB_EXIT_FAILED, "the answer has no result in it: with --dry-run there is no archive");
+}
+
+static int write_graph(fb_cli *cli, const char *path, fb_buffer *answer) {
+    if (fb_is_archive_name(path)) return write_archive(cli, answer);
     fb_buffer graph = {0};
     int result = FB_EXIT_DONE;
     if (!cut_member(answer, "graph", &graph)) result = fb_complain(FB_EXIT_FAILED, "the answer has no graph in it");
@@ -135,7 +151,7 @@ int fb_run_call(fb_cli *cli, fb_call *call) {
     fb_answer answer;
     int result = fb_cli_call(cli, call, &answer);
     if (result) return result;
-    if (output) result = write_graph(output, &answer.body);
+    if (output) result = write_graph(cli, output, &answer.body);
     bool is_silent = output && strcmp(output, "-") == 0;
     /* The run is stored, whatever became of the file. */
     int printed = is_silent ? FB_EXIT_DONE : print_answer(cli, &answer.body, !result);

@@ -1,0 +1,46 @@
+"""The command line with archives of torch.export: a file called .pt2 stands wherever a graph does."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+from conftest import binary
+
+ARCHIVES = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "archives"
+
+
+def run(folder, *words):
+    environment = {**os.environ, "NO_COLOR": "1"}
+    return subprocess.run([binary(), *map(str, words), "--data", folder / "store"], capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_optimize_and_back(tmp_path):
+    given = ARCHIVES / "conv.pt2"
+    done = run(tmp_path, "optimize", given, "--pass", "RemoveNoOps", "--json")
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert made["source"] != made["result"]
+    back = run(tmp_path, "reverse", made["id"], "-o", tmp_path / "back.pt2")
+    assert back.returncode == 0, back.stderr
+    assert (tmp_path / "back.pt2").read_bytes() == given.read_bytes()
+
+
+def test_a_changed_graph_has_no_archive_yet(tmp_path):
+    done = run(tmp_path, "optimize", ARCHIVES / "conv.pt2", "--pass", "RemoveNoOps", "-o", tmp_path / "fast.pt2")
+    assert done.returncode != 0 and "cannot be written yet" in done.stderr
+    assert not (tmp_path / "fast.pt2").exists()
+
+
+def test_diff_of_archives(tmp_path):
+    assert run(tmp_path, "optimize", ARCHIVES / "empty.pt2", "--pass", "DeepCopy").returncode == 0  # makes the data folder
+    same = run(tmp_path, "diff", ARCHIVES / "tied.pt2", ARCHIVES / "tied.pt2")
+    assert same.returncode == 0, same.stderr
+    other = run(tmp_path, "diff", ARCHIVES / "tied.pt2", ARCHIVES / "mlp.pt2")
+    assert "linear" in other.stdout
+
+
+def test_a_broken_archive_is_named(tmp_path):
+    (tmp_path / "cut.pt2").write_bytes((ARCHIVES / "mlp.pt2").read_bytes()[:3000])
+    done = run(tmp_path, "optimize", tmp_path / "cut.pt2", "--pass", "RemoveNoOps")
+    assert done.returncode != 0 and "no directory at its end" in done.stderr
