@@ -1,7 +1,7 @@
 """PyTorch models to foldback and back.
 
-`foldback.Client` talks to the service and needs no PyTorch. `foldback.fx`, `foldback.export` and `foldback.apply_edits` do,
-and are imported when they are first asked for.
+`foldback.Client` talks to the service and needs no PyTorch. `foldback.optimization`, `foldback.fx`, `foldback.export` and
+`foldback.apply_edits` do, and are imported when they are first asked for.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from .client import Client, Problem
 from .jobs import Cancelled, Event, Job
+from .private import ServiceNotStarted, connect, disconnect
 
 if TYPE_CHECKING:
-    from . import export, fx
+    from . import export, fx, optimization
     from .edits import EditError, LostTraining, apply_edits
     from .readings import AmbiguousWeights
 
 __all__ = [
-    "AmbiguousWeights", "Cancelled", "Client", "EditError", "Event", "Job", "LostTraining", "Problem", "apply_edits", "export",
-    "fx",
+    "AmbiguousWeights", "Cancelled", "Client", "EditError", "Event", "Job", "LostTraining", "Problem", "ServiceNotStarted",
+    "apply_edits", "connect", "disconnect", "export", "fx", "optimization",
 ]  # fmt: skip
 _FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("export", "fx"):
+    if name in ("export", "fx", "optimization"):
         return importlib.import_module(f"{__name__}.{name}")
     if name in _FROM:
         return getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)

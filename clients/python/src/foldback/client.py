@@ -70,6 +70,10 @@ class Client:
         """Its forward() as Python."""
         return self._service.request("GET", f"/v1/graphs/{graph}/code").text
 
+    def diff(self, base: str, graph: str) -> Edits:
+        """The edits that lead from one stored graph to another: what `foldback.apply_edits` takes."""
+        return list(self._service.json("GET", f"/v1/graphs/{graph}/diff", query={"base": base})["edits"])
+
     # ---- runs -----------------------------------------------------------------------------------------------------------
 
     def optimize(
@@ -111,10 +115,17 @@ class Client:
         """What leads from the run's source to its result: what `foldback.apply_edits` takes."""
         return list(self._service.json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
 
-    def reverse(self, run: RunOrId, passes: Sequence[Any] | None = None, *, graph: GraphOrId | None = None) -> Run:
+    def reverse(
+        self,
+        run: RunOrId,
+        passes: Sequence[Any] | None = None,
+        *,
+        graph: GraphOrId | None = None,
+        include: Iterable[str] = (),
+    ) -> Run:
         """Undoes passes (all, if none are named) by the rules of the composition, on the run's result or on a graph that
         came of it."""
-        body = {"passes": passes, "graph": graph}
+        body = {"passes": passes, "graph": graph, "options": {"include": list(include)} if include else None}
         return dict(
             self._service.json(
                 "POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None}
@@ -124,6 +135,24 @@ class Client:
     def rollback(self, run: RunOrId, passes: Sequence[Any] | None = None) -> Run:
         """The run's source from the store, or the source with the other passes only; whatever the passes are."""
         return dict(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
+
+    def record(
+        self,
+        source: GraphOrId,
+        result: GraphOrId,
+        name: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        reversible: bool = True,
+        preserves_computation: bool = True,
+        include: Iterable[str] = (),
+    ) -> Run:
+        """Records what a pass outside of the service did, as a run of kind "external". The name must not be that of a pass of the
+        service."""
+        body: dict[str, Any] = {"source": source, "result": result, "name": name, "params": dict(params or {})}
+        body |= {"reversible": reversible, "preserves_computation": preserves_computation}
+        answer = self._service.json("POST", "/v1/runs", body, query={"include": list(include)} if include else None)
+        return dict(answer)
 
     # ---- jobs -----------------------------------------------------------------------------------------------------------
 

@@ -60,7 +60,8 @@ class _Replay:
         self.nodes: dict[str, torch.fx.Node] = {node.name: node for node in module.graph.nodes}
         self.rows = self._module_rows()
         self.parents = {parent for path in self.rows for parent in modules.parents(path)}
-        self.values: list[tuple[torch.Tensor, torch.Tensor]] = []  # a tensor and what is to be copied into it
+        self.values: dict[str, torch.Tensor] = {}  # by name what is to be copied into tensors that are here
+        self.recipes: dict[str, Any] = {}  # by name those of the tensors as they will be
 
     def run(self) -> None:
         by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}
@@ -77,8 +78,8 @@ class _Replay:
             node_rows, planned, {edit["node"]["name"] for edit in by_table["node"] if edit["edit"] == "erase_node"}
         )
         with torch.no_grad():
-            for tensor, value in self.values:
-                tensor.copy_(value)
+            for name, value in self.values.items():
+                self.table.tensors[name].copy_(value)
         self._put_modules(by_table["module"], planned)
         self._put_nodes(by_table["node"], node_rows)
         for edit in by_table["graph"]:
@@ -150,6 +151,10 @@ class _Replay:
         """New tensors, and new values for old ones, evaluated over the tensors as they are."""
         rows = {edit["name"]: edit["now"] for edit in edits if edit["edit"] == "set_tensor" and _is_row(edit["now"])}
         for edit in edits:
+            now = edit.get("now") if edit["edit"] == "set_tensor" else None
+            if now is not None and ("recipe" in now or "/recipe" in now):
+                self.recipes[edit["name"]] = now["recipe"] if "recipe" in now else now["/recipe"]
+        for edit in edits:
             name, now = edit["name"], edit.get("now")
             if edit["edit"] != "set_tensor":
                 continue
@@ -166,16 +171,22 @@ class _Replay:
     def _put_tensor(self, name: str, row: Row, rows: Mapping[str, Row], parameters: set[str]) -> None:
         """One that was kept when its last owner went is put back: as it was, or with the bytes that its recipe gives
         now."""
-        kept = self.table.tensors.get(name)
-        if kept is None or list(kept.shape) != row["shape"] or dtype_name(kept.dtype) != row["dtype"]:
+        if not self._is_kept(name, rows):
             self._make_tensor(name, rows, parameters)
         elif "recipe" in row:
-            self._set_values(name, kept, row["recipe"], rows, parameters)
+            self._set_values(name, self.table.tensors[name], row["recipe"], rows, parameters)
+
+    def _is_kept(self, name: str, rows: Mapping[str, Row]) -> bool:
+        """Whether a tensor that is here is the one that a row describes. Without a row, it is."""
+        kept, row = self.table.tensors.get(name), rows.get(name)
+        is_alike = row is None or (kept is not None and (list(kept.shape), dtype_name(kept.dtype)) == (row["shape"], row["dtype"]))
+        return kept is not None and is_alike
 
     def _set_values(self, name: str, tensor: torch.Tensor, recipe: Any, rows: Mapping[str, Row], parameters: set[str]) -> None:
-        made = self._evaluated(recipe, tensor.dtype, tensor.device, rows, parameters)
-        self._note_digest(name, recipe, made)
-        self.values.append((tensor, made))
+        if name not in self.values:
+            made = self._evaluated(recipe, tensor.dtype, tensor.device, rows, parameters)
+            self._note_digest(name, recipe, made)
+            self.values[name] = made
 
     def _note_digest(self, name: str, recipe: Any, made: torch.Tensor) -> None:
         if not is_movement(recipe) and not made.is_meta:
@@ -203,7 +214,13 @@ class _Replay:
         self, recipe: Any, dtype: torch.dtype, device: torch.device | None, rows: Mapping[str, Row], parameters: set[str]
     ) -> torch.Tensor:
         def tensor(name: str) -> torch.Tensor:
-            return self.table.tensors[name] if name in self.table.tensors else self._make_tensor(name, rows, parameters)
+            """As it will be: one that is here may get new values by another of these edits."""
+            is_made_anew = "recipe" in rows.get(name, {}) and not self._is_kept(name, rows)
+            if name not in self.table.tensors or is_made_anew:
+                return self._make_tensor(name, rows, parameters)
+            if name in self.recipes:
+                self._set_values(name, self.table.tensors[name], self.recipes[name], rows, parameters)
+            return self.values.get(name, self.table.tensors[name])
 
         read = [tensor(name) for name in inputs_of(recipe)]
         if device is None:
@@ -409,7 +426,7 @@ class _Replay:
                 self.state.names[owner] = name
         owned = {id(tensor) for tensor in now.owned.values()}
         self.state.unowned = {name: tensor for name, tensor in self.tensors.items() if id(tensor) not in owned}
-        self.module.meta["foldback"] = self.state
+        self.state.keep_in(self.module)
 
 
 class _Order:

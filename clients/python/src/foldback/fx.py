@@ -204,7 +204,7 @@ def from_document(
             program = _program(root.get_submodule(row["path"]), row["graph"]["nodes"])
             modules.put(root, row["path"], program)
     live = _program(root, document["nodes"], document.get("name") or "GraphModule", document.get("metadata", {}))
-    live.meta["foldback"] = State(names=source.names(), unowned=source.unowned())
+    State(names=source.names(), unowned=source.unowned()).keep_in(live)
     return live
 
 

@@ -22,6 +22,10 @@ class Problem(Exception):
         super().__init__(f"{status} {body.get('title', '')}: {body.get('detail', '')}")
 
 
+class Unreachable(httpx.ConnectError, ConnectionError):
+    """No service answers at the address."""
+
+
 class Service:
     def __init__(self, url: str, http: httpx.Client, token: str | None = None) -> None:
         self._url, self._http = url.rstrip("/"), http
@@ -50,7 +54,11 @@ class Service:
         """Anything but 2xx is a Problem."""
         wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout)
         sent = {**self._credentials, **(headers or {})}
-        answer = self._http.request(method, self._url + path, content=content, headers=sent, params=query, timeout=wait)
+        try:
+            answer = self._http.request(method, self._url + path, content=content, headers=sent, params=query, timeout=wait)
+        except httpx.ConnectError as error:
+            said = f"no service answers at {self._url}: {error}. Start foldback serve, or give another address"
+            raise Unreachable(said) from error
         if not answer.is_success:
             raise problem_of(answer)
         return answer

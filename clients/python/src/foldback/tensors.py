@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import math
 import warnings
@@ -32,11 +33,27 @@ class State:
     added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
     configs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # type and config that edits gave, by path
     orders: dict[str, list[str]] = field(default_factory=dict)  # children as they were before one was taken out, by path
+    history: Any = None  # of foldback.optimization
 
     @staticmethod
     def of(module: torch.nn.Module) -> State:
         meta = getattr(module, "meta", {})
         return meta["foldback"] if "foldback" in meta else State()
+
+    def snapshot(self) -> State:
+        """A copy with the same tensors and modules, which later edits leave as it is."""
+        return State(**{key: copy.copy(item) for key, item in vars(self).items()})
+
+    def keep_in(self, module: torch.fx.GraphModule) -> None:
+        """Makes this the module's state. Copies take `meta` along and no other attribute; pickles take any other along."""
+        module.meta["foldback"] = self
+        module.__dict__["_foldback_state"] = self
+        if _keep_in_copy not in module._deepcopy_hooks:
+            module._deepcopy_hooks.append(_keep_in_copy)
+
+
+def _keep_in_copy(copied: torch.fx.GraphModule) -> None:
+    copied.__dict__["_foldback_state"] = copied.meta.get("foldback")
 
 
 def child_path(path: str, key: str) -> str:

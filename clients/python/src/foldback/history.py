@@ -1,0 +1,221 @@
+"""What became of a live module: the runs that led to it, and its document, rows of which hold as long as nobody changes them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.fx
+
+from .client import Client, Problem
+from .fx import Document, Row, build
+from .guess import metas_of
+from .recipes import evaluate, inputs_of
+from .tensors import State, TensorTable, bytes_of, digest_of
+
+LARGEST_VALUE = 1 << 20  # bytes of a trained tensor that travel; of a larger one its digest does
+
+
+@dataclass
+class Step:
+    """A run that led to the module, with what it takes to do it again in another service."""
+
+    run: str
+    kind: str  # optimize, external or reverse
+    source: Document
+    result: Document
+    passes: list[Any] = field(default_factory=list)  # as sent: of optimize passes, of reverse positions
+    owners: list[str] = field(default_factory=list)  # of each pass of the run the signature of the transformation
+    marks: list[str] = field(default_factory=list)  # of each pass of the run its own signature
+    undone: set[int] = field(default_factory=set)  # positions of passes that were taken out since
+    of: int = -1  # of a reverse: the step
+    name: str = ""  # of an external one
+    is_reversible: bool = True
+    preserves_computation: bool = True
+
+
+@dataclass
+class History:
+    steps: list[Step] = field(default_factory=list)
+    document: Document | None = None  # of the module as the service has it
+    graph: str | None = None  # its id
+    seen: Document | None = None  # of the module, as this client wrote it at that time
+    nodes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # in order: names, and what `meta` says
+
+    def __copy__(self) -> History:
+        steps = [replace(step, undone=set(step.undone)) for step in self.steps]
+        return History(steps, self.document, self.graph, self.seen, list(self.nodes))
+
+    @staticmethod
+    def of(module: torch.fx.GraphModule) -> History:
+        restore(module)
+        state = State.of(module)
+        if state.history is None:
+            state.history = History()
+        state.keep_in(module)
+        history: History = state.history
+        return history
+
+    def note(self, module: torch.fx.GraphModule, document: Document, graph: str) -> None:
+        """The module is what this document says, from now on until somebody changes it."""
+        self.document, self.graph, self.seen = document, graph, build(module)
+        self.note_nodes(module)
+
+    def note_nodes(self, module: torch.fx.GraphModule) -> None:
+        """A pickle has the code and no nodes."""
+        kept = ("foldback", MARKS)
+        self.nodes = [(node.name, {key: node.meta[key] for key in kept if key in node.meta}) for node in module.graph.nodes]
+
+    def find(self, owner: str) -> tuple[int, list[int]] | None:
+        """The last step in which this transformation took part and was not undone, and the positions of its passes."""
+        for index in range(len(self.steps) - 1, -1, -1):
+            step = self.steps[index]
+            positions = [at for at, other in enumerate(step.owners) if other == owner and at not in step.undone]
+            if positions:
+                return index, positions
+        return None
+
+    def replay(self, client: Client) -> None:
+        """Does all runs again, in a service that does not know them."""
+        for step in self.steps:
+            if step.kind == "optimize":
+                run = client.optimize(step.source, step.passes)
+            elif step.kind == "external":
+                run = client.record(
+                    step.source,
+                    step.result,
+                    step.name,
+                    reversible=step.is_reversible,
+                    preserves_computation=step.preserves_computation,
+                )
+            else:
+                run = client.reverse(self.steps[step.of].run, step.passes, graph=step.source)
+            step.run = run["id"]
+
+    def is_known(self, client: Client) -> bool:
+        try:
+            return not self.steps or bool(client.run(self.steps[-1].run))
+        except Problem as problem:
+            if problem.status != 404:
+                raise
+            return False
+
+
+MARKS = "foldback_transformations"  # in a node's meta: signatures of transformations
+
+
+def restore(module: torch.fx.GraphModule) -> None:
+    """Gives a module that was unpickled its state, and its nodes their names and marks."""
+    state = module.__dict__.get("_foldback_state")
+    if state is None or "foldback" in module.meta:
+        return
+    module.meta["foldback"] = state
+    noted = state.history.nodes if state.history is not None else []
+    nodes = list(module.graph.nodes)
+    if len(noted) != len(nodes):
+        return
+    for node, (name, meta) in zip(nodes, noted, strict=True):
+        node.name = name
+        node.meta.update(meta)
+
+
+# ---- the module's document ------------------------------------------------------------------------------------------------
+
+
+def document_of(module: torch.fx.GraphModule, *, sizes: bool) -> tuple[Document, str | None]:
+    """The document of the module as it is, and its id if the service has it. Rows that nobody changed since the last run are the
+    service's, with recipes and shapes. `sizes`: whether shapes of an example that is made up may be taken."""
+    history = History.of(module)
+    now = build(module)
+    known, seen = history.document, history.seen
+    if known is None or seen is None:
+        return _with_metas(module, now, {row["name"] for row in now["nodes"]}, sizes), None
+    made = {**known, "nodes": [], "modules": _overlaid(known["modules"], seen["modules"], now["modules"], "path")}
+    made["nodes"] = _overlaid(known["nodes"], seen["nodes"], now["nodes"], "name")
+    changed = {row["name"] for row, old in zip(now["nodes"], made["nodes"], strict=True) if row is old}
+    touched = {row["path"] for row, old in zip(now["modules"], made["modules"], strict=True) if row is old}
+    stale = _dependents(module, changed, touched)
+    if stale:
+        made = _with_metas(module, made, stale, sizes)
+    made["tensors"] = _tensors(module, known, now)
+    return made, history.graph if made == known else None
+
+
+def _overlaid(known: list[Row], seen: list[Row], now: list[Row], key: str) -> list[Row]:
+    """Of each row the one that is known, if it is as it was seen then."""
+    knowns, seens = {row[key]: row for row in known}, {row[key]: row for row in seen}
+    return [knowns[row[key]] if row[key] in knowns and seens.get(row[key]) == row else row for row in now]
+
+
+def _dependents(module: torch.fx.GraphModule, nodes: set[str], paths: set[str]) -> set[str]:
+    """Nodes of which the shape may have changed, with those that these nodes and modules reach."""
+    found: set[str] = set()
+    for node in module.graph.nodes:
+        target = str(node.target)
+        calls = node.op in ("call_module", "get_attr") and any(path and (target + ".").startswith(path + ".") for path in paths)
+        owner = target.rpartition(".")[0] if node.op == "get_attr" else None
+        if node.name in nodes or calls or owner in paths or any(given.name in found for given in node.all_input_nodes):
+            found.add(node.name)
+    return found
+
+
+def _with_metas(module: torch.fx.GraphModule, document: Document, names: set[str], sizes: bool) -> Document:
+    """With the shapes and dtypes that are found for these nodes, where the nodes do not say them."""
+    found = metas_of(module, sizes)
+    rows = []
+    for row in document["nodes"]:
+        if row["name"] not in names:
+            rows.append(row)
+            continue
+        meta = row.get("meta", {})
+        rows.append({**row, "meta": {**found.get(row["name"], {}), **meta}})
+    return {**document, "nodes": rows}
+
+
+def _tensors(module: torch.fx.GraphModule, known: Document, now: Document) -> list[Row]:
+    """Recipes go on holding for what they made and nobody changed; of what changed, the values or a digest."""
+    table, digests = TensorTable(module), State.of(module).digests
+    rows, current = {row["name"]: row for row in known["tensors"]}, {row["name"]: row for row in now["tensors"]}
+    made: dict[str, Row] = {}
+    for name, row in current.items():
+        old = rows.get(name)
+        if old is None or "recipe" not in old or "recipe" in row:
+            same = old is not None and {**old, "data": None} == {**row, "data": None} and ("data" not in row or "data" in old)
+            made[name] = old if same and old is not None and old.get("data") == row.get("data") else row
+        elif {**row, "recipe": None, "data": None} != {**old, "recipe": None, "data": None}:
+            made[name] = row
+        else:
+            made[name] = {**row, **_value(table.tensors[name])} if has_changed(old, table.tensors, digests) else old
+    wanted = [name for row in made.values() for name in _read(row)]
+    while wanted:
+        name = wanted.pop()
+        if name not in made and name in rows:
+            made[name] = rows[name]
+            wanted += _read(rows[name])
+    order = {row["name"]: index for index, row in enumerate(known["tensors"])}
+    return sorted(made.values(), key=lambda row: order.get(row["name"], len(order)))
+
+
+def _read(row: Row) -> Iterator[str]:
+    yield from inputs_of(row["recipe"]) if "recipe" in row else ()
+
+
+def _value(tensor: torch.Tensor) -> dict[str, str]:
+    if tensor.nbytes <= LARGEST_VALUE:
+        return {"data": base64.b64encode(bytes_of(tensor)).decode()}
+    return {"digest": digest_of(tensor)}
+
+
+def has_changed(row: Row, tensors: dict[str, torch.Tensor], digests: dict[str, str]) -> bool:
+    """Whether a tensor differs from what its recipe makes. Tensors that the recipe reads and that are not here cannot have made
+    another."""
+    tensor = tensors[row["name"]]
+    if tensor.is_meta or not all(name in tensors for name in inputs_of(row["recipe"])):
+        return False
+    if digests.get(row["name"]) == digest_of(tensor):
+        return False
+    made = evaluate(row["recipe"], tensors.__getitem__, getattr(torch, row["dtype"]), tensor.device).to(tensor.dtype)
+    return made.shape != tensor.shape or bytes_of(made) != bytes_of(tensor)

@@ -1,0 +1,717 @@
+"""Transformations of torch.fx programs, to be used like those of optimum.fx.optimization.
+
+    from foldback.optimization import MergeLinears, compose
+
+Each pass of the service is a class here, with the pass's parameters as keywords. Transformations of your own are subclasses of
+Transformation or ReversibleTransformation, run in this process, and can be mixed with those of the service.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx import GraphModule, Node
+
+from . import private
+from .client import Client, Problem
+from .edits import EditError, apply_edits
+from .fx import Document
+from .history import MARKS, History, Step, document_of, restore
+from .shapes import propagate
+from .tensors import State
+
+__all__ = [
+    "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
+    "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseBatchNorm", "FuseBatchNorm1dInLinear",
+    "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "LintAndRecompile", "MergeLinears", "MergeViews", "Refusal", "RemoveNoOps",
+    "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup",
+    "compose", "inference", "record_shapes", "rollback", "runs",
+]  # fmt: skip
+
+
+class UndoConflict(EditError):
+    """A pass cannot be taken out of a module that was changed since: `names` are the nodes, modules or tensors in the way."""
+
+    def __init__(self, problem: Problem) -> None:
+        conflicts = problem.body.get("conflicts", [])
+        self.names = [conflict["name"] for conflict in conflicts]
+        details = "; ".join(conflict["detail"] for conflict in conflicts) or str(problem)
+        super().__init__(f"the pass cannot be taken out, and the module is as it was: {details}")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A place that a pass left as it was, and why."""
+
+    transformation: str
+    reason: str
+    nodes: tuple[str, ...]
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.transformation} left {', '.join(self.nodes)}: {self.detail} ({self.reason})"
+
+
+class Run(dict[str, Any]):
+    """A run as the service describes it."""
+
+    @property
+    def refused(self) -> list[Refusal]:
+        """What the passes left as it was, in their order."""
+        return [
+            Refusal(row["name"], item["reason"], tuple(item["nodes"]), item["detail"])
+            for row in self.get("passes", [])
+            for item in row.get("refused", [])
+        ]
+
+
+# ---- what users subclass --------------------------------------------------------------------------------------------------
+
+
+class Transformation(ABC):
+    """A transformation of a torch.fx graph. Subclasses implement `transform`; an instance is called with a module.
+
+    Attributes:
+        preserves_computation: whether the transformed module computes the same.
+        run: what the service says of the last call, None if it had no part in it.
+    """
+
+    preserves_computation: bool = False
+    run: Run | None = None
+
+    @abstractmethod
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        """Transforms the module, in place or not, and gives the transformed one."""
+        raise NotImplementedError("The transform method needs to be implemented.")
+
+    def __call__(self, graph_module: GraphModule, lint_and_recompile: bool = True) -> GraphModule:
+        """Transforms the module. `lint_and_recompile=False` leaves both to a later call. When something is raised, the graph and
+        the modules are as they were."""
+        return _call([(self, False)], graph_module, lint_and_recompile)
+
+    @property
+    def signature(self) -> str:
+        """Tells the class and its parameters, the same in every process."""
+        members = {key: item for key, item in vars(self).items() if key != "run"}
+        text = f"{type(self).__module__}.{type(self).__qualname__} {_spelled(members)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def mark_as_transformed(self, node: Node) -> None:
+        """Marks a node as transformed by this transformation. Copies and pickles of the module keep the mark."""
+        node.meta[MARKS] = _marks(node) | {self.signature}
+
+    def transformed(self, node: Node) -> bool:
+        """Whether this transformation transformed the node."""
+        return self.signature in _marks(node)
+
+    def get_transformed_nodes(self, graph_module: GraphModule) -> list[Node]:
+        """The nodes that this transformation transformed."""
+        restore(graph_module)
+        return [node for node in graph_module.graph.nodes if self.transformed(node)]
+
+
+class ReversibleTransformation(Transformation):
+    """A transformation that can be undone. Subclasses implement `transform` and `reverse`."""
+
+    @abstractmethod
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        """Undoes what `transform` did, and gives the restored module."""
+        raise NotImplementedError("The reverse transform method needs to be implemented.")
+
+    def __call__(self, graph_module: GraphModule, lint_and_recompile: bool = True, reverse: bool = False) -> GraphModule:
+        """Transforms the module, or with `reverse` undoes that. When something is raised, the graph and the modules are as they
+        were."""
+        return _call([(self, reverse)], graph_module, lint_and_recompile)
+
+    def mark_as_restored(self, node: Node) -> None:
+        """Takes the mark off a node. Raises ValueError if it has none of this transformation."""
+        if self.signature not in _marks(node):
+            raise ValueError("The node was not transformed by this transformation.")
+        node.meta[MARKS] = _marks(node) - {self.signature}
+
+
+def _marks(node: Node) -> frozenset[str]:
+    module = node.graph.owning_module
+    if isinstance(module, GraphModule):
+        restore(module)
+    marks: frozenset[str] = node.meta.get(MARKS, frozenset())
+    return marks
+
+
+def _spelled(value: Any) -> str:
+    """Text by which parameters differ whenever they do: 1, 1.0 and True, -1 and -2."""
+    if isinstance(value, dict):
+        return "{" + ",".join(sorted(f"{_spelled(key)}:{_spelled(item)}" for key, item in value.items())) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}[{','.join(map(_spelled, value))}]"
+    if isinstance(value, (set, frozenset)):
+        return f"{type(value).__name__}[{','.join(sorted(map(_spelled, value)))}]"
+    if isinstance(value, torch.Tensor):
+        return f"Tensor[{value.dtype},{_spelled(value.tolist())}]"
+    if isinstance(value, Transformation):
+        return value.signature
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device)):
+        return f"{type(value).__name__} {value!r}"
+    name = getattr(value, "__qualname__", None)
+    if name is not None:
+        return f"{value.__module__}.{name}"
+    if hasattr(value, "__dict__"):
+        return f"{type(value).__module__}.{type(value).__qualname__}{_spelled(vars(value))}"
+    return f"{type(value).__qualname__} {value!r}"
+
+
+# ---- passes of the service ------------------------------------------------------------------------------------------------
+
+
+class _Pass(Transformation):
+    """A pass of the service, under the name of its class."""
+
+    preserves_computation = True
+    _uses_sizes = True  # whether it does something else for other sizes of the inputs
+
+    def __init__(self, **params: Any) -> None:
+        self.params = {key: item for key, item in params.items() if item is not None}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{key}={item!r}' for key, item in self.params.items())})"
+
+    @property
+    def _sent(self) -> Any:
+        return {"name": type(self).__name__, "params": self.params} if self.params else type(self).__name__
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        return _transform_by_service(graph_module, [self])
+
+
+class _ReversiblePass(_Pass, ReversibleTransformation):
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        return _undo(graph_module, [self])
+
+
+class MergeLinears(_ReversiblePass):
+    """Merges Linears that read the same value into one, and slices its result."""
+
+    _uses_sizes = False
+
+    def __init__(self, *, minimum_gain: int | None = None) -> None:
+        super().__init__(minimum_gain=minimum_gain)
+
+
+class FuseBiasInLinear(_ReversiblePass):
+    """Makes a Linear's bias one more column of its weight, and adds a column of ones to its input."""
+
+    _uses_sizes = False
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class ChangeTrueDivToMulByInverse(_ReversiblePass):
+    """Replaces a division of a floating-point tensor by a constant with a multiplication by its inverse."""
+
+    _uses_sizes = False
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class FuseBatchNorm2dInConv2d(_Pass):
+    """Folds a BatchNorm2d in eval mode into the Conv2d before it."""
+
+    _uses_sizes = False
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class FuseBatchNorm1dInLinear(_Pass):
+    """Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it."""
+
+    _uses_sizes = False
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class FuseBatchNorm(_Pass):
+    """Folds a BatchNorm in eval mode into the Linear or convolution before or after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class FoldShapes(_ReversiblePass):
+    """Replaces recorded sizes and dtypes, and arithmetic on them, with numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class FoldConstants(_Pass):
+    """Replaces what depends on weights only, such as `W + s * B @ A`, with a weight."""
+
+    def __init__(self, *, maximum_growth: int | None = None) -> None:
+        super().__init__(maximum_growth=maximum_growth)
+
+
+class FoldScaleIntoLinear(_Pass):
+    """Folds a constant factor or addend before or after a Linear or convolution into its weight and bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class FoldNormIntoLinear(_Pass):
+    """Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class UnpackLinear(_ReversiblePass):
+    """Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class MergeViews(_ReversiblePass):
+    """Merges a chain of reshapes into one, and a chain of transposes into one `permute`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class RemoveNoOps(_ReversiblePass):
+    """Removes calls that return their input. `asserts` also removes assertions; `detach` removes detach where a gradient may reach
+    it; `float_zeros` removes `x + 0` in floating point, which makes 0.0 of -0.0."""
+
+    def __init__(self, *, asserts: bool | None = None, detach: bool | None = None, float_zeros: bool | None = None) -> None:
+        super().__init__(asserts=asserts, detach=detach, float_zeros=float_zeros)
+
+
+class EliminateCommonSubexpressions(_ReversiblePass):
+    """Keeps the first of several nodes that compute the same from the same inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class EliminateDeadCode(_ReversiblePass):
+    """Removes nodes that no result and no effect depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class ReplaceActivation(_ReversiblePass):
+    """Replaces one activation with another. `from_` and `to` are names such as relu, gelu, silu; `parameters` are those of the one
+    that comes. (`from` is a word of Python; it can be given as `**{"from": "relu"}`.)"""
+
+    preserves_computation = False
+
+    def __init__(
+        self, from_: str | None = None, to: str | None = None, *, parameters: dict[str, Any] | None = None, **named: Any
+    ) -> None:
+        unknown = named.keys() - {"from"}
+        if unknown:
+            raise TypeError(f"ReplaceActivation has no parameter {sorted(unknown)[0]}; it has from_, to and parameters")
+        super().__init__(**{"from": named.get("from", from_), "to": to, "parameters": parameters})
+
+
+class ConvertPrecision(_Pass):
+    """Computes in float16 or bfloat16 (`to`) what was float32; inputs and results keep their dtype unless `cast_outputs` is False.
+    `keep` names modules and operators that stay in float32."""
+
+    preserves_computation = False
+
+    def __init__(self, to: str, *, keep: Sequence[str] | None = None, cast_outputs: bool | None = None) -> None:
+        super().__init__(to=to, keep=None if keep is None else list(keep), cast_outputs=cast_outputs)
+
+
+class inference(_Pass):  # noqa: N801 (the preset's name)
+    """The preset that makes a trained model cheaper to run: cleans it up and folds weights together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class cleanup(_ReversiblePass):  # noqa: N801 (the preset's name)
+    """The preset that removes what has no effect, is computed twice, or has no reader."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class DeepCopy(ReversibleTransformation):
+    """Gives a copy of the module with its marks and runs."""
+
+    preserves_computation = True
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        restore(graph_module)
+        return copy.deepcopy(graph_module)
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        return self.transform(graph_module)
+
+
+class LintAndRecompile(ReversibleTransformation):
+    """Checks the graph and generates its code."""
+
+    preserves_computation = True
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        graph_module.graph.lint()
+        graph_module.recompile()
+        return graph_module
+
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        return self.transform(graph_module)
+
+
+# ---- composition ----------------------------------------------------------------------------------------------------------
+
+
+class _Composition(Transformation):
+    def __init__(self, parts: Sequence[Transformation], inplace: bool) -> None:
+        self.parts, self.inplace = list(parts), inplace
+
+    @property
+    def preserves_computation(self) -> bool:  # type: ignore[override]
+        return all(part.preserves_computation for part in self.parts)
+
+    def transform(self, graph_module: GraphModule) -> GraphModule:
+        return _go(_flat([(self, False)]), graph_module, self)
+
+    def transformed(self, node: Node) -> bool:
+        return any(part.transformed(node) for part in self.parts)
+
+
+class _ReversibleComposition(_Composition, ReversibleTransformation):
+    def reverse(self, graph_module: GraphModule) -> GraphModule:
+        return _go(_flat([(self, True)]), graph_module, self)
+
+
+def compose(*args: Transformation, inplace: bool = True) -> Transformation:
+    """A transformation that applies these from left to right, and undoes them from right to left if all are reversible.
+    `inplace=False` works on a copy and leaves the module as it is."""
+    for part in args:
+        if not isinstance(part, Transformation):
+            raise TypeError(f"compose takes transformations, not {part!r}; write MergeLinears(), with parentheses")
+    is_reversible = all(isinstance(part, ReversibleTransformation) for part in args)
+    return (_ReversibleComposition if is_reversible else _Composition)(args, inplace)
+
+
+Part = tuple[Transformation, bool]  # a transformation, and whether it is undone
+
+
+def _flat(parts: Sequence[Part]) -> list[Part]:
+    """Without compositions in compositions."""
+    made: list[Part] = []
+    for part, is_undone in parts:
+        if isinstance(part, _Composition):
+            inner = [(one, is_undone) for one in (reversed(part.parts) if is_undone else part.parts)]
+            made += [] if part.inplace else [(DeepCopy(), False)]
+            made += _flat(inner)
+        else:
+            made.append((part, is_undone))
+    return made
+
+
+def _groups(parts: Sequence[Part]) -> Iterator[tuple[bool, bool, list[Transformation]]]:
+    """(is it of the service, is it undone, transformations) in order: neighbours that one run does."""
+    group: list[Transformation] = []
+    of_group = False
+    for part, is_undone in parts:
+        if isinstance(part, _Pass):
+            is_alone = isinstance(part, (inference, cleanup)) or any(isinstance(one, (inference, cleanup)) for one in group)
+            if group and (of_group != is_undone or is_alone):
+                yield True, of_group, group
+                group = []
+            group, of_group = [*group, part], is_undone
+        else:
+            if group:
+                yield True, of_group, group
+                group = []
+            yield False, is_undone, [part]
+    if group:
+        yield True, of_group, group
+
+
+def _call(parts: list[Part], graph_module: GraphModule, lint_and_recompile: bool) -> GraphModule:
+    """Does it, and puts everything back when that raises."""
+    if not isinstance(graph_module, GraphModule):
+        raise TypeError(f"a torch.fx.GraphModule is needed, not {type(graph_module).__name__}; torch.fx.symbolic_trace makes one")
+    restore(graph_module)
+    saved = _Saved(graph_module)
+    owner = parts[0][0]
+    try:
+        made = _go(_flat(parts), graph_module, owner)
+        if lint_and_recompile:
+            made.graph.lint()
+            made.recompile()
+    except BaseException:
+        saved.put_back()
+        raise
+    return made
+
+
+def _go(parts: list[Part], graph_module: GraphModule, owner: Transformation) -> GraphModule:
+    is_recorded = any(isinstance(part, _Pass) for part, _ in parts) or bool(_history_of(graph_module).steps)
+    owner.run = None
+    for is_service, is_undone, group in _groups(parts):
+        if is_service:
+            passes = [part for part in group if isinstance(part, _Pass)]
+            graph_module = _undo(graph_module, passes) if is_undone else _transform_by_service(graph_module, passes)
+            owner.run = passes[-1].run
+        elif is_recorded and not isinstance(group[0], (DeepCopy, LintAndRecompile)):
+            graph_module = _transform_here(graph_module, group[0], is_undone)
+        else:
+            graph_module = _run_here(graph_module, group[0], is_undone)
+    history = _history_of(graph_module)
+    if history.nodes or is_recorded or any(node.meta.get(MARKS) for node in graph_module.graph.nodes):
+        History.of(graph_module).note_nodes(graph_module)
+    return graph_module
+
+
+def _history_of(graph_module: GraphModule) -> History:
+    history = State.of(graph_module).history
+    return history if isinstance(history, History) else History()
+
+
+class _Saved:
+    """A module's graph, its tree of modules and its state, to be put back."""
+
+    def __init__(self, module: GraphModule) -> None:
+        self.module, self.graph = module, module.graph
+        self.copy = copy.deepcopy(module.graph)
+        self.tables = [
+            (child, {key: dict(child.__dict__[key]) for key in ("_parameters", "_buffers", "_modules")})
+            for child in module.modules()
+        ]
+        self.state = module.meta["foldback"].snapshot() if "foldback" in module.meta else None
+
+    def put_back(self) -> None:
+        for child, tables in self.tables:
+            for key, table in tables.items():
+                child.__dict__[key].clear()
+                child.__dict__[key].update(table)
+        if self.module.graph is self.graph and _is_alike(self.graph, self.copy):
+            for node, saved in zip(self.graph.nodes, self.copy.nodes, strict=True):
+                node.meta = saved.meta
+        else:
+            self.module.graph = self.copy
+        if self.state is not None:
+            self.state.keep_in(self.module)
+        else:
+            self.module.meta.pop("foldback", None)
+            self.module.__dict__.pop("_foldback_state", None)
+        self.module.recompile()
+
+
+def _is_alike(one: torch.fx.Graph, other: torch.fx.Graph) -> bool:
+    def rows(graph: torch.fx.Graph) -> list[tuple[str, str, Any, str, str]]:
+        return [(node.name, node.op, node.target, repr(node.args), repr(node.kwargs)) for node in graph.nodes]
+
+    return rows(one) == rows(other)
+
+
+# ---- by the service -------------------------------------------------------------------------------------------------------
+
+
+def _client(history: History) -> Client:
+    """With a service that knows the module's runs."""
+    client = private.client()
+    if not history.is_known(client):
+        history.replay(client)
+    return client
+
+
+def _transform_by_service(graph_module: GraphModule, passes: list[_Pass]) -> GraphModule:
+    history = History.of(graph_module)
+    client = _client(history)
+    document, known = document_of(graph_module, sizes=not any(one._uses_sizes for one in passes))
+    sent = [one._sent for one in passes]
+    run = Run(client.optimize(known or document, sent, include=["graph"]))
+    result = run.pop("graph")
+    apply_edits(graph_module, client.edits(run))
+    rows = run["passes"]
+    owners = [passes[0].signature] * len(rows) if len(passes) == 1 else [one.signature for one in passes]
+    marks = [row["signature"] for row in rows]
+    history = History.of(graph_module)
+    history.steps.append(Step(run["id"], "optimize", document, result, sent, owners, marks))
+    _mark(graph_module, history)
+    history.note(graph_module, result, run["result"])
+    for one in passes:
+        one.run = run
+        _warn_if_unapplied(one, [row for row, owner in zip(rows, owners, strict=True) if owner == one.signature])
+    return graph_module
+
+
+def _warn_if_unapplied(one: _Pass, rows: list[dict[str, Any]]) -> None:
+    if any(row["applied"] for row in rows):
+        return
+    refused = Run(passes=rows).refused
+    why = f"; {refused[0]}" if refused else ""
+    more = f", and {len(refused) - 1} more in .run.refused" if len(refused) > 1 else ""
+    hint = ""
+    if any("shape" in one.reason or "dtype" in one.reason or "shape" in one.detail or "dtype" in one.detail for one in refused):
+        hint = ". foldback.optimization.record_shapes(graph_module, *example_inputs) tells shapes and dtypes"
+    warnings.warn(f"{one!r} found nothing to change{why}{more}{hint}", stacklevel=6)
+
+
+def _mark(graph_module: GraphModule, history: History) -> None:
+    """Gives nodes the marks of the transformations whose passes the service saw at work there."""
+    owner_of = {
+        mark: owner
+        for step in history.steps
+        for at, (mark, owner) in enumerate(zip(step.marks, step.owners, strict=True))
+        if at not in step.undone
+    }
+    ours = {owner for step in history.steps if step.kind == "optimize" for owner in step.owners}
+    for node in graph_module.graph.nodes:
+        said = {owner_of[mark] for mark in node.meta.get("foldback", {}).get("transformations", []) if mark in owner_of}
+        marks = frozenset(_marks(node) - ours | said)
+        if marks or MARKS in node.meta:
+            node.meta[MARKS] = marks
+
+
+def _undo(graph_module: GraphModule, passes: Sequence[_Pass]) -> GraphModule:
+    """Takes passes out, those that were done last first. What was not done, or was undone, is nothing to undo."""
+    history = History.of(graph_module)
+    found: dict[int, list[int]] = {}
+    for one in passes:
+        place = history.find(one.signature)
+        if place is not None:
+            found.setdefault(place[0], []).extend(at for at in place[1] if at not in found.get(place[0], []))
+    for index in sorted(found, reverse=True):
+        run = _take_out(graph_module, index, sorted(found[index]))
+        for one in passes:
+            one.run = run
+    return graph_module
+
+
+def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Run:
+    history = History.of(graph_module)
+    client = _client(history)
+    step = history.steps[index]
+    document, known = document_of(graph_module, sizes=False)
+    try:
+        run = Run(client.reverse(step.run, positions, graph=known or document, include=["graph"]))
+    except Problem as problem:
+        if problem.code != "conflict":
+            raise
+        run = _take_out_of_the_rest(client, step, positions, document, problem)
+    result = run.pop("graph")
+    apply_edits(graph_module, client.edits(run))
+    history = History.of(graph_module)
+    step.undone |= set(positions)
+    history.steps.append(Step(run["id"], "reverse", document, result, positions, of=index))
+    _mark(graph_module, history)
+    history.note(graph_module, result, run["result"])
+    return run
+
+
+def _take_out_of_the_rest(client: Client, step: Step, positions: list[int], document: Document, problem: Problem) -> Run:
+    """Where another pass of the run was taken out of a module that was trained, no stored graph is like the module. A run of the
+    passes that are left makes one."""
+    if step.kind != "optimize" or not step.undone or len(step.passes) != len(step.owners):
+        raise UndoConflict(problem) from None
+    left = [at for at in range(len(step.passes)) if at not in step.undone]
+    rest = client.optimize(step.source, [step.passes[at] for at in left])
+    try:
+        return Run(client.reverse(rest, [left.index(at) for at in positions], graph=document, include=["graph"]))
+    except Problem as again:
+        raise UndoConflict(again) from problem
+
+
+def rollback(graph_module: GraphModule) -> GraphModule:
+    """Takes the module back to before its first run, whatever the passes were, reversible or not. Raises foldback.LostTraining where that
+    would drop what a folded weight learnt."""
+    history = History.of(graph_module)
+    first = next((step for step in history.steps if step.kind != "reverse"), None)
+    if first is None or history.graph is None:
+        return graph_module
+    client = _client(history)
+    source = client.put_graph(first.source)
+    document, known = document_of(graph_module, sizes=False)
+    here = known or client.put_graph(document)
+    apply_edits(graph_module, client.diff(here, source))
+    state = State.of(graph_module)
+    state.history = History(nodes=history.nodes)
+    state.history.note_nodes(graph_module)
+    for node in graph_module.graph.nodes:
+        node.meta.pop(MARKS, None)
+    return graph_module
+
+
+def runs(graph_module: GraphModule) -> list[str]:
+    """The ids of the runs that led to the module, in their order. Copies and pickles of the module have them, too."""
+    return [step.run for step in History.of(graph_module).steps]
+
+
+def record_shapes(graph_module: GraphModule, *inputs: Any) -> GraphModule:
+    """Tells the passes shapes and dtypes: those of a call with `inputs`, an example of the arguments, which is traced without being
+    computed. Gives the module."""
+    found = propagate(graph_module, inputs)
+    for node in graph_module.graph.nodes:
+        known = {key: item for key, item in found.get(node.name, {}).items() if key in ("shape", "dtype")}
+        node.meta["foldback"] = {**node.meta.get("foldback", {}), **known}
+    return graph_module
+
+
+# ---- in this process ------------------------------------------------------------------------------------------------------
+
+
+def _run_here(graph_module: GraphModule, part: Transformation, is_undone: bool) -> GraphModule:
+    if is_undone:
+        assert isinstance(part, ReversibleTransformation)
+        made = part.reverse(graph_module)
+    else:
+        made = part.transform(graph_module)
+    if not isinstance(made, GraphModule):
+        kind = "reverse" if is_undone else "transform"
+        raise TypeError(f"{type(part).__name__}.{kind} has to return a GraphModule, not {type(made).__name__}")
+    return made
+
+
+def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: bool) -> GraphModule:
+    """Runs a user's transformation, and records it as an external pass."""
+    client = _client(History.of(graph_module))
+    before, known = document_of(graph_module, sizes=False)
+    if known is None:
+        known = client.put_graph(before)
+        History.of(graph_module).note(graph_module, before, known)
+    state = State.of(graph_module)
+    made = _run_here(graph_module, part, is_undone)
+    if made is not graph_module and "foldback" not in made.meta:
+        state.snapshot().keep_in(made)
+    after, unchanged = document_of(made, sizes=False)
+    if unchanged is not None:
+        return made
+    is_reversible = isinstance(part, ReversibleTransformation)
+    name = f"{type(part).__module__}.{type(part).__qualname__}" + (".reverse" if is_undone else "")
+    run = client.record(
+        before if known is None else known,
+        after,
+        name[-200:],
+        reversible=is_reversible,
+        preserves_computation=bool(part.preserves_computation),
+    )
+    history = History.of(made)
+    history.steps.append(
+        Step(run["id"], "external", before, after, name=name[-200:], is_reversible=is_reversible,
+             preserves_computation=bool(part.preserves_computation))
+    )  # fmt: skip
+    history.note(made, client.graph(run["result"]), run["result"])
+    part.run = Run(run)
+    return made

@@ -1,0 +1,411 @@
+"""foldback.optimization in the place of optimum.fx.optimization."""
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+import foldback
+from foldback import optimization, private
+
+OPTIMUM = {
+    "Transformation", "ReversibleTransformation", "compose", "MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse",
+    "FuseBatchNorm2dInConv2d", "FuseBatchNorm1dInLinear",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def connected(service):
+    foldback.connect(service.url)
+    yield
+    foldback.disconnect()
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key, self.out = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        scores = self.query(x) @ self.key(x).transpose(-1, -2) / 7
+        return self.out(scores.softmax(-1) @ x)
+
+
+class NegateTwice(optimization.ReversibleTransformation):
+    """Puts two negations behind a softmax."""
+
+    preserves_computation = True
+
+    def transform(self, graph_module):
+        graph = graph_module.graph
+        for node in [node for node in graph.nodes if node.target == "softmax"]:
+            last = node
+            users = list(node.users)
+            for _ in range(2):
+                with graph.inserting_after(last):
+                    last = graph.call_function(torch.neg, (last,))
+                self.mark_as_transformed(last)
+            for user in users:
+                user.replace_input_with(node, last)
+        return graph_module
+
+    def reverse(self, graph_module):
+        for node in reversed(self.get_transformed_nodes(graph_module)):
+            node.replace_all_uses_with(node.args[0])
+            self.mark_as_restored(node)
+            graph_module.graph.erase_node(node)
+        return graph_module
+
+
+class AddOne(optimization.Transformation):
+    def transform(self, graph_module):
+        output = next(node for node in graph_module.graph.nodes if node.op == "output")
+        with graph_module.graph.inserting_before(output):
+            output.args = (graph_module.graph.call_function(torch.add, (output.args[0], 1)),)
+        return graph_module
+
+
+def make():
+    torch.manual_seed(0)
+    model, x = Attention().eval(), torch.randn(2, 5, 8)
+    return model, torch.fx.symbolic_trace(model), x, model(x).detach()
+
+
+PASSES = [optimization.MergeLinears, optimization.ChangeTrueDivToMulByInverse, optimization.FuseBiasInLinear]
+
+
+def test_every_name_of_optimum_and_every_pass(service):
+    assert set(optimization.__all__) >= OPTIMUM
+    listed = foldback.Client(service.url)._service.json("GET", "/v1/passes")
+    for row in listed["items"]:
+        made = getattr(optimization, row["name"])
+        parameters = set(row.get("parameters", {}).get("properties", {}))
+        taken = {name.removesuffix("_") for name in inspect.signature(made).parameters} - {"named"}
+        assert parameters <= taken, row["name"]
+        assert issubclass(made, optimization.ReversibleTransformation) == row["reversible"], row["name"]
+        assert made.preserves_computation == row["preserves_computation"], row["name"]
+    for row in listed["presets"]:
+        assert getattr(optimization, row["name"])().preserves_computation
+    assert len(listed["items"]) >= 19
+
+
+@pytest.mark.parametrize("made", PASSES)
+def test_a_pass_there_and_back(made):
+    model, traced, x, expected = make()
+    code, transformation = traced.code, made()
+    changed = transformation(traced)
+    assert changed is traced and traced.code != code and transformation.get_transformed_nodes(traced)
+    torch.testing.assert_close(traced(x), expected)
+    assert transformation.run["passes"][0]["applied"]
+    assert transformation(traced, reverse=True).code == code
+    assert torch.equal(traced(x), expected) and traced.query.weight is model.query.weight
+    assert not transformation.get_transformed_nodes(traced)
+
+
+def test_composed_with_a_transformation_of_ones_own(client):
+    _, traced, x, expected = make()
+    code, own = traced.code, NegateTwice()
+    merge, divide, fuse = (made() for made in PASSES)
+    composed = optimization.compose(merge, divide, own, fuse)
+    assert isinstance(composed, optimization.ReversibleTransformation) and composed.preserves_computation
+    composed(traced)
+    torch.testing.assert_close(traced(x), expected)
+    kinds = [client.run(run)["kind"] for run in optimization.runs(traced)]
+    assert kinds == ["optimize", "external", "optimize"]
+    assert "NegateTwice" in client.run(optimization.runs(traced)[1])["passes"][0]["name"]
+
+    merge(traced, reverse=True)  # below the user's, alone
+    assert "merged" not in traced.code and traced.code.count("neg") > 1 and "ones" in traced.code
+    assert len(own.get_transformed_nodes(traced)) == 2
+    torch.testing.assert_close(traced(x), expected)
+    composed(traced, reverse=True)
+    assert traced.code == code and torch.equal(traced(x), expected)
+
+
+def test_not_in_place():
+    _, traced, x, expected = make()
+    code, state = traced.code, {key: item.clone() for key, item in traced.state_dict().items()}
+    composed = optimization.compose(*(made() for made in PASSES), inplace=False)
+    made = composed(traced)
+    assert made is not traced and traced.code == code and not traced.meta.get("foldback")
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(1)
+    assert all(torch.equal(item, state[key]) for key, item in traced.state_dict().items())
+    made = composed(traced)
+    back = composed(made, reverse=True)
+    assert back is not made and back.code == code and made.code != code
+    assert torch.equal(back(x), expected)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_copies_keep_marks_and_runs(copied):
+    _, traced, x, expected = make()
+    code = traced.code
+    parts = [made() for made in PASSES]
+    composed = optimization.compose(*parts)
+    composed(traced)
+    other = copied(traced)
+    assert optimization.runs(other) == optimization.runs(traced) != []
+    for part in parts:
+        names = [node.name for node in part.get_transformed_nodes(traced)]
+        assert [node.name for node in part.get_transformed_nodes(other)] == names != []
+    composed(other, reverse=True)
+    assert other.code.strip() == code.strip() and torch.equal(other(x), expected)
+    assert traced.code != code
+
+
+def test_another_service_learns_the_runs(tmp_path, monkeypatch):
+    """As when a pickle is read by another process, whose private service never saw the runs."""
+    monkeypatch.delenv("FOLDBACK_SERVER", raising=False)
+    _, traced, x, expected = make()
+    code = traced.code
+    composed = optimization.compose(optimization.MergeLinears(), NegateTwice(), optimization.FuseBiasInLinear())
+    pickled = pickle.dumps(composed(traced))
+    foldback.disconnect()
+    try:
+        other = pickle.loads(pickled)
+        optimization.MergeLinears()(other, reverse=True)
+        torch.testing.assert_close(other(x), expected)
+        composed(other, reverse=True)
+        assert other.code.strip() == code.strip()
+    finally:
+        foldback.disconnect()
+
+
+def test_what_was_trained_comes_back():
+    model, traced, x, _ = make()
+    merge, fuse = optimization.MergeLinears(), optimization.FuseBiasInLinear()
+    optimization.compose(merge, fuse)(traced)
+    optimiser = torch.optim.SGD(traced.parameters(), 0.5)
+    traced(x).square().sum().backward()
+    optimiser.step()
+    learnt = traced(x)
+    assert not torch.allclose(learnt, model(x))
+    other = copy.deepcopy(traced)
+    fuse(traced, reverse=True)
+    torch.testing.assert_close(traced(x), learnt)
+    merge(traced, reverse=True)
+    torch.testing.assert_close(traced(x), learnt)
+    torch.testing.assert_close(model(x), learnt)  # the same parameters
+
+    merge(other, reverse=True)  # below the other
+    torch.testing.assert_close(other(x), learnt)
+    code = other.code
+    with pytest.raises(optimization.UndoConflict):  # merging and undoing left its own columns of ones
+        fuse(other, reverse=True)
+    assert other.code == code
+    torch.testing.assert_close(other(x), learnt)
+
+
+def test_tied_weights_that_nobody_touched_are_no_conflict():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.query, self.key, self.head = nn.Embedding(8, 8), *(nn.Linear(8, 8) for _ in range(3))
+            self.head.weight = self.embedding.weight
+            self.query.weight = self.embedding.weight
+            self.key.bias = None
+
+        def forward(self, ids):
+            x = self.embedding(ids)
+            return self.head(self.query(x) + self.key(x))
+
+    model, ids = Tied().eval(), torch.arange(8).reshape(2, 4)
+    traced = torch.fx.symbolic_trace(model)
+    code, expected, merge = traced.code, model(ids), optimization.MergeLinears()
+    merge(traced)
+    assert "merged" in traced.code
+    with traced.graph.inserting_before(next(iter(reversed(traced.graph.nodes)))):
+        traced.graph.call_function(print, ("somebody changed the graph",))
+    merge(traced, reverse=True)
+    assert torch.equal(traced(ids), expected) and traced.embedding.weight is traced.query.weight is model.embedding.weight
+    assert traced.code != code
+    merge(traced)
+    with torch.no_grad():
+        traced.get_submodule(next(node.target for node in merge.get_transformed_nodes(traced))).weight.add_(1)
+    code, learnt = traced.code, traced(ids)
+    with pytest.raises(optimization.UndoConflict, match="weight") as caught:
+        merge(traced, reverse=True)
+    assert caught.value.names and traced.code == code and torch.equal(traced(ids), learnt)
+
+
+def test_an_irreversible_pass_is_rolled_back():
+    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU()).eval()
+    model[1].running_mean.normal_(), model[1].running_var.uniform_(1, 2)
+    x = torch.randn(1, 2, 5, 5)
+    traced = torch.fx.symbolic_trace(model)
+    fold = optimization.FuseBatchNorm2dInConv2d()
+    code, expected = traced.code, model(x)
+    with pytest.raises(TypeError):
+        fold(traced, reverse=True)
+    fold(traced)
+    assert traced.code != code
+    torch.testing.assert_close(traced(x), expected)
+    optimization.rollback(traced)
+    assert traced.code == code and torch.equal(traced(x), expected) and optimization.runs(traced) == []
+    with pytest.warns(UserWarning, match="FuseBatchNorm2dInConv2d.. found nothing"):
+        fold(torch.fx.symbolic_trace(copy.deepcopy(model).train()))
+    assert "training" in str(fold.run.refused[0])
+
+
+def test_without_examples_divisions_are_found_by_dtypes_of_weights():
+    _, traced, _, _ = make()
+    assert all("shape" not in node.meta.get("foldback", {}) for node in traced.graph.nodes)
+    divide = optimization.ChangeTrueDivToMulByInverse()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        divide(traced)
+    assert [node.name for node in divide.get_transformed_nodes(traced)] == ["truediv"]
+    unknown = torch.fx.symbolic_trace(lambda x: x / 3)
+    with pytest.warns(UserWarning, match="found nothing.*record_shapes"):
+        divide(unknown)
+    divide(optimization.record_shapes(unknown, torch.randn(3)))
+    assert divide.get_transformed_nodes(unknown)
+
+
+def test_bert_as_transformers_traces_it():
+    from transformers.utils import fx
+
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        vocab_size=50,
+        attn_implementation="eager",
+    )
+    model = transformers.BertModel(config).eval()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    traced = fx.symbolic_trace(model, input_names=names)
+    code = traced.code
+    inputs = {name: torch.ones(1, 6, dtype=torch.int64) for name in names}
+    expected = model(**inputs).last_hidden_state
+    composed = optimization.compose(*(made() for made in PASSES))
+    composed(traced)
+    assert traced.code.count("merged") >= 2
+    torch.testing.assert_close(traced(**inputs)["last_hidden_state"], expected, rtol=1e-4, atol=1e-5)
+    composed(traced, reverse=True)
+    assert traced.code == code and torch.equal(traced(**inputs)["last_hidden_state"], expected)
+
+
+def test_an_exported_program():
+    model, _, x, expected = make()
+    module = torch.export.export(model, (x,)).module()
+    composed = optimization.compose(*(made() for made in PASSES), optimization.EliminateDeadCode())
+    composed(module)
+    torch.testing.assert_close(module(x), expected)
+    composed(module, reverse=True)
+    assert torch.equal(module(x), expected)
+
+
+def test_parameters_and_presets():
+    _, traced, x, expected = make()
+    with pytest.warns(UserWarning, match="minimum_gain=5"):
+        optimization.MergeLinears(minimum_gain=5)(traced)
+    optimization.compose(optimization.cleanup(), optimization.MergeLinears(), optimization.inference())(traced)
+    torch.testing.assert_close(traced(x), expected)
+    relu = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    optimization.ReplaceActivation("relu", "gelu")(relu)
+    assert isinstance(relu.get_submodule("1"), nn.GELU)
+
+
+def test_signatures_tell_parameters_apart():
+    class Own(optimization.Transformation):
+        def __init__(self, value):
+            self.value = value
+
+        def transform(self, graph_module):
+            return graph_module
+
+    values = [-1, -2, 1, 1.0, True, "1", [1], (1,), None, {"a": 1}, {"a": 2}, torch.float32]
+    assert len({Own(value).signature for value in values}) == len(values)
+    assert Own([1, {"a": 2}]).signature == Own([1, {"a": 2}]).signature
+    text = "import foldback.optimization as o; print(o.MergeLinears(minimum_gain=2).signature)"
+    said = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout.strip()
+    assert said == optimization.MergeLinears(minimum_gain=2).signature != optimization.MergeLinears().signature
+
+
+# ---- what goes wrong ------------------------------------------------------------------------------------------------------
+
+
+def test_what_raises_leaves_the_module_as_it_was():
+    class Fails(NegateTwice):
+        def transform(self, graph_module):
+            super().transform(graph_module)
+            del graph_module.out
+            raise RuntimeError("in the middle")
+
+        def reverse(self, graph_module):
+            super().reverse(graph_module)
+            raise RuntimeError("on the way back")
+
+    model, traced, x, expected = make()
+    code, nodes = traced.code, [node.name for node in traced.graph.nodes]
+    with pytest.raises(RuntimeError, match="in the middle"):
+        optimization.compose(optimization.MergeLinears(), Fails())(traced)
+    assert traced.code == code and [node.name for node in traced.graph.nodes] == nodes
+    assert torch.equal(traced(x), expected) and traced.out.weight is model.out.weight
+    assert optimization.runs(traced) == [] and not any(node.meta.get("foldback") for node in traced.graph.nodes)
+
+    class FailsToReverse(Fails):
+        transform = NegateTwice.transform
+
+    composed = optimization.compose(optimization.MergeLinears(), FailsToReverse())
+    composed(traced)
+    code, before = traced.code, optimization.runs(traced)
+    with pytest.raises(RuntimeError, match="on the way back"):
+        composed(traced, reverse=True)
+    assert traced.code == code and optimization.runs(traced) == before
+    optimization.MergeLinears()(traced, reverse=True)
+    torch.testing.assert_close(traced(x), expected)
+
+
+def test_what_cannot_be_done_is_said():
+    model, traced, _, _ = make()
+    with pytest.raises(TypeError, match="symbolic_trace makes one"):
+        optimization.MergeLinears()(model)
+    with pytest.raises(TypeError, match="parentheses"):
+        optimization.compose(optimization.MergeLinears)
+    with pytest.raises(TypeError):
+        optimization.MergeLinears(minimal_gain=2)
+    mine = NegateTwice()
+    with pytest.raises(ValueError, match="not transformed by this"):
+        mine.mark_as_restored(next(iter(traced.graph.nodes)))
+    with pytest.raises(TypeError, match="abstract"):
+        optimization.Transformation()
+
+    class Wrong(optimization.Transformation):
+        def transform(self, graph_module):
+            return None
+
+    with pytest.raises(TypeError, match="Wrong.transform has to return a GraphModule"):
+        Wrong()(traced)
+    composed = optimization.compose(optimization.MergeLinears(), AddOne())
+    assert not isinstance(composed, optimization.ReversibleTransformation) and not composed.preserves_computation
+    foldback.connect("http://127.0.0.1:9")
+    code = traced.code
+    with pytest.raises(ConnectionError, match="127.0.0.1:9"):
+        optimization.MergeLinears()(traced)
+    assert traced.code == code
+
+
+def test_the_program_that_is_not_there(monkeypatch, tmp_path):
+    foldback.disconnect()
+    monkeypatch.delenv("FOLDBACK_SERVER", raising=False)
+    monkeypatch.setenv("FOLDBACK_BINARY", str(tmp_path / "nothing"))
+    with pytest.raises(foldback.ServiceNotStarted, match="FOLDBACK_BINARY is"):
+        private.client()
+    monkeypatch.delenv("FOLDBACK_BINARY")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(private, "__file__", str(tmp_path / "private.py"))
+    with pytest.raises(foldback.ServiceNotStarted, match="Build it with make.*FOLDBACK_SERVER"):
+        private.client()
