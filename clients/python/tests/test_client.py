@@ -94,5 +94,6 @@ assert "torch" in sys.modules
 def test_there_is_nothing_else():
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         foldback.nothing  # noqa: B018
-    errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem"}
-    assert set(foldback.__all__) == errors | {"Client", "Event", "Job", "apply_edits", "export", "fx"}
+    errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted"}
+    modules = {"export", "fx", "optimization"}
+    assert set(foldback.__all__) == errors | modules | {"Client", "Event", "Job", "apply_edits", "connect", "disconnect"}
