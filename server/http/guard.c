@@ -220,7 +220,9 @@ static bool check_body(fb_exchange *exchange) {
         fb_respond_problem(response, 400, "unexpected-body", "this request takes no body");
         return false;
     }
-    if (route->body == FB_BODY_REQUIRED && !has_body) {
+    const char *other = route->instead_of_body;
+    bool needs_body = route->body == FB_BODY_REQUIRED || (other && !fb_request_query(&exchange->request, other));
+    if (needs_body && !has_body) {
         fb_respond_problem(response, 400, "missing-body", "this request needs a body");
         return false;
     }

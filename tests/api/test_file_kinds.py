@@ -37,6 +37,8 @@ NOT_JSON = {**KINDS, "a safetensors file": weights_of("toy")}
 @pytest.mark.parametrize("kind", NOT_JSON)
 @pytest.mark.parametrize("path", ["/v1/graphs", "/v1/optimize", "/v1/reverse", "/v1/compare"])
 def test_bodies(shared, path, kind):
+    if kind == "a zip archive" and path in ("/v1/graphs", "/v1/optimize"):
+        pytest.skip("these take .pt2 archives, whatever the type says: test_archives")
     answer = shared.post(path, NOT_JSON[kind], headers={"Content-Type": "application/json"})
     problem = answer.json()
     assert (answer.status, problem["code"]) == (400, "invalid-json")
