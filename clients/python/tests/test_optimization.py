@@ -296,6 +296,13 @@ def test_bert_as_transformers_traces_it():
     composed(traced, reverse=True)
     assert traced.code == code and torch.equal(traced(**inputs)["last_hidden_state"], expected)
 
+    optimization.MergeLinears()(traced)
+    optimization.compose(optimization.FoldShapes(), optimization.inference())(traced)
+    for shape in ((1, 6), (2, 7), (4, 11)):  # no size of an example got into the program
+        inputs = {name: torch.ones(shape, dtype=torch.int64) for name in names}
+        expected = model(**inputs).last_hidden_state
+        torch.testing.assert_close(traced(**inputs)["last_hidden_state"], expected, rtol=1e-4, atol=1e-5)
+
 
 def test_an_exported_program():
     model, _, x, expected = make()

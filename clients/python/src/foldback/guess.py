@@ -19,16 +19,14 @@ _KEEPS_DTYPE = {"relu", "gelu", "silu", "tanh", "sigmoid", "softmax", "dropout",
 _KINDS = {"activation", "batchnorm", "dropout", "flatten", "linear", "normalization", "pooling"}
 
 
-def metas_of(module: torch.fx.GraphModule, sizes: bool) -> dict[str, Meta]:
-    """By node, what is sure of its result. `sizes`: also the sizes of a call with an example that the model's config describes;
-    without, only what two examples of different sizes have in common."""
+def metas_of(module: torch.fx.GraphModule) -> dict[str, Meta]:
+    """By node, what is sure of its result: of a model with a config, what calls with examples of two sizes have in common. Passes fold
+    recorded sizes into the program, so one example would make it wrong for others."""
     if any(_is_said(node) for node in module.graph.nodes):
         return {}  # by whoever traced it
     first = _called(module, _example(module, 2, 7))
     if first is None:
         return _dtypes(module)
-    if sizes:
-        return first
     other = _called(module, _example(module, 3, 9))
     if other is None:
         return {name: _dtype_only(meta) for name, meta in first.items()}
@@ -78,7 +76,7 @@ def _argument(node: torch.fx.Node, config: Any, batch: int, length: int) -> torc
         vision = getattr(config, "vision_config", config)
         size = getattr(vision, "image_size", 224)
         height, width = size if isinstance(size, (list, tuple)) else (size, size)
-        return torch.zeros(batch, getattr(vision, "num_channels", 3), height, width)
+        return torch.zeros(batch, getattr(vision, "num_channels", 3), height * (batch - 1), width * (batch - 1))
     if name == "inputs_embeds":
         return torch.zeros(batch, length, config.hidden_size)
     return None

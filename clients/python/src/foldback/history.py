@@ -125,21 +125,21 @@ def restore(module: torch.fx.GraphModule) -> None:
 # ---- the module's document ------------------------------------------------------------------------------------------------
 
 
-def document_of(module: torch.fx.GraphModule, *, sizes: bool) -> tuple[Document, str | None]:
+def document_of(module: torch.fx.GraphModule) -> tuple[Document, str | None]:
     """The document of the module as it is, and its id if the service has it. Rows that nobody changed since the last run are the
-    service's, with recipes and shapes. `sizes`: whether shapes of an example that is made up may be taken."""
+    service's, with recipes and shapes."""
     history = History.of(module)
     now = build(module)
     known, seen = history.document, history.seen
     if known is None or seen is None:
-        return _with_metas(module, now, {row["name"] for row in now["nodes"]}, sizes), None
+        return _with_metas(module, now, {row["name"] for row in now["nodes"]}), None
     made = {**known, "nodes": [], "modules": _overlaid(known["modules"], seen["modules"], now["modules"], "path")}
     made["nodes"] = _overlaid(known["nodes"], seen["nodes"], now["nodes"], "name")
     changed = {row["name"] for row, old in zip(now["nodes"], made["nodes"], strict=True) if row is old}
     touched = {row["path"] for row, old in zip(now["modules"], made["modules"], strict=True) if row is old}
     stale = _dependents(module, changed, touched)
     if stale:
-        made = _with_metas(module, made, stale, sizes)
+        made = _with_metas(module, made, stale)
     made["tensors"] = _tensors(module, known, now)
     return made, history.graph if made == known else None
 
@@ -162,9 +162,9 @@ def _dependents(module: torch.fx.GraphModule, nodes: set[str], paths: set[str]) 
     return found
 
 
-def _with_metas(module: torch.fx.GraphModule, document: Document, names: set[str], sizes: bool) -> Document:
+def _with_metas(module: torch.fx.GraphModule, document: Document, names: set[str]) -> Document:
     """With the shapes and dtypes that are found for these nodes, where the nodes do not say them."""
-    found = metas_of(module, sizes)
+    found = metas_of(module)
     rows = []
     for row in document["nodes"]:
         if row["name"] not in names:

@@ -175,7 +175,6 @@ class _Pass(Transformation):
     """A pass of the service, under the name of its class."""
 
     preserves_computation = True
-    _uses_sizes = True  # whether it does something else for other sizes of the inputs
 
     def __init__(self, **params: Any) -> None:
         self.params = {key: item for key, item in params.items() if item is not None}
@@ -199,16 +198,12 @@ class _ReversiblePass(_Pass, ReversibleTransformation):
 class MergeLinears(_ReversiblePass):
     """Merges Linears that read the same value into one, and slices its result."""
 
-    _uses_sizes = False
-
     def __init__(self, *, minimum_gain: int | None = None) -> None:
         super().__init__(minimum_gain=minimum_gain)
 
 
 class FuseBiasInLinear(_ReversiblePass):
     """Makes a Linear's bias one more column of its weight, and adds a column of ones to its input."""
-
-    _uses_sizes = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,8 +212,6 @@ class FuseBiasInLinear(_ReversiblePass):
 class ChangeTrueDivToMulByInverse(_ReversiblePass):
     """Replaces a division of a floating-point tensor by a constant with a multiplication by its inverse."""
 
-    _uses_sizes = False
-
     def __init__(self) -> None:
         super().__init__()
 
@@ -226,16 +219,12 @@ class ChangeTrueDivToMulByInverse(_ReversiblePass):
 class FuseBatchNorm2dInConv2d(_Pass):
     """Folds a BatchNorm2d in eval mode into the Conv2d before it."""
 
-    _uses_sizes = False
-
     def __init__(self) -> None:
         super().__init__()
 
 
 class FuseBatchNorm1dInLinear(_Pass):
     """Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it."""
-
-    _uses_sizes = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -539,7 +528,7 @@ def _client(history: History) -> Client:
 def _transform_by_service(graph_module: GraphModule, passes: list[_Pass]) -> GraphModule:
     history = History.of(graph_module)
     client = _client(history)
-    document, known = document_of(graph_module, sizes=not any(one._uses_sizes for one in passes))
+    document, known = document_of(graph_module)
     sent = [one._sent for one in passes]
     run = Run(client.optimize(known or document, sent, include=["graph"]))
     result = run.pop("graph")
@@ -604,7 +593,7 @@ def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Ru
     history = History.of(graph_module)
     client = _client(history)
     step = history.steps[index]
-    document, known = document_of(graph_module, sizes=False)
+    document, known = document_of(graph_module)
     try:
         run = Run(client.reverse(step.run, positions, graph=known or document, include=["graph"]))
     except Problem as problem:
@@ -643,7 +632,7 @@ def rollback(graph_module: GraphModule) -> GraphModule:
         return graph_module
     client = _client(history)
     source = client.put_graph(first.source)
-    document, known = document_of(graph_module, sizes=False)
+    document, known = document_of(graph_module)
     here = known or client.put_graph(document)
     apply_edits(graph_module, client.diff(here, source))
     state = State.of(graph_module)
@@ -687,7 +676,7 @@ def _run_here(graph_module: GraphModule, part: Transformation, is_undone: bool) 
 def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: bool) -> GraphModule:
     """Runs a user's transformation, and records it as an external pass."""
     client = _client(History.of(graph_module))
-    before, known = document_of(graph_module, sizes=False)
+    before, known = document_of(graph_module)
     if known is None:
         known = client.put_graph(before)
         History.of(graph_module).note(graph_module, before, known)
@@ -695,7 +684,7 @@ def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: 
     made = _run_here(graph_module, part, is_undone)
     if made is not graph_module and "foldback" not in made.meta:
         state.snapshot().keep_in(made)
-    after, unchanged = document_of(made, sizes=False)
+    after, unchanged = document_of(made)
     if unchanged is not None:
         return made
     is_reversible = isinstance(part, ReversibleTransformation)
