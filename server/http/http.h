@@ -271,8 +271,8 @@ typedef struct fb_route {
                           * checked here; "": takes none */
     uint64_t body_limit; /* decompressed bytes; 0 = the server's; with a sink: 0 = none */
     const char *instead_of_body; /* with FB_BODY_OPTIONAL: a query parameter; without it and a body it is 400 missing-body */
-    const fb_sink *sink; /* takes the body, in identity coding only (415); request->body is "" then. With FB_BODY_OPTIONAL it
-                          * also gets a request without a body: `begin` with size 0 */
+    const fb_sink *sink;    /* takes the body, in identity coding only (415); request->body is "" then. With FB_BODY_OPTIONAL it
+                             * also gets a request without a body: `begin` with size 0 */
     const char *sink_types; /* media types of the bodies that go to the sink, comma-separated, which are taken besides those of
                              * `consumes`; all others are held in memory. NULL = all bodies go to the sink */
     bool (*defer)(const fb_request *request,
