@@ -76,12 +76,13 @@ typedef struct fb_kernel_row {
 #define FB_KERNELS_END                                                                                                         \
     { .function = NULL }
 
-#define FB_KERNEL_FILES(FILE)                                                                                                  \
-    FILE(python)                                                                                                               \
-    FILE(index)                                                                                                                \
-    FILE(binary) FILE(unary) FILE(matmul) FILE(view) FILE(copy) FILE(reduce) FILE(scan) FILE(sort) FILE(norm) FILE(conv)       \
-        FILE(pool) FILE(select) FILE(create) FILE(upsample) FILE(pad) FILE(gather) FILE(attention) FILE(patches) FILE(einsum)  \
-            FILE(complex) FILE(fft) FILE(programs) FILE(batched)
+/* clang-format off */
+#define FB_KERNEL_FILES(FILE) \
+    FILE(python) FILE(index) FILE(binary) FILE(unary) FILE(matmul) FILE(view) FILE(copy) FILE(reduce) \
+    FILE(scan) FILE(sort) FILE(norm) FILE(conv) FILE(pool) FILE(select) FILE(create) FILE(upsample) \
+    FILE(pad) FILE(gather) FILE(attention) FILE(patches) FILE(einsum) FILE(complex) FILE(fft) FILE(programs) \
+    FILE(batched)
+/* clang-format on */
 #define FB_KERNEL_FILE(name) extern const fb_kernel_row fb_kernels_##name[];
 FB_KERNEL_FILES(FB_KERNEL_FILE)
 #undef FB_KERNEL_FILE

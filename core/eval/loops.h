@@ -3,7 +3,14 @@
 #ifndef FB_EVAL_LOOPS_H
 #define FB_EVAL_LOOPS_H
 
+#include <complex.h>
+
 #include "core/eval/array.h"
+
+#ifndef CMPLX /* glibc's <complex.h> has these of C11 for gcc alone */
+#define CMPLX(x, y) __builtin_complex((double)(x), (double)(y))
+#define CMPLXF(x, y) __builtin_complex((float)(x), (float)(y))
+#endif
 
 /* static void name(out of type R, a of type A): R = expression of x. */
 #define FB_LOOP_1(name, R, A, expression)                                                                                      \
