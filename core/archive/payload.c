@@ -218,7 +218,8 @@ static bool place_in_record(pt_model *m, pt_tensor **group, size_t count, pt_ten
         }
         bool is_within = over->offset <= t->offset && t->offset + t->reach <= over->offset + over->reach;
         if (overlaps > 1 || !is_within || !is_contiguous(over))
-            return pt_unsupported(m, t->file, "\"%s\" shares memory with \"%s\", but is no view of it that a document can have",
+            return pt_unsupported(m, t->file,
+                                  "\"%s\" shares memory with \"%s\", but a document cannot express it as a view of that",
                                   t->key, over->key);
         t->recipe = pt_view_of(m, over, t);
         if (!t->recipe) return false;

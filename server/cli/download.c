@@ -161,7 +161,8 @@ static int transfer(download *d) {
     int result = find_size(d);
     if (!result) result = open_target(d);
     if (!result && d->have < d->size) result = fetch(d);
-    if (result && d->part && d->have) fb_complain(0, "what came is in %s: the same command goes on from there", d->part);
+    if (result && d->part && d->have)
+        fb_complain(0, "the part that arrived is in %s: the same command resumes from there", d->part);
     if (result && d->part && !d->have && d->file >= 0) unlink(d->part);
     if (!result) result = check_digest(d);
     if (!result && d->part) result = put_in_place(d);

@@ -87,7 +87,7 @@ const fb_option fb_serve_options[] = {
      AT(stop_timeout_ms), 0, 86400},
     {"gc-interval", 0, "SECONDS", "between collections of garbage; 0 is never (3600)", FB_OPTION_SECONDS,
      AT(service.gc_interval_ms), 0, 315360000},
-    {"gc-grace", 0, "SECONDS", "how long blobs stay that no graph refers to, and uploads that nobody goes on with (86400)",
+    {"gc-grace", 0, "SECONDS", "how long to keep blobs that no graph refers to, and uploads that nobody continues (86400)",
      FB_OPTION_SECONDS, AT(service.gc_grace_ms), 0, 315360000},
     {"keep-runs-days", 0, "DAYS", "remove older runs that nothing needs; 0 is never (0)", FB_OPTION_COUNT,
      AT(service.keep_runs_days), 0, 36500},

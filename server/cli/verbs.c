@@ -372,7 +372,7 @@ const fb_verb fb_verbs[] = {
      .description = GRAPH_NAMES
      "Recipes are evaluated on the way. The store must have the graph, and the bytes that its tensors are\n"
      "made from: see foldback bind. Until the file is whole it is called FILE.xxxxxxxx.part; after an interruption\n"
-     "the same command goes on from there.\n",
+     "the same command resumes from there.\n",
      .options = weights_options,
      .run = fb_cli_weights},
     {.name = "evaluate",
@@ -523,7 +523,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_db_backup},
     {.name = "db restore",
      .arguments = "FOLDER",
-     .summary = "puts a backup in the place of the data folder",
+     .summary = "replaces the data folder by a backup",
      .description = "The backup is checked first.\n",
      .options = restore_options,
      .run = fb_cli_db_restore},

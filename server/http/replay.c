@@ -52,7 +52,7 @@ static void describe(fb_exchange *exchange, fb_http_answer *out) {
 /* Who asked for it may have lost its token since. */
 static bool is_still_admitted(fb_exchange *exchange) {
     if (fb_still_authorised(exchange)) return true;
-    fb_respond_problem(&exchange->response, 403, "access-withdrawn", "who asked for this may not do it any more");
+    fb_respond_problem(&exchange->response, 403, "access-withdrawn", "the token that requested this has lost its permission");
     return false;
 }
 

@@ -334,7 +334,7 @@ static fb_status check_wanted(fb_connection *connection, const char *id, fb_erro
     fb_bind_text(&query, id);
     fb_status status = fb_read_key(&query, &unwanted);
     if (status || !unwanted) return status;
-    return fb_fail(error, FB_CONFLICT, "job-unwanted", NULL, "the job %s is to be cancelled", id);
+    return fb_fail(error, FB_CONFLICT, "job-unwanted", NULL, "the job %s is being cancelled", id);
 }
 
 /* The answers of its requests were kept so that none is done twice. */
