@@ -11,6 +11,8 @@
 
 #include "core/archive/zip.h"
 #include "core/base/buffer.h"
+#include "core/base/sha256.h"
+#include "core/graph/graph.h"
 
 typedef struct fb_archive {
     fb_zip zip;
@@ -33,5 +35,14 @@ const fb_zip_entry *fb_archive_find(const fb_archive *archive, const char *name)
  * says is to be read with fb_document_read, which checks it. */
 fb_status fb_archive_document(const fb_archive *archive, const char *model, const char *blob, fb_work *work, fb_buffer *out,
                               fb_error *error);
+
+/* The archive that a graph was read from: its metadata say it, {"archive": {"blob": "sha256:…", "model": "…"}}, also after
+ * passes. */
+typedef struct fb_archive_origin {
+    char blob[FB_ID_LENGTH + 1]; /* "" = it came from no archive */
+    char *model;                 /* the caller's: free() */
+} fb_archive_origin;
+
+fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb_error *error);
 
 #endif

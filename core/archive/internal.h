@@ -157,4 +157,11 @@ bool pt_remove_dead(pt_model *m, pt_program *p);
 /* The modules that own the state, and the document: write.c */
 bool pt_write_document(pt_model *m, pt_program *program, fb_buffer *out);
 
+/* ---- sizes -------------------------------------------------------------------------------------------------------------- */
+
+/* Appends a symbolic size as archives spell it (sympy's srepr, "Mul(Integer(2), Symbol('s77', positive=True, integer=True))"),
+ * printed as PyTorch and documents print it ("2*s77"). False: it is malformed, or has a function of which it is not known how
+ * it is printed; then something may have been appended. */
+bool fb_print_size(const char *text, size_t length, fb_buffer *out);
+
 #endif

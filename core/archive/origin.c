@@ -1,4 +1,4 @@
-#include "core/archive/origin.h"
+#include "core/archive/archive.h"
 
 #include <string.h>
 

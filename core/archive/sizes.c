@@ -1,5 +1,5 @@
 /* sympy.printing.str of sympy 1.14, for what sizes are made of: it has to be the same text, since structures are compared. */
-#include "core/archive/sizes.h"
+#include "core/archive/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,7 +4,6 @@
 
 #include "core/archive/arguments.h"
 #include "core/archive/internal.h"
-#include "core/archive/sizes.h"
 
 #define MOST_DOTS 64 /* of an owner's path */
 #define STRIDED 7

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/archive/origin.h"
 #include "core/document/document.h"
 #include "server/app.h"
 #include "server/routes/answer.h"

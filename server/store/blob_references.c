@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/archive/origin.h"
+#include "core/archive/archive.h"
 #include "core/document/document.h"
 #include "server/store/internal.h"
 

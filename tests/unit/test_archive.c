@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include "core/archive/archive.h"
-#include "core/archive/sizes.h"
+#include "core/archive/internal.h"
 #include "core/document/document.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
