@@ -419,6 +419,7 @@ static fb_status kernel_setitem(fb_kernel_call *call, fb_object *result) {
 /* ATen's indices are a list of tensors and Nones, where None takes a dimension whole. */
 static bool indices_of_aten(fb_kernel_call *call, fb_object *out) {
     const fb_object *indices = fb_argument(call, "indices");
+    *out = (fb_object){.kind = FB_OBJECT_NONE};
     if (!indices || !fb_object_is_sequence(indices)) return fb_kernel_unsupported(call, "its indices are not a list") == FB_OK;
     size_t count = indices->items->count;
     if (!count) return fb_kernel_fail(call, "it has no indices") == FB_OK;

@@ -64,6 +64,7 @@ void fb_object_drop(fb_object *object) {
 }
 
 fb_status fb_object_sequence(fb_object_kind kind, size_t count, fb_object *out, fb_error *error) {
+    *out = (fb_object){.kind = FB_OBJECT_NONE}; /* who fails drops it */
     fb_items *items = malloc(sizeof *items);
     fb_object *objects = calloc(count ? count : 1, sizeof *objects);
     if (!items || !objects) {
