@@ -150,6 +150,16 @@ def test_materialize(client, graph, tmp_path):
     assert client.materialize(run["result"], names=["c1.weight"], tied="each")["tensors"] == 1
 
 
+def test_a_header_whose_size_is_how_a_pickle_begins(client, graph, tmp_path):
+    raw = (TOY / "weights.safetensors").read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    for beginning in (b"\x80\x02", b"\x80\x04", b"\x1f\x8b", b"\x08\x12"):
+        larger = next(n for n in range(size, size + (1 << 17)) if n.to_bytes(8, "little").startswith(beginning))
+        path = tmp_path / f"{beginning.hex()}.safetensors"
+        path.write_bytes(larger.to_bytes(8, "little") + raw[8 : 8 + size].ljust(larger) + raw[8 + size :])
+        assert client.bind(graph, path, strict=True)["weights"]["bound"] == 32
+
+
 def test_shards(client, graph, tmp_path):
     tensors = load_file(TOY / "weights.safetensors")
     names = sorted(tensors)

@@ -24,11 +24,19 @@ _ADVICE = "save the tensors with safetensors.torch.save_file"
 
 
 def kind_of(beginning: bytes) -> str | None:
-    """What a file of another kind is, by its first bytes; None for what may be safetensors or JSON."""
+    """What a file of another kind is, by its first bytes; None for what may be safetensors or JSON. The size of a safetensors
+    header may be spelled as another kind begins: 0x280 is a pickle's "\\x80\\x02"."""
+    if _is_safetensors(beginning):
+        return None
     for start, kind in _BEGINNINGS:
         if beginning.startswith(start):
             return kind
     return "an ONNX model" if _is_onnx(beginning) else None
+
+
+def _is_safetensors(beginning: bytes) -> bool:
+    """The size of a header of 1 to 2^32 - 1 bytes, and the header."""
+    return any(beginning[:4]) and beginning[4:9] == b"\x00\x00\x00\x00{"
 
 
 def _is_onnx(beginning: bytes) -> bool:
