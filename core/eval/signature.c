@@ -14,7 +14,7 @@ typedef struct given_call {
     const fb_value_row *names;      /* of the keywords: every second item */
     const fb_object *args, *kwargs; /* kwargs by keyword, in the order of `names` */
     size_t arg_count, kwarg_count;
-    bool is_method;
+    bool is_method;    /* x.view(2), or torch.Tensor.view(x, 2) */
     bool is_of_python; /* written in Python, which counts and repeats what it takes for a list of ints */
     bool is_aten;      /* called by its schema; otherwise by torch's parser of Python's arguments */
 } given_call;
@@ -139,7 +139,7 @@ static const char *overloads_of(const fb_kernel_call *call, const char **overloa
         given->is_aten = fb_is_spelled(target, FB_ATEN);
         bool is_in_torch = fb_is_spelled(target, FB_TORCH) && !strchr(target + strlen(FB_TORCH), '.');
         bool is_functional = fb_is_spelled(target, FB_FUNCTIONAL) || fb_is_spelled(target, FB_FUNCTIONAL_IN_C);
-        bool is_of_tensor = strncmp(target, "torch.Tensor.", 13) == 0;
+        bool is_of_tensor = given->is_method = strncmp(target, "torch.Tensor.", 13) == 0;
         if (!given->is_aten && !is_in_torch && !is_functional && !is_of_tensor) return NULL;
         home = given->is_aten ? "" : is_in_torch ? "torch" : is_functional ? "functional" : "method";
         name = fb_function_name(target);
@@ -188,7 +188,8 @@ fb_status fb_check_signature(fb_kernel_call *call) {
     const char *only;
     given_call given = {.graph = call->graph, .names = kwargs, .arg_count = args->count, .kwarg_count = kwargs->count / 2};
     const char *overloads = overloads_of(call, &only, &given);
-    bool is_method = given.is_method = row->opcode == FB_CALL_METHOD;
+    bool is_method = row->opcode == FB_CALL_METHOD;
+    given.is_method |= is_method;
     if (!is_method && (!overloads || !*overloads)) return FB_OK;
     fb_object positional = {.kind = FB_OBJECT_NONE}, named = positional;
     call->status = fb_object_sequence(FB_OBJECT_TUPLE, given.arg_count, &positional, call->error);

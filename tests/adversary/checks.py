@@ -94,6 +94,9 @@ class Workshop:
                 checks.append(Check("undo", tuple(items)))
             if choose.random() < 0.3:
                 checks.append(Check("train", tuple(items)))
+            for stage in ("file", "edited"):
+                if choose.random() < 0.2:
+                    checks.append(Check(stage, tuple(items)))
         return checks
 
     def every(self):
@@ -107,7 +110,10 @@ class Workshop:
                 name = {"name": name, "params": {"to": "bfloat16"}}
             yield Check("passes", (name,), "graph")
         yield Check("undo", ("inference",))
-        yield Check("train", ("MergeLinears", "FuseBiasInLinear", "MergeViews", "EliminateCommonSubexpressions"))
+        several = ("MergeLinears", "FuseBiasInLinear", "MergeViews", "EliminateCommonSubexpressions")
+        yield Check("train", several)
+        yield Check("edited", several)
+        yield Check("file", ("inference",))
 
     def says(self, item):
         return self.exactness.get(name_of(item)) or self.rules.get(name_of(item)) or "rounds"
@@ -450,11 +456,77 @@ def check_train(subject, workshop, check):
         raise Difference(f"trained {difference.kind}", difference.detail) from None
 
 
+def check_file(subject, workshop, check):
+    """The finished weights, as the file that the service writes, are those of the result."""
+    run = optimize(subject, workshop, check)
+    document = copy.deepcopy(run["graph"])
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder, "finished.safetensors")
+        try:
+            workshop.client.weights(run["result"], file)
+        except foldback.Problem as problem:
+            if problem.status == 409 and problem.code == "not-in-safetensors":
+                return
+            raise Difference(f"file {problem.status} {problem.code}", f"{problem} {str(problem.body)[:500]}") from None
+        keys = set(load_file(file))
+        written = {
+            tensor
+            for module in document["modules"]
+            for kind in ("parameters", "buffers")
+            for name, tensor in module.get(kind, {}).items()
+            if ".".join(filter(None, (module["path"], name))) in keys
+        }
+        for row in document["tensors"]:
+            if row["name"] in written:
+                row.pop("data", None)
+        try:
+            module = from_document(document, weights=file)
+        except Exception as error:
+            if UNMADE.search(str(error)):
+                return
+            raise Difference("file from_document", f"{type(error).__name__}: {error}") from None
+        workshop.count("read back from a file")
+        judge_run(subject, run, module, "file")
+
+
+def check_edited(subject, workshop, check):
+    """A client has put a node into the result: undone, the program computes what it did, and the node is there."""
+    client = workshop.client
+    run = optimize(subject, workshop, check)
+    if not run["reversible"] or run["result"] == run["source"]:
+        return
+    document = copy.deepcopy(run["graph"])
+    floats = [
+        node["name"]
+        for node in document["nodes"]
+        if node["op"].startswith("call_") and str(node.get("meta", {}).get("dtype")).startswith("float") and "shape" in node["meta"]
+    ]
+    if not floats:
+        return
+    probe = {"name": "put_by_hand", "op": "call_function", "target": "torch.neg"}
+    probe["args"] = [{"$node": random.Random(run["source"]).choice(floats)}]
+    document["nodes"].insert(len(document["nodes"]) - 1, probe)
+    try:
+        undone = client.reverse(run, graph=document)
+    except foldback.Problem as problem:
+        if problem.status == 409 and problem.code == "conflict":
+            workshop.count(f"edited: conflict {problem.body['conflicts'][0]['code']}")
+            return
+        raise Difference(f"edited {problem.status} {problem.code}", f"{problem} {str(problem.body)[:500]}") from None
+    result = client.graph(undone["result"])
+    if not any(node["name"] == "put_by_hand" for node in result["nodes"]):
+        raise Difference("edited", "the client's node is gone")
+    workshop.count("edited and undone")
+    judged(subject, made_of(subject, result, "edited"), "bits", False, "edited", only=["traced"])
+
+
 STAGES = {
     "document": check_document,
     "evaluate": check_evaluate,
     "passes": check_passes,
     "undo": check_undo,
     "train": check_train,
+    "file": check_file,
+    "edited": check_edited,
 }
 __all__ = ["Check", "Difference", "ExportError", "Subject", "Workshop", "distance"]

@@ -121,6 +121,12 @@ def main(recorder):
     case = recorder.start("out= is refused")
     recorder.finish(case, case.call("torch.add", case.input(values(F, 2)), 1, out=case.input(values(F, 2))), refused=True)
 
+    for name in ("new_ones", "new_zeros", "reshape", "permute"):
+        sizes = (1, 0) if name == "permute" else (3, 2)
+        for given in (sizes, (sizes,)):
+            case = recorder.start(f"torch.Tensor.{name} {given}")
+            recorder.finish(case, case.call(f"torch.Tensor.{name}", case.input(values(torch.float32, 2, 3)), *given))
+
 
 if __name__ == "__main__":
     recorder = Recorder("create")
