@@ -24,11 +24,13 @@ def rows(text):
 
 
 def of_route(row):
+    """A body that a query parameter may stand for (instead_of_body) is described as required."""
     query = row.get("query")
+    body = "FB_BODY_REQUIRED" if "instead_of_body" in row else row.get("body")
     return {
         "path parameters": sorted(re.findall(r"\{(\w+)\}", row["pattern"])),
         "query parameters": "any" if query is None else sorted(filter(None, query.split(","))),
-        "body": {"FB_BODY_REQUIRED": "required", "FB_BODY_OPTIONAL": "optional"}.get(row.get("body"), "none"),
+        "body": {"FB_BODY_REQUIRED": "required", "FB_BODY_OPTIONAL": "optional"}.get(body, "none"),
         "answers": sorted(row.get("produces", "application/json").split(",")),
         "scope": row.get("scope", "not said").removeprefix("FB_SCOPE_").lower(),
     }

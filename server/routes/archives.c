@@ -175,5 +175,5 @@ void fb_get_archive(const fb_request *request, fb_response *response) {
     fb_error error = {0};
     fb_status status = find_archive(request, blob, &error);
     if (status) fb_respond_error(response, &error);
-    else fb_respond_blob_bytes(request, response, blob, "application/zip");
+    else fb_respond_blob_bytes(request, response, blob, "application/octet-stream");
 }

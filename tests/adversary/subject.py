@@ -74,6 +74,8 @@ class Subject:
                 raise Unusable("the trace does not run")
             if not all(tensor.is_contiguous() and not tensor.storage_offset() for tensor in state_of(self.live).values()):
                 raise Unusable("documents do not hold where weights begin, nor their strides")
+            if any(tensor.dtype == torch.complex32 for tensor in [*state_of(self.live).values(), *vars(self.live).values()] if isinstance(tensor, torch.Tensor)):
+                raise Unusable("documents do not hold complex32")
         except Unusable:
             raise
         except Exception as error:
