@@ -250,7 +250,7 @@ def test_an_interrupted_download_is_gone_on_with(proxy, tmp_path, what):
     for have in (40000, 80000):
         cut = foldback(*words, "-o", "w")
         (part,) = tmp_path.glob("w.*.part")
-        assert cut.status == 1 and f"what came is in {part.name}" in cut.err, cut
+        assert cut.status == 1 and f"the part that arrived is in {part.name}" in cut.err, cut
         assert part.read_bytes() == whole[:have] and foldback.path("w").read_bytes() == b"an older file"
     proxy.limit = None
     assert foldback(*words, "-o", "w").status == 0
