@@ -1,18 +1,21 @@
 """A service for this process alone: it starts when it is first needed, and ends with the process and its forks.
 
 A shell beside the service waits for the end of a pipe, which the process and its forks hold open. The kernel closes the pipe with the
-last of them, also after SIGKILL; then the shell ends the service and removes its folder.
+last of them, also after SIGKILL; then the shell ends the service and removes its folder. The shell also starts the service again, on the
+same folder, when it has died. Every request needs a token, which only this process and its forks know.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import select
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
 import time
+import uuid
 from pathlib import Path
 
 import httpx
@@ -24,12 +27,20 @@ SECONDS_TO_START = 60.0
 _SUPERVISOR = """
 folder=$1
 shift
-"$@" 2>"$folder/log" </dev/null &
-service=$!
-exec >/dev/null
+keep() {
+    trap 'kill -TERM $! 2>/dev/null; wait $! 2>/dev/null; exit' TERM
+    while :; do
+        "$@" >"$folder/address" 2>"$folder/log" </dev/null &
+        wait $!
+        [ -s "$folder/address" ] || break
+    done
+    : >"$folder/failed"
+}
+keep "$@" &
+keeper=$!
 cat >/dev/null
-kill -TERM "$service" 2>/dev/null
-wait "$service" 2>/dev/null
+kill -TERM "$keeper" 2>/dev/null
+wait "$keeper" 2>/dev/null
 rm -rf "$folder"
 """
 
@@ -57,13 +68,84 @@ def find_binary() -> str:
     )
 
 
+class _Address:
+    """Where the service in a private folder listens; another port after each restart."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = Path(folder)
+
+    def read(self) -> str | None:
+        try:
+            line, end, _ = (self.folder / "address").read_text(errors="replace").partition("\n")
+        except OSError:
+            return None
+        return line.removeprefix("listening on ").strip() if end and line.startswith("listening on ") else None
+
+    def wait(self) -> str | None:
+        """The address, once somebody answers there. None if the service does not start."""
+        deadline = time.monotonic() + SECONDS_TO_START
+        while time.monotonic() < deadline and self.folder.exists() and not (self.folder / "failed").exists():
+            found = self.read()
+            if found is not None and _answers(found):
+                return found
+            time.sleep(0.005)
+        return None
+
+    def log(self) -> str:
+        try:
+            return (self.folder / "log").read_text(errors="replace").strip()
+        except OSError:
+            return ""
+
+
+class _Transport(httpx.HTTPTransport):
+    """Sends requests to where the private service listens now. A request that the service died of, or before, is sent again, with the same
+    Idempotency-Key."""
+
+    def __init__(self, address: _Address) -> None:
+        super().__init__(trust_env=False)
+        self._address = address
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "POST" and "Idempotency-Key" not in request.headers:
+            request.headers["Idempotency-Key"] = str(uuid.uuid4())
+        request.read()
+        for _ in range(2):
+            try:
+                return self._send(request)
+            except httpx.TimeoutException:
+                raise
+            except httpx.TransportError:
+                if self._address.wait() is None:
+                    raise
+        return self._send(request)
+
+    def _send(self, request: httpx.Request) -> httpx.Response:
+        url = self._address.read()
+        if url is not None:
+            now = httpx.URL(url)
+            request.url = request.url.copy_with(host=now.host, port=now.port)
+            request.headers["Host"] = now.netloc.decode()
+        return super().handle_request(request)
+
+
+def _answers(url: str) -> bool:
+    parts = httpx.URL(url)
+    try:
+        with socket.create_connection((parts.host, parts.port or 80), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
 class _Connection:
     """What this process talks to. A fork talks to the same service by connections of its own."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.chosen: tuple[str, str | None] | None = None  # by connect(): address and token
-        self.private: str | None = None  # address of the private service
+        self.private: _Address | None = None  # of the private service
+        self.token: str | None = None  # that it wants to see
         self.lifeline: int | None = None  # the end of the pipe that keeps the private service running
         self.supervisor: subprocess.Popen[bytes] | None = None
         self.client: Client | None = None
@@ -74,47 +156,46 @@ class _Connection:
 
     def get(self) -> Client:
         with self.lock:
+            if self.client is not None and self.private is not None and not self.private.folder.exists():
+                self.close()
             if self.client is None:
-                url, token = self.chosen or (os.environ.get("FOLDBACK_SERVER") or self._private_url(), None)
-                is_private = url == self.private
-                http = httpx.Client(timeout=60, trust_env=False) if is_private else None
-                self.client = Client(url, token=token, http=http)
+                url, token = self.chosen or (os.environ.get("FOLDBACK_SERVER"), None)
+                self.client = Client(url, token=token) if url else self._private_client()
             return self.client
 
-    def _private_url(self) -> str:
+    def _private_client(self) -> Client:
         if self.private is None:
             self._start(find_binary())
         assert self.private is not None
-        return self.private
+        http = httpx.Client(timeout=60, trust_env=False, transport=_Transport(self.private))
+        return Client("http://127.0.0.1", token=self.token, http=http)
 
     def _start(self, binary: str) -> None:
-        folder = tempfile.mkdtemp(prefix="foldback-")
+        folder = tempfile.mkdtemp(prefix="foldback-")  # which no other user can read
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("FOLDBACK_")}
+        try:
+            token = _token(binary, f"{folder}/data", environment)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
         reading, writing = os.pipe()  # neither end is inherited by programs, only by forks
         command = [binary, "serve", "--listen", "127.0.0.1:0", "--data", f"{folder}/data", "--access-log", "off"]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("FOLDBACK_")}
         supervisor = subprocess.Popen(
             ["/bin/sh", "-c", _SUPERVISOR, "foldback", folder, *command],
             stdin=reading,
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
             start_new_session=True,  # Ctrl-C in a terminal is not for the service
         )
         os.close(reading)
-        try:
-            assert supervisor.stdout is not None
-            line = _first_line(supervisor.stdout.fileno())
-        finally:
-            supervisor.stdout.close()  # type: ignore[union-attr]
-        if not line.startswith("listening on "):
-            try:
-                said = Path(folder, "log").read_text(errors="replace").strip()
-            except OSError:
-                said = ""
+        address = _Address(folder)
+        if address.wait() is None:
+            said = address.log()
             os.close(writing)
             supervisor.wait()
-            raise ServiceNotStarted(f"{binary} serve does not start: {said or line or 'it said nothing'}")
-        self.private, self.lifeline, self.supervisor = line.removeprefix("listening on ").strip(), writing, supervisor
+            raise ServiceNotStarted(f"{binary} serve does not start: {said or 'it said nothing'}")
+        self.private, self.token, self.lifeline, self.supervisor = address, token, writing, supervisor
         supervisor.returncode = 0  # it outlives this process by a moment, and nobody waits for it
 
     def close(self) -> None:
@@ -123,18 +204,21 @@ class _Connection:
                 self.client.close()
             if self.lifeline is not None:
                 os.close(self.lifeline)
-            self.client = self.private = self.lifeline = self.supervisor = self.chosen = None
+            self.client = self.private = self.token = self.lifeline = self.supervisor = self.chosen = None
 
 
-def _first_line(descriptor: int) -> str:
-    deadline, read = time.monotonic() + SECONDS_TO_START, b""
-    while b"\n" not in read and (left := deadline - time.monotonic()) > 0:
-        if select.select([descriptor], [], [], left)[0]:
-            piece = os.read(descriptor, 4096)
-            if not piece:
-                break
-            read += piece
-    return read.decode(errors="replace").partition("\n")[0]
+def _token(binary: str, data: str, environment: dict[str, str]) -> str:
+    """Makes the only token of a new data folder: no request is answered without it."""
+    made = subprocess.run(
+        [binary, "token", "create", "--scope", "admin", "--name", "private", "--data", data, "--json"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+    )
+    if made.returncode != 0:
+        raise ServiceNotStarted(f"{binary} token create does not work: {made.stderr.strip() or 'it said nothing'}")
+    return str(json.loads(made.stdout)["token"])
 
 
 _connection = _Connection()
