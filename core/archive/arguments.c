@@ -1,5 +1,6 @@
 /* Arguments of calls, as the document spells them. */
 #include "core/archive/arguments.h"
+#include "core/operators/spelling.h"
 
 #include <math.h>
 #include <string.h>
@@ -157,7 +158,7 @@ static bool put_complex(pt_arguments *a, const fb_json *value, fb_buffer *out) {
 
 static bool put_operator(pt_arguments *a, const fb_json *value, fb_buffer *out) {
     const char *text = pt_text(a->m, value);
-    if (!text || strncmp(text, "torch.ops.", 10) != 0)
+    if (!text || !fb_is_spelled(text, FB_REGISTERED))
         return pt_unsupported(a->m, a->m->program_file.name, "the node \"%s\" has the operator %s as an argument", a->row->name,
                               text ? text : "");
     fb_buffer_string(out, "{\"$ref\":");
@@ -275,8 +276,8 @@ enum { UNSAID = 0, POSITIONAL = 1, KEYWORD = 2 };
 /* What PyTorch calls an overload's parameter at a place, from calls.def: NULL when nothing is known of the operator. Then
  * whether it must be given, and stands before those by name only. */
 static const char *parameters_of(const char *target) {
-    if (strncmp(target, "torch.ops.aten.", 15) != 0) return NULL;
-    const char *name = target + 15, *dot = strchr(name, '.');
+    if (!fb_is_spelled(target, FB_ATEN)) return NULL;
+    const char *name = target + strlen(FB_ATEN), *dot = strchr(name, '.');
     const char *calls = dot ? fb_calls_of(name, (size_t)(dot - name), "") : NULL;
     size_t length = dot ? strlen(dot + 1) : 0;
     while (calls && *calls) {
@@ -308,9 +309,8 @@ static int kind_of(pt_arguments *a, const fb_json *input, const fb_json *name, c
     int64_t said = kind && kind->kind == FB_JSON_INT ? kind->integer : UNSAID;
     uint32_t place;
     bool by_position, is_reserved = fb_python_word(name->text, name->count) == FB_WORD_KEYWORD;
-    if (strncmp(a->row->target, "torch.ops.", 10) != 0) return POSITIONAL;
-    if (strncmp(a->row->target, "torch.ops.higher_order.", 23) == 0)
-        return said == POSITIONAL || !name->count ? POSITIONAL : KEYWORD;
+    if (!fb_is_spelled(a->row->target, FB_REGISTERED)) return POSITIONAL;
+    if (fb_is_spelled(a->row->target, FB_HIGHER_ORDER)) return said == POSITIONAL || !name->count ? POSITIONAL : KEYWORD;
     if (said == POSITIONAL || (said == KEYWORD && is_reserved)) return POSITIONAL;
     if (said == KEYWORD) return KEYWORD;
     if (!parameters || !find_parameter(parameters, name, &place, &by_position)) return UNSAID;

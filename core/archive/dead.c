@@ -4,14 +4,12 @@
 
 #include "core/archive/arguments.h"
 #include "core/operators/op.h"
+#include "core/operators/spelling.h"
 
 typedef enum purity { PURE, IMPURE, UNKNOWN } purity;
 
-static bool starts_with(const char *text, const char *start) {
-    return strncmp(text, start, strlen(start)) == 0;
-}
-
-/* As torch._library.utils.is_impure has it: operators that write, assert, or draw random numbers. */
+/* As torch._library.utils.is_impure has it: operators that write, assert, or draw random numbers. The overloads that it names
+ * are a list of PyTorch's, not facts of the operators: _assert_async.default is not among them. */
 static purity purity_of(const char *target) {
     static const char *const kept[] = {
         "torch.ops.aten._assert_async.msg",
@@ -22,13 +20,13 @@ static purity purity_of(const char *target) {
     };
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (strcmp(target, kept[i]) == 0) return IMPURE;
-    if (starts_with(target, "torch.ops.higher_order.auto_functionalized")) return UNKNOWN;
-    if (!starts_with(target, "torch.ops.") || starts_with(target, "torch.ops.higher_order.")) return PURE;
+    if (fb_is_spelled(target, FB_HIGHER_ORDER "auto_functionalized")) return UNKNOWN;
+    if (!fb_is_spelled(target, FB_REGISTERED) || fb_is_spelled(target, FB_HIGHER_ORDER)) return PURE;
     fb_op op = fb_op_of_function(target, strlen(target));
     uint32_t flags = fb_op_facts_of(op)->flags;
     if (op == FB_OP_UNKNOWN || flags & (FB_FACT_EFFECT | FB_FACT_MUTATES_IN_TRAINING)) return UNKNOWN;
     if (op & FB_OP_IN_PLACE || flags & (FB_FACT_MUTATES | FB_FACT_RANDOM_IN_TRAINING)) return IMPURE;
-    bool is_empty = starts_with(target, "torch.ops.aten.empty") || starts_with(target, "torch.ops.aten.new_empty");
+    bool is_empty = op == FB_OP_EMPTY || op == FB_OP_EMPTY_STRIDED || op == FB_OP_EMPTY_LIKE || op == FB_OP_NEW_EMPTY;
     return flags & FB_FACT_RANDOM && !is_empty ? IMPURE : PURE;
 }
 

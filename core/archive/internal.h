@@ -37,6 +37,7 @@ typedef struct pt_file {
 /* ---- tensors ------------------------------------------------------------------------------------------------------------ */
 
 #define PT_MOST_DIMENSIONS 64
+#define PT_STRIDED 7 /* torch.strided, as archives number layouts */
 
 typedef struct pt_tensor {
     const char *key;  /* its name in the config: the owner's path */
@@ -134,14 +135,14 @@ const fb_json *pt_union(const fb_json *object, const char **kind);
 
 /* ---- parts -------------------------------------------------------------------------------------------------------------- */
 
-const char *pt_dtype_name(int64_t scalar_type); /* NULL for a number that is none */
+const char *pt_dtype_name(int64_t scalar_type); /* NULL for an unknown number */
 
 /* The tensors of both configs: payload.c */
 bool pt_read_payloads(pt_model *m);
 /* Says where the bytes of each tensor of the document are, and which are views of others. */
 bool pt_place_tensors(pt_model *m);
 bool pt_write_tensors(pt_model *m, fb_buffer *out);
-/* The movement over `base` that gives `view`, as JSON; NULL and a failure where there is none: view.c */
+/* The recipe that makes `view` from `base`, as JSON; NULL and a failure if no recipe does: view.c */
 const char *pt_view_of(pt_model *m, const pt_tensor *base, const pt_tensor *view);
 
 /* The rows of the main program and of those within: program.c */

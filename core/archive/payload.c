@@ -6,7 +6,6 @@
 #include "core/archive/internal.h"
 
 #define MOST_INLINE ((uint64_t)64 << 20) /* bytes of tensors that go into a document, together */
-#define STRIDED 7
 
 const char *pt_dtype_name(int64_t scalar_type) {
     static const char *const names[] = {
@@ -81,7 +80,7 @@ static bool read_meta(pt_model *m, pt_tensor *t, const fb_json *meta) {
     const fb_json *gradient = pt_member(meta, "requires_grad");
     if (!dtype || !layout || !sizes || !strides || sizes->count != strides->count || sizes->count > PT_MOST_DIMENSIONS)
         return pt_bad(m, t->file, "the tensor_meta of \"%s\" is incomplete", t->key);
-    if (layout->integer != STRIDED)
+    if (layout->integer != PT_STRIDED)
         return pt_unsupported(m, t->file, "\"%s\" is not strided: a document has no place for sparse tensors", t->key);
     const char *name = pt_dtype_name(dtype->integer);
     t->dtype = name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/archive/internal.h"
+#include "core/operators/spelling.h"
 
 #define MOST_DEPTH 32
 #define MOST_ROWS 2000000
@@ -141,7 +142,7 @@ static const char *function_name(pt_model *m, const char *target, const char *no
                                         "sub", "floordiv", "mod", "pow", "truediv", "and_", "or_", "lshift", "rshift", NULL};
     static const char *const others[] = {"math.trunc",    "torch.sym_not", "torch.sym_int", "torch.sym_float",
                                          "torch.sym_ite", "torch.sym_max", "torch.sym_min", NULL};
-    if (strncmp(target, "torch.ops.", 10) == 0 && strchr(target + 10, '.')) return target;
+    if (fb_is_spelled(target, FB_REGISTERED) && strchr(target + strlen(FB_REGISTERED), '.')) return target;
     if (strncmp(target, "_operator.", 10) == 0 && is_one_of(target + 10, sizes)) return target + 1;
     if (is_one_of(target, others)) return target;
     pt_unsupported(m, m->program_file.name, "the node \"%s\" calls %s, which is not supported", node, target);
@@ -224,7 +225,7 @@ static bool read_results(pt_model *m, pt_program *p, uint32_t index, const fb_js
     const fb_json *value = pt_union(first, &kind), *single = pt_member(node, "is_hop_single_tensor_return");
     if (!value) return pt_bad(m, m->program_file.name, "the result of \"%s\" is not a union of one kind", p->rows[index].name);
     bool is_none = strcmp(kind, "as_none") == 0;
-    bool is_tuple_of_one = single && single->kind == FB_JSON_FALSE && strncmp(target, "torch.ops.higher_order", 22) == 0;
+    bool is_tuple_of_one = single && single->kind == FB_JSON_FALSE && fb_is_spelled(target, FB_HIGHER_ORDER);
     if (is_tuple_of_one && !is_none) return read_item(m, p, index, 0, first, true);
     if (is_none) {
         const char *unused = fresh_like(m, p, FB_CALL_FUNCTION, target, "_unused");
@@ -387,7 +388,7 @@ static bool add_mutations(pt_model *m, pt_program *p, const fb_json *specs) {
             return pt_bad(m, m->program_file.name, "the mutation of \"%s\" names nothing that the program has", text);
         pt_row *row = add_row(m, p, PT_COPY);
         if (!row) return false;
-        row->target = "torch.ops.aten.copy_.default";
+        row->target = FB_TARGET_COPY_ATEN;
         row->first = into;
         row->second = from;
         row->name = fresh_like(m, p, FB_CALL_FUNCTION, row->target, "");

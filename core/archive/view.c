@@ -19,7 +19,6 @@ typedef struct axis {
 typedef struct maker {
     pt_model *m;
     int parts;
-    const pt_tensor *view;
 } maker;
 
 static const expression none = {NULL, NULL};
@@ -109,7 +108,7 @@ static expression columns(maker *k, expression matrix, int64_t rows, int64_t len
 }
 
 const char *pt_view_of(pt_model *m, const pt_tensor *base, const pt_tensor *view) {
-    maker k = {m, 0, view};
+    maker k = {m, 0};
     uint32_t rank = view->dimensions, used = 0;
     int64_t dims[PT_MOST_DIMENSIONS], back[PT_MOST_DIMENSIONS], shape[PT_MOST_DIMENSIONS];
     axis axes[PT_MOST_DIMENSIONS];

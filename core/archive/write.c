@@ -4,9 +4,9 @@
 
 #include "core/archive/arguments.h"
 #include "core/archive/internal.h"
+#include "core/operators/spelling.h"
 
 #define MOST_DOTS 64 /* of an owner's path */
-#define STRIDED 7
 
 static void put_text(fb_buffer *out, const char *text) {
     fb_buffer_json_string(out, text, strlen(text));
@@ -50,7 +50,7 @@ static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
         const char *name = pt_dtype_name(dtype->integer);
         if (!name) return pt_unsupported(m, m->program_file.name, "\"%s\" has a dtype that is not known", row->name);
         if (fb_dtype_find(name)) fb_buffer_printf(out, ",\"dtype\":\"%s\"", name);
-        if (row->decides_device && layout->integer == STRIDED) {
+        if (row->decides_device && layout->integer == PT_STRIDED) {
             fb_buffer_string(out, ",\"device\":");
             if (!pt_put_device(m, pt_member(value, "device"), out)) return false;
         }
@@ -61,8 +61,7 @@ static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
 
 /* A cast to a device reads where its argument lies. */
 static void mark_device(pt_program *p, const pt_row *row) {
-    bool is_cast =
-        strncmp(row->target, "torch.ops.aten.to.", 18) == 0 || strncmp(row->target, "torch.ops.aten._to_copy.", 24) == 0;
+    bool is_cast = fb_is_spelled(row->target, FB_ATEN "to.") || fb_is_spelled(row->target, FB_ATEN "_to_copy.");
     if (row->kind != PT_CALL || !is_cast) return;
     const fb_json *inputs = pt_member(row->source, "inputs"), *input = fb_json_first(inputs);
     const char *kind;
@@ -81,7 +80,7 @@ static void mark_device(pt_program *p, const pt_row *row) {
 static void say_training(pt_model *m, const pt_row *row) {
     const fb_json *inputs = row->kind == PT_CALL ? pt_member(row->source, "inputs") : NULL;
     const fb_json *input = inputs ? fb_json_first(inputs) : NULL;
-    if (!inputs || strncmp(row->target, "torch.ops.higher_order.", 23) == 0) return;
+    if (!inputs || fb_is_spelled(row->target, FB_HIGHER_ORDER)) return;
     for (uint32_t i = 0; i < inputs->count; i++, input = fb_json_next(input)) {
         const fb_json *name = pt_member(input, "name"), *given = pt_member(pt_member(input, "arg"), "as_bool");
         bool is_flag = name && name->kind == FB_JSON_STRING && (fb_json_is(name, "training") || fb_json_is(name, "train"));

@@ -1,7 +1,7 @@
 /* The container of an archive: a zip file in memory (or mapped), read from its central directory.
  *
- * PyTorch stores entries without compression, so each is a range of bytes of the file; entries that are deflated are read, too,
- * and so is ZIP64. What no writer makes and an attacker would is refused by the entry's name: names that are twice there, that
+ * PyTorch stores entries without compression, so each is a range of bytes of the file. Deflated entries and ZIP64 are read as
+ * well. What no writer makes and an attacker would is refused by the entry's name: names that are twice there, that
  * leave the folder or are absolute, entries that overlap or lie beyond the file, sizes that the file cannot hold, encryption,
  * several disks. */
 #ifndef FB_ARCHIVE_ZIP_H

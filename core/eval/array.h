@@ -1,8 +1,8 @@
 /* Arrays: the values of tensors while a graph is evaluated. An array is a strided view of storage, as in PyTorch: views share
  * their storage, and what is written through one is seen through all.
  *
- * An array has the dtype that PyTorch would give it, and is held in one of four types, so that kernels are written a few
- * times at most:
+ * An array has the dtype that PyTorch would give it, and is held in one of six types, so that a kernel is written
+ * once for each of them at most:
  *
  *     float64, and every floating dtype when precision is FB_PRECISION_DOUBLE        double
  *     float32, float16, bfloat16 (whose values are rounded to their dtype)           float

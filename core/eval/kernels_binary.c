@@ -63,13 +63,9 @@ FLOATING(mul, x *y)
 FB_LOOP_2(mul_int, int64_t, int64_t, WRAP(x, *, y))
 FB_LOOP_2(mul_bool, unsigned char, unsigned char, x &y)
 
-/* Products and quotients as c10::complex has them: C's own operators look for infinities. */
-#define COMPLEX_OF(T, make, real, imaginary, absolute, name)                                                                   \
-    static T _Complex multiply_##name(T _Complex x, T _Complex y) {                                                            \
-        T a = real(x), b = imaginary(x), c = real(y), d = imaginary(y);                                                        \
-        return make(a * c - b * d, a * d + b * c);                                                                             \
-    }                                                                                                                          \
-    static T _Complex divide_##name(T _Complex x, T _Complex y) {                                                              \
+/* A quotient as c10::complex has it. */
+#define COMPLEX_QUOTIENT(T, make, real, imaginary, absolute)                                                                   \
+    static T _Complex divide_##T(T _Complex x, T _Complex y) {                                                                 \
         T a = real(x), b = imaginary(x), c = real(y), d = imaginary(y);                                                        \
         if (c == 0 && d == 0) return make(a / absolute(c), b / absolute(d));                                                   \
         if (absolute(c) >= absolute(d)) {                                                                                      \
@@ -79,14 +75,14 @@ FB_LOOP_2(mul_bool, unsigned char, unsigned char, x &y)
         T ratio = c / d, scale = 1 / (c * ratio + d);                                                                          \
         return make((a * ratio + b) * scale, (b * ratio - a) * scale);                                                         \
     }
-COMPLEX_OF(double, CMPLX, creal, cimag, fabs, double)
-COMPLEX_OF(float, CMPLXF, crealf, cimagf, fabsf, float)
+COMPLEX_QUOTIENT(double, CMPLX, creal, cimag, fabs)
+COMPLEX_QUOTIENT(float, CMPLXF, crealf, cimagf, fabsf)
 #define COMPLEX(name, of_double, of_float)                                                                                     \
     FB_LOOP_2(name##_complex_double, double _Complex, double _Complex, of_double)                                              \
     FB_LOOP_2(name##_complex_float, float _Complex, float _Complex, of_float)
 COMPLEX(add, x + y, x + y)
 COMPLEX(sub, x - y, x - y)
-COMPLEX(mul, multiply_double(x, y), multiply_float(x, y))
+COMPLEX(mul, fb_complex_product(x, y), fb_complex_product_float(x, y))
 COMPLEX(div, divide_double(x, y), divide_float(x, y))
 
 static const binary add_loops = {add_double, add_float, add_int, add_bool}, sub_loops = {sub_double, sub_float, sub_int, NULL},

@@ -72,8 +72,7 @@ static fb_status kernel_conjugate(fb_kernel_call *call, fb_object *result) {
     fb_array *out = fb_make_array(call, input->dtype, input->rank, input->sizes);
     if (!out) return call->status;
     (out->held == FB_HELD_COMPLEX_DOUBLE ? conjugate_double : conjugate_float)(out, input);
-    bool is_copy = fb_call_is_spelled(call, "conj_physical");
-    if (!is_copy) out->storage->is_frozen = input->storage->is_frozen = true;
+    out->storage->is_frozen = input->storage->is_frozen = true;
     return fb_return_array(call, out, result);
 }
 

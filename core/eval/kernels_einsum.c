@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/eval/evaluator.h"
+#include "core/eval/loops.h"
 
 enum { LETTERS = 52, LABELS = LETTERS + FB_MAX_RANK, MAX_OPERANDS = 8, STEPS_OF_A_PRODUCT = 12 };
 
@@ -130,7 +131,7 @@ static double _Complex complex_at(const fb_array *array, int64_t at) {
 static double _Complex sum_over(einsum *e, int depth, const int64_t at[MAX_OPERANDS]) {
     if (depth == e->labels && e->is_complex) {
         double _Complex product = 1;
-        for (size_t i = 0; i < e->count; i++) product *= complex_at(e->inputs[i], at[i]);
+        for (size_t i = 0; i < e->count; i++) product = fb_complex_product(product, complex_at(e->inputs[i], at[i]));
         return product;
     }
     if (depth == e->labels) {

@@ -13,11 +13,6 @@
 
 typedef double _Complex number;
 
-/* Naive, as PyTorch's: C's own operator looks for infinities. */
-static inline number times(number a, number b) {
-    return CMPLX(creal(a) * creal(b) - cimag(a) * cimag(b), creal(a) * cimag(b) + cimag(a) * creal(b));
-}
-
 /* ---- one line ------------------------------------------------------------------------------------------------------------ */
 
 /* A transform of lines of `count` numbers, sum over k of x[k] exp(sign 2 pi i j k / count). */
@@ -59,7 +54,7 @@ static void halve(const transform *t, number *x) {
     for (int64_t half = 1; half < n; half *= 2) {
         for (int64_t pair = 0; pair < n / 2 && fb_kernel_goes_on(t->call, STEPS_OF_A_BUTTERFLY); pair++) {
             int64_t k = pair & (half - 1), at = 2 * (pair - k) + k;
-            number odd = times(x[at + half], t->roots[k * (n / (2 * half))]), even = x[at];
+            number odd = fb_complex_product(x[at + half], t->roots[k * (n / (2 * half))]), even = x[at];
             x[at] = even + odd;
             x[at + half] = even - odd;
         }
@@ -83,13 +78,13 @@ static void run(const transform *t, bool is_inverse) {
     if (!t->chirp) {
         halve(t, x);
     } else {
-        for (int64_t k = 0; k < count && fb_work_at(work, k, count); k++) x[k] = times(x[k], t->chirp[k]);
+        for (int64_t k = 0; k < count && fb_work_at(work, k, count); k++) x[k] = fb_complex_product(x[k], t->chirp[k]);
         clear(work, x + count, padded - count);
         halve(t, x);
-        for (int64_t k = 0; k < padded && fb_work_at(work, k, padded); k++) x[k] = conj(times(x[k], t->filter[k]));
+        for (int64_t k = 0; k < padded && fb_work_at(work, k, padded); k++) x[k] = conj(fb_complex_product(x[k], t->filter[k]));
         halve(t, x);
         for (int64_t k = 0; k < count && fb_work_at(work, k, count); k++)
-            x[k] = times(conj(x[k]) / (double)padded, t->chirp[k]);
+            x[k] = fb_complex_product(conj(x[k]) / (double)padded, t->chirp[k]);
     }
     if (is_inverse) conjugate(work, x, count);
 }
@@ -236,9 +231,7 @@ static fb_array *compute(fb_kernel_call *call, const request *r, fb_array *input
     bool is_double = input->dtype == FB_FLOAT64 || input->dtype == FB_COMPLEX128, is_real = r->kind == COMPLEX_TO_REAL;
     int last = r->count - 1;
     fb_array *now = fb_make_cast(call, input, FB_COMPLEX128);
-    if (now && r->conjugates && is_real)
-        for (int64_t i = 0, count = fb_array_count(now); i < count && fb_kernel_goes_on(call, 1); i++)
-            ((number *)fb_array_data(now))[i] = conj(((number *)fb_array_data(now))[i]);
+    if (now && r->conjugates && is_real) conjugate(&call->memory->work, fb_array_data(now), fb_array_count(now));
     /* Of real numbers the last dimension first, as the others are complex then; to real numbers it comes last. */
     for (int i = 0; i <= last && now; i++) {
         int at = is_real ? i : last - i;
@@ -246,9 +239,7 @@ static fb_array *compute(fb_kernel_call *call, const request *r, fb_array *input
         bool is_halved = r->kind == REAL_TO_COMPLEX && r->is_onesided && at == last;
         apply(call, &how, is_halved ? how.count / 2 + 1 : how.count, how.is_half ? FB_FLOAT64 : FB_COMPLEX128, &now);
     }
-    if (now && r->conjugates && !is_real)
-        for (int64_t i = 0, count = fb_array_count(now); i < count && fb_kernel_goes_on(call, 1); i++)
-            ((number *)fb_array_data(now))[i] = conj(((number *)fb_array_data(now))[i]);
+    if (now && r->conjugates && !is_real) conjugate(&call->memory->work, fb_array_data(now), fb_array_count(now));
     fb_dtype dtype = is_real ? (is_double ? FB_FLOAT64 : FB_FLOAT32) : is_double ? FB_COMPLEX128 : FB_COMPLEX64;
     fb_array *out = now ? fb_make_cast(call, now, dtype) : NULL;
     fb_array_drop(now);
@@ -275,19 +266,19 @@ static bool read_norm(fb_kernel_call *call, request *r) {
     return true;
 }
 
-static bool read_kind(fb_kernel_call *call, request *r) {
-    const char *name = fb_call_spelling(call);
+/* What the name of the function says: "irfft2", or "fft_irfft2". */
+static request request_of(const char *name) {
     if (strncmp(name, "fft_", 4) == 0) name += 4;
     bool is_inverse = *name == 'i';
     name += is_inverse;
-    *r = (request){.is_inverse = is_inverse, .is_onesided = true};
-    if (*name == 'r') r->kind = is_inverse ? COMPLEX_TO_REAL : REAL_TO_COMPLEX;
+    request r = {.is_inverse = is_inverse, .is_onesided = true};
+    if (*name == 'r') r.kind = is_inverse ? COMPLEX_TO_REAL : REAL_TO_COMPLEX;
     if (*name == 'h') { /* hfft(x) is the forward transform of what a real spectrum's half stands for: irfft of conj(x) */
-        r->kind = is_inverse ? REAL_TO_COMPLEX : COMPLEX_TO_REAL;
-        r->is_inverse = !is_inverse;
-        r->conjugates = true;
+        r.kind = is_inverse ? REAL_TO_COMPLEX : COMPLEX_TO_REAL;
+        r.is_inverse = !is_inverse;
+        r.conjugates = true;
     }
-    return true;
+    return r;
 }
 
 /* The size of a transform that is not given. */
@@ -303,8 +294,8 @@ static fb_status finish(fb_kernel_call *call, request *r, fb_array *input, fb_ob
 /* fft, ifft, rfft, irfft, hfft, ihfft (input, n, dim, norm) */
 static fb_status kernel_fft(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
-    request r;
-    if (!fb_argument_array(call, "input", &input) || !read_kind(call, &r)) return call->status;
+    request r = request_of(fb_call_spelling(call));
+    if (!fb_argument_array(call, "input", &input)) return call->status;
     if (!input->rank) return fb_kernel_fail(call, "a tensor without dimensions has none to transform");
     r.count = 1;
     r.dims[0] = input->rank - 1;
@@ -332,10 +323,10 @@ static bool read_dims(fb_kernel_call *call, const fb_array *input, int sizes, in
 /* fftn, ifftn, rfftn, irfftn, fft2, ifft2, rfft2, irfft2 (input, s, dim, norm) */
 static fb_status kernel_fft_many(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
-    request r;
+    request r = request_of(fb_call_spelling(call));
     int given;
     int64_t sizes[FB_MAX_RANK];
-    if (!fb_argument_array(call, "input", &input) || !read_kind(call, &r) || !fb_argument_ints(call, "s", sizes, &given) ||
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_ints(call, "s", sizes, &given) ||
         !read_dims(call, input, given, &r.count, r.dims))
         return call->status;
     if (given >= 0 && given != r.count) return fb_kernel_fail(call, "it has %d sizes for %d dimensions", given, r.count);

@@ -12,6 +12,16 @@
 #define CMPLXF(x, y) __builtin_complex((float)(x), (float)(y))
 #endif
 
+/* Products as c10::complex has them: C's own operator looks for infinities. */
+static inline double _Complex fb_complex_product(double _Complex x, double _Complex y) {
+    double a = creal(x), b = cimag(x), c = creal(y), d = cimag(y);
+    return CMPLX(a * c - b * d, a * d + b * c);
+}
+static inline float _Complex fb_complex_product_float(float _Complex x, float _Complex y) {
+    float a = crealf(x), b = cimagf(x), c = crealf(y), d = cimagf(y);
+    return CMPLXF(a * c - b * d, a * d + b * c);
+}
+
 /* static void name(out of type R, a of type A): R = expression of x. */
 #define FB_LOOP_1(name, R, A, expression)                                                                                      \
     static void name(const fb_array *out, const fb_array *a) {                                                                 \

@@ -4,6 +4,7 @@
 
 #include "core/graph/code_writer.h"
 #include "core/graph/python.h"
+#include "core/operators/spelling.h"
 
 bool fb_code_writer_init(fb_code_writer *writer, const fb_graph *graph) {
     size_t node_count = (size_t)fb_node_limit(graph) + 1, symbol_count = (size_t)fb_symbol_limit(graph) + 1;
@@ -115,7 +116,7 @@ static bool is_below(const char *qualified_name, const char *part) {
 /* torch.fx's _is_from_torch: such a name is printed as it is. */
 static bool is_from_torch(const char *qualified_name, size_t length) {
     if (strncmp(qualified_name, "torch.", 6) != 0 || !fb_python_is_dotted(qualified_name, length)) return false;
-    if (strncmp(qualified_name, "torch.ops.", 10) == 0) return true;
+    if (fb_is_spelled(qualified_name, FB_REGISTERED)) return true;
     if (strncmp(qualified_name, "torch.Tensor.", 13) == 0) return is_python_method(qualified_name + 13);
     return !is_below(qualified_name, "._dynamo.") && !is_below(qualified_name, "._inductor.");
 }

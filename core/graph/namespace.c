@@ -1,4 +1,5 @@
 #include "core/graph/namespace.h"
+#include "core/operators/spelling.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -229,7 +230,7 @@ const char *fb_function_name(const char *target) {
     for (const char *c = target; *c; c++) dots += *c == '.';
     const char *last = strrchr(target, '.');
     if (!last) return target;
-    if (dots != 4 || strncmp(target, "torch.ops.", 10) != 0) return last + 1;
+    if (dots != 4 || !fb_is_spelled(target, FB_REGISTERED)) return last + 1;
     while (last[-1] != '.') last--;
     return last;
 }

@@ -7,6 +7,8 @@
 
 /* Where functions are at home: the beginnings of their targets. */
 #define FB_ATEN "torch.ops.aten."
+#define FB_HIGHER_ORDER "torch.ops.higher_order."
+#define FB_REGISTERED "torch.ops." /* operators of ATen, of torch.library, of higher order */
 #define FB_FUNCTIONAL "torch.nn.functional."
 #define FB_FUNCTIONAL_IN_C "torch._C._nn."
 #define FB_TORCH "torch."
@@ -28,6 +30,7 @@ static inline bool fb_is_of_pytorch(const char *target) {
 #define FB_TARGET_BFLOAT16_METHOD "bfloat16"
 #define FB_TARGET_CAT "torch.cat"
 #define FB_TARGET_CAT_ATEN "torch.ops.aten.cat.default"
+#define FB_TARGET_COPY_ATEN "torch.ops.aten.copy_.default"
 #define FB_TARGET_GETATTR "builtins.getattr"
 #define FB_TARGET_GETITEM "operator.getitem"
 #define FB_TARGET_HALF_METHOD "half"

@@ -141,7 +141,7 @@ SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|ar
 # Which of its kernels PyTorch takes decides how far a nan goes, or what infinities become.
 FUSED_ATTENTION = re.compile(r"scaled_dot_product_attention|MultiheadAttention")
 # oneDNN adds up in another order when its operands lie otherwise, and in these dtypes that shows.
-NARROW_PRODUCT = re.compile(r"(?s)torch\.(bfloat16|float16).*(Linear|Conv|Attention|Bilinear|linear|conv|matmul|mm\(|einsum|@)")
+NARROW_PRODUCT = re.compile(r"(?s)(?=.*torch\.(bfloat16|float16)).*(\b(nn\.Linear|nn\.Conv|nn\.Multihead|nn\.Bilinear|F\.linear|F\.conv|matmul|b?mm|einsum)|@)")
 REINTERPRETS = re.compile(r"view\(torch\.(u?int|float|bfloat)|view\.dtype")
 UNMADE = re.compile(r"cannot be made from the document alone")
 
@@ -167,7 +167,7 @@ def judged(subject, module, level, is_pinned, what, are_slices=False, only=None,
             continue
         judge = subject.judge(variant)
         used = level
-        if level == "bits" and (variant == "strides" or NARROW_PRODUCT.search(subject.program.source())):
+        if level == "bits" and variant == "strides":
             used = "close"  # PyTorch rounds otherwise where the elements are apart, and a copy has brought them together
         if variant == "special" and level == "close":
             used = "finite"
@@ -341,7 +341,10 @@ def is_cast(run):
 def judge_run(subject, run, module, what):
     """Slices of a merged Linear, and results that are cast back, lie in memory otherwise."""
     are_moved = is_merged(run) or is_cast(run)
-    judged(subject, module, level_of(run), is_pinned(run), what, are_moved, is_detached=is_detached(run))
+    level = level_of(run)
+    if level == "bits" and run["result"] != run["source"] and NARROW_PRODUCT.search(subject.program.source()):
+        level = "close"  # a copy that is gone has brought elements together
+    judged(subject, module, level, is_pinned(run), what, are_moved, is_detached=is_detached(run))
 
 
 def check_passes(subject, workshop, check):

@@ -352,7 +352,7 @@ END_TEST
 START_TEST(test_accepted_changes) {
     static const char *const accepted[][2] = {
         {"\"minor\": 20", "\"minor\": 21, \"more\": [1]"},
-        {"\"metadata\": {\"stack_trace\"", "\"metadata\": {\"mark\": \"x\", \"stack_trace\""}};
+        {"\"metadata\": {\"nn_module_stack\"", "\"metadata\": {\"mark\": \"x\", \"nn_module_stack\""}};
     for (size_t i = 0; i < 2; i++) {
         fb_buffer bytes = {0};
         replace_in("tied.pt2", "models/", accepted[i][0], accepted[i][1], &bytes);

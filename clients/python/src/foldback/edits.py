@@ -60,8 +60,8 @@ class _Replay:
         self.nodes: dict[str, torch.fx.Node] = {node.name: node for node in module.graph.nodes}
         self.rows = self._module_rows()
         self.parents = {parent for path in self.rows for parent in modules.parents(path)}
-        self.values: dict[str, torch.Tensor] = {}  # by name what is to be copied into tensors that are here
-        self.recipes: dict[str, Any] = {}  # by name those of the tensors as they will be
+        self.values: dict[str, torch.Tensor] = {}  # by name: new values for tensors that the module has
+        self.recipes: dict[str, Any] = {}  # by name: the recipes of tensors after these edits
 
     def run(self) -> None:
         by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}

@@ -176,7 +176,11 @@ class _Pass(Transformation):
 
     preserves_computation = True
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self) -> None:
+        self.params: dict[str, Any] = {}
+
+    def _set(self, **params: Any) -> None:
+        """Those that are given; the others are left to the service."""
         self.params = {key: item for key, item in params.items() if item is not None}
 
     def __repr__(self) -> str:
@@ -199,84 +203,54 @@ class MergeLinears(_ReversiblePass):
     """Merges Linears that read the same value into one, and slices its result."""
 
     def __init__(self, *, minimum_gain: int | None = None) -> None:
-        super().__init__(minimum_gain=minimum_gain)
+        self._set(minimum_gain=minimum_gain)
 
 
 class FuseBiasInLinear(_ReversiblePass):
     """Makes a Linear's bias one more column of its weight, and adds a column of ones to its input."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class ChangeTrueDivToMulByInverse(_ReversiblePass):
     """Replaces a division of a floating-point tensor by a constant with a multiplication by its inverse."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class FuseBatchNorm2dInConv2d(_Pass):
     """Folds a BatchNorm2d in eval mode into the Conv2d before it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class FuseBatchNorm1dInLinear(_Pass):
     """Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class FuseBatchNorm(_Pass):
     """Folds a BatchNorm in eval mode into the Linear or convolution before or after it."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class FoldShapes(_ReversiblePass):
     """Replaces recorded sizes and dtypes, and arithmetic on them, with numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class FoldConstants(_Pass):
     """Replaces what depends on weights only, such as `W + s * B @ A`, with a weight."""
 
     def __init__(self, *, maximum_growth: int | None = None) -> None:
-        super().__init__(maximum_growth=maximum_growth)
+        self._set(maximum_growth=maximum_growth)
 
 
 class FoldScaleIntoLinear(_Pass):
     """Folds a constant factor or addend before or after a Linear or convolution into its weight and bias."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class FoldNormIntoLinear(_Pass):
     """Folds the scale and shift of a LayerNorm or RMSNorm into every Linear that follows."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class UnpackLinear(_ReversiblePass):
     """Replaces a packed Linear (`addmm`) between two reshapes with a Linear on any number of dimensions."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class MergeViews(_ReversiblePass):
     """Merges a chain of reshapes into one, and a chain of transposes into one `permute`."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class RemoveNoOps(_ReversiblePass):
@@ -284,21 +258,15 @@ class RemoveNoOps(_ReversiblePass):
     it; `float_zeros` removes `x + 0` in floating point, which makes 0.0 of -0.0."""
 
     def __init__(self, *, asserts: bool | None = None, detach: bool | None = None, float_zeros: bool | None = None) -> None:
-        super().__init__(asserts=asserts, detach=detach, float_zeros=float_zeros)
+        self._set(asserts=asserts, detach=detach, float_zeros=float_zeros)
 
 
 class EliminateCommonSubexpressions(_ReversiblePass):
     """Keeps the first of several nodes that compute the same from the same inputs."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class EliminateDeadCode(_ReversiblePass):
     """Removes nodes that no result and no effect depends on."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class ReplaceActivation(_ReversiblePass):
@@ -313,7 +281,7 @@ class ReplaceActivation(_ReversiblePass):
         unknown = named.keys() - {"from"}
         if unknown:
             raise TypeError(f"ReplaceActivation has no parameter {sorted(unknown)[0]}; it has from_, to and parameters")
-        super().__init__(**{"from": named.get("from", from_), "to": to, "parameters": parameters})
+        self._set(**{"from": named.get("from", from_), "to": to, "parameters": parameters})
 
 
 class ConvertPrecision(_Pass):
@@ -323,21 +291,15 @@ class ConvertPrecision(_Pass):
     preserves_computation = False
 
     def __init__(self, to: str, *, keep: Sequence[str] | None = None, cast_outputs: bool | None = None) -> None:
-        super().__init__(to=to, keep=None if keep is None else list(keep), cast_outputs=cast_outputs)
+        self._set(to=to, keep=None if keep is None else list(keep), cast_outputs=cast_outputs)
 
 
 class inference(_Pass):  # noqa: N801 (the preset's name)
     """The preset that makes a trained model cheaper to run: cleans it up and folds weights together."""
 
-    def __init__(self) -> None:
-        super().__init__()
-
 
 class cleanup(_ReversiblePass):  # noqa: N801 (the preset's name)
     """The preset that removes what has no effect, is computed twice, or has no reader."""
-
-    def __init__(self) -> None:
-        super().__init__()
 
 
 class DeepCopy(ReversibleTransformation):
@@ -644,7 +606,7 @@ def rollback(graph_module: GraphModule) -> GraphModule:
 
 
 def runs(graph_module: GraphModule) -> list[str]:
-    """The ids of the runs that led to the module, in their order. Copies and pickles of the module have them, too."""
+    """The ids of the runs that led to the module, in order. Copies and pickles of the module keep them."""
     return [step.run for step in History.of(graph_module).steps]
 
 
@@ -687,20 +649,12 @@ def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: 
     after, unchanged = document_of(made)
     if unchanged is not None:
         return made
-    is_reversible = isinstance(part, ReversibleTransformation)
-    name = f"{type(part).__module__}.{type(part).__qualname__}" + (".reverse" if is_undone else "")
-    run = client.record(
-        before if known is None else known,
-        after,
-        name[-200:],
-        reversible=is_reversible,
-        preserves_computation=bool(part.preserves_computation),
-    )
+    is_reversible, preserves = isinstance(part, ReversibleTransformation), bool(part.preserves_computation)
+    name = (f"{type(part).__module__}.{type(part).__qualname__}" + (".reverse" if is_undone else ""))[-200:]
+    run = client.record(known, after, name, reversible=is_reversible, preserves_computation=preserves)
+    step = Step(run["id"], "external", before, after, name=name, is_reversible=is_reversible, preserves_computation=preserves)
     history = History.of(made)
-    history.steps.append(
-        Step(run["id"], "external", before, after, name=name[-200:], is_reversible=is_reversible,
-             preserves_computation=bool(part.preserves_computation))
-    )  # fmt: skip
+    history.steps.append(step)
     history.note(made, client.graph(run["result"]), run["result"])
     part.run = Run(run)
     return made
