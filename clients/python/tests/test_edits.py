@@ -267,7 +267,7 @@ def trained(client, passes):
 def test_training_is_not_lost(client):
     """Undoing would drop the merged weight, and what it learnt: refused, with the names and what to do."""
     live, run, x = trained(client, ["MergeLinears"])
-    edits = client.edits(client.reverse(run))
+    edits = list(client.edits(client.reverse(run)))
     code, expected = live.code, live(x)
     with pytest.raises(foldback.LostTraining, match="merged.weight.*to_document.*digests=True.*force=True") as caught:
         foldback.apply_edits(live, edits)
@@ -277,6 +277,37 @@ def test_training_is_not_lost(client):
     foldback.apply_edits(live, kept)
     assert live.code != code
     torch.testing.assert_close(live(x), expected)
+
+
+@pytest.mark.parametrize("undo", ["run", "module", "rollback of the run", "rollback of the module"])
+def test_training_is_carried_back(client, undo):
+    live, run, x = trained(client, ["MergeLinears"])
+    code, expected = live.code, live(x)
+    undone = {
+        "run": lambda: client.reverse(run),
+        "module": lambda: client.reverse(live),
+        "rollback of the run": lambda: client.rollback(run),
+        "rollback of the module": lambda: client.rollback(live),
+    }[undo]()
+    foldback.apply_edits(live, client.edits(undone))
+    assert live.code != code
+    torch.testing.assert_close(live(x), expected)
+    with pytest.raises(ValueError, match="no run that is not undone"):
+        client.reverse(live)
+
+
+def test_a_module_knows_its_run_in_a_shared_store(client):
+    """Two runs with one result: the module says which of them it is."""
+    live, run, x = trained(client, ["MergeLinears"])
+    client.optimize(run["source"], ["MergeLinears"])
+    made = torch.fx.symbolic_trace(programs.Small(torch.float32))
+    again = client.optimize(foldback.fx.to_document(made, x), ["MergeLinears"])
+    before = made(x)
+    foldback.apply_edits(made, client.edits(again))
+    undone = client.reverse(copy.deepcopy(made))
+    assert undone["of_run"] == again["id"] and undone["result"] == again["source"]
+    foldback.apply_edits(made, client.edits(undone))
+    assert all(map(torch.equal, made(x), before))
 
 
 def test_training_is_dropped_by_force(client):

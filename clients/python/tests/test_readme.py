@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 CLIENT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -39,3 +41,27 @@ def test_the_ten_lines(service, tmp_path):
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(str(tmp_path / "site"))
+
+
+STEP = """
+optimiser = torch.optim.SGD(live.parameters(), 0.1)
+live(x).square().sum().backward()
+optimiser.step()
+trained = live(x)
+assert (trained - model(x)).abs().max() > 1e-3
+"""
+
+
+@pytest.mark.parametrize("of", ["run", "live"])
+def test_the_ten_lines_with_a_step_before_the_undo(service, tmp_path, of):
+    """What was learnt in between comes back in the parts."""
+    model, lines, _ = re.findall(r"```python\n(.*?)```", (CLIENT / "README.md").read_text(), re.DOTALL)
+    lines = lines.replace("http://127.0.0.1:8080", service.url)
+    before, undo, after = lines.partition("undone = client.reverse(run)\n")
+    applied, _, _ = after.partition("assert")
+    check = "torch.testing.assert_close(live(x), trained)\nassert not hasattr(live, 'query_key_value_merged')\n"
+    check += "assert live.query.weight.shape == (32, 32)\n"
+    program = tmp_path / "program.py"
+    program.write_text(model + before + STEP + undo.replace("run", of) + applied + check)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, cwd=tmp_path)
+    assert undo and done.returncode == 0, done.stderr

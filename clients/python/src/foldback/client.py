@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 
@@ -18,6 +18,9 @@ from .progress import Progress
 from .service import Problem, Service
 from .transfer import DIGEST, LONG, Uploads, digest_of, download
 
+if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
 __all__ = ["Client", "Problem"]
 
 Document = dict[str, Any]
@@ -26,6 +29,17 @@ Edits = list[dict[str, Any]]
 GraphOrId = Mapping[str, Any] | str  # a document, or the id of one that the service has
 RunOrId = Mapping[str, Any] | str
 File = str | PathLike[str]
+
+
+class RunEdits(list[dict[str, Any]]):
+    """The edits of a run, with the run and its service: `foldback.apply_edits` asks for others where a module was trained."""
+
+    def __init__(self, client: Client, run: str, edits: Iterable[dict[str, Any]]) -> None:
+        super().__init__(edits)
+        self.client, self.run = client, run
+
+    def __reduce_ex__(self, _: object) -> tuple[Any, ...]:
+        return list, (list(self),)  # a connection cannot be copied or pickled
 
 
 class Client:
@@ -113,18 +127,24 @@ class Client:
 
     def edits(self, run: RunOrId) -> Edits:
         """What leads from the run's source to its result: what `foldback.apply_edits` takes."""
-        return list(self._service.json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
+        return RunEdits(self, _id(run), self._service.json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
 
     def reverse(
         self,
-        run: RunOrId,
+        run: RunOrId | GraphModule,
         passes: Sequence[Any] | None = None,
         *,
         graph: GraphOrId | None = None,
         include: Iterable[str] = (),
     ) -> Run:
         """Undoes passes (all, if none are named) by the rules of the composition, on the run's result or on a graph that
-        came of it."""
+        came of it. A live module stands for the last run that was applied to it and not undone, and for the graph that it
+        is now. Raises ValueError where no such run led to the module."""
+        if not isinstance(run, (str, Mapping)):
+            from .history import last_run
+
+            run, now = last_run(self, run)
+            graph = now if graph is None else graph
         body = {"passes": passes, "graph": graph, "options": {"include": list(include)} if include else None}
         return dict(
             self._service.json(
@@ -132,8 +152,13 @@ class Client:
             )
         )
 
-    def rollback(self, run: RunOrId, passes: Sequence[Any] | None = None) -> Run:
-        """The run's source from the store, or the source with the other passes only; whatever the passes are."""
+    def rollback(self, run: RunOrId | GraphModule, passes: Sequence[Any] | None = None) -> Run:
+        """The run's source from the store, or the source with the other passes only; whatever the passes are. A live
+        module stands for the last run that was applied to it and not undone."""
+        if not isinstance(run, (str, Mapping)):
+            from .history import last_run
+
+            run, _ = last_run(self, run)
         return dict(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
 
     def record(

@@ -14,7 +14,9 @@ import torch
 import torch.fx
 
 from . import modules
+from .client import RunEdits
 from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
+from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate, inputs_of, is_movement
 from .tensors import State, TensorTable, bytes_of, digest_of
@@ -46,8 +48,18 @@ def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit], *, force: b
     edit does not touch stays the same object: parameters and their ties, devices, dtypes and flags, and the order of
     modules. Tensors that no module owns any more are kept, so that the edits of a reverse put back the very same ones.
 
-    Edits that would drop a tensor which was trained since it was made raise LostTraining, unless `force` is set."""
-    _Replay(module, list(edits), force).run()
+    Edits of an undo, as `client.edits` gives them, take along what tensors learnt since the run was applied. Where that is not
+    possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set."""
+    try:
+        _Replay(module, list(edits), force).run()
+    except LostTraining:
+        again = carried_back(module, edits) if isinstance(edits, RunEdits) else None
+        if again is None:
+            raise
+        edits = again
+        _Replay(module, list(edits), False).run()
+    if isinstance(edits, RunEdits):
+        History.of(module).note_applied(module, edits.run)
     return module
 
 

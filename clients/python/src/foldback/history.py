@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from .client import Client, Problem
+from .client import Client, Problem, RunEdits
 from .fx import Document, Row, build
 from .guess import metas_of
 from .recipes import evaluate, inputs_of
@@ -43,11 +43,12 @@ class History:
     document: Document | None = None  # of the module as the service has it
     graph: str | None = None  # its id
     seen: Document | None = None  # of the module, as this client wrote it at that time
+    applied: list[str] = field(default_factory=list)  # runs whose edits were applied, and that are not among the steps yet
     nodes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # in order: names, and what `meta` says
 
     def __copy__(self) -> History:
         steps = [replace(step, undone=set(step.undone)) for step in self.steps]
-        return History(steps, self.document, self.graph, self.seen, list(self.nodes))
+        return History(steps, self.document, self.graph, self.seen, list(self.applied), list(self.nodes))
 
     @staticmethod
     def of(module: torch.fx.GraphModule) -> History:
@@ -68,6 +69,33 @@ class History:
         """A pickle has the code and no nodes."""
         kept = ("foldback", MARKS)
         self.nodes = [(node.name, {key: node.meta[key] for key in kept if key in node.meta}) for node in module.graph.nodes]
+
+    def note_applied(self, module: torch.fx.GraphModule, run: str) -> None:
+        """The module is what this run made, from now on until somebody changes it."""
+        self.applied.append(run)
+        self.document, self.graph, self.seen = None, None, build(module)
+        self.note_nodes(module)
+
+    def settle(self, client: Client) -> None:
+        """Makes steps of the runs whose edits were applied."""
+        while self.applied:
+            run = client.run(self.applied[0])
+            source, result = client.graph(run["source"]), client.graph(run["result"])
+            self.steps.append(self._step_of(run, source, result))
+            self.document, self.graph = result, run["result"]
+            del self.applied[0]
+
+    def _step_of(self, run: dict[str, Any], source: Document, result: Document) -> Step:
+        marks = [row["signature"] for row in run["passes"]]
+        if run["kind"] in ("optimize", "external"):
+            sent = [{"name": row["name"], "params": row.get("params", {})} for row in run["passes"]]
+            return Step(run["id"], run["kind"], source, result, sent, list(marks), marks, name=sent[0]["name"])
+        at = next((at for at, step in enumerate(self.steps) if step.run == run["of_run"]), -1)
+        positions: list[Any] = []
+        if at >= 0:
+            positions = [place for place, mark in enumerate(self.steps[at].marks) if mark in marks]
+            self.steps[at].undone |= set(positions)
+        return Step(run["id"], "reverse", source, result, positions, of=at)
 
     def find(self, owner: str) -> tuple[int, list[int]] | None:
         """The last step in which this transformation took part and was not undone, and the positions of its passes."""
@@ -120,6 +148,38 @@ def restore(module: torch.fx.GraphModule) -> None:
     for node, (name, meta) in zip(nodes, noted, strict=True):
         node.name = name
         node.meta.update(meta)
+
+
+# ---- runs that were applied by their edits --------------------------------------------------------------------------------
+
+
+def last_run(client: Client, module: torch.fx.GraphModule) -> tuple[str, Document | str]:
+    """The last run that led to the module and was not undone, and the module as it is now: a document, or its id."""
+    history = History.of(module)
+    history.settle(client)
+    for step in reversed(history.steps):
+        if step.kind != "reverse" and not (step.owners and step.undone >= set(range(len(step.owners)))):
+            document, known = document_of(module)
+            return step.run, known or document
+    raise ValueError("no run that is not undone led to this module; apply_edits(module, client.edits(run)) notes one")
+
+
+def carried_back(module: torch.fx.GraphModule, edits: RunEdits) -> RunEdits | None:
+    """The edits of the same undo, of the module as it is now: they take along what its tensors learnt. None where none do."""
+    undo = edits.client.run(edits.run)
+    if undo["kind"] not in ("reverse", "rollback"):
+        return None
+    history = History.of(module)
+    history.settle(edits.client)
+    step = next((step for step in history.steps if step.run == undo["of_run"]), None)
+    if step is None:
+        return None
+    marks = [row["signature"] for row in undo["passes"]]
+    positions = [at for at, mark in enumerate(step.marks) if mark in marks]
+    try:
+        return edits.client.edits(edits.client.reverse(step.run, positions, graph=document_of(module)[0]))
+    except Problem:
+        return None
 
 
 # ---- the module's document ------------------------------------------------------------------------------------------------

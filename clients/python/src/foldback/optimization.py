@@ -494,7 +494,7 @@ def _transform_by_service(graph_module: GraphModule, passes: list[_Pass]) -> Gra
     sent = [one._sent for one in passes]
     run = Run(client.optimize(known or document, sent, include=["graph"]))
     result = run.pop("graph")
-    apply_edits(graph_module, client.edits(run))
+    apply_edits(graph_module, list(client.edits(run)))
     rows = run["passes"]
     owners = [passes[0].signature] * len(rows) if len(passes) == 1 else [one.signature for one in passes]
     marks = [row["signature"] for row in rows]
@@ -563,7 +563,7 @@ def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Ru
             raise
         run = _take_out_of_the_rest(client, step, positions, document, problem)
     result = run.pop("graph")
-    apply_edits(graph_module, client.edits(run))
+    apply_edits(graph_module, list(client.edits(run)))
     history = History.of(graph_module)
     step.undone |= set(positions)
     history.steps.append(Step(run["id"], "reverse", document, result, positions, of=index))
