@@ -1,8 +1,8 @@
 """A service for this process alone: it starts when it is first needed, and ends with the process and its forks.
 
-A shell beside the service waits for the end of a pipe, which the process and its forks hold open. The kernel closes the pipe with the
-last of them, also after SIGKILL; then the shell ends the service and removes its folder. The shell also starts the service again,
-on the same folder, when it has died. Every request needs a token, which only this process and its forks know.
+A shell beside the service waits for the end of a pipe, which the process and its forks hold open. The kernel closes the pipe
+with the last of them, also after SIGKILL; then the shell ends the service and removes its folder. The shell also starts the
+service again, on the same folder, when it has died. Every request needs a token, which only this process and its forks know.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class _Address:
 
 
 class _Transport(httpx.HTTPTransport):
-    """Sends requests to where the private service listens now. A request that the service died of, or before, is sent again, with
-    the same Idempotency-Key."""
+    """Sends requests to where the private service listens now. A request that the service died of, or before, is sent
+    again, with the same Idempotency-Key."""
 
     def __init__(self, address: _Address) -> None:
         super().__init__(trust_env=False)
@@ -226,8 +226,8 @@ os.register_at_fork(after_in_child=_connection.forget_sockets)
 
 
 def client() -> Client:
-    """The client that `foldback.optimization` uses: of the service named by `connect` or FOLDBACK_SERVER, or of a private one, which
-    starts now. Raises ServiceNotStarted."""
+    """The client that `foldback.optimization` uses: of the service named by `connect` or FOLDBACK_SERVER, or of a private
+    one, which starts now. Raises ServiceNotStarted."""
     return _connection.get()
 
 
