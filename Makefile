@@ -110,6 +110,15 @@ $(API).checked: $(BUILD)/server/routes/routes.o $(API).json schema/tools/check_r
 	@touch $@
 $(BUILD)/foldback: $(API).checked
 
+# The program that the wheel of clients/python carries. It finds its libraries, and these find theirs, in the folder lib beside it:
+# an RPATH holds for all of them, a RUNPATH would hold for the program alone.
+comma := ,
+WHEEL_LIBS := $(filter-out -Wl$(comma)-rpath$(comma)%,$(SERVER_LIBS))
+$(BUILD)/wheel/foldback: $(SERVER_OBJECTS) $(BUILD)/libfoldback.a $(API).checked
+	@mkdir -p $(@D)
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -s -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/lib' -o $@ \
+	    $(filter %.o %.a,$^) $(WHEEL_LIBS)
+
 # The unit tests are one program, which has a name for each of them; gold links it in a third of the time.
 UNIT_LINKER := $(if $(shell command -v ld.gold),-fuse-ld=gold)
 $(UNIT_SOURCES:%.c=$(BUILD)/%.o): tests/unit/units.c
@@ -174,6 +183,12 @@ adversary: all
 ## make test-client  the Python client on real architectures; with UPDATE=1 docs/models.md is written anew; FOLDBACK_ALL_MODELS=1 tries each with all sources of weights
 test-client: all
 	@tests/python/run $(BUILD) clients/python/tests
+
+## make wheel        the Python package with the program and its libraries, which needs nothing of apt: build/wheel/foldback-*.whl
+wheel: $(BUILD)/wheel/foldback
+	@rm -f $(BUILD)/wheel/*.whl
+	@FOLDBACK_BUILD=$(BUILD) python3 -m pip wheel -q --no-deps -w $(BUILD)/wheel clients/python
+	@ls $(BUILD)/wheel/*.whl
 
 ## make test-load     64 clients at once, then 1,000 slow ones beside them; FOLDBACK_LOAD_SECONDS=600 judges the times, too
 test-load: $(BUILD)/foldback $(BUILD)/tests/load/load
@@ -325,5 +340,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install wheel sbom reproducible clean
 .SECONDARY:

@@ -12,6 +12,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -59,13 +60,30 @@ def find_binary() -> str:
     packed = Path(__file__).parent / "bin" / "foldback"
     if os.access(packed, os.X_OK):
         return str(packed)
-    found = shutil.which("foldback")
-    if found:
-        return found
+    for folder in os.get_exec_path():
+        found = shutil.which("foldback", path=folder)
+        if found and not _is_our_script(found):
+            return found
     raise ServiceNotStarted(
-        "the program foldback is neither in this package, nor in FOLDBACK_BINARY, nor on PATH. Build it with make and set "
-        "FOLDBACK_BINARY=build/foldback, or name a running service: FOLDBACK_SERVER=http://…, or foldback.connect(url)"
+        "the program foldback is neither in FOLDBACK_BINARY, nor in this package, nor on PATH. Install the wheel that has it "
+        "(make wheel), set FOLDBACK_BINARY=build/foldback, or name a running service: FOLDBACK_SERVER=http://…"
     )
+
+
+def _is_our_script(path: str) -> bool:
+    """Whether it is the script that pip makes of `main`, which looks for the program itself."""
+    with open(path, "rb") as file:
+        text = file.read(4096)
+    return text.startswith(b"#!") and b"foldback.private" in text
+
+
+def main() -> None:
+    """The command foldback of an installed wheel: becomes the program."""
+    try:
+        binary = find_binary()
+    except ServiceNotStarted as error:
+        sys.exit(f"foldback: {error}")
+    os.execv(binary, ["foldback", *sys.argv[1:]])
 
 
 class _Address:
