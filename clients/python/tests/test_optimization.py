@@ -304,6 +304,59 @@ def test_bert_as_transformers_traces_it():
         torch.testing.assert_close(traced(**inputs)["last_hidden_state"], expected, rtol=1e-4, atol=1e-5)
 
 
+def tiny_group_vit():
+    text = dict(vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    vision = dict(
+        image_size=6,
+        patch_size=2,
+        hidden_size=16,
+        intermediate_size=16,
+        depths=[1, 1],
+        num_group_tokens=[4, 0],
+        num_output_groups=[4, 4],
+        num_attention_heads=2,
+    )
+    config = transformers.GroupViTConfig(
+        text_config=text | {"eos_token_id": 2}, vision_config=vision, projection_dim=8, projection_intermediate_dim=12
+    )
+    return transformers.GroupViTModel(config).eval()
+
+
+def test_a_model_that_takes_images_of_one_size_only():
+    from transformers.utils import fx
+
+    torch.manual_seed(0)
+    model = tiny_group_vit()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d):
+            module.running_mean.normal_(), module.running_var.uniform_(1, 2)
+    inputs = {
+        "input_ids": torch.randint(3, 50, (3, 9)),
+        "attention_mask": torch.ones(3, 9, dtype=torch.int64),
+        "pixel_values": torch.randn(3, 3, 6, 6),
+    }
+    expected = model(**inputs).logits_per_image
+    traced = fx.symbolic_trace(model, input_names=list(inputs), disable_check=True)
+    optimization.FuseBatchNorm1dInLinear()(traced)
+    assert not any(isinstance(module, nn.BatchNorm1d) for module in traced.modules())
+    torch.testing.assert_close(traced(**inputs)["logits_per_image"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_copy_knows_as_much_as_the_module():
+    from transformers.utils import fx
+
+    config = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=50)
+    model = transformers.BertModel(transformers.BertConfig(**config, attn_implementation="eager")).eval()
+    codes = []
+    for inplace in (True, False):
+        traced = fx.symbolic_trace(model, input_names=["input_ids", "attention_mask", "token_type_ids"])
+        before, composed = traced.code, optimization.compose(*(made() for made in PASSES), inplace=inplace)
+        made = composed(traced)
+        codes.append(made.code)
+        assert (made is traced) == inplace and composed(made, reverse=True).code == before
+    assert codes[0] == codes[1]
+
+
 def test_an_exported_program():
     model, _, x, expected = make()
     module = torch.export.export(model, (x,)).module()
@@ -414,5 +467,5 @@ def test_the_program_that_is_not_there(monkeypatch, tmp_path):
     monkeypatch.delenv("FOLDBACK_BINARY")
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(private, "__file__", str(tmp_path / "private.py"))
-    with pytest.raises(foldback.ServiceNotStarted, match="Build it with make.*FOLDBACK_SERVER"):
+    with pytest.raises(foldback.ServiceNotStarted, match="make wheel.*FOLDBACK_SERVER"):
         private.client()

@@ -302,6 +302,9 @@ class cleanup(_ReversiblePass):  # noqa: N801 (the preset's name)
     """The preset that removes what has no effect, is computed twice, or has no reader."""
 
 
+_OF_TRACERS = ("config", "class_for_deserialization", "device")  # what transformers keeps at a traced module, and copies lose
+
+
 class DeepCopy(ReversibleTransformation):
     """Gives a copy of the module with its marks and runs."""
 
@@ -309,7 +312,11 @@ class DeepCopy(ReversibleTransformation):
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
         restore(graph_module)
-        return copy.deepcopy(graph_module)
+        made = copy.deepcopy(graph_module)
+        for name in _OF_TRACERS:
+            if name in vars(graph_module) and name not in vars(made):
+                setattr(made, name, getattr(graph_module, name))
+        return made
 
     def reverse(self, graph_module: GraphModule) -> GraphModule:
         return self.transform(graph_module)
