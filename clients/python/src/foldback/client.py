@@ -125,7 +125,7 @@ class Client:
     def run(self, run: RunOrId) -> Run:
         return dict(self._service.json("GET", f"/v1/runs/{_id(run)}"))
 
-    def edits(self, run: RunOrId) -> Edits:
+    def edits(self, run: RunOrId) -> RunEdits:
         """What leads from the run's source to its result: what `foldback.apply_edits` takes."""
         return RunEdits(self, _id(run), self._service.json("GET", f"/v1/runs/{_id(run)}/edits")["edits"])
 

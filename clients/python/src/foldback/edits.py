@@ -499,7 +499,7 @@ def _has(root: torch.nn.Module, path: str) -> bool:
     return True
 
 
-def _tensors(module: torch.nn.Module) -> list[dict[str, torch.Tensor | None]]:
+def _tensors(module: torch.nn.Module) -> list[Mapping[str, torch.Tensor | None]]:
     """Parameters, buffers, and those that were never registered."""
     return [module._parameters, module._buffers, {key: item for key, item in vars(module).items() if torch.is_tensor(item)}]
 

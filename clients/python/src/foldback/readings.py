@@ -101,7 +101,7 @@ class Owned:
 
     def fits(self, name: str, tensor: torch.Tensor) -> bool:
         row = self.rows[name]
-        return list(tensor.shape) == row["shape"] and dtype_name(tensor.dtype) == row["dtype"]
+        return (list(tensor.shape), dtype_name(tensor.dtype)) == (row["shape"], row["dtype"])
 
 
 def _path_of(name: str) -> str:

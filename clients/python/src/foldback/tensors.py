@@ -139,8 +139,9 @@ class TensorTable:
     def without_checkpoint(self, most: int) -> frozenset[str]:
         """Names of those that no checkpoint has, and whose bytes have to travel with the document; up to so many bytes
         together, the smallest first, with a warning that names what is left out."""
-        found, size = [], 0
-        left_out = []
+        found: list[str] = []
+        left_out: list[str] = []
+        size = 0
         for name in sorted(self._lacking(), key=lambda name: self.owned[name].nbytes):
             size += self.owned[name].nbytes
             (found if size <= most else left_out).append(name)
