@@ -2,7 +2,6 @@
 
 import torch
 import transformers
-from transformers.utils.fx import symbolic_trace
 
 transformers.logging.set_verbosity_error()
 
@@ -116,5 +115,7 @@ def make(name):
 
 
 def trace(model, inputs):
-    """By the tracer that transformers has for its models."""
+    """By the tracer that transformers has for its models, until version 5."""
+    from transformers.utils.fx import symbolic_trace
+
     return symbolic_trace(model, list(inputs))

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from . import export, fx, optimization
     from .edits import EditError, LostTraining, apply_edits
     from .readings import AmbiguousWeights
+    from .torch_compile import compiled_runs
 
 __all__ = [
     "AmbiguousWeights", "Cancelled", "Client", "EditError", "Event", "Job", "LostTraining", "Problem", "ServiceNotStarted",
-    "apply_edits", "connect", "disconnect", "export", "fx", "optimization",
+    "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx", "optimization",
 ]  # fmt: skip
 _FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
+_FROM["compiled_runs"] = "torch_compile"
 
 
 def __getattr__(name: str) -> Any:

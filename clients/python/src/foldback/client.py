@@ -98,6 +98,7 @@ class Client:
         include: Iterable[str] = (),
         lint: str = "end",
         note: str | None = None,
+        labels: Mapping[str, str] | None = None,
         weights: Sequence[File] | File = (),
         as_: str | None = None,
         prefix: str | None = None,
@@ -106,7 +107,7 @@ class Client:
         seed: int = 0,
     ) -> Run:
         """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
-        result's "graph", "code" or "edits" into the run. With `weights` the graph is bound to them first, as `bind` does;
+        result's "graph", "code" or "edits" into the run; `note` and `labels` are kept with it. With `weights` the graph is bound to them first, as `bind` does;
         `as_` and `prefix` are those of `bind`.
         `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
         pass that changes what is computed is a Problem, `validation-failed`."""
@@ -118,6 +119,8 @@ class Client:
         body: dict[str, Any] = {"graph": graph, "passes": list(passes), "options": options}
         if note is not None:
             body["note"] = note
+        if labels:
+            body["labels"] = dict(labels)
         if weights:
             body |= {"weights": self._blobs(weights, True), **_how(as_, prefix)}
         return dict(self._service.json("POST", "/v1/optimize", body))

@@ -66,9 +66,11 @@ def build(
     is_traced: bool = True,
     data: bool = False,
     digests: bool = False,
+    has_bytes: bool = True,
 ) -> Document:
     """`found`: shapes and dtypes by node; `training`: the flag of all modules; `constants`: owners of tensors whose bytes
-    belong to the program; `is_traced`: by torch.fx, which leaves hooks out, and not by torch.export, which follows them."""
+    belong to the program; `is_traced`: by torch.fx, which leaves hooks out, and not by torch.export, which follows them; `has_bytes`: whether
+    bytes travel where no checkpoint has them."""
     if is_traced:
         refuse_hooks(root, "the program")
         refuse_global_hooks()
@@ -78,7 +80,7 @@ def build(
         root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
     )
     named = frozenset(name for name, owner in table.first_owners.items() if owner in constants or _LIFTED.search(owner))
-    named |= table.without_checkpoint(LARGEST_INLINE)
+    named = named | table.without_checkpoint(LARGEST_INLINE) if has_bytes else frozenset()
     return {
         "format": FORMAT,
         "name": root._get_name() if name is None else name,

@@ -1,0 +1,556 @@
+"""The backend of `torch.compile(model, backend="foldback")`.
+
+Dynamo hands parameters and buffers to a backend as inputs. Here they become attributes again, the same objects, so that the
+passes see weights; afterwards they are inputs again, as every backend that comes next expects. What the passes computed from
+weights (a merged or scaled weight) is one more input, which is computed anew when the weights that it was made from are
+others, or have other values: one graph may serve several modules, and a model may load new weights.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch._dynamo.backends.registry import lookup_backend
+from torch._dynamo.eval_frame import OptimizedModule
+from torch._dynamo.exc import TorchDynamoException
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import GraphModule, Node
+
+from . import private
+from .client import RunEdits
+from .edits import apply_edits
+from .fx import Document, build
+from .modules import put
+from .optimization import Run
+from .recipes import evaluate, inputs_of
+from .shapes import meta_of
+from .tensors import State, TensorTable
+
+Compiled = Callable[..., Any]
+Then = str | Callable[[GraphModule, list[Any]], Compiled]
+
+_OPTIONS = {"passes", "then"}
+_STEP = re.compile(r"\._(modules|parameters|buffers)\['([^']*)'\]")
+_OUTSIDE = re.compile(r"G\[|L\['self'\]\.")  # the name of a source that is no argument of the call
+# Methods that change the shape of what they are called on: the shape that Dynamo notes is the one after the last of them.
+_RESHAPES_ITS_INPUT = {
+    "as_strided_", "resize_", "resize_as_", "set_", "squeeze_", "swapaxes_", "swapdims_", "t_", "transpose_", "unsqueeze_",
+}  # fmt: skip
+_MOST_CHANGES = 8  # of weights from call to call, before the captured graph takes over
+_MOST_MODULES = 256  # that one graph keeps computed weights of
+
+
+class _LeftAlone(Exception):
+    """A captured graph that no pass may change: `why`."""
+
+
+class CompiledRun(Run):
+    """A run on a graph that Dynamo captured, as the service describes it.
+
+    Attributes:
+        model: which model the graph belongs to: the name of its class, with a number from the second model of that class on.
+        frame: Dynamo's id of the compilation, such as "0/1": the part of the model, and which of its recompilations.
+        nodes: the number of the graph's nodes, before and after the passes.
+    """
+
+    model: str = ""
+    frame: str = ""
+    nodes: tuple[int, int] = (0, 0)
+
+
+def backend(
+    graph_module: GraphModule, inputs: list[Any], *, options: Mapping[str, Any] | None = None, **others: Any
+) -> Compiled:
+    """Runs passes on a graph that Dynamo captured. `options`: "passes" as in `Client.optimize`, ["inference"] unless given;
+    "then" is the backend, by its name or as a function, that gets the result, none unless given.
+
+    The graph stays as it was captured when gradients, training mode or autocast are on, when it writes to its weights, and when
+    the service cannot be reached or refuses: a warning says so once for each model. Raises ValueError for options it does not have.
+    """
+    unknown = sorted((set(options or ()) - _OPTIONS) | set(others))
+    if unknown:
+        raise ValueError(f'backend="foldback" has no option {unknown[0]!r}; it has {", ".join(sorted(_OPTIONS))}')
+    passes = (options or {}).get("passes", ["inference"])
+    then = _backend_of((options or {}).get("then"))
+    model = _models.of(_Place.now(), graph_module)
+    try:
+        return _optimized(graph_module, inputs, [passes] if isinstance(passes, str) else list(passes), then, model)
+    except TorchDynamoException:  # Dynamo begins anew, or leaves the frame out, because the next backend says so
+        raise
+    except Exception as error:  # whatever it is, the model goes on
+        model.warn(f"{error}" if str(error) else type(error).__name__)
+    return then(graph_module, inputs)
+
+
+def compiled_runs(model: torch.nn.Module | None = None) -> list[CompiledRun]:
+    """The runs on graphs that `torch.compile(…, backend="foldback")` captured in this process, in their order: one for each part
+    of a model between graph breaks, and for each recompilation. With `model`, only those of this model."""
+    return _models.runs(getattr(model, "_orig_mod", model))
+
+
+def _backend_of(then: Then | None) -> Callable[[GraphModule, list[Any]], Compiled]:
+    if then is None:
+        return lambda graph_module, _: graph_module
+    found: Any = lookup_backend(then) if isinstance(then, str) else then
+    if not callable(found):
+        raise ValueError(f'"then" is the name of a backend or a function, not {then!r}')
+    return found  # type: ignore[no-any-return]
+
+
+# ---- what is compiled -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Place:
+    """Where Dynamo is: the names of the frame that it compiles, by which sources are found, and the frame's code."""
+
+    names: dict[str, Any]
+    code: Any
+
+    @staticmethod
+    def now() -> _Place:
+        try:
+            from torch._dynamo.symbolic_convert import InstructionTranslator
+
+            translator = InstructionTranslator.current_tx()
+            output = translator.output
+            return _Place({"L": output.local_scope, "G": output.global_scope}, output.root_tx.f_code)
+        except Exception:  # another version of PyTorch
+            return _Place({}, None)
+
+    def find(self, expression: str) -> Any:
+        """What a source's name means; None where it cannot be said."""
+        try:
+            return eval(expression, {"__builtins__": {"type": type, "len": len}}, dict(self.names))
+        except Exception:
+            return None
+
+
+@dataclass
+class _Lifted:
+    """A parameter or buffer that Dynamo made an input."""
+
+    place: int  # among the inputs
+    node: Node
+    tensor: torch.Tensor
+    source: str  # as Python: L['self']._modules['dense']._parameters['weight']
+
+    @property
+    def root(self) -> str:
+        found = _STEP.search(self.source)
+        return self.source[: found.start()] if found else self.source.rpartition(".")[0]
+
+    @property
+    def owner(self) -> str:
+        steps = list(_STEP.finditer(self.source))
+        return self.source[: steps[-1].start()] if steps else self.root
+
+    @property
+    def path(self) -> str:
+        return ".".join(key for _, key in _STEP.findall(self.source)) or self.node.name
+
+
+def _lifted(graph_module: GraphModule) -> Iterator[_Lifted]:
+    for place, node in enumerate(graph_module.graph.find_nodes(op="placeholder")):
+        source = getattr(node, "_dynamo_source", None)
+        tensor = getattr(node.meta.get("grapharg"), "example", None)
+        if source is None or not isinstance(tensor, torch.Tensor) or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+            continue
+        steps = list(_STEP.finditer(source.name))
+        is_held = bool(steps) and steps[-1].end() == len(source.name) and steps[-1][1] != "modules"
+        if is_held or (isinstance(tensor, torch.nn.Parameter) and _OUTSIDE.match(source.name)):
+            yield _Lifted(place, node, tensor, source.name)
+
+
+# ---- which graphs -----------------------------------------------------------------------------------------------------------
+
+
+def _check_mode(lifted: Sequence[_Lifted], graph_module: GraphModule, place: _Place) -> None:
+    """Raises _LeftAlone unless the graph is for inference, and its weights are not written to."""
+    if torch.is_grad_enabled():
+        raise _LeftAlone("gradients are on; call the model under torch.no_grad()")
+    devices = {one.tensor.device.type for one in lifted} | {"cpu"}
+    if any(torch.is_autocast_enabled(device) for device in devices):
+        raise _LeftAlone("autocast is on; convert the model to its dtype instead")
+    for one in lifted:
+        owner = place.find(one.owner)
+        if getattr(owner, "training", False):
+            raise _LeftAlone("the model is in training mode; call model.eval()")
+        if isinstance(one.tensor, FakeTensor) or one.tensor.is_meta:
+            raise _LeftAlone(f"{one.path} has no values")
+        if one.tensor.is_inference():
+            raise _LeftAlone(f"{one.path} was made in torch.inference_mode(), where changes of a tensor cannot be noticed")
+        if getattr(one.node.meta.get("example_value"), "_version", 0):
+            raise _LeftAlone(f"the model writes to its weight {one.path}")
+    for node in graph_module.graph.nodes:
+        if node.target is torch._C._set_grad_enabled and node.args != (False,):
+            raise _LeftAlone("the model turns gradients on within")
+
+
+# ---- passes -----------------------------------------------------------------------------------------------------------------
+
+
+def _optimized(
+    captured: GraphModule, inputs: list[Any], passes: list[Any], then: Callable[[GraphModule, list[Any]], Compiled], model: _Model
+) -> Compiled:
+    lifted = list(_lifted(captured))
+    _check_mode(lifted, captured, _Place.now())
+    with torch.inference_mode(False), torch.no_grad():
+        program, paths = _with_attributes(captured, lifted)
+        document = build(program, name=model.name, has_bytes=False)
+        client = private.client()
+        frame = str(captured.meta.get("dynamo_compile_id", ""))
+        run = client.optimize(
+            document, passes, include=["graph"], note=f"torch.compile of {model.name}, {frame}", labels=model.labels(frame)
+        )
+        result = run.pop("graph")
+        _apply(program, document, list(client.edits(run)))
+        made = _with_inputs(captured, program, lifted)
+        weights = _Weights(made.computed, result, paths, lifted, inputs)
+    compiled = _Compiled(then(made.module, [*inputs, *weights.values(inputs)]), weights, captured, model)
+    noted = CompiledRun(run)
+    noted.model, noted.frame, noted.nodes = model.name, frame, (len(document["nodes"]), len(result["nodes"]))
+    model.runs.append(noted)
+    return compiled
+
+
+def _with_attributes(captured: GraphModule, lifted: Sequence[_Lifted]) -> tuple[GraphModule, dict[str, int]]:
+    """A copy of the graph in which what was lifted is an attribute, with the places of these among the inputs by path."""
+    by_node = {one.node: one for one in lifted}
+    several = len({one.root for one in lifted}) > 1
+    root, graph, copies = torch.nn.Module(), torch.fx.Graph(), dict[Node, Node]()
+    for node in captured.graph.nodes:  # what was no input to begin with: constants, and graphs within
+        if node.op in ("get_attr", "call_module"):
+            _put(root, node.target, _attribute(captured, node.target))
+    paths: dict[str, int] = {}
+    has_shapes = not any(node.op == "call_method" and node.target in _RESHAPES_ITS_INPUT for node in captured.graph.nodes)
+    for node in captured.graph.nodes:
+        one = by_node.get(node)
+        if one is None:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        else:
+            path = one.node.name if several or not _is_free(root, one.path) else one.path
+            _put(root, path, one.tensor)
+            paths[path] = one.place
+            copies[node] = graph.get_attr(path)
+            copies[node].meta = dict(node.meta)
+        if has_shapes:
+            copies[node].meta["foldback"] = meta_of(node.meta.get("example_value"))
+    return GraphModule(root, graph), paths
+
+
+def _attribute(root: torch.nn.Module, path: str) -> Any:
+    holder, _, key = path.rpartition(".")
+    return getattr(root.get_submodule(holder), key)
+
+
+def _is_free(root: torch.nn.Module, path: str) -> bool:
+    """Whether neither the attribute nor one that it would be within is taken."""
+    found: Any = root
+    for key in path.split("."):
+        if not isinstance(found, torch.nn.Module):
+            return False
+        if not hasattr(found, key):
+            return True
+        found = getattr(found, key)
+    return False
+
+
+def _put(root: torch.nn.Module, path: str, value: Any) -> None:
+    holder, _, key = path.rpartition(".")
+    if holder and not _is_module(root, holder):
+        put(root, holder, torch.nn.Module())
+    module = root.get_submodule(holder)
+    if isinstance(value, torch.nn.Parameter):
+        module.register_parameter(key, value)
+    elif isinstance(value, torch.Tensor):
+        module.register_buffer(key, value)
+    else:
+        setattr(module, key, value)
+
+
+def _is_module(root: torch.nn.Module, path: str) -> bool:
+    try:
+        root.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
+
+
+def _apply(program: GraphModule, document: Document, edits: list[dict[str, Any]]) -> None:
+    known = {row["name"] for row in document["tensors"]}
+    for edit in edits:
+        if edit["edit"] == "set_tensor" and edit["name"] in known and edit["now"] is not None:
+            raise _LeftAlone(f"a pass would change the weight {edit['name']} itself")
+    apply_edits(program, edits)
+
+
+@dataclass
+class _WithInputs:
+    module: GraphModule
+    computed: dict[str, torch.Tensor]  # by name, in the order of the inputs that come after the captured ones
+
+
+def _with_inputs(captured: GraphModule, program: GraphModule, lifted: Sequence[_Lifted]) -> _WithInputs:
+    """The program with the inputs that were captured, and one more for each tensor that the passes computed."""
+    graph, copies = torch.fx.Graph(), dict[Node, Node]()
+    inputs = {node.target: _copied(graph, node) for node in captured.graph.find_nodes(op="placeholder")}
+    lifted_of = {id(one.tensor): inputs[one.node.target] for one in lifted}
+    table, state = TensorTable(program), State.of(program)
+    computed: dict[str, torch.Tensor] = {}
+    extra: dict[str, Node] = {}
+    for node in program.graph.nodes:
+        if node.op == "call_module" and not _has_no_computed(program, node.target, lifted_of, state, table):
+            raise _LeftAlone(f"a pass made the module {node.target}")
+        tensor = _attribute(program, node.target) if node.op == "get_attr" else None
+        if isinstance(tensor, torch.Tensor) and id(tensor) not in lifted_of:
+            name = table.name(tensor)
+            if name in state.made and name not in extra:
+                computed[name] = tensor.detach()
+                extra[name] = graph.placeholder(re.sub(r"\W", "_", node.target))
+                extra[name]._dynamo_source = None
+    for node in program.graph.nodes:
+        tensor = _attribute(program, node.target) if node.op == "get_attr" else None
+        if node.op == "placeholder":
+            copies[node] = inputs[node.target]
+        elif isinstance(tensor, torch.Tensor) and (id(tensor) in lifted_of or table.name(tensor) in extra):
+            copies[node] = lifted_of.get(id(tensor)) or extra[str(table.name(tensor))]
+        else:
+            copies[node] = _copied(graph, node, copies.__getitem__)
+    made = GraphModule(program, graph)
+    made.meta = {key: item for key, item in captured.meta.items() if key != "foldback"}
+    for key in ("_param_name_to_source", "_source_to_user_stacks"):
+        if hasattr(captured, key):
+            setattr(made, key, getattr(captured, key))
+    return _WithInputs(made, computed)
+
+
+def _has_no_computed(
+    program: GraphModule, path: str, lifted_of: Mapping[int, Node], state: State, table: TensorTable
+) -> bool:
+    module = program.get_submodule(path)
+    held = [*module.parameters(), *module.buffers()]
+    return not any(id(tensor) in lifted_of or table.name(tensor) in state.made for tensor in held)
+
+
+def _copied(graph: torch.fx.Graph, node: Node, copy_of: Callable[[Node], Node] | None = None) -> Node:
+    made = graph.node_copy(node, copy_of) if copy_of is not None else graph.node_copy(node)
+    made.meta = {key: item for key, item in node.meta.items() if key != "foldback"}
+    if hasattr(node, "_dynamo_source"):
+        made._dynamo_source = node._dynamo_source
+    return made
+
+
+# ---- computed weights -------------------------------------------------------------------------------------------------------
+
+
+class _Version:
+    """Weights, and what tells whether they have the same values still."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], forget: Callable[[Any], None]) -> None:
+        self.noted = [(weakref.ref(tensor, forget), tensor._version, tensor.data_ptr()) for tensor in tensors]
+
+    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
+        return all(
+            noted() is tensor and version == tensor._version and address == tensor.data_ptr()
+            for (noted, version, address), tensor in zip(self.noted, tensors, strict=True)
+        )
+
+
+@dataclass
+class _Computed:
+    """What was computed from one set of weights."""
+
+    version: _Version
+    tensors: list[torch.Tensor]
+    changes: int = 0  # of the weights, without a call in between that found them as they were
+
+
+class _Weights:
+    """Tensors that are computed from weights, for each set of weights that the graph is called with."""
+
+    def __init__(
+        self,
+        computed: Mapping[str, torch.Tensor],
+        result: Document,
+        places: Mapping[str, int],
+        lifted: Sequence[_Lifted],
+        inputs: Sequence[Any],
+    ) -> None:
+        self.rows = {row["name"]: row for row in result["tensors"]}
+        self.places, self.names = dict(places), list(computed)
+        self.device = next((tensor.device for tensor in computed.values()), torch.device("cpu"))
+        self.watched = sorted({places[name] for made in computed for name in self._read(made)})
+        self.strangers = 0  # sets of weights in a row that were never seen before
+        self.lock = threading.Lock()
+        self.known: dict[tuple[int, ...], _Computed] = {}
+        by_place = {one.place: one.tensor for one in lifted}
+        if any(inputs[place] is not by_place[place] for place in self.watched):
+            raise _LeftAlone("the inputs that Dynamo gives are not its weights")
+        self._note([by_place[place] for place in self.watched], list(computed.values()), 0)
+
+    def _read(self, name: str) -> Iterator[str]:
+        """The weights that a computed tensor is made from."""
+        if name in self.places:
+            yield name
+        elif "recipe" in self.rows.get(name, {}):
+            for item in inputs_of(self.rows[name]["recipe"]):
+                yield from self._read(item)
+        else:
+            raise _LeftAlone(f"the result does not say how {name} is computed")
+
+    def _note(self, given: Sequence[torch.Tensor], made: list[torch.Tensor], changes: int) -> None:
+        key = tuple(map(id, given))
+        while len(self.known) >= _MOST_MODULES and key not in self.known:
+            self.known.pop(next(iter(self.known)), None)
+        known = weakref.ref(self)
+
+        def forget(_: Any) -> None:
+            weights = known()
+            if weights is not None:
+                weights.known.pop(key, None)
+
+        self.known[key] = _Computed(_Version(given, forget), made, changes)
+
+    def values(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """The computed tensors for these inputs. Raises _LeftAlone when the weights change with almost every call."""
+        if not self.names:
+            return []
+        given = [inputs[place] for place in self.watched]
+        found = self.known.get(tuple(map(id, given)))
+        if found is not None and found.version.is_of(given):
+            self.strangers = found.changes = 0
+            return found.tensors
+        with self.lock:
+            changes = 0 if found is None else found.changes + 1
+            self.strangers += found is None
+            if changes > _MOST_CHANGES or self.strangers > _MOST_MODULES:
+                raise _LeftAlone("its weights change with almost every call")
+            made = self._compute(inputs)
+            self._note(given, made, changes)
+            return made
+
+    def _compute(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        made: dict[str, torch.Tensor] = {}
+
+        def tensor(name: str) -> torch.Tensor:
+            if name in self.places:
+                return inputs[self.places[name]]  # type: ignore[no-any-return]
+            if name not in made:
+                row = self.rows[name]
+                made[name] = evaluate(row["recipe"], tensor, getattr(torch, row["dtype"]), self.device)
+            return made[name]
+
+        with torch.inference_mode(False), torch.no_grad():
+            return [tensor(name) for name in self.names]
+
+
+class _Compiled:
+    """What Dynamo calls: the result, with computed weights, or the captured graph where these cannot be had."""
+
+    def __init__(self, compiled: Compiled, weights: _Weights, captured: GraphModule, model: _Model) -> None:
+        self.compiled, self.captured, self.model = compiled, captured, model
+        self.weights: _Weights | None = weights
+
+    def __call__(self, *inputs: Any) -> Any:
+        weights = self._weights(inputs)
+        return self.captured(*inputs) if weights is None else self.compiled(*inputs, *weights)
+
+    def _weights(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+        if self.weights is None:
+            return None
+        try:
+            return self.weights.values(inputs)
+        except Exception as why:
+            self.model.warn(str(why))
+            self.weights = None
+            return None
+
+
+# ---- models -----------------------------------------------------------------------------------------------------------------
+
+
+class _Model:
+    """What belongs together: the graphs of one module, between its graph breaks and for its shapes."""
+
+    def __init__(self, name: str, owner: Any) -> None:
+        self.name = name
+        self.owner = weakref.ref(owner) if isinstance(owner, torch.nn.Module) else lambda: owner
+        self.runs: list[CompiledRun] = []
+        self.said: set[str] = set()
+
+    def labels(self, frame: str) -> dict[str, str]:
+        return {"model": self.name} | ({"frame": frame} if frame else {})
+
+    def warn(self, why: str) -> None:
+        if why not in self.said:
+            self.said.add(why)
+            warnings.warn(f'torch.compile(backend="foldback") leaves {self.name} as it was captured: {why}', stacklevel=3)
+
+    def has(self, module: Any) -> bool:
+        owner = self.owner()
+        is_within = isinstance(owner, torch.nn.Module) and any(module is child for child in owner.modules())
+        return owner is not None and (owner is module or is_within)
+
+
+def _compiled_module() -> torch.nn.Module | None:
+    """The outermost call of a module that is given to torch.compile, among those that are under way."""
+    found: torch.nn.Module | None = None
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name in ("__call__", "_wrapped_call_impl"):
+            module = frame.f_locals.get("self")
+            if isinstance(module, OptimizedModule):
+                found = module._orig_mod
+            elif isinstance(module, torch.nn.Module) and module._compiled_call_impl is not None:
+                found = module
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+class _Models:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.models: list[_Model] = []
+        self.counts: dict[str, int] = {}
+
+    def of(self, place: _Place, graph_module: GraphModule) -> _Model:
+        owner = self._owner(place, graph_module)
+        with self.lock:
+            for model in self.models:
+                if owner is not None and model.has(owner):
+                    return model
+            name = type(owner).__name__ if isinstance(owner, torch.nn.Module) else getattr(place.code, "co_name", "graph")
+            self.counts[name] = self.counts.get(name, 0) + 1
+            made = _Model(name if self.counts[name] == 1 else f"{name}-{self.counts[name]}", owner)
+            self.models.append(made)
+            return made
+
+    def _owner(self, place: _Place, graph_module: GraphModule) -> Any:
+        """The module that was given to torch.compile and is being called; or else the module that the first weight is within;
+        without weights the module whose method it is, or the code."""
+        called = _compiled_module()
+        if called is not None:
+            return called
+        for one in _lifted(graph_module):
+            found = place.find(one.root)
+            if isinstance(found, torch.nn.Module):
+                return found
+        found = place.names.get("L", {}).get("self")
+        return found if isinstance(found, torch.nn.Module) else place.code
+
+    def runs(self, owner: torch.nn.Module | None) -> list[CompiledRun]:
+        with self.lock:
+            return [run for model in self.models if owner is None or model.has(owner) for run in model.runs]
+
+
+_models = _Models()
