@@ -96,4 +96,5 @@ def test_there_is_nothing_else():
         foldback.nothing  # noqa: B018
     errors = {"AmbiguousWeights", "Cancelled", "EditError", "LostTraining", "Problem", "ServiceNotStarted"}
     modules = {"export", "fx", "optimization"}
-    assert set(foldback.__all__) == errors | modules | {"Client", "Event", "Job", "apply_edits", "connect", "disconnect"}
+    functions = {"apply_edits", "compiled_runs", "connect", "disconnect"}
+    assert set(foldback.__all__) == errors | modules | functions | {"Client", "Event", "Job"}
