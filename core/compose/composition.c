@@ -255,9 +255,8 @@ static fb_status find_pass(reader *r, const char *name, int version, const char 
     return FB_INVALID;
 }
 
-/* Takes the rule. */
-static fb_status read_params(reader *r, const named_pass *named, const json_t *given) {
-    size_t mark = given ? enter(r, "params") : r->pointer.size;
+/* Takes the rule. The parameters stand at the reader's pointer. */
+static fb_status add_with_params(reader *r, const named_pass *named, const json_t *given) {
     json_t *none = json_object();
     const json_t *params = given ? given : none;
     fb_buffer canonical = {0};
@@ -273,8 +272,14 @@ static fb_status read_params(reader *r, const named_pass *named, const json_t *g
         fb_rule_free(named->rule);
         return status;
     }
-    r->pointer.size = mark;
     return add_call(r->out, named, fb_buffer_take(&canonical, NULL), here(r), r->error);
+}
+
+static fb_status read_params(reader *r, const named_pass *named, const json_t *given) {
+    size_t mark = given ? enter(r, "params") : r->pointer.size;
+    fb_status status = add_with_params(r, named, given);
+    if (!status) r->pointer.size = mark;
+    return status;
 }
 
 /* ---- presets ----------------------------------------------------------------------------------------------------------- */
@@ -381,12 +386,29 @@ fb_status fb_composition_read(const json_t *list, const char *pointer, fb_compos
 
 fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_rule_library *library, fb_composition *out,
                                    fb_error *error) {
+    return fb_composition_read_assuming(NULL, "", list, pointer, library, out, error);
+}
+
+static fb_status read_assumptions(reader *r, const json_t *assume, const char *pointer) {
+    named_pass named;
+    fb_buffer_string(&r->pointer, pointer);
+    fb_status status = find_pass(r, "RecordTypes", 0, "", &named);
+    if (!status) status = add_with_params(r, &named, assume);
+    r->pointer.size = 0;
+    return status;
+}
+
+fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_pointer, const json_t *list,
+                                       const char *pointer, const fb_rule_library *library, fb_composition *out,
+                                       fb_error *error) {
     fb_composition composition = {0};
     fb_error ignored = {0};
     reader r = {.out = &composition, .library = library, .error = error ? error : &ignored};
+    fb_status status = assume ? read_assumptions(&r, assume, assume_pointer) : FB_OK;
+    size_t assumed = composition.count;
     fb_buffer_string(&r.pointer, pointer);
-    fb_status status = read_list(&r, list, 1);
-    if (!status && composition.count == 0) {
+    if (!status) status = read_list(&r, list, 1);
+    if (!status && composition.count == assumed) {
         status = fb_fail(error, FB_INVALID, "no-passes", pointer, "the list of passes is empty");
     }
     if (!status) status = finish(&composition, error);

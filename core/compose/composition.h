@@ -57,6 +57,10 @@ typedef struct fb_rule_library {
 /* fb_composition_read with rules; NULL for none. */
 fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_rule_library *library, fb_composition *out,
                                    fb_error *error);
+/* The same behind the pass RecordTypes, whose parameters `assume` are and stand at `assume_pointer`; NULL: without it. */
+fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_pointer, const json_t *list,
+                                       const char *pointer, const fb_rule_library *library, fb_composition *out,
+                                       fb_error *error);
 void fb_composition_free(fb_composition *composition);
 
 /* The compact JSON from which fb_composition_read makes it again: names, parameters, versions. */

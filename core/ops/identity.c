@@ -98,7 +98,7 @@ static bool has_same_sizes(const fb_shape_result *a, const fb_shape_result *b) {
 /* False when the dtype certainly changes. */
 static bool keeps_dtype(fb_identity *identity, const fb_shape_result *from, const fb_shape_result *to) {
     if (from->dtype && to->dtype) return from->dtype == to->dtype;
-    doubt(identity, "unknown-dtype", "the dtype of what it is given, or of what it gives, is not recorded");
+    doubt(identity, "unknown-dtype", "the dtype of what it is given, or of what it gives, is not recorded" FB_RECORD_DTYPE);
     return true;
 }
 
@@ -209,7 +209,7 @@ static bool read_reshape(const fb_graph *graph, fb_identity *identity) {
     if (from.rank >= 0 && to.rank >= 0 && !has_same_sizes(&from, &to)) return false;
     if (from.rank < 0 || to.rank < 0) {
         if (fb_op_is(graph, identity->node, FB_OP_GETITEM)) return false; /* of a tuple or a shape, for all that is known */
-        doubt(identity, "unknown-shape", "the shape of what it is given, or of what it gives, is not recorded");
+        doubt(identity, "unknown-shape", "the shape of what it is given, or of what it gives, is not recorded" FB_RECORD_SHAPE);
     }
     return keeps_dtype(identity, &from, &to);
 }

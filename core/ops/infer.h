@@ -4,6 +4,10 @@
 
 #include "core/graph/graph.h"
 
+/* How a refusal for want of a dtype or a shape ends: what to do. */
+#define FB_RECORD_DTYPE ". Record it in meta.dtype, or send the option assume with the run"
+#define FB_RECORD_SHAPE ". Record it in meta.shape, as foldback.fx.to_document does where it gets example inputs"
+
 #define FB_MAX_RANK 32 /* of what is inferred; results of more dimensions are unknown */
 
 /* One size: a number, or a symbolic one such as "s0" (then `size` is -1). */

@@ -1,5 +1,6 @@
 /* BatchNorm folded into the layer before or after it: finding that layer, what stands against the fold, and the arithmetic. */
 #include "core/passes/batch_norm_fold.h"
+#include "core/ops/infer.h"
 
 #include <math.h>
 
@@ -265,7 +266,7 @@ static int channel_axis(const fb_fold *fold, bool is_norm, int rank) {
 }
 
 static bool refuse_unknown(fb_matcher *m, fb_node n, fb_node value) {
-    fb_refuse_node(m, "unknown-shape", n, "the shape of %s is not recorded", fb_node_name(m->graph, value));
+    fb_refuse_node(m, "unknown-shape", n, "the shape of %s is not recorded" FB_RECORD_SHAPE, fb_node_name(m->graph, value));
     return true;
 }
 

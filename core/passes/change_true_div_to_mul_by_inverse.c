@@ -10,6 +10,7 @@
 #include <math.h>
 
 #include "core/operators/spelling.h"
+#include "core/ops/infer.h"
 #include "core/passes/pass.h"
 #include "core/weights/dtype.h"
 
@@ -27,7 +28,7 @@ static bool has_inverse_in_range(fb_matcher *m, const fb_division *division, dou
     if (!x.id || fb_is_python_number(g, x)) {
         fb_refuse_node(m, "unknown-dtype", n, "what is divided is a Python number, not a tensor");
     } else if (!dtype) {
-        fb_refuse_node(m, "unknown-dtype", n, "the dtype of %s is not recorded", name);
+        fb_refuse_node(m, "unknown-dtype", n, "the dtype of %s is not recorded" FB_RECORD_DTYPE, name);
     } else if (fb_dtype_is_integer(dtype)) {
         fb_refuse_node(m, "integer-tensor", n, "%s is %s; true division makes it floating-point first", name,
                        fb_dtype_name(dtype));

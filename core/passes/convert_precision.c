@@ -251,7 +251,8 @@ static bool refuse_unknown_inputs(fb_matcher *m) {
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(m->graph, n)) {
         const fb_node_row *row = fb_node_at(m->graph, n);
         if (row->opcode != FB_PLACEHOLDER || row->dtype || !row->user_count) continue;
-        fb_refuse_node(m, "unknown-dtype", n, "the dtype of this input is not recorded, so nothing can be converted");
+        fb_refuse_node(m, "unknown-dtype", n,
+                       "the dtype of this input is not recorded, so nothing can be converted" FB_RECORD_DTYPE);
         refused = true;
     }
     return refused;

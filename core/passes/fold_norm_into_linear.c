@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "core/base/map.h"
+#include "core/ops/infer.h"
 #include "core/ops/strides.h"
 #include "core/passes/layer.h"
 #include "core/passes/views.h"
@@ -124,7 +125,7 @@ static const char *linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node c
 static const char *norm_obstacle(fb_matcher *m, const fb_norm *norm, const char **detail) {
     fb_layer layer = fb_norm_layer(norm);
     const fb_node_row *normalised = norm->unscaled.id ? fb_node_at(m->graph, norm->unscaled) : NULL;
-    *detail = "the shape of what is scaled is not recorded";
+    *detail = "the shape of what is scaled is not recorded" FB_RECORD_SHAPE;
     if (normalised && fb_shape_size(m->graph, normalised->shape, -1) < 0) return "unknown-shape";
     *detail = "the scale is wider than what is scaled";
     if (normalised && fb_shape_size(m->graph, normalised->shape, -1) != norm->features) return "shape-mismatch";

@@ -28,6 +28,7 @@
 #include <math.h>
 
 #include "core/ops/affine.h"
+#include "core/ops/infer.h"
 #include "core/ops/shape.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
@@ -300,7 +301,7 @@ static const char *input_obstacle(fb_matcher *m, const scale_fold *fold, const c
     bool is_addend_of_conv = !fold->is_linear && !is_factor(&fold->affine);
     const char *reason = other_readers(g, fold->affine.node, fold->host.call, detail);
     if (reason) return reason;
-    *detail = "the dtype of what is scaled is not recorded, or not the layer's";
+    *detail = "the dtype of what is scaled is not recorded, or not the layer's" FB_RECORD_DTYPE;
     if (input->dtype != dtype_of(fold)) return "dtype";
     *detail = "padding adds zeros to what is shifted, which are not shifted";
     if (is_addend_of_conv && (fold->conv.is_padded || fold->conv.is_transposed)) return "padded";

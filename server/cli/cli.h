@@ -35,6 +35,7 @@ typedef struct fb_cli_values {
     fb_text_list weights, names; /* files to bind; tensors to download */
     const char *tied;
     const char *inputs, *seed, *precision, *validate; /* evaluating */
+    const char *assume;
     bool random_weights;
     bool is_strict;
     const char *reads_as, *prefix;                                 /* of files to bind */

@@ -16,6 +16,12 @@ static int put_options(const fb_cli_values *values, fb_buffer *out) {
     int result = fb_request_text(out, "lint", values->lint);
     if (!result) result = fb_request_text(out, "validate", values->validate);
     if (!result) result = fb_request_seed(out, values->seed);
+    if (!result && values->assume) {
+        fb_put_name(out, "assume");
+        fb_buffer_char(out, '{');
+        result = fb_request_text(out, "dtype", values->assume);
+        fb_buffer_char(out, '}');
+    }
     if (values->dry_run) fb_put_bool(out, "dry_run", true);
     if (values->output && !fb_is_archive_name(values->output)) {
         fb_put_name(out, "include");

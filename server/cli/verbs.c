@@ -54,6 +54,7 @@ static const fb_option optimize_options[] = {
     OUTPUT,
     TEXT("lint", 0, "end|each|none", "when to verify: at the end, after each pass, or not (end)", lint),
     TEXT("validate", 0, "off|rewrites|graph", "what must compute the same after each pass (off)", validate),
+    TEXT("assume", 0, "DTYPE", "record dtypes that follow from weights, and take inputs without one for this", assume),
     SEED,
     NOTE,
     LABEL,

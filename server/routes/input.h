@@ -92,7 +92,7 @@ bool fb_expand_member(const fb_request *request, fb_response *response, const ch
 /* The query parameters: `query` of the routes. */
 #define FB_RECORD_QUERY "include,dry_run,note,label"
 #define FB_RUN_QUERY "pass," FB_RECORD_QUERY
-#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,as,prefix,validate,seed"
+#define FB_OPTIMIZE_QUERY FB_RUN_QUERY ",lint,weights,strict,as,prefix,validate,seed,assume"
 
 #define FB_LABEL_KEY_MAX 256 /* characters */
 
@@ -127,7 +127,9 @@ typedef struct fb_run_request {
     const json_t *weights;       /* digests of files to bind the graph to (fb_bind_weights); NULL when there are none */
     const char *weights_pointer; /* "/weights" or "?weights=" */
     bool is_strict;
-    fb_bind_options binding; /* how the files are read */
+    fb_bind_options binding;    /* how the files are read */
+    const json_t *assume;       /* the option, an object that is not checked yet; NULL where it is not given */
+    const char *assume_pointer; /* "/options/assume" or "?assume=" */
     fb_lint lint;
     fb_validation_mode validate;
     bool has_tolerance; /* else by dtype and pass */

@@ -158,7 +158,8 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
     if (!status) status = check_members(&work->asked, *work->archive, &error);
     fb_rule_library library = fb_rule_library_of(request->context);
     if (!status)
-        status = fb_composition_read_with(work->asked.passes, work->asked.passes_pointer, &library, &work->composition, &error);
+        status = fb_composition_read_assuming(work->asked.assume, work->asked.assume_pointer, work->asked.passes,
+                                              work->asked.passes_pointer, &library, &work->composition, &error);
     if (status) {
         fb_respond_request_error(response, &error);
         return;

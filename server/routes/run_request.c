@@ -133,6 +133,8 @@ static fb_status read_parameter(json_t *query, const char *name, const char *val
         ok = !json_object_set_new(query_object(query, "options"), "validate", json_string(value));
     else if (!strcmp(name, "seed")) return read_seed(query_object(query, "options"), value, error);
     else if (!strcmp(name, "lint")) ok = !json_object_set_new(query_object(query, "options"), "lint", json_string(value));
+    else if (!strcmp(name, "assume"))
+        ok = !json_object_set_new(query_object(query, "options"), "assume", json_pack("{s:s}", "dtype", value));
     else if (!strcmp(name, "include")) ok = append_text(query_object(query, "options"), "include", json_string(value));
     return ok ? FB_OK : fb_fail_memory(error);
 }
@@ -195,6 +197,14 @@ static fb_status take_flag(const json_t *value, const char *name, const char *po
     return FB_OK;
 }
 
+static fb_status read_assume(const json_t *value, bool is_query, fb_run_request *out, fb_error *error) {
+    out->assume_pointer = is_query ? "?assume=" : "/options/assume";
+    if (!json_is_object(value))
+        return wrong_type(out->assume_pointer, "assume is an object, such as {\"dtype\": \"float32\"}", error);
+    out->assume = value;
+    return FB_OK;
+}
+
 static fb_status read_options(const json_t *options, bool is_query, unsigned takes, fb_run_request *out, fb_error *error) {
     if (!json_is_object(options)) return wrong_type("/options", "options is an object", error);
     const char *name;
@@ -209,6 +219,7 @@ static fb_status read_options(const json_t *options, bool is_query, unsigned tak
         else if (!strcmp(name, "strict") && takes & FB_TAKES_WEIGHTS)
             status = take_flag(value, name, pointer, &out->is_strict, error);
         else if (!strcmp(name, "validate") && takes & FB_TAKES_VALIDATION) status = read_validate(value, pointer, out, error);
+        else if (!strcmp(name, "assume") && takes & FB_TAKES_VALIDATION) status = read_assume(value, is_query, out, error);
         else if (!strcmp(name, "seed") && takes & FB_TAKES_VALIDATION) status = fb_read_seed(value, pointer, &out->seed, error);
         else if (!strcmp(name, "tolerance") && takes & FB_TAKES_VALIDATION) {
             out->has_tolerance = true;
@@ -216,7 +227,7 @@ static fb_status read_options(const json_t *options, bool is_query, unsigned tak
         } else
             status = fb_fail(error, FB_INVALID, "unknown-option", pointer, "the options here are include, dry_run%s%s%s",
                              takes & FB_TAKES_LINT ? ", lint" : "", takes & FB_TAKES_WEIGHTS ? ", strict" : "",
-                             takes & FB_TAKES_VALIDATION ? ", validate, tolerance, seed" : "");
+                             takes & FB_TAKES_VALIDATION ? ", validate, tolerance, seed, assume" : "");
         if (status) return status;
     }
     return FB_OK;

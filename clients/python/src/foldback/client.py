@@ -105,13 +105,18 @@ class Client:
         validate: str = "off",
         tolerance: Mapping[str, float] | None = None,
         seed: int = 0,
+        assume: Mapping[str, str] | None = None,
     ) -> Run:
         """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
         result's "graph", "code" or "edits" into the run; `note` and `labels` are kept with it. With `weights` the graph is bound to them first, as `bind` does;
         `as_` and `prefix` are those of `bind`.
         `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
-        pass that changes what is computed is a Problem, `validation-failed`."""
+        pass that changes what is computed is a Problem, `validation-failed`.
+        `assume` first records the dtypes and shapes that follow from weights, where the graph does not say them; with
+        {"dtype": "float32"} inputs without a dtype are of that one. It becomes the first pass of the run, RecordTypes."""
         options: dict[str, Any] = {"lint": lint, "include": list(include)}
+        if assume is not None:
+            options["assume"] = dict(assume)
         if validate != "off":
             options |= {"validate": validate, "seed": seed}
         if tolerance is not None:

@@ -31,7 +31,7 @@ from .tensors import State
 __all__ = [
     "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
     "FoldConstants", "FoldNormIntoLinear", "FoldScaleIntoLinear", "FoldShapes", "FuseBatchNorm", "FuseBatchNorm1dInLinear",
-    "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "LintAndRecompile", "MergeLinears", "MergeViews", "Refusal", "RemoveNoOps",
+    "FuseBatchNorm2dInConv2d", "FuseBiasInLinear", "LintAndRecompile", "MergeLinears", "MergeViews", "RecordTypes", "Refusal", "RemoveNoOps",
     "ReplaceActivation", "ReversibleTransformation", "Run", "Transformation", "UndoConflict", "UnpackLinear", "cleanup",
     "compose", "inference", "record_shapes", "rollback", "runs",
 ]  # fmt: skip
@@ -292,6 +292,14 @@ class ConvertPrecision(_Pass):
 
     def __init__(self, to: str, *, keep: Sequence[str] | None = None, cast_outputs: bool | None = None) -> None:
         self._set(to=to, keep=None if keep is None else list(keep), cast_outputs=cast_outputs)
+
+
+class RecordTypes(_ReversiblePass):
+    """Records the dtypes and shapes that follow from weights and operators, where the graph does not say them. `dtype` is what
+    inputs are taken to be whose dtype is not recorded."""
+
+    def __init__(self, dtype: str | None = None) -> None:
+        self._set(dtype=dtype)
 
 
 class inference(_Pass):  # noqa: N801 (the preset's name)

@@ -1,0 +1,57 @@
+"""RecordTypes: what follows from weights and operators, and what is assumed of inputs."""
+from make_cases import Graph, case
+
+DIVIDE = "ChangeTrueDivToMulByInverse"
+
+
+def record(name, graph, applied, **params):
+    case("RecordTypes", name, graph, applied, passes=[{"name": "RecordTypes", "params": params}])
+
+
+def untyped(name="x"):
+    """A graph whose tracer recorded nothing, and its input."""
+    g = Graph()
+    return g, g.input(name, shape=None, dtype=None)
+
+
+def scores(g, x, dtype="float32"):
+    """A division of a product of two Linears, as attention has it."""
+    g.make_linear("q", 4, 4, dtype=dtype)
+    g.make_linear("k", 4, 4, dtype=dtype)
+    q, k = (g.call(path, x, None, None) for path in ("q", "k"))
+    product = g.fn("operator.matmul", g.method("view", q, -1, 2, 4), g.method("transpose", k, -1, -2))
+    return g.fn("operator.truediv", product, 7.0)
+
+
+def embedded(g, ids):
+    g.module("embedding", "torch.nn.Embedding", {"num_embeddings": 3, "embedding_dim": 4}, {"weight": g.tensor("embedding.weight", [3, 4])})
+    return g.call("embedding", ids, None, None)
+
+
+def record_types():
+    g, x = untyped()
+    record("linear", g.output(scores(g, x)), 6)
+    g, x = untyped()
+    record("bfloat16-weights", g.output(scores(g, x, "bfloat16")), 6)
+    g, x = untyped()
+    record("nothing-follows", g.output(g.fn("operator.truediv", x, 3.0)), 0)
+    g, x = untyped()
+    record("assumed-input", g.output(g.fn("operator.truediv", x, 3.0)), 2, dtype="float16")
+    g, ids = untyped("ids")
+    record("indices-are-not-assumed", g.output(g.fn("operator.truediv", embedded(g, g.method("view", ids, -1)), 3.0)), 2, dtype="float32")
+    g, x = untyped()
+    scale = g.node("scale", "placeholder", "scale", [2.0], {}, None, None)
+    record("not-of-a-default", g.output(g.fn("operator.mul", x, scale)), 1, dtype="float32")
+    g = Graph()
+    x = g.input(dtype="float64")
+    record("what-is-recorded-stays", g.output(g.fn("operator.truediv", x, 3.0)), 1, dtype="float32")
+    g = Graph()
+    x = g.input(shape=(2, 4))
+    g.make_linear("q", 4, 3)
+    record("sizes-follow", g.output(g.method("flatten", g.call("q", x, None, None))), 2)
+    g, x = untyped()
+    g.fn("torch.amp.autocast_mode._enter_autocast", "cpu", name="mode")
+    record("not-behind-a-switch-of-a-mode", g.output(scores(g, x)), 0)
+    g, x = untyped()
+    case("RecordTypes", "then-a-division", g.output(scores(g, x)), None, passes=["RecordTypes", DIVIDE],
+         expected=[("RecordTypes", 6, []), (DIVIDE, 1, [])])
