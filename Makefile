@@ -63,6 +63,19 @@ $(BUILD)/generated/migrations.inc: $(MIGRATIONS)
 $(BUILD)/server/store/migrate.o: $(BUILD)/generated/migrations.inc
 $(BUILD)/server/store/migrate.o: CPPFLAGS += -I$(BUILD)/generated
 
+# The layouts that come with the binary, as C strings in the order of their names.
+LAYOUTS := $(sort $(wildcard core/layouts/shipped/*.json))
+$(BUILD)/generated/layouts.inc: Makefile $(LAYOUTS)
+	@mkdir -p $(@D)
+	@for file in $(LAYOUTS); do \
+	    echo "static const char $$(basename $$file .json | tr - _)[] = {"; $(call as_bytes,$$file); \
+	done >$@.part
+	@{ echo 'static const fb_shipped_layout layouts[] = {'; \
+	   for file in $(LAYOUTS); do echo "{\"$$(basename $$file .json)\", $$(basename $$file .json | tr - _)},"; done; echo '};'; } >>$@.part
+	@mv $@.part $@
+$(BUILD)/core/layouts/shipped.o: $(BUILD)/generated/layouts.inc
+$(BUILD)/core/layouts/shipped.o: CPPFLAGS += -I$(BUILD)/generated
+
 # What each pass's file says about it at its top, as C strings: GET /v1/passes/{name} shows it.
 PASSES := $(sort $(shell grep -l '^const fb_pass fb_' core/passes/*.c))
 $(BUILD)/generated/passes.inc: Makefile $(PASSES)

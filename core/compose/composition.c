@@ -130,7 +130,7 @@ static beginning brief(const char *text) {
 
 static void free_call(fb_pass_call *call) {
     free(call->params);
-    fb_rule_free(call->rule);
+    fb_pass_free(call->pass);
 }
 
 void fb_composition_free(fb_composition *composition) {
@@ -139,16 +139,9 @@ void fb_composition_free(fb_composition *composition) {
     *composition = (fb_composition){0};
 }
 
-/* What an entry of a list names. */
-typedef struct named_pass {
-    const fb_pass *pass;
-    fb_rule *rule; /* that it is, or NULL */
-} named_pass;
-
-/* Takes `params` and the rule. */
-static fb_status add_call(fb_composition *composition, const named_pass *named, char *params, const char *pointer,
+/* Takes `params` and the pass. */
+static fb_status add_call(fb_composition *composition, const fb_pass *pass, char *params, const char *pointer,
                           fb_error *error) {
-    const fb_pass *pass = named->pass;
     fb_status status = FB_OK;
     if (!params) status = fb_fail_memory(error);
     else if (composition->count == FB_MAX_PASSES)
@@ -163,8 +156,8 @@ static fb_status add_call(fb_composition *composition, const named_pass *named, 
             status = fb_fail_memory(error);
         }
     }
-    fb_pass_call call = {.pass = pass, .rule = named->rule, .params = params};
-    if (!status && !fb_rule_signature(pass->name, pass->version, pass->digest, params, call.signature))
+    fb_pass_call call = {.pass = pass, .params = params};
+    if (!status && !fb_data_signature(pass->name, pass->version, pass->digest, params, call.signature))
         status = fb_fail_memory(error);
     if (status) free_call(&call);
     else composition->calls[composition->count++] = call;
@@ -207,7 +200,7 @@ fb_status fb_composition_settle(fb_composition *composition, const fb_run *run, 
 /* Where the reader stands in the list, as a JSON Pointer that grows and shrinks. */
 typedef struct reader {
     fb_composition *out;
-    const fb_rule_library *library;
+    const fb_pass_library *library;
     fb_buffer pointer;
     fb_error *error;
 } reader;
@@ -226,41 +219,38 @@ static fb_status wrong_type(reader *r, const char *what) {
     return fb_fail(r->error, FB_INVALID, "wrong-type", here(r), "%s", what);
 }
 
-/* The pass of this binary, or the rule; `version` 0 is the newest. */
-static fb_status find_version(reader *r, const char *name, int version, named_pass *out) {
-    *out = (named_pass){.pass = fb_pass_find(name)};
-    for (size_t i = 0; out->pass && version && fb_pass_at(i); i++) {
+/* The pass of this binary, or of the library; `version` 0 is the newest. */
+static fb_status find_version(reader *r, const char *name, int version, const fb_pass **out) {
+    *out = fb_pass_find(name);
+    for (size_t i = 0; *out && version && fb_pass_at(i); i++) {
         const fb_pass *pass = fb_pass_at(i);
-        if (strcmp(pass->name, name) == 0 && pass->version == version) out->pass = pass;
+        if (strcmp(pass->name, name) == 0 && pass->version == version) *out = pass;
     }
-    if (out->pass || !r->library) return FB_OK;
-    fb_status status = r->library->find(r->library->context, name, version, &out->rule, r->error);
-    if (out->rule) out->pass = fb_rule_pass(out->rule);
-    return status;
+    return *out || !r->library ? FB_OK : r->library->find(r->library->context, name, version, out, r->error);
 }
 
-static fb_status find_pass(reader *r, const char *name, int version, const char *version_pointer, named_pass *out) {
+static fb_status find_pass(reader *r, const char *name, int version, const char *version_pointer, const fb_pass **out) {
     fb_status status = find_version(r, name, version, out);
-    if (status || (out->pass && (!version || out->pass->version == version))) return status;
-    named_pass newest = *out;
-    if (!newest.pass && version) status = find_version(r, name, 0, &newest);
+    if (status || (*out && (!version || (*out)->version == version))) return status;
+    const fb_pass *newest = *out;
+    if (!newest && version) status = find_version(r, name, 0, &newest);
     if (status) return status;
-    if (newest.pass)
+    if (newest)
         fb_fail(r->error, FB_INVALID, "unknown-version", version_pointer, "%s has no version %d; the newest is %d",
-                newest.pass->name, version, newest.pass->version);
+                newest->name, version, newest->version);
     else
         fb_fail(r->error, FB_INVALID, "unknown-pass", here(r), "there is no pass named \"%s\"; GET /v1/passes lists them",
                 brief(name).text);
-    fb_rule_free(newest.rule);
+    fb_pass_free(newest);
     return FB_INVALID;
 }
 
-/* Takes the rule. The parameters stand at the reader's pointer. */
-static fb_status add_with_params(reader *r, const named_pass *named, const json_t *given) {
+/* Takes the pass. The parameters stand at the reader's pointer. */
+static fb_status add_with_params(reader *r, const fb_pass *pass, const json_t *given) {
     json_t *none = json_object();
     const json_t *params = given ? given : none;
     fb_buffer canonical = {0};
-    fb_status status = none ? params_check(named->pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
+    fb_status status = none ? params_check(pass, params, &r->pointer, r->error) : fb_fail_memory(r->error);
     if (!status) {
         status = fb_free_json_canonical(params, &canonical);
         if (status == FB_NO_MEMORY) fb_fail_memory(r->error);
@@ -269,15 +259,15 @@ static fb_status add_with_params(reader *r, const named_pass *named, const json_
     json_decref(none);
     if (status) {
         fb_buffer_free(&canonical);
-        fb_rule_free(named->rule);
+        fb_pass_free(pass);
         return status;
     }
-    return add_call(r->out, named, fb_buffer_take(&canonical, NULL), here(r), r->error);
+    return add_call(r->out, pass, fb_buffer_take(&canonical, NULL), here(r), r->error);
 }
 
-static fb_status read_params(reader *r, const named_pass *named, const json_t *given) {
+static fb_status read_params(reader *r, const fb_pass *pass, const json_t *given) {
     size_t mark = given ? enter(r, "params") : r->pointer.size;
-    fb_status status = add_with_params(r, named, given);
+    fb_status status = add_with_params(r, pass, given);
     if (!status) r->pointer.size = mark;
     return status;
 }
@@ -342,18 +332,18 @@ static fb_status read_object(reader *r, const json_t *entry) {
     fb_copy_text(version_pointer, sizeof version_pointer, here(r));
     r->pointer.size = mark;
     enter(r, "name");
-    named_pass named;
-    fb_status status = find_pass(r, name, version, version_pointer, &named);
+    const fb_pass *pass;
+    fb_status status = find_pass(r, name, version, version_pointer, &pass);
     r->pointer.size = mark;
-    return status ? status : read_params(r, &named, params);
+    return status ? status : read_params(r, pass, params);
 }
 
 static fb_status read_name(reader *r, const char *name) {
     const fb_preset *preset = fb_preset_find(name);
     if (preset) return add_rounds(r, preset);
-    named_pass named;
-    fb_status status = find_pass(r, name, 0, "", &named);
-    return status ? status : read_params(r, &named, NULL);
+    const fb_pass *pass;
+    fb_status status = find_pass(r, name, 0, "", &pass);
+    return status ? status : read_params(r, pass, NULL);
 }
 
 static fb_status read_list(reader *r, const json_t *list, int depth) {
@@ -384,22 +374,22 @@ fb_status fb_composition_read(const json_t *list, const char *pointer, fb_compos
     return fb_composition_read_with(list, pointer, NULL, out, error);
 }
 
-fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_rule_library *library, fb_composition *out,
+fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
                                    fb_error *error) {
     return fb_composition_read_assuming(NULL, "", list, pointer, library, out, error);
 }
 
 static fb_status read_assumptions(reader *r, const json_t *assume, const char *pointer) {
-    named_pass named;
+    const fb_pass *pass;
     fb_buffer_string(&r->pointer, pointer);
-    fb_status status = find_pass(r, "RecordTypes", 0, "", &named);
-    if (!status) status = add_with_params(r, &named, assume);
+    fb_status status = find_pass(r, "RecordTypes", 0, "", &pass);
+    if (!status) status = add_with_params(r, pass, assume);
     r->pointer.size = 0;
     return status;
 }
 
 fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_pointer, const json_t *list,
-                                       const char *pointer, const fb_rule_library *library, fb_composition *out,
+                                       const char *pointer, const fb_pass_library *library, fb_composition *out,
                                        fb_error *error) {
     fb_composition composition = {0};
     fb_error ignored = {0};
@@ -443,7 +433,7 @@ static bool sign(fb_buffer *text, fb_signature out) {
     return ok;
 }
 
-bool fb_rule_signature(const char *name, int version, const char *digest, const char *params, fb_signature out) {
+bool fb_data_signature(const char *name, int version, const char *digest, const char *params, fb_signature out) {
     fb_buffer text = {0};
     fb_buffer_string(&text, "{\"params\":");
     fb_buffer_string(&text, params);
@@ -455,7 +445,7 @@ bool fb_rule_signature(const char *name, int version, const char *digest, const 
 }
 
 bool fb_pass_signature(const char *name, int version, const char *params, fb_signature out) {
-    return fb_rule_signature(name, version, NULL, params, out);
+    return fb_data_signature(name, version, NULL, params, out);
 }
 
 bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out) {

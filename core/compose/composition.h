@@ -8,7 +8,6 @@
 
 #include "core/passes/pass.h"
 #include "core/rewrite/rewrite.h"
-#include "core/rules/rule.h"
 
 #define FB_MAX_PASSES 100 /* in one composition, after flattening */
 
@@ -18,15 +17,14 @@ typedef char fb_signature[FB_SIGNATURE_LENGTH + 1];
 
 /* Of {"params": …, "pass": name, "version": n}, where `params` is canonical free JSON. False when memory is out. */
 bool fb_pass_signature(const char *name, int version, const char *params, fb_signature out);
-/* Of a rule: {"params": …, "pass": name, "rule": digest, "version": n}. */
-bool fb_rule_signature(const char *name, int version, const char *digest, const char *params, fb_signature out);
+/* Of a pass that is data: {"params": …, "pass": name, "rule": digest, "version": n}. */
+bool fb_data_signature(const char *name, int version, const char *digest, const char *params, fb_signature out);
 /* Of the compact JSON array of the passes' signatures. */
 bool fb_composition_signature(const char *const *signatures, size_t count, fb_signature out);
 
 typedef struct fb_pass_call {
-    const fb_pass *pass;
-    fb_rule *rule; /* that the pass is, the call's own; NULL: a pass of this binary */
-    char *params;  /* canonical JSON */
+    const fb_pass *pass; /* the call's own where it is data */
+    char *params;        /* canonical JSON */
     fb_signature signature;
     /* On the first call of every round of a preset but its first: how many calls a round has, and how many rounds there
      * are from here on. They are run until one applies nothing (run.h). */
@@ -47,19 +45,18 @@ typedef struct fb_composition {
  * is written on success only; free it with fb_composition_free. */
 fb_status fb_composition_read(const json_t *list, const char *pointer, fb_composition *out, fb_error *error);
 
-/* Where the rules are that a list may name as well. */
-typedef struct fb_rule_library {
+/* Where the passes are that are data, rules and layouts, which a list may name as well. */
+typedef struct fb_pass_library {
     void *context;
-    /* The rule of that name and version (0: the newest), which is the caller's; NULL when there is none. FB_OK in both cases.
-     */
-    fb_status (*find)(void *context, const char *name, int version, fb_rule **out, fb_error *error);
-} fb_rule_library;
-/* fb_composition_read with rules; NULL for none. */
-fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_rule_library *library, fb_composition *out,
+    /* The one of that name and version (0: the newest), which is the caller's; NULL when there is none. FB_OK in both cases. */
+    fb_status (*find)(void *context, const char *name, int version, const fb_pass **out, fb_error *error);
+} fb_pass_library;
+/* fb_composition_read with these; NULL for none. */
+fb_status fb_composition_read_with(const json_t *list, const char *pointer, const fb_pass_library *library, fb_composition *out,
                                    fb_error *error);
 /* The same behind the pass RecordTypes, whose parameters `assume` are and stand at `assume_pointer`; NULL: without it. */
 fb_status fb_composition_read_assuming(const json_t *assume, const char *assume_pointer, const json_t *list,
-                                       const char *pointer, const fb_rule_library *library, fb_composition *out,
+                                       const char *pointer, const fb_pass_library *library, fb_composition *out,
                                        fb_error *error);
 void fb_composition_free(fb_composition *composition);
 

@@ -168,6 +168,10 @@ static void write_pass(const fb_pass_report *report, fb_work *work, fb_buffer *o
         fb_buffer_string(out, ",\"detail\":");
         fb_buffer_json_string(out, report->detail, strlen(report->detail));
     }
+    if (report->layout) {
+        fb_buffer_string(out, ",\"layout\":");
+        fb_buffer_string(out, report->layout);
+    }
     if (report->validation) {
         fb_buffer_string(out, ",\"validation\":");
         fb_buffer_string(out, report->validation);

@@ -23,10 +23,11 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
     }
 }
 
-static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const json_t *params, const fb_buffer *found, size_t *applied) {
-    const fb_node *at = (const fb_node *)(const void *)found->data, *end = at + found->size / sizeof *at;
+static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher *matcher, size_t *applied) {
+    const fb_node *at = (const fb_node *)(const void *)matcher->found->data, *end = at + matcher->found->size / sizeof *at;
     while (at < end) {
-        fb_match match = {.pass = pass, .nodes = at + 1, .count = at->id, .params = params};
+        fb_match match = {
+            .pass = pass, .nodes = at + 1, .count = at->id, .params = matcher->params, .plan = matcher->plan};
         pass->edit(rewrite, &match);
         (*applied)++;
         at += 1 + match.count;
@@ -92,7 +93,7 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
     if (!status && !(rewrite = fb_rewrite_begin(graph, names, report->signature))) status = fb_fail_memory(error);
     if (!status) {
         fb_rewrite_watch(rewrite, matcher->work->watch);
-        edit_all(rewrite, report->pass, matcher->params, matcher->found, &report->applied);
+        edit_all(rewrite, report->pass, matcher, &report->applied);
         if (list_marked(graph, report, &marked_before, arena) && list_taken_in(graph, rewrite, report, arena)) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
         } else {

@@ -34,6 +34,7 @@ typedef struct fb_match {
     const fb_node *nodes;
     size_t count;
     const json_t *params; /* of the call, an object that fits the pass's `parameters` */
+    const void *plan;     /* what match_graph left for edit in the matcher's `plan` */
 } fb_match;
 
 typedef struct fb_pass {
@@ -49,10 +50,17 @@ typedef struct fb_pass {
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
     /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
     fb_status (*inspect)(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error);
-    /* Of a pass that is a rule (core/rules/rule.h): the rule, and the id of its document, which is part of the signature. */
-    const struct fb_rule *rule;
+    /* Of a pass that is data (core/rules/rule.h, core/layouts/layout.h): what its document was read into, how that is freed, and
+     * the id of the document, which is part of the signature. NULL: a pass of this binary. */
+    const void *data;
+    void (*free)(const struct fb_pass *pass);
     const char *digest;
 } fb_pass;
+
+/* Frees a pass that is data; nothing happens for others and NULL. */
+static inline void fb_pass_free(const fb_pass *pass) {
+    if (pass && pass->free) pass->free(pass);
+}
 
 /* The schema of a pass that takes none. */
 #define FB_NO_PARAMETERS "{\"additionalProperties\":false,\"properties\":{},\"type\":\"object\"}"
@@ -70,6 +78,7 @@ struct fb_matcher {
     const json_t *params; /* of the call, an object that fits the pass's `parameters` */
     struct fb_pass_report *report;
     fb_arena *arena;  /* of the report */
+    const void *plan; /* of the arena: what edit gets with every match; NULL: nothing */
     fb_buffer *found; /* node lists of matches */
     fb_alias **alias; /* where it is kept; made when first asked for */
     bool failed;      /* memory is out */
@@ -139,6 +148,7 @@ typedef struct fb_pass_report {
     fb_refusal *refused, *last_refused; /* in document order */
     size_t refused_count;
     const char *detail;     /* of a pass that only looks; else NULL */
+    const char *layout;     /* of a layout: what was done row by row, JSON; else NULL */
     const char *validation; /* what comparing the graphs before and after has shown, JSON; NULL: they were not compared */
 } fb_pass_report;
 

@@ -304,6 +304,10 @@ static fb_status sign(fb_rule_reader *reader, const json_t *json) {
     return rule->document && rule->pass.digest ? FB_OK : fb_fail_memory(reader->error);
 }
 
+static void free_pass(const fb_pass *pass) {
+    fb_rule_free((fb_rule *)(uintptr_t)pass->data);
+}
+
 fb_status fb_rule_read(const json_t *document, const char *pointer, int version, fb_rule **out, fb_error *error) {
     fb_error ignored = {0};
     fb_rule *rule = calloc(1, sizeof *rule);
@@ -314,7 +318,8 @@ fb_status fb_rule_read(const json_t *document, const char *pointer, int version,
                            .only_removes = true, /* until a call replaces something */
                            .match_graph = fb_rule_match_graph,
                            .edit = fb_rule_edit,
-                           .rule = rule};
+                           .data = rule,
+                           .free = free_pass};
     fb_rule_reader reader = {.rule = rule, .error = error ? error : &ignored};
     fb_buffer_string(&reader.pointer, pointer);
     reader.start = reader.pointer.size;

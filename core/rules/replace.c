@@ -159,7 +159,7 @@ static bool gets_weights(const fb_rule *rule, int variable) {
 }
 
 void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
-    const fb_rule *rule = match->pass->rule;
+    const fb_rule *rule = match->pass->data;
     const fb_graph *graph = fb_rewrite_graph(rewrite);
     fb_rule_binding binding;
     unpack(rule, match, &binding);

@@ -31,7 +31,7 @@ fb_status fb_rule_read(const json_t *document, const char *pointer, int version,
 fb_status fb_rule_check(const fb_rule *rule, fb_error *error);
 void fb_rule_free(fb_rule *rule);
 
-/* The rule as a pass, which lives as long as the rule. */
+/* The rule as a pass, which lives as long as the rule; fb_pass_free frees both. */
 const fb_pass *fb_rule_pass(const fb_rule *rule);
 /* Canonical JSON of the document. Two rules that differ in nothing else are one version. */
 const char *fb_rule_document(const fb_rule *rule);

@@ -302,7 +302,7 @@ static void look_at(sweep *s, fb_node node) {
 
 void fb_rule_match_graph(fb_matcher *matcher) {
     const fb_graph *graph = matcher->graph;
-    const fb_rule *rule = matcher->report->pass->rule;
+    const fb_rule *rule = matcher->report->pass->data;
     sweep *s = calloc(1, sizeof *s);
     matcher->failed |= !s || !fb_rule_trial_begin(&s->trial);
     if (s) {

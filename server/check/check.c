@@ -225,19 +225,19 @@ static fb_status check_rule(const fb_app *app, fb_check *check, const char *text
     const char *space = strrchr(text, ' ');
     char name[FB_NAME_MAX + 1], subject[FB_NAME_MAX + 40], actual[FB_ID_LENGTH + 1];
     fb_store_rule stored;
-    fb_rule *rule = NULL;
+    const fb_pass *pass = NULL;
     fb_error met = {0};
     snprintf(name, sizeof name, "%.*s", (int)(space - text), text);
     snprintf(subject, sizeof subject, "rule %s, version %s", name, space + 1);
-    if (fb_store_get_rule(app->store, name, (uint32_t)strtoul(space + 1, NULL, 10), &stored, &met))
+    if (fb_store_get_rule(app->store, FB_STORED_ANY, name, (uint32_t)strtoul(space + 1, NULL, 10), &stored, &met))
         return check_met(check, "rule-damaged", subject, &met, error);
     fb_status status = FB_OK;
     bool is_hashed = fb_sha256_id(stored.document, strlen(stored.document), actual);
     if (!is_hashed) status = fb_fail_memory(error);
     else if (strcmp(actual, stored.digest) != 0)
         check_found(check, "rule-damaged", subject, "its document has the digest %s, not %s", actual, stored.digest);
-    else if (fb_stored_rule_read(&stored, &rule, &met)) status = check_met(check, "rule-damaged", subject, &met, error);
-    fb_rule_free(rule);
+    else if (fb_stored_pass_read(&stored, &pass, &met)) status = check_met(check, "rule-damaged", subject, &met, error);
+    fb_pass_free(pass);
     fb_store_rule_free(&stored);
     return status;
 }

@@ -72,11 +72,13 @@ void fb_new_graphs_free(fb_app *app, const fb_new_run *made, bool is_stored, fb_
 fb_status fb_retain(const fb_app *app, const fb_retention *limits, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
                     fb_removed *out, fb_error *error);
 
-/* ---- The stored rules, for compositions that name them ------------------------------------------------------------------- */
+/* ---- Stored passes, rules and layouts, for compositions that name them ---------------------------------------------------- */
 
 /* Borrows the app. */
-fb_rule_library fb_rule_library_of(const fb_app *app);
-/* A rule of the store; FB_IO "store-corrupt" when it cannot be read. */
-fb_status fb_stored_rule_read(const fb_store_rule *stored, fb_rule **out, fb_error *error);
+fb_pass_library fb_pass_library_of(const fb_app *app);
+/* Stores the layouts that come with this binary, unless they are there. */
+fb_status fb_keep_shipped_layouts(const fb_app *app, fb_error *error);
+/* One of the store, to be freed with fb_pass_free; FB_IO "store-corrupt" when it cannot be read. */
+fb_status fb_stored_pass_read(const fb_store_rule *stored, const fb_pass **out, fb_error *error);
 
 #endif

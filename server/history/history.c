@@ -145,7 +145,7 @@ void fb_history_free(fb_history *history) {
 }
 
 static fb_status read_composition(const fb_app *app, fb_past_run *past, fb_error *error) {
-    fb_rule_library library = fb_rule_library_of(app);
+    fb_pass_library library = fb_pass_library_of(app);
     json_t *list;
     fb_error found = {0};
     fb_status status = fb_load_stored_json(past->run.request, &list);

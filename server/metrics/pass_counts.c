@@ -60,7 +60,7 @@ void fb_pass_counts_add(fb_pass_counts *counts, const fb_run *run) {
     pthread_mutex_lock(&counts->mutex);
     for (size_t i = 0; i < run->count; i++) {
         const fb_pass_report *report = &run->passes[i];
-        bool is_rule = report->pass->rule != NULL;
+        bool is_rule = report->pass->digest != NULL;
         const char *name = is_rule ? RULES : report->pass->name;
         add(counts, name, NULL, report->applied);
         if (is_rule && report->refused_count) add(counts, name, RULES, report->refused_count);

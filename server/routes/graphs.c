@@ -120,6 +120,25 @@ void fb_post_graph(const fb_request *request, fb_response *response) {
     fb_repeat_end(&repeat);
 }
 
+/* ---- POST /v1/checkpoints ----------------------------------------------------------------------------------------------- */
+
+void fb_post_checkpoint(const fb_request *request, fb_response *response) {
+    static const char *const known[] = {"weights", "name", NULL};
+    const char *name = NULL;
+    fb_request_body body;
+    fb_repeat repeat;
+    fb_graph_input input = {0};
+    if (!fb_repeat_begin(request, response, &repeat)) return;
+    if (fb_body_read(request, response, known, &body)) {
+        if (fb_body_text(response, &body, "name", FB_REFERENCE_MAX, &name) &&
+            fb_checkpoint_read(request, response, json_object_get(body.members, "weights"), name ? name : "checkpoint", &input))
+            store_graph(request, response, &input, NULL, "", &repeat);
+        fb_graph_input_free(&input);
+        fb_request_body_free(&body);
+    }
+    fb_repeat_end(&repeat);
+}
+
 /* ---- GET /v1/graphs ----------------------------------------------------------------------------------------------------- */
 
 static void write_summary(const fb_store_summary *summary, fb_buffer *out) {

@@ -162,6 +162,11 @@ bool fb_graph_input_pair(const fb_request *request, fb_response *response, const
 /* The graph that a request gives, as a document or by its id; nothing when it gives none. Likewise. */
 bool fb_graph_input_find(const fb_request *request, fb_response *response, const fb_run_request *asked, fb_graph_input *out);
 
+/* The document of a checkpoint, from an array of digests of safetensors files. When that cannot be this responds and returns
+ * false. */
+bool fb_checkpoint_read(const fb_request *request, fb_response *response, const json_t *weights, const char *name,
+                        fb_graph_input *out);
+
 /* ---- Archives of torch.export: as a body, or as a blob that is here already -----------------------------------------------
  */
 

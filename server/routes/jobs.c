@@ -133,7 +133,7 @@ static bool check_rest(const fb_request *request, fb_response *response, const j
     fb_error error = {0};
     fb_run_request asked = {0};
     fb_composition composition = {0};
-    fb_rule_library library = fb_rule_library_of(request->context);
+    fb_pass_library library = fb_pass_library_of(request->context);
     fb_status status = text ? FB_OK : fb_fail_memory(&error);
     if (text) one.body = text, one.body_size = strlen(text);
     if (!status)

@@ -156,7 +156,7 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
     fb_status status = fb_run_request_read(&bodiless, FB_TAKES_GRAPH | FB_TAKES_LINT | FB_TAKES_WEIGHTS | FB_TAKES_VALIDATION,
                                            &work->asked, &error);
     if (!status) status = check_members(&work->asked, *work->archive, &error);
-    fb_rule_library library = fb_rule_library_of(request->context);
+    fb_pass_library library = fb_pass_library_of(request->context);
     if (!status)
         status = fb_composition_read_assuming(work->asked.assume, work->asked.assume_pointer, work->asked.passes,
                                               work->asked.passes_pointer, &library, &work->composition, &error);

@@ -31,7 +31,7 @@ bool fb_check_pass_parameter(const fb_request *request, fb_response *response, c
     fb_store_runs runs;
     fb_store_rule rule;
     if (fb_pass_find(name)) return true;
-    if (!fb_store_get_rule(app->store, name, 0, &rule, &error)) {
+    if (!fb_store_get_rule(app->store, FB_STORED_ANY, name, 0, &rule, &error)) {
         fb_store_rule_free(&rule);
         return true;
     }

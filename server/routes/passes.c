@@ -63,16 +63,17 @@ void fb_get_passes(const fb_request *request, fb_response *response) {
     fb_respond_json_buffer_take(response, 200, &answer);
 }
 
-/* Perhaps it is a rule, which stands elsewhere. */
+/* Perhaps it is a rule or a layout, which stand elsewhere. */
 static void respond_unknown(const fb_request *request, fb_response *response, const char *name) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_rule stored;
     /* `foldback passes` needs no store, and has none. */
-    fb_status status = app->store ? fb_store_get_rule(app->store, name, 0, &stored, &error) : FB_NOT_FOUND;
+    fb_status status = app->store ? fb_store_get_rule(app->store, FB_STORED_ANY, name, 0, &stored, &error) : FB_NOT_FOUND;
     if (!status) {
-        fb_respond_problem(response, 404, "unknown-pass", "\"%s\" is a rule: GET /v1/transformations/%s", stored.name,
-                           stored.name);
+        bool is_layout = stored.kind == FB_STORED_LAYOUT;
+        fb_respond_problem(response, 404, "unknown-pass", "\"%s\" is a %s: GET /v1/%s/%s", stored.name,
+                           is_layout ? "layout" : "rule", is_layout ? "layouts" : "transformations", stored.name);
         fb_store_rule_free(&stored);
     } else if (status == FB_NOT_FOUND) {
         fb_respond_problem(response, 404, "unknown-pass",

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bind/checkpoint.h"
 #include "server/graphs/graphs.h"
 
 fb_status fb_weights_check(const json_t *files, const char *pointer, fb_error *error) {
@@ -173,4 +174,34 @@ bool fb_bind_weights(const fb_request *request, fb_response *response, const fb_
     bool ok = bind_files(request, response, asked, files, graph, told);
     free(files);
     return ok;
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------------------------------------- */
+
+bool fb_checkpoint_read(const fb_request *request, fb_response *response, const json_t *weights, const char *name,
+                        fb_graph_input *out) {
+    const fb_app *app = request->context;
+    const fb_weights_asked asked = {.files = weights, .pointer = "/weights"};
+    fb_blobs blobs = fb_blob_source(app->store);
+    fb_error error = {0};
+    fb_buffer document = {0};
+    json_t *missing = NULL;
+    size_t count = json_array_size(weights);
+    if (!weights)
+        return fb_refuse_member(response, "missing-member", "/weights", "the digests of safetensors files are needed here");
+    fb_status status = fb_weights_check(weights, "/weights", &error);
+    if (!status && !count)
+        status = fb_fail(&error, FB_INVALID, "bad-checkpoint", "/weights", "a checkpoint has at least one file");
+    const char **files = status ? NULL : list_files(weights);
+    if (!status && !files) status = fb_fail_memory(&error);
+    if (!status) status = find_missing(app->store, files, count, &missing, &error);
+    if (!status && !missing) status = fb_checkpoint_write(files, count, name, &blobs, &document, &error);
+    bool is_read = false;
+    if (!status && missing) respond_missing(response, missing);
+    else if (status) respond_bad_file(response, &asked, files, &error);
+    else is_read = fb_graph_input_read(request, response, document.data, document.size, "", out);
+    if (status) json_decref(missing);
+    free(files);
+    fb_buffer_free(&document);
+    return is_read;
 }

@@ -40,4 +40,4 @@ static fb_status find_rule(void *context, const char *name, int version, fb_rule
     return status;
 }
 
-const fb_rule_library test_rules = {.find = find_rule};
+const fb_pass_library test_rules = {.find = find_rule};

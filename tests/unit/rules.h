@@ -7,6 +7,6 @@
 extern const char *const rule_names[]; /* NULL-terminated */
 
 /* All of them in their first version. */
-extern const fb_rule_library test_rules;
+extern const fb_pass_library test_rules;
 
 #endif

@@ -432,7 +432,7 @@ static fb_status find_search(void *context, const char *name, int version, fb_ru
 START_TEST(rules) {
     double reading;
     fb_graph *graph = searched_graph(_i, &reading);
-    fb_rule_library library = {.find = find_search, .context = (void *)(uintptr_t)searches[_i]};
+    fb_pass_library library = {.find = find_search, .context = (void *)(uintptr_t)searches[_i]};
     json_t *list = json_pack("[s]", "R");
     fb_composition composition;
     fb_error error = {0};

@@ -1,0 +1,128 @@
+#include "core/bind/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/bind/bind_internal.h"
+#include "core/json/members.h"
+
+typedef struct owned {
+    const char *name;
+    size_t path_length; /* 0: the root owns it */
+    const fb_safetensors_entry *entry;
+    const fb_bind_file *file;
+    size_t order;
+} owned;
+
+static int by_owner(const void *a, const void *b) {
+    const owned *one = a, *two = b;
+    size_t length = one->path_length < two->path_length ? one->path_length : two->path_length;
+    int order = memcmp(one->name, two->name, length);
+    if (order) return order;
+    if (one->path_length != two->path_length) return one->path_length < two->path_length ? -1 : 1;
+    return (one->order > two->order) - (one->order < two->order);
+}
+
+static owned *list_owned(const fb_binder *b, fb_error *error) {
+    owned *list = malloc((b->given_count + 1) * sizeof *list);
+    size_t count = 0;
+    if (!list) fb_fail_memory(error);
+    for (size_t f = 0; list && f < b->file_count; f++) {
+        for (size_t i = 0; i < b->files[f].header.count; i++) {
+            const fb_safetensors_entry *entry = &b->files[f].header.entries[i];
+            const char *dot = strrchr(entry->name, '.');
+            list[count] = (owned){.name = entry->name,
+                                  .path_length = dot ? (size_t)(dot - entry->name) : 0,
+                                  .entry = entry,
+                                  .file = &b->files[f],
+                                  .order = count};
+            count++;
+            if (entry->dtype) continue;
+            char pointer[40];
+            snprintf(pointer, sizeof pointer, "/weights/%zu", b->files[f].position);
+            fb_fail(error, FB_INVALID, "unsupported-dtype", pointer, "%.200s is of the dtype %s, which documents lack",
+                    entry->name, entry->dtype_name);
+        }
+    }
+    if (list) qsort(list, count, sizeof *list, by_owner);
+    return list;
+}
+
+static const char *attribute_of(const owned *one) {
+    return one->name + one->path_length + (one->path_length || *one->name == '.' ? 1 : 0);
+}
+
+static void write_modules(const owned *list, size_t count, fb_buffer *out) {
+    fb_put_name(out, "modules");
+    fb_buffer_char(out, '[');
+    bool has_root = count && !list[0].path_length;
+    if (!has_root) fb_buffer_string(out, "{\"path\":\"\",\"type\":\"torch.nn.Module\"}");
+    for (size_t from = 0, to; from < count; from = to) {
+        fb_put_comma(out);
+        fb_buffer_string(out, "{\"path\":");
+        fb_buffer_json_string(out, list[from].name, list[from].path_length);
+        fb_buffer_string(out, ",\"type\":\"torch.nn.Module\",\"parameters\":{");
+        for (to = from; to < count && list[to].path_length == list[from].path_length &&
+                        memcmp(list[to].name, list[from].name, list[from].path_length) == 0;
+             to++)
+            fb_put_text(out, attribute_of(&list[to]), list[to].name);
+        fb_buffer_string(out, "}}");
+    }
+    fb_buffer_char(out, ']');
+}
+
+static void write_tensors(const owned *list, size_t count, fb_buffer *out) {
+    fb_put_name(out, "tensors");
+    fb_buffer_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        const fb_safetensors_entry *entry = list[i].entry;
+        fb_put_comma(out);
+        fb_buffer_char(out, '{');
+        fb_put_text(out, "name", entry->name);
+        fb_put_text(out, "dtype", fb_dtype_name(entry->dtype));
+        fb_buffer_string(out, ",\"shape\":[");
+        for (int axis = 0; axis < entry->rank; axis++)
+            fb_buffer_printf(out, "%s%lld", axis ? "," : "", (long long)entry->shape[axis]);
+        fb_buffer_char(out, ']');
+        fb_put_text(out, "blob", list[i].file->blob);
+        fb_put_int(out, "offset", (int64_t)entry->offset);
+        fb_buffer_char(out, '}');
+    }
+    fb_buffer_char(out, ']');
+}
+
+static fb_status write_document(const fb_binder *b, const char *name, fb_buffer *out, fb_error *error) {
+    owned *list = list_owned(b, error);
+    if (list && !error->status) {
+        fb_buffer_string(out, "{\"format\":\"foldback.graph/1\"");
+        fb_put_text(out, "name", name);
+        fb_buffer_string(out, ",\"nodes\":[{\"name\":\"output\",\"op\":\"output\",\"target\":\"output\",\"args\":[null]}]");
+        write_modules(list, b->given_count, out);
+        write_tensors(list, b->given_count, out);
+        fb_buffer_char(out, '}');
+        if (out->failed) fb_fail_memory(error);
+    }
+    free(list);
+    return error->status;
+}
+
+static fb_status check_found(const fb_binder *b, fb_error *error) {
+    const json_t *first = json_array_get(b->binding->mismatching, 0);
+    if (!first) return FB_OK;
+    return fb_fail(error, FB_INVALID, "bad-checkpoint", "/weights", "%.200s: %.300s",
+                   json_string_value(json_object_get(first, "name")), json_string_value(json_object_get(first, "detail")));
+}
+
+fb_status fb_checkpoint_write(const char *const *files, size_t count, const char *name, const fb_blobs *blobs, fb_buffer *out,
+                              fb_error *error) {
+    fb_binding found = {.mismatching = json_array()};
+    fb_binder b = {.blobs = blobs, .binding = &found, .error = error};
+    fb_status status = found.mismatching ? fb_bind_open(&b, files, count) : fb_fail_memory(error);
+    if (!status) status = fb_bind_check_files(&b);
+    if (!status) status = check_found(&b, error);
+    if (!status) status = write_document(&b, name, out, error);
+    fb_bind_close(&b);
+    json_decref(found.mismatching);
+    return status;
+}

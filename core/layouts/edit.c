@@ -1,0 +1,245 @@
+/* One application of a row: its recipes, and what they are put in the place of. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/layouts/internal.h"
+#include "core/operators/spelling.h"
+#include "core/weights/recipe.h"
+
+/* ---- numbers ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_called(const char *text, const char *name, size_t length) {
+    return strlen(text) == length && memcmp(text, name, length) == 0;
+}
+
+static bool find_size(const fb_layout_scope *scope, const char *name, size_t length, int axis, int64_t *out) {
+    const fb_layout_application *application = scope->application;
+    for (size_t i = 0; application && i < application->row->source_count; i++) {
+        if (!is_called(application->row->sources[i].name, name, length)) continue;
+        fb_value shape = fb_tensor_at(scope->graph, application->tensors[i][0]->tensor)->shape;
+        *out = fb_shape_size(scope->graph, shape, axis);
+        return axis < fb_shape_rank(scope->graph, shape);
+    }
+    return false;
+}
+
+static bool find_number(const void *context, const char *name, size_t length, int axis, int64_t *out) {
+    const fb_layout_scope *scope = context;
+    if (axis >= 0) return find_size(scope, name, length, axis, out);
+    for (size_t i = 0; i < scope->variable_count; i++) {
+        *out = scope->values[i];
+        if (is_called(scope->variables[i], name, length)) return true;
+    }
+    for (size_t i = 0; i < scope->layout->parameter_count; i++) {
+        *out = scope->parameters[i];
+        if (is_called(scope->layout->parameters[i].name, name, length)) return true;
+    }
+    return false;
+}
+
+fb_layout_names fb_layout_names_of(const fb_layout_scope *scope) {
+    return (fb_layout_names){.find = find_number, .context = scope};
+}
+
+void fb_layout_count_by(fb_layout_scope *scope, const char *variable, int64_t value) {
+    if (scope->variable_count == EACH_MAX) return; /* which reading has excluded */
+    scope->variables[scope->variable_count] = variable;
+    scope->values[scope->variable_count++] = value;
+}
+
+fb_status fb_layout_count_of(const fb_layout_scope *scope, const fb_layout_count *each, int64_t *out, fb_error *error) {
+    fb_layout_names names = fb_layout_names_of(scope);
+    *out = 1;
+    return each->variable ? fb_layout_compute(each->count, &names, out, error) : FB_OK;
+}
+
+/* ---- recipes ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct builder {
+    fb_graph *graph;
+    fb_layout_scope *scope;
+    fb_error *error;
+} builder;
+
+static fb_value build(builder *b, const json_t *json);
+
+static int64_t number(builder *b, const json_t *json) {
+    fb_layout_names names = fb_layout_names_of(b->scope);
+    int64_t value = 0;
+    fb_layout_number(json, &names, &value, b->error);
+    return value;
+}
+
+static int64_t member(builder *b, const json_t *json, const char *name) {
+    return number(b, json_object_get(json, name));
+}
+
+static fb_value tensor_named(builder *b, const char *name) {
+    const fb_layout_application *application = b->scope->application;
+    size_t index = 0;
+    while (strcmp(application->row->sources[index].name, name) != 0) index++;
+    const char *variable = application->row->sources[index].each.variable;
+    int64_t which = 0;
+    if (variable) find_number(b->scope, variable, strlen(variable), -1, &which);
+    if (which < (int64_t)application->counts[index])
+        return fb_recipe_tensor(b->graph, application->tensors[index][which]->tensor);
+    fb_fail(b->error, FB_INVALID, "out-of-range", NULL, "%s has no number %lld", name, (long long)which);
+    return (fb_value){0};
+}
+
+/* The sizes of a list; one of them may be -1, which is what the others leave of `from`. */
+static size_t read_sizes(builder *b, const json_t *list, fb_value from, int64_t sizes[FB_RECIPE_MAX_RANK]) {
+    size_t index, unknown = SIZE_MAX;
+    int64_t product = 1;
+    json_t *item;
+    json_array_foreach((json_t *)(uintptr_t)list, index, item) {
+        if (index == FB_RECIPE_MAX_RANK) break;
+        if (json_is_integer(item) && json_integer_value(item) == -1) {
+            unknown = index;
+            continue;
+        }
+        sizes[index] = number(b, item);
+        if (__builtin_mul_overflow(product, sizes[index], &product)) product = 0;
+    }
+    fb_recipe_type type;
+    if (unknown == SIZE_MAX || !from.id || fb_recipe_type_of(b->graph, from, &type, b->error)) return index;
+    int64_t elements = 1;
+    for (int i = 0; i < type.rank; i++) elements *= type.sizes[i];
+    if (product <= 0 || elements % product)
+        fb_fail(b->error, FB_INVALID, "does-not-divide", NULL, "%lld elements cannot be reshaped into rows of %lld",
+                (long long)elements, (long long)product);
+    sizes[unknown] = product > 0 ? elements / product : 0;
+    return index;
+}
+
+static fb_value concat(builder *b, const json_t *json) {
+    const json_t *args = json_object_get(json, "args"), *each = json_object_get(json, "each");
+    void *first = each ? json_object_iter((json_t *)(uintptr_t)each) : NULL;
+    int64_t rounds = first ? number(b, json_object_iter_value(first)) : 1;
+    size_t count = json_array_size(args), total;
+    if (rounds > FB_LAYOUT_PARTS_MAX || __builtin_mul_overflow((size_t)rounds, count, &total) || total > FB_LAYOUT_PARTS_MAX) {
+        fb_fail(b->error, FB_INVALID, "out-of-range", NULL, "a tensor is joined from at most %d parts", FB_LAYOUT_PARTS_MAX);
+        return (fb_value){0};
+    }
+    fb_value *parts = malloc((total + 1) * sizeof *parts), made = {0};
+    if (!parts) fb_fail_memory(b->error);
+    size_t outer = b->scope->variable_count;
+    for (size_t i = 0; parts && i < total && !b->error->status; i++) {
+        b->scope->variable_count = outer;
+        if (first) fb_layout_count_by(b->scope, json_object_iter_key(first), (int64_t)(i / count));
+        parts[i] = build(b, json_array_get(args, i % count));
+    }
+    b->scope->variable_count = outer;
+    int64_t axis = member(b, json, "axis");
+    if (!b->error->status && !total) fb_fail(b->error, FB_INVALID, "out-of-range", NULL, "a tensor is joined from no parts");
+    if (!b->error->status) made = fb_recipe_concat(b->graph, axis, parts, total);
+    free(parts);
+    return made;
+}
+
+static fb_value build(builder *b, const json_t *json) {
+    fb_value none = {0};
+    if (json_is_string(json)) return tensor_named(b, json_string_value(json));
+    fb_recipe_op op = fb_recipe_op_find(json_string_value(json_object_get(json, "op")));
+    if (op == FB_RECIPE_CONCAT) return concat(b, json);
+    fb_value from = op == FB_RECIPE_FULL ? none : build(b, json_array_get(json_object_get(json, "args"), 0));
+    int64_t sizes[FB_RECIPE_MAX_RANK];
+    if (op == FB_RECIPE_SLICE) {
+        int64_t axis = member(b, json, "axis"), start = member(b, json, "start"), stop = member(b, json, "stop");
+        return b->error->status ? none : fb_recipe_slice(b->graph, from, axis, start, stop);
+    }
+    size_t rank = read_sizes(b, json_object_get(json, op == FB_RECIPE_PERMUTE ? "dims" : "shape"), from, sizes);
+    if (b->error->status) return none;
+    if (op == FB_RECIPE_RESHAPE) return fb_recipe_reshape(b->graph, from, sizes, rank);
+    if (op == FB_RECIPE_PERMUTE) return fb_recipe_permute(b->graph, from, sizes, rank);
+    const json_t *value = json_object_get(json, "value");
+    return fb_recipe_full(b->graph, sizes, rank,
+                          json_is_integer(value) ? fb_make_int(b->graph, json_integer_value(value))
+                                                 : fb_make_float(b->graph, json_real_value(value)));
+}
+
+fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
+    builder b = {.graph = graph, .scope = scope, .error = error};
+    fb_recipe_type type;
+    fb_error met = {0};
+    fb_value made = build(&b, recipe);
+    if (error->status) return (fb_value){0};
+    fb_status status = made.id ? fb_recipe_type_of(graph, made, &type, &met) : fb_fail_memory(error);
+    if (status == FB_NO_MEMORY) fb_fail_memory(error);
+    else if (status) fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%s", met.message);
+    return status ? (fb_value){0} : made;
+}
+
+/* ---- editing ------------------------------------------------------------------------------------------------------------ */
+
+/* The name of the target's tensor with that number: the scope counts by it from then on. */
+void fb_layout_target_name(fb_layout_scope *scope, const fb_layout_target *target, int64_t number, fb_buffer *out) {
+    fb_layout_capture captures[CAPTURES_MAX + 1];
+    char digits[24];
+    memcpy(captures, scope->application->captures, sizeof captures);
+    scope->variable_count = 0;
+    if (target->each.variable) {
+        fb_layout_count_by(scope, target->each.variable, number);
+        captures[EACH] = (fb_layout_capture){digits, (size_t)snprintf(digits, sizeof digits, "%lld", (long long)number)};
+    }
+    out->size = 0;
+    fb_layout_spell(&target->pattern, captures, out);
+}
+
+static void put(fb_rewrite *rewrite, const fb_layout_owned *first, char *name, fb_value recipe) {
+    fb_graph *graph = fb_rewrite_graph(rewrite);
+    char *dot = strrchr(name, '.');
+    const char *path = dot ? name : "", *attribute = dot ? dot + 1 : name;
+    if (dot) *dot = '\0';
+    fb_module module = fb_module_find(graph, path);
+    if (!module.id) module = fb_put_module(rewrite, first->module, path, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+    fb_put_parameter(rewrite, module, attribute, recipe, FB_DTYPE_UNKNOWN, fb_tensor_at(graph, first->tensor)->requires_grad);
+}
+
+static void drop_what_is_empty(fb_rewrite *rewrite, const fb_layout_application *application) {
+    const fb_graph *graph = fb_rewrite_graph(rewrite);
+    for (size_t s = 0; s < application->row->source_count; s++) {
+        for (size_t i = 0; i < application->counts[s]; i++) {
+            fb_module module = application->tensors[s][i]->module;
+            const fb_module_row *row = fb_module_at(graph, module);
+            bool is_root = !fb_text_length(graph, row->path);
+            if (is_root || row->is_erased || fb_value_at(graph, row->parameters)->count ||
+                fb_value_at(graph, row->buffers)->count)
+                continue;
+            fb_drop_module(rewrite, module);
+        }
+    }
+}
+
+void fb_layout_edit(fb_rewrite *rewrite, const fb_match *match) {
+    const fb_layout_plan *plan = match->plan;
+    const fb_layout_application *application = plan->applications[match->nodes[0].id - 1];
+    fb_graph *graph = fb_rewrite_graph(rewrite);
+    fb_layout_scope scope = {
+        .layout = plan->layout, .parameters = plan->parameters, .graph = graph, .application = application};
+    const fb_layout_owned *first = application->tensors[0][0];
+    fb_buffer name = {0};
+    fb_error error = {0};
+    /* Values never change: what is read stays readable after its owner has lost it. */
+    for (size_t s = 0; s < application->row->source_count; s++) {
+        for (size_t i = 0; i < application->counts[s]; i++)
+            fb_drop_tensor(rewrite, application->tensors[s][i]->module, application->tensors[s][i]->attribute);
+    }
+    for (size_t t = 0; t < application->row->target_count; t++) {
+        const fb_layout_target *target = &application->row->targets[t];
+        int64_t count = 0;
+        scope.variable_count = 0;
+        fb_layout_count_of(&scope, &target->each, &count, &error);
+        for (int64_t i = 0; i < count && !error.status; i++) {
+            fb_layout_target_name(&scope, target, i, &name);
+            fb_value recipe = fb_layout_recipe(graph, &scope, target->recipe, &error);
+            char *text = fb_buffer_take(&name, NULL);
+            if (text) put(rewrite, first, text, recipe);
+            else fb_put_module(rewrite, first->module, NULL, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false); /* memory is out */
+            free(text);
+        }
+    }
+    fb_buffer_free(&name);
+    drop_what_is_empty(rewrite, application);
+}

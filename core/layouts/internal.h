@@ -1,0 +1,161 @@
+/* What the files of layouts share. */
+#ifndef FB_LAYOUTS_INTERNAL_H
+#define FB_LAYOUTS_INTERNAL_H
+
+#include "core/base/arena.h"
+#include "core/layouts/layout.h"
+
+enum { CAPTURES_MAX = 8, SOURCES_MAX = 16, TARGETS_MAX = 16, EACH_MAX = 4 };
+
+/* ---- the document ------------------------------------------------------------------------------------------------------- */
+
+/* A name with captures: `{i}` is one or more characters without a dot, `{*block}` any number of whole segments, each with the
+ * dot that ends it. */
+typedef struct fb_layout_part {
+    const char *literal; /* or NULL: a capture */
+    size_t length;
+    int capture; /* of the row's; EACH: the variable that the name counts by */
+    bool is_deep;
+} fb_layout_part;
+enum { EACH = CAPTURES_MAX };
+
+typedef struct fb_layout_pattern {
+    const char *text;
+    const fb_layout_part *parts;
+    size_t count;
+} fb_layout_pattern;
+
+typedef struct fb_layout_count {
+    const char *variable; /* NULL: one tensor */
+    const char *count;    /* an expression */
+} fb_layout_count;
+
+typedef struct fb_layout_source {
+    const char *name; /* in recipes */
+    fb_layout_pattern pattern;
+    fb_layout_count each;
+    const json_t *shape; /* list of expressions, null for any size; NULL: any shape */
+} fb_layout_source;
+
+typedef struct fb_layout_target {
+    fb_layout_pattern pattern;
+    fb_layout_count each;
+    const json_t *recipe;
+} fb_layout_target;
+
+typedef struct fb_layout_row {
+    const char *captures[CAPTURES_MAX];
+    size_t capture_count;
+    fb_layout_source sources[SOURCES_MAX];
+    size_t source_count;
+    fb_layout_target targets[TARGETS_MAX];
+    size_t target_count;
+    fb_layout_pattern *stays;
+    size_t stay_count;
+    bool is_optional;
+} fb_layout_row;
+
+typedef struct fb_layout_parameter {
+    const char *name;
+    int64_t minimum;
+    const json_t *fallback; /* an expression over parameters before this one in the list; NULL: required */
+    const json_t *config;   /* list of expressions over a config.json; NULL: none */
+} fb_layout_parameter;
+
+typedef struct fb_layout {
+    fb_pass pass;
+    json_t *json;
+    char *document;
+    fb_layout_parameter parameters[FB_LAYOUT_PARAMETERS_MAX];
+    size_t parameter_count;
+    fb_layout_row *rows;
+    size_t row_count;
+    fb_arena arena;
+} fb_layout;
+
+/* ---- expressions -------------------------------------------------------------------------------------------------------- */
+
+/* Whole numbers: `heads * head_dim`, `q.shape[0] / 3`, with + - * / and parentheses; "/" divides without a rest or fails. */
+typedef struct fb_layout_names {
+    /* The value of a name, or of one of its sizes where `axis` is not -1. False: there is none. */
+    bool (*find)(const void *context, const char *name, size_t length, int axis, int64_t *out);
+    const void *context;
+    bool is_check; /* values are not known yet: whatever is computed fits */
+} fb_layout_names;
+
+/* FB_INVALID "bad-expression" with what is wrong in it, "does-not-divide", "out-of-range". */
+fb_status fb_layout_compute(const char *text, const fb_layout_names *names, int64_t *out, fb_error *error);
+/* Of an integer or an expression. */
+fb_status fb_layout_number(const json_t *json, const fb_layout_names *names, int64_t *out, fb_error *error);
+
+/* ---- names -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct fb_layout_capture {
+    const char *text;
+    size_t length;
+} fb_layout_capture;
+
+/* Does the name fit? Sets the captures that the pattern has; captures[EACH] is the counting variable's. */
+bool fb_layout_matches(const fb_layout_pattern *pattern, const char *name, fb_layout_capture captures[CAPTURES_MAX + 1]);
+/* The name with these captures. */
+void fb_layout_spell(const fb_layout_pattern *pattern, const fb_layout_capture captures[CAPTURES_MAX + 1], fb_buffer *out);
+
+/* ---- applying ----------------------------------------------------------------------------------------------------------- */
+
+void fb_layout_match_graph(fb_matcher *matcher);
+void fb_layout_edit(fb_rewrite *rewrite, const fb_match *match);
+
+/* An owner's tensor. */
+typedef struct fb_layout_owned {
+    const char *name; /* the owner's path and the attribute */
+    const char *attribute;
+    fb_module module;
+    fb_tensor tensor;
+    uint32_t claims; /* by how many applications it is read */
+    bool is_tied;
+} fb_layout_owned;
+
+/* A row with captures. */
+typedef struct fb_layout_application {
+    const fb_layout_row *row;
+    fb_layout_capture captures[CAPTURES_MAX + 1];
+    fb_layout_owned **tensors[SOURCES_MAX]; /* of each source, in the order of its count; NULL where one is missing */
+    size_t counts[SOURCES_MAX];
+    bool is_refused;
+} fb_layout_application;
+
+/* What the numbers of one application are. */
+typedef struct fb_layout_scope {
+    const fb_layout *layout;
+    const int64_t *parameters;
+    const fb_graph *graph;
+    const fb_layout_application *application;
+    const char *variables[EACH_MAX]; /* that are counted by now, innermost last */
+    int64_t values[EACH_MAX];
+    size_t variable_count;
+} fb_layout_scope;
+
+fb_layout_names fb_layout_names_of(const fb_layout_scope *scope);
+/* From here on the variable has that value. */
+void fb_layout_count_by(fb_layout_scope *scope, const char *variable, int64_t value);
+/* How many tensors a name with captures stands for. */
+fb_status fb_layout_count_of(const fb_layout_scope *scope, const fb_layout_count *each, int64_t *out, fb_error *error);
+/* The name of the target's tensor of that number; from then on the scope counts by it. */
+void fb_layout_target_name(fb_layout_scope *scope, const fb_layout_target *target, int64_t number, fb_buffer *out);
+
+#define FB_LAYOUT_PARTS_MAX 100000 /* of a concat */
+
+/* The recipe of a target, over the tensors of the application, made in `graph` (the scope's, or a copy). None after a failure:
+ * then `error` is "shape-mismatch", "does-not-divide", "out-of-range" or memory is out. */
+fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error);
+
+/* What edit does: found by match_graph, in the report's arena. The only node of a match is the number of its application,
+ * counted from 1. */
+typedef struct fb_layout_plan {
+    const fb_layout *layout;
+    const int64_t *parameters;
+    fb_layout_application **applications;
+    size_t count;
+} fb_layout_plan;
+
+#endif
