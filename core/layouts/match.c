@@ -44,7 +44,9 @@ __attribute__((format(printf, 3, 4))) static void refuse(planner *p, const char 
     va_start(args, format);
     vsnprintf(detail, sizeof detail, format, args);
     va_end(args);
-    fb_refuse(p->matcher, reason, &(fb_node){0}, 0, "%s", detail);
+    const char *kept = fb_arena_text(p->matcher->arena, reason, strlen(reason)); /* it may be an error's */
+    if (kept) fb_refuse(p->matcher, kept, &(fb_node){0}, 0, "%s", detail);
+    else p->matcher->failed = true;
 }
 
 #define REFUSE(p, application, reason, ...)                                                                                    \

@@ -423,11 +423,11 @@ static fb_status read_targets(reader *r, const json_t *json) {
         if (status) return status;
         leave(r, member);
     }
-    leave(r, mark);
     for (size_t i = 0; i < r->row->source_count; i++) {
         if (!r->is_read[i])
             return fail(r, "unread-tensor", "no recipe reads \"%s\": a layout keeps every number", r->row->sources[i].name);
     }
+    leave(r, mark);
     return FB_OK;
 }
 

@@ -33,6 +33,8 @@ typedef struct fb_cli_values {
     unsigned version;
     bool is_irreversible, changes_computation;
     fb_text_list weights, names; /* files to bind; tensors to download */
+    fb_text_list settings;       /* of a layout's parameters */
+    const char *config;          /* a Hugging Face config.json */
     const char *tied;
     const char *inputs, *seed, *precision, *validate; /* evaluating */
     const char *assume;

@@ -128,8 +128,10 @@ int fb_cli_record(fb_cli *cli);                                                 
 
 int fb_cli_pass_list(fb_cli *cli), fb_cli_pass_show(fb_cli *cli), fb_cli_passes(fb_cli *cli); /* lists.c */
 int fb_cli_graphs(fb_cli *cli), fb_cli_runs(fb_cli *cli), fb_cli_nodes(fb_cli *cli);
-int fb_cli_show(fb_cli *cli);                                                        /* show.c */
-int fb_cli_transformation_put(fb_cli *cli), fb_cli_transformation_list(fb_cli *cli); /* transformations.c */
+int fb_cli_show(fb_cli *cli);                                                                         /* show.c */
+int fb_cli_transformation_put(fb_cli *cli), fb_cli_transformation_list(fb_cli *cli);                  /* transformations.c */
+int fb_cli_layout_list(fb_cli *cli), fb_cli_layout_show(fb_cli *cli), fb_cli_layout_put(fb_cli *cli); /* layouts.c */
+int fb_cli_layout_apply(fb_cli *cli), fb_cli_layout_undo(fb_cli *cli);                                /* layouts.c */
 int fb_cli_transformation_show(fb_cli *cli);
 
 int fb_cli_model_list(fb_cli *cli), fb_cli_model_show(fb_cli *cli), fb_cli_models(fb_cli *cli); /* models.c */

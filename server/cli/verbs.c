@@ -177,6 +177,23 @@ static const fb_option weights_options[] = {
 static const fb_option bind_options[] = {
     FLAG("strict", 0, "refuse when tensors are missing or extra, too", is_strict), READS_AS, PREFIX, OUTPUT, STORE, JSON, END,
 };
+static const fb_option layout_apply_options[] = {
+    TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
+    TEXT("config", 0, "FILE", "the model's config.json, from which the layout's parameters follow", config),
+    LIST("set", 0, "NAME=N", "a parameter of the layout: heads=32; may be repeated", settings),
+    FLAG("strict", 0, "also refuse when a row matches nothing, or could not be undone", is_strict),
+    DRY_RUN,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option layout_undo_options[] = {
+    TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
+    TEXT("run", 0, "RUN", "the run of layout apply, where the file does not say it", run),
+    STORE,
+    JSON,
+    END,
+};
 static const fb_option download_options[] = {GOES_TO, STORE, END};
 static const fb_option gc_options[] = {
     FLAG("dry-run", 'n', "only count", dry_run),
@@ -355,6 +372,43 @@ const fb_verb fb_verbs[] = {
      .options = plain_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_transformation_put},
+
+    {.group = "Checkpoints",
+     .name = "layout list",
+     .arguments = "[LAYOUT]",
+     .summary = "lists the layouts of checkpoints, or the versions of one",
+     .options = list_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_layout_list},
+    {.name = "layout show",
+     .arguments = "LAYOUT[:VERSION]",
+     .summary = "shows a layout",
+     .options = plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_layout_show},
+    {.name = "layout put",
+     .arguments = "FILE",
+     .summary = "stores a layout of your own",
+     .description = "A layout is JSON: parameters and rows. The same name again makes the next version.\n",
+     .options = plain_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_layout_put},
+    {.name = "layout apply",
+     .arguments = "LAYOUT[:VERSION] FILE...",
+     .summary = "rearranges the tensors of a checkpoint",
+     .description =
+         "The files are safetensors files, all shards of a checkpoint, or its model.safetensors.index.json. What became of\n"
+         "each row of the layout is shown. Where anything is refused, no file is written.\n",
+     .options = layout_apply_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_layout_apply},
+    {.name = "layout undo",
+     .arguments = "FILE...",
+     .summary = "puts the tensors of a checkpoint back, also after training",
+     .description =
+         "The file says which run of layout apply made it, unless another program has written it anew: then name the run.\n",
+     .options = layout_undo_options,
+     .run = fb_cli_layout_undo},
 
     {.group = "Weights and numbers",
      .name = "bind",

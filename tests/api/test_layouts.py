@@ -1,10 +1,13 @@
 """Layouts: each shipped one against formulas of its own, there and back, also after every number was changed."""
 
 import itertools
+import json
 
 import blobs
+import documents
 import pytest
 import weights_files as files
+from cli import CommandLine
 
 HEADS, HEAD_DIM, HIDDEN, INNER, LAYERS, EXPERTS = 4, 2, 8, 6, 2, 3
 
@@ -262,3 +265,280 @@ def test_shipped(shared, case):
     back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": trained})
     assert back.status == 201, back.json()
     assert_same(weights(shared, back.json()["result"]), state, 0.5)
+
+
+# ---- what is refused --------------------------------------------------------------------------------------------------------
+
+
+def without(state, *names):
+    return {name: array for name, array in state.items() if name not in names}
+
+
+def changed(state, **arrays):
+    return {**state, **{name.replace("__", "."): array for name, array in arrays.items()}}
+
+
+Q0, K0, V0 = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkv")
+REFUSED = {
+    "a half of a row": ("qkv-fused", {}, without(llama(), V0), "incomplete", f"{K0} is there, but {V0} is not"),
+    "the first of a row": ("qkv-fused", {}, without(llama(), Q0), "incomplete", f"{Q0} is not"),
+    "a bias that stays behind": ("gate-up-fused", {}, {**llama(), "model.layers.0.mlp.up_proj.bias": Array([INNER], range(INNER))}, "left-behind", "model.layers.0.mlp.up_proj.bias"),
+    "a scale that stays behind": ("qkv-fused", {}, {**llama(), "model.layers.0.self_attn.q_proj.weight_scale": Array([], [1])}, "left-behind", "weight_scale"),
+    "other columns": ("qkv-fused", {}, {**llama(), K0: Array([8, 4], range(32))}, "shape-mismatch", f"{K0} has 4 elements along dimension 1"),
+    "heads that are not those of the model": ("megatron-gqa", heads(2), llama(4), "shape-mismatch", "kv_heads * head_dim = 4"),
+    "groups that do not divide": ("megatron-gqa", {"heads": 4, "kv_heads": 3, "head_dim": 2}, {**llama(), K0: Array([6, 8], range(48)), V0: Array([6, 8], range(48))}, "does-not-divide", "heads / kv_heads"),
+    "more ranks than groups": ("tensor-parallel", {"ranks": 4, **heads(2)}, llama(2), "does-not-divide", "kv_heads / ranks"),
+    "an odd head": ("llama-cpp-rope", {"heads": 8, "head_dim": 1}, llama(), "does-not-divide", "head_dim / 2"),
+    "fewer experts": ("stacked-experts", {"experts": 4}, mixture(), "incomplete", "experts.3.down_proj.weight is not"),
+    "more experts": ("stacked-experts", {"experts": 2}, mixture(), "out-of-range", "counts to 1 only"),
+    "a name that is taken": ("qkv-fused", {}, {**llama(), "model.layers.0.self_attn.qkv_proj.weight": Array([1], [1])}, "name-taken", "qkv_proj.weight"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(shared, case):
+    layout, params, state, reason, said = REFUSED[case]
+    run = applied(shared, checkpoint(shared, file_of(state)), layout, params)
+    found = [one for one in run["passes"][0]["refused"] if one["reason"] == reason]
+    assert found and any(said in one["detail"] for one in found), run["passes"][0]["refused"]
+    # What is refused keeps its names and bytes; what is applied is right all the same.
+    kept = weights(shared, run["result"])
+    named = [name for name in state if any(name in one["detail"] for one in found)]
+    for name in named:
+        assert kept[name].values == state[name].values
+
+
+def test_dtypes_that_differ(shared):
+    state = {name: ("float32", array.shape, files.floats(array.values)) for name, array in llama().items()}
+    state[K0] = ("float16", (8, 8), bytes(128))
+    run = applied(shared, checkpoint(shared, files.file_of(state)), "qkv-fused")
+    assert [one["reason"] for one in run["passes"][0]["refused"]] == ["dtype-mismatch"]
+    assert run["passes"][0]["applied"] == LAYERS - 1
+
+
+def test_a_row_that_matches_nothing(shared):
+    run = applied(shared, checkpoint(shared, file_of(gpt2())), "qkv-fused")
+    assert [(one["reason"], run["result"] == run["source"]) for one in run["passes"][0]["refused"]] == [("unmatched", True)]
+
+
+def test_a_graph_that_computes(shared):
+    run = applied(shared, json.loads(documents.document("toy")), "qkv-fused")
+    assert [one["reason"] for one in run["passes"][0]["refused"]] == ["not-a-checkpoint"]
+
+
+@pytest.mark.parametrize("params, code", [({}, "missing-parameter"), ({"heads": 0, "head_dim": 2}, "bad-parameter"), ({"heads": "4", "head_dim": 2}, "wrong-type"), ({"heads": 4, "head_dim": 2, "groups": 1}, "unknown-parameter")])
+def test_parameters(shared, params, code):
+    graph = checkpoint(shared, file_of(llama()))
+    answer = shared.post("/v1/optimize", {"graph": graph, "passes": [{"name": "megatron-gqa", "params": params}]})
+    assert (answer.status, answer.json()["code"]) == (422, code)
+    assert answer.json()["pointer"].startswith("/passes/0/params")
+
+
+# ---- layouts of one's own ---------------------------------------------------------------------------------------------------
+
+
+def layout(name="own", **members):
+    return {"name": name, "rows": [{"from": {"w": "{*block}w"}, "to": {"{*block}moved": "w"}}], **members}
+
+
+def row(**members):
+    return {"rows": [{"from": {"w": "{*block}w", "v": "{*block}v"}, "to": {"{*block}moved": {"op": "concat", "axis": 0, "args": ["w", "v"]}}, **members}]}
+
+
+WRONG = {
+    "no rows": ({"rows": []}, "wrong-type", "/rows"),
+    "an unknown member": ({"row": []}, "unknown-member", "/row"),
+    "another name than the path": ({"name": "other"}, "bad-name", "/name"),
+    "a parameter of no name": ({"parameters": {"2": {}}}, "bad-name", "/parameters/2"),
+    "defaults in a circle": ({"parameters": {"a": {"default": "b"}, "b": {"default": "a"}}}, "bad-expression", "/parameters/a/default"),
+    "an unread tensor": (row(to={"{*block}moved": "w"}), "unread-tensor", "/rows/0/to"),
+    "a capture that nothing binds": (row(to={"{*other}moved": {"op": "concat", "axis": 0, "args": ["w", "v"]}}), "unbound-capture", "/rows/0/to/{*other}moved"),
+    "captures that differ": (row(**{"from": {"w": "{*block}w", "v": "{i}.v"}}), "unbound-capture", "/rows/0/from/v"),
+    "captures side by side": (row(**{"from": {"w": "{a}{b}.w"}}), "bad-pattern", "/rows/0/from/w"),
+    "two captures with stars": (row(**{"from": {"w": "{*a}x.{*b}w"}}), "bad-pattern", "/rows/0/from/w"),
+    "an open brace": (row(**{"from": {"w": "{a.w"}}), "bad-pattern", "/rows/0/from/w"),
+    "an unknown tensor": (row(to={"{*block}moved": {"op": "concat", "axis": 0, "args": ["w", "u"]}}), "unknown-tensor", "/rows/0/to/{*block}moved/args/1"),
+    "an operation that computes": (row(to={"{*block}moved": {"op": "add", "args": ["w", "v"]}}), "bad-recipe", "/rows/0/to/{*block}moved"),
+    "no axis": (row(to={"{*block}moved": {"op": "concat", "args": ["w", "v"]}}), "missing-member", "/rows/0/to/{*block}moved/axis"),
+    "an unknown size": (row(to={"{*block}moved": {"op": "concat", "axis": "rows", "args": ["w", "v"]}}), "bad-expression", "/rows/0/to/{*block}moved/axis"),
+    "many tensors as one": (row(**{"from": {"w": {"name": "{*block}{e}.w", "each": {"e": "2"}}, "v": "{*block}v"}}), "bad-recipe", "/rows/0/to/{*block}moved/args/0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_layouts(shared, case):
+    members, code, pointer = WRONG[case]
+    answer = shared.request("PUT", "/v1/layouts/own", {**layout(), **members})
+    assert (answer.status, answer.json()["code"]) == (422, code), answer.json()
+    assert answer.json()["pointer"].replace("~1", "/") == pointer, answer.json()
+
+
+def test_versions(service):
+    assert service.get("/v1/layouts/own").status == 404
+    first = service.request("PUT", "/v1/layouts/own", layout())
+    assert (first.status, first.json()["version"], first.headers["location"]) == (201, 1, "/v1/layouts/own/versions/1")
+    assert service.request("PUT", "/v1/layouts/own", layout()).status == 200
+    second = service.request("PUT", "/v1/layouts/own", layout(description="as before"))
+    assert (second.status, second.json()["version"]) == (201, 2)
+    assert [one["version"] for one in service.get("/v1/layouts/own/versions").json()["items"]] == [2, 1]
+    assert service.get("/v1/layouts/own/versions/1").json()["layout"] == layout()
+    assert service.get("/v1/layouts/own/versions/3").json()["code"] == "unknown-version"
+    assert service.get("/v1/transformations").json()["items"] == []
+    run = applied(service, checkpoint(service, file_of({"a.w": Array([2], [1, 2])})), "own")
+    assert set(weights(service, run["result"])) == {"a.moved"}
+
+
+def test_names_are_shared_by_all_passes(service):
+    for name in ("MergeLinears", "qkv-fused", "inference"):
+        assert service.request("PUT", f"/v1/layouts/{name}", layout(name)).json()["code"] == "name-taken-by-pass"
+    service.request("PUT", "/v1/layouts/Double", layout("Double"))
+    rule = {"name": "Double", "pattern": {"op": "mul", "args": ["?x", 2], "as": "?y"}, "replacement": {"?y": {"op": "add", "args": ["?x", "?x"]}}, "exactness": "rounds"}
+    answer = service.post("/v1/transformations", rule)
+    assert answer.status == 422, answer.json()
+    assert service.get("/v1/transformations/Double").json()["code"] == "unknown-transformation"
+
+
+def test_numbers_that_are_left_out_are_told(service):
+    service.request("PUT", "/v1/layouts/half", layout("half", rows=[{"from": {"w": "{*block}w"}, "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": "w.shape[0] / 2", "args": ["w"]}}}]))
+    run = applied(service, checkpoint(service, file_of({"a.w": Array([4], [1, 2, 3, 4])})), "half")
+    assert run["passes"][0]["layout"] == {"rows": [{"applied": 1, "refused": 0, "reversible": False}], "kept": 0}
+    assert service.post(f"/v1/runs/{run['id']}/reverse", {}).json()["exact"]
+
+
+def test_layouts_one_after_the_other(service):
+    state = llama(2)
+    source = checkpoint(service, file_of(state))
+    run = applied(service, source, "llama-cpp-rope", heads(2))
+    both = applied(service, run["result"], "qkv-fused")
+    assert all(one["reversible"] for one in both["passes"][0]["layout"]["rows"])
+    assert_same(weights(service, both["result"]), replaced(rope(state, 2), QKV))
+    trained = checkpoint(service, file_of(weights(service, both["result"]), 1.0))
+    back = service.post(f"/v1/runs/{both['id']}/reverse", {"graph": trained}).json()
+    again = service.post(f"/v1/runs/{run['id']}/reverse", {"graph": back["result"]})
+    assert again.status == 201, again.json()
+    assert_same(weights(service, again.json()["result"]), state, 1.0)
+
+
+# ---- checkpoints ------------------------------------------------------------------------------------------------------------
+
+
+def test_shards_and_their_index(service):
+    state = llama()
+    names = list(state)
+    shards = {f"model-{i + 1}.safetensors": {name: state[name] for name in names[i::2]} for i in range(2)}
+    index = json.dumps({"weight_map": {name: shard for shard, held in shards.items() for name in held}}).encode()
+    graph = checkpoint(service, *map(file_of, shards.values()), index)
+    assert_same(weights(service, graph), state)
+    answer = service.post("/v1/checkpoints", {"weights": [blobs.stored(service, one) for one in (file_of(shards["model-1.safetensors"]), index)]})
+    assert (answer.status, answer.json()["code"]) == (422, "bad-checkpoint")
+
+
+def test_bad_checkpoints(service):
+    one = file_of({"a": Array([1], [1])})
+    digest = blobs.stored(service, one)
+    other = blobs.stored(service, file_of({"a": Array([1], [2])}))
+    cases = [
+        ({}, 422, "missing-member"), ({"weights": []}, 422, "bad-checkpoint"), ({"weights": digest}, 422, "wrong-type"), ({"weights": ["a"]}, 422, "bad-digest"),
+        ({"weights": ["sha256:" + "0" * 64]}, 409, "blob-missing"), ({"weights": [blobs.stored(service, b"something else")]}, 422, "bad-safetensors"),
+        ({"weights": [digest, other]}, 422, "bad-checkpoint"), ({"weights": [digest], "file": "a"}, 422, "unknown-member"),
+    ]  # fmt: skip
+    for body, status, code in cases:
+        answer = service.post("/v1/checkpoints", body)
+        assert (answer.status, answer.json()["code"]) == (status, code), (body, answer.json())
+
+
+def test_the_file_comes_back_byte_for_byte(service):
+    content = file_of(llama(), metadata={"format": "pt"})
+    graph = checkpoint(service, content)
+    assert service.get(f"/v1/graphs/{graph}/weights").body == content
+
+
+# ---- the command line -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cli(tmp_path):
+    return CommandLine(tmp_path)
+
+
+CONFIG = {"num_attention_heads": HEADS, "num_key_value_heads": 2, "hidden_size": HIDDEN, "num_local_experts": EXPERTS}
+
+
+def state_of(path):
+    return {name: Array(shape, files.numbers(part)) for name, (_, shape, part) in files.tensors_of(path.read_bytes()).items()}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not ("megatron" in case and "grouped" not in case)])
+def test_there_and_back(cli, case):
+    name, params, state, formula = CASES[case]
+    cli.put("model.safetensors", file_of(state, metadata={"format": "pt"}))
+    settings = [word for key, value in params.items() for word in ("--set", f"{key}={value}")]
+    done = cli("layout apply", name, "model.safetensors", "-o", "new.safetensors", *settings)
+    assert done.status == 0, done
+    assert_same(state_of(cli.path("new.safetensors")), formula(state))
+    assert cli("layout undo", "new.safetensors", "-o", "back.safetensors").status == 0
+    assert_same(state_of(cli.path("back.safetensors")), state)
+    # Another program has written the trained file: it says nothing of its own.
+    cli.put("trained.safetensors", file_of(formula(state), 0.5))
+    unknown = cli("layout undo", "trained.safetensors", "-o", "tuned.safetensors")
+    assert unknown.status != 0 and "--run" in unknown.err and not cli.path("tuned.safetensors").exists(), unknown
+    assert cli("layout undo", "trained.safetensors", "-o", "tuned.safetensors", "--run", done.json()["id"]).status == 0
+    assert_same(state_of(cli.path("tuned.safetensors")), state, 0.5)
+
+
+def test_parameters_from_a_config(cli):
+    cli.put("model.safetensors", file_of(llama(2)))
+    cli.put("config.json", CONFIG)
+    missing = cli("layout apply", "megatron-gqa", "model.safetensors", "-o", "new.safetensors")
+    assert missing.status != 0 and "--config" in missing.err and "--set head_dim=" in missing.err, missing
+    done = cli("layout apply", "megatron-gqa", "model.safetensors", "-o", "new.safetensors", "--config", "config.json")
+    assert done.json()["passes"][0]["params"] == heads(2)
+    assert_same(state_of(cli.path("new.safetensors")), megatron(llama(2), 2))
+
+
+def test_what_is_refused_leaves_no_file_and_no_run(cli):
+    cli.put("model.safetensors", file_of(without(llama(), V0)))
+    done = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors")
+    assert done.status != 0 and "incomplete" in done.err and V0 in done.err, done
+    assert not cli.path("new.safetensors").exists()
+    assert cli("run list").json()["items"] == []
+
+
+def test_a_layout_that_fits_nothing(cli):
+    cli.put("model.safetensors", file_of(gpt2()))
+    done = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors")
+    assert done.status != 0 and "fits no tensor" in done.err and not cli.path("new.safetensors").exists(), done
+
+
+def test_strict(cli):
+    state = llama()
+    own = {"name": "own", "rows": [{"from": {"w": "{*block}q_proj.weight"}, "to": {"{*block}query.weight": "w"}}, {"from": {"w": "{*block}missing"}, "to": {"{*block}there": "w"}}]}
+    cli.put("model.safetensors", file_of(state))
+    assert cli("layout put", cli.put("own.json", own)).status == 0
+    done = cli("layout apply", "own", "model.safetensors", "-o", "new.safetensors", "--strict")
+    assert done.status != 0 and "unmatched" in done.err and not cli.path("new.safetensors").exists(), done
+    assert cli("layout apply", "own", "model.safetensors", "-o", "new.safetensors").status == 0
+
+
+def test_a_dry_run_stores_nothing(cli):
+    cli.put("model.safetensors", file_of(llama()))
+    shown = cli.on_terminal("layout", "apply", "qkv-fused", "model.safetensors", "--dry-run", width=100)
+    assert shown.status == 0 and "nothing was stored" in shown.out and "qkv_proj.weight" in shown.out, shown
+    assert cli("run list").json()["items"] == [] and cli("graph list").json()["items"] == [] and cli("blob list").json()["items"] == []
+
+
+def test_an_index_of_shards(cli):
+    state = llama()
+    names = list(state)
+    for i in range(2):
+        cli.put(f"model-{i + 1}.safetensors", file_of({name: state[name] for name in names[i::2]}))
+    cli.put("model.safetensors.index.json", {"weight_map": {name: f"model-{i % 2 + 1}.safetensors" for i, name in enumerate(names)}})
+    assert cli("layout apply", "qkv-fused", "model.safetensors.index.json", "-o", "new.safetensors").status == 0
+    assert_same(state_of(cli.path("new.safetensors")), replaced(state, QKV))
+
+
+def test_list_and_show(cli):
+    listed = cli.on_terminal("layout", "list", width=100)
+    assert listed.status == 0 and all(name in listed.out for name in ("qkv-fused", "gate-up-fused", "phi3", "gpt2-conv1d", "megatron-gqa", "llama-cpp-rope", "stacked-experts", "tensor-parallel")), listed
+    assert cli("layout show", "phi3").json()["layout"]["name"] == "phi3"
+    assert "there is no layout" in cli("layout show", "unknown").err

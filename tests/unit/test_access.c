@@ -233,7 +233,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("access");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, moments_are_read);
     tcase_add_test(tests, secrets_are_random_and_well_formed);
     tcase_add_test(tests, what_is_no_secret_has_no_digest);

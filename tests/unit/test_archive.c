@@ -441,6 +441,6 @@ int main(void) {
     tcase_add_test(tests, test_accepted_changes);
     tcase_add_loop_test(tests, test_sizes, 0, sizeof sizes / sizeof *sizes);
     tcase_add_loop_test(tests, test_memory_runs_out, 0, 3);
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     return run_tests("archive", tests);
 }

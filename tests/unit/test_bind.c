@@ -215,7 +215,7 @@ END_TEST
 int main(void) {
     TCase *cases = tcase_create("bind");
     tcase_add_checked_fixture(cases, bind_set_up, bind_tear_down);
-    tcase_set_timeout(cases, 300);
+    tcase_set_timeout(cases, 600);
     tcase_add_test(cases, test_names);
     tcase_add_test(cases, test_missing_and_extra);
     tcase_add_test(cases, test_tied);

@@ -333,7 +333,7 @@ END_TEST
 int main(void) {
     TCase *cases = tcase_create("bind-recipes");
     tcase_add_checked_fixture(cases, bind_set_up, bind_tear_down);
-    tcase_set_timeout(cases, 300);
+    tcase_set_timeout(cases, 600);
     tcase_add_test(cases, test_digests);
     tcase_add_test(cases, test_recipes);
     tcase_add_test(cases, test_digest_behind_recipes);

@@ -408,6 +408,6 @@ int main(void) {
     tcase_add_test(rules, test_presets_end_where_nothing_changes);
     tcase_add_test(rules, test_rounds_that_do_nothing_report_nothing);
     tcase_add_test(rules, test_parameters_fit_their_schema);
-    tcase_set_timeout(rules, 60);
+    tcase_set_timeout(rules, 600);
     return run_tests("compose", rules);
 }

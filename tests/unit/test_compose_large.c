@@ -390,6 +390,6 @@ int main(void) {
     tcase_add_test(large, test_many_equal_nodes);
     tcase_add_test(large, test_a_chain_of_activations_in_place);
     tcase_add_test(large, test_many_conversions);
-    tcase_set_timeout(large, 300);
+    tcase_set_timeout(large, 600);
     return run_tests("large", large);
 }

@@ -87,7 +87,7 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("convert");
-    tcase_set_timeout(cases, 120);
+    tcase_set_timeout(cases, 600);
     tcase_add_loop_test(cases, test_short_dtypes, 0, 2);
     tcase_add_loop_test(cases, test_rounding, 0, 4);
     return run_tests("convert", cases);

@@ -409,7 +409,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("document");
     TCase *fixtures = tcase_create("fixtures"), *canonical = tcase_create("canonical");
-    tcase_set_timeout(fixtures, 120);
+    tcase_set_timeout(fixtures, 600);
     int count = 0;
     while (fixture_names[count]) count++;
     tcase_add_loop_test(fixtures, test_fixture_ids, 0, count);

@@ -166,7 +166,7 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("faults");
-    tcase_set_timeout(cases, 300);
+    tcase_set_timeout(cases, 600);
     tcase_add_test(cases, test_every_truncation_is_a_syntax_error);
     tcase_add_test(cases, test_changed_bytes);
     tcase_add_loop_test(cases, test_reading_without_memory, 0, 2);

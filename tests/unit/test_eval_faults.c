@@ -82,7 +82,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("out of memory");
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, kernels_survive, 0, KERNEL_FAMILIES);
     tcase_add_loop_test(tests, graphs_survive, 0, FIXTURES);
     return run_tests("eval-faults", tests);

@@ -160,7 +160,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("fixtures");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, fixtures_compute_what_pytorch_recorded, 0, (int)(sizeof fixtures / sizeof *fixtures));
     tcase_add_loop_test(tests, passes_leave_what_fixtures_compute, 0, (int)(sizeof fixtures / sizeof *fixtures));
     return run_tests("eval-fixtures", tests);

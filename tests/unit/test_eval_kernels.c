@@ -41,7 +41,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("recorded");
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, kernels_compute_what_pytorch_recorded, 0, KERNEL_FAMILIES);
     return run_tests("eval-kernels", tests);
 }

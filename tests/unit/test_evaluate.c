@@ -448,7 +448,7 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("evaluate");
-    tcase_set_timeout(cases, 300);
+    tcase_set_timeout(cases, 600);
     tcase_add_test(cases, test_random_movements);
     tcase_add_test(cases, test_every_dtype_is_moved);
     tcase_add_loop_test(cases, test_floating_fillers, 0, (int)(sizeof floats / sizeof *floats));

@@ -402,7 +402,7 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("evaluate blobs");
-    tcase_set_timeout(cases, 300);
+    tcase_set_timeout(cases, 600);
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, test_places);
     tcase_add_test(cases, test_what_is_not_there);

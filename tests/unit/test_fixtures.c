@@ -107,7 +107,7 @@ int main(void) {
     int count = 0;
     while (fixture_names[count]) count++;
     TCase *tests = tcase_create("fixtures");
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, test_identity, 0, count);
     tcase_add_loop_test(tests, test_passes, 0, count * PASS_COUNT);
     return run_tests("fixtures", tests);

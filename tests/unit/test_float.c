@@ -85,7 +85,7 @@ END_TEST
 
 int main(void) {
     TCase *all = tcase_create("all");
-    tcase_set_timeout(all, 300);
+    tcase_set_timeout(all, 600);
     tcase_add_test(all, test_as_python);
     tcase_add_loop_test(all, test_known, 0, sizeof known / sizeof *known);
     return run_tests("float", all);

@@ -301,7 +301,7 @@ static void list_all(void) {
 int main(void) {
     list_all();
     TCase *tests = tcase_create("golden");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, test_golden, 0, (int)case_count);
     tcase_add_test(tests, test_every_pass_has_cases);
     tcase_add_test(tests, test_every_trap_has_cases);

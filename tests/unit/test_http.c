@@ -437,7 +437,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("http");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, addresses);
     tcase_add_test(tests, parameters);
     tcase_add_test(tests, etags);

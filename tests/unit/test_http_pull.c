@@ -413,7 +413,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("http-pull");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, whole_bodies);
     tcase_add_test(tests, without_a_body);
     tcase_add_test(tests, ranges);

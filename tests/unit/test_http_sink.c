@@ -234,7 +234,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("http-sink");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_unchecked_fixture(tests, sink_make_body, sink_free_body);
     tcase_add_test(tests, whole_bodies);
     tcase_add_test(tests, empty_bodies);

@@ -148,7 +148,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("http-sink-clients");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_unchecked_fixture(tests, sink_make_body, sink_free_body);
     tcase_add_test(tests, client_leaves);
     tcase_add_test(tests, deadlines);

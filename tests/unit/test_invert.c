@@ -353,7 +353,7 @@ END_TEST
 
 int main(void) {
     TCase *cases_of_it = tcase_create("invert");
-    tcase_set_timeout(cases_of_it, 300);
+    tcase_set_timeout(cases_of_it, 600);
     tcase_add_test(cases_of_it, test_random_movements);
     tcase_add_loop_test(cases_of_it, test_recipes_of_passes, 0, (int)(sizeof moving / sizeof *moving));
     tcase_add_test(cases_of_it, test_folds_are_computed);

@@ -181,7 +181,7 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("invert large");
-    tcase_set_timeout(cases, 300);
+    tcase_set_timeout(cases, 600);
     tcase_add_test(cases, test_long_chain);
     tcase_add_test(cases, test_too_many_pieces);
     tcase_add_test(cases, test_cycle);

@@ -224,7 +224,7 @@ END_TEST
 
 int main(void) {
     TCase *cases = tcase_create("join");
-    tcase_set_timeout(cases, 300);
+    tcase_set_timeout(cases, 600);
     tcase_add_loop_test(cases, test_boxes_through_reshapes, 0, 6);
     tcase_add_test(cases, test_join_of_random_cuts);
     tcase_add_test(cases, test_join_needs_a_cut_through_the_whole);

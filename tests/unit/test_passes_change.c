@@ -95,7 +95,7 @@ END_TEST
 
 int main(void) {
     TCase *fixtures_case = tcase_create("fixtures");
-    tcase_set_timeout(fixtures_case, 300);
+    tcase_set_timeout(fixtures_case, 600);
     tcase_add_loop_test(fixtures_case, every_pass, 0, TRIAL_FIXTURES);
     return run_tests("passes_change", fixtures_case);
 }

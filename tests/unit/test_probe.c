@@ -105,7 +105,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("probe");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, every_thread);
     tcase_add_test(tests, all_threads);
     tcase_add_test(tests, other_answers);

@@ -434,7 +434,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("rules");
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, test_wrong_rules);
     tcase_add_test(tests, test_right_rules);
     tcase_add_test(tests, test_digest);

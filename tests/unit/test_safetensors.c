@@ -462,6 +462,6 @@ int main(void) {
     tcase_add_test(tests, test_not_written);
     tcase_add_test(tests, test_name_repeated_in_another_dtype);
     tcase_add_test(tests, test_memory_runs_out);
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     return run_tests("safetensors", tests);
 }

@@ -363,7 +363,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("store");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, a_graph_comes_back);
     tcase_add_test(tests, unknown_graphs_are_not_found);
     tcase_add_test(tests, an_empty_document_comes_back);

@@ -254,7 +254,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("answers");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, a_disk_that_fails_is_told_and_recovered_from, 0, sizeof disk_answers / sizeof *disk_answers);
     tcase_add_test(tests, a_migration_that_dies_at_any_call_is_gone_on_with);
     tcase_add_test(tests, runs_ascend_however_the_clock_jumps);

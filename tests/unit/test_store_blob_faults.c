@@ -413,7 +413,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("blob faults");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, a_row_that_cannot_be_written_leaves_the_upload, 0, 3);
     tcase_add_loop_test(tests, a_full_disk_is_told_and_recovered_from, 0, 5);
     tcase_add_loop_test(tests, a_write_that_fails_keeps_what_was_there, 0, 2);

@@ -191,7 +191,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("blob threads");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 300);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, one_digest_is_put_by_many_at_once, 0, 2);
     tcase_add_loop_test(tests, gc_and_puts_of_one_digest_race, 0, 2);
     tcase_add_loop_test(tests, a_blob_goes_while_it_is_opened, 0, 2);

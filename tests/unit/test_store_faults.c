@@ -440,7 +440,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("faults");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, the_folder_is_created_for_its_owner_only);
     tcase_add_test(tests, one_process_holds_the_folder);
     tcase_add_test(tests, commits_are_synced_in_the_newest_schema);

@@ -334,7 +334,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("models");
     tcase_add_checked_fixture(tests, open_models, close_models);
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, names_are_plain);
     tcase_add_test(tests, a_version_comes_back_and_never_changes);
     tcase_add_test(tests, lists_are_paged);

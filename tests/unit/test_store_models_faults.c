@@ -100,7 +100,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("models_faults");
     tcase_add_checked_fixture(tests, open_models, close_models);
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, readers_survive_every_allocation_that_fails);
     tcase_add_test(tests, a_change_is_made_or_not_whatever_allocation_fails);
     return run_tests("store_models_faults", tests);

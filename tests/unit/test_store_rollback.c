@@ -140,7 +140,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("rollback");
     tcase_add_checked_fixture(tests, open_models, close_models);
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, rolling_back_goes_down_a_stack);
     tcase_add_test(tests, rolling_back_to_a_version_goes_down_to_it);
     tcase_add_test(tests, a_deleted_version_is_passed_over);

@@ -206,7 +206,7 @@ END_TEST
 int main(void) {
     TCase *tests = tcase_create("runs");
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, a_run_comes_back);
     tcase_add_test(tests, a_run_that_fails_stores_nothing);
     tcase_add_test(tests, runs_are_found_by_every_filter);

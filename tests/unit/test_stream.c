@@ -344,7 +344,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("stream");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_test(tests, pieces);
     tcase_add_test(tests, without_chunks);
     tcase_add_test(tests, a_wake_in_between);

@@ -212,7 +212,7 @@ END_TEST
 
 int main(void) {
     TCase *tests = tcase_create("validate");
-    tcase_set_timeout(tests, 120);
+    tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, what_passes_do_is_passed, 0, (int)(sizeof fixtures / sizeof *fixtures));
     tcase_add_loop_test(tests, mistakes_are_caught, 0, (int)(sizeof mistakes / sizeof *mistakes));
     tcase_add_test(tests, unknown_operators_are_told);

@@ -275,6 +275,6 @@ int main(void) {
     tcase_add_test(tests, a_preset_ends_where_a_round_of_passes_was_idle);
     tcase_add_test(tests, an_undo_that_merges_is_not_gone_on_with);
     tcase_add_test(tests, an_evaluation_is_not_gone_on_with);
-    tcase_set_timeout(tests, 60);
+    tcase_set_timeout(tests, 600);
     return run_tests("watch", tests);
 }

@@ -175,7 +175,7 @@ END_TEST
 int undo_examples_main(const char *name, const undo_example *examples, size_t count) {
     TCase *merges = tcase_create("merges");
     examples_under_test = examples;
-    tcase_set_timeout(merges, 300);
+    tcase_set_timeout(merges, 600);
     tcase_add_loop_test(merges, test_example, 0, (int)count);
     tcase_add_loop_test(merges, test_no_memory, 0, (int)count);
     return run_tests(name, merges);

@@ -1,0 +1,455 @@
+/* foldback layout list, show, put, apply, undo. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/bind/checkpoint.h"
+#include "core/json/json.h"
+#include "core/layouts/layout.h"
+#include "core/weights/safetensors.h"
+#include "core/weights/weights_file.h"
+#include "server/cli/cli.h"
+
+/* ---- list, show, put ---------------------------------------------------------------------------------------------------- */
+
+static void layout_row(const json_t *layout, fb_screen_table *table) {
+    fb_table_text(table, layout, "name");
+    fb_table_number(table, layout, "version");
+    fb_table_text(table, layout, "description");
+}
+
+int fb_cli_layout_list(fb_cli *cli) {
+    static const char *const headings[] = {"LAYOUT", ">VERSION", "WHAT IT DOES"};
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/layouts");
+    if (cli->arguments.count) {
+        fb_address_segment(&address, cli->arguments.items[0]);
+        fb_address_segment(&address, "versions");
+    }
+    return fb_list_show(cli, &address, headings, 3, layout_row);
+}
+
+/* NAME or NAME:VERSION. */
+static void address_layout(const char *what, fb_address *out) {
+    const char *colon = strchr(what, ':');
+    char name[300];
+    snprintf(name, sizeof name, "%.*s", colon ? (int)(colon - what) : (int)strlen(what), what);
+    fb_address_path(out, "/v1/layouts");
+    fb_address_segment(out, name);
+    if (!colon) return;
+    fb_address_segment(out, "versions");
+    fb_address_segment(out, colon + 1);
+}
+
+/* As JSON or as facts, and frees what is in the call. */
+static int answer_layout(fb_cli *cli, fb_call *call, bool wants_document) {
+    json_t *layout;
+    char version[24];
+    if (cli->is_json) return fb_cli_relay(cli, call);
+    int result = fb_cli_call_json(cli, call, &layout, NULL);
+    if (result) return result;
+    snprintf(version, sizeof version, "%lld", (long long)json_integer_value(json_object_get(layout, "version")));
+    fb_print_facts(cli, (const fb_fact[]){{"layout", fb_text_of(layout, "name")},
+                                          {"version", version},
+                                          {"description", fb_text_of(layout, "description")},
+                                          {"created", fb_told_time(fb_text_of(layout, "created")).text},
+                                          {0}});
+    char *text = wants_document ? json_dumps(json_object_get(layout, "layout"), JSON_INDENT(2)) : NULL;
+    if (text) {
+        fputs("\n", stdout);
+        fb_screen_text(stdout, text);
+        fputs("\n", stdout);
+    }
+    free(text);
+    json_decref(layout);
+    return FB_EXIT_DONE;
+}
+
+int fb_cli_layout_show(fb_cli *cli) {
+    fb_call call = {.method = "GET"};
+    address_layout(cli->arguments.items[0], &call.address);
+    return answer_layout(cli, &call, true);
+}
+
+int fb_cli_layout_put(fb_cli *cli) {
+    fb_call call = {.method = "PUT"};
+    const char *path = cli->arguments.items[0];
+    int result = fb_file_read(path, &call.body);
+    if (result) return result;
+    json_t *layout = json_loadb(call.body.data, call.body.size, 0, NULL);
+    const char *name = fb_text_of(layout, "name");
+    if (!*name) result = fb_complain(FB_EXIT_FAILED, "%s is not a layout: JSON with a name and rows", path);
+    fb_address_path(&call.address, "/v1/layouts");
+    fb_address_segment(&call.address, name);
+    json_decref(layout);
+    if (!result) return answer_layout(cli, &call, false);
+    fb_call_free(&call);
+    return result;
+}
+
+/* ---- what apply and undo have in common --------------------------------------------------------------------------------- */
+
+/* Sends JSON, which it steals. */
+static int post(fb_cli *cli, const char *path, json_t *body, json_t **out) {
+    fb_call call = {.method = "POST"};
+    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_decref(body);
+    fb_address_path(&call.address, path);
+    fb_buffer_string(&call.body, text ? text : "");
+    free(text);
+    if (text && !call.body.failed) return fb_cli_call_json(cli, &call, out, NULL);
+    fb_call_free(&call);
+    return fb_cli_no_memory();
+}
+
+static json_t *list_digests(const fb_blob_files *files) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < files->count; i++) json_array_append_new(list, json_string(files->items[i].digest));
+    return list;
+}
+
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Makes the files a checkpoint of the store: its graph's id, to be freed. */
+static int store_checkpoint(fb_cli *cli, fb_blob_files *files, const char *path, char **id) {
+    json_t *answer;
+    int result = fb_blob_files_send(cli, files);
+    if (!result)
+        result = post(cli, "/v1/checkpoints", json_pack("{s:o, s:s}", "weights", list_digests(files), "name", name_of(path)),
+                      &answer);
+    if (result) return result;
+    *id = strdup(fb_text_of(answer, "id"));
+    json_decref(answer);
+    return *id ? FB_EXIT_DONE : fb_cli_no_memory();
+}
+
+static int write_weights(fb_cli *cli, const char *graph) {
+    fb_address address = {0};
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_segment(&address, graph);
+    fb_address_path(&address, "/weights");
+    return fb_download(cli, &address, NULL);
+}
+
+static int need_output(const fb_cli *cli) {
+    if (cli->values.output || cli->values.dry_run) return FB_EXIT_DONE;
+    return fb_complain(FB_EXIT_USAGE, "%s: where to? --output FILE", cli->verb->name);
+}
+
+/* ---- a dry run stores nothing: the files are read where they are -------------------------------------------------------- */
+
+static fb_status open_file(void *context, const char *blob, fb_blob_bytes *out, fb_error *error) {
+    const fb_blob_files *files = context;
+    for (size_t i = 0; i < files->count; i++) {
+        const fb_blob_file *one = &files->items[i];
+        if (!one->path || strcmp(one->digest, blob) != 0) continue;
+        int file = open(one->path, O_RDONLY | O_CLOEXEC);
+        void *bytes = file >= 0 && one->size ? mmap(NULL, (size_t)one->size, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+        int failure = errno;
+        if (file >= 0) close(file);
+        if (bytes == MAP_FAILED)
+            return fb_fail(error, FB_IO, "file-failed", NULL, "cannot read %s: %s", one->path, strerror(failure));
+        *out = (fb_blob_bytes){.bytes = bytes, .size = one->size};
+        return FB_OK;
+    }
+    return fb_fail(error, FB_NOT_FOUND, "blob-missing", NULL, "with --dry-run give files, not %s", blob);
+}
+
+static void close_file(void *context, fb_blob_bytes *bytes) {
+    (void)context;
+    munmap((void *)(uintptr_t)bytes->bytes, (size_t)bytes->size);
+}
+
+static int read_checkpoint(const fb_blob_files *files, const char *path, json_t **graph) {
+    fb_blobs blobs = {.context = (void *)(uintptr_t)files, .open = open_file, .close = close_file};
+    fb_buffer document = {0};
+    fb_error error = {0};
+    const char **digests = calloc(files->count + 1, sizeof *digests);
+    for (size_t i = 0; digests && i < files->count; i++) digests[i] = files->items[i].digest;
+    fb_status status =
+        digests ? fb_checkpoint_write(digests, files->count, name_of(path), &blobs, &document, &error) : fb_fail_memory(&error);
+    free(digests);
+    *graph = status ? NULL : json_loadb(document.data, document.size, 0, NULL);
+    fb_buffer_free(&document);
+    if (status) return fb_complain(FB_EXIT_FAILED, "%s: %s", path, error.message);
+    return *graph ? FB_EXIT_DONE : fb_cli_no_memory();
+}
+
+/* ---- apply -------------------------------------------------------------------------------------------------------------- */
+
+/* "heads=32" */
+static int set_parameters(const fb_text_list *given, json_t *params) {
+    for (size_t i = 0; i < given->count; i++) {
+        const char *equals = strchr(given->items[i], '=');
+        char *end = NULL, name[80];
+        long long value = equals ? strtoll(equals + 1, &end, 10) : 0;
+        if (!equals || !equals[1] || *end || (size_t)(equals - given->items[i]) >= sizeof name)
+            return fb_complain(FB_EXIT_USAGE, "--set %s: write a parameter and a whole number, heads=32", given->items[i]);
+        snprintf(name, sizeof name, "%.*s", (int)(equals - given->items[i]), given->items[i]);
+        if (json_object_set_new(params, name, json_integer(value))) return fb_cli_no_memory();
+    }
+    return FB_EXIT_DONE;
+}
+
+static int read_config(const char *path, const fb_pass *layout, json_t *params) {
+    json_error_t failure;
+    fb_error error = {0};
+    json_t *config = path ? json_load_file(path, 0, &failure) : json_object();
+    if (!config) return fb_complain(FB_EXIT_FAILED, "cannot read %s: %s", path, failure.text);
+    json_t *text = json_object_get(config, "text_config"); /* of models that see, too */
+    fb_status status = fb_layout_configure(layout, config, params, &error);
+    if (!status && json_is_object(text)) status = fb_layout_configure(layout, text, params, &error);
+    json_decref(config);
+    return status ? fb_cli_error(&error) : FB_EXIT_DONE;
+}
+
+/* What the layout wants and nobody has said. */
+static int check_parameters(const json_t *stored, const json_t *params) {
+    const json_t *needed;
+    size_t i;
+    json_array_foreach(json_object_get(json_object_get(stored, "parameters"), "required"), i, needed) {
+        if (json_object_get(params, json_string_value(needed))) continue;
+        return fb_complain(FB_EXIT_USAGE, "%s needs %s: give the model's --config config.json, or --set %s=…",
+                           fb_text_of(stored, "name"), json_string_value(needed), json_string_value(needed));
+    }
+    return FB_EXIT_DONE;
+}
+
+/* The layout as the service has it, and its parameters; both the caller's. */
+static int prepare(fb_cli *cli, json_t **stored, json_t **params) {
+    fb_call call = {.method = "GET"};
+    fb_error error = {0};
+    const fb_pass *layout = NULL;
+    address_layout(cli->arguments.items[0], &call.address);
+    int result = fb_cli_call_json(cli, &call, stored, NULL);
+    if (result) return result;
+    *params = json_object();
+    if (fb_layout_read(json_object_get(*stored, "layout"), "", 1, &layout, &error)) result = fb_cli_error(&error);
+    if (!result) result = set_parameters(&cli->values.settings, *params);
+    if (!result) result = read_config(cli->values.config, layout, *params);
+    if (!result) result = check_parameters(*stored, *params);
+    fb_pass_free(layout);
+    return result;
+}
+
+/* "{*block}q_proj.weight, {*block}k_proj.weight" */
+static void join_names(const json_t *names, bool is_source, fb_buffer *out) {
+    const char *name;
+    json_t *value;
+    size_t count = 0;
+    json_object_foreach((json_t *)(uintptr_t)names, name, value) {
+        const char *pattern = json_string_value(value);
+        if (!pattern) pattern = fb_text_of(value, "name");
+        fb_buffer_printf(out, "%s%s", count++ ? ", " : "", is_source ? pattern : name);
+    }
+}
+
+static void print_rows(fb_cli *cli, const json_t *layout, const json_t *report) {
+    static const char *const headings[] = {"FROM", "TO", ">APPLIED", ">REFUSED", "CAN BE UNDONE"};
+    fb_screen_table table = {.columns = 5, .headings = headings};
+    const json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(layout, "rows"), i, row) {
+        const json_t *told = json_array_get(json_object_get(report, "rows"), i);
+        fb_buffer from = {0}, to = {0};
+        join_names(json_object_get(row, "from"), true, &from);
+        join_names(json_object_get(row, "to"), false, &to);
+        fb_table_cell(&table, "%s", fb_buffer_text(&from) ? fb_buffer_text(&from) : "");
+        fb_table_cell(&table, "%s", fb_buffer_text(&to) ? fb_buffer_text(&to) : "");
+        fb_table_number(&table, told, "applied");
+        fb_table_number(&table, told, "refused");
+        fb_table_cell(&table, "%s", json_integer_value(json_object_get(told, "applied")) ? fb_yes_no(told, "reversible") : "");
+        fb_buffer_free(&from);
+        fb_buffer_free(&to);
+    }
+    fb_cli_table(cli, &table);
+    printf("%lld tensors stay as they are\n", (long long)json_integer_value(json_object_get(report, "kept")));
+}
+
+/* A file that is converted in part helps nobody: what is refused leaves none. */
+static int check_run(const fb_cli *cli, const json_t *pass) {
+    const json_t *refusal, *row;
+    size_t i, shown = 0, refused = 0;
+    bool is_strict = cli->values.is_strict;
+    json_array_foreach(json_object_get(pass, "refused"), i, refusal) {
+        if (!is_strict && strcmp(fb_text_of(refusal, "reason"), "unmatched") == 0) continue;
+        refused++;
+        if (shown++ < 20) fb_complain(0, "%s: %s", fb_text_of(refusal, "reason"), fb_text_of(refusal, "detail"));
+    }
+    if (refused) return fb_complain(FB_EXIT_FAILED, "%zu refused; nothing was written", refused);
+    if (!json_integer_value(json_object_get(pass, "applied")))
+        return fb_complain(FB_EXIT_FAILED, "the layout fits no tensor of this checkpoint; nothing was written");
+    json_array_foreach(json_object_get(json_object_get(pass, "layout"), "rows"), i, row) {
+        if (is_strict && json_is_false(json_object_get(row, "reversible")))
+            return fb_complain(FB_EXIT_FAILED, "row %zu leaves numbers out and could not be undone; nothing was written", i);
+    }
+    return FB_EXIT_DONE;
+}
+
+static int request_run(fb_cli *cli, const json_t *stored, json_t *params, json_t *graph, bool is_dry, json_t **run) {
+    json_t *body =
+        json_pack("{s:O, s:[{s:O, s:O, s:O}], s:{s:b}}", "graph", graph, "passes", "name", json_object_get(stored, "name"),
+                  "version", json_object_get(stored, "version"), "params", params, "options", "dry_run", is_dry);
+    return post(cli, "/v1/optimize", body, run);
+}
+
+static void print_applied(fb_cli *cli, const json_t *stored, const json_t *run) {
+    const json_t *pass = json_array_get(json_object_get(run, "passes"), 0);
+    const char *id = fb_text_of(run, "id");
+    if (cli->values.output && strcmp(cli->values.output, "-") == 0) return;
+    if (cli->is_json) {
+        fb_cli_print_json(run);
+    } else {
+        fb_print_facts(cli, (const fb_fact[]){{"run", *id ? id : "none: nothing was stored"}, {0}});
+        putchar('\n');
+        print_rows(cli, json_object_get(stored, "layout"), json_object_get(pass, "layout"));
+    }
+    fflush(stdout);
+}
+
+/* `run` is the dry one, which this steals. */
+static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, json_t *graph, json_t *run) {
+    int result = check_run(cli, json_array_get(json_object_get(run, "passes"), 0));
+    if (result || cli->values.dry_run) {
+        print_applied(cli, stored, run);
+        json_decref(run);
+        return result;
+    }
+    json_decref(run);
+    result = request_run(cli, stored, params, graph, false, &run);
+    if (result) return result;
+    print_applied(cli, stored, run);
+    result = write_weights(cli, fb_text_of(run, "result"));
+    json_decref(run);
+    return result;
+}
+
+int fb_cli_layout_apply(fb_cli *cli) {
+    const char *const *words = (const char *const *)cli->arguments.items + 1;
+    bool is_dry = cli->values.dry_run;
+    json_t *stored = NULL, *params = NULL, *graph = NULL, *run = NULL;
+    fb_blob_files files = {0};
+    char *id = NULL;
+    int result = need_output(cli);
+    if (!result) result = prepare(cli, &stored, &params);
+    if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
+    if (!result && is_dry) result = read_checkpoint(&files, words[0], &graph);
+    if (!result && !is_dry) result = store_checkpoint(cli, &files, words[0], &id);
+    if (!result && !is_dry && !(graph = json_string(id))) result = fb_cli_no_memory();
+    /* What is refused leaves no run: so it is tried first. */
+    if (!result) result = request_run(cli, stored, params, graph, true, &run);
+    if (!result) result = finish_apply(cli, stored, params, graph, run);
+    free(id);
+    json_decref(stored);
+    json_decref(params);
+    json_decref(graph);
+    fb_blob_files_free(&files);
+    return result;
+}
+
+/* ---- undo --------------------------------------------------------------------------------------------------------------- */
+
+/* The graph whose weights a file says that it holds; NULL: it says nothing. To be freed. */
+static int read_graph_of(const fb_blob_files *files, char **graph) {
+    for (size_t i = 0; i < files->count && !*graph; i++) {
+        fb_blob_bytes bytes;
+        fb_error error = {0};
+        fb_safetensors header = {0};
+        if (!files->items[i].path) continue;
+        if (open_file((void *)(uintptr_t)files, files->items[i].digest, &bytes, &error)) return fb_cli_error(&error);
+        if (!fb_safetensors_read(bytes.bytes, bytes.size, &header, &error)) {
+            const char *said = json_string_value(json_object_get(header.metadata, FB_WEIGHTS_GRAPH));
+            if (said && !(*graph = strdup(said))) return fb_cli_no_memory();
+            fb_safetensors_free(&header);
+        }
+        close_file(NULL, &bytes);
+    }
+    return FB_EXIT_DONE;
+}
+
+static bool has_layout(const json_t *run) {
+    const json_t *pass;
+    size_t i;
+    json_array_foreach(json_object_get(run, "passes"), i, pass) {
+        if (json_object_get(pass, "layout")) return true;
+    }
+    return false;
+}
+
+/* The newest run that made that graph by a layout. To be freed. */
+static int find_run(fb_cli *cli, const char *graph, char **run) {
+    fb_address address = {0};
+    json_t *list, *item;
+    size_t i;
+    fb_address_path(&address, "/v1/runs");
+    fb_address_query(&address, "result", graph);
+    fb_address_query(&address, "kind", "optimize");
+    int result = fb_cli_get(cli, &address, &list, NULL);
+    if (result) return result;
+    json_array_foreach(json_object_get(list, "items"), i, item) {
+        json_t *whole = NULL;
+        fb_address one = {0};
+        fb_address_path(&one, "/v1/runs");
+        fb_address_segment(&one, fb_text_of(item, "id"));
+        if (!*run && !fb_cli_get(cli, &one, &whole, NULL) && has_layout(whole)) *run = strdup(fb_text_of(item, "id"));
+        json_decref(whole);
+    }
+    json_decref(list);
+    return FB_EXIT_DONE;
+}
+
+static int need_run(fb_cli *cli, const fb_blob_files *files, char **run) {
+    char *graph = NULL;
+    const char *path = cli->arguments.items[0];
+    if (cli->values.run) *run = strdup(cli->values.run);
+    int result = *run ? FB_EXIT_DONE : read_graph_of(files, &graph);
+    if (!result && !*run && !graph)
+        result = fb_complain(FB_EXIT_USAGE,
+                             "%s does not say what made it (another program has written it): name the run, --run run_…", path);
+    if (!result && !*run) result = find_run(cli, graph, run);
+    if (!result && !*run)
+        result = fb_complain(FB_EXIT_FAILED,
+                             "%s says that it is graph %.19s…, which no layout of this store has made; is it another store's? "
+                             "Otherwise name the run, --run run_…",
+                             path, graph);
+    free(graph);
+    return result;
+}
+
+int fb_cli_layout_undo(fb_cli *cli) {
+    const char *const *words = (const char *const *)cli->arguments.items;
+    json_t *undone = NULL;
+    fb_blob_files files = {0};
+    fb_address address = {0};
+    char *run = NULL, *id = NULL;
+    int result = need_output(cli);
+    if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count, &files);
+    if (!result) result = need_run(cli, &files, &run);
+    if (!result) result = store_checkpoint(cli, &files, words[0], &id);
+    if (!result) {
+        fb_address_path(&address, "/v1/runs");
+        fb_address_segment(&address, run);
+        fb_address_path(&address, "/reverse");
+        const char *path = fb_buffer_text(&address.text);
+        result = path ? post(cli, path, json_pack("{s:s}", "graph", id), &undone) : fb_cli_no_memory();
+        fb_buffer_free(&address.text);
+    }
+    if (!result) {
+        bool is_silent = strcmp(cli->values.output, "-") == 0;
+        if (!is_silent && cli->is_json) fb_cli_print_json(undone);
+        else if (!is_silent) fb_print_facts(cli, (const fb_fact[]){{"run", fb_text_of(undone, "id")}, {"undoes", run}, {0}});
+        fflush(stdout);
+        result = write_weights(cli, fb_text_of(undone, "result"));
+    }
+    json_decref(undone);
+    free(run);
+    free(id);
+    fb_blob_files_free(&files);
+    return result;
+}
