@@ -310,6 +310,17 @@ static int by_piece(const void *a, const void *b) {
     return order ? order : memcmp(one->stop, two->stop, (size_t)one->rank * sizeof *one->stop);
 }
 
+/* Of this source, among sorted pieces. */
+static size_t first_piece(const fb_pieces *pieces, fb_tensor source) {
+    size_t low = 0, high = pieces->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (pieces->items[middle].source.id < source.id) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
 /* Whether every element of the sources is in the results: then what becomes of the results can be taken back. */
 static bool has_everything(fb_graph *scratch, const fb_layout_application *application, fb_pieces *pieces) {
     bool has_all = true;
@@ -322,10 +333,11 @@ static bool has_everything(fb_graph *scratch, const fb_layout_application *appli
         int rank = fb_shape_rank(scratch, shape);
         for (int axis = 0; axis < rank; axis++) elements *= sizes[axis] = fb_shape_size(scratch, shape, axis);
         size_t count = 0;
-        for (size_t i = 0; i < pieces->count; i++) {
+        for (size_t i = first_piece(pieces, owned->tensor); i < pieces->count; i++) {
             const fb_piece *piece = &pieces->items[i];
+            if (piece->source.id != owned->tensor.id) break;
             bool is_copy = count && by_piece(list[count - 1], piece) == 0;
-            if (piece->source.id == owned->tensor.id && !is_copy) list[count++] = piece;
+            if (!is_copy) list[count++] = piece;
         }
         has_all &= !elements || (count && fb_pieces_join(scratch, list, count, sizes, rank).id != 0);
     }

@@ -9,7 +9,8 @@
  *     alias-create        model@alias     the version that it has now; so also for alias-deploy and alias-rollback
  *     alias-delete        model@alias     deleted
  *     graph-delete        the graph       deleted
- *     transformation-put  its name        version N
+ *     transformation-put, layout-put
+ *                         its name        version N
  *     graph-put           the graph       how many nodes, and its bytes (a graph that comes with a run is the run's)
  *     blob-put            the blob        its bytes
  *     upload-create, upload-part, upload-delete

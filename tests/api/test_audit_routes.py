@@ -12,6 +12,7 @@ from jobs import PREFER
 from test_access_matrix import OPERATIONS
 from test_audit import As
 from test_external import gelu
+from test_layouts import KV_FUSED
 from test_transformations import DOUBLE
 from undo import model
 from weights_files import file_of
@@ -63,6 +64,7 @@ def write_graphs(writer):
     writer.do("PUT", "/v1/runs/{run}/pin", run=run["id"])
     writer.do("DELETE", "/v1/runs/{run}/pin", run=run["id"])
     writer.post("/v1/transformations", DOUBLE)
+    writer.do("PUT", "/v1/layouts/{name}", KV_FUSED, name=KV_FUSED["name"])
     writer.post("/v1/jobs", {"graphs": [graph], "passes": ["DeepCopy"]})
     return run
 
@@ -71,6 +73,7 @@ def write_weights(writer):
     graph = branches(2, "with weights")
     file = weights_of(graph)
     writer.do("PUT", "/v1/blobs/{digest}", file, digest=digest_of(file))
+    writer.post("/v1/checkpoints", {"weights": [digest_of(file)]})
     bound = writer.post("/v1/graphs", graph, query=f"?weights={digest_of(file)}").json()["id"]
     run = writer.post("/v1/optimize", {"graph": bound, "passes": ["MergeLinears"]}).json()
     writer.post("/v1/graphs/{id}/materialize", id=run["result"])

@@ -250,7 +250,7 @@ def test_help():
 def test_groups():
     """Each verb stands below what it is for; what the same noun is about stands together."""
     headings = re.findall(r"^\S.*:$", CommandLine(ROOT).run("help").out, re.M)
-    assert [name.rstrip(":") for name in headings] == ["Optimise and undo", "Look at graphs", "Passes", "Weights and numbers", "Models", "The service", "Help"]
+    assert [name.rstrip(":") for name in headings] == ["Optimise and undo", "Look at graphs", "Passes", "Checkpoints", "Weights and numbers", "Models", "The service", "Help"]
     nouns = [name.split()[0] for name, _ in verbs()]
     assert [noun for i, noun in enumerate(nouns) if noun in nouns[:i] and nouns[i - 1] != noun] == []
 

@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT, binary
 from passes_document import passes_document
 
-PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "store"))]
+PAGES = ["README.md", *(f"docs/{page}.md" for page in ("undo", "registry", "weights", "validation", "rules", "layouts", "store"))]
 ADDRESS = "localhost:8080"
 RUN = re.compile(r"run_[0-9A-Z]{26}")
 TIME = re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

@@ -337,6 +337,9 @@ def test_parameters(shared, params, code):
 # ---- layouts of one's own ---------------------------------------------------------------------------------------------------
 
 
+KV_FUSED = {"name": "kv-fused", "rows": [{"from": {"k": "{*block}k_proj.weight", "v": "{*block}v_proj.weight"}, "to": {"{*block}kv_proj.weight": {"op": "concat", "axis": 0, "args": ["k", "v"]}}}]}
+
+
 def layout(name="own", **members):
     return {"name": name, "rows": [{"from": {"w": "{*block}w"}, "to": {"{*block}moved": "w"}}], **members}
 

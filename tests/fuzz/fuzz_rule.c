@@ -6,6 +6,7 @@
 
 #include "core/compose/run.h"
 #include "core/passes/pass.h"
+#include "core/rules/rule.h"
 
 #define SHAPED "\"meta\":{\"shape\":[2,4],\"dtype\":\"float32\"}"
 static const char document[] =

@@ -6,6 +6,7 @@
 
 #include "core/compose/run.h"
 #include "core/document/document.h"
+#include "core/rules/rule.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"

@@ -418,13 +418,15 @@ static fb_graph *searched_graph(int search, double *reading) {
     return graph;
 }
 
-static fb_status find_search(void *context, const char *name, int version, fb_rule **out, fb_error *error) {
+static fb_status find_search(void *context, const char *name, int version, const fb_pass **out, fb_error *error) {
     (void)name;
     *out = NULL;
     if (version > 1) return FB_OK;
     json_t *document = json_loads(context, 0, NULL);
     ck_assert_ptr_nonnull(document);
-    fb_status status = fb_rule_read(document, "", 1, out, error);
+    fb_rule *rule = NULL;
+    fb_status status = fb_rule_read(document, "", 1, &rule, error);
+    if (!status) *out = fb_rule_pass(rule);
     json_decref(document);
     return status;
 }
