@@ -42,7 +42,8 @@ fb_layout_names fb_layout_names_of(const fb_layout_scope *scope) {
     return (fb_layout_names){.find = find_number, .context = scope};
 }
 
-void fb_layout_count_by(fb_layout_scope *scope, const char *variable, int64_t value) {
+/* From here on the variable has that value. */
+static void count_by(fb_layout_scope *scope, const char *variable, int64_t value) {
     if (scope->variable_count == EACH_MAX) return; /* which reading has excluded */
     scope->variables[scope->variable_count] = variable;
     scope->values[scope->variable_count++] = value;
@@ -55,6 +56,8 @@ fb_status fb_layout_count_of(const fb_layout_scope *scope, const fb_layout_count
 }
 
 /* ---- recipes ------------------------------------------------------------------------------------------------------------ */
+
+enum { STEPS_OF_A_PART = 16 };
 
 typedef struct builder {
     fb_graph *graph;
@@ -118,16 +121,18 @@ static fb_value concat(builder *b, const json_t *json) {
     void *first = each ? json_object_iter((json_t *)(uintptr_t)each) : NULL;
     int64_t rounds = first ? number(b, json_object_iter_value(first)) : 1;
     size_t count = json_array_size(args), total;
-    if (rounds > FB_LAYOUT_PARTS_MAX || __builtin_mul_overflow((size_t)rounds, count, &total) || total > FB_LAYOUT_PARTS_MAX) {
-        fb_fail(b->error, FB_INVALID, "out-of-range", NULL, "a tensor is joined from at most %d parts", FB_LAYOUT_PARTS_MAX);
+    bool fits = !__builtin_mul_overflow((size_t)rounds, count, &total) && total <= FB_LAYOUT_PARTS_MAX - b->scope->parts;
+    if (!fits) {
+        fb_fail(b->error, FB_INVALID, "out-of-range", NULL, "a tensor is made from at most %d parts", FB_LAYOUT_PARTS_MAX);
         return (fb_value){0};
     }
+    b->scope->parts += total;
     fb_value *parts = malloc((total + 1) * sizeof *parts), made = {0};
     if (!parts) fb_fail_memory(b->error);
     size_t outer = b->scope->variable_count;
     for (size_t i = 0; parts && i < total && !b->error->status; i++) {
         b->scope->variable_count = outer;
-        if (first) fb_layout_count_by(b->scope, json_object_iter_key(first), (int64_t)(i / count));
+        if (first) count_by(b->scope, json_object_iter_key(first), (int64_t)(i / count));
         parts[i] = build(b, json_array_get(args, i % count));
     }
     b->scope->variable_count = outer;
@@ -140,6 +145,8 @@ static fb_value concat(builder *b, const json_t *json) {
 
 static fb_value build(builder *b, const json_t *json) {
     fb_value none = {0};
+    if (b->scope->work && !fb_work_goes_on(b->scope->work, STEPS_OF_A_PART)) fb_work_status(b->scope->work, b->error);
+    if (b->error->status) return none;
     if (json_is_string(json)) return tensor_named(b, json_string_value(json));
     fb_recipe_op op = fb_recipe_op_find(json_string_value(json_object_get(json, "op")));
     if (op == FB_RECIPE_CONCAT) return concat(b, json);
@@ -161,6 +168,7 @@ static fb_value build(builder *b, const json_t *json) {
 
 fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
     builder b = {.graph = graph, .scope = scope, .error = error};
+    scope->parts = 0;
     fb_recipe_type type;
     fb_error met = {0};
     fb_value made = build(&b, recipe);
@@ -180,7 +188,7 @@ void fb_layout_target_name(fb_layout_scope *scope, const fb_layout_target *targe
     memcpy(captures, scope->application->captures, sizeof captures);
     scope->variable_count = 0;
     if (target->each.variable) {
-        fb_layout_count_by(scope, target->each.variable, number);
+        count_by(scope, target->each.variable, number);
         captures[EACH] = (fb_layout_capture){digits, (size_t)snprintf(digits, sizeof digits, "%lld", (long long)number)};
     }
     out->size = 0;

@@ -133,20 +133,21 @@ typedef struct fb_layout_scope {
     const char *variables[EACH_MAX]; /* that are counted by now, innermost last */
     int64_t values[EACH_MAX];
     size_t variable_count;
+    size_t parts;  /* of the recipe that is being made */
+    fb_work *work; /* NULL: not metered */
 } fb_layout_scope;
 
 fb_layout_names fb_layout_names_of(const fb_layout_scope *scope);
-/* From here on the variable has that value. */
-void fb_layout_count_by(fb_layout_scope *scope, const char *variable, int64_t value);
 /* How many tensors a name with captures stands for. */
 fb_status fb_layout_count_of(const fb_layout_scope *scope, const fb_layout_count *each, int64_t *out, fb_error *error);
 /* The name of the target's tensor of that number; from then on the scope counts by it. */
 void fb_layout_target_name(fb_layout_scope *scope, const fb_layout_target *target, int64_t number, fb_buffer *out);
 
-#define FB_LAYOUT_PARTS_MAX 100000 /* of a concat */
+#define FB_LAYOUT_PARTS_MAX 100000 /* of a recipe, all that it counts through included */
+#define FB_LAYOUT_MADE_MAX 1000000 /* tensors, by all applications */
 
 /* The recipe of a target, over the tensors of the application, made in `graph` (the scope's, or a copy). None after a failure:
- * then `error` is "shape-mismatch", "does-not-divide", "out-of-range" or memory is out. */
+ * then `error` is "shape-mismatch", "does-not-divide", "out-of-range", memory is out, or the work was stopped. */
 fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error);
 
 /* What edit does: found by match_graph, in the report's arena. The only node of a match is the number of its application,

@@ -29,6 +29,7 @@ typedef struct planner {
     fb_buffer applications; /* pointers */
     bool *is_reversible;    /* of each row */
     size_t *applied, *refused;
+    int64_t made; /* tensors, by all applications */
 } planner;
 
 static void *allocate(planner *p, size_t size) {
@@ -347,7 +348,11 @@ static bool has_everything(fb_graph *scratch, const fb_layout_application *appli
 
 /* Makes the recipes in a copy of the graph in which no tensor has one: are they right, and can they be turned round? */
 static void try_recipes(planner *p, fb_graph *scratch, fb_layout_application *application) {
-    fb_layout_scope scope = {.layout = p->layout, .parameters = p->parameters, .graph = scratch, .application = application};
+    fb_layout_scope scope = {.layout = p->layout,
+                             .parameters = p->parameters,
+                             .graph = scratch,
+                             .application = application,
+                             .work = p->matcher->work};
     fb_pieces pieces = {0};
     fb_buffer name = {0};
     fb_error error = {0};
@@ -357,7 +362,8 @@ static void try_recipes(planner *p, fb_graph *scratch, fb_layout_application *ap
         int64_t count = 0;
         scope.variable_count = 0;
         fb_layout_count_of(&scope, &target->each, &count, &error);
-        if (!error.status && (count < 1 || count > FB_LAYOUT_PARTS_MAX))
+        p->made += count;
+        if (!error.status && (count < 1 || count > FB_LAYOUT_PARTS_MAX || p->made > FB_LAYOUT_MADE_MAX))
             fb_fail(&error, FB_INVALID, "out-of-range", NULL, "%s is counted up to %lld", target->pattern.text,
                     (long long)count);
         for (int64_t i = 0; i < count && !error.status && fb_matcher_takes(p->matcher, 4); i++) {
@@ -387,8 +393,9 @@ static void try_recipes(planner *p, fb_graph *scratch, fb_layout_application *ap
         }
     }
     if (error.status == FB_NO_MEMORY || fb_graph_out_of_memory(scratch)) p->matcher->failed = true;
-    else if (error.status) REFUSE(p, application, error.code, "%s: %s", application->tensors[0][0]->name, error.message);
-    else if (!can_be_undone || !has_everything(scratch, application, &pieces))
+    else if (error.status && !p->matcher->work->stopped.status)
+        REFUSE(p, application, error.code, "%s: %s", application->tensors[0][0]->name, error.message);
+    else if (!error.status && (!can_be_undone || !has_everything(scratch, application, &pieces)))
         p->is_reversible[application->row - p->layout->rows] = false;
     fb_pieces_free(&pieces);
     fb_buffer_free(&name);

@@ -50,8 +50,8 @@ typedef struct fb_pass {
     void (*edit)(fb_rewrite *rewrite, const fb_match *match);
     /* For a pass that only looks (then match and edit are NULL): writes what it did or saw into `detail`. */
     fb_status (*inspect)(const fb_graph *graph, fb_work *work, fb_buffer *detail, fb_error *error);
-    /* Of a pass that is data (core/rules/rule.h, core/layouts/layout.h): what its document was read into, how that is freed, and
-     * the id of the document, which is part of the signature. NULL: a pass of this binary. */
+    /* Of a pass that is data (core/rules/rule.h, core/layouts/layout.h): what its document was read into, how that is freed,
+     * and the id of the document, which is part of the signature. NULL: a pass of this binary. */
     const void *data;
     void (*free)(const struct fb_pass *pass);
     const char *digest;
