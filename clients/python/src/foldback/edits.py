@@ -16,10 +16,10 @@ import torch.fx
 from . import modules
 from .client import RunEdits
 from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
-from .history import History, carried_back
+from .history import History, carried_back, has_changed
 from .hooks import hooks_of
 from .recipes import evaluate, inputs_of, is_movement
-from .tensors import State, TensorTable, bytes_of, digest_of
+from .tensors import State, TensorTable, digest_of
 from .values import annotation_of, dtype_name, resolve
 
 Edit = Mapping[str, Any]
@@ -41,7 +41,9 @@ class LostTraining(EditError):
         )
 
 
-def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit], *, force: bool = False) -> torch.fx.GraphModule:
+def apply_edits(
+    module: torch.fx.GraphModule, edits: Iterable[Edit], *, force: bool = False, recompile: bool = True
+) -> torch.fx.GraphModule:
     """Does to a live GraphModule, in place, what a run did to its document; gives the module.
 
     `edits` are those of GET /v1/runs/{run}/edits. Recipes are evaluated here, over the tensors as they are now. What an
@@ -49,7 +51,8 @@ def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit], *, force: b
     modules. Tensors that no module owns any more are kept, so that the edits of a reverse put back the very same ones.
 
     Edits of an undo, as `client.edits` gives them, take along what tensors learnt since the run was applied. Where that is not
-    possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set."""
+    possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set. `recompile=False` leaves
+    checking the graph and generating its code to the caller."""
     try:
         _Replay(module, list(edits), force).run()
     except LostTraining:
@@ -58,6 +61,9 @@ def apply_edits(module: torch.fx.GraphModule, edits: Iterable[Edit], *, force: b
             raise
         edits = again
         _Replay(module, list(edits), False).run()
+    if recompile:
+        module.graph.lint()
+        module.recompile()
     if isinstance(edits, RunEdits):
         History.of(module).note_applied(module, edits.run)
     return module
@@ -74,6 +80,7 @@ class _Replay:
         self.parents = {parent for path in self.rows for parent in modules.parents(path)}
         self.values: dict[str, torch.Tensor] = {}  # by name: new values for tensors that the module has
         self.recipes: dict[str, Any] = {}  # by name: the recipes of tensors after these edits
+        self.evaluated: dict[str, list[str]] = {}  # tensors that these edits made or gave new values, with what they read
 
     def run(self) -> None:
         by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}
@@ -98,8 +105,6 @@ class _Replay:
             if "/name" in edit["now"]:
                 self.module.__class__.__name__ = edit["now"]["/name"]
         self._keep_state()
-        self.module.graph.lint()
-        self.module.recompile()
 
     # ---- training -------------------------------------------------------------------------------------------------------
 
@@ -122,15 +127,11 @@ class _Replay:
 
     def _has_changed(self, name: str, was: Any) -> bool:
         """Whether the tensor differs from what its recipe makes. False when the recipe's inputs are not here to compare with."""
-        tensor = self.tensors.get(name)
         recipe = None if not isinstance(was, Mapping) else was.get("recipe", was.get("/recipe"))
-        if recipe is None or tensor is None or tensor.is_meta or not all(item in self.tensors for item in inputs_of(recipe)):
+        if recipe is None or name not in self.tensors:
             return False
-        if self.state.digests.get(name) == digest_of(tensor):  # a matmul need not give the same bits twice
-            return False
-        dtype = getattr(torch, was["dtype"]) if "dtype" in was else tensor.dtype
-        made = evaluate(recipe, self.tensors.__getitem__, dtype, tensor.device).to(tensor.dtype)
-        return made.shape != tensor.shape or bytes_of(made) != bytes_of(tensor)
+        dtype = {"dtype": was["dtype"]} if "dtype" in was else {}
+        return has_changed({"name": name, "recipe": recipe, **dtype}, self.tensors, self.state)
 
     # ---- hooks ----------------------------------------------------------------------------------------------------------
 
@@ -172,6 +173,7 @@ class _Replay:
                 continue
             if now is None:
                 self.state.digests.pop(name, None)
+                self.state.marks.pop(name, None)
                 if name in self.state.made:  # any other is kept: it may come back
                     self.state.made.remove(name)
                     del self.tensors[name]
@@ -201,6 +203,7 @@ class _Replay:
             self.values[name] = made
 
     def _note_digest(self, name: str, recipe: Any, made: torch.Tensor) -> None:
+        self.evaluated[name] = inputs_of(recipe)
         if not is_movement(recipe) and not made.is_meta:
             self.state.digests[name] = digest_of(made)
 
@@ -437,6 +440,8 @@ class _Replay:
             if name != owner:
                 self.state.names[owner] = name
         owned = {id(tensor) for tensor in now.owned.values()}
+        for name, read in self.evaluated.items():
+            self.state.mark(name, read, self.tensors)
         self.state.unowned = {name: tensor for name, tensor in self.tensors.items() if id(tensor) not in owned}
         self.state.keep_in(self.module)
 

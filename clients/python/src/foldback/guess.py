@@ -8,7 +8,7 @@ import torch
 import torch.fx
 
 from .fx import node_row
-from .shapes import Meta, propagate
+from .shapes import Meta, propagate, propagate_on_meta
 from .values import dtype_name
 
 _IDS = {"input_ids", "token_type_ids", "position_ids", "decoder_input_ids", "labels", "input"}
@@ -59,6 +59,10 @@ def _dtype_only(meta: Meta) -> Meta:
 def _called(module: torch.fx.GraphModule, inputs: list[Any] | None) -> dict[str, Meta] | None:
     if inputs is None:
         return None
+    try:
+        return propagate_on_meta(module, inputs)
+    except Exception:  # it is not a program for this device
+        pass
     try:
         found = propagate(module, inputs)
     except Exception:  # what the model says to an example that does not suit it

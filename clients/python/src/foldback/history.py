@@ -237,7 +237,7 @@ def _with_metas(module: torch.fx.GraphModule, document: Document, names: set[str
 
 def _tensors(module: torch.fx.GraphModule, known: Document, now: Document) -> list[Row]:
     """Recipes go on holding for what they made and nobody changed; of what changed, the values or a digest."""
-    table, digests = TensorTable(module), State.of(module).digests
+    table, state = TensorTable(module), State.of(module)
     rows, current = {row["name"]: row for row in known["tensors"]}, {row["name"]: row for row in now["tensors"]}
     made: dict[str, Row] = {}
     for name, row in current.items():
@@ -248,7 +248,7 @@ def _tensors(module: torch.fx.GraphModule, known: Document, now: Document) -> li
         elif {**row, "recipe": None, "data": None} != {**old, "recipe": None, "data": None}:
             made[name] = row
         else:
-            made[name] = {**row, **_value(table.tensors[name])} if has_changed(old, table.tensors, digests) else old
+            made[name] = {**row, **_value(table.tensors[name])} if has_changed(old, table.tensors, state) else old
     wanted = [name for row in made.values() for name in _read(row)]
     while wanted:
         name = wanted.pop()
@@ -269,13 +269,24 @@ def _value(tensor: torch.Tensor) -> dict[str, str]:
     return {"digest": digest_of(tensor)}
 
 
-def has_changed(row: Row, tensors: dict[str, torch.Tensor], digests: dict[str, str]) -> bool:
+def has_changed(row: Row, tensors: dict[str, torch.Tensor], state: State) -> bool:
     """Whether a tensor differs from what its recipe makes. Tensors that the recipe reads and that are not here cannot have made
     another."""
-    tensor = tensors[row["name"]]
-    if tensor.is_meta or not all(name in tensors for name in inputs_of(row["recipe"])):
+    name = row["name"]
+    tensor, read = tensors[name], inputs_of(row["recipe"])
+    if tensor.is_meta or not all(item in tensors for item in read) or state.is_as_made(name, tensors):
         return False
-    if digests.get(row["name"]) == digest_of(tensor):
+    if name in state.digests and state.digests[name] == digest_of(tensor):  # a matmul need not give the same bits twice
         return False
-    made = evaluate(row["recipe"], tensors.__getitem__, getattr(torch, row["dtype"]), tensor.device).to(tensor.dtype)
-    return made.shape != tensor.shape or bytes_of(made) != bytes_of(tensor)
+    dtype = getattr(torch, row["dtype"]) if "dtype" in row else tensor.dtype
+    made = evaluate(row["recipe"], tensors.__getitem__, dtype, tensor.device).to(tensor.dtype)
+    if made.shape != tensor.shape or not _is_same(made, tensor):
+        return True
+    state.mark(name, read, tensors)
+    return False
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """The same bits."""
+    ours, theirs = (item.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for item in (one, other))
+    return not ours.numel() or torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -104,7 +105,7 @@ def config_of(module: torch.nn.Module) -> dict[str, Any]:
     if type(module) is torch.nn.Module:
         return {}
     config: dict[str, Any] = {}
-    for name in inspect.signature(type(module).__init__).parameters:
+    for name in _parameters_of(type(module).__init__):
         if name == "bias" and "bias" in module._parameters:
             config[name] = module.bias is not None
         elif name != "self" and name in vars(module):
@@ -115,6 +116,12 @@ def config_of(module: torch.nn.Module) -> dict[str, Any]:
             if not _is_opaque(encoded):
                 config[name] = encoded
     return config
+
+
+@functools.cache
+def _parameters_of(kind: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the parameters of a constructor."""
+    return tuple(inspect.signature(kind).parameters)
 
 
 def _is_opaque(value: Any) -> bool:

@@ -191,12 +191,12 @@ class _Pass(Transformation):
         return {"name": type(self).__name__, "params": self.params} if self.params else type(self).__name__
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        return _transform_by_service(graph_module, [self])
+        return _recompiled(_transform_by_service(graph_module, [self]))
 
 
 class _ReversiblePass(_Pass, ReversibleTransformation):
     def reverse(self, graph_module: GraphModule) -> GraphModule:
-        return _undo(graph_module, [self])
+        return _recompiled(_undo(graph_module, [self]))
 
 
 class MergeLinears(_ReversiblePass):
@@ -356,7 +356,7 @@ class _Composition(Transformation):
         return all(part.preserves_computation for part in self.parts)
 
     def transform(self, graph_module: GraphModule) -> GraphModule:
-        return _go(_flat([(self, False)]), graph_module, self)
+        return _recompiled(_go(_flat([(self, False)]), graph_module, self))
 
     def transformed(self, node: Node) -> bool:
         return any(part.transformed(node) for part in self.parts)
@@ -364,7 +364,7 @@ class _Composition(Transformation):
 
 class _ReversibleComposition(_Composition, ReversibleTransformation):
     def reverse(self, graph_module: GraphModule) -> GraphModule:
-        return _go(_flat([(self, True)]), graph_module, self)
+        return _recompiled(_go(_flat([(self, True)]), graph_module, self))
 
 
 def compose(*args: Transformation, inplace: bool = True) -> Transformation:
@@ -423,18 +423,27 @@ def _call(parts: list[Part], graph_module: GraphModule, lint_and_recompile: bool
     try:
         made = _go(_flat(parts), graph_module, owner)
         if lint_and_recompile:
-            made.graph.lint()
-            made.recompile()
+            _recompiled(made)
     except BaseException:
         saved.put_back()
         raise
     return made
 
 
+def _recompiled(graph_module: GraphModule) -> GraphModule:
+    graph_module.graph.lint()
+    graph_module.recompile()
+    return graph_module
+
+
 def _go(parts: list[Part], graph_module: GraphModule, owner: Transformation) -> GraphModule:
     is_recorded = any(isinstance(part, _Pass) for part, _ in parts) or bool(_history_of(graph_module).steps)
     owner.run = None
+    is_stale = False  # the code, of which only a user's own transformation may want to see the newest
     for is_service, is_undone, group in _groups(parts):
+        if is_stale and not is_service:
+            graph_module.recompile()
+        is_stale = is_service
         if is_service:
             passes = [part for part in group if isinstance(part, _Pass)]
             graph_module = _undo(graph_module, passes) if is_undone else _transform_by_service(graph_module, passes)
@@ -509,7 +518,7 @@ def _transform_by_service(graph_module: GraphModule, passes: list[_Pass]) -> Gra
     sent = [one._sent for one in passes]
     run = Run(client.optimize(known or document, sent, include=["graph"]))
     result = run.pop("graph")
-    apply_edits(graph_module, list(client.edits(run)))
+    apply_edits(graph_module, list(client.edits(run)), recompile=False)
     rows = run["passes"]
     owners = [passes[0].signature] * len(rows) if len(passes) == 1 else [one.signature for one in passes]
     marks = [row["signature"] for row in rows]
@@ -578,7 +587,7 @@ def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Ru
             raise
         run = _take_out_of_the_rest(client, step, positions, document, problem)
     result = run.pop("graph")
-    apply_edits(graph_module, list(client.edits(run)))
+    apply_edits(graph_module, list(client.edits(run)), recompile=False)
     history = History.of(graph_module)
     step.undone |= set(positions)
     history.steps.append(Step(run["id"], "reverse", document, result, positions, of=index))

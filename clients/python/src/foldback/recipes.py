@@ -57,7 +57,10 @@ def evaluate(
     with torch.no_grad():
         if is_movement(expression):
             value = _value(expression, tensor, dtype, device)
-            return value.clone(memory_format=torch.contiguous_format) if copy else value
+            is_new = not isinstance(expression, str) and expression["op"] in ("concat", "full")
+            if not copy:
+                return value
+            return value.contiguous() if is_new else value.clone(memory_format=torch.contiguous_format)
         return round_once(_value(expression, tensor, torch.float64, device), dtype)
 
 

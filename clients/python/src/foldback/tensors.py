@@ -7,7 +7,7 @@ import copy
 import hashlib
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,35 @@ from .values import dtype_name
 Row = dict[str, Any]
 
 
+SAMPLES = 256  # elements of a tensor that a mark holds
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What tells that a tensor is still as it was, without a look at all of it. PyTorch counts writes, but for those through
+    `.data`: these show in a sample of the elements."""
+
+    identity: int
+    version: int
+    address: int
+    sample: torch.Tensor
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> Mark | None:
+        is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
+        if not is_plain or tensor.is_inference() or not tensor.is_contiguous():
+            return None
+        return Mark(id(tensor), tensor._version, tensor.data_ptr(), _sample(tensor).clone())
+
+    def is_of(self, tensor: torch.Tensor) -> bool:
+        is_untouched = (self.identity, self.version, self.address) == (id(tensor), tensor._version, tensor.data_ptr())
+        return is_untouched and tensor.is_contiguous() and torch.equal(self.sample, _sample(tensor))
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().reshape(-1)[:: max(1, tensor.numel() // SAMPLES)]
+
+
 @dataclass
 class State:
     """What a live module knows of the edits applied to it, kept in its `meta`: so a copy of the module has a copy of it."""
@@ -29,11 +58,25 @@ class State:
     unowned: dict[str, torch.Tensor] = field(default_factory=dict)  # what no module owns any more, by name
     made: set[str] = field(default_factory=set)  # tensors that edits have made, by name
     digests: dict[str, str] = field(default_factory=dict)  # of the bytes that a computation gave them, by name
+    marks: dict[str, dict[str, Mark]] = field(default_factory=dict)  # of a tensor that was made, and of what it was made from
     originals: dict[str, torch.nn.Module] = field(default_factory=dict)  # modules as they were before the first edit, by path
     added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
     configs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # type and config that edits gave, by path
     orders: dict[str, list[str]] = field(default_factory=dict)  # children as they were before one was taken out, by path
     history: Any = None  # of foldback.optimization
+
+    def mark(self, name: str, read: list[str], tensors: Mapping[str, torch.Tensor]) -> None:
+        """Notes that a tensor is what its recipe makes of those that it reads."""
+        marks = {item: Mark.of(tensors[item]) for item in [name, *read] if item in tensors}
+        known = {item: mark for item, mark in marks.items() if mark is not None}
+        self.marks.pop(name, None)
+        if known.keys() == {name, *read}:
+            self.marks[name] = known
+
+    def is_as_made(self, name: str, tensors: Mapping[str, torch.Tensor]) -> bool:
+        """Whether neither the tensor nor what it was made from was written since. False where that is not known."""
+        marks = self.marks.get(name, {})
+        return bool(marks) and all(item in tensors and mark.is_of(tensors[item]) for item, mark in marks.items())
 
     @staticmethod
     def of(module: torch.nn.Module) -> State:
