@@ -207,6 +207,8 @@ def scramble(model, how):
             model.k.weight.mul_(2)
         elif how == "data":
             model.k.weight.data = torch.randn(16, 16)
+        elif how == "through data":
+            model.k.weight.data.mul_(2)
         elif how == "another":
             model.k.weight = nn.Parameter(torch.randn(16, 16))
         elif how == "step":
@@ -215,7 +217,7 @@ def scramble(model, how):
             torch.optim.SGD(model.parameters(), 1.0).step()
 
 
-@pytest.mark.parametrize("how", ["load", "in place", "data", "another", "step"])
+@pytest.mark.parametrize("how", ["load", "in place", "data", "through data", "another", "step"])
 def test_new_weights_count(how):
     model, x = make()
     fast = compiled(model, options=PASSES)

@@ -65,7 +65,7 @@ def test_a_copy_is_compared_once(composition, monkeypatch):
     torch.testing.assert_close(composition(live, reverse=True)(x), expected)
 
 
-@pytest.mark.parametrize("how", ["in place", "data", "data of another", "one element", "step"])
+@pytest.mark.parametrize("how", ["in place", "data", "data of another", "one element", "one element of data", "step"])
 def test_training_is_noticed(composition, how):
     """Also where PyTorch does not count the writing."""
     live, x = composition(trace()), torch.randn(2, 3, 16)
@@ -77,6 +77,8 @@ def test_training_is_noticed(composition, how):
             weight.data.mul_(1.5)
         elif how == "data of another":
             weight.data = weight.data * 1.5
+        elif how == "one element of data":
+            weight.data[3, 5] += 1
         elif how == "one element":
             weight[3, 5] += 1
         else:

@@ -87,7 +87,7 @@ def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, 
 
 
 def propagate_on_meta(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
-    """The same in a third of the time, without devices: on the device meta, where all is written in C++. Raises what PyTorch
+    """The same, mostly sooner, without devices: on the device meta, where all is written in C++. Raises what PyTorch
     raises where a program names another device, or where a result depends on values."""
 
     def to_meta(value: Any) -> Any:

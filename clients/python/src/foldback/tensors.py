@@ -21,33 +21,39 @@ from .values import dtype_name
 Row = dict[str, Any]
 
 
-SAMPLES = 256  # elements of a tensor that a mark holds
+WIDTH = 4099  # words of a sum; a prime, so that columns and heads that change places change the sums
+WORDS = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}
 
 
 @dataclass(frozen=True)
 class Mark:
-    """What tells that a tensor is still as it was, without a look at all of it. PyTorch counts writes, but for those through
-    `.data`: these show in a sample of the elements."""
+    """What tells that a tensor is still as it was. PyTorch counts writes, but for those through `.data`: these show in the
+    sums."""
 
     identity: int
     version: int
     address: int
-    sample: torch.Tensor
+    sums: torch.Tensor
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Mark | None:
         is_plain = tensor.layout is torch.strided and not tensor.is_meta and not isinstance(tensor, FakeTensor)
         if not is_plain or tensor.is_inference() or not tensor.is_contiguous():
             return None
-        return Mark(id(tensor), tensor._version, tensor.data_ptr(), _sample(tensor).clone())
+        return Mark(id(tensor), tensor._version, tensor.data_ptr(), sums_of(tensor))
 
     def is_of(self, tensor: torch.Tensor) -> bool:
         is_untouched = (self.identity, self.version, self.address) == (id(tensor), tensor._version, tensor.data_ptr())
-        return is_untouched and tensor.is_contiguous() and torch.equal(self.sample, _sample(tensor))
+        return is_untouched and tensor.is_contiguous() and torch.equal(self.sums, sums_of(tensor))
 
 
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().reshape(-1)[:: max(1, tensor.numel() // SAMPLES)]
+def sums_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Sums over all bytes of a contiguous tensor, read as whole numbers: a write to any element changes them."""
+    data = tensor.detach().reshape(-1).view(torch.uint8)
+    size = next(size for size in WORDS if data.numel() % size == 0 and data.storage_offset() % size == 0)
+    words = data.view(WORDS[size])
+    whole = words.numel() // WIDTH * WIDTH
+    return torch.cat([words[:whole].view(-1, WIDTH).sum(0, dtype=torch.int64), words[whole:].to(torch.int64)])
 
 
 @dataclass
