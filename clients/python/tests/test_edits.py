@@ -351,3 +351,56 @@ def test_what_was_not_trained_is_undone(client):
         next(parameter for name, parameter in made.named_parameters() if "merged" in name).mul_(2)
     with pytest.raises(foldback.LostTraining):
         foldback.apply_edits(made, edits)
+
+
+class Mixed(torch.nn.Module):
+    """Tied weights, and a bias at some of the Linears."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.q, self.k, self.v = torch.nn.Embedding(8, 8), *(torch.nn.Linear(8, 8) for _ in range(3))
+        self.head = torch.nn.Linear(8, 8)
+        self.head.weight = self.embedding.weight
+        self.k.bias = None
+
+    def forward(self, ids):
+        x = self.embedding(ids)
+        return self.head(self.q(x) * self.k(x) + self.v(x) / 7)
+
+
+@pytest.mark.parametrize("passes", [["MergeLinears"], ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse"]])
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_a_module_whose_digests_are_sent_is_no_conflict(client, passes, is_trained):
+    """What edits made is told as its recipe while nobody changed it; a digest would not say which part is which."""
+    model, ids = Mixed().eval(), torch.arange(8).reshape(2, 4)
+    live = torch.fx.symbolic_trace(model)
+    source = foldback.fx.to_document(live, ids)
+    run = client.optimize(source, passes)
+    foldback.apply_edits(live, client.edits(run))
+    if is_trained:
+        with torch.no_grad():
+            live.get_submodule("q-k-v-merged").weight.mul_(1.5)
+    expected = live(ids)
+    undone = client.reverse(run, graph=foldback.fx.to_document(live, ids, digests=True))
+    foldback.apply_edits(live, client.edits(undone))
+    torch.testing.assert_close(live(ids), expected)
+    assert live.q.weight is model.q.weight and live.k.bias is None and live.head.weight is model.embedding.weight
+    assert foldback.fx.to_document(live, ids)["nodes"] == source["nodes"]
+
+
+def test_one_pass_after_the_other_of_a_module_that_was_trained(client):
+    model, ids = Mixed().eval(), torch.arange(8).reshape(2, 4)
+    live = torch.fx.symbolic_trace(model)
+    passes = ["MergeLinears", "FuseBiasInLinear", "ChangeTrueDivToMulByInverse"]
+    for _ in range(2):  # runs of the same graph, as in a store that many share
+        run = client.optimize(foldback.fx.to_document(live, ids), passes)
+    foldback.apply_edits(live, client.edits(run))
+    with torch.no_grad():
+        live.get_submodule("q-k-v-merged").weight[:, :8].mul_(1.5)
+    expected = live(ids)
+    for one in ("FuseBiasInLinear", "ChangeTrueDivToMulByInverse", "MergeLinears"):
+        foldback.apply_edits(live, client.edits(client.reverse(live, [one])))
+        torch.testing.assert_close(live(ids), expected)
+    assert live.q.weight is model.q.weight and "merged" not in live.code
+    with pytest.raises(ValueError, match="no run that is not undone"):
+        client.reverse(live)

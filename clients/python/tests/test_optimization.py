@@ -162,6 +162,40 @@ def test_copies_keep_marks_and_runs(copied):
     assert traced.code != code
 
 
+def test_a_copy_of_what_was_unpickled_knows_its_runs():
+    model, traced, x, _ = make()
+    code = traced.code
+    composed = optimization.compose(optimization.MergeLinears(), optimization.FuseBiasInLinear())
+    other = copy.deepcopy(pickle.loads(pickle.dumps(composed(traced))))
+    assert optimization.runs(other) == optimization.runs(traced)
+    composed(pickle.loads(pickle.dumps(other)), reverse=True)
+    composed(other, reverse=True)
+    assert other.code.strip() == code.strip()
+    weights = dict(other.named_parameters())
+    assert all(torch.equal(weights.pop(name), item) for name, item in model.named_parameters()) and not weights
+
+
+def test_a_branch_that_was_dropped_as_dead_code():
+    class Dead(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+
+        def forward(self, x):
+            query, _, value = self.query(x), self.key(x).relu(), self.value(x)
+            return query - value
+
+    model, x = Dead().eval(), torch.randn(2, 8)
+    traced, merge = torch.fx.symbolic_trace(model), optimization.MergeLinears()
+    merge(traced)
+    assert traced.graph.eliminate_dead_code()
+    traced.recompile()
+    merge(traced, reverse=True)
+    assert torch.equal(traced(x), model(x)) and "key" not in traced.code and "merged" not in traced.code
+    assert all(traced.get_submodule(name).weight is getattr(model, name).weight for name in ("query", "key", "value"))
+    assert not merge.get_transformed_nodes(traced)
+
+
 def test_another_service_learns_the_runs(tmp_path, monkeypatch):
     """As when a pickle is read by another process, whose private service never saw the runs."""
     monkeypatch.delenv("FOLDBACK_SERVER", raising=False)

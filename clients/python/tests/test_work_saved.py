@@ -9,7 +9,7 @@ import transformers_models
 from torch import nn
 
 import foldback
-from foldback import guess, history, recipes, tensors
+from foldback import guess, recipes, tensors
 from foldback.optimization import ChangeTrueDivToMulByInverse, FuseBiasInLinear, MergeLinears, compose
 
 
@@ -50,9 +50,9 @@ class Counted:
 
 def test_an_undo_of_what_nobody_changed_reads_no_weights(composition, monkeypatch):
     live = composition(trace())
-    evaluated, digested = Counted(history.evaluate), Counted(tensors.digest_of)
-    monkeypatch.setattr(history, "evaluate", evaluated)
-    monkeypatch.setattr(history, "digest_of", digested)
+    evaluated, digested = Counted(tensors.evaluate), Counted(tensors.digest_of)
+    monkeypatch.setattr(tensors, "evaluate", evaluated)
+    monkeypatch.setattr(tensors, "digest_of", digested)
     composition(live, reverse=True)
     assert (evaluated.calls, digested.calls) == (0, 0)
 

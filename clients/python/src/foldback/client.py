@@ -149,10 +149,11 @@ class Client:
         came of it. A live module stands for the last run that was applied to it and not undone, and for the graph that it
         is now. Raises ValueError where no such run led to the module."""
         if not isinstance(run, (str, Mapping)):
-            from .history import last_run
+            from .history import last_step, reverse_live
 
-            run, now = last_run(self, run)
-            graph = now if graph is None else graph
+            if graph is None:
+                return reverse_live(self, run, passes, include=include)
+            run = last_step(self, run)[0].run
         body = {"passes": passes, "graph": graph, "options": {"include": list(include)} if include else None}
         return dict(
             self._service.json(
@@ -164,9 +165,9 @@ class Client:
         """The run's source from the store, or the source with the other passes only; whatever the passes are. A live
         module stands for the last run that was applied to it and not undone."""
         if not isinstance(run, (str, Mapping)):
-            from .history import last_run
+            from .history import last_step
 
-            run, _ = last_run(self, run)
+            run = last_step(self, run)[0].run
         return dict(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
 
     def record(

@@ -16,10 +16,10 @@ import torch.fx
 from . import modules
 from .client import RunEdits
 from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
-from .history import History, carried_back, has_changed
+from .history import History, carried_back
 from .hooks import hooks_of
 from .recipes import evaluate, inputs_of, is_movement
-from .tensors import State, TensorTable, digest_of
+from .tensors import State, TensorTable, digest_of, has_changed
 from .values import annotation_of, dtype_name, resolve
 
 Edit = Mapping[str, Any]
@@ -81,6 +81,7 @@ class _Replay:
         self.values: dict[str, torch.Tensor] = {}  # by name: new values for tensors that the module has
         self.recipes: dict[str, Any] = {}  # by name: the recipes of tensors after these edits
         self.evaluated: dict[str, list[str]] = {}  # tensors that these edits made or gave new values, with what they read
+        self.noted: dict[str, Row | None] = {}  # by name: the rows of these tensors, None for one that has no recipe any more
 
     def run(self) -> None:
         by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}
@@ -164,9 +165,8 @@ class _Replay:
         """New tensors, and new values for old ones, evaluated over the tensors as they are."""
         rows = {edit["name"]: edit["now"] for edit in edits if edit["edit"] == "set_tensor" and _is_row(edit["now"])}
         for edit in edits:
-            now = edit.get("now") if edit["edit"] == "set_tensor" else None
-            if now is not None and ("recipe" in now or "/recipe" in now):
-                self.recipes[edit["name"]] = now["recipe"] if "recipe" in now else now["/recipe"]
+            if edit["edit"] == "set_tensor":
+                self._note_recipe(edit)
         for edit in edits:
             name, now = edit["name"], edit.get("now")
             if edit["edit"] != "set_tensor":
@@ -181,6 +181,17 @@ class _Replay:
                 self._put_tensor(name, now, rows, parameters)
             elif "/recipe" in now:
                 self._set_values(name, self._known(name), now["/recipe"], rows, parameters)
+
+    def _note_recipe(self, edit: Edit) -> None:
+        """What a tensor is made by: to_document tells it again, as long as nobody changed the tensor."""
+        name, now, was = edit["name"], edit.get("now"), edit.get("was")
+        if now is not None and ("recipe" in now or "/recipe" in now):
+            recipe = now["recipe"] if "recipe" in now else now["/recipe"]
+            dtype = now["dtype"] if "dtype" in now else dtype_name(self._known(name).dtype)
+            self.recipes[name] = recipe
+            self.noted[name] = {"name": name, "dtype": dtype, "recipe": recipe}
+        elif now is None or _is_row(now) or (was is not None and "/recipe" in was):
+            self.noted[name] = None
 
     def _put_tensor(self, name: str, row: Row, rows: Mapping[str, Row], parameters: set[str]) -> None:
         """One that was kept when its last owner went is put back: as it was, or with the bytes that its recipe gives
@@ -379,7 +390,7 @@ class _Replay:
                 rows[name] = (
                     edit["node"] if node is None else _changed(node_row(node), edit["was"], edit["now"], f"node {name}")
                 )
-                reads[name] = set(_nodes_in([rows[name]["args"], rows[name]["kwargs"]]))
+                reads[name] = set(nodes_in([rows[name]["args"], rows[name]["kwargs"]]))
         for name, given in reads.items():
             if not given <= reads.keys():
                 raise EditError(f"node {name} reads {', '.join(sorted(given - reads.keys()))}, which would not be there")
@@ -439,6 +450,10 @@ class _Replay:
             name = names.get(id(now.owned[given]), owner)
             if name != owner:
                 self.state.names[owner] = name
+        for name, row in self.noted.items():
+            self.state.recipes.pop(name, None)
+            if row is not None:
+                self.state.recipes[name] = row
         owned = {id(tensor) for tensor in now.owned.values()}
         for name, read in self.evaluated.items():
             self.state.mark(name, read, self.tensors)
@@ -482,13 +497,13 @@ class _Order:
             key = self.next[key]
 
 
-def _nodes_in(value: Any) -> Iterator[str]:
+def nodes_in(value: Any) -> Iterator[str]:
     """The nodes that a value of a document names."""
     if isinstance(value, dict) and "$node" in value:
         yield value["$node"]
     elif isinstance(value, (dict, list)):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _nodes_in(item)
+            yield from nodes_in(item)
 
 
 def _is_row(now: Any) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,10 +12,8 @@ import torch.fx
 from .client import Client, Problem, RunEdits
 from .fx import Document, Row, build
 from .guess import metas_of
-from .recipes import evaluate, inputs_of
-from .tensors import State, TensorTable, bytes_of, digest_of
-
-LARGEST_VALUE = 1 << 20  # bytes of a trained tensor that travel; of a larger one its digest does
+from .recipes import inputs_of
+from .tensors import State, TensorTable, has_changed, value_of
 
 
 @dataclass
@@ -31,10 +28,14 @@ class Step:
     owners: list[str] = field(default_factory=list)  # of each pass of the run the signature of the transformation
     marks: list[str] = field(default_factory=list)  # of each pass of the run its own signature
     undone: set[int] = field(default_factory=set)  # positions of passes that were taken out since
+    rests: set[str] = field(default_factory=set)  # runs of the passes that were left when others were taken out
     of: int = -1  # of a reverse: the step
     name: str = ""  # of an external one
     is_reversible: bool = True
     preserves_computation: bool = True
+
+    def is_of(self, run: str) -> bool:
+        return run == self.run or run in self.rests
 
 
 @dataclass
@@ -47,7 +48,7 @@ class History:
     nodes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # in order: names, and what `meta` says
 
     def __copy__(self) -> History:
-        steps = [replace(step, undone=set(step.undone)) for step in self.steps]
+        steps = [replace(step, undone=set(step.undone), rests=set(step.rests)) for step in self.steps]
         return History(steps, self.document, self.graph, self.seen, list(self.applied), list(self.nodes))
 
     @staticmethod
@@ -90,7 +91,7 @@ class History:
         if run["kind"] in ("optimize", "external"):
             sent = [{"name": row["name"], "params": row.get("params", {})} for row in run["passes"]]
             return Step(run["id"], run["kind"], source, result, sent, list(marks), marks, name=sent[0]["name"])
-        at = next((at for at, step in enumerate(self.steps) if step.run == run["of_run"]), -1)
+        at = next((at for at, step in enumerate(self.steps) if step.is_of(run["of_run"])), -1)
         positions: list[Any] = []
         if at >= 0:
             positions = [place for place, mark in enumerate(self.steps[at].marks) if mark in marks]
@@ -153,15 +154,54 @@ def restore(module: torch.fx.GraphModule) -> None:
 # ---- runs that were applied by their edits --------------------------------------------------------------------------------
 
 
-def last_run(client: Client, module: torch.fx.GraphModule) -> tuple[str, Document | str]:
+def last_step(client: Client, module: torch.fx.GraphModule) -> tuple[Step, Document | str]:
     """The last run that led to the module and was not undone, and the module as it is now: a document, or its id."""
     history = History.of(module)
     history.settle(client)
     for step in reversed(history.steps):
         if step.kind != "reverse" and not (step.owners and step.undone >= set(range(len(step.owners)))):
             document, known = document_of(module)
-            return step.run, known or document
+            return step, known or document
     raise ValueError("no run that is not undone led to this module; apply_edits(module, client.edits(run)) notes one")
+
+
+def reverse_of_the_rest(
+    client: Client, step: Step, positions: list[int], document: Document, *, include: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Where another pass of the run was taken out of a module that was trained, no stored graph is like the module. A run of
+    the passes that are left makes one. Raises Problem where that does not help."""
+    if step.kind != "optimize" or not step.undone or len(step.passes) != len(step.owners):
+        return client.reverse(step.run, positions, graph=document, include=include)
+    left = [at for at in range(len(step.passes)) if at not in step.undone]
+    rest = client.optimize(step.source, [step.passes[at] for at in left])
+    step.rests.add(rest["id"])
+    return client.reverse(rest, [left.index(at) for at in positions], graph=document, include=include)
+
+
+def reverse_live(
+    client: Client, module: torch.fx.GraphModule, passes: Sequence[Any] | None, *, include: Iterable[str] = ()
+) -> dict[str, Any]:
+    """client.reverse of a module by the last run that led to it and was not undone."""
+    step, now = last_step(client, module)
+    try:
+        return client.reverse(step.run, passes, graph=now, include=include)
+    except Problem as problem:
+        if problem.code != "conflict":
+            raise
+        positions = _positions(step, passes)
+        if not step.undone or not positions:
+            raise
+        return reverse_of_the_rest(client, step, positions, document_of(module)[0], include=include)
+
+
+def _positions(step: Step, passes: Sequence[Any] | None) -> list[int]:
+    """Of passes of a step that are named, or given by their place; all that are left, if none are."""
+    left = [at for at in range(len(step.owners)) if at not in step.undone]
+    if passes is None:
+        return left
+    names = [one["name"] if isinstance(one, dict) else one for one in step.passes]
+    wanted = [one["name"] if isinstance(one, dict) else one for one in passes]
+    return [at for at in left if at in wanted or (len(names) == len(step.owners) and names[at] in wanted)]
 
 
 def carried_back(module: torch.fx.GraphModule, edits: RunEdits) -> RunEdits | None:
@@ -171,7 +211,7 @@ def carried_back(module: torch.fx.GraphModule, edits: RunEdits) -> RunEdits | No
         return None
     history = History.of(module)
     history.settle(edits.client)
-    step = next((step for step in history.steps if step.run == undo["of_run"]), None)
+    step = next((step for step in history.steps if step.is_of(undo["of_run"])), None)
     if step is None:
         return None
     marks = [row["signature"] for row in undo["passes"]]
@@ -248,7 +288,7 @@ def _tensors(module: torch.fx.GraphModule, known: Document, now: Document) -> li
         elif {**row, "recipe": None, "data": None} != {**old, "recipe": None, "data": None}:
             made[name] = row
         else:
-            made[name] = {**row, **_value(table.tensors[name])} if has_changed(old, table.tensors, state) else old
+            made[name] = {**row, **value_of(table.tensors[name])} if has_changed(old, table.tensors, state) else old
     wanted = [name for row in made.values() for name in _read(row)]
     while wanted:
         name = wanted.pop()
@@ -261,32 +301,3 @@ def _tensors(module: torch.fx.GraphModule, known: Document, now: Document) -> li
 
 def _read(row: Row) -> Iterator[str]:
     yield from inputs_of(row["recipe"]) if "recipe" in row else ()
-
-
-def _value(tensor: torch.Tensor) -> dict[str, str]:
-    if tensor.nbytes <= LARGEST_VALUE:
-        return {"data": base64.b64encode(bytes_of(tensor)).decode()}
-    return {"digest": digest_of(tensor)}
-
-
-def has_changed(row: Row, tensors: dict[str, torch.Tensor], state: State) -> bool:
-    """Whether a tensor differs from what its recipe makes. Tensors that the recipe reads and that are not here cannot have made
-    another."""
-    name = row["name"]
-    tensor, read = tensors[name], inputs_of(row["recipe"])
-    if tensor.is_meta or not all(item in tensors for item in read) or state.is_as_made(name, tensors):
-        return False
-    if name in state.digests and state.digests[name] == digest_of(tensor):  # a matmul need not give the same bits twice
-        return False
-    dtype = getattr(torch, row["dtype"]) if "dtype" in row else tensor.dtype
-    made = evaluate(row["recipe"], tensors.__getitem__, dtype, tensor.device).to(tensor.dtype)
-    if made.shape != tensor.shape or not _is_same(made, tensor):
-        return True
-    state.mark(name, read, tensors)
-    return False
-
-
-def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """The same bits."""
-    ours, theirs = (item.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for item in (one, other))
-    return not ours.numel() or torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))

@@ -22,9 +22,9 @@ from torch.fx import GraphModule, Node
 
 from . import private
 from .client import Client, Problem
-from .edits import EditError, apply_edits
-from .fx import Document
-from .history import MARKS, History, Step, document_of, restore
+from .edits import EditError, apply_edits, nodes_in
+from .fx import Document, make_node, set_arguments
+from .history import MARKS, History, Step, document_of, restore, reverse_of_the_rest
 from .shapes import propagate
 from .tensors import State
 
@@ -580,12 +580,15 @@ def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Ru
     client = _client(history)
     step = history.steps[index]
     document, known = document_of(graph_module)
+    revived: list[str] = []
     try:
         run = Run(client.reverse(step.run, positions, graph=known or document, include=["graph"]))
     except Problem as problem:
         if problem.code != "conflict":
             raise
-        run = _take_out_of_the_rest(client, step, positions, document, problem)
+        revived = _revive(graph_module, history)
+        document, _ = document_of(graph_module)
+        run = _take_out_otherwise(client, step, positions, document, problem)
     result = run.pop("graph")
     apply_edits(graph_module, list(client.edits(run)), recompile=False)
     history = History.of(graph_module)
@@ -593,20 +596,39 @@ def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Ru
     history.steps.append(Step(run["id"], "reverse", document, result, positions, of=index))
     _mark(graph_module, history)
     history.note(graph_module, result, run["result"])
+    for node in reversed(list(graph_module.graph.nodes)):
+        if node.name in revived and not node.users:
+            graph_module.graph.erase_node(node)
     return run
 
 
-def _take_out_of_the_rest(client: Client, step: Step, positions: list[int], document: Document, problem: Problem) -> Run:
-    """Where another pass of the run was taken out of a module that was trained, no stored graph is like the module. A run of the
-    passes that are left makes one."""
-    if step.kind != "optimize" or not step.undone or len(step.passes) != len(step.owners):
-        raise UndoConflict(problem) from None
-    left = [at for at in range(len(step.passes)) if at not in step.undone]
-    rest = client.optimize(step.source, [step.passes[at] for at in left])
+def _revive(graph_module: GraphModule, history: History) -> list[str]:
+    """Puts back the nodes that were dropped as dead code since the last run: an undo changes them, and they are dropped again."""
+    rows = history.document["nodes"] if history.document is not None else []
+    nodes = {node.name: node for node in graph_module.graph.nodes}
+    revived: list[str] = []
+    for at, row in enumerate(rows):
+        if row["name"] in nodes or row["op"] == "placeholder" or not set(nodes_in([row["args"], row["kwargs"]])) <= nodes.keys():
+            continue
+        behind = next((nodes[other["name"]] for other in rows[at + 1 :] if other["name"] in nodes), None)
+        if behind is None or (row["op"] == "call_module" and not _has_module(graph_module, row["target"])):
+            continue
+        with graph_module.graph.inserting_before(behind):
+            made = nodes[row["name"]] = make_node(graph_module.graph, row)
+        set_arguments(made, row, nodes)
+        revived.append(row["name"])
+    return revived
+
+
+def _has_module(graph_module: GraphModule, path: str) -> bool:
+    return any(name == path for name, _ in graph_module.named_modules(remove_duplicate=False))
+
+
+def _take_out_otherwise(client: Client, step: Step, positions: list[int], document: Document, problem: Problem) -> Run:
     try:
-        return Run(client.reverse(rest, [left.index(at) for at in positions], graph=document, include=["graph"]))
-    except Problem as again:
-        raise UndoConflict(again) from problem
+        return Run(reverse_of_the_rest(client, step, positions, document, include=["graph"]))
+    except Problem:
+        raise UndoConflict(problem) from problem
 
 
 def rollback(graph_module: GraphModule) -> GraphModule:

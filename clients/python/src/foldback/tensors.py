@@ -15,10 +15,12 @@ import torch
 import torch.fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from .recipes import Expression, view_of
+from .recipes import Expression, evaluate, inputs_of, view_of
 from .values import dtype_name
 
 Row = dict[str, Any]
+
+LARGEST_VALUE = 1 << 20  # bytes of a trained tensor that travel; of a larger one its digest does
 
 
 WIDTH = 4099  # words of a sum; a prime, so that columns and heads that change places change the sums
@@ -65,6 +67,7 @@ class State:
     made: set[str] = field(default_factory=set)  # tensors that edits have made, by name
     digests: dict[str, str] = field(default_factory=dict)  # of the bytes that a computation gave them, by name
     marks: dict[str, dict[str, Mark]] = field(default_factory=dict)  # of a tensor that was made, and of what it was made from
+    recipes: dict[str, Row] = field(default_factory=dict)  # rows of tensors that edits gave a recipe, by name
     originals: dict[str, torch.nn.Module] = field(default_factory=dict)  # modules as they were before the first edit, by path
     added: set[str] = field(default_factory=set)  # modules that edits have put in, by path
     configs: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)  # type and config that edits gave, by path
@@ -99,10 +102,33 @@ class State:
         module.__dict__["_foldback_state"] = self
         if _keep_in_copy not in module._deepcopy_hooks:
             module._deepcopy_hooks.append(_keep_in_copy)
+        _keep_in_pickles(module)
 
 
 def _keep_in_copy(copied: torch.fx.GraphModule) -> None:
     copied.__dict__["_foldback_state"] = copied.meta.get("foldback")
+    _keep_in_pickles(copied)
+
+
+def _keep_in_pickles(module: torch.fx.GraphModule) -> None:
+    """Lets a module that is read from a pickle have its state at once: a copy of it would have none otherwise. torch.fx makes
+    a class for each GraphModule."""
+    if "forward" in vars(type(module)):
+        type(module).__reduce__ = _reduced  # type: ignore[assignment, method-assign]
+
+
+def _reduced(module: torch.fx.GraphModule) -> tuple[Any, ...]:
+    return _unpickled, super(type(module), module).__reduce__()
+
+
+def _unpickled(function: Any, arguments: tuple[Any, ...]) -> torch.fx.GraphModule:
+    from .history import restore
+
+    made: torch.fx.GraphModule = function(*arguments)
+    restore(made)
+    state = State.of(made)
+    state.keep_in(made)
+    return made
 
 
 def child_path(path: str, key: str) -> str:
@@ -215,13 +241,33 @@ class TensorTable:
     def rows(self, *, data: bool, digests: bool, constants: frozenset[str]) -> list[Row]:
         """`constants`: names of those that travel with the document, whatever `data` says."""
         views = _views(self.owned)
-        return [
-            self._row(name, tensor, views.get(name), data or name in constants, digests) for name, tensor in self.owned.items()
-        ]
+        state = State.of(self._module)
+        found: dict[str, Row] = {}
+        for name, tensor in self.owned.items():
+            known = self._known_row(name, state) if digests else None
+            found[name] = known or self._row(name, tensor, views.get(name), data or name in constants, digests)
+        wanted = [name for row in found.values() if "recipe" in row for name in inputs_of(row["recipe"])]
+        while wanted:
+            name = wanted.pop()
+            if name not in found:
+                found[name] = self._known_row(name, state) or self._row(name, self.tensors[name], None, data, digests)
+                wanted += inputs_of(found[name]["recipe"]) if "recipe" in found[name] else []
+        return list(found.values())
+
+    def _known_row(self, name: str, state: State) -> Row | None:
+        """With the recipe that edits gave the tensor, as long as nobody changed what that made; with what it is now, else."""
+        row = state.recipes.get(name)
+        if row is None or not all(item in self.tensors for item in inputs_of(row["recipe"])):
+            return None
+        described = self._row(name, self.tensors[name], None, False, False)
+        if described["dtype"] == row["dtype"] and not has_changed(row, self.tensors, state):
+            return {**described, "recipe": row["recipe"]}
+        return {**described, **value_of(self.tensors[name])}
 
     def _row(self, name: str, tensor: torch.Tensor, view: Expression | None, data: bool, digests: bool) -> Row:
         row: Row = {"name": name, "dtype": dtype_name(tensor.dtype), "shape": [int(size) for size in tensor.shape]}
-        if tensor.requires_grad != (tensor.is_floating_point() and name in self._parameters):
+        is_parameter = name in self._parameters or (name not in self.owned and isinstance(tensor, torch.nn.Parameter))
+        if tensor.requires_grad != (tensor.is_floating_point() and is_parameter):
             row["requires_grad"] = tensor.requires_grad
         if digests:
             row["digest"] = digest_of(tensor)
@@ -245,6 +291,36 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 def tensor_of(data: bytes, dtype: torch.dtype, shape: list[int]) -> torch.Tensor:
     flat = torch.frombuffer(bytearray(data) or bytearray(16), dtype=dtype)
     return flat[: math.prod(shape)].reshape(shape).clone()
+
+
+def value_of(tensor: torch.Tensor) -> dict[str, str]:
+    """What says of a tensor that was trained what it is now."""
+    if tensor.nbytes <= LARGEST_VALUE:
+        return {"data": base64.b64encode(bytes_of(tensor)).decode()}
+    return {"digest": digest_of(tensor)}
+
+
+def has_changed(row: Row, tensors: dict[str, torch.Tensor], state: State) -> bool:
+    """Whether a tensor differs from what its recipe makes. Tensors that the recipe reads and that are not here cannot have made
+    another."""
+    name = row["name"]
+    tensor, read = tensors[name], inputs_of(row["recipe"])
+    if tensor.is_meta or not all(item in tensors for item in read) or state.is_as_made(name, tensors):
+        return False
+    if name in state.digests and state.digests[name] == digest_of(tensor):  # a matmul need not give the same bits twice
+        return False
+    dtype = getattr(torch, row["dtype"]) if "dtype" in row else tensor.dtype
+    made = evaluate(row["recipe"], tensors.__getitem__, dtype, tensor.device).to(tensor.dtype)
+    if made.shape != tensor.shape or not _is_same(made, tensor):
+        return True
+    state.mark(name, read, tensors)
+    return False
+
+
+def _is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """The same bits."""
+    ours, theirs = (item.detach().resolve_conj().resolve_neg().contiguous().reshape(-1) for item in (one, other))
+    return not ours.numel() or torch.equal(ours.view(torch.uint8), theirs.view(torch.uint8))
 
 
 # ---- views ----------------------------------------------------------------------------------------------------------------
