@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .asynchronous import AsyncClient
 from .client import Client, Problem
 from .jobs import Cancelled, Event, Job
 from .private import ServiceNotStarted, connect, disconnect
+from .run import Refusal, Run
 
 if TYPE_CHECKING:
     from . import export, fx, optimization
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from .torch_compile import compiled_runs
 
 __all__ = [
-    "AmbiguousWeights", "Cancelled", "Client", "EditError", "Event", "Job", "LostTraining", "Problem", "ServiceNotStarted",
-    "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx", "optimization",
+    "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "EditError", "Event", "Job", "LostTraining", "Problem", "Refusal",
+    "Run", "ServiceNotStarted", "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx", "optimization",
 ]  # fmt: skip
 _FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
 _FROM["compiled_runs"] = "torch_compile"

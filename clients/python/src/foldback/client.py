@@ -15,6 +15,8 @@ import httpx
 from .files import refuse_other_kinds, with_shards
 from .jobs import PREFER, Job
 from .progress import Progress
+from .registry import Registry
+from .run import Run
 from .service import Problem, Service
 from .transfer import DIGEST, LONG, Uploads, digest_of, download
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Problem"]
 
 Document = dict[str, Any]
-Run = dict[str, Any]
 Edits = list[dict[str, Any]]
 GraphOrId = Mapping[str, Any] | str  # a document, or the id of one that the service has
 RunOrId = Mapping[str, Any] | str
@@ -42,7 +43,7 @@ class RunEdits(list[dict[str, Any]]):
         return list, (list(self),)  # a connection cannot be copied or pickled
 
 
-class Client:
+class Client(Registry):
     """A service by its address, `Client("http://127.0.0.1:8080")`. `token` is what it wants to see, unless the environment's
     FOLDBACK_TOKEN has it; `ca_file` holds the certificates to trust, instead of the usual ones. `http` takes the place of a
     connection of its own."""
@@ -128,10 +129,10 @@ class Client:
             body["labels"] = dict(labels)
         if weights:
             body |= {"weights": self._blobs(weights, True), **_how(as_, prefix)}
-        return dict(self._service.json("POST", "/v1/optimize", body))
+        return Run(self._service.json("POST", "/v1/optimize", body))
 
     def run(self, run: RunOrId) -> Run:
-        return dict(self._service.json("GET", f"/v1/runs/{_id(run)}"))
+        return Run(self._service.json("GET", f"/v1/runs/{_id(run)}"))
 
     def edits(self, run: RunOrId) -> RunEdits:
         """What leads from the run's source to its result: what `foldback.apply_edits` takes."""
@@ -155,7 +156,7 @@ class Client:
                 return reverse_live(self, run, passes, include=include)
             run = last_step(self, run)[0].run
         body = {"passes": passes, "graph": graph, "options": {"include": list(include)} if include else None}
-        return dict(
+        return Run(
             self._service.json(
                 "POST", f"/v1/runs/{_id(run)}/reverse", {key: item for key, item in body.items() if item is not None}
             )
@@ -168,7 +169,7 @@ class Client:
             from .history import last_step
 
             run = last_step(self, run)[0].run
-        return dict(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
+        return Run(self._service.json("POST", f"/v1/runs/{_id(run)}/rollback", {} if passes is None else {"passes": passes}))
 
     def record(
         self,
@@ -186,7 +187,7 @@ class Client:
         body: dict[str, Any] = {"source": source, "result": result, "name": name, "params": dict(params or {})}
         body |= {"reversible": reversible, "preserves_computation": preserves_computation}
         answer = self._service.json("POST", "/v1/runs", body, query={"include": list(include)} if include else None)
-        return dict(answer)
+        return Run(answer)
 
     # ---- jobs -----------------------------------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class Client:
         content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         return Job(self._service, self._service.request("POST", path, content, headers).json()["id"])
 
-    def optimize_many(self, graphs: Iterable[str], passes: Sequence[Any], **rest: Any) -> Job:
+    def optimize_many(self, /, graphs: Iterable[str], passes: Sequence[Any], **rest: Any) -> Job:
         """One job that runs passes on many graphs, which the service has. `rest`: options, note, labels, as in the API. Its result
         has an item for each graph; one that fails does not stop the others."""
         return self.submit("/v1/jobs", {"graphs": list(graphs), "passes": list(passes), **rest})

@@ -13,6 +13,7 @@ from .client import Client, Problem, RunEdits
 from .fx import Document, Row, build
 from .guess import metas_of
 from .recipes import inputs_of
+from .run import Run
 from .tensors import State, TensorTable, has_changed, value_of
 
 
@@ -167,7 +168,7 @@ def last_step(client: Client, module: torch.fx.GraphModule) -> tuple[Step, Docum
 
 def reverse_of_the_rest(
     client: Client, step: Step, positions: list[int], document: Document, *, include: Iterable[str] = ()
-) -> dict[str, Any]:
+) -> Run:
     """Where another pass of the run was taken out of a module that was trained, no stored graph is like the module. A run of
     the passes that are left makes one. Raises Problem where that does not help."""
     if step.kind != "optimize" or not step.undone or len(step.passes) != len(step.owners):
@@ -180,7 +181,7 @@ def reverse_of_the_rest(
 
 def reverse_live(
     client: Client, module: torch.fx.GraphModule, passes: Sequence[Any] | None, *, include: Iterable[str] = ()
-) -> dict[str, Any]:
+) -> Run:
     """client.reverse of a module by the last run that led to it and was not undone."""
     step, now = last_step(client, module)
     try:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from .service import Service, problem_of
+from .service import Service, events_in, problem_of
 
 ENDS = ("succeeded", "failed", "cancelled")
 PREFER = {"Prefer": "respond-async"}
@@ -57,7 +57,10 @@ class Job:
                     if not answer.is_success:
                         answer.read()
                         raise problem_of(answer)
-                    for event in _events_in(answer.iter_lines()):
+                    for fields in events_in(answer.iter_lines()):
+                        if "data" not in fields:
+                            continue
+                        event = Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
                         after = event.number
                         yield event
                         if event.kind in ENDS:
@@ -84,16 +87,3 @@ class Job:
         answer = self._service.request("GET", f"/v1/jobs/{self.id}/result")
         is_json = answer.headers.get("content-type", "").startswith("application/json")
         return answer.json() if is_json else answer.content
-
-
-def _events_in(lines: Iterator[str]) -> Iterator[Event]:
-    fields: dict[str, str] = {}
-    for line in lines:
-        if line and not line.startswith(":"):
-            name, _, value = line.partition(": ")
-            fields[name] = value
-        elif not line:
-            if "data" in fields:
-                yield Event(int(fields["id"]), fields["event"], json.loads(fields["data"]))
-            fields = {}
-

@@ -13,7 +13,6 @@ import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +24,7 @@ from .client import Client, Problem
 from .edits import EditError, apply_edits, nodes_in
 from .fx import Document, make_node, set_arguments
 from .history import MARKS, History, Step, document_of, restore, reverse_of_the_rest
+from .run import Refusal, Run
 from .shapes import propagate
 from .tensors import State
 
@@ -45,32 +45,6 @@ class UndoConflict(EditError):
         self.names = [conflict["name"] for conflict in conflicts]
         details = "; ".join(conflict["detail"] for conflict in conflicts) or str(problem)
         super().__init__(f"the pass cannot be taken out, and the module is as it was: {details}")
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A place that a pass left as it was, and why."""
-
-    transformation: str
-    reason: str
-    nodes: tuple[str, ...]
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.transformation} left {', '.join(self.nodes)}: {self.detail} ({self.reason})"
-
-
-class Run(dict[str, Any]):
-    """A run as the service describes it."""
-
-    @property
-    def refused(self) -> list[Refusal]:
-        """What the passes left as it was, in their order."""
-        return [
-            Refusal(row["name"], item["reason"], tuple(item["nodes"]), item["detail"])
-            for row in self.get("passes", [])
-            for item in row.get("refused", [])
-        ]
 
 
 # ---- what users subclass --------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,6 +13,11 @@ import httpx
 
 Headers = Mapping[str, str]
 Query = Mapping[str, str | list[str]]
+
+
+ATTEMPTS = 4  # of a request that may be sent again
+# Where the service knows a request again by its Idempotency-Key.
+_KEYED = ("/v1/optimize", "/v1/reverse", "/v1/runs", "/v1/graphs", "/v1/compare", "/v1/models", "/v1/gc", "/v1/jobs")
 
 
 class Problem(Exception):
@@ -51,17 +58,35 @@ class Service:
         query: Query | None = None,
         timeout: float | None = None,
     ) -> httpx.Response:
-        """Anything but 2xx is a Problem."""
+        """Anything but 2xx is a Problem. A request that the service was too busy for (503 or 429 with Retry-After) is sent
+        again, and so is one whose connection broke, where the service knows it again."""
         wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout)
         sent = {**self._credentials, **(headers or {})}
-        try:
-            answer = self._http.request(method, self._url + path, content=content, headers=sent, params=query, timeout=wait)
-        except httpx.ConnectError as error:
-            said = f"no service answers at {self._url}: {error}. Start foldback serve, or give another address"
-            raise Unreachable(said) from error
-        if not answer.is_success:
-            raise problem_of(answer)
-        return answer
+        if method == "POST" and path.startswith(_KEYED):
+            sent.setdefault("Idempotency-Key", str(uuid.uuid4()))
+        attempts = ATTEMPTS if content is None or isinstance(content, bytes) else 1
+        may_break = method != "POST" or "Idempotency-Key" in sent
+        for left in reversed(range(attempts)):
+            pause = 0.1 * 2 ** (attempts - left)
+            try:
+                answer = self._http.request(method, self._url + path, content=content, headers=sent, params=query, timeout=wait)
+            except httpx.ConnectError as error:
+                said = f"no service answers at {self._url}: {error}. Start foldback serve, or give another address"
+                raise Unreachable(said) from error
+            except (httpx.TimeoutException, httpx.UnsupportedProtocol):
+                raise
+            except httpx.TransportError:
+                if not left or not may_break:
+                    raise
+            else:
+                if answer.is_success:
+                    return answer
+                after = _seconds_to_wait(answer)
+                if not left or after is None:
+                    raise problem_of(answer)
+                pause = max(pause, after)
+            time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
 
     def stream(self, path: str, headers: Headers, *, query: Query | None = None) -> AbstractContextManager[httpx.Response]:
         """A GET whose body is read by the caller, whatever its status."""
@@ -71,3 +96,27 @@ class Service:
 def problem_of(answer: httpx.Response) -> Problem:
     is_problem = answer.headers.get("content-type", "").startswith("application/problem+json")
     return Problem(answer.status_code, answer.json() if is_problem and answer.content else {"detail": answer.text})
+
+
+LONGEST_WAIT = 30.0  # seconds; a service that asks for more is not waited for
+
+
+def _seconds_to_wait(answer: httpx.Response) -> float | None:
+    """What a service that is too busy asks for; None where sending it again would not help."""
+    after = answer.headers.get("Retry-After", "")
+    if answer.status_code not in (429, 503) or not after.isdigit() or float(after) > LONGEST_WAIT:
+        return None
+    return float(after)
+
+
+def events_in(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    """The fields of each event of a stream (text/event-stream)."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line and not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+        elif not line:
+            if fields:
+                yield fields
+            fields = {}

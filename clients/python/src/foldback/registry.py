@@ -1,0 +1,284 @@
+"""What the service has besides graphs and weights: runs, models and their aliases, rules, tokens, the audit trail."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from .jobs import Job
+from .run import Run
+from .service import Problem, Query, Service, events_in, problem_of
+
+Row = dict[str, Any]
+
+
+class Registry:
+    """The part of Client that looks things up and names them. Lists are iterators, which fetch one page after the other."""
+
+    _service: Service
+
+    # ---- graphs and runs ------------------------------------------------------------------------------------------------
+
+    def graphs(self, *, name: str | None = None, structure: str | None = None) -> Iterator[Row]:
+        """The stored graphs, the newest first."""
+        return self._pages("/v1/graphs", {"name": name, "structure": structure})
+
+    def delete_graph(self, graph: str) -> None:
+        """Removes a graph. A Problem, if a run, a version or an upload still needs it."""
+        self._service.request("DELETE", f"/v1/graphs/{_part(graph)}")
+
+    def nodes(
+        self,
+        graph: str,
+        *,
+        pass_: str | None = None,
+        signature: str | None = None,
+        op: str | None = None,
+        target: str | None = None,
+    ) -> Iterator[Row]:
+        """A graph's nodes with their shapes and marks; with `pass_`, those that this pass marked."""
+        query = {"pass": pass_, "signature": signature, "op": op, "target": target}
+        return self._pages(f"/v1/graphs/{_part(graph)}/nodes", query)
+
+    def tensors(self, graph: str) -> Iterator[Row]:
+        """A graph's tensors: names, shapes, dtypes, and whether the service has their bytes."""
+        return self._pages(f"/v1/graphs/{_part(graph)}/tensors", {})
+
+    def lineage(self, graph: str, *, limit: int | None = None) -> Row:
+        """The graphs and runs that a graph was made from, and those that were made from it."""
+        return self._get(f"/v1/graphs/{_part(graph)}/lineage", {"limit": None if limit is None else str(limit)})
+
+    def runs(
+        self,
+        *,
+        source: str | None = None,
+        result: str | None = None,
+        of_run: str | None = None,
+        kind: str | None = None,
+        pass_: str | None = None,
+        signature: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[Run]:
+        """The runs that fit all that is given, the newest first."""
+        query: dict[str, Any] = {"source": source, "result": result, "of_run": of_run, "kind": kind, "pass": pass_}
+        query |= {"signature": signature, "label": [f"{key}={item}" for key, item in (labels or {}).items()] or None}
+        return (Run(row) for row in self._pages("/v1/runs", query))
+
+    def reverse_graph(self, /, graph: Mapping[str, Any] | str, **rest: Any) -> Run:
+        """Undoes the last run that made a graph, whichever that was; `rest`: passes, options, note, labels, as in the API. A
+        Problem, `ambiguous-run`, where several may have: name one with `reverse`."""
+        return Run(self._service.json("POST", "/v1/reverse", {"graph": graph, **rest}))
+
+    def pin(self, run: str, note: str | None = None) -> Row:
+        """Keeps a run, and what it needs, from being collected by `gc`."""
+        return dict(self._service.json("PUT", f"/v1/runs/{_part(run)}/pin", {} if note is None else {"note": note}))
+
+    def pinned(self, run: str) -> Row:
+        """The pin of a run. A Problem, if it has none."""
+        return self._get(f"/v1/runs/{_part(run)}/pin")
+
+    def unpin(self, run: str) -> None:
+        self._service.request("DELETE", f"/v1/runs/{_part(run)}/pin")
+
+    # ---- models ---------------------------------------------------------------------------------------------------------
+
+    def models(self) -> Iterator[Row]:
+        """The models, by name."""
+        return self._pages("/v1/models", {})
+
+    def model(self, model: str) -> Row:
+        return self._get(f"/v1/models/{_part(model)}")
+
+    def versions(self, model: str) -> Iterator[Row]:
+        """A model's versions, the newest first."""
+        return self._pages(f"/v1/models/{_part(model)}/versions", {})
+
+    def version(self, model: str, version: str) -> Row:
+        return self._get(f"/v1/models/{_part(model)}/versions/{_part(version)}")
+
+    def put_version(
+        self,
+        model: str,
+        version: str,
+        *,
+        graph: Mapping[str, Any] | str | None = None,
+        run: str | None = None,
+        note: str | None = None,
+    ) -> Row:
+        """Names a graph, or the result of a run, as a version of a model. It never changes afterwards."""
+        body = _given({"graph": graph, "run": run, "note": note})
+        return dict(self._service.json("PUT", f"/v1/models/{_part(model)}/versions/{_part(version)}", body))
+
+    def delete_version(self, model: str, version: str) -> None:
+        self._service.request("DELETE", f"/v1/models/{_part(model)}/versions/{_part(version)}")
+
+    def aliases(self, model: str) -> Iterator[Row]:
+        return self._pages(f"/v1/models/{_part(model)}/aliases", {})
+
+    def alias(self, model: str, alias: str) -> Row:
+        """What an alias names now; "etag" is what `deploy` and `rollback_alias` take as `if_match`."""
+        answer = self._service.request("GET", self._alias(model, alias))
+        return {**answer.json(), "etag": answer.headers.get("ETag")}
+
+    def deploy(
+        self,
+        model: str,
+        alias: str,
+        version: str,
+        *,
+        who: str | None = None,
+        why: str | None = None,
+        if_match: str | None = None,
+    ) -> Row:
+        """Lets an alias name a version; makes the alias if there is none. With `if_match`, the "etag" of the alias when you
+        looked, a change that somebody else made since is a Problem (412)."""
+        body = _given({"version": version, "who": who, "why": why})
+        return self._send("PUT", self._alias(model, alias), body, self._match(model, alias, if_match))
+
+    def delete_alias(self, model: str, alias: str, *, if_match: str | None = None) -> None:
+        self._service.request("DELETE", self._alias(model, alias), headers=self._match(model, alias, if_match))
+
+    def history(self, model: str, alias: str) -> Iterator[Row]:
+        """What an alias named, the newest first: who changed it, when and why."""
+        return self._pages(f"{self._alias(model, alias)}/history", {})
+
+    def rollback_alias(
+        self, /, model: str, alias: str, version: str | None = None, *, if_match: str | None = None, **rest: Any
+    ) -> Row:
+        """Lets an alias name what it named before, or a version that it named once; `rest`: passes, as, who, why."""
+        body = _given({"version": version, **rest})
+        return self._send("POST", f"{self._alias(model, alias)}/rollback", body, self._match(model, alias, if_match))
+
+    def alias_graph(self, model: str, alias: str) -> Row:
+        """The document that an alias names."""
+        return self._get(f"{self._alias(model, alias)}/graph")
+
+    def alias_events(self, *, model: str | None = None, alias: str | None = None, since: int | None = None) -> Iterator[Row]:
+        """Changes of aliases as they happen, without end; with `since`, those after that number first. A connection that
+        breaks is made again, and no event comes twice."""
+        query = _given({"model": model, "alias": alias, "since": None if since is None else str(since)})
+        seen = since
+        while True:
+            headers = {"Accept": "text/event-stream"} | ({} if seen is None else {"Last-Event-ID": str(seen)})
+            try:
+                with self._service.stream("/v1/events", headers, query=query) as answer:
+                    if not answer.is_success:
+                        answer.read()
+                        raise problem_of(answer)
+                    for fields in events_in(answer.iter_lines()):
+                        seen = int(fields.get("id", -1 if seen is None else seen))
+                        if "data" in fields:
+                            yield json.loads(fields["data"])
+            except httpx.TransportError:
+                pass
+            time.sleep(1)
+
+    # ---- passes and rules -----------------------------------------------------------------------------------------------
+
+    def passes(self) -> Row:
+        """The passes ("items") and "presets" of the service."""
+        return self._get("/v1/passes")
+
+    def pass_(self, name: str) -> Row:
+        """A pass: its parameters, what it does, what it refuses."""
+        return self._get(f"/v1/passes/{_part(name)}")
+
+    def put_rule(self, rule: Mapping[str, Any]) -> Row:
+        """Stores a rule (docs/rules.md), as a new version if it differs from the last one. Its name is then that of a pass."""
+        return dict(self._service.json("POST", "/v1/transformations", dict(rule)))
+
+    def rules(self) -> Iterator[Row]:
+        return self._pages("/v1/transformations", {})
+
+    def rule(self, name: str, version: int | None = None) -> Row:
+        """The newest version of a rule, or the one that is named."""
+        return self._get(f"/v1/transformations/{_part(name)}" + ("" if version is None else f"/versions/{version}"))
+
+    def rule_versions(self, name: str) -> Iterator[Row]:
+        return self._pages(f"/v1/transformations/{_part(name)}/versions", {})
+
+    # ---- operation ------------------------------------------------------------------------------------------------------
+
+    def jobs(self, *, state: str | None = None) -> Iterator[Job]:
+        """The jobs, the newest first: all, or those that are queued, running, succeeded, failed or cancelled."""
+        return (Job(self._service, row["id"]) for row in self._pages("/v1/jobs", {"state": state}))
+
+    def gc(self, /, **options: Any) -> Row:
+        """Removes what nothing needs any more; `options`: dry_run, grace_seconds, keep_runs_days, keep_runs,
+        keep_audit_days."""
+        return dict(self._service.json("POST", "/v1/gc", options))
+
+    def create_token(self, scope: str, *, name: str | None = None, expires: str | None = None) -> Row:
+        """Makes a token of the scope read, write, deploy or admin. Its "token" is said this once."""
+        return dict(self._service.json("POST", "/v1/tokens", _given({"scope": scope, "name": name, "expires": expires})))
+
+    def tokens(self) -> Iterator[Row]:
+        return self._pages("/v1/tokens", {})
+
+    def token(self, token: str) -> Row:
+        return self._get(f"/v1/tokens/{_part(token)}")
+
+    def revoke_token(self, token: str) -> Row:
+        """From now on requests with this token are refused."""
+        return dict(self._service.json("DELETE", f"/v1/tokens/{_part(token)}"))
+
+    def audit(
+        self,
+        *,
+        who: str | None = None,
+        action: str | None = None,
+        object: str | None = None,  # noqa: A002 (as in the API)
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Iterator[Row]:
+        """Who did what, the newest first."""
+        return self._pages("/v1/audit", {"who": who, "action": action, "object": object, "since": since, "until": until})
+
+    def blobs(self) -> Iterator[Row]:
+        """The files that the service has."""
+        return self._pages("/v1/blobs", {})
+
+    # ---- how ------------------------------------------------------------------------------------------------------------
+
+    def _alias(self, model: str, alias: str) -> str:
+        return f"/v1/models/{_part(model)}/aliases/{_part(alias)}"
+
+    def _match(self, model: str, alias: str, if_match: str | None) -> dict[str, str]:
+        """The service wants to know what a change is a change of: what the caller looked at, or what there is now."""
+        try:
+            found = if_match or self._service.request("GET", self._alias(model, alias)).headers["ETag"]
+        except Problem as problem:
+            if problem.status != 404:
+                raise
+            return {"If-None-Match": "*"}
+        return {"If-Match": found}
+
+    def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Row:
+        return dict(self._service.json("GET", path, query=_given(query or {})))
+
+    def _send(self, method: str, path: str, body: Row, headers: Mapping[str, str]) -> Row:
+        content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        sent = {"Content-Type": "application/json", **headers}
+        return dict(self._service.request(method, path, content, sent).json())
+
+    def _pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Row]:
+        asked: Query = _given(query)
+        while True:
+            page = self._service.json("GET", path, query=asked)
+            yield from page["items"]
+            if "next_page_token" not in page:
+                return
+            asked = {**asked, "page_token": page["next_page_token"]}
+
+
+def _given(members: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: item for key, item in members.items() if item is not None}
+
+
+def _part(text: str) -> str:
+    return quote(text, safe=":@")

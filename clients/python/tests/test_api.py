@@ -1,0 +1,143 @@
+"""The rest of the API, in both clients; what is sent again; what a notebook shows."""
+
+import asyncio
+import inspect
+import json
+import pathlib
+
+import httpx
+import pytest
+
+import foldback
+from foldback import AsyncClient, Client
+from foldback.service import Service
+from test_client import relu
+
+TOY = json.loads((pathlib.Path(__file__).resolve().parents[3] / "tests/fixtures/toy/graph.json").read_text())
+PASSES = ["ChangeTrueDivToMulByInverse"]
+
+
+def test_models_from_the_first_version_to_a_rollback(client):
+    run = client.optimize(relu(), ["EliminateDeadCode"], note="first")
+    for version in ("v1", "v2"):
+        client.put_version("ranker", version, run=run["id"], note=version)
+    assert [row["version"] for row in client.versions("ranker")] == ["v2", "v1"]
+    assert client.version("ranker", "v1")["graph"] == run["result"] == client.put_graph(client.graph(run["result"]))
+    client.deploy("ranker", "production", "v1", who="ann")
+    etag = client.alias("ranker", "production")["etag"]
+    client.deploy("ranker", "production", "v2", who="ann", why="faster", if_match=etag)
+    with pytest.raises(foldback.Problem) as caught:
+        client.deploy("ranker", "production", "v1", if_match=etag)
+    assert caught.value.status == 412
+    client.rollback_alias("ranker", "production", who="bob")
+    assert client.alias("ranker", "production")["version"] == "v1"
+    assert [row["action"] for row in client.history("ranker", "production")] == ["rollback", "deploy", "create"]
+    events = client.alias_events(model="ranker", since=0)
+    assert [next(events)["to"] for _ in range(3)] == ["v1", "v2", "v1"]
+    assert client.alias_graph("ranker", "production")["format"] == "foldback.graph/1"
+    assert [row["alias"] for row in client.aliases("ranker")] == ["production"] and client.model("ranker")
+    client.delete_alias("ranker", "production")
+    client.delete_version("ranker", "v2")
+    assert "ranker" in [row["name"] for row in client.models()]
+
+
+def test_runs_graphs_and_what_they_hold(client):
+    document = TOY | {"name": "looked-up"}
+    run = client.optimize(document, ["MergeLinears"])
+    assert [row["id"] for row in client.runs(source=run["source"])] == [run["id"]]
+    assert run["source"] in [row["id"] for row in client.graphs(name="looked-up")]
+    assert [row["name"] for row in client.nodes(run["source"])] == [row["name"] for row in document["nodes"]]
+    assert {row["name"] for row in client.tensors(run["source"])} == {row["name"] for row in document["tensors"]}
+    assert client.lineage(run["source"])
+    client.pin(run["id"], "kept")
+    assert client.pinned(run["id"])["note"] == "kept"
+    client.unpin(run["id"])
+    undone = client.reverse_graph(run["result"])
+    assert undone["result"] == run["source"]
+    assert client.gc(dry_run=True) and list(client.blobs()) is not None and list(client.jobs()) is not None
+    assert client.pass_("MergeLinears")["name"] == "MergeLinears" and client.passes()["presets"]
+    assert list(client.rules()) == [] and list(client.audit(who="nobody at all")) == []
+
+
+def test_lists_of_many_pages(client):
+    for number in range(3):
+        client.put_graph(relu() | {"name": f"page-{number}"})
+    asked = list(client._pages("/v1/graphs", {"limit": "1"}))
+    assert len(asked) == len({row["id"] for row in asked}) == len(list(client.graphs())) >= 3
+
+
+def test_a_run_shows_itself(client):
+    run = client.optimize(relu(), PASSES)
+    shown = foldback.Run(run | {"passes": [*run["passes"], {"name": "<b>", "applied": 2, "refused": []}]})._repr_html_()
+    assert run["id"] in shown and "<td>ChangeTrueDivToMulByInverse</td>" in shown
+    assert "&lt;b&gt;" in shown and "<b>" not in shown
+    assert isinstance(run, foldback.Run) and isinstance(client.run(run), foldback.Run)
+
+
+# ---- at once ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_other_client_has_every_method():
+    of_client = {name for name, item in inspect.getmembers(Client, callable) if not name.startswith("_")}
+    assert of_client <= {name for name, item in inspect.getmembers(AsyncClient, callable)}
+
+
+def test_many_at_once(service):
+    async def go():
+        async with AsyncClient(service.url) as client:
+            runs = await asyncio.gather(*(client.optimize(relu() | {"name": f"at-once-{n}"}, PASSES) for n in range(20)))
+            assert len({run["id"] for run in runs}) == 20
+            listed = [row["id"] async for row in client.runs(kind="optimize")]
+            assert {run["id"] for run in runs} <= set(listed)
+            job = await client.optimize_many([run["source"] for run in runs[:3]], PASSES)
+            assert len((await client.wait(job, 60))["items"]) == 3
+            assert [event.kind async for event in client.events(job)][-1] == "succeeded"
+            with pytest.raises(foldback.Problem):
+                await client.run("run_01M7XTSAAT7GE5FHQDV5WCKM9T")
+
+    asyncio.run(go())
+
+
+# ---- what is sent again -----------------------------------------------------------------------------------------------------
+
+
+def answering(answers, monkeypatch):
+    """A service that gives these answers, one after the other, and the requests that it got."""
+    seen, left = [], list(answers)
+
+    def handle(request):
+        seen.append(request)
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("foldback.service.time.sleep", lambda seconds: None)
+    return Service("http://service", httpx.Client(transport=httpx.MockTransport(handle))), seen
+
+
+def busy(status=503, **headers):
+    return httpx.Response(status, headers=headers, json={"code": "overloaded"})
+
+
+def test_a_busy_service_and_a_broken_connection(monkeypatch):
+    done = httpx.Response(201, json={"id": "run_1"})
+    later = {"Retry-After": "1"}
+    service, seen = answering([busy(**later), httpx.ReadError("broken"), busy(429, **later), done], monkeypatch)
+    assert service.json("POST", "/v1/optimize", {"a": 1}) == {"id": "run_1"}
+    keys = {request.headers["Idempotency-Key"] for request in seen}
+    assert len(seen) == 4 and len(keys) == 1 and all(json.loads(request.content) == {"a": 1} for request in seen)
+
+
+def test_what_is_not_sent_again(monkeypatch):
+    service, seen = answering([busy()], monkeypatch)  # a deadline: the same request would take as long
+    with pytest.raises(foldback.Problem):
+        service.json("POST", "/v1/optimize", {})
+    service, seen = answering([httpx.ReadError("broken")], monkeypatch)  # it may have made the token
+    with pytest.raises(httpx.ReadError):
+        service.json("POST", "/v1/tokens", {"scope": "read"})
+    assert len(seen) == 1 and "Idempotency-Key" not in seen[0].headers
+    service, seen = answering([busy(**{"Retry-After": "1"})] * 9, monkeypatch)
+    with pytest.raises(foldback.Problem):
+        service.json("GET", "/v1/runs")
+    assert len(seen) == 4
