@@ -279,17 +279,25 @@ const fb_json *pt_union(const fb_json *object, const char **kind) {
     return key + 1;
 }
 
+static bool read_text(pt_model *m, const char *name, char **text, uint64_t *size) {
+    for (size_t i = 0; i < m->given_count; i++) {
+        if (strcmp(m->given[i].name, name) != 0) continue;
+        *size = strlen(m->given[i].text);
+        *text = strdup(m->given[i].text);
+        return *text || pt_no_memory(m);
+    }
+    const fb_zip_entry *entry = fb_archive_find(m->archive, name);
+    if (!entry) return pt_bad(m, NULL, "the entry %s is missing", name);
+    *size = entry->size;
+    m->status = fb_zip_read(&m->archive->zip, entry, MOST_JSON, m->work, text, m->error);
+    return !m->status;
+}
+
 static bool read_file(pt_model *m, pt_file *file, const char *name) {
     file->name = (char *)(uintptr_t)name;
-    const fb_zip_entry *entry = name ? fb_archive_find(m->archive, name) : NULL;
-    if (!name) return false;
-    if (!entry) return pt_bad(m, NULL, "the entry %s is missing", name);
-    fb_status status = fb_zip_read(&m->archive->zip, entry, MOST_JSON, m->work, &file->text, m->error);
-    if (status) {
-        m->status = status;
-        return false;
-    }
-    fb_scan_init(&file->scan, file->text, entry->size, NESTING);
+    uint64_t size = 0;
+    if (!name || !read_text(m, name, &file->text, &size)) return false;
+    fb_scan_init(&file->scan, file->text, size, NESTING);
     file->scan.work = m->work;
     file->root = fb_scan_value(&file->scan);
     if (file->root && fb_scan_end(&file->scan) && file->root->kind == FB_JSON_OBJECT) return true;
@@ -338,7 +346,7 @@ static bool check_version(pt_model *m) {
                           (long long)major->integer, MAJOR);
 }
 
-static bool make_document(pt_model *m, const char *wanted, fb_buffer *out) {
+bool pt_load_model(pt_model *m, const char *wanted, pt_program **out) {
     if (!choose_model(m, wanted)) return false;
     const char *program = pt_format(m, "models/%s.json", m->name), *samples = pt_format(m, "data/sample_inputs/%s.pt", m->name);
     const char *weights = pt_format(m, "data/weights/%s_weights_config.json", m->name);
@@ -349,21 +357,11 @@ static bool make_document(pt_model *m, const char *wanted, fb_buffer *out) {
     const fb_json *graph = pt_member_of(pt_member(m->program_file.root, "graph_module"), "graph", FB_JSON_OBJECT);
     if (!graph) return pt_bad(m, program, "the graph_module has no graph");
     if (!pt_read_payloads(m)) return false;
-    pt_program *main_program = pt_read_program(m, graph, NULL, "");
-    return main_program && pt_unlift(m, main_program) && pt_write_document(m, main_program, out);
+    *out = pt_read_program(m, graph, NULL, "");
+    return *out && pt_unlift(m, *out);
 }
 
-fb_status fb_archive_document(const fb_archive *archive, const char *model, const char *blob, fb_work *work, fb_buffer *out,
-                              fb_error *error) {
-    pt_model *m = calloc(1, sizeof *m);
-    if (!m) return fb_fail_memory(error);
-    m->archive = archive;
-    m->blob = blob;
-    m->work = work;
-    m->error = error;
-    bool ok = make_document(m, model, out);
-    if (!m->status) m->status = fb_work_status(work, error);
-    if (!m->status && (!ok || out->failed)) m->status = fb_fail_memory(error);
+void pt_close_model(pt_model *m) {
     for (size_t i = 0; i < m->program_count; i++) pt_free_program(m->programs[i]);
     free_file(&m->program_file);
     free_file(&m->weights_file);
@@ -373,7 +371,23 @@ fb_status fb_archive_document(const fb_archive *archive, const char *model, cons
     free(m->tensors);
     free(m->order);
     fb_arena_free(&m->arena);
-    fb_status status = m->status;
+}
+
+fb_status pt_model_document(pt_model *m, const char *wanted, pt_program **program, fb_buffer *out) {
+    bool ok = pt_load_model(m, wanted, program) && pt_write_document(m, *program, out);
+    if (!m->status) m->status = fb_work_status(m->work, m->error);
+    if (!m->status && (!ok || out->failed)) m->status = fb_fail_memory(m->error);
+    return m->status;
+}
+
+fb_status fb_archive_document(const fb_archive *archive, const char *model, const char *blob, fb_work *work, fb_buffer *out,
+                              fb_error *error) {
+    pt_model *m = calloc(1, sizeof *m);
+    pt_program *program;
+    if (!m) return fb_fail_memory(error);
+    *m = (pt_model){.archive = archive, .blob = blob, .work = work, .error = error};
+    fb_status status = pt_model_document(m, model, &program, out);
+    pt_close_model(m);
     free(m);
     return status;
 }

@@ -304,6 +304,18 @@ static bool find_parameter(const char *parameters, const fb_json *name, uint32_t
     return false;
 }
 
+bool pt_parameter_at(const char *target, size_t place, const char **name, size_t *length) {
+    const char *at = parameters_of(target);
+    for (size_t i = 0; at && *at && *at != ')' && *at != '|'; i++) {
+        *name = at;
+        *length = strcspn(at, "=,)");
+        if (i == place) return true;
+        at += strcspn(at, ",)");
+        if (*at == ',') at++;
+    }
+    return false;
+}
+
 static int kind_of(pt_arguments *a, const fb_json *input, const fb_json *name, const char *parameters) {
     const fb_json *kind = pt_member(input, "kind");
     int64_t said = kind && kind->kind == FB_JSON_INT ? kind->integer : UNSAID;

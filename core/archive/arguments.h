@@ -19,6 +19,8 @@ void pt_put_row(pt_arguments *a, uint32_t index, fb_buffer *out);
 bool pt_put_all(pt_arguments *a, fb_buffer *args, fb_buffer *kwargs);
 /* The items of args, and the members of kwargs. */
 bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, fb_buffer *kwargs);
+/* What PyTorch calls the parameter of an ATen operator that is given by position; false where that is not known. */
+bool pt_parameter_at(const char *target, size_t place, const char **name, size_t *length);
 bool pt_put_device(pt_model *m, const fb_json *device, fb_buffer *out);
 
 #endif

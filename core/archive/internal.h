@@ -97,8 +97,15 @@ typedef struct pt_module {
     struct pt_module *children, *last_child, *next;
 } pt_module;
 
+/* A text in place of an entry's. */
+typedef struct pt_given {
+    const char *name, *text;
+} pt_given;
+
 typedef struct pt_model {
     const fb_archive *archive;
+    const pt_given *given;
+    size_t given_count;
     const char *blob;
     fb_work *work;
     fb_error *error;
@@ -136,6 +143,11 @@ const fb_json *pt_union(const fb_json *object, const char **kind);
 /* ---- parts -------------------------------------------------------------------------------------------------------------- */
 
 const char *pt_dtype_name(int64_t scalar_type); /* NULL for an unknown number */
+
+/* The rows of a model, named as in its document, and then the document: archive.c. Close the model also after a failure. */
+bool pt_load_model(pt_model *m, const char *wanted, pt_program **out);
+fb_status pt_model_document(pt_model *m, const char *wanted, pt_program **program, fb_buffer *out);
+void pt_close_model(pt_model *m);
 
 /* The tensors of both configs: payload.c */
 bool pt_read_payloads(pt_model *m);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/archive/export.h"
 #include "core/document/document.h"
 #include "server/app.h"
 #include "server/routes/answer.h"
@@ -148,32 +149,104 @@ static fb_status compare(const fb_request *request, const fb_archive_origin *ori
     return status;
 }
 
-static fb_status find_archive(const fb_request *request, char blob[FB_ID_LENGTH + 1], fb_error *error) {
-    fb_shared_graph *shared = NULL;
-    fb_archive_origin origin = {0};
-    bool is_same = false;
-    fb_status status =
-        fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), &shared, error);
-    if (status) return status;
-    status = fb_archive_origin_of(shared->graph, &origin, error);
-    if (!status && !*origin.blob)
-        status = fb_fail(error, FB_CONFLICT, "no-archive", "",
-                         "the graph was not read from an archive: GET /v1/graphs/{id} and its weights instead");
-    if (!status) status = compare(request, &origin, shared->id, &is_same, error);
-    if (!status && !is_same)
-        status =
-            fb_fail(error, FB_CONFLICT, "archive-changed", "",
-                    "the graph differs from its archive %s, and archives of changed graphs cannot be written yet", origin.blob);
-    memcpy(blob, origin.blob, sizeof origin.blob);
-    free(origin.model);
-    fb_share_release(shared);
+/* All that a changed graph's archive refers to while it is read. It stays where it is. */
+typedef struct open_archive {
+    fb_shared_graph *shared;
+    fb_blob *blob;
+    fb_blobs blobs;
+    fb_archive archive;
+    fb_archive_file *file;
+    uint64_t unforgotten; /* bytes since the pages of the old archive were given back */
+} open_archive;
+
+#define FORGET_AFTER ((uint64_t)16 << 20)
+
+static fb_status read_archive(void *state, uint64_t offset, void *to, size_t size, fb_error *error) {
+    open_archive *open = state;
+    open->unforgotten += size;
+    if (open->unforgotten > FORGET_AFTER) {
+        fb_blob_forget(open->blob);
+        open->unforgotten = 0;
+    }
+    return fb_archive_file_read(open->file, offset, to, size, error);
+}
+
+static void release_archive(void *state) {
+    open_archive *open = state;
+    fb_archive_file_free(open->file);
+    fb_archive_close(&open->archive);
+    if (open->blob) fb_blob_close(open->blob);
+    fb_share_release(open->shared);
+    free(open);
+}
+
+/* Steals `shared`. */
+static fb_status open_archive_take(const fb_request *request, fb_shared_graph *shared, const fb_archive_origin *origin,
+                                   open_archive **out, fb_error *error) {
+    const fb_app *app = request->context;
+    open_archive *open = calloc(1, sizeof *open);
+    const unsigned char *bytes;
+    fb_work work = {.watch = fb_request_watch(request)};
+    if (!open) {
+        fb_share_release(shared);
+        return fb_fail_memory(error);
+    }
+    *open = (open_archive){.shared = shared, .blobs = fb_blob_source(app->store)};
+    fb_status status = fb_blob_open(app->store, origin->blob, &open->blob, error);
+    if (!status) status = fb_blob_map(open->blob, &bytes, error);
+    if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &open->archive, error);
+    if (!status)
+        status = fb_archive_file_new(&open->archive, origin->model, origin->blob, shared->graph, &open->blobs, &work,
+                                     &open->file, error);
+    if (status) release_archive(open);
+    else *out = open;
     return status;
 }
 
-void fb_get_archive(const fb_request *request, fb_response *response) {
-    char blob[FB_ID_LENGTH + 1];
+static void respond_changed_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
+                                 const fb_archive_origin *origin) {
+    static const fb_pull_source source = {.read = read_archive, .release = release_archive};
+    static const char *const what[] = {"archive"};
+    char tag[FB_ID_LENGTH + 1];
     fb_error error = {0};
-    fb_status status = find_archive(request, blob, &error);
+    open_archive *open = NULL;
+    if (!fb_bytes_tag(shared->id, what, 1, tag)) {
+        fb_respond_error(response, (fb_fail_memory(&error), &error));
+        fb_share_release(shared);
+    } else if (fb_request_has_etag(request, tag)) {
+        fb_respond_empty(response, 304);
+        fb_response_etag(response, tag);
+        fb_share_release(shared);
+    } else if (open_archive_take(request, shared, origin, &open, &error)) {
+        fb_respond_unreadable(response, &error, NULL);
+    } else {
+        fb_response_etag(response, tag);
+        fb_respond_pulled(request, response, "application/octet-stream", fb_archive_file_size(open->file), &source, open);
+    }
+}
+
+/* The graph and where it came from: 409 no-archive. */
+static fb_status find_origin(const fb_request *request, fb_shared_graph **shared, fb_archive_origin *origin, bool *is_same,
+                             fb_error *error) {
+    fb_status status =
+        fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), shared, error);
+    if (status) return status;
+    status = fb_archive_origin_of((*shared)->graph, origin, error);
+    if (!status && !*origin->blob)
+        status = fb_fail(error, FB_CONFLICT, "no-archive", "",
+                         "the graph was not read from an archive: GET /v1/graphs/{id} and its weights instead");
+    return status ? status : compare(request, origin, (*shared)->id, is_same, error);
+}
+
+void fb_get_archive(const fb_request *request, fb_response *response) {
+    fb_shared_graph *shared = NULL;
+    fb_archive_origin origin = {0};
+    bool is_same = false;
+    fb_error error = {0};
+    fb_status status = find_origin(request, &shared, &origin, &is_same, &error);
     if (status) fb_respond_error(response, &error);
-    else fb_respond_blob_bytes(request, response, blob, "application/octet-stream");
+    else if (is_same) fb_respond_blob_bytes(request, response, origin.blob, "application/octet-stream");
+    else respond_changed_take(request, response, shared, &origin);
+    if (shared && (status || is_same)) fb_share_release(shared);
+    free(origin.model);
 }

@@ -74,6 +74,11 @@ def test_a_blob_that_is_here(shared):
     is_problem(shared.request("POST", "/v1/optimize"), 400, "missing-body")
 
 
+def nodes_of(service, graph):
+    document = json.loads(service.get(f"/v1/graphs/{graph}").body)
+    return [(node["name"], node["target"], node["args"], node["meta"]["shape"]) for node in document["nodes"] if node["op"] == "call_function"]
+
+
 def test_optimize_and_reverse(shared):
     data = archive("conv")
     run = post(shared, data, "?pass=RemoveNoOps", path="/v1/optimize")
@@ -83,8 +88,33 @@ def test_optimize_and_reverse(shared):
     assert source != result
     back = shared.post("/v1/reverse", {"graph": result})
     assert shared.get(f"/v1/graphs/{back.json()['result']}/archive").body == data
-    is_problem(shared.get(f"/v1/graphs/{result}/archive"), 409, "archive-changed")
+    changed = shared.get(f"/v1/graphs/{result}/archive")
+    assert changed.status == 200 and changed.headers["content-type"] == "application/octet-stream"
+    part = shared.get(f"/v1/graphs/{result}/archive", headers={"Range": "bytes=100-4999"})
+    assert part.status == 206 and part.body == changed.body[100:5000]
+    again = post(shared, changed.body)
+    assert again.status == 201 and nodes_of(shared, again.json()["id"]) == nodes_of(shared, result)
     is_problem(post(shared, data, path="/v1/optimize"), 422, "no-passes")
+
+
+def test_new_weights_are_in_the_archive(shared):
+    run = post(shared, archive("conv"), "?pass=FuseBatchNorm", path="/v1/optimize").json()
+    made = shared.get(f"/v1/graphs/{run['result']}/archive").body
+    with zipfile.ZipFile(io.BytesIO(made)) as given:
+        assert given.testzip() is None
+        names = {name.partition("/")[2] for name in given.namelist()}
+    assert "data/weights/weight_1" not in names and "data/weights/weight_0" not in names
+    assert post(shared, made).status == 201
+
+
+def test_what_cannot_be_written_is_refused(shared):
+    run = post(shared, archive("nested"), "?pass=EliminateDeadCode&pass=RemoveNoOps&pass=inference", path="/v1/optimize").json()
+    document = json.loads(shared.get(f"/v1/graphs/{run['source']}").body)
+    document["name"] = "Another"
+    changed = shared.post("/v1/graphs", document).json()["id"]
+    answer = shared.get(f"/v1/graphs/{changed}/archive")
+    is_problem(answer, 409, "archive-changed")
+    assert "nested program" in answer.json()["detail"]
 
 
 def test_weights_of_an_archive(shared):

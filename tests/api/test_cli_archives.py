@@ -26,9 +26,16 @@ def test_optimize_and_back(tmp_path):
     assert (tmp_path / "back.pt2").read_bytes() == given.read_bytes()
 
 
-def test_a_changed_graph_has_no_archive_yet(tmp_path):
-    done = run(tmp_path, "optimize", ARCHIVES / "conv.pt2", "--pass", "RemoveNoOps", "-o", tmp_path / "fast.pt2")
-    assert done.returncode != 0 and "cannot be written yet" in done.stderr
+def test_optimize_to_an_archive(tmp_path):
+    done = run(tmp_path, "optimize", ARCHIVES / "conv.pt2", "--pass", "inference", "-o", tmp_path / "fast.pt2")
+    assert done.returncode == 0, done.stderr
+    assert run(tmp_path, "diff", tmp_path / "fast.pt2", tmp_path / "fast.pt2").returncode == 0
+    assert (tmp_path / "fast.pt2").read_bytes() != (ARCHIVES / "conv.pt2").read_bytes()
+
+
+def test_what_cannot_be_written_is_refused(tmp_path):
+    done = run(tmp_path, "optimize", ARCHIVES / "mutated-core.pt2", "--pass", "inference", "-o", tmp_path / "fast.pt2")
+    assert done.returncode != 0 and "cannot be written yet: it writes into a buffer" in done.stderr
     assert not (tmp_path / "fast.pt2").exists()
 
 

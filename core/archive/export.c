@@ -1,0 +1,220 @@
+/* The bytes of a changed graph's archive: its entries one after the other, and the directory. */
+#include "core/archive/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "core/archive/rewrite.h"
+#include "core/weights/evaluate.h"
+
+#define ALIGNMENT 64
+#define PADDING 0x4246 /* the id that PyTorch gives the extra field that only takes room */
+#define BLOCK ((size_t)1 << 20)
+#define MOST UINT32_MAX /* bytes of a file without ZIP64 */
+
+/* Bytes of the file: a text, a range of the old archive, or a tensor. */
+typedef struct part {
+    uint64_t start, size;
+    char *text;                 /* owned; or NULL */
+    const unsigned char *range; /* or NULL */
+    fb_tensor tensor;
+} part;
+
+struct fb_archive_file {
+    const fb_graph *graph;
+    const fb_blobs *blobs;
+    fb_work *work;
+    fb_error *error;
+    part *parts;
+    size_t count, capacity;
+    uint64_t size;
+    fb_buffer directory;
+    size_t entries;
+    fb_evaluation *evaluation; /* of part `open`, or NULL */
+    size_t open;
+};
+
+static fb_status add_part(fb_archive_file *file, part added) {
+    if (file->count == file->capacity) {
+        size_t capacity = file->capacity ? file->capacity * 2 : 64;
+        part *parts = realloc(file->parts, capacity * sizeof *parts);
+        if (!parts) {
+            free(added.text);
+            return fb_fail_memory(file->error);
+        }
+        file->parts = parts;
+        file->capacity = capacity;
+    }
+    added.start = file->size;
+    file->size += added.size;
+    file->parts[file->count++] = added;
+    return FB_OK;
+}
+
+static fb_status add_buffer_take(fb_archive_file *file, fb_buffer *buffer) {
+    size_t size;
+    char *text = fb_buffer_take(buffer, &size);
+    return text ? add_part(file, (part){.text = text, .size = size}) : fb_fail_memory(file->error);
+}
+
+static void put(fb_buffer *out, uint64_t number, int bytes) {
+    for (int i = 0; i < bytes; i++) fb_buffer_char(out, (char)(number >> (8 * i) & 0xff));
+}
+
+/* What local headers and the directory have in common. */
+static void put_facts(fb_buffer *out, const pt_entry *entry, uint32_t crc, uint64_t stored, uint64_t size) {
+    put(out, 20, 2);    /* the version that reads it */
+    put(out, 0x800, 2); /* names are UTF-8 */
+    put(out, entry->is_deflated ? 8 : 0, 2);
+    put(out, 0, 2);    /* the time */
+    put(out, 0x21, 2); /* 1980-01-01 */
+    put(out, crc, 4);
+    put(out, stored, 4);
+    put(out, size, 4);
+    put(out, strlen(entry->name), 2);
+}
+
+static fb_status begin_entry(fb_archive_file *file, const pt_entry *entry, uint32_t crc, uint64_t stored, uint64_t size) {
+    fb_buffer header = {0};
+    size_t name = strlen(entry->name), at = (size_t)((file->size + 30 + name + 4) % ALIGNMENT),
+           room = (ALIGNMENT - at) % ALIGNMENT;
+    if (name > UINT16_MAX || stored >= MOST || size >= MOST || file->size + stored >= MOST - ((uint64_t)1 << 20) ||
+        file->entries >= UINT16_MAX - 1)
+        return fb_fail(file->error, FB_CONFLICT, "archive-changed", "",
+                       "the archive of the changed graph would be larger than 4 GiB, which cannot be written yet");
+    put(&file->directory, 0x02014b50, 4);
+    put(&file->directory, 20, 2); /* the version that made it */
+    put_facts(&file->directory, entry, crc, stored, size);
+    put(&file->directory, 0, 12); /* no extra field, comment, disk, attributes: 2 + 2 + 2 + 2 + 4 */
+    put(&file->directory, file->size, 4);
+    fb_buffer_string(&file->directory, entry->name);
+    file->entries++;
+    put(&header, 0x04034b50, 4);
+    put_facts(&header, entry, crc, stored, size);
+    put(&header, 4 + room, 2);
+    fb_buffer_string(&header, entry->name);
+    put(&header, PADDING, 2);
+    put(&header, room, 2);
+    put(&header, 0, (int)room);
+    return add_buffer_take(file, &header);
+}
+
+static fb_status end_file(fb_archive_file *file) {
+    uint64_t start = file->size, size = file->directory.size;
+    put(&file->directory, 0x06054b50, 4);
+    put(&file->directory, 0, 4);
+    put(&file->directory, file->entries, 2);
+    put(&file->directory, file->entries, 2);
+    put(&file->directory, size, 4);
+    put(&file->directory, start, 4);
+    put(&file->directory, 0, 2);
+    return add_buffer_take(file, &file->directory);
+}
+
+static fb_status checksum(fb_archive_file *file, fb_tensor tensor, uint64_t *size, uint32_t *crc) {
+    fb_evaluation *evaluation = NULL;
+    unsigned char *block = malloc(BLOCK);
+    fb_status status =
+        block ? fb_evaluation_new(file->graph, tensor, file->blobs, &evaluation, file->error) : fb_fail_memory(file->error);
+    *size = status ? 0 : fb_evaluation_size(evaluation);
+    *crc = 0;
+    for (uint64_t at = 0; at < *size && !status;) {
+        size_t now = *size - at < BLOCK ? (size_t)(*size - at) : BLOCK;
+        status = fb_watch_check(file->work->watch, file->error);
+        if (!status) status = fb_evaluation_read(evaluation, at, block, now, file->error);
+        if (!status) *crc = (uint32_t)crc32_z(*crc, block, now);
+        at += now;
+    }
+    fb_evaluation_free(evaluation);
+    free(block);
+    return status;
+}
+
+static fb_status add_entry(void *context, const pt_entry *entry) {
+    fb_archive_file *file = context;
+    part content = {.tensor = entry->tensor, .size = entry->size};
+    uint64_t size = entry->size;
+    uint32_t crc = entry->crc;
+    fb_status status = FB_OK;
+    if (entry->text) {
+        size = content.size = strlen(entry->text);
+        crc = (uint32_t)crc32_z(0, (const unsigned char *)entry->text, content.size);
+        content.text = strdup(entry->text);
+        if (!content.text) return fb_fail_memory(file->error);
+    } else if (entry->range) {
+        content.range = entry->range;
+        content.size = entry->stored;
+    } else {
+        status = checksum(file, entry->tensor, &content.size, &crc);
+        size = content.size;
+    }
+    if (!status) status = begin_entry(file, entry, crc, content.size, size);
+    if (!status) return add_part(file, content);
+    free(content.text);
+    return status;
+}
+
+fb_status fb_archive_file_new(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph,
+                              const fb_blobs *blobs, fb_work *work, fb_archive_file **out, fb_error *error) {
+    fb_archive_file *file = calloc(1, sizeof *file);
+    if (!file) return fb_fail_memory(error);
+    *file = (fb_archive_file){.graph = graph, .blobs = blobs, .work = work, .error = error};
+    fb_status status = pt_rewrite(archive, model, blob, graph, work, add_entry, file, error);
+    if (!status) status = end_file(file);
+    file->work = NULL;
+    file->error = NULL;
+    if (status) fb_archive_file_free(file);
+    else *out = file;
+    return status;
+}
+
+void fb_archive_file_free(fb_archive_file *file) {
+    if (!file) return;
+    fb_evaluation_free(file->evaluation);
+    for (size_t i = 0; i < file->count; i++) free(file->parts[i].text);
+    free(file->parts);
+    fb_buffer_free(&file->directory);
+    free(file);
+}
+
+uint64_t fb_archive_file_size(const fb_archive_file *file) {
+    return file->size;
+}
+
+static fb_status read_part(fb_archive_file *file, size_t index, uint64_t at, unsigned char *to, size_t size, fb_error *error) {
+    const part *from = &file->parts[index];
+    if (from->text || from->range) {
+        memcpy(to, from->text ? (const unsigned char *)from->text + at : from->range + at, size);
+        return FB_OK;
+    }
+    if (!file->evaluation || file->open != index) {
+        fb_evaluation_free(file->evaluation);
+        file->evaluation = NULL;
+        fb_status status = fb_evaluation_new(file->graph, from->tensor, file->blobs, &file->evaluation, error);
+        if (status) return status;
+        file->open = index;
+    }
+    return fb_evaluation_read(file->evaluation, at, to, size, error);
+}
+
+fb_status fb_archive_file_read(fb_archive_file *file, uint64_t offset, void *to, size_t size, fb_error *error) {
+    size_t low = 0, high = file->count;
+    while (low + 1 < high) {
+        size_t middle = low + (high - low) / 2;
+        if (file->parts[middle].start <= offset) low = middle;
+        else high = middle;
+    }
+    unsigned char *next = to;
+    for (size_t i = low; size; i++) {
+        const part *from = &file->parts[i];
+        uint64_t at = offset - from->start, left = from->size - at;
+        size_t now = left < size ? (size_t)left : size;
+        fb_status status = now ? read_part(file, i, at, next, now, error) : FB_OK;
+        if (status) return status;
+        next += now;
+        offset += now;
+        size -= now;
+    }
+    return FB_OK;
+}
