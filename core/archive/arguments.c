@@ -279,6 +279,8 @@ static const char *parameters_of(const char *target) {
     if (!fb_is_spelled(target, FB_ATEN)) return NULL;
     const char *name = target + strlen(FB_ATEN), *dot = strchr(name, '.');
     const char *calls = dot ? fb_calls_of(name, (size_t)(dot - name), "") : NULL;
+    bool is_in_place = dot && dot > name + 1 && dot[-1] == '_';
+    if (!calls && is_in_place) calls = fb_calls_of(name, (size_t)(dot - name) - 1, "");
     size_t length = dot ? strlen(dot + 1) : 0;
     while (calls && *calls) {
         if (strncmp(calls, dot + 1, length) == 0 && calls[length] == '(') return calls + length + 1;

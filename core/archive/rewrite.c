@@ -11,9 +11,11 @@
 
 #include "core/archive/arguments.h"
 #include "core/archive/internal.h"
+#include "core/archive/strides.h"
 #include "core/document/document.h"
 #include "core/graph/write.h"
 #include "core/json/json.h"
+#include "core/operators/spelling.h"
 
 typedef struct writer {
     pt_model *m;
@@ -21,7 +23,7 @@ typedef struct writer {
     const fb_graph *graph;
     fb_error *error;
     fb_status status;
-    json_t *program, *weights, *constants; /* of the archive; the first two are changed */
+    json_t *program, *weights, *constants; /* files of the archive, to be changed */
     json_t *before, *after;                /* documents */
     json_t *rows;                          /* by node of the document, indexes of rows */
     json_t *names;                         /* by node of the document, what the archive calls its result */
@@ -31,6 +33,13 @@ typedef struct writer {
     json_t *owners;                        /* owners_of(after) */
     json_t *states, *state_inputs;         /* input_specs and inputs of new weights */
     json_t *kept;                          /* by node of the document */
+    json_t *laid_out;                      /* names of results whose strides are not those that the archive had */
+    json_t *copied;                        /* what is copied into each buffer or input that is written, {"$node"} */
+    json_t *record_of;                     /* by tensor of the graph, path_names */
+    json_t *inputs_of;                     /* by owner, the names of its inputs */
+    json_t *nodes_before;                  /* of the document of the archive, by name */
+    size_t next_record;
+    json_t **sources; /* by row, its node in the archive, or NULL */
 } writer;
 
 /* ---- failures ----------------------------------------------------------------------------------------------------------- */
@@ -62,6 +71,13 @@ static bool set(writer *w, json_t *object, const char *key, json_t *value) {
 
 static bool append(writer *w, json_t *array, json_t *value) {
     return json_array_append_new(array, value) == 0 || no_memory(w);
+}
+
+/* Appends to the list of that key. */
+static bool push(writer *w, json_t *lists, const char *key, json_t *value) {
+    json_t *list = json_object_get(lists, key);
+    if (!list && !set(w, lists, key, list = json_array())) return json_decref(value), false;
+    return append(w, list, value);
 }
 
 static json_t *load(writer *w, const char *text, size_t size, const char *what) {
@@ -102,17 +118,23 @@ static const char *text_of(const json_t *object, const char *key) {
 
 static bool index_rows(writer *w) {
     const pt_program *p = w->p;
+    json_t *nodes = json_object_get(json_object_get(json_object_get(w->program, "graph_module"), "graph"), "nodes");
+    const fb_json *list = pt_member_of(p->graph, "nodes", FB_JSON_ARRAY), *node = list ? fb_json_first(list) : NULL;
+    size_t at = 0;
+    w->sources = calloc((size_t)p->count + 1, sizeof(json_t *));
+    if (!w->sources) return no_memory(w);
     for (uint32_t i = 0; i < p->count; i++) {
         const pt_row *row = &p->rows[i];
-        if (row->kind == PT_PROGRAM) return refuse(w, "it has a nested program (%s)", row->target ? row->target : row->name);
-        if (row->kind == PT_COPY) return refuse(w, "it writes into a buffer or an input (%s)", row->name);
+        for (; row->kind == PT_CALL && node && node != row->source && at < list->count; at++) node = fb_json_next(node);
+        if (row->kind == PT_CALL) w->sources[i] = json_array_get(nodes, at);
         if (row->name && !row->is_dead && !set(w, w->rows, row->name, json_integer(i))) return false;
     }
     for (uint32_t i = 0; i < p->by_name.count; i++) {
         const pt_key *key = &p->by_name.rows[i];
         const pt_row *row = &p->rows[key->value];
-        if (row->name && !row->is_dead && key->text[0] != '\n' &&
-            !set(w, w->names, row->name, json_stringn(key->text, key->length)))
+        bool is_named = row->name && !row->is_dead && key->text[0] != '\n';
+        if (is_named && !set(w, w->names, row->name, json_stringn(key->text, key->length))) return false;
+        if (is_named && row->kind == PT_STATE && !push(w, w->inputs_of, row->target, json_stringn(key->text, key->length)))
             return false;
     }
     return true;
@@ -121,16 +143,6 @@ static bool index_rows(writer *w) {
 static const pt_row *row_called(const writer *w, const char *name) {
     const json_t *index = json_object_get(w->rows, name);
     return index ? &w->p->rows[json_integer_value(index)] : NULL;
-}
-
-/* The node of the archive that the row was read from. */
-static json_t *source_of(const writer *w, const pt_row *row) {
-    const json_t *nodes = json_object_get(json_object_get(json_object_get(w->program, "graph_module"), "graph"), "nodes");
-    const fb_json *list = pt_member_of(w->p->graph, "nodes", FB_JSON_ARRAY), *node = list ? fb_json_first(list) : NULL;
-    for (uint32_t i = 0; node && i < list->count; i++, node = fb_json_next(node)) {
-        if (node == row->source) return json_array_get(nodes, i);
-    }
-    return NULL;
 }
 
 /* ---- what a node reads --------------------------------------------------------------------------------------------------- */
@@ -160,6 +172,13 @@ static bool rename_reads(writer *w, json_t *argument, const json_t *reads, size_
         return true;
     }
     if (!json_is_object(argument)) return true;
+    const json_t *program = json_object_get(argument, "as_graph");
+    if (program) {
+        const char *node = json_string_value(json_array_get(reads, (*at)++));
+        const pt_row *row = node ? row_called(w, node) : NULL;
+        bool is_same = row && row->kind == PT_PROGRAM && strcmp(row->target, text_of(program, "name")) == 0;
+        return !reads || is_same || refuse(w, "\"%s\" is called in the place of another nested program", node ? node : "");
+    }
     const char *member = json_object_get(argument, "as_name") ? "as_name" : "name";
     const json_t *name = json_object_get(argument, member);
     if (!json_is_string(name)) {
@@ -174,14 +193,10 @@ static bool rename_reads(writer *w, json_t *argument, const json_t *reads, size_
     bool was_tensor = json_object_get(w->values, json_string_value(name)) != NULL;
     if (strcmp(now, json_string_value(name)) != 0 && (!was_tensor || !json_object_get(w->values, now)))
         return refuse(w, "the size %s is read in the place of %s", now, json_string_value(name));
+    const json_t *was = json_object_get(json_object_get(w->values, json_string_value(name)), "strides");
+    const json_t *is = json_object_get(json_object_get(w->values, now), "strides");
+    if (was && !json_equal(was, is) && !set(w, w->laid_out, now, json_true())) return false;
     return set(w, argument, member, json_string(now));
-}
-
-static size_t count_reads(writer *w, json_t *inputs) {
-    size_t at = 0, i;
-    json_t *input;
-    json_array_foreach(inputs, i, input) rename_reads(w, json_object_get(input, "arg"), NULL, &at);
-    return at;
 }
 
 /* ---- new arguments ------------------------------------------------------------------------------------------------------- */
@@ -194,41 +209,129 @@ static int64_t scalar_type(const char *dtype) {
     return 0;
 }
 
-static json_t *tensor_named(writer *w, const json_t *value) {
+/* What the archive calls the value that is read; `kind` says what it is there. */
+static const char *name_read(writer *w, const json_t *value, const char **kind) {
+    static const char *const lists[] = {"sym_int_values", "as_sym_int",      "sym_float_values",
+                                        "as_sym_float",   "sym_bool_values", "as_sym_bool"};
+    const json_t *graph = json_object_get(json_object_get(w->program, "graph_module"), "graph");
     const char *node = json_string_value(json_object_get(value, "$node"));
     const char *name = node ? json_string_value(json_object_get(w->names, node)) : NULL;
-    if (name && json_object_get(w->values, name)) return json_pack("{s:s}", "name", name);
-    refuse(w, "\"%s\", an argument, is not a tensor", node ? node : "");
+    *kind = name && json_object_get(w->values, name) ? "as_tensor" : NULL;
+    for (size_t i = 0; name && !*kind && i < sizeof lists / sizeof *lists; i += 2) {
+        if (json_object_get(json_object_get(graph, lists[i]), name)) *kind = lists[i + 1];
+    }
+    if (name && *kind) return name;
+    refuse(w, "\"%s\", an argument, has no name in the archive", node ? node : "");
     return NULL;
+}
+
+static json_t *make_float(double value) {
+    const char *named = isnan(value) ? "NaN" : isinf(value) ? value > 0 ? "Infinity" : "-Infinity" : NULL;
+    return named ? json_string(named) : json_real(value);
+}
+
+/* A number that documents write as text: {"$float": "inf"}. */
+static bool is_float(const json_t *value, double *number) {
+    const char *text = json_string_value(json_object_get(value, "$float"));
+    char *end = NULL;
+    if (json_is_real(value)) *number = json_real_value(value);
+    else if (text) *number = strtod(text, &end);
+    return json_is_real(value) || (text && *text && !*end);
+}
+
+static json_t *make_read(writer *w, const json_t *value) {
+    const char *kind, *name = name_read(w, value, &kind);
+    if (!name) return NULL;
+    bool is_tensor = strcmp(kind, "as_tensor") == 0;
+    return json_pack("{s:{s:s}}", kind, is_tensor ? "name" : "as_name", name);
+}
+
+typedef enum list_kind { LIST_INTS, LIST_FLOATS, LIST_BOOLS, LIST_SIZES, LIST_TENSORS, LIST_OPTIONAL, LIST_UNKNOWN } list_kind;
+
+static list_kind kind_of_list(writer *w, const json_t *list) {
+    size_t ints = 0, floats = 0, bools = 0, nones = 0, tensors = 0, sizes = 0, i, count = json_array_size(list);
+    json_t *item;
+    double number;
+    json_array_foreach(list, i, item) {
+        const char *kind = NULL;
+        if (json_object_get(item, "$node")) name_read(w, item, &kind);
+        if (json_is_integer(item)) ints++;
+        else if (json_is_boolean(item)) bools++;
+        else if (json_is_null(item)) nones++;
+        else if (is_float(item, &number)) floats++;
+        else if (kind && strcmp(kind, "as_tensor") == 0) tensors++;
+        else if (kind && strcmp(kind, "as_sym_int") == 0) sizes++;
+    }
+    if (!count) return LIST_UNKNOWN; /* which kind it is, the operator knows */
+    if (ints == count) return LIST_INTS;
+    if (floats == count) return LIST_FLOATS;
+    if (bools == count) return LIST_BOOLS;
+    if (tensors == count) return LIST_TENSORS;
+    if (ints + sizes == count) return LIST_SIZES;
+    return nones + tensors == count && tensors ? LIST_OPTIONAL : LIST_UNKNOWN;
+}
+
+static json_t *make_item(writer *w, const json_t *item, list_kind kind) {
+    const char *what;
+    double number = 0;
+    if (kind == LIST_FLOATS) return is_float(item, &number) ? make_float(number) : NULL;
+    if (kind == LIST_INTS || kind == LIST_BOOLS) return json_deep_copy(item);
+    if (json_is_null(item)) return json_pack("{s:b}", "as_none", true);
+    if (json_is_integer(item)) return json_pack("{s:I}", "as_int", json_integer_value(item));
+    const char *name = name_read(w, item, &what);
+    if (kind == LIST_OPTIONAL && name) return json_pack("{s:{s:s}}", "as_tensor", "name", name);
+    return name ? json_pack("{s:s}", kind == LIST_SIZES ? "as_name" : "name", name) : NULL;
 }
 
 static json_t *make_list(writer *w, const json_t *list) {
+    static const char *const kinds[] = {"as_ints", "as_floats", "as_bools", "as_sym_ints", "as_tensors", "as_optional_tensors"};
+    list_kind kind = kind_of_list(w, list);
     size_t i;
-    json_t *item, *made = json_array();
-    bool are_ints = json_is_integer(json_array_get(list, 0));
+    json_t *item, *made = kind == LIST_UNKNOWN ? NULL : json_array();
     json_array_foreach(list, i, item) {
-        if (are_ints && !json_is_integer(item)) refuse(w, "an argument is a list of more than ints");
-        json_t *value = are_ints ? json_copy(item) : tensor_named(w, item);
-        if (!value || !made || !append(w, made, value)) break;
+        json_t *value = made ? make_item(w, item, kind) : NULL;
+        if (!value || json_array_append_new(made, value) != 0) break;
     }
-    return json_pack("{s:o}", are_ints ? "as_ints" : "as_tensors", made);
+    if (made && json_array_size(made) == json_array_size(list)) return json_pack("{s:o}", kinds[kind], made);
+    json_decref(made);
+    refuse(w, "an argument is a list that is empty, or of several kinds");
+    return NULL;
+}
+
+static json_t *make_device(const char *text) {
+    const char *colon = strchr(text, ':');
+    size_t length = colon ? (size_t)(colon - text) : strlen(text);
+    json_t *index = colon ? json_integer(strtol(colon + 1, NULL, 10)) : json_null();
+    return json_pack("{s:{s:s%,s:o}}", "as_device", "type", text, length, "index", index);
+}
+
+/* {"$dtype"}, {"$device"}, {"$memory_format"}, {"$layout"}: as archives number them. */
+static json_t *make_named(const json_t *value) {
+    static const char *const formats[] = {"", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format"};
+    const char *dtype = json_string_value(json_object_get(value, "$dtype")), *layout = text_of(value, "$layout");
+    const char *device = json_string_value(json_object_get(value, "$device")), *format = text_of(value, "$memory_format");
+    if (dtype && scalar_type(dtype)) return json_pack("{s:I}", "as_scalar_type", (json_int_t)scalar_type(dtype));
+    if (device) return make_device(device);
+    if (strcmp(layout, "strided") == 0) return json_pack("{s:i}", "as_layout", PT_STRIDED);
+    for (int i = 1; i < 5; i++) {
+        if (strcmp(format, formats[i]) == 0) return json_pack("{s:i}", "as_memory_format", i);
+    }
+    return NULL;
 }
 
 static json_t *make_argument(writer *w, const json_t *value) {
-    const char *dtype = json_string_value(json_object_get(value, "$dtype"));
-    const char *number = json_string_value(json_object_get(value, "$float"));
-    char *end = NULL;
-    double real = number ? strtod(number, &end) : 0;
-    if (number && !*end && isfinite(real)) return json_pack("{s:f}", "as_float", real);
+    const json_t *tuple = json_object_get(value, "$tuple");
+    double number;
+    if (is_float(value, &number)) return json_pack("{s:o}", "as_float", make_float(number));
     if (json_is_null(value)) return json_pack("{s:b}", "as_none", true);
     if (json_is_boolean(value)) return json_pack("{s:b}", "as_bool", json_is_true(value));
     if (json_is_integer(value)) return json_pack("{s:I}", "as_int", json_integer_value(value));
-    if (json_is_real(value)) return json_pack("{s:f}", "as_float", json_real_value(value));
-    if (json_is_array(value) && json_array_size(value)) return make_list(w, value);
-    if (json_object_get(value, "$node")) return json_pack("{s:o}", "as_tensor", tensor_named(w, value));
-    if (dtype && scalar_type(dtype)) return json_pack("{s:I}", "as_scalar_type", (json_int_t)scalar_type(dtype));
-    refuse(w, "an argument is of a kind that is not known");
-    return NULL;
+    if (json_is_string(value)) return json_pack("{s:s}", "as_string", json_string_value(value));
+    if (json_is_array(value) || tuple) return make_list(w, tuple ? tuple : value);
+    if (json_object_get(value, "$node")) return make_read(w, value);
+    json_t *made = make_named(value);
+    if (!made) refuse(w, "an argument is of a kind that is not known");
+    return made;
 }
 
 static bool make_input(writer *w, json_t *inputs, const char *name, size_t length, const json_t *value, int kind) {
@@ -284,23 +387,19 @@ static json_t *make_size(writer *w, const json_t *size) {
 
 /* A row-major tensor. `device`: the archive's word for where it is. */
 static json_t *make_meta(writer *w, const json_t *shape, const char *dtype, bool requires_grad, const json_t *device) {
-    json_t *sizes = json_array(), *strides = json_array(), *made;
-    json_int_t step = 1;
-    bool ok = (sizes && strides) || no_memory(w);
-    for (size_t i = json_array_size(shape); ok && i-- > 0;) {
-        const json_t *size = json_array_get(shape, i);
-        json_t *spelled = make_size(w, size);
-        ok = spelled && step ? json_array_insert_new(sizes, 0, spelled) == 0 || no_memory(w) : false;
-        if (!step) refuse(w, "a new tensor has a symbolic size behind its first");
-        ok = ok && (json_array_insert_new(strides, 0, json_pack("{s:I}", "as_int", step)) == 0 || no_memory(w));
-        if (json_is_integer(size)) step *= json_integer_value(size) ? json_integer_value(size) : 1;
-        else step = 0;
+    json_t *sizes = json_array(), *strides = NULL, *made = NULL, *size;
+    size_t i;
+    bool ok = sizes || no_memory(w);
+    json_array_foreach(shape, i, size) {
+        json_t *spelled = ok ? make_size(w, size) : NULL;
+        ok = spelled && append(w, sizes, spelled);
     }
     if (ok && !scalar_type(dtype)) ok = refuse(w, "the dtype \"%s\" of a new tensor is not known", dtype);
-    made = ok ? json_pack("{s:I,s:O,s:b,s:O,s:O,s:{s:i},s:i}", "dtype", (json_int_t)scalar_type(dtype), "sizes", sizes,
-                          "requires_grad", requires_grad, "device", device, "strides", strides, "storage_offset", "as_int", 0,
-                          "layout", 7)
-              : NULL;
+    if (ok) strides = pt_row_major(sizes);
+    if (strides)
+        made = json_pack("{s:I,s:O,s:b,s:O,s:O,s:{s:i},s:i}", "dtype", (json_int_t)scalar_type(dtype), "sizes", sizes,
+                         "requires_grad", requires_grad, "device", device, "strides", strides, "storage_offset", "as_int", 0,
+                         "layout", PT_STRIDED);
     json_decref(sizes);
     json_decref(strides);
     if (ok && !made) no_memory(w);
@@ -357,19 +456,130 @@ static bool requires_grad(const json_t *owned) {
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
 
-static json_t *keep_node(writer *w, const pt_row *row, const json_t *node) {
-    const json_t *source = source_of(w, row);
-    json_t *made = json_deep_copy(source), *inputs = json_object_get(made, "inputs"), *reads = json_array(), *input;
-    size_t at = 0, i;
-    bool ok = (made && reads) || no_memory(w);
-    ok = ok && list_reads(w, json_object_get(node, "args"), reads) && list_reads(w, json_object_get(node, "kwargs"), reads);
-    if (ok && count_reads(w, inputs) == json_array_size(reads)) {
-        json_array_foreach(inputs, i, input) ok = ok && rename_reads(w, json_object_get(input, "arg"), reads, &at);
+/* Equal but for the nodes that are read? */
+static bool is_alike(const json_t *a, const json_t *b) {
+    size_t i;
+    const char *key;
+    json_t *item;
+    if (json_is_string(json_object_get(a, "$node"))) return json_is_string(json_object_get(b, "$node"));
+    if (json_is_array(a)) {
+        if (!json_is_array(b) || json_array_size(a) != json_array_size(b)) return false;
+        json_array_foreach(a, i, item) if (!is_alike(item, json_array_get(b, i))) return false;
+        return true;
+    }
+    if (!json_is_object(a)) return json_equal(a, b);
+    if (!json_is_object(b) || json_object_size(a) != json_object_size(b)) return false;
+    json_object_foreach((json_t *)(uintptr_t)a, key, item) if (!is_alike(item, json_object_get(b, key))) return false;
+    return true;
+}
+
+/* The argument as it was, with other names in it; or a new one where more has changed. */
+static bool keep_argument(writer *w, json_t *input, const json_t *before, const json_t *after) {
+    json_t *argument = json_object_get(input, "arg"), *reads = json_array();
+    size_t count = 0, at = 0;
+    bool ok = (reads || no_memory(w)) && list_reads(w, after, reads) && rename_reads(w, argument, NULL, &count);
+    if (ok && is_alike(before, after) && count == json_array_size(reads)) {
+        ok = rename_reads(w, argument, reads, &at);
     } else if (ok) {
-        json_t *inserted = make_inputs(w, node);
-        ok = inserted && set(w, made, "inputs", inserted);
+        argument = make_argument(w, after);
+        ok = argument && set(w, input, "arg", argument);
     }
     json_decref(reads);
+    return ok;
+}
+
+static bool have_same_keys(const json_t *a, const json_t *b) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)a, key, value) if (!json_object_get(b, key)) return false;
+    return json_object_size(a) == json_object_size(b);
+}
+
+static bool keep_arguments(writer *w, json_t *made, const json_t *before, const json_t *after) {
+    const json_t *args = json_object_get(before, "args"), *now = json_object_get(after, "args");
+    const json_t *kwargs = json_object_get(before, "kwargs"), *named = json_object_get(after, "kwargs");
+    json_t *inputs = json_object_get(made, "inputs"), *input;
+    size_t positions = json_array_size(args), i;
+    if (positions != json_array_size(now) || !have_same_keys(kwargs, named) ||
+        positions + json_object_size(kwargs) != json_array_size(inputs)) {
+        inputs = make_inputs(w, after);
+        return inputs && set(w, made, "inputs", inputs);
+    }
+    json_array_foreach(inputs, i, input) {
+        const char *name = text_of(input, "name");
+        const json_t *was = i < positions ? json_array_get(args, i) : json_object_get(kwargs, name);
+        if (!keep_argument(w, input, was, i < positions ? json_array_get(now, i) : json_object_get(named, name))) return false;
+    }
+    return true;
+}
+
+/* The tensors that the node reads, as tensor_values has them. */
+static json_t *tensors_read(writer *w, const json_t *node, bool *are_laid_out) {
+    json_t *reads = json_array(), *made = json_array(), *read;
+    size_t i;
+    bool ok = (reads && made) || no_memory(w);
+    ok = ok && list_reads(w, json_object_get(node, "args"), reads) && list_reads(w, json_object_get(node, "kwargs"), reads);
+    *are_laid_out = false;
+    json_array_foreach(reads, i, read) {
+        const char *name = text_of(w->names, json_string_value(read));
+        json_t *value = json_object_get(w->values, name);
+        if (json_object_get(w->laid_out, name)) *are_laid_out = true;
+        if (ok && value) ok = json_array_append(made, value) == 0 || no_memory(w);
+    }
+    json_decref(reads);
+    if (ok) return made;
+    json_decref(made);
+    return NULL;
+}
+
+/* Writes down the strides that the result has now. `is_kept`: the node was in the archive. */
+static bool lay_out(writer *w, const char *result, const json_t *node, const json_t *tensors) {
+    json_t *value = json_object_get(w->values, result);
+    bool is_known;
+    if (!value) return true;
+    json_t *strides = pt_strides_of(text_of(node, "target"), node, tensors, json_object_get(value, "sizes"), &is_known);
+    if (!strides) return !is_known || no_memory(w);
+    bool is_same = json_equal(strides, json_object_get(value, "strides"));
+    bool ok = is_same || set(w, w->laid_out, result, json_true());
+    return set(w, value, "strides", strides) && ok;
+}
+
+/* The shape and the dtype that the graph gives the result, where they are other ones than the archive's. */
+static bool describe_again(writer *w, const char *result, const json_t *before, const json_t *after) {
+    const json_t *was = json_object_get(before, "meta"), *meta = json_object_get(after, "meta"),
+                 *shape = json_object_get(meta, "shape");
+    json_t *value = json_object_get(w->values, result);
+    const char *dtype = text_of(meta, "dtype");
+    if (!value || !json_is_array(shape)) return true;
+    bool ok = true;
+    if (strcmp(dtype, text_of(was, "dtype")) != 0)
+        ok = scalar_type(dtype) && set(w, value, "dtype", json_integer(scalar_type(dtype)));
+    if (!ok || json_equal(shape, json_object_get(was, "shape"))) return ok;
+    json_t *made =
+        make_meta(w, shape, dtype, json_is_true(json_object_get(value, "requires_grad")), json_object_get(value, "device"));
+    return made && set(w, w->values, result, made) && set(w, w->laid_out, result, json_true());
+}
+
+static bool lay_out_results(writer *w, const json_t *made, const json_t *node, bool is_new) {
+    const json_t *output = json_array_get(json_object_get(made, "outputs"), 0);
+    const json_t *several = json_object_get(output, "as_tensors"), *one = json_object_get(output, "as_tensor");
+    bool are_laid_out;
+    json_t *tensors = tensors_read(w, node, &are_laid_out), *item;
+    size_t i;
+    bool ok = tensors != NULL;
+    if (ok && one && (is_new || are_laid_out)) ok = lay_out(w, text_of(one, "name"), node, tensors);
+    json_array_foreach(several, i, item) ok = ok && (!are_laid_out || lay_out(w, text_of(item, "name"), node, tensors));
+    json_decref(tensors);
+    return ok;
+}
+
+static json_t *keep_node(writer *w, const pt_row *row, const json_t *node) {
+    json_t *made = json_deep_copy(w->sources[row - w->p->rows]);
+    const json_t *before = json_object_get(w->nodes_before, text_of(node, "name"));
+    const char *result = text_of(w->names, text_of(node, "name"));
+    bool ok = (made && before) || no_memory(w);
+    ok = ok && keep_arguments(w, made, before, node) && describe_again(w, result, before, node) &&
+         lay_out_results(w, made, node, !is_alike(before, node));
     if (ok) return made;
     json_decref(made);
     return NULL;
@@ -390,14 +600,17 @@ static json_t *insert_node(writer *w, const json_t *node) {
     }
     json_t *inputs = make_inputs(w, node);
     json_t *value = inputs ? make_meta(w, shape, text_of(meta, "dtype"), false, some_device(w)) : NULL;
-    if (!value || !set(w, w->values, result, value) || (!known && !set(w, w->names, name, json_string(name)))) {
+    if (!value || !set(w, w->values, result, value) || !set(w, w->laid_out, result, json_true()) ||
+        (!known && !set(w, w->names, name, json_string(name)))) {
         json_decref(inputs);
         return NULL;
     }
     json_t *made = json_pack("{s:s,s:o,s:[{s:{s:s}}],s:{},s:n,s:s}", "target", target, "inputs", inputs, "outputs", "as_tensor",
                              "name", result, "metadata", "is_hop_single_tensor_return", "name", name);
+    if (made && lay_out_results(w, made, node, true)) return made;
     if (!made) no_memory(w);
-    return made;
+    json_decref(made);
+    return NULL;
 }
 
 /* A weight that the graph did not have: an input more. */
@@ -419,9 +632,19 @@ static bool put_item(writer *w, const pt_row *row, const json_t *node) {
     const char *of = text_of(json_array_get(args, 0), "$node");
     const json_t *index = json_array_get(args, 1);
     const char *was = w->p->rows[row->first].name;
+    const char *name = text_of(node, "name");
     if (was && strcmp(of, was) == 0 && json_is_integer(index) && json_integer_value(index) == (json_int_t)row->second)
-        return true;
+        return describe_again(w, text_of(w->names, name), json_object_get(w->nodes_before, name), node);
     return refuse(w, "\"%s\" takes another item than it did", text_of(node, "name"));
+}
+
+/* What the program writes into a buffer or an input when it ends. */
+static bool put_copy(writer *w, const pt_row *row, const json_t *node) {
+    const json_t *args = json_object_get(node, "args");
+    const char *into = text_of(json_array_get(args, 0), "$node"), *was = w->p->rows[row->first].name;
+    if (strcmp(text_of(node, "target"), row->target) == 0 && json_array_size(args) == 2 && was && strcmp(into, was) == 0)
+        return append(w, w->copied, json_string(text_of(json_array_get(args, 1), "$node")));
+    return refuse(w, "\"%s\" writes into something else than it did", text_of(node, "name"));
 }
 
 static bool put_node(writer *w, const json_t *node, json_t *out) {
@@ -431,6 +654,8 @@ static bool put_node(writer *w, const json_t *node, json_t *out) {
     if (!set(w, w->kept, name, json_true())) return false;
     bool is_input = strcmp(op, "placeholder") == 0, is_state = strcmp(op, "get_attr") == 0;
     if (is_input || is_state) {
+        if (is_state && row && row->kind == PT_PROGRAM)
+            return strcmp(row->target, target) == 0 || refuse(w, "\"%s\" is another nested program than it was", name);
         bool is_same = row && row->kind == (is_input ? PT_INPUT : PT_STATE) && row->target && strcmp(row->target, target) == 0;
         if (is_input && row && row->kind == PT_INPUT) is_same = true;
         if (is_state && !row) return insert_state(w, name, target);
@@ -438,6 +663,7 @@ static bool put_node(writer *w, const json_t *node, json_t *out) {
     }
     if (strcmp(op, "call_function") != 0) return refuse(w, "\"%s\" is a %s", name, op);
     if (row && row->kind == PT_ITEM) return put_item(w, row, node);
+    if (row && row->kind == PT_COPY) return put_copy(w, row, node);
     json_t *made;
     if (row && row->kind == PT_CALL && strcmp(row->target, target) == 0) made = keep_node(w, row, node);
     else if (!row || row->kind == PT_CALL) made = insert_node(w, node);
@@ -445,20 +671,33 @@ static bool put_node(writer *w, const json_t *node, json_t *out) {
     return made && append(w, out, made);
 }
 
+/* Mutations come first, in the order of their copies; then what is returned. */
+static bool put_output(writer *w, json_t *output, json_t *spec, const json_t *returned, size_t *next, size_t *copy) {
+    static const char *const mutations[] = {"buffer_mutation", "parameter_mutation", "user_input_mutation"};
+    const json_t *reads = returned;
+    json_t *returns = json_object_get(spec, "user_output");
+    size_t *at = next;
+    for (size_t i = 0; i < 3 && !returns; i++) {
+        json_t *mutation = json_object_get(spec, mutations[i]);
+        if (!mutation) continue;
+        reads = w->copied;
+        at = copy;
+        return rename_reads(w, output, reads, at) &&
+               set(w, mutation, "arg", json_deep_copy(json_object_get(output, "as_tensor")));
+    }
+    if (!returns) return refuse(w, "an output is neither returned nor written into a buffer or an input");
+    return rename_reads(w, output, reads, at) && set(w, returns, "arg", json_deep_copy(output));
+}
+
 static bool put_outputs(writer *w, const json_t *node, json_t *graph, json_t *specs) {
-    json_t *outputs = json_object_get(graph, "outputs"), *reads = json_array(), *spec, *output;
-    size_t at = 0, i;
+    json_t *outputs = json_object_get(graph, "outputs"), *reads = json_array(), *output;
+    size_t count = 0, next = 0, copy = 0, i;
     bool ok = (reads && outputs) || no_memory(w);
     ok = ok && list_reads(w, json_object_get(node, "args"), reads);
-    rename_reads(w, outputs, NULL, &at);
-    if (ok && at != json_array_size(reads)) ok = refuse(w, "it returns other values than it did");
-    at = 0;
-    ok = ok && rename_reads(w, outputs, reads, &at);
-    json_array_foreach(outputs, i, output) {
-        spec = json_object_get(json_array_get(specs, i), "user_output");
-        if (ok && !spec) ok = refuse(w, "an output writes into a buffer or an input");
-        ok = ok && set(w, spec, "arg", json_deep_copy(output));
-    }
+    rename_reads(w, outputs, NULL, &count);
+    if (ok && count != json_array_size(reads) + json_array_size(w->copied))
+        ok = refuse(w, "it returns other values than it did, or writes other ones");
+    json_array_foreach(outputs, i, output) ok = ok && put_output(w, output, json_array_get(specs, i), reads, &next, &copy);
     json_decref(reads);
     return ok;
 }
@@ -508,12 +747,29 @@ static bool check_call_graph(writer *w, const json_t *calls) {
     return true;
 }
 
+/* Nested programs are kept as they are. */
+static bool check_programs(writer *w) {
+    json_t *was = json_object(), *module;
+    size_t i;
+    bool ok = was || no_memory(w);
+    json_array_foreach(json_object_get(w->before, "modules"), i, module) ok =
+        ok && set(w, was, text_of(module, "path"), json_incref(module));
+    json_array_foreach(json_object_get(w->after, "modules"), i, module) {
+        const char *path = text_of(module, "path");
+        const json_t *program = json_object_get(module, "graph");
+        if (ok && program && !json_equal(program, json_object_get(json_object_get(was, path), "graph")))
+            ok = refuse(w, "the nested program \"%s\" was changed", path);
+    }
+    json_decref(was);
+    return ok;
+}
+
 static bool rewrite_program(writer *w) {
     json_t *module = json_object_get(w->program, "graph_module"), *graph = json_object_get(module, "graph"), *node;
     const json_t *signature = json_object_get(module, "signature");
     json_t *nodes = json_array(), *list = json_object_get(w->after, "nodes");
     size_t i;
-    bool ok = (nodes || no_memory(w)) && check_call_graph(w, json_object_get(module, "module_call_graph"));
+    bool ok = (nodes || no_memory(w)) && check_programs(w) && check_call_graph(w, json_object_get(module, "module_call_graph"));
     json_array_foreach(list, i, node) ok = ok && put_node(w, node, nodes);
     node = json_array_get(list, json_array_size(list) - 1);
     ok = ok && put_outputs(w, node, graph, json_object_get(signature, "output_specs"));
@@ -525,57 +781,64 @@ static bool rewrite_program(writer *w) {
 
 /* ---- weights ------------------------------------------------------------------------------------------------------------- */
 
-/* The placeholder of the state, in tensor_values. */
+/* The placeholders of the state, in tensor_values. */
 static bool describe_input(writer *w, const char *owner, json_t *meta) {
-    for (uint32_t i = 0; i < w->p->count && w->p->rows[i].kind <= PT_STATE; i++) {
-        const pt_row *row = &w->p->rows[i];
-        const char *name = row->kind == PT_STATE && strcmp(row->target, owner) == 0 ? text_of(w->names, row->name) : "";
-        if (*name && json_object_get(w->values, name) && !set(w, w->values, name, json_deep_copy(meta))) return false;
+    json_t *name;
+    size_t i;
+    json_array_foreach(json_object_get(w->inputs_of, owner), i, name) {
+        const char *text = json_string_value(name);
+        if (json_object_get(w->values, text) && !set(w, w->values, text, json_deep_copy(meta))) return false;
     }
     return true;
 }
 
-/* The record that the tensor goes into: one for all its owners. */
-static const char *record_of(writer *w, const char *tensor) {
-    const char *path;
-    json_t *known;
-    json_object_foreach(w->records, path, known) if (strcmp(json_string_value(known), tensor) == 0) return path;
-    for (size_t i = json_object_size(w->records);; i++) {
-        const char *name = pt_format(w->m, "weight_%zu", i), *entry = pt_format(w->m, "data/weights/weight_%zu", i);
-        if (!name || !entry) return NULL;
-        if (fb_archive_find(w->m->archive, entry) || json_object_get(w->records, name)) continue;
-        return set(w, w->records, name, json_string(tensor)) ? name : NULL;
+/* The record that the tensor goes into, among weights or constants: one for all its owners. */
+static const char *record_of(writer *w, const char *tensor, bool is_constant) {
+    const char *folder = is_constant ? "data/constants/" : "data/weights/", *known = pt_format(w->m, "%s%s", folder, tensor);
+    const json_t *record = known ? json_object_get(w->record_of, known) : NULL;
+    if (!known || record) return json_string_value(record);
+    for (;; w->next_record++) {
+        const char *entry = pt_format(w->m, "%s%s_%zu", folder, is_constant ? "tensor" : "weight", w->next_record);
+        if (!entry) return NULL;
+        if (fb_archive_find(w->m->archive, entry) || json_object_get(w->records, entry)) continue;
+        const char *name = entry + strlen(folder);
+        return set(w, w->records, entry, json_string(tensor)) && set(w, w->record_of, known, json_string(name)) ? name : NULL;
     }
 }
 
-static bool put_weight(writer *w, const char *owner, const json_t *owned, json_t *config) {
-    const json_t *row = json_array_get(owned, 0), *old = json_object_get(config, owner);
+static bool put_weight(writer *w, const char *owner, const json_t *owned) {
+    json_t *constants = json_object_get(w->constants, "config"), *weights = json_object_get(w->weights, "config");
+    const json_t *row = json_array_get(owned, 0), *old = json_object_get(constants, owner);
+    bool is_constant = old != NULL;
+    if (!old) old = json_object_get(weights, owner);
     const json_t *device = old ? json_object_get(json_object_get(old, "tensor_meta"), "device") : some_device(w);
-    if (!row || json_object_get(w->constants, owner) || (!old && !are_on_one_device(w)))
-        return refuse(w, "\"%s\" is a constant with another value, or a new weight of a program of several devices", owner);
+    if (!row || (!old && !are_on_one_device(w)))
+        return refuse(w, "\"%s\" is a new weight of a program of several devices", owner);
     json_t *meta = make_meta(w, json_object_get(row, "shape"), text_of(row, "dtype"), requires_grad(owned), device);
-    const char *record = meta ? record_of(w, text_of(row, "name")) : NULL;
+    const char *record = meta ? record_of(w, text_of(row, "name"), is_constant) : NULL;
     json_t *made = record ? json_pack("{s:s,s:b,s:b,s:O}", "path_name", record, "is_param",
                                       json_is_true(json_array_get(owned, 1)), "use_pickle", false, "tensor_meta", meta)
                           : NULL;
-    bool ok = made ? set(w, config, owner, made) && describe_input(w, owner, meta) : record ? no_memory(w) : false;
+    bool ok = made     ? set(w, is_constant ? constants : weights, owner, made) && describe_input(w, owner, meta)
+              : record ? no_memory(w)
+                       : false;
     json_decref(meta);
     return ok;
 }
 
 static bool rewrite_weights(writer *w) {
-    json_t *config = json_object_get(w->weights, "config"), *before = owners_of(w, w->before), *after = json_incref(w->owners);
-    json_t *owned;
+    json_t *before = owners_of(w, w->before), *owned;
     const char *owner;
-    void *next;
-    bool ok = before && after;
-    json_object_foreach(after, owner, owned) if (ok && !json_equal(owned, json_object_get(before, owner))) ok =
-        put_weight(w, owner, owned, config);
-    json_object_foreach_safe(before, next, owner, owned) {
-        if (ok && !json_object_get(after, owner)) json_object_del(config, owner);
+    bool ok = before != NULL;
+    json_object_foreach(w->owners, owner, owned) {
+        if (ok && !json_equal(owned, json_object_get(before, owner))) ok = put_weight(w, owner, owned);
+    }
+    json_object_foreach(before, owner, owned) {
+        if (json_object_get(w->owners, owner)) continue;
+        json_object_del(json_object_get(w->weights, "config"), owner);
+        json_object_del(json_object_get(w->constants, "config"), owner);
     }
     json_decref(before);
-    json_decref(after);
     return ok;
 }
 
@@ -598,16 +861,38 @@ static json_t *with_names(const json_t *value, const json_t *names) {
     return made;
 }
 
+/* The nodes that something reads; those that only take items of which nobody reads any are left out. NULL: memory is out. */
+static json_t *list_needed(writer *w, const json_t *document) {
+    const json_t *nodes = json_object_get(document, "nodes");
+    json_t *needed = json_object(), *reads = json_array(), *read;
+    bool ok = needed && reads;
+    size_t k;
+    for (size_t i = json_array_size(nodes); ok && i-- > 0;) {
+        const json_t *node = json_array_get(nodes, i);
+        if (strcmp(text_of(node, "target"), FB_TARGET_GETITEM) == 0 && !json_object_get(needed, text_of(node, "name")))
+            continue;
+        json_array_clear(reads);
+        ok = list_reads(w, json_object_get(node, "args"), reads) && list_reads(w, json_object_get(node, "kwargs"), reads);
+        json_array_foreach(reads, k, read) ok = ok && json_object_set_new(needed, json_string_value(read), json_true()) == 0;
+    }
+    json_decref(reads);
+    if (ok) return needed;
+    json_decref(needed);
+    return NULL;
+}
+
 /* What a document computes, whatever its nodes are called: inputs, calls in their order with what they read, and the dtype and
  * shape of each state. NULL: memory is out. */
 static json_t *meaning_of(writer *w, const json_t *document) {
     json_t *names = json_object(), *made = json_array(), *node, *owners = owners_of(w, document);
+    json_t *needed = list_needed(w, document);
     size_t i, calls = 0;
-    bool ok = names && made && owners;
+    bool ok = names && made && owners && needed;
     json_array_foreach(json_object_get(document, "nodes"), i, node) {
         const char *op = text_of(node, "op"), *target = text_of(node, "target");
         const json_t *row = json_array_get(json_object_get(owners, target), 0), *meta = json_object_get(node, "meta");
         bool is_state = strcmp(op, "get_attr") == 0;
+        if (strcmp(target, FB_TARGET_GETITEM) == 0 && !json_object_get(needed, text_of(node, "name"))) continue;
         json_t *name = is_state ? json_pack("[s,s,O?,O?,b]", op, target, json_object_get(row, "dtype"),
                                             json_object_get(row, "shape"), requires_grad(json_object_get(owners, target)))
                                 : json_pack("[s,I]", strcmp(op, "placeholder") == 0 ? target : "", (json_int_t)calls++);
@@ -618,8 +903,14 @@ static json_t *meaning_of(writer *w, const json_t *document) {
                                  json_object_get(meta, "dtype"));
         ok = json_array_append_new(made, call) == 0;
     }
+    json_t *module;
+    json_array_foreach(json_object_get(document, "modules"), i, module) {
+        json_t *program = json_object_get(module, "graph");
+        if (ok && program) ok = json_array_append_new(made, json_pack("[s,O]", text_of(module, "path"), program)) == 0;
+    }
     json_decref(names);
     json_decref(owners);
+    json_decref(needed);
     if (ok) return made;
     json_decref(made);
     no_memory(w);
@@ -636,10 +927,15 @@ static bool is_the_graph(writer *w, const char *document, size_t size) {
     return is_same || refuse(w, "what was written of it is not the graph when it is read again");
 }
 
+static int order_of_entries(const void *a, const void *b) {
+    return strcmp(((const fb_zip_entry *)a)->name, ((const fb_zip_entry *)b)->name);
+}
+
 /* The archive's records and the new ones, whose bytes nobody looks at. */
-static bool check_again(writer *w, const char *program, const char *weights) {
+static bool check_again(writer *w, const char *const *texts) {
     fb_archive archive = *w->m->archive;
-    const pt_given given[] = {{w->m->program_file.name, program}, {w->m->weights_file.name, weights}};
+    const pt_given given[] = {
+        {w->m->program_file.name, texts[0]}, {w->m->weights_file.name, texts[1]}, {w->m->constants_file.name, texts[2]}};
     size_t count = archive.zip.count, added = json_object_size(w->records);
     fb_zip_entry *entries = malloc((count + added + 1) * sizeof *entries);
     pt_model *m = calloc(1, sizeof *m);
@@ -649,21 +945,18 @@ static bool check_again(writer *w, const char *program, const char *weights) {
     bool ok = (entries && m) || no_memory(w);
     if (ok) memcpy(entries, archive.zip.entries, count * sizeof *entries);
     json_object_foreach(w->records, path, tensor) {
-        const char *name = ok ? pt_format(w->m, "%sdata/weights/%s", archive.root, path) : NULL;
+        const char *name = ok ? pt_format(w->m, "%s%s", archive.root, path) : NULL;
         ok = name != NULL;
-        size_t at = count;
-        while (ok && at && strcmp(entries[at - 1].name, name) > 0) at--;
         if (!ok) break;
-        memmove(entries + at + 1, entries + at, (count - at) * sizeof *entries);
-        entries[at] = (fb_zip_entry){.name = name, .size = INT64_MAX, .stored = INT64_MAX};
-        count++;
+        entries[count++] = (fb_zip_entry){.name = name, .size = INT64_MAX, .stored = INT64_MAX};
     }
+    if (ok) qsort(entries, count, sizeof *entries, order_of_entries);
     if (ok) {
         pt_program *p;
         archive.zip.entries = entries;
         archive.zip.count = count;
         *m = (pt_model){
-            .archive = &archive, .blob = w->m->blob, .work = w->m->work, .error = w->error, .given = given, .given_count = 2};
+            .archive = &archive, .blob = w->m->blob, .work = w->m->work, .error = w->error, .given = given, .given_count = 3};
         w->status = pt_model_document(m, w->m->name, &p, &document);
         ok = !w->status && is_the_graph(w, document.data, document.size);
     }
@@ -676,23 +969,40 @@ static bool check_again(writer *w, const char *program, const char *weights) {
 
 /* ---- entries ------------------------------------------------------------------------------------------------------------- */
 
-/* Is the entry a record that the program's weights were in and are in no more? */
-static bool is_left_out(const writer *w, const char *name) {
-    const char *record = strncmp(name, "data/weights/", 13) == 0 ? name + 13 : NULL, *owner;
-    json_t *row;
-    bool was_read = false;
-    if (!record || w->m->archive->model_count != 1) return false;
-    json_object_foreach(json_object_get(w->weights, "config"), owner,
-                        row) if (strcmp(text_of(row, "path_name"), record) == 0) return false;
-    for (uint32_t i = 0; i < w->m->tensor_count && !was_read; i++)
-        was_read = strcmp(w->m->tensors[i].record->name + strlen(w->m->archive->root), name) == 0;
-    return was_read;
+/* The records that the program's weights and constants were in and are in no more, by their names. NULL: memory is out. */
+static json_t *list_left_out(writer *w) {
+    const json_t *configs[] = {w->weights, w->constants};
+    json_t *made = json_object(), *row;
+    const char *owner;
+    bool ok = made != NULL;
+    if (w->m->archive->model_count != 1) return made;
+    for (uint32_t i = 0; ok && i < w->m->tensor_count; i++)
+        ok = json_object_set_new(made, w->m->tensors[i].record->name, json_true()) == 0;
+    for (int i = 0; ok && i < 2; i++) {
+        json_object_foreach(json_object_get(configs[i], "config"), owner, row) {
+            const char *name =
+                pt_format(w->m, "%sdata/%s/%s", w->m->archive->root, i ? "constants" : "weights", text_of(row, "path_name"));
+            if (name) json_object_del(made, name);
+        }
+    }
+    if (ok && !w->m->status) return made;
+    json_decref(made);
+    return NULL;
 }
 
-static bool add_entries(writer *w, const char *program, const char *weights, pt_add_entry *add, void *context) {
+static const char *text_for(const writer *w, const char *name, const char *const *texts) {
+    const pt_file *files[] = {&w->m->program_file, &w->m->weights_file, &w->m->constants_file};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(files[i]->name, name) == 0) return texts[i];
+    }
+    return NULL;
+}
+
+static bool add_entries(writer *w, const char *const *texts, pt_add_entry *add, void *context) {
     const fb_archive *archive = w->m->archive;
     const char *path;
-    json_t *tensor;
+    json_t *tensor, *left_out = list_left_out(w);
+    if (!left_out) return no_memory(w);
     for (size_t i = 0; i < archive->zip.count && !w->status; i++) {
         const fb_zip_entry *from = &archive->zip.entries[i];
         const char *name = from->name + strlen(archive->root);
@@ -702,13 +1012,14 @@ static bool add_entries(writer *w, const char *program, const char *weights, pt_
                           .crc = from->crc,
                           .is_deflated = from->is_deflated,
                           .range = archive->zip.bytes + from->offset};
-        if (is_left_out(w, name)) continue;
-        if (strcmp(name, w->m->program_file.name) == 0) entry = (pt_entry){.name = from->name, .text = program};
-        if (strcmp(name, w->m->weights_file.name) == 0) entry = (pt_entry){.name = from->name, .text = weights};
+        if (json_object_get(left_out, from->name)) continue;
+        const char *text = text_for(w, name, texts);
+        if (text) entry = (pt_entry){.name = from->name, .text = text};
         w->status = add(context, &entry);
     }
+    json_decref(left_out);
     json_object_foreach(w->records, path, tensor) {
-        pt_entry entry = {.name = pt_format(w->m, "%sdata/weights/%s", archive->root, path),
+        pt_entry entry = {.name = pt_format(w->m, "%s%s", archive->root, path),
                           .tensor = fb_tensor_find(w->graph, json_string_value(tensor))};
         if (!entry.name) no_memory(w);
         if (!w->status) w->status = add(context, &entry);
@@ -728,20 +1039,27 @@ static bool load_all(writer *w, const char *document, size_t size) {
     if (w->after) w->before = load_document(w, document, size);
     if (w->before) w->program = load(w, program->text, strlen(program->text), program->name);
     if (w->program) w->weights = load(w, weights->text, strlen(weights->text), weights->name);
-    json_t *read = w->weights ? load(w, constants->text, strlen(constants->text), constants->name) : NULL;
-    w->constants = json_incref(json_object_get(read, "config"));
-    json_decref(read);
+    if (w->weights) w->constants = load(w, constants->text, strlen(constants->text), constants->name);
     w->values = json_object_get(json_object_get(json_object_get(w->program, "graph_module"), "graph"), "tensor_values");
     w->rows = json_object();
     w->names = json_object();
     w->sizes = json_object();
     w->records = json_object();
     w->kept = json_object();
+    w->laid_out = json_object();
+    w->copied = json_array();
+    w->record_of = json_object();
+    w->inputs_of = json_object();
+    w->nodes_before = json_object();
     w->states = json_array();
     w->state_inputs = json_array();
-    w->owners = w->after ? owners_of(w, w->after) : NULL;
-    if (w->constants &&
-        !(w->rows && w->names && w->sizes && w->records && w->kept && w->states && w->state_inputs && w->owners))
+    w->owners = w->constants ? owners_of(w, w->after) : NULL;
+    json_t *node;
+    size_t i;
+    json_array_foreach(json_object_get(w->before, "nodes"), i, node) if (w->constants)
+        set(w, w->nodes_before, text_of(node, "name"), json_incref(node));
+    if (w->constants && !(w->rows && w->laid_out && w->copied && w->record_of && w->inputs_of && w->nodes_before && w->names &&
+                          w->sizes && w->records && w->kept && w->states && w->state_inputs && w->owners))
         return no_memory(w);
     return w->constants != NULL;
 }
@@ -749,11 +1067,13 @@ static bool load_all(writer *w, const char *document, size_t size) {
 static bool write_all(writer *w, const char *document, size_t size, pt_add_entry *add, void *context) {
     if (!load_all(w, document, size) || !list_sizes(w) || !index_rows(w)) return false;
     if (!rewrite_program(w) || !rewrite_weights(w) || w->status || w->m->status) return false;
-    char *program = fb_dump_json(w->program, JSON_ENSURE_ASCII), *weights = fb_dump_json(w->weights, JSON_ENSURE_ASCII);
-    bool ok = (program && weights) || no_memory(w);
-    ok = ok && check_again(w, program, weights) && add_entries(w, program, weights, add, context);
-    free(program);
-    free(weights);
+    json_t *const files[] = {w->program, w->weights, w->constants};
+    char *texts[3] = {0};
+    bool ok = true;
+    for (int i = 0; i < 3; i++) ok = (texts[i] = fb_dump_json(files[i], JSON_ENSURE_ASCII)) && ok;
+    const char *const given[] = {texts[0], texts[1], texts[2]};
+    ok = (ok || no_memory(w)) && check_again(w, given) && add_entries(w, given, add, context);
+    for (int i = 0; i < 3; i++) free(texts[i]);
     return ok;
 }
 
@@ -768,6 +1088,12 @@ static void free_writer(writer *w) {
     json_decref(w->sizes);
     json_decref(w->records);
     json_decref(w->kept);
+    json_decref(w->laid_out);
+    json_decref(w->copied);
+    json_decref(w->record_of);
+    json_decref(w->inputs_of);
+    json_decref(w->nodes_before);
+    free(w->sources);
     json_decref(w->states);
     json_decref(w->state_inputs);
     json_decref(w->owners);
