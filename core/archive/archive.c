@@ -346,7 +346,7 @@ static bool check_version(pt_model *m) {
                           (long long)major->integer, MAJOR);
 }
 
-bool pt_load_model(pt_model *m, const char *wanted, pt_program **out) {
+static bool load_model(pt_model *m, const char *wanted, pt_program **out) {
     if (!choose_model(m, wanted)) return false;
     const char *program = pt_format(m, "models/%s.json", m->name), *samples = pt_format(m, "data/sample_inputs/%s.pt", m->name);
     const char *weights = pt_format(m, "data/weights/%s_weights_config.json", m->name);
@@ -374,7 +374,7 @@ void pt_close_model(pt_model *m) {
 }
 
 fb_status pt_model_document(pt_model *m, const char *wanted, pt_program **program, fb_buffer *out) {
-    bool ok = pt_load_model(m, wanted, program) && pt_write_document(m, *program, out);
+    bool ok = load_model(m, wanted, program) && pt_write_document(m, *program, out);
     if (!m->status) m->status = fb_work_status(m->work, m->error);
     if (!m->status && (!ok || out->failed)) m->status = fb_fail_memory(m->error);
     return m->status;

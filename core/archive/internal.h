@@ -145,7 +145,6 @@ const fb_json *pt_union(const fb_json *object, const char **kind);
 const char *pt_dtype_name(int64_t scalar_type); /* NULL for an unknown number */
 
 /* The rows of a model, named as in its document, and then the document: archive.c. Close the model also after a failure. */
-bool pt_load_model(pt_model *m, const char *wanted, pt_program **out);
 fb_status pt_model_document(pt_model *m, const char *wanted, pt_program **program, fb_buffer *out);
 void pt_close_model(pt_model *m);
 

@@ -32,7 +32,7 @@ static void put_size(const json_t *size, fb_buffer *out) {
     else fb_buffer_string(out, text ? text : "");
 }
 
-json_t *pt_size_product(const json_t *a, const json_t *b) {
+static json_t *size_product(const json_t *a, const json_t *b) {
     int64_t x, y, product;
     bool a_is_known = as_int(a, &x), b_is_known = as_int(b, &y);
     if ((a_is_known && x == 1) || (b_is_known && y == 0)) return json_deep_copy(b);
@@ -58,7 +58,7 @@ json_t *pt_row_major(const json_t *sizes) {
         const json_t *size = json_array_get(sizes, i);
         int64_t value;
         bool ok = json_array_insert(strides, 0, step) == 0;
-        next = !ok ? NULL : as_int(size, &value) && value == 0 ? json_incref(step) : pt_size_product(size, step);
+        next = !ok ? NULL : as_int(size, &value) && value == 0 ? json_incref(step) : size_product(size, step);
         json_decref(step);
     }
     if (step) {
@@ -108,7 +108,7 @@ static json_t *slice(const view *v) {
     if (!dimension(argument(v->node, 1, "dim"), (int64_t)v->rank, 0, &at) || (step && !json_is_integer(step)))
         return unknown(v);
     json_t *made = same(v), *size = make_int(step ? json_integer_value(step) : 1);
-    json_t *stride = made && size ? pt_size_product(json_array_get(v->strides, at), size) : NULL;
+    json_t *stride = made && size ? size_product(json_array_get(v->strides, at), size) : NULL;
     json_decref(size);
     if (stride && json_array_set_new(made, at, stride) == 0) return made;
     json_decref(made);
@@ -158,7 +158,7 @@ static json_t *unsqueeze(const view *v) {
     size_t at;
     if (!dimension(argument(v->node, 1, "dim"), (int64_t)v->rank + 1, 0, &at)) return unknown(v);
     json_t *made = same(v),
-           *stride = at == v->rank ? make_int(1) : pt_size_product(json_array_get(v->from, at), json_array_get(v->strides, at));
+           *stride = at == v->rank ? make_int(1) : size_product(json_array_get(v->from, at), json_array_get(v->strides, at));
     if (made && stride && json_array_insert_new(made, at, stride) == 0) return made;
     json_decref(made);
     return NULL;
@@ -193,7 +193,7 @@ static json_t *expand(const view *v) {
         bool is_expanded = as_int(from, &value) && value == 1 && !json_equal(from, size);
         if (is_expanded) stride = make_int(0);
         else if (i >= more) stride = json_deep_copy(json_array_get(v->strides, i - more));
-        else stride = pt_size_product(json_array_get(v->sizes, i + 1), json_array_get(made, 0));
+        else stride = size_product(json_array_get(v->sizes, i + 1), json_array_get(made, 0));
         if (!stride || json_array_insert_new(made, 0, stride) != 0) break;
     }
     json_decref(one);
@@ -220,7 +220,7 @@ static json_t *compute_view(const view *v, bool *exists) {
         }
         if (goes_on) continue;
         while (next && hint_of(json_array_get(v->sizes, next - 1), &size) && (view_numel < numel || size == 1)) {
-            json_t *wider = pt_size_product(json_array_get(v->sizes, --next), step);
+            json_t *wider = size_product(json_array_get(v->sizes, --next), step);
             if (!wider || json_array_insert_new(made, 0, step) != 0) break;
             step = wider;
             view_numel *= size;
@@ -280,7 +280,7 @@ static json_t *like_first(const json_t *tensors, const json_t *sizes) {
     for (i = 0; made && i < rank; i++) json_array_append_new(made, json_null());
     for (i = rank; made && step && i-- > 0; step = next) {
         json_array_set(made, order[i], step);
-        next = pt_size_product(json_array_get(sizes, order[i]), step);
+        next = size_product(json_array_get(sizes, order[i]), step);
         json_decref(step);
     }
     json_decref(step);

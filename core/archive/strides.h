@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-json_t *pt_size_product(const json_t *a, const json_t *b);
 json_t *pt_row_major(const json_t *sizes);
 
 /* The strides of a result of `target` with these sizes. `node` is the call as the document has it, and `tensors` are the
