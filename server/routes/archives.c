@@ -90,15 +90,29 @@ bool fb_archive_take(const fb_request *request, fb_response *response, fb_reques
     return !status;
 }
 
+/* A request's watch that also gives back the pages that have been read, so that memory does not grow with the archive. */
+typedef struct forgetting {
+    const fb_watch *request;
+    const fb_blob *blob;
+} forgetting;
+
+static fb_status check_and_forget(void *context, fb_error *error) {
+    const forgetting *f = context;
+    fb_blob_forget(f->blob);
+    return fb_watch_check(f->request, error);
+}
+
 /* The document of a model of the blob. A new archive is checked whole. */
 static fb_status make_document(const fb_request *request, const char *digest, const char *model, bool is_new, fb_buffer *out,
                                fb_error *error) {
     const fb_app *app = request->context;
     fb_blob *blob;
     const unsigned char *bytes;
-    fb_work work = {.watch = fb_request_watch(request)};
     fb_status status = fb_blob_open(app->store, digest, &blob, error);
     if (status) return status;
+    forgetting forget = {.request = fb_request_watch(request), .blob = blob};
+    const fb_watch watch = {.context = &forget, .check = check_and_forget};
+    fb_work work = {.watch = &watch};
     status = fb_blob_map(blob, &bytes, error);
     if (!status) {
         fb_archive archive;

@@ -161,3 +161,27 @@ def test_a_repeated_request(shared):
     again = shared.request("POST", "/v1/graphs", body=archive("conv"), headers=headers)
     assert again.headers.get("idempotency-replayed") == "true" and again.json() == first.json()
     is_problem(shared.request("POST", "/v1/graphs", body=archive("tied"), headers=headers), 422, "idempotency-key-reused")
+
+
+def test_memory_does_not_grow_with_an_archive(service, tmp_path):
+    """Checking an archive reads all of it; its pages are given back on the way."""
+    large = tmp_path / "large.pt2"
+    large.write_bytes(archive("conv"))
+    with zipfile.ZipFile(large, "a", zipfile.ZIP_STORED) as made, made.open("conv/extra/zeros", "w") as entry:
+        for _ in range(256):
+            entry.write(bytes(1 << 20))
+    data = large.read_bytes()
+    put_blob(service, data)
+    peak_of(service)
+    before = peak_of(service)
+    answer = service.request("POST", f"/v1/graphs?archive={digest_of(data)}")
+    assert answer.status == 201, answer.body
+    assert peak_of(service) - before < 128
+
+
+def peak_of(service):
+    """MiB of resident memory, at most so far since it was last asked."""
+    process = pathlib.Path(f"/proc/{service.process.pid}")
+    status = (process / "status").read_text()
+    (process / "clear_refs").write_text("5")
+    return int(status.split("VmHWM:")[1].split()[0]) >> 10
