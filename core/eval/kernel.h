@@ -1,10 +1,12 @@
 /* Kernels: what an operator computes; one file a family.
  *
- *     static fb_status …
- *     fb_status fb_kernel_softmax(fb_kernel_call *call, fb_object *result) {
- *         fb_array *input; int64_t dim;
- *         if (!fb_argument_array(call, "input", &input) || !fb_argument_axis(call, "dim", input->rank, &dim)) return
- * call->status; … return fb_return_array(call, made, result);
+ *     static fb_status kernel_softmax(fb_kernel_call *call, fb_object *result) {
+ *         fb_array *input;
+ *         int64_t dim;
+ *         if (!fb_argument_array(call, "input", &input)) return call->status;
+ *         if (!fb_argument_axis(call, "dim", input->rank, &dim)) return call->status;
+ *         …
+ *         return fb_return_array(call, made, result);
  *     }
  *
  * Arguments are asked for by the names of ops.def; where a module is called the same names find forward()'s arguments, then its

@@ -64,7 +64,8 @@ void fb_write_literal(fb_rewrite *rewrite, fb_node node, fb_value literal);
 void fb_release_reads(fb_rewrite *rewrite, fb_node node);
 /* Erases a node; and a module that it called, when nobody else does, or reads what the module owns. */
 void fb_erase_call(fb_rewrite *rewrite, fb_node node);
-/* The same at commit, and only when nobody reads the node then; so it may be asked several times. */
+/* The same at commit, and only when nobody reads the node then; so it may be asked several times. Ask for it before you erase
+ * the node's readers: erasures take effect last first. */
 void fb_erase_unread(fb_rewrite *rewrite, fb_node node);
 /* The module alone: before the node calls something else. */
 void fb_release_call(fb_rewrite *rewrite, fb_node node);
