@@ -63,7 +63,7 @@ static struct tally {
     {.pass = "MergeViews", .reasons = {"graph-output", "mutated", "?needs-contiguous", "?unknown-shape"}},
     {.pass = "RemoveNoOps",
      .reasons = {"assertion", "float-zero", "gradient", "graph-output", "mutated", "needs-contiguous", "unknown-dtype",
-                 "?unknown-device", "unknown-layout", "unknown-shape", "unsupported-arguments", "unsupported-dtype",
+                 "?unknown-device", "unknown-layout", "unknown-shape", "unsupported-arguments", "?unsupported-dtype",
                  "training-mode"}},
     {.pass = "EliminateCommonSubexpressions",
      .reasons = {"effect", "graph-output", "input-mutated", "mode-switched", "mutated", "mutates", "random",
