@@ -48,7 +48,7 @@ fb_status fb_composition_read(const json_t *list, const char *pointer, fb_compos
 /* Where the passes are that are data, rules and layouts, which a list may name as well. */
 typedef struct fb_pass_library {
     void *context;
-    /* The one of that name and version (0: the newest), which is the caller's; NULL when there is none. FB_OK in both cases. */
+    /* The one of that name and version (0: the newest), which the caller frees; NULL = unknown, with FB_OK. */
     fb_status (*find)(void *context, const char *name, int version, const fb_pass **out, fb_error *error);
 } fb_pass_library;
 /* fb_composition_read with these; NULL for none. */

@@ -108,8 +108,9 @@ static size_t read_sizes(builder *b, const json_t *list, fb_value from, int64_t 
     fb_recipe_type type;
     if (unknown == SIZE_MAX || !from.id || fb_recipe_type_of(b->graph, from, &type, b->error)) return index;
     int64_t elements = 1;
-    for (int i = 0; i < type.rank; i++) elements *= type.sizes[i];
-    if (product <= 0 || elements % product)
+    bool fits = true;
+    for (int i = 0; i < type.rank; i++) fits &= !__builtin_mul_overflow(elements, type.sizes[i], &elements);
+    if (!fits || product <= 0 || elements % product)
         fb_fail(b->error, FB_INVALID, "does-not-divide", NULL, "%lld elements cannot be reshaped into rows of %lld",
                 (long long)elements, (long long)product);
     sizes[unknown] = product > 0 ? elements / product : 0;

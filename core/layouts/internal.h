@@ -77,7 +77,7 @@ typedef struct fb_layout {
 
 /* Whole numbers: `heads * head_dim`, `q.shape[0] / 3`, with + - * / and parentheses; "/" divides without a rest or fails. */
 typedef struct fb_layout_names {
-    /* The value of a name, or of one of its sizes where `axis` is not -1. False: there is none. */
+    /* Finds the value of a name, or one of its sizes where `axis` is not -1. False = unknown. */
     bool (*find)(const void *context, const char *name, size_t length, int axis, int64_t *out);
     const void *context;
     bool is_check; /* values are not known yet: whatever is computed fits */
@@ -156,7 +156,6 @@ typedef struct fb_layout_plan {
     const fb_layout *layout;
     const int64_t *parameters;
     fb_layout_application **applications;
-    size_t count;
 } fb_layout_plan;
 
 #endif

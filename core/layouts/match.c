@@ -330,9 +330,10 @@ static bool has_everything(fb_graph *scratch, const fb_layout_application *appli
     qsort(pieces->items, pieces->count, sizeof *pieces->items, by_piece);
     FOR_EACH_TENSOR(application, owned) {
         fb_value shape = fb_tensor_at(scratch, owned->tensor)->shape;
-        int64_t sizes[FB_RECIPE_MAX_RANK], elements = 1;
+        int64_t sizes[FB_RECIPE_MAX_RANK];
+        bool is_empty = false;
         int rank = fb_shape_rank(scratch, shape);
-        for (int axis = 0; axis < rank; axis++) elements *= sizes[axis] = fb_shape_size(scratch, shape, axis);
+        for (int axis = 0; axis < rank; axis++) is_empty |= !(sizes[axis] = fb_shape_size(scratch, shape, axis));
         size_t count = 0;
         for (size_t i = first_piece(pieces, owned->tensor); i < pieces->count; i++) {
             const fb_piece *piece = &pieces->items[i];
@@ -340,7 +341,7 @@ static bool has_everything(fb_graph *scratch, const fb_layout_application *appli
             bool is_copy = count && by_piece(list[count - 1], piece) == 0;
             if (!is_copy) list[count++] = piece;
         }
-        has_all &= !elements || (count && fb_pieces_join(scratch, list, count, sizes, rank).id != 0);
+        has_all &= is_empty || (count && fb_pieces_join(scratch, list, count, sizes, rank).id != 0);
     }
     free(list);
     return has_all;
@@ -397,6 +398,7 @@ static void try_recipes(planner *p, fb_graph *scratch, fb_layout_application *ap
         REFUSE(p, application, error.code, "%s: %s", application->tensors[0][0]->name, error.message);
     else if (!error.status && (!can_be_undone || !has_everything(scratch, application, &pieces)))
         p->is_reversible[application->row - p->layout->rows] = false;
+    p->matcher->failed |= fb_graph_out_of_memory(scratch);
     fb_pieces_free(&pieces);
     fb_buffer_free(&name);
 }
@@ -417,10 +419,6 @@ static void check_recipes(planner *p) {
 }
 
 /* ---- what applications leave behind and make ---------------------------------------------------------------------------- */
-
-static bool is_taken(const planner *p, const fb_layout_owned *owned, const bool *taken) {
-    return taken[owned - p->owned];
-}
 
 static void note_taken(const planner *p, bool *taken) {
     size_t count;
@@ -473,22 +471,14 @@ static bool check_left_behind(planner *p, fb_layout_application *application, co
                               size_t made_count) {
     FOR_EACH_TENSOR(application, owned) {
         if (is_made_by(made, made_count, owned, application)) continue; /* it stays under its name */
-        const fb_module_row *row = fb_module_at(p->graph, owned->module);
-        fb_value maps[] = {row->parameters, row->buffers};
-        for (int k = 0; k < 2; k++) {
-            const fb_value_row *map = fb_value_at(p->graph, maps[k]);
-            for (uint32_t i = 0; i + 1 < map->count; i += 2) {
-                char name[1024];
-                if (fb_value_kind(p->graph, map->items[i + 1]) != FB_TENSOR) continue;
-                const char *path = fb_text(p->graph, row->path);
-                int length =
-                    snprintf(name, sizeof name, "%s%s%s", path, *path ? "." : "", fb_value_text(p->graph, map->items[i]));
-                const fb_layout_owned *other = find_owned(p, name, (size_t)length);
-                if (!*path || !other || is_taken(p, other, taken) || may_stay(application, other->name)) continue;
-                REFUSE(p, application, "left-behind", "%s would go without %s, which no row takes along", owned->name,
-                       other->name);
-                return false;
-            }
+        if (!path_length(owned->name)) continue;                        /* the root stays */
+        const fb_layout_owned *other = owned;                           /* what one module owns stands together */
+        while (other > p->owned && other[-1].module.id == owned->module.id) other--;
+        for (; other < p->owned + p->owned_count && other->module.id == owned->module.id; other++) {
+            if (!fb_matcher_goes_on(p->matcher)) return true;
+            if (taken[other - p->owned] || may_stay(application, other->name)) continue;
+            REFUSE(p, application, "left-behind", "%s would go without %s, which no row takes along", owned->name, other->name);
+            return false;
         }
     }
     return true;
@@ -499,16 +489,14 @@ static bool check_made(planner *p, const made_name *made, size_t count, size_t a
     const char *name = made[at].name;
     fb_layout_application *application = made[at].application;
     const fb_layout_owned *owned = find_owned(p, name, strlen(name));
-    bool is_own = false;
-    if (owned) FOR_EACH_TENSOR(application, source) is_own |= source == owned;
-    bool is_twice =
-        (at > 0 && strcmp(made[at - 1].name, name) == 0) || (at + 1 < count && strcmp(made[at + 1].name, name) == 0);
-    for (size_t length = path_length(name); length && !is_twice && (!owned || is_own); length = 0) {
-        const fb_layout_owned *above = find_owned(p, name, length);
-        if (above && !is_taken(p, above, taken)) owned = above, is_own = false;
-    }
+    const fb_layout_owned *above = find_owned(p, name, path_length(name));
+    bool is_free = !owned && !fb_module_find(p->graph, name).id && !(above && !taken[above - p->owned]);
+    if (owned) FOR_EACH_TENSOR(application, source) is_free |= source == owned;
+    for (size_t i = at; i > 0 && strcmp(made[i - 1].name, name) == 0; i--) is_free &= made[i - 1].application->is_refused;
+    for (size_t i = at; i + 1 < count && strcmp(made[i + 1].name, name) == 0; i++)
+        is_free &= made[i + 1].application->is_refused;
     bool is_valid = *name && *name != '.' && name[strlen(name) - 1] != '.' && !strstr(name, "..");
-    if (is_valid && !is_twice && (!owned || is_own) && !fb_module_find(p->graph, name).id) return true;
+    if (is_valid && is_free) return true;
     REFUSE(p, application, is_valid ? "name-taken" : "bad-name", "%s would become %s%s", application->tensors[0][0]->name, name,
            is_valid ? ", which is there already or is made twice" : ", which is not a tensor's name");
     return false;
@@ -554,27 +542,28 @@ static void check_names(planner *p) {
     fb_layout_application **applications = applications_of(p, &count);
     bool *taken = calloc(p->owned_count + 1, sizeof *taken), is_stable = false;
     p->matcher->failed |= !taken;
-    while (!is_stable && !p->matcher->failed && fb_matcher_goes_on(p->matcher)) {
-        made_name *made = list_made(p, &made_count);
-        if (!made) break;
+    made_name *made = list_made(p, &made_count); /* those of what is refused among them, which are passed over */
+    while (made && !is_stable && !p->matcher->failed && fb_matcher_goes_on(p->matcher)) {
         is_stable = true;
         note_taken(p, taken);
         for (size_t i = 0; i < count && fb_matcher_goes_on(p->matcher); i++)
             if (!applications[i]->is_refused) is_stable &= check_left_behind(p, applications[i], taken, made, made_count);
         for (size_t i = 0; i < made_count && fb_matcher_goes_on(p->matcher); i++)
             if (!made[i].application->is_refused) is_stable &= check_made(p, made, made_count, i, taken);
-        free(made);
     }
+    free(made);
     free(taken);
 }
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */
 
-/* {"rows": [{"applied": 32, "refused": 0, "reversible": true}, …], "kept": 12}: what no row names is kept. */
+/* {"rows": [{"applied": 32, "refused": 0, "reversible": true}, …], "kept": 12}: tensors that stay as they are. */
 static void report(planner *p) {
     fb_buffer text = {0};
-    size_t kept = 0;
-    for (size_t i = 0; i < p->owned_count; i++) kept += !p->owned[i].claims;
+    size_t count, kept = p->owned_count;
+    fb_layout_application **applications = applications_of(p, &count);
+    for (size_t i = 0; i < count; i++)
+        if (!applications[i]->is_refused) FOR_EACH_TENSOR(applications[i], owned) kept -= owned != NULL;
     fb_buffer_string(&text, "{\"rows\":[");
     for (size_t r = 0; r < p->layout->row_count; r++)
         fb_buffer_printf(&text, "%s{\"applied\":%zu,\"refused\":%zu,\"reversible\":%s}", r ? "," : "", p->applied[r],
@@ -599,7 +588,7 @@ static void plan(planner *p) {
         list[kept++] = applications[i];
         fb_match_found(p->matcher, &(fb_node){(uint32_t)kept}, 1);
     }
-    *made = (fb_layout_plan){.layout = p->layout, .parameters = parameters, .applications = list, .count = kept};
+    *made = (fb_layout_plan){.layout = p->layout, .parameters = parameters, .applications = list};
     p->matcher->plan = made;
 }
 

@@ -13,6 +13,8 @@
 
 enum { MAX_PATTERN = 300, MAX_NESTING = 16 };
 
+#define MOST (1LL << 53) /* of a parameter: whole numbers up to here are exact in JSON */
+
 typedef struct reader {
     fb_layout *layout;
     fb_layout_row *row; /* that is being read */
@@ -69,7 +71,7 @@ static fb_status check_members(reader *r, const json_t *json, const char *known)
         while (at && !((at == known || at[-1] == ' ') && (!at[length] || at[length] == ' '))) at = strstr(at + 1, name);
         if (at) continue;
         enter(r, name);
-        return fail(r, "unknown-member", "this is none of %s", known);
+        return fail(r, "unknown-member", "not one of: %s", known);
     }
     return FB_OK;
 }
@@ -143,7 +145,7 @@ static fb_status begin_variable(reader *r, const char *variable) {
 
 /* ---- names -------------------------------------------------------------------------------------------------------------- */
 
-/* The index of a capture of the row; a new one where `adds`. -1: there is none, or too many. */
+/* The index of a capture of the row; `adds` adds one. -1 = unknown, or too many. */
 static int find_capture(fb_layout_row *row, const char *name, size_t length, fb_arena *arena, bool adds) {
     for (size_t i = 0; i < row->capture_count; i++) {
         if (is_called(row->captures[i], name, length)) return (int)i;
@@ -533,8 +535,8 @@ static fb_status write_schema(reader *r) {
     fb_buffer_string(&text, "{\"additionalProperties\":false,\"properties\":{");
     for (size_t i = 0; i < layout->parameter_count; i++) {
         const fb_layout_parameter *parameter = &layout->parameters[i];
-        fb_buffer_printf(&text, "%s\"%s\":{\"minimum\":%lld,\"type\":\"integer\"}", i ? "," : "", parameter->name,
-                         (long long)parameter->minimum);
+        fb_buffer_printf(&text, "%s\"%s\":{\"maximum\":%lld,\"minimum\":%lld,\"type\":\"integer\"}", i ? "," : "",
+                         parameter->name, MOST, (long long)parameter->minimum);
         if (!parameter->fallback) fb_buffer_printf(&required, "%s\"%s\"", required.size ? "," : "", parameter->name);
     }
     fb_buffer_string(&text, "}");

@@ -334,7 +334,7 @@ def test_parameters(shared, params, code):
     assert answer.json()["pointer"].startswith("/passes/0/params")
 
 
-# ---- layouts of one's own ---------------------------------------------------------------------------------------------------
+# ---- layouts of your own ----------------------------------------------------------------------------------------------------
 
 
 KV_FUSED = {"name": "kv-fused", "rows": [{"from": {"k": "{*block}k_proj.weight", "v": "{*block}v_proj.weight"}, "to": {"{*block}kv_proj.weight": {"op": "concat", "axis": 0, "args": ["k", "v"]}}}]}
@@ -545,3 +545,32 @@ def test_list_and_show(cli):
     assert listed.status == 0 and all(name in listed.out for name in ("qkv-fused", "gate-up-fused", "phi3", "gpt2-conv1d", "megatron-gqa", "llama-cpp-rope", "stacked-experts", "tensor-parallel")), listed
     assert cli("layout show", "phi3").json()["layout"]["name"] == "phi3"
     assert "there is no layout" in cli("layout show", "unknown").err
+
+
+# ---- numbers that no machine holds, and files of many tensors ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stop", ["(0 - 9223372036854775807 - 1) / (0 - 1)", "4 / 0", "4 / (0 - 2)", "n * n * n"])
+def test_numbers_without_a_value(service, stop):
+    service.request("PUT", "/v1/layouts/own", layout("own", parameters={"n": {"default": 9007199254740992}}, rows=[{"from": {"w": "{*block}w"}, "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": stop, "args": ["w"]}}}]))
+    run = applied(service, checkpoint(service, file_of({"a.w": Array([4], [1, 2, 3, 4])})), "own")
+    assert [run["passes"][0]["applied"], len(run["passes"][0]["refused"])] == [0, 1]
+    assert service.get("/livez").status == 200
+
+
+def test_a_parameter_beyond_all_numbers(shared):
+    answer = shared.post("/v1/optimize", {"graph": checkpoint(shared, file_of(llama())), "passes": [{"name": "phi3", "params": {"heads": 1e300, "head_dim": 2}}]})
+    assert (answer.status, answer.json()["code"]) == (422, "bad-parameter")
+
+
+def test_a_long_name_takes_its_bias_along(shared):
+    block = "m." + "x" * 1100 + "."
+    state = {block + "mlp.gate_proj.weight": Array([2, 2], range(4)), block + "mlp.up_proj.weight": Array([2, 2], range(4)), block + "mlp.up_proj.bias": Array([2], range(2))}
+    run = applied(shared, checkpoint(shared, file_of(state)), "gate-up-fused")
+    assert run["result"] == run["source"] and "left-behind" in [one["reason"] for one in run["passes"][0]["refused"]]
+
+
+def test_what_stays_is_counted(shared):
+    state = {**llama(), "model.layers.0.self_attn.q_proj.weight_scale": Array([], [1])}
+    run = applied(shared, checkpoint(shared, file_of(state)), "qkv-fused")
+    assert run["passes"][0]["layout"]["kept"] == len(state) - 3 * (LAYERS - 1)

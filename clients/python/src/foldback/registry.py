@@ -135,7 +135,7 @@ class Registry:
         why: str | None = None,
         if_match: str | None = None,
     ) -> Row:
-        """Lets an alias name a version; makes the alias if there is none. With `if_match`, the "etag" of the alias when you
+        """Points an alias at a version; creates the alias if it is new. With `if_match`, the "etag" of the alias when you
         looked, a change that somebody else made since is a Problem (412)."""
         body = _given({"version": version, "who": who, "why": why})
         return self._send("PUT", self._alias(model, alias), body, self._match(model, alias, if_match))
