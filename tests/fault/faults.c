@@ -5,6 +5,7 @@
  * so how many of them fall into its time says how fast the machine is, not what the request does.
  *
  * Files' calls fail for regular files only: a pipe or an eventfd does not fail on a real machine. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -82,8 +83,14 @@ static void *counted(void *block) {
     return block;
 }
 
+/* On processors with AVX-512, OpenBLAS 0.3.21 packs small matrices into memory from malloc, and never checks the result. */
+static bool is_unchecked(const void *caller) {
+    Dl_info library;
+    return dladdr(caller, &library) && library.dli_fname && strstr(library.dli_fname, "openblas");
+}
+
 void *malloc(size_t size) {
-    return fails(MEMORY) ? NULL : counted(__libc_malloc(size));
+    return fails(MEMORY) && !is_unchecked(__builtin_return_address(0)) ? NULL : counted(__libc_malloc(size));
 }
 
 void *calloc(size_t count, size_t size) {

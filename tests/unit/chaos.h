@@ -1,4 +1,4 @@
-/* Makes memory run out: allocations of this thread fail on demand, those of libraries included. */
+/* Makes memory run out: allocations of this thread fail on demand, those of libraries included, except OpenBLAS. */
 #ifndef FB_TESTS_CHAOS_H
 #define FB_TESTS_CHAOS_H
 
