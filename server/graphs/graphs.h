@@ -48,6 +48,7 @@ typedef struct fb_new_run {
     fb_store_run run;
     const fb_graph_input *source, *result; /* those with a document are stored, too */
     const json_t *weights;                 /* how the source was bound to them (fb_bind_weights), or NULL */
+    const char *archive;                   /* that the request had the source read from: its digest, or NULL */
 } fb_new_run;
 
 /* What the store takes with a run: those of its graphs that may be new. */

@@ -385,6 +385,16 @@ void fb_get_alias_graph(const fb_request *request, fb_response *response) {
     fb_store_alias_entry_free(&entry);
 }
 
+void fb_get_alias_archive(const fb_request *request, fb_response *response) {
+    fb_store_alias_entry entry;
+    if (!find_alias(request, response, &entry)) return;
+    if (fb_respond_archive(request, response, entry.to_graph)) {
+        fb_response_header_format(response, "Content-Location", "/v1/graphs/%s/archive", entry.to_graph);
+        fb_response_header(response, "Foldback-Version", entry.to);
+    }
+    fb_store_alias_entry_free(&entry);
+}
+
 static void write_history_item(const fb_store_alias_entry *entry, fb_buffer *out) {
     fb_alias_entry_write(entry, false, out);
 }

@@ -11,8 +11,8 @@
 
 /* ---- What requests about blobs have in common ---------------------------------------------------------------------------- */
 
-/* The bytes of a blob, or a Range of them. 404 unknown-blob. */
-void fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest, const char *type);
+/* The bytes of a blob, or a Range of them, with its digest as the ETag. False when it answered 404 unknown-blob. */
+bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest, const char *type);
 /* Whether `digest`, the parameter `name` of the path or the query, is spelled as one; otherwise this responds. */
 bool fb_check_digest(fb_response *response, const char *name, const char *digest);
 
@@ -31,6 +31,10 @@ void fb_upload_sink_abandon(void *upload);
  * or it cannot be read: then with that problem. */
 bool fb_respond_graph(const fb_request *request, fb_response *response, const char *id);
 
+/* Responds with the archive of the graph, or a Range of it (archives.c). False when it cannot be had: then with that problem.
+ */
+bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id);
+
 /* Idempotency-Key: a POST that was answered before is answered the same again, and not done again. Each request of a job has a
  * key, too, which is none that a client could give. */
 
@@ -48,8 +52,8 @@ bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat
 void fb_repeat_end(fb_repeat *repeat);
 
 /* What is to be stored with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run:
- * its `body` says what was included in it ("graph code"), and on a second line what the run does not know. So is that of an
- * alias: its body is the number of an entry. */
+ * its `body` says what was included in it ("graph code"), and on two more lines what the run does not know: weights, archive.
+ * So is that of an alias: its body is the number of an entry. */
 const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size);
 
 /* ---- A run as JSON, and how a new one is stored and answered ------------------------------------------------------------- */
@@ -61,6 +65,7 @@ typedef struct fb_run_extras {
     const fb_graph *code_of;               /* the result, or NULL */
     const fb_graph *edits_from, *edits_to; /* source and result, or NULL */
     const json_t *weights;                 /* how the source was bound to them, or NULL */
+    const char *archive;                   /* that the source was read from, or NULL */
 } fb_run_extras;
 
 /* Appends the run. Without an id (a dry run) "id" and "created" are null; without a report (in lists) "passes" is short.
@@ -92,5 +97,13 @@ void fb_respond_unreadable(fb_response *response, const fb_error *error, json_t 
 /* The bytes' strong entity tag, known without making them: for the same graph, what of it, and version of the service they are
  * the same. `what` are texts. False when memory is out. */
 bool fb_bytes_tag(const char *graph_id, const char *const *what, size_t count, char tag[FB_ID_LENGTH + 1]);
+/* Makes the bytes that fb_pull_source.read gives of `state` a blob, and responds with it. `tensors`: how many it has, or NULL.
+ */
+void fb_materialize(const fb_request *request, fb_response *response, const fb_pull_source *source, void *state, uint64_t size,
+                    const size_t *tensors);
+/* Responds with that blob: 201, or 200 when it was there already. */
+void fb_respond_materialized(fb_response *response, bool is_new, const char *digest, uint64_t size, const size_t *tensors);
+/* Makes the archive of the graph a blob: archives.c */
+void fb_materialize_archive(const fb_request *request, fb_response *response);
 
 #endif

@@ -217,33 +217,36 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
     return status;
 }
 
-static void respond_changed_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
+static const fb_pull_source changed_source = {.read = read_archive, .release = release_archive};
+
+/* Steals `shared`. */
+static bool respond_changed_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
                                  const fb_archive_origin *origin) {
-    static const fb_pull_source source = {.read = read_archive, .release = release_archive};
     static const char *const what[] = {"archive"};
     char tag[FB_ID_LENGTH + 1];
     fb_error error = {0};
     open_archive *open = NULL;
-    if (!fb_bytes_tag(shared->id, what, 1, tag)) {
-        fb_respond_error(response, (fb_fail_memory(&error), &error));
+    bool is_tagged = fb_bytes_tag(shared->id, what, 1, tag);
+    if (!is_tagged || fb_request_has_etag(request, tag)) {
+        if (!is_tagged) fb_respond_error(response, (fb_fail_memory(&error), &error));
+        else fb_respond_empty(response, 304);
+        if (is_tagged) fb_response_etag(response, tag);
         fb_share_release(shared);
-    } else if (fb_request_has_etag(request, tag)) {
-        fb_respond_empty(response, 304);
-        fb_response_etag(response, tag);
-        fb_share_release(shared);
-    } else if (open_archive_take(request, shared, origin, &open, &error)) {
-        fb_respond_unreadable(response, &error, NULL);
-    } else {
-        fb_response_etag(response, tag);
-        fb_respond_pulled(request, response, "application/octet-stream", fb_archive_file_size(open->file), &source, open);
+        return is_tagged;
     }
+    if (open_archive_take(request, shared, origin, &open, &error)) {
+        fb_respond_unreadable(response, &error, NULL);
+        return false;
+    }
+    fb_response_etag(response, tag);
+    fb_respond_pulled(request, response, "application/octet-stream", fb_archive_file_size(open->file), &changed_source, open);
+    return true;
 }
 
 /* The graph and where it came from: 409 no-archive. */
-static fb_status find_origin(const fb_request *request, fb_shared_graph **shared, fb_archive_origin *origin, bool *is_same,
-                             fb_error *error) {
-    fb_status status =
-        fb_load_graph(request->context, fb_request_watch(request), fb_request_param(request, "id"), shared, error);
+static fb_status find_origin(const fb_request *request, const char *id, fb_shared_graph **shared, fb_archive_origin *origin,
+                             bool *is_same, fb_error *error) {
+    fb_status status = fb_load_graph(request->context, fb_request_watch(request), id, shared, error);
     if (status) return status;
     status = fb_archive_origin_of((*shared)->graph, origin, error);
     if (!status && !*origin->blob)
@@ -252,15 +255,64 @@ static fb_status find_origin(const fb_request *request, fb_shared_graph **shared
     return status ? status : compare(request, origin, (*shared)->id, is_same, error);
 }
 
+bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id) {
+    fb_shared_graph *shared = NULL;
+    fb_archive_origin origin = {0};
+    bool is_same = false, ok = false;
+    fb_error error = {0};
+    fb_status status = find_origin(request, id, &shared, &origin, &is_same, &error);
+    if (status) fb_respond_error(response, &error);
+    else if (is_same) ok = fb_respond_blob_bytes(request, response, origin.blob, "application/octet-stream");
+    else ok = respond_changed_take(request, response, shared, &origin);
+    if (shared && (status || is_same)) fb_share_release(shared);
+    free(origin.model);
+    return ok;
+}
+
 void fb_get_archive(const fb_request *request, fb_response *response) {
+    fb_respond_archive(request, response, fb_request_param(request, "id"));
+}
+
+/* ---- POST …/materialize?format=pt2 --------------------------------------------------------------------------------------- */
+
+static void respond_same(const fb_request *request, fb_response *response, const char *digest) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    fb_blob *blob;
+    if (fb_blob_open(app->store, digest, &blob, &error)) {
+        fb_respond_error(response, &error);
+        return;
+    }
+    fb_respond_materialized(response, false, digest, fb_blob_size(blob), NULL);
+    fb_blob_close(blob);
+}
+
+/* Steals `shared`. */
+static void materialize_changed_take(const fb_request *request, fb_response *response, fb_shared_graph *shared,
+                                     const fb_archive_origin *origin) {
+    fb_error error = {0};
+    open_archive *open = NULL;
+    if (open_archive_take(request, shared, origin, &open, &error)) {
+        fb_respond_unreadable(response, &error, NULL);
+        return;
+    }
+    fb_materialize(request, response, &changed_source, open, fb_archive_file_size(open->file), NULL);
+    release_archive(open);
+}
+
+void fb_materialize_archive(const fb_request *request, fb_response *response) {
+    static const char *const known[] = {NULL};
+    fb_request_body body;
     fb_shared_graph *shared = NULL;
     fb_archive_origin origin = {0};
     bool is_same = false;
     fb_error error = {0};
-    fb_status status = find_origin(request, &shared, &origin, &is_same, &error);
+    if (!fb_body_read(request, response, known, &body)) return;
+    fb_request_body_free(&body);
+    fb_status status = find_origin(request, fb_request_param(request, "id"), &shared, &origin, &is_same, &error);
     if (status) fb_respond_error(response, &error);
-    else if (is_same) fb_respond_blob_bytes(request, response, origin.blob, "application/octet-stream");
-    else respond_changed_take(request, response, shared, &origin);
+    else if (is_same) respond_same(request, response, origin.blob);
+    else materialize_changed_take(request, response, shared, &origin);
     if (shared && (status || is_same)) fb_share_release(shared);
     free(origin.model);
 }

@@ -37,24 +37,25 @@ static void release_blob(void *state) {
     fb_blob_close(state);
 }
 
-void fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest, const char *type) {
+bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, const char *digest, const char *type) {
     static const fb_pull_source source = {.read = read_blob, .release = release_blob};
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_blob *blob;
     if (fb_blob_open(app->store, digest, &blob, &error)) {
         fb_respond_error(response, &error);
-        return;
+        return false;
     }
     fb_response_etag(response, digest);
-    fb_response_header(response, "Cache-Control", "public, max-age=31536000, immutable");
     fb_respond_pulled(request, response, type, fb_blob_size(blob), &source, blob);
+    return true;
 }
 
 void fb_get_blob(const fb_request *request, fb_response *response) {
     const char *digest = fb_request_param(request, "digest");
-    if (fb_check_digest(response, "digest", digest))
-        fb_respond_blob_bytes(request, response, digest, "application/octet-stream");
+    if (fb_check_digest(response, "digest", digest) &&
+        fb_respond_blob_bytes(request, response, digest, "application/octet-stream"))
+        fb_response_header(response, "Cache-Control", "public, max-age=31536000, immutable");
 }
 
 /* ---- lists -------------------------------------------------------------------------------------------------------------- */

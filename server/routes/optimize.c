@@ -130,7 +130,10 @@ static bool run_passes(const fb_request *request, fb_response *response, optimiz
 
 static void answer(const fb_request *request, fb_response *response, optimization *work, fb_repeat *repeat) {
     const fb_composition *composition = &work->composition;
-    fb_new_run made = {.source = &work->source, .result = &work->result, .weights = work->told};
+    fb_new_run made = {.source = &work->source,
+                       .result = &work->result,
+                       .weights = work->told,
+                       .archive = *work->archive ? work->archive : NULL};
     made.run = (fb_store_run){.kind = "optimize",
                               .source = work->source.shared->id,
                               .result = work->result.shared->id,

@@ -27,19 +27,20 @@ fb_handler fb_get_lineage, fb_get_runs, fb_get_run;                             
 fb_handler fb_post_optimize;                                                                            /* optimize.c */
 fb_handler fb_post_reverse_run, fb_post_rollback_run, fb_post_reverse;                                  /* reverse.c */
 fb_handler fb_get_models, fb_get_model;                                                                 /* models.c */
-fb_handler fb_get_versions, fb_put_version, fb_get_version, fb_get_version_graph, fb_delete_version;    /* versions.c */
-fb_handler fb_get_aliases, fb_put_alias, fb_get_alias, fb_delete_alias;                                 /* aliases.c */
-fb_handler fb_get_alias_graph, fb_get_alias_history;                                                    /* aliases.c */
-fb_handler fb_post_token, fb_get_tokens, fb_get_token, fb_delete_token;                                 /* tokens.c */
-fb_handler fb_get_audit;                                                                                /* audit.c */
-fb_handler fb_get_events;                                                                               /* events.c */
-fb_handler fb_post_alias_rollback;                                                                      /* aliases.c */
-fb_handler fb_get_blobs, fb_put_blob, fb_get_blob, fb_post_missing_blobs;                               /* blobs.c */
-fb_handler fb_post_upload, fb_get_upload, fb_patch_upload, fb_put_upload, fb_delete_upload;             /* uploads.c */
-fb_handler fb_post_gc;                                                                                  /* gc.c */
-fb_handler fb_get_pin, fb_put_pin, fb_delete_pin;                                                       /* pins.c */
-fb_handler fb_get_weights, fb_post_materialize;                                                         /* weights.c */
-fb_handler fb_post_evaluate, fb_post_compare; /* evaluate.c, compare.c */
+fb_handler fb_get_versions, fb_put_version, fb_get_version, fb_get_version_graph, fb_get_version_archive,
+    fb_delete_version;                                                                      /* versions.c */
+fb_handler fb_get_aliases, fb_put_alias, fb_get_alias, fb_delete_alias;                     /* aliases.c */
+fb_handler fb_get_alias_graph, fb_get_alias_archive, fb_get_alias_history;                  /* aliases.c */
+fb_handler fb_post_token, fb_get_tokens, fb_get_token, fb_delete_token;                     /* tokens.c */
+fb_handler fb_get_audit;                                                                    /* audit.c */
+fb_handler fb_get_events;                                                                   /* events.c */
+fb_handler fb_post_alias_rollback;                                                          /* aliases.c */
+fb_handler fb_get_blobs, fb_put_blob, fb_get_blob, fb_post_missing_blobs;                   /* blobs.c */
+fb_handler fb_post_upload, fb_get_upload, fb_patch_upload, fb_put_upload, fb_delete_upload; /* uploads.c */
+fb_handler fb_post_gc;                                                                      /* gc.c */
+fb_handler fb_get_pin, fb_put_pin, fb_delete_pin;                                           /* pins.c */
+fb_handler fb_get_weights, fb_post_materialize;                                             /* weights.c */
+fb_handler fb_post_evaluate, fb_post_compare;                                               /* evaluate.c, compare.c */
 fb_handler fb_post_job, fb_get_jobs, fb_get_job, fb_get_job_result, fb_get_job_events, fb_delete_job; /* jobs.c */
 fb_handler fb_get_tensors, fb_get_tensor;                                                             /* tensors.c */
 

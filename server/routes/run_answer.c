@@ -58,6 +58,7 @@ static void write_extras(const fb_run_extras *extras, fb_work *work, fb_buffer *
         }
     }
     if (extras->weights) fb_put_json(out, "weights", extras->weights);
+    if (extras->archive) fb_put_text(out, "archive", extras->archive);
 }
 
 bool fb_run_write(const fb_store_run *run, const fb_run_extras *extras, fb_work *work, fb_buffer *out) {
@@ -158,10 +159,10 @@ static fb_status store_run(const fb_request *request, const fb_run_request *aske
     fb_app *app = request->context;
     fb_buffer names = {0};
     fb_includes_write(asked->includes, &names);
-    if (made->weights) { /* what the run itself does not know: on a line of its own */
-        fb_buffer_char(&names, '\n');
-        fb_write_json(&names, made->weights);
-    }
+    /* What the run itself does not know: weights and archive, each on a line of its own. */
+    if (made->weights || made->archive) fb_buffer_char(&names, '\n');
+    if (made->weights) fb_write_json(&names, made->weights);
+    if (made->archive) fb_buffer_printf(&names, "\n%s", made->archive);
     const char *text = fb_buffer_text(&names);
     const fb_store_answer *answer = fb_repeat_answer(repeat, 201, location, text, names.size);
     made->run.by = fb_actor_of(request);
@@ -185,7 +186,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
     char location[64];
     snprintf(location, sizeof location, "/v1/runs/%s", made->run.id);
 
-    included what = {.extras.weights = made->weights};
+    included what = {.extras.weights = made->weights, .extras.archive = made->archive};
     if (!status)
         status =
             include(app, fb_request_watch(request), asked->includes, &made->run, made->source, made->result, &what, &error);
@@ -205,7 +206,7 @@ void fb_respond_new_run(const fb_request *request, fb_response *response, const 
 }
 
 static void respond_stored(const fb_request *request, fb_response *response, int status_code, const char *id, unsigned includes,
-                           const json_t *weights) {
+                           const json_t *weights, const char *archive) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_run run;
@@ -214,7 +215,7 @@ static void respond_stored(const fb_request *request, fb_response *response, int
         fb_respond_error(response, &error);
         return;
     }
-    included what = {.extras.weights = weights};
+    included what = {.extras.weights = weights, .extras.archive = archive};
     status = include(app, fb_request_watch(request), includes, &run, NULL, NULL, &what, &error);
     fb_work work = {.watch = fb_request_watch(request)};
     fb_buffer answer = {0};
@@ -231,19 +232,23 @@ static void respond_stored(const fb_request *request, fb_response *response, int
 }
 
 void fb_respond_stored_run(const fb_request *request, fb_response *response, int status, const char *id, unsigned includes) {
-    respond_stored(request, response, status, id, includes, NULL);
+    respond_stored(request, response, status, id, includes, NULL, NULL);
 }
 
 void fb_respond_run_again(const fb_request *request, fb_response *response, int status, const char *id, const char *body) {
     size_t line = strcspn(body, "\n");
-    json_t *weights = body[line] ? fb_load_json(body + line + 1) : NULL;
-    if (body[line] && !weights) {
+    const char *second = body[line] ? body + line + 1 : "";
+    size_t length = strcspn(second, "\n");
+    json_error_t failure;
+    json_t *weights = length ? fb_load_json_bytes(second, length, 0, &failure) : NULL;
+    if (length && !weights) {
         fb_error error = {0};
         fb_fail_memory(&error);
         fb_respond_error(response, &error);
         return;
     }
-    respond_stored(request, response, status, id, fb_includes_read(body, line), weights);
+    respond_stored(request, response, status, id, fb_includes_read(body, line), weights,
+                   second[length] ? second + length + 1 : NULL);
     json_decref(weights);
 }
 

@@ -149,6 +149,14 @@ void fb_get_version_graph(const fb_request *request, fb_response *response) {
     fb_store_version_free(&version);
 }
 
+void fb_get_version_archive(const fb_request *request, fb_response *response) {
+    fb_store_version version;
+    if (!find_version(request, response, &version)) return;
+    if (fb_respond_archive(request, response, version.graph))
+        fb_response_header_format(response, "Content-Location", "/v1/graphs/%s/archive", version.graph);
+    fb_store_version_free(&version);
+}
+
 void fb_delete_version(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};

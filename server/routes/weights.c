@@ -1,4 +1,5 @@
-/* GET /v1/graphs/{id}/weights and POST /v1/graphs/{id}/materialize: one safetensors file of what a graph's modules own. */
+/* GET /v1/graphs/{id}/weights and POST /v1/graphs/{id}/materialize: one safetensors file of what a graph's modules own. With
+ * ?format=pt2 the archive of the graph (archives.c) is made a blob. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,6 +225,8 @@ static void release_file(void *state) {
     open_weights_free(state);
 }
 
+static const fb_pull_source file_source = {.read = read_file, .release = release_file};
+
 static bool make_tag(const char *id, const weights_wanted *wanted, char tag[FB_ID_LENGTH + 1]) {
     size_t count = 2 + wanted->count;
     const char **what = calloc(count, sizeof *what);
@@ -248,7 +251,6 @@ static void name_attachment(fb_response *response, const char *name) {
 }
 
 static void respond_file(const fb_request *request, fb_response *response, fb_shared_graph *shared, weights_wanted *wanted) {
-    static const fb_pull_source source = {.read = read_file, .release = release_file};
     char tag[FB_ID_LENGTH + 1];
     fb_error error = {0};
     bool is_tagged = make_tag(shared->id, wanted, tag);
@@ -264,7 +266,8 @@ static void respond_file(const fb_request *request, fb_response *response, fb_sh
     if (!weights) return;
     fb_response_etag(response, tag);
     name_attachment(response, fb_graph_name(weights->shared->graph));
-    fb_respond_pulled(request, response, "application/octet-stream", fb_weights_file_size(weights->file), &source, weights);
+    fb_respond_pulled(request, response, "application/octet-stream", fb_weights_file_size(weights->file), &file_source,
+                      weights);
 }
 
 void fb_get_weights(const fb_request *request, fb_response *response) {
@@ -284,18 +287,17 @@ void fb_get_weights(const fb_request *request, fb_response *response) {
 
 #define PART ((size_t)1 << 20)
 
-/* Writes the file into an upload; a blob of it is durable afterwards. */
-static fb_status write_blob(const fb_request *request, fb_weights_file *file, fb_upload *upload, char digest[FB_ID_LENGTH + 1],
-                            bool *is_new, fb_error *error) {
+/* Writes the bytes into an upload; a blob of them is durable afterwards. */
+static fb_status write_blob(const fb_request *request, const fb_pull_source *source, void *state, uint64_t size,
+                            fb_upload *upload, char digest[FB_ID_LENGTH + 1], bool *is_new, fb_error *error) {
     const fb_watch *watch = fb_request_watch(request);
     fb_store_actor by = fb_actor_of(request);
-    uint64_t size = fb_weights_file_size(file);
     unsigned char *part = malloc(PART);
     fb_status status = part ? FB_OK : fb_fail_memory(error);
     for (uint64_t at = 0; at < size && !status;) {
         size_t now = size - at < PART ? (size_t)(size - at) : PART;
         status = fb_watch_check(watch, error);
-        if (!status) status = fb_weights_file_read(file, at, part, now, error);
+        if (!status) status = source->read(state, at, part, now, error);
         if (!status) status = fb_upload_write(upload, part, now, error);
         at += now;
     }
@@ -303,30 +305,32 @@ static fb_status write_blob(const fb_request *request, fb_weights_file *file, fb
     return status ? status : fb_upload_finish(upload, NULL, &by, digest, is_new, error);
 }
 
-static void materialize(const fb_request *request, fb_response *response, open_weights *weights) {
+void fb_respond_materialized(fb_response *response, bool is_new, const char *digest, uint64_t size, const size_t *tensors) {
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "blob", digest);
+    fb_put_int(&answer, "size", (int64_t)size);
+    if (tensors) fb_put_int(&answer, "tensors", (int64_t)*tensors);
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, is_new ? 201 : 200, &answer);
+    fb_response_header_format(response, "Location", "/v1/blobs/%s", digest);
+}
+
+void fb_materialize(const fb_request *request, fb_response *response, const fb_pull_source *source, void *state, uint64_t size,
+                    const size_t *tensors) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_upload *upload = NULL;
     char digest[FB_ID_LENGTH + 1];
     bool is_new = false;
     fb_status status = fb_upload_new(app->store, false, &upload, &error);
-    if (!status) status = write_blob(request, weights->file, upload, digest, &is_new, &error);
+    if (!status) status = write_blob(request, source, state, size, upload, digest, &is_new, &error);
     fb_upload_close(upload, status != FB_OK);
-    if (status) {
-        fb_respond_unreadable(response, &error, NULL);
-        return;
-    }
-    fb_buffer answer = {0};
-    fb_buffer_char(&answer, '{');
-    fb_put_text(&answer, "blob", digest);
-    fb_put_int(&answer, "size", (int64_t)fb_weights_file_size(weights->file));
-    fb_put_int(&answer, "tensors", (int64_t)fb_weights_file_count(weights->file));
-    fb_buffer_char(&answer, '}');
-    fb_respond_json_buffer_take(response, is_new ? 201 : 200, &answer);
-    fb_response_header_format(response, "Location", "/v1/blobs/%s", digest);
+    if (status) fb_respond_unreadable(response, &error, NULL);
+    else fb_respond_materialized(response, is_new, digest, size, tensors);
 }
 
-void fb_post_materialize(const fb_request *request, fb_response *response) {
+static void materialize_weights(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"names", "tied", NULL};
     fb_request_body body;
     weights_wanted wanted;
@@ -343,6 +347,14 @@ void fb_post_materialize(const fb_request *request, fb_response *response) {
     }
     open_weights *weights = open_weights_take(request, response, shared, &wanted);
     if (!weights) return;
-    materialize(request, response, weights);
+    size_t tensors = fb_weights_file_count(weights->file);
+    fb_materialize(request, response, &file_source, weights, fb_weights_file_size(weights->file), &tensors);
     open_weights_free(weights);
+}
+
+void fb_post_materialize(const fb_request *request, fb_response *response) {
+    const char *format = fb_request_query(request, "format");
+    if (!format || strcmp(format, "safetensors") == 0) materialize_weights(request, response);
+    else if (strcmp(format, "pt2") == 0) fb_materialize_archive(request, response);
+    else fb_refuse_parameter(response, "format", "bad-parameter", "format is \"safetensors\" or \"pt2\"");
 }

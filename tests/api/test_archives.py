@@ -163,6 +163,73 @@ def test_a_repeated_request(shared):
     is_problem(shared.request("POST", "/v1/graphs", body=archive("tied"), headers=headers), 422, "idempotency-key-reused")
 
 
+def test_a_repeated_run_names_its_archive(shared):
+    data = archive("conv")
+    headers = {**ZIP, "Idempotency-Key": "archive-2"}
+    first, again = (shared.request("POST", "/v1/optimize?pass=RemoveNoOps", body=data, headers=headers) for _ in range(2))
+    assert first.json()["archive"] == digest_of(data)
+    assert again.headers.get("idempotency-replayed") == "true" and again.json() == first.json()
+    plain = shared.post("/v1/optimize", {"graph": first.json()["source"], "passes": ["RemoveNoOps"]})
+    assert plain.status == 201 and "archive" not in plain.json()
+    assert "archive" not in shared.get(f"/v1/runs/{first.json()['id']}").json()
+
+
+def test_materialize(service):
+    """The archive of a graph as a blob: the upload's own, or the one of the changed graph."""
+    data = archive("conv")
+    run = post(service, data, "?pass=FuseBatchNorm", path="/v1/optimize").json()
+    same = service.post(f"/v1/graphs/{run['source']}/materialize?format=pt2")
+    assert same.status == 200 and same.json() == {"blob": digest_of(data), "size": len(data)}
+    wanted = service.get(f"/v1/graphs/{run['result']}/archive").body
+    first, again = (service.post(f"/v1/graphs/{run['result']}/materialize?format=pt2", {}) for _ in range(2))
+    assert (first.status, again.status) == (201, 200) and first.json() == again.json()
+    assert first.json() == {"blob": digest_of(wanted), "size": len(wanted)}
+    assert first.headers["location"] == f"/v1/blobs/{digest_of(wanted)}"
+    head = service.request("HEAD", first.headers["location"])
+    assert head.status == 200 and head.headers["content-length"] == str(len(wanted))
+    part = service.get(first.headers["location"], headers={"Range": "bytes=1000-1999"})
+    assert part.status == 206 and part.body == wanted[1000:2000]
+    path = f"/v1/graphs/{run['result']}/materialize"
+    assert service.post(path + "?format=safetensors").json() == service.post(path).json() != first.json()
+    is_problem(service.post(path + "?format=onnx"), 422, "bad-parameter")
+    assert service.post(path + "?format=pt2", {"names": ["x"]}).status == 422
+    exported = service.post("/v1/graphs", json.loads((ARCHIVES / "conv-model.json").read_text())).json()["id"]
+    is_problem(service.post(f"/v1/graphs/{exported}/materialize?format=pt2"), 409, "no-archive")
+    is_problem(service.post(f"/v1/graphs/sha256:{'0' * 64}/materialize?format=pt2"), 404, "unknown-graph")
+
+
+def test_a_rollback_hands_out_the_old_file(service):
+    """Versions and aliases serve archives: an A/B test is rolled back to the bytes that were uploaded."""
+    data = archive("conv")
+    run = post(service, data, "?pass=inference", path="/v1/optimize").json()
+    assert run["archive"] == digest_of(data)
+    versions, alias = "/v1/models/m/versions/", "/v1/models/m/aliases/champion"
+    assert service.request("PUT", versions + "1", {"graph": run["source"]}).status == 201
+    assert service.request("PUT", versions + "2", {"run": run["id"]}).status == 201
+    assert service.request("PUT", alias, {"version": "1"}, headers={"If-None-Match": "*"}).status == 201
+    assert service.request("PUT", alias, {"version": "2"}, headers={"If-Match": "*"}).status == 200
+    fast = service.get(f"/v1/graphs/{run['result']}/archive").body
+    assert service.get(versions + "1/archive").body == data and service.get(versions + "2/archive").body == fast != data
+    deployed = service.get(alias + "/archive")
+    assert deployed.body == fast and deployed.headers["foldback-version"] == "2"
+    assert deployed.headers["content-location"] == f"/v1/graphs/{run['result']}/archive"
+    kept = {"If-None-Match": deployed.headers["etag"]}
+    assert service.get(alias + "/archive", headers=kept).status == 304
+    assert service.post(alias + "/rollback", {}).json()["version"] == "1"
+    back = service.get(alias + "/archive", headers=kept)
+    assert back.status == 200 and back.body == data and back.headers["foldback-version"] == "1"
+    assert back.headers["cache-control"] == "no-cache"  # an alias moves
+    head = service.request("HEAD", alias + "/archive")
+    assert head.status == 200 and head.headers["content-length"] == str(len(data)) and not head.body
+    part = service.get(versions + "1/archive", headers={"Range": "bytes=10-19"})
+    assert part.status == 206 and part.body == data[10:20]
+    is_problem(service.get(versions + "3/archive"), 404, "unknown-version")
+    is_problem(service.get("/v1/models/m/aliases/none/archive"), 404, "unknown-alias")
+    exported = service.post("/v1/graphs", json.loads((ARCHIVES / "conv-model.json").read_text())).json()["id"]
+    assert service.request("PUT", versions + "4", {"graph": exported}).status == 201
+    is_problem(service.get(versions + "4/archive"), 409, "no-archive")
+
+
 def test_memory_does_not_grow_with_an_archive(service, tmp_path):
     """Checking an archive reads all of it; its pages are given back on the way."""
     large = tmp_path / "large.pt2"
