@@ -291,7 +291,7 @@ static const char *parameters_of(const char *target) {
 }
 
 /* Where the parameter stands, from 0, and whether it is given by position where the archive does not say it. */
-static bool find_parameter(const char *parameters, const fb_json *name, uint32_t *place, bool *by_position) {
+static bool find_parameter(const char *parameters, const char *name, size_t size, uint32_t *place, bool *by_position) {
     bool by_name_only = false;
     *place = 0;
     for (const char *at = parameters; *at && *at != ')'; (*place)++) {
@@ -299,7 +299,7 @@ static bool find_parameter(const char *parameters, const fb_json *name, uint32_t
         size_t length = strcspn(at, "=,)");
         bool must_be_given = at[length] == '=' && at[length + 1] == '!';
         *by_position = must_be_given && !by_name_only;
-        if (length == name->count && memcmp(at, name->text, length) == 0) return true;
+        if (length == size && memcmp(at, name, length) == 0) return true;
         at += strcspn(at, ",)");
         if (*at == ',') at++;
     }
@@ -318,6 +318,13 @@ bool pt_parameter_at(const char *target, size_t place, const char **name, size_t
     return false;
 }
 
+uint32_t pt_place_of(const char *target, const char *parameter) {
+    const char *parameters = parameters_of(target);
+    uint32_t place;
+    bool by_position;
+    return parameters && find_parameter(parameters, parameter, strlen(parameter), &place, &by_position) ? place : UINT32_MAX;
+}
+
 static int kind_of(pt_arguments *a, const fb_json *input, const fb_json *name, const char *parameters) {
     const fb_json *kind = pt_member(input, "kind");
     int64_t said = kind && kind->kind == FB_JSON_INT ? kind->integer : UNSAID;
@@ -327,7 +334,7 @@ static int kind_of(pt_arguments *a, const fb_json *input, const fb_json *name, c
     if (fb_is_spelled(a->row->target, FB_HIGHER_ORDER)) return said == POSITIONAL || !name->count ? POSITIONAL : KEYWORD;
     if (said == POSITIONAL || (said == KEYWORD && is_reserved)) return POSITIONAL;
     if (said == KEYWORD) return KEYWORD;
-    if (!parameters || !find_parameter(parameters, name, &place, &by_position)) return UNSAID;
+    if (!parameters || !find_parameter(parameters, name->text, name->count, &place, &by_position)) return UNSAID;
     return by_position || is_reserved ? POSITIONAL : KEYWORD;
 }
 
@@ -340,7 +347,7 @@ bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, f
         if (!name || !argument)
             return pt_bad(a->m, a->m->program_file.name, "the node \"%s\" has an input without name or arg", a->row->name);
         int kind = kind_of(a, input, name, parameters);
-        bool by_position, is_known = parameters && find_parameter(parameters, name, &place, &by_position);
+        bool by_position, is_known = parameters && find_parameter(parameters, name->text, name->count, &place, &by_position);
         const char *said = pt_text(a->m, name);
         if (kind == UNSAID || (kind == POSITIONAL && names) || (parameters && (!is_known || (i && place <= last))) ||
             (is_known && kind == POSITIONAL && place != positions))

@@ -21,6 +21,8 @@ bool pt_put_all(pt_arguments *a, fb_buffer *args, fb_buffer *kwargs);
 bool pt_put_arguments(pt_arguments *a, const fb_json *inputs, fb_buffer *args, fb_buffer *kwargs);
 /* What PyTorch calls the parameter of an ATen operator that is given by position; false where that is not known. */
 bool pt_parameter_at(const char *target, size_t place, const char **name, size_t *length);
+/* Its place among all of the operator's parameters, also those by name only; UINT32_MAX where that is not known. */
+uint32_t pt_place_of(const char *target, const char *parameter);
 bool pt_put_device(pt_model *m, const fb_json *device, fb_buffer *out);
 
 #endif

@@ -30,6 +30,10 @@ static purity purity_of(const char *target) {
     return flags & FB_FACT_RANDOM && !is_empty ? IMPURE : PURE;
 }
 
+bool pt_is_pure(const char *target) {
+    return purity_of(target) == PURE;
+}
+
 static bool is_kept(pt_model *m, const pt_row *row, bool *out) {
     *out = row->is_read || row->kind == PT_INPUT || row->kind == PT_STATE || row->kind == PT_COPY || row->kind == PT_OUTPUT;
     if (*out || row->kind != PT_CALL) return true;

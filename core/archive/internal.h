@@ -165,6 +165,8 @@ uint32_t pt_row_of(const pt_program *program, const fb_json *name);
 
 /* Marks the rows that nothing needs: dead.c */
 bool pt_remove_dead(pt_model *m, pt_program *p);
+/* Does a call of it do nothing but give a result? */
+bool pt_is_pure(const char *target);
 
 /* The modules that own the state, and the document: write.c */
 bool pt_write_document(pt_model *m, pt_program *program, fb_buffer *out);

@@ -334,10 +334,21 @@ static json_t *make_argument(writer *w, const json_t *value) {
     return made;
 }
 
-static bool make_input(writer *w, json_t *inputs, const char *name, size_t length, const json_t *value, int kind) {
+/* `at`: its place among the inputs. */
+static bool make_input(writer *w, json_t *inputs, size_t at, const char *name, size_t length, const json_t *value, int kind) {
     json_t *argument = make_argument(w, value);
     json_t *input = argument ? json_pack("{s:s%,s:o,s:i}", "name", name, length, "arg", argument, "kind", kind) : NULL;
-    return input ? append(w, inputs, input) : w->status ? false : no_memory(w);
+    if (!input) return w->status ? false : no_memory(w);
+    return json_array_insert_new(inputs, at, input) == 0 || no_memory(w);
+}
+
+/* An argument by name, in the order of the operator's signature, behind the `positions` others. */
+static bool make_named_input(writer *w, json_t *inputs, size_t positions, const char *target, const char *name,
+                             const json_t *value) {
+    size_t at = json_array_size(inputs);
+    uint32_t place = pt_place_of(target, name);
+    while (at > positions && pt_place_of(target, text_of(json_array_get(inputs, at - 1), "name")) > place) at--;
+    return make_input(w, inputs, at, name, strlen(name), value, 2);
 }
 
 /* The inputs of a node, from the operator's signature. */
@@ -350,9 +361,10 @@ static json_t *make_inputs(writer *w, const json_t *node) {
     json_array_foreach(args, i, value) {
         if (ok && !pt_parameter_at(target, i, &name, &length))
             ok = refuse(w, "\"%s\" is a call of %s, whose signature is not known", text_of(node, "name"), target);
-        ok = ok && make_input(w, inputs, name, length, value, 1);
+        ok = ok && make_input(w, inputs, i, name, length, value, 1);
     }
-    json_object_foreach((json_t *)(uintptr_t)kwargs, key, value) ok = ok && make_input(w, inputs, key, strlen(key), value, 2);
+    json_object_foreach((json_t *)(uintptr_t)kwargs, key, value) ok =
+        ok && make_named_input(w, inputs, json_array_size(args), target, key, value);
     if (ok) return inputs;
     json_decref(inputs);
     return NULL;
@@ -639,15 +651,18 @@ static bool put_item(writer *w, const pt_row *row, const json_t *node) {
 }
 
 /* What the program writes into a buffer or an input when it ends. */
-static bool put_copy(writer *w, const pt_row *row, const json_t *node) {
+static bool put_copy(writer *w, const pt_row *row, json_t *node) {
     const json_t *args = json_object_get(node, "args");
     const char *into = text_of(json_array_get(args, 0), "$node"), *was = w->p->rows[row->first].name;
+    /* Archives have no call for it, and so no place for the type of what it returns. */
+    const json_t *meta = json_object_get(json_object_get(w->nodes_before, text_of(node, "name")), "meta");
+    if (!meta || !set(w, node, "meta", json_deep_copy(meta))) return no_memory(w);
     if (strcmp(text_of(node, "target"), row->target) == 0 && json_array_size(args) == 2 && was && strcmp(into, was) == 0)
         return append(w, w->copied, json_string(text_of(json_array_get(args, 1), "$node")));
     return refuse(w, "\"%s\" writes into something else than it did", text_of(node, "name"));
 }
 
-static bool put_node(writer *w, const json_t *node, json_t *out) {
+static bool put_node(writer *w, json_t *node, json_t *out) {
     const char *name = text_of(node, "name"), *op = text_of(node, "op"), *target = text_of(node, "target");
     const pt_row *row = row_called(w, name);
     if (strcmp(op, "output") == 0) return true;
@@ -826,13 +841,54 @@ static bool put_weight(writer *w, const char *owner, const json_t *owned) {
     return ok;
 }
 
-static bool rewrite_weights(writer *w) {
-    json_t *before = owners_of(w, w->before), *owned;
-    const char *owner;
-    bool ok = before != NULL;
-    json_object_foreach(w->owners, owner, owned) {
-        if (ok && !json_equal(owned, json_object_get(before, owner))) ok = put_weight(w, owner, owned);
+/* Are all tensors that the recipe reads owned still? `names`: of those that are. */
+static bool reads_only(const json_t *recipe, const json_t *names) {
+    const json_t *args = json_object_get(recipe, "args");
+    size_t i;
+    json_t *item;
+    if (json_is_string(recipe)) return json_object_get(names, json_string_value(recipe)) != NULL;
+    json_array_foreach(args, i, item) if (!reads_only(item, names)) return false;
+    return true;
+}
+
+static bool is_written(const writer *w, const char *owner) {
+    const json_t *module = json_object_get(w->program, "graph_module"), *signature = json_object_get(module, "signature");
+    size_t i;
+    json_t *spec;
+    json_array_foreach(json_object_get(signature, "output_specs"), i, spec) {
+        const json_t *mutation = json_object_get(spec, "buffer_mutation"), *other = json_object_get(spec, "parameter_mutation");
+        if (strcmp(text_of(mutation, "buffer_name"), owner) == 0 || strcmp(text_of(other, "parameter_name"), owner) == 0)
+            return true;
     }
+    return false;
+}
+
+/* Names of the tensors that the graph's modules own. */
+static json_t *list_owned(writer *w) {
+    json_t *names = json_object(), *owned;
+    const char *owner;
+    bool ok = names || no_memory(w);
+    json_object_foreach(w->owners, owner, owned) ok =
+        ok && set(w, names, text_of(json_array_get(owned, 0), "name"), json_true());
+    if (ok) return names;
+    json_decref(names);
+    return NULL;
+}
+
+/* What has changed becomes a record of its own, and so does a view of a tensor that is gone. */
+static bool rewrite_weights(writer *w) {
+    json_t *before = owners_of(w, w->before), *names = list_owned(w), *owned;
+    const char *owner;
+    bool ok = before && names;
+    json_object_foreach(w->owners, owner, owned) {
+        bool is_same = json_equal(owned, json_object_get(before, owner));
+        const json_t *recipe = json_object_get(json_array_get(owned, 0), "recipe");
+        bool is_orphan = is_same && recipe && !reads_only(recipe, names);
+        if (ok && is_orphan && is_written(w, owner))
+            ok = refuse(w, "\"%s\", which is written, was a part of a weight that is gone", owner);
+        if (ok && (!is_same || is_orphan)) ok = put_weight(w, owner, owned);
+    }
+    json_decref(names);
     json_object_foreach(before, owner, owned) {
         if (json_object_get(w->owners, owner)) continue;
         json_object_del(json_object_get(w->weights, "config"), owner);
@@ -861,7 +917,15 @@ static json_t *with_names(const json_t *value, const json_t *names) {
     return made;
 }
 
-/* The nodes that something reads; those that only take items of which nobody reads any are left out. NULL: memory is out. */
+/* Nothing reads it and it does nothing else, such as the arithmetic of sizes: ExportedProgram.module() leaves it out of
+ * programs in core ATen, and so does the reader of archives. */
+static bool is_idle(const json_t *node, const json_t *needed) {
+    const char *target = text_of(node, "target");
+    bool is_call = strcmp(text_of(node, "op"), "call_function") == 0;
+    return is_call && !json_object_get(needed, text_of(node, "name")) && pt_is_pure(target);
+}
+
+/* The nodes that something reads, other than idle ones. NULL: memory is out. */
 static json_t *list_needed(writer *w, const json_t *document) {
     const json_t *nodes = json_object_get(document, "nodes");
     json_t *needed = json_object(), *reads = json_array(), *read;
@@ -869,8 +933,7 @@ static json_t *list_needed(writer *w, const json_t *document) {
     size_t k;
     for (size_t i = json_array_size(nodes); ok && i-- > 0;) {
         const json_t *node = json_array_get(nodes, i);
-        if (strcmp(text_of(node, "target"), FB_TARGET_GETITEM) == 0 && !json_object_get(needed, text_of(node, "name")))
-            continue;
+        if (is_idle(node, needed)) continue;
         json_array_clear(reads);
         ok = list_reads(w, json_object_get(node, "args"), reads) && list_reads(w, json_object_get(node, "kwargs"), reads);
         json_array_foreach(reads, k, read) ok = ok && json_object_set_new(needed, json_string_value(read), json_true()) == 0;
@@ -892,7 +955,7 @@ static json_t *meaning_of(writer *w, const json_t *document) {
         const char *op = text_of(node, "op"), *target = text_of(node, "target");
         const json_t *row = json_array_get(json_object_get(owners, target), 0), *meta = json_object_get(node, "meta");
         bool is_state = strcmp(op, "get_attr") == 0;
-        if (strcmp(target, FB_TARGET_GETITEM) == 0 && !json_object_get(needed, text_of(node, "name"))) continue;
+        if (is_idle(node, needed)) continue;
         json_t *name = is_state ? json_pack("[s,s,O?,O?,b]", op, target, json_object_get(row, "dtype"),
                                             json_object_get(row, "shape"), requires_grad(json_object_get(owners, target)))
                                 : json_pack("[s,I]", strcmp(op, "placeholder") == 0 ? target : "", (json_int_t)calls++);
@@ -921,10 +984,16 @@ static bool is_the_graph(writer *w, const char *document, size_t size) {
     json_t *read = load_document(w, document, size);
     json_t *wanted = read ? meaning_of(w, w->after) : NULL, *found = wanted ? meaning_of(w, read) : NULL;
     bool is_same = found && json_equal(wanted, found);
+    size_t i = 0;
+    while (found && !is_same && i < json_array_size(wanted) && json_equal(json_array_get(wanted, i), json_array_get(found, i)))
+        i++;
+    const char *what = json_string_value(json_array_get(json_array_get(wanted, i), 1));
+    if (found && !is_same)
+        refuse(w, "what was written of it is not the graph when it is read again, from %s on", what ? what : "its end");
     json_decref(read);
     json_decref(wanted);
     json_decref(found);
-    return is_same || refuse(w, "what was written of it is not the graph when it is read again");
+    return is_same;
 }
 
 static int order_of_entries(const void *a, const void *b) {

@@ -124,14 +124,33 @@ typedef struct conversion {
     bool reads_low;
 } conversion;
 
+/* A call of ATen, or an item of what it gives. */
+static bool comes_of_aten(const fb_graph *g, fb_node n) {
+    uint32_t edge = fb_op_is(g, n, FB_OP_GETITEM) ? fb_input_first(g, n) : 0;
+    return fb_is_aten(g, edge ? fb_edge_input(g, edge) : n);
+}
+
+/* Before the node; but of a result before the writes that end an ATen program, because archives of torch.export end with them.
+ */
+static fb_node place_of_cast(const conversion *c, fb_node value) {
+    fb_node place = c->reader, before;
+    if (fb_node_at(c->graph, place)->opcode != FB_OUTPUT || c->nodes[value.id].is_written) return place;
+    while ((before = fb_node_at(c->graph, place)->previous).id && before.id != value.id) {
+        const fb_node_row *row = fb_node_at(c->graph, before);
+        if (row->user_count || !fb_is_aten(c->graph, before) || !fb_op_is(c->graph, before, FB_OP_COPY | FB_OP_IN_PLACE)) break;
+        place = before;
+    }
+    return place;
+}
+
 /* The cast stands before the first node that reads it. Where the value is written in between, each has its own. */
 static fb_node cast(conversion *c, fb_node value, fb_dtype dtype) {
     fb_graph *g = c->graph;
     state *s = &c->nodes[value.id];
     if (s->cast.id && !s->is_written) return s->cast;
-    bool is_aten = fb_is_aten(g, c->reader) || fb_is_aten(g, value);
+    bool is_aten = fb_is_aten(g, c->reader) || comes_of_aten(g, value);
     fb_value args = FB_ARGS(g, fb_make_node(g, value), FB_TEXT(g, FB_DTYPE, fb_dtype_name(dtype)));
-    s->cast = fb_insert_typed(c->rewrite, c->reader, is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
+    s->cast = fb_insert_typed(c->rewrite, place_of_cast(c, value), is_aten ? FB_CALL_FUNCTION : FB_CALL_METHOD,
                               is_aten ? FB_TARGET_TO_ATEN : FB_TARGET_TO_METHOD, args, FB_VALUE_EMPTY_MAP,
                               fb_node_at(g, value)->shape, dtype);
     if (s->cast.id) fb_mark(c->rewrite, s->cast);
