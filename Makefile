@@ -216,6 +216,10 @@ $(BUILD)/tests/load/load: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/load/*.c)
 test-contract: all
 	@tests/contract/run $(BUILD) -n $${FOLDBACK_CONTRACT_CASES:-60}
 
+## make test-s3      blobs in a bucket, of S3-compatible servers on this machine in a venv of its own: their faults, and the API's tests
+test-s3: all
+	@tests/s3/run $(BUILD)
+
 ## make test-generators   lints the description, and calls the service through clients that three generators make of it
 test-generators: all
 	@deploy/install-deps.sh build generators
@@ -353,5 +357,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install wheel sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install wheel sbom reproducible clean
 .SECONDARY:

@@ -145,7 +145,7 @@ static CURLcode perform(fb_remote *remote, transfer *t, const char *url) {
     CURL *curl = remote->curl;
     struct curl_slist *headers = NULL;
     bool ok = add_header(&headers, remote->authorization) && add_header(&headers, t->call->header) &&
-              add_header(&headers, type_of(t->call));
+              add_header(&headers, type_of(t->call)) && add_header(&headers, t->call->receiver ? "Prefer: no-redirect" : NULL);
     CURLcode code = ok ? set_body(curl, t->call) : CURLE_OUT_OF_MEMORY;
     if (!code) code = curl_easy_setopt(curl, CURLOPT_URL, url);
     if (!code) code = curl_easy_setopt(curl, CURLOPT_ACCEPT_ENCODING, t->call->receiver ? NULL : ""); /* "": all it can */

@@ -95,14 +95,29 @@ static const char *const always_readable[] = {"/usr/lib",
                                               "/sys/devices/system/cpu",
                                               NULL};
 
-static bool allow_paths(int rules, uint64_t handled, const char *data, const char *const *readable) {
+/* Names of machines, and the certificates to which those in /etc/ssl are links. */
+static const char *const readable_to_connect[] = {"/etc/resolv.conf",
+                                                  "/etc/hosts",
+                                                  "/etc/host.conf",
+                                                  "/etc/gai.conf",
+                                                  "/etc/services",
+                                                  "/etc/nsswitch.conf",
+                                                  "/run/systemd/resolve",
+                                                  "/usr/share/ca-certificates",
+                                                  "/usr/local/share/ca-certificates",
+                                                  NULL};
+
+static bool allow_paths(int rules, uint64_t handled, const char *data, const char *const *readable, bool may_connect) {
     bool ok = allow_path(rules, data, handled & (READS | WRITES));
     for (const char *const *path = always_readable; ok && *path; path++) ok = allow_path(rules, *path, handled & READS);
     for (const char *const *path = readable; ok && *path; path++) ok = allow_path(rules, *path, handled & READS);
+    for (const char *const *path = readable_to_connect; ok && may_connect && *path; path++)
+        ok = allow_path(rules, *path, handled & READS);
     return ok;
 }
 
-static fb_status confine_files(fb_sandbox_mode mode, const char *data, const char *const *readable, fb_error *error) {
+static fb_status confine_files(fb_sandbox_mode mode, const char *data, const char *const *readable, bool may_connect,
+                               fb_error *error) {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (version < 1) return lacks(mode, "Landlock", strerror(errno), error);
     /* Without REFER nothing can be renamed into another folder: uploads become blobs that way. */
@@ -111,8 +126,8 @@ static fb_status confine_files(fb_sandbox_mode mode, const char *data, const cha
     int rules = (int)syscall(SYS_landlock_create_ruleset, &attributes, sizeof attributes, 0);
     if (rules < 0) return lacks(mode, "Landlock", strerror(errno), error);
     fb_status status = FB_OK;
-    if (!allow_paths(rules, attributes.handled_access_fs, data, readable) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-        syscall(SYS_landlock_restrict_self, rules, 0) != 0)
+    if (!allow_paths(rules, attributes.handled_access_fs, data, readable, may_connect) ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_landlock_restrict_self, rules, 0) != 0)
         status = lacks(mode, "Landlock", strerror(errno), error);
     close(rules);
     return status;
@@ -131,7 +146,7 @@ static const int allowed_calls[] = {
     CALL(pwrite64), CALL(pwritev), CALL(read), CALL(readlink), CALL(readlinkat), CALL(readv), CALL(rename), CALL(renameat),
     CALL(renameat2), CALL(rmdir), CALL(sendfile), CALL(stat), CALL(statfs), CALL(statx), CALL(sync_file_range), CALL(truncate),
     CALL(umask), CALL(unlink), CALL(unlinkat), CALL(utimensat), CALL(write), CALL(writev),
-    /* sockets, without connect */
+    /* sockets; connect where it is needed */
     CALL(accept), CALL(accept4), CALL(bind), CALL(getpeername), CALL(getsockname), CALL(getsockopt), CALL(listen),
     CALL(recvfrom), CALL(recvmsg), CALL(sendmmsg), CALL(sendmsg), CALL(sendto), CALL(setsockopt), CALL(shutdown),
     CALL(socketpair),
@@ -153,7 +168,7 @@ static const int allowed_calls[] = {
 
 /* What is not allowed fails with ENOSYS, which libraries take for an old kernel: clone3 too, so that the C library starts
  * threads by clone, whose flags can be looked at. */
-static int add_rules(scmp_filter_ctx filter) {
+static int add_rules(scmp_filter_ctx filter, bool may_connect) {
     int failed = 0;
     for (size_t i = 0; !failed && i < sizeof allowed_calls / sizeof *allowed_calls; i++)
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed_calls[i], 0);
@@ -163,25 +178,29 @@ static int add_rules(scmp_filter_ctx filter) {
     static const int families[] = {AF_INET, AF_INET6, AF_UNIX}; /* the last for sd_notify */
     for (size_t i = 0; !failed && i < sizeof families / sizeof *families; i++)
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(socket), 1, SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)families[i], 0));
+    if (!failed && may_connect) failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(connect), 0);
+    if (!failed && may_connect) /* the C library asks for this machine's addresses before it looks up a name */
+        failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, CALL(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_NETLINK, 0));
     return failed;
 }
 
-static fb_status confine_calls(fb_sandbox_mode mode, fb_error *error) {
+static fb_status confine_calls(fb_sandbox_mode mode, bool may_connect, fb_error *error) {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
     if (!filter) return fb_fail_memory(error);
-    int failed = add_rules(filter);
+    int failed = add_rules(filter, may_connect);
     if (!failed) failed = seccomp_load(filter);
     seccomp_release(filter);
     return failed ? lacks(mode, "seccomp", strerror(-failed), error) : FB_OK;
 }
 
-fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, fb_error *error) {
+fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, bool may_connect,
+                           fb_error *error) {
     if (mode == FB_SANDBOX_OFF) return FB_OK;
 #ifdef HAS_SANITIZER
-    (void)data, (void)readable, (void)confine_files, (void)confine_calls;
+    (void)data, (void)readable, (void)may_connect, (void)confine_files, (void)confine_calls;
     return lacks(mode, "the sandbox", "built with a sanitizer", error);
 #else
-    fb_status status = confine_files(mode, data, readable, error);
-    return status ? status : confine_calls(mode, error);
+    fb_status status = confine_files(mode, data, readable, may_connect, error);
+    return status ? status : confine_calls(mode, may_connect, error);
 #endif
 }

@@ -1,6 +1,6 @@
 /* What the service gives up before its first request, so that somebody who has taken it over gains little: with Landlock, files
  * outside the data folder; with seccomp, every system call that it does not need (no program can be started, no connection
- * made, no process traced), for all threads and for good. */
+ * made unless one is needed, no process traced), for all threads and for good. */
 #ifndef FB_CLI_SANDBOX_H
 #define FB_CLI_SANDBOX_H
 
@@ -16,8 +16,10 @@ typedef enum fb_sandbox_mode {
 bool fb_sandbox_mode_of(const char *text, fb_sandbox_mode *mode);
 
 /* Confines this thread and those that it starts from now on; so call it before there are others. `data` is the data folder,
- * which must exist, `readable` further files and folders that are read later, ended by NULL. What is missing in a kernel or a
- * build is said on standard error, a line each; with FB_SANDBOX_ON it is FB_IO "no-sandbox". */
-fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, fb_error *error);
+ * which must exist, `readable` further files and folders that are read later, ended by NULL. `may_connect` leaves it what is
+ * needed to look up names and to connect to other services. What is missing in a kernel or a build is said on standard error, a
+ * line each; with FB_SANDBOX_ON it is FB_IO "no-sandbox". */
+fb_status fb_sandbox_enter(fb_sandbox_mode mode, const char *data, const char *const *readable, bool may_connect,
+                           fb_error *error);
 
 #endif

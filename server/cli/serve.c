@@ -1,7 +1,9 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <libgen.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <systemd/sd-daemon.h>
@@ -19,6 +21,7 @@ typedef struct serve_values {
     fb_service_config service;             /* without the access log, which is opened later */
     const char *access_log;                /* a file, "-" for stderr, or "off" */
     const char *sandbox;                   /* "auto", "on" or "off" */
+    const char *blobs_redirect;            /* "on" or "off" */
     const char *tls_certificate, *tls_key; /* files, or NULL */
     fb_text_list allowed_hosts;
     unsigned stop_timeout_ms;
@@ -42,6 +45,18 @@ const fb_option fb_serve_options[] = {
     {"rate-limit", 0, "N", "requests a second of one token, or without one of one address; 0 = unlimited (0)", FB_OPTION_COUNT,
      AT(service.http.rate_limit), 0, 1000000},
     {"data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", FB_OPTION_TEXT, AT(service.data), 0, 0},
+    {"blobs", 0, "s3://BUCKET/PREFIX", "keep large blobs in this bucket; see docs/scale.md (the data folder)", FB_OPTION_TEXT,
+     AT(service.bucket.url), 0, 0},
+    {"blobs-endpoint", 0, "URL", "where the bucket is (https://s3.REGION.amazonaws.com)", FB_OPTION_TEXT,
+     AT(service.bucket.endpoint), 0, 0},
+    {"blobs-public-endpoint", 0, "URL", "the same as clients reach it, for --blobs-redirect (the endpoint)", FB_OPTION_TEXT,
+     AT(service.bucket.public_endpoint), 0, 0},
+    {"blobs-region", 0, "REGION", "the bucket's region; also $AWS_REGION (us-east-1)", FB_OPTION_TEXT,
+     AT(service.bucket.region), 0, 0},
+    {"blobs-redirect", 0, "on|off", "send who downloads a blob to the bucket, with a signed URL (off)", FB_OPTION_TEXT,
+     AT(blobs_redirect), 0, 0},
+    {"blobs-cache", 0, "BYTES", "fetched blobs that stay in the data folder (16G)", FB_OPTION_BYTES,
+     AT(service.bucket.cache_bytes), 1, UINT64_MAX},
     {"access-log", 0, "FILE|-|off", "JSON lines, one a request; - is standard error (-)", FB_OPTION_TEXT, AT(access_log), 0, 0},
     {"max-body", 0, "BYTES", "largest body after decompression (1G)", FB_OPTION_BYTES, AT(service.http.body_limit), 1024,
      (uint64_t)4 << 30},
@@ -104,8 +119,11 @@ const fb_option fb_serve_options[] = {
 };
 
 static serve_values serve_values_default(void) {
-    serve_values values = {
-        .service = fb_service_config_default(), .access_log = "-", .sandbox = "auto", .stop_timeout_ms = 30000};
+    serve_values values = {.service = fb_service_config_default(),
+                           .access_log = "-",
+                           .sandbox = "auto",
+                           .blobs_redirect = "off",
+                           .stop_timeout_ms = 30000};
     values.service.gc_interval_ms = 3600000;
     values.service.jobs.threads = 2;
     return values;
@@ -229,25 +247,45 @@ static void close_access_log(FILE *log) {
     if (log && log != stderr) fclose(log);
 }
 
+/* What is read for each request to the bucket; ended by NULL. */
+typedef struct credential_paths {
+    char *folder; /* of the credentials' file, which is replaced to renew them; malloc'ed */
+    const char *items[3];
+} credential_paths;
+
+static void find_credential_paths(credential_paths *out) {
+    const char *file = getenv("AWS_SHARED_CREDENTIALS_FILE"), *certificates = getenv("AWS_CA_BUNDLE");
+    size_t count = 0;
+    if (file && *file && (out->folder = strdup(file))) out->items[count++] = dirname(out->folder);
+    if (certificates && *certificates) out->items[count++] = certificates;
+}
+
 /* The data folder is made before the sandbox is entered, which allows what there is. */
 static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
     const char *data = values->service.data;
     fb_status status = access(data, F_OK) ? fb_service_check_reach(&values->service, NULL, error) : FB_OK;
     if (!status) status = fb_store_make_folder(data, error);
-    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const[]){NULL}, error);
+    bool has_bucket = values->service.bucket.url || fb_store_has_bucket(data);
+    credential_paths paths = {0};
+    if (has_bucket) find_credential_paths(&paths);
+    if (!status) status = fb_sandbox_enter(sandbox, data, paths.items, has_bucket, error);
+    free(paths.folder);
     return status ? status : fb_service_start(&values->service, service, error);
 }
 
 static int exit_status(const fb_error *error) {
     if (strcmp(error->code, "store-locked") == 0) return FB_EXIT_FOLDER_IN_USE;
-    bool is_misused = strcmp(error->code, "no-tokens") == 0 || strcmp(error->code, "bad-address") == 0;
+    bool is_misused = strcmp(error->code, "no-tokens") == 0 || strcmp(error->code, "bad-address") == 0 ||
+                      strcmp(error->code, "bad-blobs") == 0;
     return is_misused ? FB_EXIT_USAGE : FB_EXIT_FAILED;
 }
 
 static int serve(const serve_values *values, fb_sandbox_mode sandbox, const sigset_t *stop) {
     fb_service service;
     fb_error error = {0};
+    fb_error bucket = {0};
     if (start(values, sandbox, &service, &error)) return fb_complain(exit_status(&error), "%s", error.message);
+    if (fb_store_bucket_health(service.app.store, &bucket)) fb_complain(0, "blobs cannot be had for now: %s", bucket.message);
     if (!values->service.http.tls_key && !fb_http_is_loopback(values->service.http.listen))
         fb_complain(0, "tokens and graphs are sent in the clear: --tls-certificate and --tls-key, or a proxy, encrypt them");
     printf("listening on %s\n", fb_http_url(service.http));
@@ -286,6 +324,16 @@ static int read_hosts(serve_values *values) {
     return FB_EXIT_DONE;
 }
 
+static int read_redirect(serve_values *values) {
+    fb_bucket_config *bucket = &values->service.bucket;
+    bucket->redirects = strcmp(values->blobs_redirect, "on") == 0;
+    if (!bucket->redirects && strcmp(values->blobs_redirect, "off") != 0)
+        return fb_complain(FB_EXIT_USAGE, "--blobs-redirect is on or off, not %s", values->blobs_redirect);
+    if (!bucket->url && (bucket->endpoint || bucket->region))
+        return fb_complain(FB_EXIT_USAGE, "--blobs-endpoint and --blobs-region go with --blobs");
+    return FB_EXIT_DONE;
+}
+
 static int check_and_serve(serve_values *values) {
     fb_sandbox_mode sandbox;
     fb_buffer certificate = {0}, key = {0};
@@ -297,6 +345,7 @@ static int check_and_serve(serve_values *values) {
     fb_allocator_tune();
     sigset_t stop = block_signals();
     int result = read_hosts(values);
+    if (!result) result = read_redirect(values);
     if (!result) result = read_tls(values, &certificate, &key);
     if (!result) result = claim_descriptors(&values->service);
     if (!result) result = serve(values, sandbox, &stop);

@@ -210,6 +210,7 @@ static enum MHD_Result begin(fb_exchange *exchange, const char *method, const ch
     pthread_mutex_unlock(&server->flight_lock);
     exchange->is_counted = true;
     exchange->is_head = !strcmp(method, "HEAD");
+    exchange->request.is_head = exchange->is_head;
     exchange->request.method = exchange->is_head ? "GET" : method;
     if (!exchange->target || !exchange->decoded || !exchange->path) return MHD_NO;
 

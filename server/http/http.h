@@ -48,6 +48,7 @@ typedef struct fb_response fb_response;
  * runs. The strings are UTF-8 without NUL inside. */
 typedef struct fb_request {
     const char *method;       /* "GET", also when the client sent HEAD */
+    bool is_head;             /* the client sent HEAD */
     const char *path;         /* as sent, still percent-encoded, without the query: "/v1/graphs/sha256:ab…" */
     const char *id;           /* for logs and traces: the client's X-Request-Id or trace id when sane, else random hex */
     const char *content_type; /* as sent, "" when there was none */

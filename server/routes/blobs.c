@@ -1,4 +1,7 @@
 /* /v1/blobs: immutable bytes by their digest. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "core/json/members.h"
 #include "server/app.h"
 #include "server/routes/answer.h"
@@ -51,9 +54,35 @@ bool fb_respond_blob_bytes(const fb_request *request, fb_response *response, con
     return true;
 }
 
+/* A client that has the blob, or a part of it, names our ETag, which the bucket does not know. HEAD is answered here: the URL
+ * is signed for GET. "Prefer: no-redirect" is for clients that cannot reach the bucket. */
+static bool stays_here(const fb_request *request) {
+    const char *preference = fb_request_header(request, "Prefer");
+    return request->is_head || fb_request_header(request, "If-None-Match") || fb_request_header(request, "If-Range") ||
+           (preference && strstr(preference, "no-redirect"));
+}
+
+/* The bytes come from the bucket, past the service. True when this has responded. */
+static bool send_elsewhere(const fb_request *request, fb_response *response, const char *digest) {
+    const fb_app *app = request->context;
+    fb_error error = {0};
+    char *url = NULL;
+    if (stays_here(request)) return false;
+    if (fb_blob_url(app->store, digest, &url, &error)) {
+        fb_respond_error(response, &error);
+        return true;
+    }
+    if (!url) return false;
+    fb_respond_empty(response, 307);
+    fb_response_header(response, "Location", url);
+    fb_response_header(response, "Cache-Control", "no-store");
+    free(url);
+    return true;
+}
+
 void fb_get_blob(const fb_request *request, fb_response *response) {
     const char *digest = fb_request_param(request, "digest");
-    if (fb_check_digest(response, "digest", digest) &&
+    if (fb_check_digest(response, "digest", digest) && !send_elsewhere(request, response, digest) &&
         fb_respond_blob_bytes(request, response, digest, "application/octet-stream"))
         fb_response_header(response, "Cache-Control", "public, max-age=31536000, immutable");
 }

@@ -93,11 +93,12 @@ void fb_get_live(const fb_request *request, fb_response *response) {
     fb_respond_json_take(response, 200, json_pack("{s:s}", "status", "live"));
 }
 
-/* It can do its work: the store reads and writes. */
+/* It can do its work: the store reads and writes, and its bucket, if it has one, answers. */
 void fb_get_ready(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_status status = fb_store_health(app->store, &error);
+    if (!status) status = fb_store_bucket_health(app->store, &error);
     if (!status) {
         fb_respond_json_take(response, 200, json_pack("{s:s}", "status", "ready"));
         return;

@@ -34,7 +34,10 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     app->limits.max_bytes = config->http.body_limit;
     if (!app->cache || !app->counts || !app->events) return fb_fail_memory(error);
     if (!config->data) return FB_OK;
-    fb_store_config store = {.readers = readers_of(config), .alias_changed = fb_event_hub_notify, .alias_context = app->events};
+    fb_store_config store = {.readers = readers_of(config),
+                             .bucket = config->bucket,
+                             .alias_changed = fb_event_hub_notify,
+                             .alias_context = app->events};
     fb_status status = fb_store_open(config->data, &store, &app->store, error);
     if (!status) status = fb_auth_open(app->store, &app->auth, error);
     return status ? status : fb_event_hub_start(app->events, app->store, error);
@@ -91,7 +94,9 @@ fb_status fb_service_check_reach(const fb_service_config *config, const fb_app *
 
 fb_service_descriptors fb_service_count_descriptors(const fb_service_config *config) {
     const unsigned of_store = 3 /* lock, folder, shared memory */, of_database = 2 /* the file and its log */;
-    const unsigned of_worker = 2 /* a file and its folder */, spare = 8 /* /proc for /metrics, libraries */;
+    const unsigned
+        of_worker = config->bucket.url ? 2 + 5 /* connections to it, and a file of the cache */ : 2 /* a file and its folder */,
+        spare = 8 /* /proc for /metrics, libraries */;
     unsigned readers = readers_of(config), workers = config->http.worker_threads + config->jobs.threads;
     return (fb_service_descriptors){.connections = config->http.connection_limit,
                                     .store = of_store + of_database * (readers + 1),

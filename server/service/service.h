@@ -22,6 +22,7 @@ typedef struct fb_service_config {
     const char *metrics_listen; /* where /metrics is served without a token; NULL = nowhere */
     bool is_open;               /* may listen beyond this machine without tokens */
     const char *data;           /* the data folder; NULL: no store, for routes that need none */
+    fb_bucket_config bucket;    /* where large blobs are instead */
     size_t cache_bytes;         /* for decoded graphs */
     fb_evaluation_limits evaluation;
     fb_jobs_config jobs;                /* without threads it does none; heartbeat_ms is the one below */

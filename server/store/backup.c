@@ -20,6 +20,7 @@ typedef struct copy {
     int from, to; /* folders */
     char *from_database, *to_database;
     fb_access access;
+    bool has_bucket; /* which has those of the blobs that are no files */
     fb_copied figures;
 } copy;
 
@@ -124,6 +125,18 @@ static fb_status copy_file(copy *work, const char *path, const char *digest, boo
     return status;
 }
 
+/* Which bucket the store uses: the copy reads the same objects. */
+static fb_status copy_bucket_file(const copy *work, fb_error *error) {
+    char digest[FB_ID_LENGTH + 1];
+    int from = openat(work->from, FB_BUCKET_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (from < 0) return fb_fail_file(error, "open " FB_BUCKET_FILE, errno);
+    int to = openat(work->to, FB_BUCKET_FILE, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    fb_status status = to < 0 ? fb_fail_file(error, "make a copy", errno) : copy_bytes(from, to, digest, error);
+    if (to >= 0) close(to);
+    close(from);
+    return status;
+}
+
 /* A file that went since the snapshot is not there; nor is one that the store has lost. */
 static fb_status take_file(copy *work, const char *digest, uint64_t size, bool *is_there, fb_error *error) {
     char path[FB_FILE_PATH_MAX];
@@ -140,7 +153,9 @@ static fb_status take_file(copy *work, const char *digest, uint64_t size, bool *
         if (!is_whole) work->figures.damaged++;
         return FB_OK;
     }
-    return copy_file(work, path, digest, is_there, error);
+    status = copy_file(work, path, digest, is_there, error);
+    *is_there |= !status && work->has_bucket;
+    return status;
 }
 
 static fb_status take_files(copy *work, fb_connection *snapshot, uint64_t *missing, fb_error *error) {
@@ -203,6 +218,7 @@ static fb_status copy_all(copy *work, fb_error *error) {
         if (!status) status = complete(work, &missing, error);
     }
     work->figures.damaged += missing;
+    if (!status && work->has_bucket) status = copy_bucket_file(work, error);
     if (status) return status;
     if (mkdirat(work->to, FB_BLOBS_FOLDER, 0700) != 0 && errno != EEXIST) return fb_fail_file(error, "make a folder", errno);
     if (mkdirat(work->to, FB_UPLOADS_FOLDER, 0700) != 0) return fb_fail_file(error, "make a folder", errno);
@@ -237,6 +253,7 @@ fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *
         if (work.from >= 0) close(work.from);
         return fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", from);
     }
+    work.has_bucket = fb_store_has_bucket(from);
     work.from_database = fb_path_with(from, "/foldback.sqlite");
     work.to_database = fb_path_with(stage, "/foldback.sqlite");
     fb_status status = work.from_database && work.to_database ? FB_OK : fb_fail_memory(error);

@@ -27,8 +27,7 @@ void fb_upload_path(const char *id, char path[FB_FILE_PATH_MAX]) {
 
 /* ---- folders ---- */
 
-/* Makes the entries of a folder durable. */
-static fb_status sync_folder(const fb_store *store, const char *path, fb_error *error) {
+fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error) {
     int folder = openat(store->folder, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int result = folder < 0 ? -1 : fsync(folder);
     int reason = errno;
@@ -37,7 +36,7 @@ static fb_status sync_folder(const fb_store *store, const char *path, fb_error *
 }
 
 static fb_status make_folder(const fb_store *store, const char *path, const char *parent, fb_error *error) {
-    if (mkdirat(store->folder, path, 0700) == 0) return sync_folder(store, parent, error);
+    if (mkdirat(store->folder, path, 0700) == 0) return fb_folder_sync(store, parent, error);
     return errno == EEXIST ? FB_OK : fb_fail_file(error, "make a folder", errno);
 }
 
@@ -81,7 +80,7 @@ fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char
     if (status) return status;
     if (give_name(store->folder, from, to) != 0) return fb_fail_file(error, "move an upload", errno);
     *is_put = true;
-    return sync_folder(store, folder, error);
+    return fb_folder_sync(store, folder, error);
 }
 
 void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest) {

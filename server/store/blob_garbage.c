@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/s3/s3.h"
 #include "server/store/audit.h"
 #include "server/store/internal.h"
 
@@ -21,6 +22,7 @@ typedef struct candidate {
     int64_t key; /* of its row; 0: a file without one */
     char digest[FB_ID_LENGTH + 1];
     int64_t size;
+    bool is_object; /* in the bucket, without a row */
 } candidate;
 
 typedef struct removal {
@@ -30,7 +32,7 @@ typedef struct removal {
     int64_t now, before;
     candidate items[BATCH];
     size_t count;
-    uint64_t blobs, bytes, files; /* that went */
+    uint64_t blobs, bytes, files; /* that went; `files`: of objects, too */
     int opened[BATCH];            /* files that have no name any more */
     size_t opened_count;
 } removal;
@@ -85,6 +87,41 @@ static void end_removal(fb_connection *connection, void *argument, bool is_durab
     }
 }
 
+/* ---- in the bucket ---- */
+
+static fb_status has_row(fb_store *store, const char *digest, bool *answer, fb_error *error) {
+    fb_connection *connection = NULL;
+    int64_t key = 0;
+    fb_status status = fb_readers_take(&store->readers, &connection, error);
+    if (status) return status;
+    status = fb_find_blob(connection, digest, &key, error);
+    fb_readers_give_back(&store->readers, connection);
+    *answer = key != 0;
+    return status;
+}
+
+/* Nobody puts the blob while its digest is claimed; who puts it has the claim until there is a row. */
+static fb_status remove_object(removal *batch, const candidate *item, fb_error *error) {
+    fb_store *store = batch->store;
+    fb_claim claim;
+    bool is_known = true;
+    if (!fb_bucket_try_claim(store->bucket, item->digest, &claim)) return FB_OK;
+    fb_status status = has_row(store, item->digest, &is_known, error);
+    if (!status && !is_known) {
+        fb_cache_remove(store, item->digest);
+        if (fb_bucket_is_owned(store->bucket)) status = fb_bucket_remove(store->bucket, item->digest, error);
+        if (!status && item->is_object) batch->files++;
+    }
+    fb_bucket_release(store->bucket, &claim);
+    return status;
+}
+
+static fb_status remove_objects(removal *batch, fb_error *error) {
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < batch->count && !status; i++) status = remove_object(batch, &batch->items[i], error);
+    return status;
+}
+
 /* Takes the batch away, or counts it, and empties it. */
 static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, fb_error *error) {
     fb_status status = fb_watch_check(batch->watch, error);
@@ -97,6 +134,7 @@ static fb_status remove_batch(removal *batch, bool is_dry, fb_garbage *garbage, 
         }
     } else {
         status = fb_writer_run_to_end(&batch->store->writer, write_removal, end_removal, batch, error);
+        if (!status && batch->store->bucket) status = remove_objects(batch, error);
     }
     while (batch->opened_count) close(batch->opened[--batch->opened_count]);
     batch->count = 0;
@@ -146,17 +184,6 @@ static fb_status collect_rows(removal *batch, bool is_dry, fb_garbage *garbage, 
 
 /* ---- files without rows ---- */
 
-static fb_status has_row(fb_store *store, const char *digest, bool *answer, fb_error *error) {
-    fb_connection *connection = NULL;
-    int64_t key = 0;
-    fb_status status = fb_readers_take(&store->readers, &connection, error);
-    if (status) return status;
-    status = fb_find_blob(connection, digest, &key, error);
-    fb_readers_give_back(&store->readers, connection);
-    *answer = key != 0;
-    return status;
-}
-
 /* A file of a blob that has been there for long enough and has no row goes into the batch. */
 static fb_status look_at_file(removal *batch, int folder, const char *name, fb_error *error) {
     candidate *item = &batch->items[batch->count];
@@ -200,6 +227,50 @@ static fb_status collect_files(removal *batch, int parent, const char *name, int
     return status;
 }
 
+/* ---- objects without rows ---- */
+
+typedef struct sweep {
+    removal *batch;
+    bool is_dry;
+    fb_garbage *garbage;
+} sweep;
+
+static fb_status look_at_object(void *context, const char *key, int64_t changed, fb_error *error) {
+    sweep *s = context;
+    removal *batch = s->batch;
+    candidate *item = &batch->items[batch->count];
+    *item = (candidate){.is_object = true};
+    if (!fb_bucket_digest_of(key, item->digest) || changed > batch->before) return FB_OK;
+    bool is_known = true;
+    fb_status status = fb_watch_check(batch->watch, error);
+    if (!status) status = has_row(batch->store, item->digest, &is_known, error);
+    if (!status && !is_known) batch->count++;
+    return !status && batch->count == BATCH ? remove_batch(batch, s->is_dry, s->garbage, error) : status;
+}
+
+/* Parts of an upload whose process ended; not those of one that is being sent, which has the claim. */
+static fb_status look_at_parts(void *context, const char *key, const char *upload, int64_t begun, fb_error *error) {
+    sweep *s = context;
+    fb_bucket *bucket = s->batch->store->bucket;
+    char digest[FB_ID_LENGTH + 1];
+    fb_claim claim;
+    if (!fb_bucket_digest_of(key, digest) || begun > s->batch->before) return FB_OK;
+    if (!fb_bucket_try_claim(bucket, digest, &claim)) return FB_OK;
+    fb_status status = s->is_dry ? FB_OK : fb_s3_parts_abort(fb_bucket_s3(bucket), key, upload, error);
+    fb_bucket_release(bucket, &claim);
+    if (!status) s->garbage->uploads++;
+    return status;
+}
+
+static fb_status collect_objects(removal *batch, bool is_dry, fb_garbage *garbage, fb_error *error) {
+    fb_bucket *bucket = batch->store->bucket;
+    sweep all = {.batch = batch, .is_dry = is_dry, .garbage = garbage};
+    if (!bucket || !fb_bucket_is_owned(bucket)) return FB_OK;
+    fb_status status = fb_s3_list(fb_bucket_s3(bucket), FB_BLOBS_FOLDER "/", look_at_object, &all, error);
+    if (status) return status;
+    return fb_s3_parts_list(fb_bucket_s3(bucket), FB_BLOBS_FOLDER "/", look_at_parts, &all, error);
+}
+
 /* ---- uploads ---- */
 
 typedef struct others {
@@ -233,11 +304,15 @@ fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const
     int64_t now = store->config.now_ms();
     removal batch = {.store = store, .by = by, .watch = watch, .now = now, .before = now - (grace_ms > 0 ? grace_ms : 0)};
     fb_garbage garbage = {0};
-    fb_status status = collect_rows(&batch, is_dry, &garbage, error);
+    bool is_owned = store->bucket && fb_bucket_is_owned(store->bucket);
+    fb_status status = is_owned ? fb_bucket_check_owner(store->bucket, error) : FB_OK;
+    if (!status) status = collect_rows(&batch, is_dry, &garbage, error);
     if (!status) status = collect_files(&batch, store->folder, FB_BLOBS_FOLDER, 2, is_dry, &garbage, error);
     if (!status) status = remove_batch(&batch, is_dry, &garbage, error);
+    if (!status) status = collect_objects(&batch, is_dry, &garbage, error);
+    if (!status) status = remove_batch(&batch, is_dry, &garbage, error);
     if (status) return status;
-    garbage.uploads = fb_uploads_collect(store, batch.before, is_dry);
+    garbage.uploads += fb_uploads_collect(store, batch.before, is_dry);
     if (!is_dry) status = audit_others(store, &batch, &garbage, error);
     if (status) return status;
     fb_totals totals = fb_writer_read_figures(&store->writer).totals;

@@ -10,12 +10,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/s3/s3.h"
 #include "server/store/internal.h"
 
+#define AHEAD ((size_t)1 << 20) /* bytes that are read of an object at once */
+
 struct fb_blob {
+    fb_store *store;
+    char digest[FB_ID_LENGTH + 1];
     uint64_t size;
     unsigned char *bytes; /* of a small one, malloc'ed; of a file, mapped or NULL */
-    int file;             /* -1 for a small one */
+    int file;             /* -1 for a small one, and for an object in the bucket that was not mapped */
+    bool is_object;
+    char *ahead; /* of an object: AHEAD bytes, or NULL; */
+    bool is_ahead;
+    uint64_t ahead_at; /* when is_ahead: those from here on, as far as the object goes */
 };
 
 static fb_status fail_unknown(fb_error *error, const char *digest) {
@@ -52,12 +61,18 @@ static fb_status read_row(fb_store *store, const char *digest, fb_blob *blob, fb
     return status || is_known ? status : fail_unknown(error, digest);
 }
 
+static fb_status open_object(const fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
+    blob->file = fb_cache_open(store, digest, blob->size);
+    return blob->file >= 0 ? FB_OK : fb_bucket_has(store->bucket, digest, blob->size, &blob->is_object, error);
+}
+
 /* Leaves the file -1 when it is not there. */
 static fb_status open_file(const fb_store *store, const char *digest, fb_blob *blob, fb_error *error) {
     char path[FB_FILE_PATH_MAX];
     struct stat about;
     fb_blob_path(digest, path);
     blob->file = openat(store->folder, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (blob->file < 0 && errno == ENOENT && store->bucket) return open_object(store, digest, blob, error);
     if (blob->file < 0) return errno == ENOENT ? FB_OK : fb_fail_file(error, "open a blob", errno);
     if (fstat(blob->file, &about) != 0) return fb_fail_file(error, "open a blob", errno);
     return (uint64_t)about.st_size == blob->size ? FB_OK : fb_fail_corrupt(error, "a blob's file has the wrong size");
@@ -69,7 +84,7 @@ static fb_status open_blob(fb_store *store, const char *digest, fb_blob *blob, f
     for (int attempt = 0; attempt < 5; attempt++) {
         fb_status status = read_row(store, digest, blob, error);
         if (!status && !blob->bytes) status = open_file(store, digest, blob, error);
-        if (status || blob->bytes || blob->file >= 0) return status;
+        if (status || blob->bytes || blob->file >= 0 || blob->is_object) return status;
     }
     return fb_fail_corrupt(error, "a blob's file is missing");
 }
@@ -78,7 +93,8 @@ fb_status fb_blob_open(fb_store *store, const char *digest, fb_blob **out, fb_er
     if (!fb_is_sha256_id(digest)) return fail_unknown(error, digest);
     fb_blob *blob = calloc(1, sizeof *blob);
     if (!blob) return fb_fail_memory(error);
-    blob->file = -1;
+    *blob = (fb_blob){.store = store, .file = -1};
+    snprintf(blob->digest, sizeof blob->digest, "%s", digest);
     fb_status status = open_blob(store, digest, blob, error);
     if (status) fb_blob_close(blob);
     else *out = blob;
@@ -93,6 +109,7 @@ void fb_blob_close(fb_blob *blob) {
         if (blob->bytes) munmap(blob->bytes, (size_t)blob->size);
         close(blob->file);
     }
+    free(blob->ahead);
     free(blob);
 }
 
@@ -104,6 +121,8 @@ uint64_t fb_blob_size(const fb_blob *blob) {
 
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error) {
     if (!blob->bytes) {
+        fb_status status = blob->file < 0 ? fb_cache_fetch(blob->store, blob->digest, blob->size, &blob->file, error) : FB_OK;
+        if (status) return status;
         void *mapped = mmap(NULL, (size_t)blob->size, PROT_READ, MAP_SHARED, blob->file, 0);
         if (mapped == MAP_FAILED) return fb_fail_file(error, "map a blob", errno);
         blob->bytes = mapped;
@@ -116,8 +135,30 @@ void fb_blob_forget(const fb_blob *blob) {
     if (blob->file >= 0 && blob->bytes) madvise(blob->bytes, (size_t)blob->size, MADV_DONTNEED);
 }
 
+/* Small parts in a row cost one request. */
+static fb_status read_object(fb_blob *blob, uint64_t offset, char *to, size_t size, fb_error *error) {
+    if (!blob->ahead && !(blob->ahead = malloc(AHEAD))) return fb_fail_memory(error);
+    while (size) {
+        uint64_t at = offset - blob->ahead_at, left = blob->size - offset;
+        if (!blob->is_ahead || offset < blob->ahead_at || at >= AHEAD) {
+            blob->is_ahead = false;
+            fb_status status = fb_bucket_read(blob->store->bucket, blob->digest, offset, blob->ahead,
+                                              left < AHEAD ? (size_t)left : AHEAD, error);
+            if (status) return status;
+            blob->is_ahead = true;
+            blob->ahead_at = offset;
+            at = 0;
+        }
+        size_t some = size < AHEAD - (size_t)at ? size : AHEAD - (size_t)at;
+        memcpy(to, blob->ahead + at, some);
+        to += some, offset += some, size -= some;
+    }
+    return FB_OK;
+}
+
 fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error) {
     assert(offset <= blob->size && size <= blob->size - offset);
+    if (blob->file < 0 && !blob->bytes) return read_object(blob, offset, to, size, error);
     if (blob->file < 0) {
         memcpy(to, blob->bytes + offset, size);
         return FB_OK;
@@ -130,6 +171,24 @@ fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb
         done += (size_t)got;
     }
     return FB_OK;
+}
+
+#define URL_SECONDS 900
+
+fb_status fb_blob_url(fb_store *store, const char *digest, char **url, fb_error *error) {
+    char path[FB_FILE_PATH_MAX];
+    fb_blob blob = {.file = -1};
+    *url = NULL;
+    if (!store->bucket || !store->config.bucket.redirects) return FB_OK;
+    if (!fb_is_sha256_id(digest)) return fail_unknown(error, digest);
+    fb_status status = read_row(store, digest, &blob, error);
+    bool is_small = blob.bytes != NULL;
+    free(blob.bytes);
+    fb_blob_path(digest, path);
+    if (status || is_small || faccessat(store->folder, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0) return status;
+    *url = fb_s3_url(fb_bucket_s3(store->bucket), path, URL_SECONDS);
+    return *url ? FB_OK
+                : fb_fail(error, FB_IO, "blobs-refused", NULL, "no URL of the blob could be signed; check the credentials");
 }
 
 /* ---- which are here ---- */

@@ -5,6 +5,10 @@
  * name there goes after that. It is removed on that thread too, after the transaction that took its row. So a row always has
  * its file, an upload is there until its blob is, and a file without a row (a crash in between) is rubbish that gc takes away.
  *
+ * A store with a bucket has new large blobs there instead, as objects blobs/ab/cd/<sha256>: put before the row, removed after
+ * it, each while the digest is claimed, so that a blob that comes back is not removed. A few are in cache/ in the data folder,
+ * too: those whose bytes were mapped, and those that were uploaded last. Blobs that were files before stay files.
+ *
  * Errors as in store.h; also FB_NO_SPACE "disk-full" for files. */
 #ifndef FB_STORE_BLOBS_H
 #define FB_STORE_BLOBS_H
@@ -18,7 +22,8 @@
 
 /* ---- reading ---- */
 
-typedef struct fb_blob fb_blob; /* open; stays readable when gc removes it meanwhile */
+/* Open. It stays readable when gc removes it meanwhile, except for an object that was not mapped: reading that fails then. */
+typedef struct fb_blob fb_blob;
 
 /* FB_NOT_FOUND "unknown-blob". */
 fb_status fb_blob_open(fb_store *store, const char *digest, fb_blob **out, fb_error *error);
@@ -28,7 +33,12 @@ uint64_t fb_blob_size(const fb_blob *blob);
 fb_status fb_blob_map(fb_blob *blob, const unsigned char **bytes, fb_error *error);
 /* Gives the mapping's pages back to the page cache. */
 void fb_blob_forget(const fb_blob *blob);
+/* Of one thread at a time. */
 fb_status fb_blob_read(fb_blob *blob, uint64_t offset, void *to, size_t size, fb_error *error);
+
+/* A URL with which a client reads the blob from the bucket for some minutes, malloc'ed (caller frees). NULL: read it here, as
+ * it is not in the bucket, or the store gives no URLs. FB_NOT_FOUND "unknown-blob". */
+fb_status fb_blob_url(fb_store *store, const char *digest, char **url, fb_error *error);
 
 /* Which of these are not here: sets is_missing[i]. */
 fb_status fb_blobs_missing(fb_store *store, const char *const *digests, size_t count, bool *is_missing, fb_error *error);
@@ -91,7 +101,8 @@ typedef struct fb_garbage {
 
 /* Removes blobs that no stored graph refers to, that no unfinished job names and that were last used over `grace_ms` ago, old
  * uploads, and files without rows. In small transactions: other writes go on. `is_dry` only counts. Digests remembered for a
- * removed blob go, too. When the watch (or NULL) ends it, what went before has gone. */
+ * removed blob go, too. When the watch (or NULL) ends it, what went before has gone. From a bucket it removes only what belongs
+ * to the store that `bucket.url` was given for: never for a copy of it that merely reads there. */
 fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
                            fb_garbage *out, fb_error *error);
 

@@ -37,11 +37,70 @@ fb_status fb_blob_file_put(const fb_store *store, const char *upload, const char
 /* On the writer: takes that back. */
 void fb_blob_file_put_back(const fb_store *store, const char *upload, const char *digest);
 
+/* Makes the entries of a folder within the data folder durable. */
+fb_status fb_folder_sync(const fb_store *store, const char *path, fb_error *error);
+
 /* When a file was last written, in milliseconds since 1970. */
 int64_t fb_changed_ms(const struct stat *about);
 
 /* Reports errno's `reason` for what could not be done: "write an upload". */
 fb_status fb_fail_file(fb_error *error, const char *what, int reason);
+
+/* ---- The bucket, in which large blobs are instead (bucket.c), and those of them that are in the data folder, too (cache.c) --
+ */
+
+#define FB_CACHE_FOLDER "cache"
+#define FB_BUCKET_FILE "blobs-at" /* in the data folder: which bucket the store uses */
+
+typedef struct fb_bucket fb_bucket;
+
+/* A digest whose bytes one thread puts, fetches or removes at a time. */
+typedef struct fb_claim {
+    char digest[FB_ID_LENGTH + 1];
+    struct fb_claim *next;
+} fb_claim;
+
+/* store->bucket, which stays NULL when the store has none. Errors as fb_store_open. */
+fb_status fb_bucket_open(fb_store *store, fb_error *error);
+void fb_bucket_close(fb_bucket *bucket);
+struct fb_s3 *fb_bucket_s3(const fb_bucket *bucket);
+/* True when what is in it may be removed. */
+bool fb_bucket_is_owned(const fb_bucket *bucket);
+
+/* Waits until nobody else has the digest. `claim` stays where it is until it is released. */
+void fb_bucket_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
+/* False, at once, when somebody has it. */
+bool fb_bucket_try_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
+void fb_bucket_release(fb_bucket *bucket, fb_claim *claim);
+
+/* The key of a blob's object is its path in the data folder; the digest of one, false when it is none. */
+bool fb_bucket_digest_of(const char *key, char digest[FB_ID_LENGTH + 1]);
+
+/* With the claim: puts `size` bytes of a file there, unless an object of that size is. */
+fb_status fb_bucket_put(fb_bucket *bucket, const char *digest, int file, uint64_t size, fb_error *error);
+/* With the claim: fetches the blob into `file`, of which nothing is kept when the bytes are not those that the digest says:
+ * FB_IO "store-corrupt". */
+fb_status fb_bucket_fetch(fb_bucket *bucket, const char *digest, int file, uint64_t size, fb_error *error);
+/* Reads a part. FB_IO "store-corrupt" when the object is not there. */
+fb_status fb_bucket_read(fb_bucket *bucket, const char *digest, uint64_t offset, void *to, size_t size, fb_error *error);
+/* Whether the object is there. FB_IO "store-corrupt" when it has another size. */
+fb_status fb_bucket_has(fb_bucket *bucket, const char *digest, uint64_t size, bool *is_there, fb_error *error);
+/* With the claim. */
+fb_status fb_bucket_remove(fb_bucket *bucket, const char *digest, fb_error *error);
+/* FB_CONFLICT "blobs-taken" when the bucket is another store's by now: then nothing in it is to be removed. */
+fb_status fb_bucket_check_owner(fb_bucket *bucket, fb_error *error);
+
+/* A blob's file in the cache, open for reading; -1 when it is not there in that size. */
+int fb_cache_open(const fb_store *store, const char *digest, uint64_t size);
+/* Fetches the blob into the cache, unless it is there; the caller closes the file. Others go to make room; a blob larger than
+ * the whole cache is there until it is closed. */
+fb_status fb_cache_fetch(fb_store *store, const char *digest, uint64_t size, int *file, fb_error *error);
+/* With the claim: moves the file of an upload, whose bytes are on disk, into the cache, or removes it. */
+void fb_cache_take(fb_store *store, const char *upload, const char *digest, uint64_t size);
+/* With the claim. */
+void fb_cache_remove(const fb_store *store, const char *digest);
+/* Makes its folder, and removes what was being fetched when the process ended. */
+fb_status fb_cache_make(fb_store *store, fb_error *error);
 
 /* ---- Documents, reports and answers are stored as one zstd frame each, with a checksum ----------------------------------- */
 
@@ -88,7 +147,9 @@ struct fb_store {
     fb_ulid_source ulids;
     fb_requests requests;
     fb_uploads uploads;
-    atomic_bool is_damaged; /* a page of the database is; until the store is opened again */
+    fb_bucket *bucket;           /* or NULL */
+    pthread_mutex_t cache_mutex; /* while room is made in the cache */
+    atomic_bool is_damaged;      /* a page of the database is; until the store is opened again */
 };
 
 /* ---- graphs ---- */

@@ -30,6 +30,7 @@ static fb_store_config with_defaults(const fb_store_config *given) {
     if (!config.compression_level) config.compression_level = 3;
     if (!config.answer_lifetime_ms) config.answer_lifetime_ms = 24 * 3600 * (int64_t)1000;
     if (!config.now_ms) config.now_ms = system_now_ms;
+    if (!config.bucket.cache_bytes) config.bucket.cache_bytes = (uint64_t)16 << 30;
     return config;
 }
 
@@ -181,10 +182,12 @@ static void free_store(fb_store *store) {
     fb_connection_close(&store->writer.connection);
     if (store->lock >= 0) close(store->lock);
     if (store->folder >= 0) close(store->folder);
+    fb_bucket_close(store->bucket);
     fb_uploads_free(&store->uploads);
     fb_requests_free(&store->requests);
     pthread_mutex_destroy(&store->requests.mutex);
     pthread_mutex_destroy(&store->uploads.mutex);
+    pthread_mutex_destroy(&store->cache_mutex);
     pthread_mutex_destroy(&store->ulids.mutex);
     free(store->log_path);
     free(store->path);
@@ -203,6 +206,7 @@ static fb_status start_reading(fb_store *store, const char *folder, fb_access ac
         if (held) return held;
     }
     fb_status status = name_files(store, folder, error);
+    if (!status) status = fb_bucket_open(store, error);
     if (!status) status = open_readers(store, access, error);
     if (status) return status;
     status = fb_readers_take(&store->readers, &connection, error);
@@ -224,6 +228,8 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     if (!status) status = open_database(store, &totals, error);
     if (!status) status = fb_blob_folders_make(store, error);
     if (!status) status = fb_uploads_load(store, error);
+    if (!status) status = fb_bucket_open(store, error);
+    if (!status && store->bucket) status = fb_cache_make(store, error);
     if (!status) status = open_readers(store, FB_READS, error);
     if (status) return status;
     store->writer.connection.is_damaged = &store->is_damaged;
@@ -242,6 +248,7 @@ fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_st
     store->folder = -1;
     store->config = with_defaults(config);
     pthread_mutex_init(&store->uploads.mutex, NULL);
+    pthread_mutex_init(&store->cache_mutex, NULL);
     pthread_mutex_init(&store->requests.mutex, NULL);
     pthread_mutex_init(&store->ulids.mutex, NULL);
     fb_error met = {0};

@@ -28,6 +28,16 @@
 
 typedef struct fb_store fb_store;
 
+/* The bucket for the bytes of large blobs, see blobs.h. */
+typedef struct fb_bucket_config {
+    const char *url;             /* "s3://bucket/prefix"; NULL: the one that the store uses already, if any */
+    const char *endpoint;        /* as in fb_s3_config, or NULL: as before; these count only with `url` */
+    const char *public_endpoint; /* the same as clients reach it */
+    const char *region;
+    uint64_t cache_bytes; /* of fetched blobs in the data folder; 16 GiB */
+    bool redirects;       /* fb_blob_url gives URLs */
+} fb_bucket_config;
+
 /* Zero means the default. */
 typedef struct fb_store_config {
     size_t readers;             /* threads that can read at the same time; 8 */
@@ -37,6 +47,7 @@ typedef struct fb_store_config {
     int64_t answer_lifetime_ms; /* how long an Idempotency-Key is remembered; 24 hours */
     int64_t (*now_ms)(void);    /* the clock; the system's */
     bool may_only_read;         /* a folder that cannot be written to is opened for reading */
+    fb_bucket_config bucket;
 
     /* Called after entries were added to the history of aliases (models.h), on the thread that made the change, before the
      * function that made it returns. */
@@ -55,7 +66,10 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error);
  *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder. With `may_only_read`,
  *                                     it has a log that cannot be read there, or an earlier schema; every write fails with
  *                                     store-stopping
- *     FB_NO_SPACE disk-full */
+ *     FB_CONFLICT blobs-elsewhere     the store has its blobs in another bucket than `bucket.url`
+ *     FB_CONFLICT blobs-taken         another store has its blobs there
+ *     FB_NO_SPACE disk-full
+ * and what server/s3/s3.h lists; a bucket is asked only when the store has used none before. */
 fb_status fb_store_open(const char *folder, const fb_store_config *config, fb_store **out, fb_error *error);
 
 /* Finishes the writes that wait, refuses new ones, and gives the folder back. No other call may begin after this one, or still
@@ -65,6 +79,13 @@ void fb_store_close(fb_store *store);
 /* FB_OK when the store can read and write now. Writes only when the last write failed, to see whether that has passed. FB_IO
  * "store-corrupt" from when a damaged page of the database was met; a document or blob that is damaged is no reason. */
 fb_status fb_store_health(fb_store *store, fb_error *error);
+
+/* FB_OK when the bucket answers, or there is none. FB_BUSY "blobs-unavailable", FB_IO "blobs-refused". Three seconds at most.
+ */
+fb_status fb_store_bucket_health(fb_store *store, fb_error *error);
+
+/* True when the store in the folder has blobs in a bucket. */
+bool fb_store_has_bucket(const char *folder);
 
 /* Appends the store's counters and gauges in Prometheus' text format, all named foldback_store_…. */
 fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error);

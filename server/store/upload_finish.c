@@ -62,7 +62,8 @@ typedef struct put_blob {
     uint64_t size;
     int64_t now;
     int64_t created; /* now, or when it was here already: then */
-    void *bytes;     /* those of a small one; NULL: in the upload's file */
+    void *bytes;     /* those of a small one; NULL: in the upload's file, or */
+    bool is_object;  /* in the bucket */
     bool is_put;     /* the upload's file is at the blob's place */
     bool is_new;
 } put_blob;
@@ -101,7 +102,7 @@ static fb_status write_put(fb_connection *connection, void *argument, fb_totals 
     put->created = put->now;
     fb_status status = fb_find_blob(connection, put->digest, &key, error);
     put->is_new = !status && key == 0;
-    if (!status && !put->bytes && !fb_blob_file_is_there(put->store, put->digest, put->size))
+    if (!status && !put->bytes && !put->is_object && !fb_blob_file_is_there(put->store, put->digest, put->size))
         status = fb_blob_file_put(put->store, put->upload, put->digest, &put->is_put, error);
     if (!status) status = key ? renew(connection, key, put, error) : insert(connection, put, error);
     if (!status && put->is_new) status = audit_put(connection, put, error);
@@ -122,6 +123,29 @@ static fb_status read_small(fb_upload *upload, put_blob *put, fb_error *error) {
     return put->bytes ? read_file(upload, 0, put->bytes, (size_t)upload->size, error) : fb_fail_memory(error);
 }
 
+static fb_status put_row(fb_upload *upload, put_blob *put, fb_error *error) {
+    char path[FB_FILE_PATH_MAX];
+    fb_status status = fb_writer_run_to_end(&upload->store->writer, write_put, end_put, put, error);
+    fb_upload_path(upload->id, path);
+    if (!status && !put->is_object) unlinkat(upload->store->folder, path, 0);
+    return status;
+}
+
+/* The digest is claimed until there is a row, so that gc lets the object be. What fails in between leaves an object without a
+ * row, and the upload as it was. */
+static fb_status put_object(fb_upload *upload, put_blob *put, fb_error *error) {
+    fb_store *store = upload->store;
+    fb_claim claim;
+    fb_bucket_claim(store->bucket, put->digest, &claim);
+    fb_status status = FB_OK;
+    put->is_object = !fb_blob_file_is_there(store, put->digest, put->size);
+    if (put->is_object) status = fb_bucket_put(store->bucket, put->digest, upload->file, put->size, error);
+    if (!status) status = put_row(upload, put, error);
+    if (!status && put->is_object) fb_cache_take(store, upload->id, put->digest, put->size);
+    fb_bucket_release(store->bucket, &claim);
+    return status;
+}
+
 fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store_actor *by, char found[FB_ID_LENGTH + 1],
                            bool *is_new, fb_error *error) {
     assert(!upload->is_finished);
@@ -135,12 +159,12 @@ fb_status fb_upload_finish(fb_upload *upload, const char *digest, const fb_store
         .store = store, .upload = upload->id, .digest = actual, .by = by, .size = upload->size, .now = store->config.now_ms()};
     if (upload->size <= FB_BLOB_INLINE) status = read_small(upload, &put, error);
     else if (!upload->is_whole) status = fb_upload_sync(upload, error);
-    if (!status) status = fb_writer_run_to_end(&store->writer, write_put, end_put, &put, error);
+    bool is_large = !status && !put.bytes;
+    if (!status)
+        status =
+            is_large && store->bucket && !upload->is_whole ? put_object(upload, &put, error) : put_row(upload, &put, error);
     free(put.bytes);
     if (status) return status;
-    char path[FB_FILE_PATH_MAX];
-    fb_upload_path(upload->id, path);
-    unlinkat(store->folder, path, 0);
     upload->is_finished = true;
     upload->created = put.created;
     memcpy(found, actual, sizeof actual);

@@ -5,6 +5,7 @@ import http.client
 import random
 import time
 
+import buckets
 from documents import branches
 
 INLINE = 64 << 10  # up to this size blobs are in the database, larger ones are files
@@ -51,7 +52,9 @@ def collect(service, grace=0, dry_run=False):
 
 
 def files(service, folder):
-    """The files below one of the data folder's folders."""
+    """The files below one of the data folder's folders; those of blobs may be in a bucket."""
+    if folder == "blobs" and buckets.IN_USE:
+        return buckets.shared_server().objects(buckets.prefix_of(service.data))
     return sorted(path for path in (service.data / folder).rglob("*") if path.is_file())
 
 

@@ -13,6 +13,7 @@ import subprocess
 import time
 import urllib.parse
 
+import buckets
 import pytest
 from described import Description
 
@@ -70,6 +71,10 @@ class Service:
         self.data = pathlib.Path(data)
         self.options = list(options)
         self.environment = environment or {}
+        if buckets.IN_USE and "--blobs" not in options:
+            # Nothing fits into the cache: whatever is read comes from the bucket.
+            self.options += [*buckets.options(buckets.shared_server().url, buckets.prefix_of(data)), "--blobs-cache", "1"]
+            self.environment = {**buckets.CREDENTIALS, **self.environment}
         self.process = None
         self.log_path = self.data.parent / (self.data.name + ".log")
 

@@ -37,12 +37,13 @@ static void remove_folder(void) {
 enum { ALLOWED, REFUSED, UNAVAILABLE = 77, BROKEN };
 
 /* `question` gives 0, or an errno. */
-static int ask(int (*question)(void), const char *const *readable) {
+static int ask(int (*question)(void), const char *const *readable, bool may_connect) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
         fb_error error = {0};
-        if (fb_sandbox_enter(FB_SANDBOX_ON, inside, readable, &error)) _exit(error.status == FB_IO ? UNAVAILABLE : BROKEN);
+        if (fb_sandbox_enter(FB_SANDBOX_ON, inside, readable, may_connect, &error))
+            _exit(error.status == FB_IO ? UNAVAILABLE : BROKEN);
         _exit(question() ? REFUSED : ALLOWED);
     }
     int status;
@@ -142,7 +143,7 @@ static const struct {
 };
 
 START_TEST(test_row) {
-    int answer = ask(rows[_i].question, (const char *const[]){NULL});
+    int answer = ask(rows[_i].question, (const char *const[]){NULL}, false);
     ck_assert_int_ne(answer, BROKEN);
     if (answer == UNAVAILABLE) {
         fprintf(stderr, "skipped: this kernel or build has no sandbox\n");
@@ -152,10 +153,21 @@ START_TEST(test_row) {
 }
 END_TEST
 
+START_TEST(test_connecting) {
+    static const char *const nothing[] = {NULL};
+    int answer = ask(call_out, nothing, true);
+    if (answer == UNAVAILABLE) return;
+    ck_assert_int_eq(answer, ALLOWED);
+    ck_assert_int_eq(ask(read_passwords, nothing, true), REFUSED);
+    ck_assert_int_eq(ask(run_program, nothing, true), REFUSED);
+    ck_assert_int_eq(ask(open_raw_socket, nothing, true), REFUSED);
+}
+END_TEST
+
 /* Each refusal is the sandbox's doing: without it all this works, save what only root may do. */
 START_TEST(test_without) {
     fb_error error = {0};
-    ck_assert_int_eq(fb_sandbox_enter(FB_SANDBOX_OFF, inside, (const char *const[]){NULL}, &error), FB_OK);
+    ck_assert_int_eq(fb_sandbox_enter(FB_SANDBOX_OFF, inside, (const char *const[]){NULL}, false, &error), FB_OK);
     ck_assert_int_eq(read_outside(), 0);
     ck_assert_int_eq(read_passwords(), 0);
     ck_assert_int_eq(link_inside(), 0);
@@ -166,9 +178,9 @@ END_TEST
 
 START_TEST(test_readable) {
     const char *const readable[] = {outside, "/no/such/file", NULL};
-    int answer = ask(read_outside, readable);
+    int answer = ask(read_outside, readable, false);
     ck_assert(answer == ALLOWED || answer == UNAVAILABLE);
-    answer = ask(write_outside, readable);
+    answer = ask(write_outside, readable, false);
     ck_assert(answer == REFUSED || answer == UNAVAILABLE);
 }
 END_TEST
@@ -186,6 +198,7 @@ int main(void) {
     TCase *tests = tcase_create("sandbox");
     tcase_add_checked_fixture(tests, make_folder, remove_folder);
     tcase_add_loop_test(tests, test_row, 0, (int)(sizeof rows / sizeof *rows));
+    tcase_add_test(tests, test_connecting);
     tcase_add_test(tests, test_without);
     tcase_add_test(tests, test_readable);
     tcase_add_test(tests, test_modes);

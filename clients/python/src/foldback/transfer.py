@@ -170,7 +170,7 @@ def _facts(service: Service, path: str, query: Query) -> tuple[int, str]:
 def _fetch(service: Service, path: str, query: Query, file: BinaryIO, size: int, etag: str, meter: Meter) -> None:
     patience = _Patience()
     while (begin := file.tell()) < size:
-        headers = {"Accept-Encoding": "identity"}
+        headers = {"Accept-Encoding": "identity", "Prefer": "no-redirect"}
         if begin:
             headers["Range"] = f"bytes={begin}-"
         try:
