@@ -11,7 +11,9 @@
 #define ALIGNMENT 64
 #define PADDING 0x4246 /* the id that PyTorch gives the extra field that only takes room */
 #define BLOCK ((size_t)1 << 20)
-#define MOST UINT32_MAX /* bytes of a file without ZIP64 */
+#define LARGE UINT32_MAX /* numbers from here on stand in fields of ZIP64, and this in their place */
+#define MANY UINT16_MAX  /* likewise of entries */
+#define ZIP64 1          /* the id of the extra field that has them */
 
 /* Bytes of the file: a text, a range of the old archive, or a tensor. */
 typedef struct part {
@@ -59,41 +61,63 @@ static fb_status add_buffer_take(fb_archive_file *file, fb_buffer *buffer) {
 }
 
 static void put(fb_buffer *out, uint64_t number, int bytes) {
-    for (int i = 0; i < bytes; i++) fb_buffer_char(out, (char)(number >> (8 * i) & 0xff));
+    for (int i = 0; i < bytes; i++, number >>= 8) fb_buffer_char(out, (char)(number & 0xff));
 }
 
-/* What local headers and the directory have in common. */
-static void put_facts(fb_buffer *out, const pt_entry *entry, uint32_t crc, uint64_t stored, uint64_t size) {
-    put(out, 20, 2);    /* the version that reads it */
-    put(out, 0x800, 2); /* names are UTF-8 */
+static uint64_t at_most(uint64_t number, uint64_t most) {
+    return number < most ? number : most;
+}
+
+/* What local headers and the directory have in common. `is_large`: both sizes stand in a field of ZIP64. */
+static void put_facts(fb_buffer *out, const pt_entry *entry, uint32_t crc, uint64_t stored, uint64_t size, bool is_large) {
+    put(out, is_large ? 45 : 20, 2); /* the version that reads it */
+    put(out, 0x800, 2);              /* names are UTF-8 */
     put(out, entry->is_deflated ? 8 : 0, 2);
     put(out, 0, 2);    /* the time */
     put(out, 0x21, 2); /* 1980-01-01 */
     put(out, crc, 4);
-    put(out, stored, 4);
-    put(out, size, 4);
+    put(out, is_large ? LARGE : stored, 4);
+    put(out, is_large ? LARGE : size, 4);
     put(out, strlen(entry->name), 2);
+}
+
+static void put_large(fb_buffer *out, uint64_t stored, uint64_t size) {
+    put(out, size, 8);
+    put(out, stored, 8);
 }
 
 static fb_status begin_entry(fb_archive_file *file, const pt_entry *entry, uint32_t crc, uint64_t stored, uint64_t size) {
     fb_buffer header = {0};
-    size_t name = strlen(entry->name), at = (size_t)((file->size + 30 + name + 4) % ALIGNMENT),
+    bool is_large = stored >= LARGE || size >= LARGE, is_far = file->size >= LARGE;
+    size_t sizes = is_large ? 16 : 0, extra = sizes + (is_far ? 8 : 0), before = sizes ? 4 + sizes : 0;
+    size_t name = strlen(entry->name), at = (size_t)((file->size + 30 + name + before + 4) % ALIGNMENT),
            room = (ALIGNMENT - at) % ALIGNMENT;
-    if (name > UINT16_MAX || stored >= MOST || size >= MOST || file->size + stored >= MOST - ((uint64_t)1 << 20) ||
-        file->entries >= UINT16_MAX - 1)
-        return fb_fail(file->error, FB_CONFLICT, "archive-changed", "",
-                       "the archive of the changed graph would be larger than 4 GiB, which cannot be written yet");
+    if (name > UINT16_MAX)
+        return fb_fail(file->error, FB_CONFLICT, "archive-changed", "", "the name of the entry %.80s… is too long",
+                       entry->name);
     put(&file->directory, 0x02014b50, 4);
-    put(&file->directory, 20, 2); /* the version that made it */
-    put_facts(&file->directory, entry, crc, stored, size);
-    put(&file->directory, 0, 12); /* no extra field, comment, disk, attributes: 2 + 2 + 2 + 2 + 4 */
-    put(&file->directory, file->size, 4);
+    put(&file->directory, extra ? 45 : 20, 2); /* the version that made it */
+    put_facts(&file->directory, entry, crc, stored, size, is_large);
+    put(&file->directory, extra ? 4 + extra : 0, 2);
+    put(&file->directory, 0, 10); /* no comment, disk, attributes: 2 + 2 + 2 + 4 */
+    put(&file->directory, at_most(file->size, LARGE), 4);
     fb_buffer_string(&file->directory, entry->name);
+    if (extra) {
+        put(&file->directory, ZIP64, 2);
+        put(&file->directory, extra, 2);
+        if (is_large) put_large(&file->directory, stored, size);
+        if (is_far) put(&file->directory, file->size, 8);
+    }
     file->entries++;
     put(&header, 0x04034b50, 4);
-    put_facts(&header, entry, crc, stored, size);
-    put(&header, 4 + room, 2);
+    put_facts(&header, entry, crc, stored, size, is_large);
+    put(&header, before + 4 + room, 2);
     fb_buffer_string(&header, entry->name);
+    if (is_large) {
+        put(&header, ZIP64, 2);
+        put(&header, sizes, 2);
+        put_large(&header, stored, size);
+    }
     put(&header, PADDING, 2);
     put(&header, room, 2);
     put(&header, 0, (int)room);
@@ -102,12 +126,27 @@ static fb_status begin_entry(fb_archive_file *file, const pt_entry *entry, uint3
 
 static fb_status end_file(fb_archive_file *file) {
     uint64_t start = file->size, size = file->directory.size;
+    if (file->entries >= MANY || start >= LARGE || size >= LARGE) {
+        put(&file->directory, 0x06064b50, 4);
+        put(&file->directory, 44, 8); /* bytes of this record that follow */
+        put(&file->directory, 45, 2);
+        put(&file->directory, 45, 2);
+        put(&file->directory, 0, 8); /* disks */
+        put(&file->directory, file->entries, 8);
+        put(&file->directory, file->entries, 8);
+        put(&file->directory, size, 8);
+        put(&file->directory, start, 8);
+        put(&file->directory, 0x07064b50, 4); /* where that record is */
+        put(&file->directory, 0, 4);
+        put(&file->directory, start + size, 8);
+        put(&file->directory, 1, 4); /* disks */
+    }
     put(&file->directory, 0x06054b50, 4);
     put(&file->directory, 0, 4);
-    put(&file->directory, file->entries, 2);
-    put(&file->directory, file->entries, 2);
-    put(&file->directory, size, 4);
-    put(&file->directory, start, 4);
+    put(&file->directory, at_most(file->entries, MANY), 2);
+    put(&file->directory, at_most(file->entries, MANY), 2);
+    put(&file->directory, at_most(size, LARGE), 4);
+    put(&file->directory, at_most(start, LARGE), 4);
     put(&file->directory, 0, 2);
     return add_buffer_take(file, &file->directory);
 }
