@@ -340,7 +340,9 @@ static fb_status judge(fb_s3 *s3, fb_s3_call *call, CURLcode result, const char 
     find_code(call, code, sizeof code);
     bool is_good = call->status >= 200 && call->status < 300;
     /* The end of an upload in parts is answered 200 before it is done: then the body says that it failed. */
-    bool has_failed = is_good && call->text.size && strstr(fb_buffer_text(&call->text), "<Error>");
+    const char *text = fb_buffer_text(&call->text);
+    if (!text) return fb_fail_memory(error);
+    bool has_failed = is_good && strstr(text, "<Error>");
     if (is_good && !has_failed && call->received == call->wanted) return FB_OK;
     if (is_good && !has_failed)
         return fb_fail(error, FB_BUSY, "blobs-unavailable", NULL, "the blobs' store at %s broke off an object", endpoint);
