@@ -200,13 +200,15 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
     const fb_app *app = request->context;
     open_archive *open = calloc(1, sizeof *open);
     const unsigned char *bytes;
-    fb_work work = {.watch = fb_request_watch(request)};
     if (!open) {
         fb_share_release(shared);
         return fb_fail_memory(error);
     }
     *open = (open_archive){.shared = shared, .blobs = fb_blob_source(app->store)};
     fb_status status = fb_blob_open(app->store, origin->blob, &open->blob, error);
+    forgetting forget = {.request = fb_request_watch(request), .blob = open->blob};
+    const fb_watch watch = {.context = &forget, .check = check_and_forget};
+    fb_work work = {.watch = &watch};
     if (!status) status = fb_blob_map(open->blob, &bytes, error);
     if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &open->archive, error);
     if (!status)
