@@ -308,6 +308,11 @@ $(BUILD)/tests/bench/weights/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests
         $(BUILD)/tests/bench/measure.o $(BUILD)/tests/bench/service.o $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
+## make bench-archives   .pt2 archives in and out, beside sha256sum and cat, in the venv of make test-python; needs 12 GB of disk
+bench-archives: all
+	@tests/python/venv $(BUILD)/venv-pytorch
+	@$(BUILD)/venv-pytorch/bin/python tests/bench/archives.py $(BUILD)/foldback
+
 ## make bench-peers  the same beside Optimum and the optimisers of ONNX, in a venv of its own; writes docs/performance.md
 bench-peers: bench-nodes
 	@tests/bench/peers/run $(BUILD) bench --write docs/performance.md
@@ -357,5 +362,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-peers bench-nodes format lint install wheel sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-archives bench-peers bench-nodes format lint install wheel sbom reproducible clean
 .SECONDARY:
