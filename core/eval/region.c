@@ -400,16 +400,19 @@ static void find_pairs(fb_regions *r) {
     }
 }
 
+/* For each node of both graphs, what is true in one is true in the other. */
+static void unite(const fb_regions *r, unsigned char *before, unsigned char *after) {
+    for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
+        fb_node twin = r->twin_of_before[node.id];
+        if (twin.id) before[node.id] = after[twin.id] = before[node.id] | after[twin.id];
+    }
+}
+
 /* What is determined in one graph is so in the other: a value is given in both, or in neither. */
 static bool find_determined_in_both(fb_regions *r) {
     if (!find_determined(r->before, r->determined_before, r->work)) return false;
     if (!find_determined(r->after, r->determined_after, r->work)) return false;
-    for (fb_node node = first(r, r->before); node.id; node = next(r, r->before, node)) {
-        fb_node twin = r->twin_of_before[node.id];
-        if (!twin.id) continue;
-        unsigned char either = r->determined_before[node.id] | r->determined_after[twin.id];
-        r->determined_before[node.id] = r->determined_after[twin.id] = either;
-    }
+    unite(r, r->determined_before, r->determined_after);
     return true;
 }
 
@@ -418,8 +421,9 @@ typedef struct demand {
     const fb_graph *graph;
     const unsigned char *changed, *determined;
     unsigned char *computed;
-    uint32_t first_slot; /* of this graph's nodes in the union-find */
-    fb_buffer to_do;     /* fb_node */
+    uint32_t first_slot;  /* of this graph's nodes in the union-find */
+    unsigned char *given; /* by node: needed, and given; or NULL */
+    fb_buffer to_do;      /* fb_node */
 } demand;
 
 /* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is no tensor is computed,
@@ -434,7 +438,11 @@ static bool is_given(const demand *d, fb_node node) {
 }
 
 static void need(demand *d, fb_node node) {
-    if (d->computed[node.id] || is_given(d, node)) return;
+    if (d->computed[node.id]) return;
+    if (is_given(d, node)) {
+        if (d->given) d->given[node.id] = true;
+        return;
+    }
     d->computed[node.id] = true;
     fb_buffer_append(&d->to_do, &node, sizeof node);
 }
@@ -461,8 +469,8 @@ static bool spread_demand(demand *d) {
 static fb_status find_needed(fb_regions *r, fb_error *error) {
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     size_t count = r->pairs.size / sizeof *pairs;
-    demand before = {r, r->before, r->changed_before, r->determined_before, r->computed_before, 0, {0}};
-    demand after = {r, r->after, r->changed_after, r->determined_after, r->computed_after, fb_node_limit(r->before), {0}};
+    demand before = {r, r->before, r->changed_before, r->determined_before, r->computed_before, 0, NULL, {0}};
+    demand after = {r, r->after, r->changed_after, r->determined_after, r->computed_after, fb_node_limit(r->before), NULL, {0}};
     for (size_t i = 0; i < count && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++) {
         need(&before, pairs[i].before);
         need(&after, pairs[i].after);
@@ -503,6 +511,74 @@ fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work
     if (out->pairs.failed) return fb_fail_memory(error);
     status = find_needed(out, error);
     return status ? status : fb_work_status(work, error); /* stopped: what was found is not everything */
+}
+
+/* ---- given values that depend on each other ----------------------------------------------------------------------------- */
+
+/* The given values that the doubted pairs need in one of the graphs, by node. NULL: no memory, or the work is stopped. */
+static unsigned char *given_of(fb_regions *r, const bool *is_doubted, bool of_after) {
+    const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
+    const fb_graph *graph = of_after ? r->after : r->before;
+    demand d = {r,
+                graph,
+                of_after ? r->changed_after : r->changed_before,
+                of_after ? r->determined_after : r->determined_before,
+                calloc(fb_node_limit(graph), 1),
+                of_after ? fb_node_limit(r->before) : 0,
+                calloc(fb_node_limit(graph), 1),
+                {0}};
+    bool is_complete = d.computed && d.given;
+    for (size_t i = 0; i < r->pairs.size / sizeof *pairs && is_complete && fb_work_goes_on(r->work, STEPS_OF_A_NODE); i++)
+        if (is_doubted[i]) need(&d, of_after ? pairs[i].after : pairs[i].before);
+    is_complete = is_complete && spread_demand(&d) && !r->work->stopped.status;
+    free(d.computed);
+    if (is_complete) return d.given;
+    free(d.given);
+    return NULL;
+}
+
+/* What is computed from a given value and leads to one, that one included, is determined. False: no memory. */
+static bool determine_between(const fb_regions *r, const fb_graph *graph, const unsigned char *given, unsigned char *determined,
+                              bool *has_changed) {
+    unsigned char *follows = calloc(fb_node_limit(graph), 1), *leads = calloc(fb_node_limit(graph), 1);
+    fb_node last = {0};
+    for (fb_node node = first(r, graph); node.id && follows && leads; node = next(r, graph, node)) {
+        for (uint32_t e = fb_input_first(graph, node); e; e = fb_input_next(graph, e)) {
+            uint32_t input = fb_edge_input(graph, e).id;
+            follows[node.id] |= given[input] | follows[input];
+        }
+        last = node;
+    }
+    for (fb_node node = last; node.id && fb_work_goes_on(r->work, STEPS_OF_A_NODE); node = fb_node_at(graph, node)->previous) {
+        if (!follows[node.id] || !(given[node.id] | leads[node.id])) continue;
+        *has_changed |= !determined[node.id];
+        determined[node.id] = true;
+        for (uint32_t e = fb_input_first(graph, node); e; e = fb_input_next(graph, e)) leads[fb_edge_input(graph, e).id] = true;
+    }
+    bool has_memory = follows && leads;
+    free(follows);
+    free(leads);
+    return has_memory;
+}
+
+fb_status fb_regions_relate(fb_regions *r, const bool *is_doubted, bool *has_changed, fb_error *error) {
+    *has_changed = false;
+    unsigned char *before = given_of(r, is_doubted, false), *after = given_of(r, is_doubted, true);
+    bool is_complete = before && after;
+    if (is_complete) {
+        unite(r, before, after);
+        is_complete = determine_between(r, r->before, before, r->determined_before, has_changed) &&
+                      determine_between(r, r->after, after, r->determined_after, has_changed);
+        unite(r, r->determined_before, r->determined_after);
+    }
+    free(before);
+    free(after);
+    if (!is_complete) return fb_work_failed(r->work, error);
+    memset(r->computed_before, 0, fb_node_limit(r->before));
+    memset(r->computed_after, 0, fb_node_limit(r->after));
+    for (uint32_t i = 0; i < fb_node_limit(r->before) + fb_node_limit(r->after); i++) r->parents[i] = i;
+    fb_status status = find_needed(r, error);
+    return status ? status : fb_work_status(r->work, error);
 }
 
 void fb_regions_free(fb_regions *regions) {

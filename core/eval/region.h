@@ -28,6 +28,15 @@ typedef struct fb_region_pair {
 fb_status fb_regions_find(const fb_graph *before, const fb_graph *after, fb_work *work, fb_regions *out, fb_error *error);
 void fb_regions_free(fb_regions *regions);
 
+/* Values are given at random although some depend on others, so a rewrite that relies on that may look wrong:
+ *
+ *     x ── neg ─┬─ neg ── b        x ── b           x and a are given; b is -a before, and x after
+ *               └─ a                 └─ neg ── a
+ *
+ * Computes what lies between given values that the pairs with is_doubted (by pair) need, and sets *has_changed if that changes
+ * anything; then the regions must be evaluated again. FB_NO_MEMORY, or what the work is stopped with. Linear. */
+fb_status fb_regions_relate(fb_regions *regions, const bool *is_doubted, bool *has_changed, fb_error *error);
+
 /* Equal numbers for what is of one region. */
 uint32_t fb_region_of_before(fb_regions *regions, fb_node node);
 uint32_t fb_region_of_after(fb_regions *regions, fb_node node);

@@ -328,13 +328,23 @@ static fb_status number_regions(validator *v, const fb_region_pair *pairs, size_
     return FB_OK;
 }
 
-static fb_status validate(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
+static void sum_up(fb_validation *out) {
+    out->passes = out->is_complete = true;
+    for (size_t i = 0; i < out->count; i++) {
+        const fb_region_report *report = &out->regions[i];
+        out->passes &= report->passes;
+        out->is_complete &= !report->unsupported;
+        fb_difference_join(&out->worst, &report->between);
+        fb_difference_join(&out->before_exact, &report->before_exact);
+        fb_difference_join(&out->after_exact, &report->after_exact);
+    }
+}
+
+static fb_status evaluate(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
     fb_regions *r = &v->regions;
-    fb_status status = fb_regions_find(r->before, r->after, &v->work, r, v->error);
-    if (status) return status;
     const fb_region_pair *pairs = (const fb_region_pair *)(const void *)r->pairs.data;
     size_t count = r->pairs.size / sizeof *pairs;
-    status = number_regions(v, pairs, count);
+    fb_status status = number_regions(v, pairs, count);
     if (!status) status = begin_side(&v->before, r->before, r->computed_before, options, v->error);
     if (!status) status = begin_side(&v->after, r->after, r->computed_after, options, v->error);
     if (!status) status = begin_side(&v->exact, r->before, r->computed_before, options, v->error);
@@ -348,19 +358,53 @@ static fb_status validate(validator *v, const fb_eval_options *options, bool onl
     for (size_t i = 0; i < count && !status && fb_work_goes_on(&v->work, 64); i++)
         status = report_pair(v, &pairs[i], only_moves, tolerance);
     if (!status) status = fb_work_status(&v->work, v->error);
-    return status ? status : list_nodes(v);
+    if (!status) status = list_nodes(v);
+    if (!status) sum_up(v->out);
+    return status;
 }
 
-static void sum_up(fb_validation *out) {
-    out->passes = out->is_complete = true;
-    for (size_t i = 0; i < out->count; i++) {
-        const fb_region_report *report = &out->regions[i];
-        out->passes &= report->passes;
-        out->is_complete &= !report->unsupported;
-        fb_difference_join(&out->worst, &report->between);
-        fb_difference_join(&out->before_exact, &report->before_exact);
-        fb_difference_join(&out->after_exact, &report->after_exact);
+static void end_evaluation(validator *v) {
+    side *sides[] = {&v->before, &v->after, &v->exact};
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        end_side(sides[i]);
+        *sides[i] = (side){0};
     }
+    fb_map_free(&v->rows);
+}
+
+/* The pairs of regions that did not pass. */
+static bool *doubted(validator *v) {
+    const fb_region_pair *pairs = (const fb_region_pair *)(const void *)v->regions.pairs.data;
+    size_t count = v->regions.pairs.size / sizeof *pairs;
+    bool *found = calloc(count + 1, sizeof *found);
+    for (size_t i = 0; i < count && found && fb_work_goes_on(&v->work, 16); i++)
+        found[i] = !v->out->regions[fb_map_get(&v->rows, fb_region_of(&v->regions, &pairs[i]) + 1) - 1].passes;
+    return found;
+}
+
+/* What does not pass may rely on how the values that it was given hang together: then it is evaluated again from where they
+ * come from, until nothing is left that could. Only a second look that sees as much as the first is taken for it. */
+static fb_status look_again(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
+    fb_validation *first = v->out, again = {0};
+    fb_status status = FB_OK;
+    for (bool has_changed = true; !v->out->passes && !status;) {
+        bool *is_doubted = doubted(v);
+        status = is_doubted ? fb_regions_relate(&v->regions, is_doubted, &has_changed, v->error) : fb_fail_memory(v->error);
+        free(is_doubted);
+        if (status || !has_changed) break;
+        fb_validation_free(&again);
+        end_evaluation(v);
+        v->out = &again;
+        status = evaluate(v, options, only_moves, tolerance);
+    }
+    if (!status && v->out->passes && (v->out->is_complete || !first->is_complete)) {
+        fb_validation_free(first);
+        *first = again;
+    } else if (v->out != first) {
+        fb_validation_free(&again);
+    }
+    v->out = first;
+    return status;
 }
 
 fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, const fb_eval_options *options, bool only_moves,
@@ -368,14 +412,12 @@ fb_status fb_validate_rewrite(const fb_graph *before, const fb_graph *after, con
     *out = (fb_validation){0};
     validator v = {
         .regions = {.before = before, .after = after}, .work = {.watch = options->watch}, .out = out, .error = error};
-    fb_status status = validate(&v, options, only_moves, tolerance);
-    end_side(&v.before);
-    end_side(&v.after);
-    end_side(&v.exact);
+    fb_status status = fb_regions_find(before, after, &v.work, &v.regions, error);
+    if (!status) status = evaluate(&v, options, only_moves, tolerance);
+    if (!status && !out->passes) status = look_again(&v, options, only_moves, tolerance);
+    end_evaluation(&v);
     fb_regions_free(&v.regions);
-    fb_map_free(&v.rows);
     if (status) fb_validation_free(out);
-    else sum_up(out);
     return status;
 }
 

@@ -1,5 +1,7 @@
 """options.validate of a run: what each pass did is held against what it began with, and a run that fails is not stored."""
 
+import json
+
 import pytest
 from documents import FIXTURES, NAMES, batch_norm_fold, branches, counts, node, ref
 from test_compare import PASSES
@@ -89,6 +91,17 @@ def test_a_run_that_fails_is_not_stored(service, mode, numbers):
         assert counts(service) == (0, 0)
     # With what rounding explains it passes.
     assert optimize(service, batch_norm_fold(), ["FuseBatchNorm2dInConv2d"], validate=mode).status == 201
+
+
+def test_what_others_read_of_a_rewritten_part_stays_and_passes(shared):
+    """silu(x) is made of x and sigmoid(x), and sigmoid(x) is read by others too: it is no value of its own."""
+    rules = FIXTURES.parent / "golden/rules"
+    assert shared.post("/v1/transformations", (rules / "_rules/FuseSilu.json").read_bytes()).status in (200, 201)
+    graph = json.loads((rules / "silu-of-one-gate-twice/before.json").read_text())
+    graph["nodes"][-1]["args"] = [{"$tuple": [ref("a"), ref("b"), ref("gate")]}]
+    run = run_of(shared, graph, ["FuseSilu"], validate="rewrites")
+    assert run["passes"][0]["applied"] == 2
+    assert run["validation"] == {"mode": "rewrites", "passes": True, "complete": True}
 
 
 def test_a_tolerance_of_ones_own(shared):
