@@ -11,6 +11,7 @@
 
 #include "core/archive/arguments.h"
 #include "core/archive/internal.h"
+#include "core/archive/meaning.h"
 #include "core/archive/strides.h"
 #include "core/document/document.h"
 #include "core/graph/write.h"
@@ -109,6 +110,12 @@ static json_t *load_document(writer *w, const char *text, size_t size) {
     return made;
 }
 
+static json_t *owners_of(writer *w, const json_t *document) {
+    json_t *made = pt_owners_of(document);
+    if (!made) no_memory(w);
+    return made;
+}
+
 static const char *text_of(const json_t *object, const char *key) {
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : "";
@@ -147,19 +154,8 @@ static const pt_row *row_called(const writer *w, const char *name) {
 
 /* ---- what a node reads --------------------------------------------------------------------------------------------------- */
 
-/* Appends the names of the nodes in a value of the document, left to right. */
 static bool list_reads(writer *w, const json_t *value, json_t *out) {
-    size_t i;
-    const char *key;
-    json_t *item;
-    if (json_is_array(value)) {
-        json_array_foreach(value, i, item) if (!list_reads(w, item, out)) return false;
-    } else if (json_is_object(value)) {
-        const json_t *name = json_object_get(value, "$node");
-        if (json_is_string(name)) return append(w, out, json_string(json_string_value(name)));
-        json_object_foreach((json_t *)(uintptr_t)value, key, item) if (!list_reads(w, item, out)) return false;
-    }
-    return true;
+    return pt_list_reads(value, out) || no_memory(w);
 }
 
 /* Exchanges the names that an argument of the archive reads, in their order. Without `reads` they are only counted. */
@@ -433,39 +429,6 @@ static bool are_on_one_device(const writer *w) {
     return first != NULL;
 }
 
-/* ---- who owns what ---------------------------------------------------------------------------------------------------------
- */
-
-/* A document's tensors by owner: {"a.weight": [row, is a parameter]}. */
-static json_t *owners_of(writer *w, const json_t *document) {
-    json_t *by_name = json_object(), *made = json_object(), *row, *module, *tensor;
-    size_t i;
-    const char *attribute;
-    bool ok = (by_name && made) || no_memory(w);
-    json_array_foreach(json_object_get(document, "tensors"), i, row) ok =
-        ok && (json_object_set(by_name, text_of(row, "name"), row) == 0 || no_memory(w));
-    json_array_foreach(json_object_get(document, "modules"), i, module) {
-        for (int kind = 0; kind < 2; kind++) {
-            json_object_foreach(json_object_get(module, kind ? "parameters" : "buffers"), attribute, tensor) {
-                const char *path = text_of(module, "path"), *name = json_string_value(tensor);
-                const char *key = *path ? pt_format(w->m, "%s.%s", path, attribute) : attribute;
-                if (!ok || !name) continue;
-                ok = key && set(w, made, key, json_pack("[O,b]", json_object_get(by_name, name), kind));
-            }
-        }
-    }
-    json_decref(by_name);
-    if (ok) return made;
-    json_decref(made);
-    return NULL;
-}
-
-static bool requires_grad(const json_t *owned) {
-    const json_t *row = json_array_get(owned, 0), *said = json_object_get(row, "requires_grad");
-    bool is_parameter = json_is_true(json_array_get(owned, 1));
-    return said ? json_is_true(said) : is_parameter && fb_dtype_is_floating(fb_dtype_find(text_of(row, "dtype")));
-}
-
 /* ---- nodes --------------------------------------------------------------------------------------------------------------- */
 
 /* Equal but for the nodes that are read? */
@@ -631,7 +594,7 @@ static bool insert_state(writer *w, const char *name, const char *owner) {
     bool is_parameter = json_is_true(json_array_get(owned, 1));
     if (!row || json_object_get(w->values, name) || !are_on_one_device(w))
         return refuse(w, "the new weight \"%s\" has a name that is taken, or is in a program of several devices", owner);
-    json_t *value = make_meta(w, json_object_get(row, "shape"), text_of(row, "dtype"), requires_grad(owned), some_device(w));
+    json_t *value = make_meta(w, json_object_get(row, "shape"), text_of(row, "dtype"), pt_requires_grad(owned), some_device(w));
     json_t *spec = is_parameter ? json_pack("{s:{s:{s:s},s:s}}", "parameter", "arg", "name", name, "parameter_name", owner)
                                 : json_pack("{s:{s:{s:s},s:s,s:b}}", "buffer", "arg", "name", name, "buffer_name", owner,
                                             "persistent", true);
@@ -829,7 +792,7 @@ static bool put_weight(writer *w, const char *owner, const json_t *owned) {
     const json_t *device = old ? json_object_get(json_object_get(old, "tensor_meta"), "device") : some_device(w);
     if (!row || (!old && !are_on_one_device(w)))
         return refuse(w, "\"%s\" is a new weight of a program of several devices", owner);
-    json_t *meta = make_meta(w, json_object_get(row, "shape"), text_of(row, "dtype"), requires_grad(owned), device);
+    json_t *meta = make_meta(w, json_object_get(row, "shape"), text_of(row, "dtype"), pt_requires_grad(owned), device);
     const char *record = meta ? record_of(w, text_of(row, "name"), is_constant) : NULL;
     json_t *made = record ? json_pack("{s:s,s:b,s:b,s:O}", "path_name", record, "is_param",
                                       json_is_true(json_array_get(owned, 1)), "use_pickle", false, "tensor_meta", meta)
@@ -900,90 +863,11 @@ static bool rewrite_weights(writer *w) {
 
 /* ---- what was written, read again ---------------------------------------------------------------------------------------- */
 
-/* The value with what its nodes are in the place of their names. */
-static json_t *with_names(const json_t *value, const json_t *names) {
-    size_t i;
-    const char *key, *node = json_string_value(json_object_get(value, "$node"));
-    json_t *item, *made;
-    if (node) return json_pack("{s:O?}", "$node", json_object_get(names, node));
-    if (json_is_array(value)) {
-        made = json_array();
-        json_array_foreach(value, i, item) json_array_append_new(made, with_names(item, names));
-        return made;
-    }
-    if (!json_is_object(value)) return json_deep_copy(value);
-    made = json_object();
-    json_object_foreach((json_t *)(uintptr_t)value, key, item) json_object_set_new(made, key, with_names(item, names));
-    return made;
-}
-
-/* Nothing reads it and it does nothing else, such as the arithmetic of sizes: ExportedProgram.module() leaves it out of
- * programs in core ATen, and so does the reader of archives. */
-static bool is_idle(const json_t *node, const json_t *needed) {
-    const char *target = text_of(node, "target");
-    bool is_call = strcmp(text_of(node, "op"), "call_function") == 0;
-    return is_call && !json_object_get(needed, text_of(node, "name")) && pt_is_pure(target);
-}
-
-/* The nodes that something reads, other than idle ones. NULL: memory is out. */
-static json_t *list_needed(writer *w, const json_t *document) {
-    const json_t *nodes = json_object_get(document, "nodes");
-    json_t *needed = json_object(), *reads = json_array(), *read;
-    bool ok = needed && reads;
-    size_t k;
-    for (size_t i = json_array_size(nodes); ok && i-- > 0;) {
-        const json_t *node = json_array_get(nodes, i);
-        if (is_idle(node, needed)) continue;
-        json_array_clear(reads);
-        ok = list_reads(w, json_object_get(node, "args"), reads) && list_reads(w, json_object_get(node, "kwargs"), reads);
-        json_array_foreach(reads, k, read) ok = ok && json_object_set_new(needed, json_string_value(read), json_true()) == 0;
-    }
-    json_decref(reads);
-    if (ok) return needed;
-    json_decref(needed);
-    return NULL;
-}
-
-/* What a document computes, whatever its nodes are called: inputs, calls in their order with what they read, and the dtype and
- * shape of each state. NULL: memory is out. */
-static json_t *meaning_of(writer *w, const json_t *document) {
-    json_t *names = json_object(), *made = json_array(), *node, *owners = owners_of(w, document);
-    json_t *needed = list_needed(w, document);
-    size_t i, calls = 0;
-    bool ok = names && made && owners && needed;
-    json_array_foreach(json_object_get(document, "nodes"), i, node) {
-        const char *op = text_of(node, "op"), *target = text_of(node, "target");
-        const json_t *row = json_array_get(json_object_get(owners, target), 0), *meta = json_object_get(node, "meta");
-        bool is_state = strcmp(op, "get_attr") == 0;
-        if (is_idle(node, needed)) continue;
-        json_t *name = is_state ? json_pack("[s,s,O?,O?,b]", op, target, json_object_get(row, "dtype"),
-                                            json_object_get(row, "shape"), requires_grad(json_object_get(owners, target)))
-                                : json_pack("[s,I]", strcmp(op, "placeholder") == 0 ? target : "", (json_int_t)calls++);
-        ok = ok && name && json_object_set_new(names, text_of(node, "name"), name) == 0;
-        if (!ok || is_state) continue;
-        json_t *call = json_pack("[s,s,o,o,O?,O?]", op, target, with_names(json_object_get(node, "args"), names),
-                                 with_names(json_object_get(node, "kwargs"), names), json_object_get(meta, "shape"),
-                                 json_object_get(meta, "dtype"));
-        ok = json_array_append_new(made, call) == 0;
-    }
-    json_t *module;
-    json_array_foreach(json_object_get(document, "modules"), i, module) {
-        json_t *program = json_object_get(module, "graph");
-        if (ok && program) ok = json_array_append_new(made, json_pack("[s,O]", text_of(module, "path"), program)) == 0;
-    }
-    json_decref(names);
-    json_decref(owners);
-    json_decref(needed);
-    if (ok) return made;
-    json_decref(made);
-    no_memory(w);
-    return NULL;
-}
-
 static bool is_the_graph(writer *w, const char *document, size_t size) {
     json_t *read = load_document(w, document, size);
-    json_t *wanted = read ? meaning_of(w, w->after) : NULL, *found = wanted ? meaning_of(w, read) : NULL;
+    json_t *wanted = read ? pt_meaning_of(w->after) : NULL, *found = wanted ? pt_meaning_of(read) : NULL;
     bool is_same = found && json_equal(wanted, found);
+    if (read && !found) no_memory(w);
     size_t i = 0;
     while (found && !is_same && i < json_array_size(wanted) && json_equal(json_array_get(wanted, i), json_array_get(found, i)))
         i++;
