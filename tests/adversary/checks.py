@@ -264,6 +264,8 @@ def check_evaluate(subject, workshop, check):
                     return
                 continue
         if expected.error is not None:
+            if str(expected.error).startswith("Expected input at"):
+                continue  # a size beyond the range that torch.export recorded, which a document does not have
             raise Difference("evaluate runs", f"on {variant}, where PyTorch raises {expected.error}")
         tensors = [(index, leaf) for index, leaf in enumerate(expected.leaves) if isinstance(leaf, torch.Tensor)]
         if len(found) != len(tensors):

@@ -155,6 +155,7 @@ class Noisy(torch.fx.Interpreter):
         self.generator = torch.Generator().manual_seed(seed)
 
     def run_node(self, node):
+        self.assert_squares(node)
         given = {storage(item) for item in pytree.tree_leaves([self.env.get(item) for item in node.all_input_nodes])}
         result = super().run_node(node)
         for leaf in pytree.tree_leaves(result):
@@ -169,6 +170,17 @@ class Noisy(torch.fx.Interpreter):
             scale = scale if isinstance(scale, torch.Tensor) and scale.shape == leaf.shape else leaf
             leaf.copy_((leaf.double() + scale.double() * noise).to(leaf.dtype))
         return result
+
+
+    def assert_squares(self, node):
+        """A norm sums squares: where these overflow in the dtype that PyTorch computes in, its result says nothing."""
+        kind = type(self.fetch_attr(node.target)).__name__ if node.op == "call_module" else str(node.target)
+        for leaf in pytree.tree_leaves([self.env.get(item) for item in node.all_input_nodes]) if "norm" in kind.lower() else []:
+            if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+                continue
+            finite = leaf.double()[leaf.isfinite()]
+            if float((finite**2).sum()) > torch.finfo(torch.promote_types(leaf.dtype, torch.float32)).max:
+                raise OverflowError(f"squares of {node.name}'s input overflow")
 
 
 def noisy(module, inputs, seed):
