@@ -176,7 +176,7 @@ static fb_status check_filler(carrying *c, const owned_tensor *tensor, const fb_
     const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "constant-changed", name,
                      is_known ? "the constant part of %s, which belongs to none of the originals, changed"
-                              : "%s changed, and without its bytes it cannot be shown that the constant part of it did not",
+                              : "%s changed, and without its bytes foldback cannot check that its constant part did not",
                      name);
     return FB_OK;
 }
@@ -319,7 +319,7 @@ static fb_status choose_pieces(carrying *c, const placed_piece *all, size_t coun
             }
             if (!is_same)
                 *verdict = carry_report(c, "copies-diverged", source,
-                                        "%s went to two places, which differ now or cannot be shown to be the same");
+                                        "%s went to two places, which now differ, or whose bytes are not here to compare");
             if (!is_same) return FB_OK;
             is_kept = false;
         }
@@ -342,7 +342,7 @@ static fb_status agree_with_rest(carrying *c, const placed_piece *all, size_t co
                 is_same_box(&all[i].piece, kept[j]) ? compare_pieces(c, &all[i].piece, kept[j], &is_same) : FB_OK;
             if (status) return status;
             if (!is_same && (is_owner || all[i].of->is_shared))
-                *verdict = carry_report(c, "tied", source, "%s is owned elsewhere too, where it did not change with it");
+                *verdict = carry_report(c, "tied", source, "another module also owns %s, and there it did not change");
             else if (!is_same)
                 *verdict =
                     carry_report(c, "copies-diverged", source, "%s went to several places, and not all of them changed alike");

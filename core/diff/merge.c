@@ -122,7 +122,8 @@ static void report_missing_inputs(fb_merging *m, const char *reader) {
 
 static void report_changed(fb_merging *m, const fb_edit *edit, const char *what) {
     const table_facts *f = &conflict_names[edit->table];
-    fb_conflicts_add(m->conflicts, f->kind, f->changed, edit->name, "%s of %s %s was changed since", what, f->noun, edit->name);
+    fb_conflicts_add(m->conflicts, f->kind, f->changed, edit->name, "%s of %s %s has changed since the run", what, f->noun,
+                     edit->name);
     if (edit->table == FB_NODE_TABLE) report_missing_inputs(m, edit->name);
 }
 
@@ -193,8 +194,8 @@ static void check_type(fb_merging *m, const char *path) {
     if (!before.id || !now.id) return;
     const char *was = fb_text(base, fb_module_at(base, before)->type), *is = fb_text(ours, fb_module_at(ours, now)->type);
     if (strcmp(was, is) != 0)
-        fb_conflicts_add(m->conflicts, FB_CONFLICT_MODULE, "changed-module", path, "/type of module %s was changed since",
-                         path);
+        fb_conflicts_add(m->conflicts, FB_CONFLICT_MODULE, "changed-module", path,
+                         "/type of module %s has changed since the run", path);
 }
 
 /* Also where the module stays as it is, and a tensor of it does not; or where what comes back has that tensor, too, and the
@@ -388,8 +389,8 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     if (!status) status = watch(m);
     if (!status && m->conflicts->failed) status = fb_fail_memory(m->error);
     if (!status && m->conflicts->count)
-        status = fb_fail(m->error, FB_CONFLICT, "conflict", "", "the graph was changed since in %zu place(s) that do not fit",
-                         m->conflicts->count);
+        status = fb_fail(m->error, FB_CONFLICT, "conflict", "",
+                         "the graph has changed since the run, in %zu place(s) that do not fit", m->conflicts->count);
     return status;
 }
 

@@ -54,7 +54,7 @@ static void report_absent(ordering *o, uint32_t reader, const char *name) {
     bool is_erased = edit && edit->kind == FB_EDIT_ERASE;
     if (is_erased && fb_merging_reads(o->m, o->m->sides.base, reader_name, name)) return;
     if (is_erased)
-        fb_conflicts_add(o->m->conflicts, FB_CONFLICT_NODE, "new-users", name, "%s reads %s since, which goes away",
+        fb_conflicts_add(o->m->conflicts, FB_CONFLICT_NODE, "new-users", name, "%s now reads %s, which undo would remove",
                          reader_name, name);
     else o->status = fb_merging_report_missing(o->m, name, reader_name);
 }

@@ -41,7 +41,7 @@ static bool theirs_holds(gathering *g, const char *name, fb_tensor ours, fb_tens
                fb_tensor_has_known_bytes(sides->theirs, theirs) && !fb_tensor_at(sides->theirs, theirs)->recipe.id;
     if (!base.id || !same_row(g, sides->base, base, sides->ours, ours))
         fb_conflicts_add(g->m->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", name,
-                         "what is said about %s was changed since, and what is undone changes it too", name);
+                         "the description of %s has changed since the run, and undo would change it too", name);
     return true;
 }
 

@@ -100,8 +100,8 @@ static void report_new_users(const users *u, const char *name) {
         const char *reader = fb_node_name(ours, fb_edge_user(ours, e));
         fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, reader);
         if (reads(u->m, base, same, before) || !fb_rows_find(&u->m->tables[FB_NODE_TABLE], reader).id) continue;
-        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", name,
-                         "%s reads %s since, which computes something else afterwards", reader, name);
+        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", name, "%s now reads %s, whose value undo would change",
+                         reader, name);
     }
 }
 
@@ -150,8 +150,8 @@ static void check_call(const users *u, fb_program program, fb_node node) {
     const fb_edit *edit = fb_merging_edit(u->m, FB_MODULE_TABLE, path);
     bool goes = edit && edit->kind == FB_EDIT_ERASE;
     if (goes || fb_map_get(&u->touched_modules, fb_hash_text(path, 0)))
-        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s uses module %s since, which %s",
-                         fb_node_name(ours, node), path, goes ? "goes away" : "computes something else afterwards");
+        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_MODULE, "new-users", path, "%s now uses module %s, %s",
+                         fb_node_name(ours, node), path, goes ? "which undo would remove" : "whose result undo would change");
 }
 
 static void check_calls(const users *u) {
@@ -217,11 +217,11 @@ static void check_made(users *u, fb_node node) {
     for (uint32_t e = fb_input_first(base, node); e && fb_merging_goes_on(u->m); e = fb_input_next(base, e))
         reads_made |= !is_known(u, fb_edge_input(base, e));
     if (reads_made && now.id && !fb_merging_is_same_call(u->m, node, now))
-        fb_conflicts_add(
-            u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
-            "%s was changed since, and computes otherwise afterwards, which is right only as long as it reads what "
-            "a pass made for it",
-            name);
+        fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                         "%s has changed since the run; undo would change what it computes, which is right only while it reads "
+                         "what a pass made "
+                         "for it",
+                         name);
     check_made_inputs(u, node);
 }
 
@@ -237,7 +237,7 @@ static void check_still_same(const users *u, fb_node before) {
     fb_node now = fb_node_find(u->m->sides.ours, FB_MAIN_PROGRAM, name);
     if (now.id && !fb_merging_is_same_call(u->m, before, now))
         fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
-                         "%s was changed since, and stands for something else afterwards", name);
+                         "%s has changed since the run, and undo would change what it stands for", name);
 }
 
 /* How often a reader reads each node, since and before. */
@@ -271,10 +271,10 @@ static void check_changed_reader(const users *u, fb_node reader, fb_node now) {
         if (!u->is_parted[input.id]) continue;
         if (fb_merging_reads(u->m, theirs, name, input_name))
             fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
-                             "%s was changed since, and reads %s, which computes something else afterwards", name, input_name);
+                             "%s has changed since the run, and reads %s, whose value undo would change", name, input_name);
         else if (u->references[input.id] > 0)
             fb_conflicts_add(u->m->conflicts, FB_CONFLICT_NODE, "new-users", input_name,
-                             "%s reads %s once more since, which computes something else afterwards", name, input_name);
+                             "%s now reads %s once more, and undo would change its value", name, input_name);
     }
     count_references(u, ours, now, -1);
     count_references(u, base, reader, 1);

@@ -210,7 +210,7 @@ static fb_status replay(const fb_app *app, undoing *work, fb_conflicts *conflict
     if (status != FB_CONFLICT || !conflicts->count) return status;
     *error = (fb_error){0}; /* the conflicts say more */
     return fb_fail(error, FB_CONFLICT, "conflict", "",
-                   "the graph was changed since where the passes would be taken out; nothing was done");
+                   "the graph has changed where the passes would be undone; nothing was stored");
 }
 
 /* ---- the new run -------------------------------------------------------------------------------------------------------- */
@@ -380,7 +380,6 @@ fb_status fb_undo_deployed(const fb_app *app, const fb_watch *watch, const char 
     if (status) return status;
     return fb_fail(error, FB_CONFLICT, "nothing-to-undo", "", "%s",
                    is_merged
-                       ? "no run made this graph by passes that are known: it was changed since. POST to the reverse link "
-                         "of a run, with the graph"
-                       : "no run made this graph: it has no passes to take out");
+                       ? "no known run made this graph: it has changed since. POST it to the reverse link of the run to undo"
+                       : "no run made this graph, so there are no passes to undo");
 }

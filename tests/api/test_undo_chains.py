@@ -219,7 +219,7 @@ def test_deployed_after_it_was_changed(service):
     back = reversed_to(service, run, graph, ["MergeLinears"])
     deploy(service, {"run": back["id"]})
     problem = is_problem(roll_back(service, "FuseBiasInLinear"), 409, "nothing-to-undo")
-    assert "it was changed since" in problem["detail"]
+    assert "it has changed since" in problem["detail"]
 
 
 def test_deployed_and_made_by_no_run(service):

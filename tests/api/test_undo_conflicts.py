@@ -112,7 +112,7 @@ def test_a_conflict_says_what_changed(service):
     run, graph = optimised(service, branches(2), ["MergeLinears"])
     module_changed(graph)
     problem = reverse(service, run, graph).json()
-    assert [one["detail"] for one in problem["conflicts"]] == ["/training of module fc0-fc1-merged was changed since"]
+    assert [one["detail"] for one in problem["conflicts"]] == ["/training of module fc0-fc1-merged has changed since the run"]
 
 
 def node_changed(graph):
