@@ -64,16 +64,21 @@ static json_t *with_names(const json_t *value, const json_t *names) {
     size_t i;
     const char *key, *node = json_string_value(json_object_get(value, "$node"));
     json_t *item, *made;
+    bool ok = true;
     if (node) return json_pack("{s:O?}", "$node", json_object_get(names, node));
     if (json_is_array(value)) {
         made = json_array();
-        json_array_foreach(value, i, item) json_array_append_new(made, with_names(item, names));
-        return made;
+        json_array_foreach(value, i, item) ok &= json_array_append_new(made, with_names(item, names)) == 0;
+    } else if (json_is_object(value)) {
+        made = json_object();
+        json_object_foreach((json_t *)(uintptr_t)value, key, item) ok &=
+            json_object_set_new(made, key, with_names(item, names)) == 0;
+    } else {
+        made = json_deep_copy(value);
     }
-    if (!json_is_object(value)) return json_deep_copy(value);
-    made = json_object();
-    json_object_foreach((json_t *)(uintptr_t)value, key, item) json_object_set_new(made, key, with_names(item, names));
-    return made;
+    if (ok) return made;
+    json_decref(made);
+    return NULL;
 }
 
 /* Nothing reads it and it does nothing else, such as the arithmetic of sizes: ExportedProgram.module() leaves it out of
