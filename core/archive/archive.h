@@ -45,4 +45,11 @@ typedef struct fb_archive_origin {
 
 fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb_error *error);
 
+/* An archive that foldback writes for a changed graph has the graph's id in this entry. Others may have changed the archive
+ * since: it is the graph's only if it has the same bytes as what fb_archive_file writes of that graph. */
+#define FB_ARCHIVE_GRAPH_ENTRY "extra/foldback_graph"
+
+/* The id in that entry; "" = there is none. */
+fb_status fb_archive_written_for(const fb_archive *archive, char id[FB_ID_LENGTH + 1], fb_error *error);
+
 #endif

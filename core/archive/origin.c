@@ -1,5 +1,6 @@
 #include "core/archive/archive.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/json/json.h"
@@ -22,4 +23,17 @@ fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb
     }
     json_decref(said);
     return status;
+}
+
+fb_status fb_archive_written_for(const fb_archive *archive, char id[FB_ID_LENGTH + 1], fb_error *error) {
+    const fb_zip_entry *entry = fb_archive_find(archive, FB_ARCHIVE_GRAPH_ENTRY);
+    fb_work work = {0};
+    char *text;
+    *id = '\0';
+    if (!entry || entry->size != FB_ID_LENGTH) return FB_OK;
+    fb_status status = fb_zip_read(&archive->zip, entry, FB_ID_LENGTH, &work, &text, error);
+    if (status) return status;
+    if (fb_is_sha256_id(text)) memcpy(id, text, FB_ID_LENGTH + 1);
+    free(text);
+    return FB_OK;
 }

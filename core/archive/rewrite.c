@@ -951,6 +951,15 @@ static const char *text_for(const writer *w, const char *name, const char *const
     return NULL;
 }
 
+/* The entry that says which graph the archive is of. */
+static bool add_graph(writer *w, pt_add_entry *add, void *context) {
+    char id[FB_ID_LENGTH + 1];
+    pt_entry entry = {.name = pt_format(w->m, "%s%s", w->m->archive->root, FB_ARCHIVE_GRAPH_ENTRY), .text = id};
+    if (!entry.name || !fb_document_id_metered(w->graph, w->m->work, id)) return no_memory(w);
+    w->status = add(context, &entry);
+    return !w->status;
+}
+
 static bool add_entries(writer *w, const char *const *texts, pt_add_entry *add, void *context) {
     const fb_archive *archive = w->m->archive;
     const char *path;
@@ -965,7 +974,7 @@ static bool add_entries(writer *w, const char *const *texts, pt_add_entry *add, 
                           .crc = from->crc,
                           .is_deflated = from->is_deflated,
                           .range = archive->zip.bytes + from->offset};
-        if (json_object_get(left_out, from->name)) continue;
+        if (json_object_get(left_out, from->name) || strcmp(name, FB_ARCHIVE_GRAPH_ENTRY) == 0) continue;
         const char *text = text_for(w, name, texts);
         if (text) entry = (pt_entry){.name = from->name, .text = text};
         w->status = add(context, &entry);
@@ -977,7 +986,7 @@ static bool add_entries(writer *w, const char *const *texts, pt_add_entry *add, 
         if (!entry.name) no_memory(w);
         if (!w->status) w->status = add(context, &entry);
     }
-    return !w->status;
+    return !w->status && add_graph(w, add, context);
 }
 
 /* ---- all of it ----------------------------------------------------------------------------------------------------------- */

@@ -92,7 +92,7 @@ def test_optimize_and_reverse(shared):
     assert changed.status == 200 and changed.headers["content-type"] == "application/octet-stream"
     part = shared.get(f"/v1/graphs/{result}/archive", headers={"Range": "bytes=100-4999"})
     assert part.status == 206 and part.body == changed.body[100:5000]
-    again = post(shared, changed.body)
+    again = post(shared, repacked(changed.body))
     assert again.status == 201 and nodes_of(shared, again.json()["id"]) == nodes_of(shared, result)
     is_problem(post(shared, data, path="/v1/optimize"), 422, "no-passes")
 
@@ -104,7 +104,46 @@ def test_new_weights_are_in_the_archive(shared):
         assert given.testzip() is None
         names = {name.partition("/")[2] for name in given.namelist()}
     assert "data/weights/weight_1" not in names and "data/weights/weight_0" not in names
-    assert post(shared, made).status == 201
+    assert post(shared, repacked(made)).status == 201
+
+
+def repacked(data, change=None):
+    """The same entries written by other software; `change` gives the bytes of a name anew."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            new.writestr(name, change(name, old.read(name)) if change else old.read(name))
+    return out.getvalue()
+
+
+def test_what_was_written_is_recognised(shared, new_service):
+    run = post(shared, archive("conv"), "?pass=RemoveNoOps", path="/v1/optimize").json()
+    written = shared.get(f"/v1/graphs/{run['result']}/archive").body
+    back = post(shared, written)
+    assert back.status == 200 and back.json()["id"] == run["result"] and back.json()["archive"] == digest_of(written)
+    assert post(shared, written, "?model=model").json()["id"] == run["result"]
+    undone = shared.post("/v1/reverse", {"graph": back.json()["id"]}).json()
+    assert undone["result"] == run["source"] and undone["exact"]
+    again = post(shared, written, "?pass=FuseBatchNorm", path="/v1/optimize").json()
+    assert again["source"] == run["result"] and again["passes"][0]["applied"] > 0
+    elsewhere = post(new_service(), written)
+    assert elsewhere.status == 201 and elsewhere.json()["id"] != run["result"], "a store that lacks the graph reads the archive"
+
+
+def test_what_was_changed_since_is_not_taken_for_what_was_written(shared):
+    """Nor is its training lost: it is a graph of its own, which no run made."""
+    run = post(shared, archive("conv"), "?pass=RemoveNoOps", path="/v1/optimize").json()
+    written = shared.get(f"/v1/graphs/{run['result']}/archive").body
+
+    def trained(name, data):
+        return bytes([data[0] ^ 1]) + data[1:] if "/data/weights/weight_0" in name else data
+
+    for data in (repacked(written), repacked(written, trained)):
+        other = post(shared, data)
+        assert other.json()["id"] != run["result"]
+        is_problem(shared.post("/v1/reverse", {"graph": other.json()["id"]}), 409, "unrelated-graph")
+    claims = repacked(written, lambda name, data: run["source"].encode() if name.endswith("foldback_graph") else data)
+    assert post(shared, claims).json()["id"] not in (run["result"], run["source"])
 
 
 def test_what_cannot_be_written_is_refused(shared):

@@ -33,6 +33,18 @@ def test_optimize_to_an_archive(tmp_path):
     assert (tmp_path / "fast.pt2").read_bytes() != (ARCHIVES / "conv.pt2").read_bytes()
 
 
+def test_the_file_alone_leads_back(tmp_path):
+    given, fast = ARCHIVES / "conv.pt2", tmp_path / "fast.pt2"
+    assert run(tmp_path, "optimize", given, "--pass", "RemoveNoOps", "-o", fast).returncode == 0
+    back = run(tmp_path, "reverse", fast, "-o", tmp_path / "back.pt2")
+    assert back.returncode == 0, back.stderr
+    assert (tmp_path / "back.pt2").read_bytes() == given.read_bytes()
+    assert "RemoveNoOps" in run(tmp_path, "show", fast).stdout
+    assert run(tmp_path, "optimize", given, "--pass", "inference", "-o", fast).returncode == 0
+    back = run(tmp_path, "reverse", fast, "-o", tmp_path / "again.pt2")
+    assert back.returncode != 0 and "can undo any of them" in back.stderr and not (tmp_path / "again.pt2").exists()
+
+
 def test_what_cannot_be_written_is_refused(tmp_path):
     assert run(tmp_path, "optimize", ARCHIVES / "mlp.pt2", "--pass", "RemoveNoOps", "-o", tmp_path / "graph.json").returncode == 0
     document = json.loads((tmp_path / "graph.json").read_text())
