@@ -1,9 +1,11 @@
 #include "core/eval/given.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/map.h"
 #include "core/weights/safetensors.h"
 
 /* ---- placeholders ------------------------------------------------------------------------------------------------------ */
@@ -14,8 +16,31 @@ bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name) {
     return strcmp(name, target) == 0 || strcmp(name, fb_node_name(graph, node)) == 0;
 }
 
-fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
-                        fb_error *error) {
+/* A symbol stands for any size of a dynamic axis: it gets one of 5 to 15 by its name, so that all tensors agree about it. -1 =
+ * the size is an expression. */
+static int64_t size_of_symbol(const char *text) {
+    for (const char *c = text; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_') return -1;
+    return isdigit((unsigned char)*text) ? -1 : 5 + (int64_t)(fb_hash_text(text, 0) % 11);
+}
+
+/* The size that an array which is given has on an axis of this symbol; -1 = none has one. */
+static int64_t given_size(const fb_given *given, fb_symbol symbol) {
+    fb_node node = fb_first_node(given->graph, FB_MAIN_PROGRAM);
+    for (; node.id && fb_node_at(given->graph, node)->opcode == FB_PLACEHOLDER; node = fb_next_node(given->graph, node)) {
+        const fb_array *array = NULL;
+        fb_shape_result type;
+        for (size_t i = 0; i < given->count && !array; i++)
+            if (fb_is_input_name(given->graph, node, given->items[i].name)) array = given->items[i].array;
+        if (!array || !fb_recorded_shape(given->graph, node, &type) || type.rank != array->rank) continue;
+        for (int i = 0; i < type.rank; i++)
+            if (type.sizes[i].symbol.id == symbol.id) return array->sizes[i];
+    }
+    return -1;
+}
+
+static fb_status draw_value(const fb_given *given, fb_node node, fb_object *out, fb_error *error) {
+    const fb_graph *graph = given->graph;
     fb_shape_result type;
     int64_t sizes[FB_MAX_RANK];
     const char *name = fb_node_name(graph, node);
@@ -23,18 +48,26 @@ fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *me
         return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its shape and dtype are not recorded",
                        name);
     for (int i = 0; i < type.rank; i++) {
-        if (type.sizes[i].symbol.id)
-            return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its sizes are symbols", name);
-        sizes[i] = type.sizes[i].size;
+        const char *symbol = fb_text(graph, type.sizes[i].symbol);
+        sizes[i] = *symbol ? given_size(given, type.sizes[i].symbol) : type.sizes[i].size;
+        if (*symbol && sizes[i] < 0) sizes[i] = size_of_symbol(symbol);
+        if (sizes[i] < 0)
+            return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its size %s is an expression", name,
+                           symbol);
     }
-    fb_status status = fb_random_array(memory, type.dtype, type.rank, sizes, seed, name, 2, &out->array, error);
+    fb_status status = fb_random_array(given->memory, type.dtype, type.rank, sizes, given->seed, name, 2, &out->array, error);
     if (!status) out->kind = FB_OBJECT_ARRAY;
     return status;
 }
 
+fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
+                        fb_error *error) {
+    return draw_value(&(fb_given){.graph = graph, .memory = memory, .seed = seed}, node, out, error);
+}
+
 static fb_status draw(const fb_given *given, fb_node node, fb_object *out, fb_error *error) {
     fb_error found = {0};
-    fb_status status = fb_draw_value(given->graph, node, given->memory, given->seed, out, &found);
+    fb_status status = draw_value(given, node, out, &found);
     bool has_default = fb_node_arg(given->graph, node, 0).id;
     if (status == FB_INVALID && has_default && strcmp(found.code, "missing-shape") == 0) return FB_NOT_FOUND; /* that will do */
     if (status && error) *error = found;

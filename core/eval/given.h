@@ -11,7 +11,8 @@ typedef struct fb_given {
     fb_array_memory *memory; /* of the evaluation */
     const fb_named_array *items;
     size_t count;
-    bool is_drawn; /* what is not given is random, of its recorded shape and dtype; otherwise it is missing */
+    bool is_drawn; /* what is not given is random, of its recorded shape and dtype; otherwise it is missing. A symbol among the
+                    * sizes is what an array that is given says, or else any */
     uint64_t seed;
 } fb_given;
 
@@ -19,7 +20,7 @@ typedef struct fb_given {
  * FB_INVALID "missing-shape". */
 fb_status fb_give_input(void *context, fb_node node, fb_object *out, fb_error *error);
 /* A random array of the shape and dtype that are recorded for a node, the same for the same seed and name. FB_INVALID
- * "missing-shape" when they are not, or sizes are symbols. */
+ * "missing-shape" when they are not, or a size is an expression of symbols; a symbol alone gets a size by its name. */
 fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
                         fb_error *error);
 /* Is it one of the names of this placeholder: the node's, or its target's without stars? */

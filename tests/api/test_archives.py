@@ -146,6 +146,14 @@ def test_what_was_changed_since_is_not_taken_for_what_was_written(shared):
     assert post(shared, claims).json()["id"] not in (run["result"], run["source"])
 
 
+@pytest.mark.parametrize("mode", ["graph", "rewrites"])
+@pytest.mark.parametrize("name", ["conv", "conv-core", "sizes"])
+def test_dynamic_sizes_are_validated(shared, name, mode):
+    """Inputs are made from shapes whose sizes are symbols."""
+    run = post(shared, archive(name), f"?pass=inference&validate={mode}", path="/v1/optimize").json()
+    assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
+
+
 def test_what_cannot_be_written_is_refused(shared):
     """A nested program that is another one than it was."""
     graph = post(shared, archive("nested")).json()["id"]

@@ -267,3 +267,21 @@ def test_only_so_many_at_once(new_service):
         service.stop()
         with contextlib.suppress(OSError, http.client.HTTPException):
             running.result()
+
+
+def symbolic(size):
+    meta = {"dtype": "float32", "shape": [size, 3]}
+    graph = graph_of(node("y", "placeholder", "y", meta=meta), node("sum", "call_function", "torch.add", [ref("x"), ref("y")], meta=meta), output("sum"))
+    graph["nodes"][0]["meta"] = meta
+    return graph
+
+
+def test_sizes_that_are_symbols(shared):
+    """Any size will do, the same for all tensors of one symbol, and that of an input which is given."""
+    [(_, (size, three), _)] = tensors_of(evaluate(shared, stored(shared, symbolic("s0"))).body).values()
+    assert 5 <= size <= 15 and three == 3
+    both = {"a": symbolic("s0"), "b": symbolic("s0")}
+    answer = shared.post("/v1/compare", {**both, "inputs": stored_blob(shared, x_file([1] * 6))})
+    assert answer.status == 200 and answer.json()["passes"], "y is as long as x"
+    refused = evaluate(shared, stored(shared, symbolic("2*s0")))
+    assert (refused.status, refused.json()["code"], refused.json()["nodes"]) == (422, "missing-shape", ["x"])
