@@ -7,13 +7,17 @@ import pathlib
 
 import httpx
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import foldback
 from foldback import AsyncClient, Client
 from foldback.service import Service
 from test_client import relu
 
-TOY = json.loads((pathlib.Path(__file__).resolve().parents[3] / "tests/fixtures/toy/graph.json").read_text())
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+FIXTURES = ROOT / "tests/fixtures"
+TOY = json.loads((FIXTURES / "toy/graph.json").read_text())
 PASSES = ["ChangeTrueDivToMulByInverse"]
 
 
@@ -57,6 +61,45 @@ def test_runs_graphs_and_what_they_hold(client):
     assert client.gc(dry_run=True) and list(client.blobs()) is not None and list(client.jobs()) is not None
     assert client.pass_("MergeLinears")["name"] == "MergeLinears" and client.passes()["presets"]
     assert list(client.rules()) == [] and list(client.audit(who="nobody at all")) == []
+
+
+def test_an_archive_and_back(client, tmp_path):
+    file = FIXTURES / "archives/mlp.pt2"
+    graph = client.put_archive(file, progress=False)
+    assert client.put_archive(client.upload(file, progress=False)) == graph
+    run = client.optimize(graph, ["MergeLinears"])
+    assert client.archive(client.rollback(run)["result"], tmp_path / "back.pt2").read_bytes() == file.read_bytes()
+    with pytest.raises(foldback.Problem) as caught:
+        client.archive(client.put_graph(relu()), tmp_path / "none.pt2")
+    assert caught.value.code == "no-archive" and not (tmp_path / "none.pt2").exists()
+    with pytest.raises(TypeError, match="a program of torch.export, not dict"):
+        client.put_archive({})
+
+
+def test_a_program_as_an_archive(client, tmp_path):
+    torch.manual_seed(0)
+    model, x = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(), torch.nn.ReLU()).eval(), torch.randn(2, 4)
+    graph = client.put_archive(torch.export.export(model, (x,)), progress=False)
+    run = client.optimize(graph, ["inference"])
+    for stored in (graph, run["result"]):
+        loaded = torch.export.load(client.archive(stored, tmp_path / "program.pt2", progress=False))
+        torch.testing.assert_close(loaded.module()(x), model(x))
+
+
+def test_a_checkpoint_and_layouts(client, tmp_path):
+    file = FIXTURES / "aten-llama/weights.safetensors"
+    graph = client.checkpoint(file, name="llama", progress=False)
+    assert graph in [row["id"] for row in client.graphs(name="llama")]
+    run = client.optimize(graph, ["qkv-fused"])
+    assert run["passes"][0]["applied"] == 2
+    client.weights(run["result"], tmp_path / "fused.safetensors", progress=False)
+    client.weights(client.reverse(run)["result"], tmp_path / "back.safetensors", progress=False)
+    fused, back, before = (load_file(name) for name in (tmp_path / "fused.safetensors", tmp_path / "back.safetensors", file))
+    assert fused.keys() != before.keys() == back.keys() and all(torch.equal(back[key], before[key]) for key in before)
+    own = client.layout("qkv-fused")["layout"] | {"name": "mine"}
+    assert client.put_layout(own)["version"] == client.layout("mine", 1)["version"] == 1
+    assert [row["version"] for row in client.layout_versions("mine")] == [1]
+    assert {"mine", "qkv-fused"} <= {row["name"] for row in client.layouts()}
 
 
 def test_lists_of_many_pages(client):

@@ -1,7 +1,7 @@
 """PyTorch models to foldback and back.
 
-`foldback.Client` talks to the service and needs no PyTorch. `foldback.optimization`, `foldback.fx`, `foldback.export` and
-`foldback.apply_edits` do, and are imported when they are first asked for.
+`foldback.Client` talks to the service and needs no PyTorch. `foldback.optimization`, `foldback.fx`, `foldback.export`, `foldback.huggingface`
+and `foldback.apply_edits` do, and are imported when they are first asked for.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from .private import ServiceNotStarted, connect, disconnect
 from .run import Refusal, Run
 
 if TYPE_CHECKING:
-    from . import export, fx, optimization
+    from . import export, fx, huggingface, optimization
     from .edits import EditError, LostTraining, apply_edits
     from .readings import AmbiguousWeights
     from .torch_compile import compiled_runs
 
 __all__ = [
     "AmbiguousWeights", "AsyncClient", "Cancelled", "Client", "EditError", "Event", "Job", "LostTraining", "Problem", "Refusal",
-    "Run", "ServiceNotStarted", "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx", "optimization",
+    "Run", "ServiceNotStarted", "apply_edits", "compiled_runs", "connect", "disconnect", "export", "fx", "huggingface",
+    "optimization",
 ]  # fmt: skip
 _FROM = {"apply_edits": "edits", "EditError": "edits", "LostTraining": "edits", "AmbiguousWeights": "readings"}
 _FROM["compiled_runs"] = "torch_compile"
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("export", "fx", "optimization"):
+    if name in ("export", "fx", "huggingface", "optimization"):
         return importlib.import_module(f"{__name__}.{name}")
     if name in _FROM:
         return getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import ssl
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -21,6 +22,7 @@ from .service import Problem, Service
 from .transfer import DIGEST, LONG, Uploads, digest_of, download
 
 if TYPE_CHECKING:
+    from torch.export import ExportedProgram
     from torch.fx import GraphModule
 
 __all__ = ["Client", "Problem"]
@@ -76,6 +78,40 @@ class Client(Registry):
     def put_graph(self, document: Mapping[str, Any]) -> str:
         """Stores a document and gives its id. A document that the service has keeps the id that it has."""
         return str(self._service.json("POST", "/v1/graphs", document)["id"])
+
+    def put_archive(self, archive: File | ExportedProgram, *, model: str | None = None, progress: Progress = True) -> str:
+        """Stores the graph of a .pt2 archive of torch.export, with its weights, and gives its id. `archive` is a file, the digest
+        of one that the service has, or a program, which torch.export.save writes first. `model` chooses one of several
+        programs. A large file goes in parts, as `upload` sends it."""
+        if isinstance(archive, (str, PathLike)):
+            is_known = isinstance(archive, str) and DIGEST.fullmatch(archive) is not None
+            digest = str(archive) if is_known else self.upload(archive, progress=progress)
+        else:
+            digest = self._upload_program(archive, progress)
+        query = {"archive": digest} | ({} if model is None else {"model": model})
+        return str(self._service.json("POST", "/v1/graphs", query=query, timeout=LONG)["id"])
+
+    def _upload_program(self, program: ExportedProgram, progress: Progress) -> str:
+        import torch
+
+        if not isinstance(program, torch.export.ExportedProgram):
+            raise TypeError(f"put_archive takes a file or a program of torch.export, not {type(program).__name__}")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "program.pt2"
+            torch.export.save(program, file)
+            return self.upload(file, progress=progress)
+
+    def archive(self, graph: str, file: File, *, progress: Progress = True) -> Path:
+        """Writes the .pt2 archive of a graph: the very file that was stored as long as the graph is what it says, else one that
+        torch.export.load reads. A Problem, `no-archive` or `archive-changed`, where there is none."""
+        download(self._service, f"/v1/graphs/{graph}/archive", {}, Path(file), progress)
+        return Path(file)
+
+    def checkpoint(self, files: Sequence[File] | File, *, name: str | None = None, progress: Progress = True) -> str:
+        """Stores a graph that owns the tensors of safetensors files by their names and computes nothing, and gives its id: what
+        layouts are applied to, by `optimize`. Files are given as for `bind`."""
+        body = {"weights": self._blobs(files, progress)} | ({} if name is None else {"name": name})
+        return str(self._service.json("POST", "/v1/checkpoints", body, timeout=LONG)["id"])
 
     def graph(self, graph: str) -> Document:
         """The document with this id."""

@@ -202,6 +202,21 @@ class Registry:
     def rule_versions(self, name: str) -> Iterator[Row]:
         return self._pages(f"/v1/transformations/{_part(name)}/versions", {})
 
+    def put_layout(self, layout: Mapping[str, Any]) -> Row:
+        """Stores a layout (docs/layouts.md), as a new version if it differs from the last one. Its name is then that of a pass."""
+        return dict(self._service.json("PUT", f"/v1/layouts/{_part(layout['name'])}", dict(layout)))
+
+    def layouts(self) -> Iterator[Row]:
+        """The layouts, those that come with the service among them."""
+        return self._pages("/v1/layouts", {})
+
+    def layout(self, name: str, version: int | None = None) -> Row:
+        """The newest version of a layout, or the one that is named."""
+        return self._get(f"/v1/layouts/{_part(name)}" + ("" if version is None else f"/versions/{version}"))
+
+    def layout_versions(self, name: str) -> Iterator[Row]:
+        return self._pages(f"/v1/layouts/{_part(name)}/versions", {})
+
     # ---- operation ------------------------------------------------------------------------------------------------------
 
     def jobs(self, *, state: str | None = None) -> Iterator[Job]:

@@ -17,7 +17,9 @@ Query = Mapping[str, str | list[str]]
 
 ATTEMPTS = 4  # of a request that may be sent again
 # Where the service knows a request again by its Idempotency-Key.
-_KEYED = ("/v1/optimize", "/v1/reverse", "/v1/runs", "/v1/graphs", "/v1/compare", "/v1/models", "/v1/gc", "/v1/jobs")
+_KEYED = (
+    "/v1/optimize", "/v1/reverse", "/v1/runs", "/v1/graphs", "/v1/checkpoints", "/v1/compare", "/v1/models", "/v1/gc", "/v1/jobs",
+)  # fmt: skip
 
 
 class Problem(Exception):
