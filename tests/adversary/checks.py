@@ -138,8 +138,9 @@ def flat_code(live):
 
 
 SIZED_BY_VALUES = re.compile(r"\b(unique|unique_consecutive|_unique2?|nonzero|argwhere|masked_select|bincount|histc|nonzero_static)\b")
-# The algorithm decides how far a nan goes, or what infinities become: which kernel PyTorch takes, how it transforms.
-SPREADS_NAN = re.compile(r"scaled_dot_product_attention|MultiheadAttention|torch\.fft\.")
+# The algorithm decides how far a nan goes, or what infinities become: which kernel PyTorch takes, how it transforms,
+# how wide the processor's vectors are.
+SPREADS_NAN = re.compile(r"scaled_dot_product_attention|MultiheadAttention|torch\.fft\.|gelu|GELU")
 # oneDNN adds up in another order when its operands lie otherwise, and in these dtypes that shows.
 NARROW_PRODUCT = re.compile(r"(?s)(?=.*torch\.(bfloat16|float16)).*(\b(nn\.Linear|nn\.Conv|nn\.Multihead|nn\.Bilinear|F\.linear|F\.conv|matmul|b?mm|einsum)|@)")
 REINTERPRETS = re.compile(r"view\(torch\.(u?int|float|bfloat)|view\.dtype")
@@ -178,7 +179,7 @@ def judged(subject, module, level, is_pinned, what, are_slices=False, only=None,
             if variant == "traced" and level != "none" and not is_detached:
                 judge.assert_gradients(module, are_slices)
         except Difference as difference:
-            if difference.kind == "shape" and level == "close" and SIZED_BY_VALUES.search(subject.program.source()):
+            if difference.kind == "shape" and level in ("close", "none") and SIZED_BY_VALUES.search(subject.program.source()):
                 continue  # rounding makes numbers alike, or apart
             raise Difference(f"{what} {difference.kind}", f"on {variant}: {difference.detail}") from None
 

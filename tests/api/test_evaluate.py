@@ -155,6 +155,19 @@ def test_an_unsupported_operator_is_named(shared):
     assert problem["nodes"] == ["mystery"] and problem["target"] == "torch.rrelu"
 
 
+def test_elements_that_are_written_twice(shared):
+    """Overlapping windows: PyTorch's result depends on the order in which it writes them."""
+    graph = graph_of(
+        node("unfold", "call_method", "unfold", [ref("x"), -1, 2, 1]),
+        node("mul_", "call_method", "mul_", [ref("unfold"), 2]),
+        output("mul_"),
+    )
+    answer = evaluate(shared, stored(shared, graph))
+    assert answer.status == 422 and answer.json()["code"] == "unsupported-operator" and answer.json()["nodes"] == ["mul_"]
+    graph["nodes"][1]["args"][3] = 2  # apart
+    assert evaluate(shared, stored(shared, graph)).status == 200
+
+
 def test_what_is_missing(shared):
     add = node("add", "call_function", "operator.add", [ref("x"), ref("y")])
     two = graph_of(node("y", "placeholder", "y"), add, output("add"))
