@@ -9,7 +9,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import foldback
 from foldback.optimization import (
     ChangeTrueDivToMulByInverse,
     FuseBatchNorm1dInLinear,
@@ -23,13 +22,6 @@ from foldback.optimization import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*found nothing|.*applied nowhere|.*changed nothing:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def connected(service):
-    foldback.connect(service.url)
-    yield
-    foldback.disconnect()
 
 
 class Program(nn.Module):

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -89,6 +90,14 @@ def test_the_private_service_is_the_one_in_the_wheel_and_loads_its_own_libraries
     foreign = [path for path in loaded if not pathlib.Path(path).is_relative_to(venv)]
     assert len(loaded) - len(foreign) > 10 and foreign
     assert not [path for path in foreign if not GLIBC.fullmatch(pathlib.Path(path).name)]
+
+
+def test_the_traps_with_nothing_but_the_wheel(venv, tmp_path):
+    shutil.copy(CLIENT / "tests" / "test_traps.py", tmp_path)
+    environment = {"PATH": f"{venv}/bin:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    command = [venv / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_traps.py"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
+    assert done.returncode == 0 and re.search(r"^[5-9]\d passed", done.stdout, re.MULTILINE), done.stdout
 
 
 def test_the_ten_lines_with_the_command_of_the_wheel(venv, tmp_path):
