@@ -1,4 +1,4 @@
-/* foldback events: follows what happens to aliases, or to a job. */
+/* foldback events: follows the events of aliases, or of a job. */
 #include <string.h>
 #include <time.h>
 

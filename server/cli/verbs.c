@@ -35,8 +35,8 @@
          "whose weights the files are: from before the passes, after them, or before all runs", reads_as)
 #define PREFIX TEXT("prefix", 0, "PREFIX", "take this off the names in the files, or put it before them: bert.", prefix)
 #define GOES_TO TEXT("output", 'o', "FILE", "write to this file; resumes an interrupted download", output)
-#define SEED TEXT("seed", 0, "N", "for what is random (0)", seed)
-#define RANDOM_WEIGHTS FLAG("random-weights", 0, "draw weights that are not here", random_weights)
+#define SEED TEXT("seed", 0, "N", "random seed (0)", seed)
+#define RANDOM_WEIGHTS FLAG("random-weights", 0, "use random weights where the store has none", random_weights)
 #define WHO TEXT("who", 0, "NAME", "who does it ($USER)", who)
 #define WHY TEXT("why", 0, "TEXT", "why it is done", why)
 
@@ -65,7 +65,7 @@ static const fb_option optimize_options[] = {
     END,
 };
 static const fb_option reverse_options[] = {
-    UNDONE, TEXT("run", 0, "RUN", "the run to undo, when the graph does not say it", run),
+    UNDONE, TEXT("run", 0, "RUN", "the run to undo, if the graph does not name it", run),
     OUTPUT, NOTE,
     LABEL,  DRY_RUN,
     ASYNC,  STORE,
@@ -106,7 +106,7 @@ static const fb_option diff_options[] = {
     END,
 };
 static const fb_option evaluate_options[] = {
-    TEXT("inputs", 0, "FILE", "a safetensors file of them; without it they are random, of the recorded shapes", inputs),
+    TEXT("inputs", 0, "FILE", "a safetensors file; without it, inputs are random, of the recorded shapes", inputs),
     TEXT("output", 'o', "FILE", "write the outputs there, as safetensors; - is standard output", output),
     TEXT("precision", 0, "recorded|float64", "as recorded, or float64 throughout (recorded)", precision),
     SEED,
@@ -115,7 +115,7 @@ static const fb_option evaluate_options[] = {
     END,
 };
 static const fb_option compare_options[] = {
-    TEXT("inputs", 0, "FILE", "a safetensors file or sha256:…; what it lacks is random, of the recorded shape", inputs),
+    TEXT("inputs", 0, "FILE", "a safetensors file or sha256:…; inputs it lacks are random, of the recorded shapes", inputs),
     SEED,
     RANDOM_WEIGHTS,
     STORE,
@@ -170,7 +170,7 @@ static const fb_option deploy_options[] = {
 static const fb_option weights_options[] = {
     GOES_TO,
     NAMES("names", 0, "NAME,NAME", "these tensors only, by an owner's path; may be repeated", names),
-    TEXT("tied", 0, "each", "a tensor that several modules own is written for each of them, not for the first", tied),
+    TEXT("tied", 0, "each", "write a tensor that several modules own once for each, not only for the first", tied),
     STORE,
     END,
 };
@@ -189,7 +189,7 @@ static const fb_option layout_apply_options[] = {
 };
 static const fb_option layout_undo_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
-    TEXT("run", 0, "RUN", "the run of layout apply, where the file does not say it", run),
+    TEXT("run", 0, "RUN", "the run of layout apply, if the file does not name it", run),
     STORE,
     JSON,
     END,
@@ -197,7 +197,7 @@ static const fb_option layout_undo_options[] = {
 static const fb_option download_options[] = {GOES_TO, STORE, END};
 static const fb_option gc_options[] = {
     FLAG("dry-run", 'n', "only count", dry_run),
-    {"grace", 0, "SECONDS", "how long what nothing needs is kept (86400)", FB_OPTION_COUNT, AT(grace), 0, UINT32_MAX - 1},
+    {"grace", 0, "SECONDS", "keep unused blobs this long (86400)", FB_OPTION_COUNT, AT(grace), 0, UINT32_MAX - 1},
     {"keep-runs-days", 0, "DAYS", "also remove older runs that nothing needs", FB_OPTION_COUNT, AT(keep_runs_days), 1, 36500},
     {"keep-runs", 0, "N", "also remove runs that nothing needs, except the newest N", FB_OPTION_COUNT, AT(keep_runs), 1,
      UINT32_MAX},
@@ -208,18 +208,18 @@ static const fb_option gc_options[] = {
 };
 
 static const fb_option check_options[] = {DATA, JSON, END};
-static const fb_option backup_options[] = {
-    DATA, FLAG("copy", 0, "copy the files of blobs, also where links to them would do", copies), JSON, END};
+static const fb_option backup_options[] = {DATA, FLAG("copy", 0, "copy the files of blobs instead of linking them", copies),
+                                           JSON, END};
 static const fb_option restore_options[] = {
     DATA,
-    FLAG("force", 0, "replace a folder that is not empty; it stays beside it, under another name", force),
+    FLAG("force", 0, "replace a folder that is not empty, and keep it under another name", force),
     FLAG("unchecked", 0, "restore even a damaged backup", unchecked),
     JSON,
     END,
 };
 static const fb_option token_create_options[] = {
-    TEXT("scope", 0, "read|write|admin", "what it may do, each with those before it", scope),
-    TEXT("name", 0, "NAME", "who will use it; the audit names it so (made up)", name),
+    TEXT("scope", 0, "read|write|admin", "what the token may do; each scope includes those before it", scope),
+    TEXT("name", 0, "NAME", "who will use it, for the audit (a generated name)", name),
     TEXT("expires", 0, "WHEN", "in 90d, 12h, 30m, or at 2026-12-31 or a time of RFC 3339 (never)", expires),
     STORE,
     JSON,
@@ -238,14 +238,14 @@ static const fb_option audit_options[] = {
 };
 
 static const fb_option events_options[] = {
-    TEXT("since", 0, "N", "begin after this entry of the history; 0 is all of it", since),
+    TEXT("since", 0, "N", "begin after this entry of the history; 0 = all entries", since),
     TEXT("server", 0, "URL", "the service ($FOLDBACK_SERVER)", server),
     CREDENTIALS,
     FLAG("json", 0, "a line of JSON for each event, as it is when the output is not a terminal", wants_json),
     END,
 };
 static const fb_option job_list_options[] = {
-    TEXT("state", 0, "STATE", "only those that are queued, running, succeeded, failed or cancelled", state),
+    TEXT("state", 0, "STATE", "only jobs in this state: queued, running, succeeded, failed or cancelled", state),
     LIMIT,
     STORE,
     JSON,
@@ -263,14 +263,14 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_optimize},
     {.name = "reverse",
      .arguments = "GRAPH|RUN",
-     .summary = "undoes passes of a run, also on a graph that has changed since",
+     .summary = "undoes passes, and keeps what changed in the graph since",
      .description =
          GRAPH_NAMES "Every undone pass must be reversible. What does not fit any more is listed, and nothing is done.\n",
      .options = reverse_options,
      .run = fb_cli_reverse},
     {.name = "rollback",
      .arguments = "RUN|MODEL@ALIAS",
-     .summary = "returns exactly to before a run or a deployment",
+     .summary = "restores the graph from before a run, or the version before",
      .description =
          "Undoes any pass, reversible or not. Of a run: its source, or with --pass its source with the other passes. Of an\n"
          "alias: the version before the present one, or --to VERSION, or with --pass a new version of what is deployed\n"
@@ -279,7 +279,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_rollback},
     {.name = "record",
      .arguments = "SOURCE RESULT",
-     .summary = "records what your own code made of a graph, to undo it later",
+     .summary = "records a change that your own code made, so that it can be undone",
      .description = GRAPH_NAMES,
      .options = record_options,
      .folder = FB_FOLDER_IS_MADE,
@@ -367,7 +367,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_transformation_show},
     {.name = "transformation put",
      .arguments = "FILE",
-     .summary = "makes a rule a pass of your own",
+     .summary = "stores a rule as a custom pass",
      .description = "A rule is JSON: a pattern, conditions and a replacement. The same name again makes the next version.\n",
      .options = plain_options,
      .folder = FB_FOLDER_IS_MADE,
@@ -388,7 +388,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_layout_show},
     {.name = "layout put",
      .arguments = "FILE",
-     .summary = "stores a layout of your own",
+     .summary = "stores a custom layout",
      .description = "A layout is JSON: parameters and rows. The same name again makes the next version.\n",
      .options = plain_options,
      .folder = FB_FOLDER_IS_MADE,
@@ -413,7 +413,7 @@ const fb_verb fb_verbs[] = {
     {.group = "Weights and numbers",
      .name = "bind",
      .arguments = "GRAPH FILE...",
-     .summary = "gives a graph's tensors the bytes of safetensors files",
+     .summary = "binds a graph to the weights in safetensors files",
      .description = GRAPH_NAMES
      "Stores the graph that this makes. A file is uploaded unless the store has it; one that it has can be named\n"
      "by its digest, sha256:…. A model.safetensors.index.json brings its shards with it. Dtypes and shapes must agree;\n"
@@ -432,19 +432,19 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_weights},
     {.name = "evaluate",
      .arguments = "GRAPH",
-     .summary = "computes what a graph gives on your inputs or random ones",
+     .summary = "evaluates a graph on your inputs, or on random ones",
      .description = GRAPH_NAMES "The store must have it, and the bytes of its weights: see foldback bind.\n",
      .options = evaluate_options,
      .run = fb_cli_evaluate},
     {.name = "compare",
      .arguments = "GRAPH GRAPH",
-     .summary = "evaluates two graphs on the same inputs: how far apart are they?",
+     .summary = "evaluates two graphs on the same inputs, and compares the outputs",
      .description = GRAPH_NAMES "Exit status 1 when they differ by more than rounding explains.\n",
      .options = compare_options,
      .run = fb_cli_compare},
     {.name = "upload",
      .arguments = "FILE...",
-     .summary = "makes files blobs of the store, those that it lacks",
+     .summary = "uploads files as blobs, except those that the store has",
      .description = "What no graph needs is removed after a day: see foldback gc.\n",
      .options = plain_options,
      .folder = FB_FOLDER_IS_MADE,
@@ -456,7 +456,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_download},
     {.name = "missing",
      .arguments = "FILE|DIGEST...",
-     .summary = "lists which of these the store lacks",
+     .summary = "lists which of these blobs the store lacks",
      .options = plain_options,
      .run = fb_cli_missing},
     {.name = "blob list",
@@ -468,20 +468,20 @@ const fb_verb fb_verbs[] = {
     {.group = "Models",
      .name = "register",
      .arguments = "MODEL:VERSION GRAPH",
-     .summary = "makes a graph, or a run's result, a version of a model",
+     .summary = "stores a graph, or a run's result, as a version of a model",
      .description = GRAPH_NAMES "A version never changes.\n",
      .options = register_options,
      .folder = FB_FOLDER_IS_MADE,
      .run = fb_cli_register},
     {.name = "deploy",
      .arguments = "MODEL@ALIAS VERSION",
-     .summary = "makes an alias name a version",
+     .summary = "points an alias at a version",
      .description = "Refused when somebody else moves the alias at the same time.\n",
      .options = deploy_options,
      .run = fb_cli_deploy},
     {.name = "history",
      .arguments = "MODEL@ALIAS",
-     .summary = "lists what an alias named, when, by whom and why",
+     .summary = "lists the versions an alias pointed at: when, by whom, why",
      .options = list_options,
      .run = fb_cli_history},
     {.name = "model list", .arguments = "", .summary = "lists the models", .options = list_options, .run = fb_cli_model_list},
@@ -504,14 +504,14 @@ const fb_verb fb_verbs[] = {
      .start = fb_serve},
     {.name = "ready",
      .arguments = "",
-     .summary = "asks a service whether it can do its work; for health checks",
+     .summary = "checks whether a service is ready; for health checks",
      .description = "Exit status 0 when it can. The service is --server, $FOLDBACK_SERVER, or http://127.0.0.1:8080.\n",
      .options = ready_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_ready},
     {.name = "events",
      .arguments = "[MODEL|MODEL@ALIAS|JOB]",
-     .summary = "follows what happens to aliases, or to a job",
+     .summary = "follows the events of aliases, or of a job",
      .description =
          "Prints a line for each event until Ctrl-C, or until the job has ended: exit status 0 if it has succeeded. When\n"
          "the connection is lost, it is made again, and no event is left out.\n",
@@ -520,7 +520,7 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_events},
     {.name = "job list",
      .arguments = "",
-     .summary = "lists what a service does in the background",
+     .summary = "lists the jobs of a service",
      .description = "See --async of optimize, reverse and rollback.\n",
      .options = job_list_options,
      .run = fb_cli_job_list},
@@ -533,13 +533,13 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_job_wait},
     {.name = "job result",
      .arguments = "JOB",
-     .summary = "prints what the request would have answered at once",
+     .summary = "prints the result of a job",
      .options = plain_options,
      .run = fb_cli_job_result},
     {.name = "job cancel", .arguments = "JOB", .summary = "cancels a job", .options = plain_options, .run = fb_cli_job_cancel},
     {.name = "token create",
      .arguments = "",
-     .summary = "makes a token, and shows it once",
+     .summary = "creates a token, and shows it once",
      .description = "From the first one on a service needs one for every request; on the data folder itself, while no service\n"
                     "holds it, none is needed.\n",
      .options = token_create_options,
@@ -586,14 +586,14 @@ const fb_verb fb_verbs[] = {
     {.group = "Help",
      .name = "help",
      .arguments = "[VERB]...",
-     .summary = "lists the verbs, or tells what one takes",
+     .summary = "lists the verbs, or explains one",
      .options = help_options,
      .folder = FB_FOLDER_UNUSED,
      .run = fb_cli_help},
 
     {.name = "completion",
      .arguments = "bash|zsh|fish",
-     .summary = "prints what lets a shell complete foldback's command lines",
+     .summary = "prints a completion script for a shell",
      .description =
          "bash: eval \"$(foldback completion bash)\" in ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. fish:\n"
          "foldback completion fish >~/.config/fish/completions/foldback.fish. make install does it for all users.\n",

@@ -78,8 +78,8 @@ fb_status fb_retain(const fb_app *app, const fb_retention *limits, bool is_dry, 
 
 /* Borrows the app. */
 fb_pass_library fb_pass_library_of(const fb_app *app);
-/* Stores the layouts that come with this binary, unless they are there. */
-fb_status fb_keep_shipped_layouts(const fb_app *app, fb_error *error);
+/* Stores the layout of that name, if it comes with this binary, unless it is there. `name` NULL: all that come with it. */
+fb_status fb_keep_shipped_layouts(const fb_app *app, const char *name, fb_error *error);
 /* One of the store, to be freed with fb_pass_free; FB_IO "store-corrupt" when it cannot be read. */
 fb_status fb_stored_pass_read(const fb_store_rule *stored, const fb_pass **out, fb_error *error);
 

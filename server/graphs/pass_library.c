@@ -43,10 +43,11 @@ static fb_status keep_shipped(const fb_app *app, const fb_shipped_layout *shippe
     return status;
 }
 
-fb_status fb_keep_shipped_layouts(const fb_app *app, fb_error *error) {
+fb_status fb_keep_shipped_layouts(const fb_app *app, const char *name, fb_error *error) {
     fb_status status = FB_OK;
     fb_shipped_layout shipped;
-    for (size_t i = 0; !status && (shipped = fb_layout_shipped(i)).name; i++) status = keep_shipped(app, &shipped, error);
+    for (size_t i = 0; !status && (shipped = fb_layout_shipped(i)).name; i++)
+        if (!name || strcmp(shipped.name, name) == 0) status = keep_shipped(app, &shipped, error);
     return status;
 }
 
@@ -56,7 +57,7 @@ static fb_status find(void *context, const char *name, int version, const fb_pas
     fb_store_rule stored;
     *out = NULL;
     if (!app->store || !fb_rule_name_is_valid(name)) return FB_OK;
-    fb_status status = fb_layout_is_shipped(name) ? fb_keep_shipped_layouts(app, error) : FB_OK;
+    fb_status status = fb_keep_shipped_layouts(app, name, error);
     if (status) return status;
     status = fb_store_get_rule(app->store, FB_STORED_ANY, name, (uint32_t)version, &stored, &found);
     if (status == FB_NOT_FOUND) return FB_OK;

@@ -128,9 +128,10 @@ void fb_put_layout(const fb_request *request, fb_response *response) {
 
 /* ---- reading ------------------------------------------------------------------------------------------------------------ */
 
-/* What is asked for is there: layouts that come with the service are stored when they are first looked for. */
-static fb_status prepare(const fb_app *app, fb_stored_kind kind, fb_error *error) {
-    return kind == FB_STORED_LAYOUT ? fb_keep_shipped_layouts(app, error) : FB_OK;
+/* What is asked for is there, all of it without a name: layouts that come with the service are stored when they are first looked
+ * for. */
+static fb_status prepare(const fb_app *app, fb_stored_kind kind, const char *name, fb_error *error) {
+    return kind == FB_STORED_LAYOUT ? fb_keep_shipped_layouts(app, name, error) : FB_OK;
 }
 
 static void respond_all(const fb_request *request, fb_response *response, fb_stored_kind kind) {
@@ -139,7 +140,7 @@ static void respond_all(const fb_request *request, fb_response *response, fb_sto
     fb_store_page page;
     fb_store_rules list;
     if (!fb_page_read(request, response, &page)) return;
-    if (prepare(app, kind, &error) || fb_store_list_rules(app->store, kind, &page, &list, &error))
+    if (prepare(app, kind, NULL, &error) || fb_store_list_rules(app->store, kind, &page, &list, &error))
         fb_respond_page_error(response, &error);
     else respond_list(response, &list);
 }
@@ -150,7 +151,7 @@ static void respond_versions(const fb_request *request, fb_response *response, f
     fb_store_page page;
     fb_store_rules list;
     if (!fb_page_read(request, response, &page)) return;
-    if (prepare(app, kind, &error) ||
+    if (prepare(app, kind, fb_request_param(request, "name"), &error) ||
         fb_store_list_rule_versions(app->store, kind, fb_request_param(request, "name"), &page, &list, &error))
         fb_respond_page_error(response, &error);
     else respond_list(response, &list);
@@ -160,7 +161,7 @@ static void respond_version(const fb_request *request, fb_response *response, fb
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_rule stored;
-    if (prepare(app, kind, &error) ||
+    if (prepare(app, kind, fb_request_param(request, "name"), &error) ||
         fb_store_get_rule(app->store, kind, fb_request_param(request, "name"), version, &stored, &error)) {
         fb_respond_error(response, &error);
         return;

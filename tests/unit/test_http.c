@@ -4,8 +4,11 @@
 #include "tests/unit/run_tests.h"
 
 #include "tests/unit/checks.h"
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -435,6 +438,23 @@ START_TEST(many_clients) {
 }
 END_TEST
 
+/* libmicrohttpd calls this epoll_wait, and sleeps for good on a full array: see server/http/epoll.c. */
+START_TEST(an_array_of_events_is_never_full) {
+    enum { EVENTS = 128 };
+    struct epoll_event events[EVENTS];
+    int epoll = epoll_create1(EPOLL_CLOEXEC), ready[EVENTS];
+    for (int i = 0; i < EVENTS; i++) {
+        ready[i] = eventfd(1, EFD_CLOEXEC);
+        ck_assert(!epoll_ctl(epoll, EPOLL_CTL_ADD, ready[i], &(struct epoll_event){.events = EPOLLIN}));
+    }
+    int (*of_libraries)(int, struct epoll_event *, int, int) = NULL;
+    *(void **)&of_libraries = dlsym(RTLD_DEFAULT, "epoll_wait");
+    ck_assert_int_eq(of_libraries(epoll, events, EVENTS, 0), EVENTS - 1);
+    for (int i = 0; i < EVENTS; i++) close(ready[i]);
+    close(epoll);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("http");
     tcase_set_timeout(tests, 600);
@@ -450,5 +470,6 @@ int main(void) {
     tcase_add_test(tests, connection_limits);
     tcase_add_test(tests, stopping);
     tcase_add_test(tests, many_clients);
+    tcase_add_test(tests, an_array_of_events_is_never_full);
     return run_tests("http", tests);
 }
