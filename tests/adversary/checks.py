@@ -247,6 +247,8 @@ def check_evaluate(subject, workshop, check):
         if variant == "strides":
             continue  # a file has none, and PyTorch then copies what it would share otherwise
         inputs = subject.variants()[variant]()
+        if not all(tensor.is_contiguous() for tensor in inputs):
+            continue
         expected = subject.judge(variant).expected
         with tempfile.TemporaryDirectory() as folder:
             sent, file = pathlib.Path(folder, "in.safetensors"), pathlib.Path(folder, "out.safetensors")
