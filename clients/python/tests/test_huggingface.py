@@ -212,6 +212,16 @@ def test_weights_of_another_graph(tmp_path):
         huggingface.load(tmp_path / "out")
 
 
+def test_weights_of_several_dtypes_are_refused(tmp_path):
+    """from_pretrained would cast them, and the folder would come out as another one."""
+    folder_of("bert", tmp_path, dtype=torch.bfloat16)
+    weights = load_file(tmp_path / "model.safetensors")
+    key = next(key for key in weights if key.endswith("LayerNorm.weight"))
+    save_file(weights | {key: weights[key].float()}, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match="convert the weights to one dtype"):
+        huggingface.load(tmp_path, input_names=TEXT)
+
+
 def test_there_is_never_half_a_folder(tmp_path, monkeypatch):
     folder_of("bert", tmp_path / "in")
     live = huggingface.load(tmp_path / "in", input_names=TEXT)

@@ -110,7 +110,7 @@ def _model(path: Path, config: dict[str, Any]) -> torch.nn.Module:
     if cls is None or not hasattr(cls, "from_pretrained"):
         config_json = path / "config.json"
         raise ValueError(f"{config_json}: architectures is {named}, not one class of transformers {transformers.__version__}")
-    _weights_files(path)
+    files = _weights_files(path)
     options = {"local_files_only": True, "use_safetensors": True, "attn_implementation": "eager", "torch_dtype": "auto"}
     try:
         model, said = cls.from_pretrained(path, output_loading_info=True, **options)
@@ -120,7 +120,23 @@ def _model(path: Path, config: dict[str, Any]) -> torch.nn.Module:
         if keys:
             raise ValueError(f"the weights in {path} do not fit {named[0]}: {kind.replace('_', ' ')}: {sorted(map(str, keys))[0]}")
     loaded: torch.nn.Module = model.eval()
+    _check_dtypes(files, loaded)
     return loaded
+
+
+def _check_dtypes(files: list[Path], model: torch.nn.Module) -> None:
+    """from_pretrained casts every weight to one dtype; those that the file has in another would not go out as they came in."""
+    safetensors: Any = importlib.import_module("safetensors")
+    state = model.state_dict()
+    for file in files:
+        if file.suffix == ".json":  # the index of shards
+            continue
+        with safetensors.safe_open(file, "pt") as opened:
+            for key in opened.keys():
+                part = opened.get_slice(key)
+                held = part[:0] if part.get_shape() else opened.get_tensor(key)
+                if key in state and held.dtype != state[key].dtype:
+                    raise ValueError(f"{file}: {key} is not {state[key].dtype} like the model; convert the weights to one dtype")
 
 
 def _weights_files(path: Path) -> list[Path]:
