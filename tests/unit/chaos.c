@@ -38,8 +38,8 @@ long fault_step(void) {
     return (long)random_setting("FOLDBACK_FAULT_STEP", 1);
 }
 
-/* ThreadSanitizer allocates before it has set itself up. */
-#define BEFORE_SANITIZER __attribute__((no_sanitize("thread")))
+/* Sanitizers allocate before they have set themselves up. */
+#define BEFORE_SANITIZER __attribute__((no_sanitize("thread", "address", "undefined")))
 
 /* On processors with AVX-512, OpenBLAS 0.3.21 packs small matrices into memory from malloc, and never checks the result. */
 BEFORE_SANITIZER static bool is_unchecked(const void *caller) {
