@@ -196,8 +196,10 @@ def test_a_folder_that_is_refused(bad, tmp_path):
 def test_a_model_that_the_tracer_does_not_follow(tmp_path):
     assert "llama" in MODELS
     folder_of("llama", tmp_path)
+    before = dict(vars(torch))
     with pytest.raises(ValueError, match="does not follow LlamaForCausalLM"):
         huggingface.load(tmp_path, input_names=TEXT)
+    assert [name for name, value in before.items() if vars(torch)[name] is not value] == []
 
 
 def test_weights_of_another_graph(tmp_path):

@@ -7,13 +7,14 @@ loaded is saved for `from_pretrained`. Any other program is saved with its graph
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,8 +159,23 @@ def _traced(model: torch.nn.Module, input_names: Sequence[str] | None) -> GraphM
         tracer: Any = importlib.import_module("transformers.utils.fx")
     except ImportError as error:
         raise ValueError("this transformers has no tracer for torch.fx; install a version before 5") from error
+    base: Any = tracer.HFTracer
+
+    class Tracer(base):  # type: ignore[misc]
+        """HFTracer replaces functions of torch while it traces, and leaves them replaced when the model raises."""
+
+        @contextlib.contextmanager
+        def patch_for_tracing(self, root: Any) -> Iterator[None]:
+            patched = super().patch_for_tracing(root)
+            patched.__enter__()
+            try:
+                yield
+            finally:
+                patched.__exit__(None, None, None)
+
+    names = None if input_names is None else list(input_names)
     try:
-        live: GraphModule = tracer.symbolic_trace(model, None if input_names is None else list(input_names))
+        live: GraphModule = tracer.symbolic_trace(model, names, tracer_cls=Tracer)
     except Exception as error:
         raise ValueError(f"the tracer of transformers does not follow {type(model).__name__}: {error}") from error
     return live
