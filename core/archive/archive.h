@@ -49,7 +49,7 @@ fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb
  * since: it is the graph's only if it has the same bytes as what fb_archive_file writes of that graph. */
 #define FB_ARCHIVE_GRAPH_ENTRY "extra/foldback_graph"
 
-/* The id in that entry; "" = there is none. */
+/* Reads the id in that entry, or "" if the archive lacks it. */
 fb_status fb_archive_written_for(const fb_archive *archive, char id[FB_ID_LENGTH + 1], fb_error *error);
 
 #endif

@@ -26,12 +26,14 @@ static int64_t size_of_symbol(const char *text) {
 
 /* The size that an array which is given has on an axis of this symbol; -1 = none has one. */
 static int64_t given_size(const fb_given *given, fb_symbol symbol) {
-    fb_node node = fb_first_node(given->graph, FB_MAIN_PROGRAM);
+    fb_work *work = &given->memory->work;
+    fb_node node = given->count ? fb_first_node(given->graph, FB_MAIN_PROGRAM) : (fb_node){0};
     for (; node.id && fb_node_at(given->graph, node)->opcode == FB_PLACEHOLDER; node = fb_next_node(given->graph, node)) {
         const fb_array *array = NULL;
         fb_shape_result type;
-        for (size_t i = 0; i < given->count && !array; i++)
+        for (size_t i = 0; i < given->count && !array && fb_work_goes_on(work, 10); i++)
             if (fb_is_input_name(given->graph, node, given->items[i].name)) array = given->items[i].array;
+        if (work->stopped.status) return -1;
         if (!array || !fb_recorded_shape(given->graph, node, &type) || type.rank != array->rank) continue;
         for (int i = 0; i < type.rank; i++)
             if (type.sizes[i].symbol.id == symbol.id) return array->sizes[i];
@@ -55,7 +57,9 @@ static fb_status draw_value(const fb_given *given, fb_node node, fb_object *out,
             return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its size %s is an expression", name,
                            symbol);
     }
-    fb_status status = fb_random_array(given->memory, type.dtype, type.rank, sizes, given->seed, name, 2, &out->array, error);
+    fb_status status = fb_work_status(&given->memory->work, error);
+    if (!status)
+        status = fb_random_array(given->memory, type.dtype, type.rank, sizes, given->seed, name, 2, &out->array, error);
     if (!status) out->kind = FB_OBJECT_ARRAY;
     return status;
 }

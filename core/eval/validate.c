@@ -382,13 +382,15 @@ static bool *doubted(validator *v) {
     return found;
 }
 
+#define LOOKS 8
+
 /* What does not pass may rely on how the values that it was given hang together: then it is evaluated again from where they
- * come from, until nothing is left that could. Only a second look that sees as much as the first is taken for it. */
+ * come from, until nothing is left that could, or LOOKS times. Only a look that sees as much as the first is taken for it. */
 static fb_status look_again(validator *v, const fb_eval_options *options, bool only_moves, const fb_tolerance *tolerance) {
     fb_validation *first = v->out, again = {0};
     fb_status status = FB_OK;
-    for (bool has_changed = true; !v->out->passes && !status;) {
-        bool *is_doubted = doubted(v);
+    for (int i = 0; i < LOOKS && !v->out->passes && !status; i++) {
+        bool has_changed, *is_doubted = doubted(v);
         status = is_doubted ? fb_regions_relate(&v->regions, is_doubted, &has_changed, v->error) : fb_fail_memory(v->error);
         free(is_doubted);
         if (status || !has_changed) break;

@@ -52,9 +52,7 @@ static fb_dtype dtype_of_weight(const fb_call *call) {
     fb_operand weight = fb_operand_named(call, "weight");
     if (call->op == FB_OP_EMBEDDING) return weight.type.dtype;
     if (weight.kind == FB_OPERAND_ABSENT) return input;
-    bool takes_others = call->op == FB_OP_RMS_NORM; /* weights of another dtype than its input, so they do not tell */
-    bool is_told = input ? input == weight.type.dtype : !takes_others;
-    return is_told ? weight.type.dtype : FB_DTYPE_UNKNOWN;
+    return input && weight.type.dtype && input != weight.type.dtype ? FB_DTYPE_UNKNOWN : weight.type.dtype;
 }
 
 /* x.to(…), x.type(…), aten.to.*: one of the arguments after self is a dtype, or another tensor, or only a device. */

@@ -285,7 +285,8 @@ static int serve(const serve_values *values, fb_sandbox_mode sandbox, const sigs
     fb_error error = {0};
     fb_error bucket = {0};
     if (start(values, sandbox, &service, &error)) return fb_complain(exit_status(&error), "%s", error.message);
-    if (fb_store_bucket_health(service.app.store, &bucket)) fb_complain(0, "blobs cannot be had for now: %s", bucket.message);
+    if (fb_store_bucket_health(service.app.store, &bucket))
+        fb_complain(0, "the bucket does not answer yet: %s", bucket.message);
     if (!values->service.http.tls_key && !fb_http_is_loopback(values->service.http.listen))
         fb_complain(0, "tokens and graphs are sent in the clear: --tls-certificate and --tls-key, or a proxy, encrypt them");
     printf("listening on %s\n", fb_http_url(service.http));

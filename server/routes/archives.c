@@ -102,7 +102,10 @@ static fb_status check_and_forget(void *context, fb_error *error) {
     return fb_watch_check(f->request, error);
 }
 
-/* The document of a model of the blob. A new archive is checked whole. */
+static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
+                              fb_buffer *out, fb_error *error);
+
+/* The document of a model of the blob. A new archive is checked whole, unless foldback wrote it. */
 static fb_status make_document(const fb_request *request, const char *digest, const char *model, bool is_new, fb_buffer *out,
                                fb_error *error) {
     const fb_app *app = request->context;
@@ -117,8 +120,10 @@ static fb_status make_document(const fb_request *request, const char *digest, co
     if (!status) {
         fb_archive archive;
         status = fb_archive_open(bytes, fb_blob_size(blob), &archive, error);
-        if (!status && is_new) status = fb_archive_check(&archive, &work, error);
-        if (!status) status = fb_archive_document(&archive, model, digest, &work, out, error);
+        if (!status && is_new) status = find_written(request, &archive, blob, model, out, error);
+        bool is_read = out->size > 0;
+        if (!status && is_new && !is_read) status = fb_archive_check(&archive, &work, error);
+        if (!status && !is_read) status = fb_archive_document(&archive, model, digest, &work, out, error);
         fb_archive_close(&archive);
         fb_blob_forget(blob);
     }
@@ -126,14 +131,10 @@ static fb_status make_document(const fb_request *request, const char *digest, co
     return status;
 }
 
-static fb_status find_written(const fb_request *request, const char *digest, const char *model, fb_buffer *out,
-                              fb_error *error);
-
 bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out) {
     fb_error error = {0};
     fb_buffer text = {0};
-    fb_status status = find_written(request, digest, fb_request_query(request, "model"), &text, &error);
-    if (!status && !text.size) status = make_document(request, digest, fb_request_query(request, "model"), true, &text, &error);
+    fb_status status = make_document(request, digest, fb_request_query(request, "model"), true, &text, &error);
     if (status) fb_respond_error(response, &error);
     bool ok = !status && fb_graph_input_read(request, response, text.data, text.size, "", out);
     fb_buffer_free(&text);
@@ -265,8 +266,8 @@ static fb_status find_origin(const fb_request *request, const char *id, fb_share
 
 enum { COMPARED_AT_ONCE = 1 << 20 };
 
-static fb_status compare_bytes(const fb_request *request, const open_archive *written, const fb_blob *blob,
-                               const unsigned char *bytes, bool *is_same, fb_error *error) {
+static fb_status compare_bytes(const fb_request *request, open_archive *written, const fb_archive *archive, const fb_blob *blob,
+                               bool *is_same, fb_error *error) {
     uint64_t size = fb_archive_file_size(written->file);
     unsigned char *block = malloc(COMPARED_AT_ONCE);
     fb_status status = block ? FB_OK : fb_fail_memory(error);
@@ -274,8 +275,8 @@ static fb_status compare_bytes(const fb_request *request, const open_archive *wr
     for (uint64_t at = 0; at < size && *is_same && !status; at += COMPARED_AT_ONCE) {
         size_t now = size - at < COMPARED_AT_ONCE ? (size_t)(size - at) : COMPARED_AT_ONCE;
         status = fb_watch_check(fb_request_watch(request), error);
-        if (!status) status = read_archive((void *)(uintptr_t)written, at, block, now, error);
-        *is_same = !status && memcmp(block, bytes + at, now) == 0;
+        if (!status) status = read_archive(written, at, block, now, error);
+        *is_same = !status && memcmp(block, archive->zip.bytes + at, now) == 0;
         fb_blob_forget(blob);
     }
     free(block);
@@ -284,11 +285,11 @@ static fb_status compare_bytes(const fb_request *request, const open_archive *wr
 
 /* The document of the graph if the blob is its archive. Steals `shared`. */
 static fb_status check_written_take(const fb_request *request, fb_shared_graph *shared, const fb_archive_origin *origin,
-                                    const fb_blob *blob, const unsigned char *bytes, fb_buffer *out, fb_error *error) {
+                                    const fb_archive *archive, const fb_blob *blob, fb_buffer *out, fb_error *error) {
     open_archive *written = NULL;
     bool is_same = false;
     fb_status status = open_archive_take(request, shared, origin, &written, error);
-    if (!status) status = compare_bytes(request, written, blob, bytes, &is_same, error);
+    if (!status) status = compare_bytes(request, written, archive, blob, &is_same, error);
     if (is_same) fb_document_write(written->shared->graph, out);
     if (written) release_archive(written);
     return out->failed ? fb_fail_memory(error) : status;
@@ -296,33 +297,21 @@ static fb_status check_written_take(const fb_request *request, fb_shared_graph *
 
 /* An archive that foldback wrote and nobody changed stands for the graph that it was written for, with its marks and recipes.
  * Nothing in `out`: it is another archive, or the graph is no longer here; then it is read like any other. */
-static fb_status find_written(const fb_request *request, const char *digest, const char *model, fb_buffer *out,
-                              fb_error *error) {
-    const fb_app *app = request->context;
-    fb_archive archive;
+static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
+                              fb_buffer *out, fb_error *error) {
     fb_archive_origin origin = {0};
     fb_shared_graph *shared = NULL;
-    fb_error missing = {0};
-    char id[FB_ID_LENGTH + 1] = "";
-    const unsigned char *bytes;
-    fb_blob *blob;
-    fb_status status = fb_blob_open(app->store, digest, &blob, error);
-    if (status) return status;
-    status = fb_blob_map(blob, &bytes, error);
-    if (!status) {
-        bool is_read = !fb_archive_open(bytes, fb_blob_size(blob), &archive, &missing) &&
-                       !fb_archive_written_for(&archive, id, &missing) && *id &&
-                       !fb_load_graph(app, fb_request_watch(request), id, &shared, &missing) &&
-                       !fb_archive_origin_of(shared->graph, &origin, &missing) && *origin.blob &&
-                       (!model || strcmp(model, origin.model) == 0);
-        if (is_read) check_written_take(request, shared, &origin, blob, bytes, out, &missing);
-        else if (shared) fb_share_release(shared);
-        fb_archive_close(&archive);
-    }
+    fb_error met = {0};
+    char id[FB_ID_LENGTH + 1];
+    bool is_named = !fb_archive_written_for(archive, id, &met) && *id &&
+                    !fb_load_graph(request->context, fb_request_watch(request), id, &shared, &met) &&
+                    !fb_archive_origin_of(shared->graph, &origin, &met) && *origin.blob &&
+                    (!model || strcmp(model, origin.model) == 0);
+    if (is_named) check_written_take(request, shared, &origin, archive, blob, out, &met);
+    else if (shared) fb_share_release(shared);
     free(origin.model);
-    fb_blob_close(blob);
-    bool is_final = missing.status == FB_NO_MEMORY || missing.status == FB_BUSY;
-    return status || !is_final ? status : fb_fail(error, missing.status, missing.code, "", "%s", missing.message);
+    bool is_final = met.status == FB_NO_MEMORY || met.status == FB_BUSY;
+    return is_final ? fb_fail(error, met.status, met.code, "", "%s", met.message) : FB_OK;
 }
 
 bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id) {

@@ -17,7 +17,7 @@ fb_status fb_s3_place_read(const fb_s3_config *config, fb_s3_place *out, fb_erro
 void fb_s3_place_free(fb_s3_place *place);
 /* "host:port" of an endpoint as the header Host has it. */
 void fb_s3_put_host(const char *endpoint, fb_buffer *out);
-/* FB_IO "blobs-refused" when there are none. */
+/* FB_IO "blobs-refused" if none are set. */
 fb_status fb_s3_credentials_read(fb_s3_credentials *out, fb_error *error);
 
 /* ---- one request ---- */
@@ -55,7 +55,7 @@ const fb_s3_place *fb_s3_place_of(const fb_s3 *s3);
 /* The text of the first element `name` between `*at` and `end`, unescaped and malloc'ed (caller frees); NULL when there is
  * none, or memory is out. `*at` moves behind it. */
 char *fb_s3_xml_text(const char **at, const char *end, const char *name);
-/* The inside of that element; false when there is none. */
+/* Finds the next such element and gives what is inside it. */
 bool fb_s3_xml_find(const char **at, const char *end, const char *name, const char **inside, size_t *size);
 
 #endif

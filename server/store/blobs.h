@@ -100,9 +100,9 @@ typedef struct fb_garbage {
 } fb_garbage;
 
 /* Removes blobs that no stored graph refers to, that no unfinished job names and that were last used over `grace_ms` ago, old
- * uploads, and files without rows. In small transactions: other writes go on. `is_dry` only counts. Digests remembered for a
- * removed blob go, too. When the watch (or NULL) ends it, what went before has gone. From a bucket it removes only what belongs
- * to the store that `bucket.url` was given for: never for a copy of it that merely reads there. */
+ * uploads, and files without rows. In small transactions: other writes go on. `is_dry` only counts. Also removes the
+ * digests remembered for a removed blob. If the watch (or NULL) stops it, earlier removals stay. Removes objects from a bucket
+ * only if `bucket.url` was given: a copy of the store reads there, and never removes. */
 fb_status fb_store_collect(fb_store *store, int64_t grace_ms, bool is_dry, const fb_store_actor *by, const fb_watch *watch,
                            fb_garbage *out, fb_error *error);
 

@@ -72,6 +72,7 @@ static fb_status write_record(const fb_store *store, const record *is, fb_error 
     static const char part[] = FB_BUCKET_FILE ".part";
     int descriptor = openat(store->folder, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
+    if (!file && descriptor >= 0) close(descriptor);
     if (!file) return fb_fail_file(error, "write " FB_BUCKET_FILE, errno);
     bool ok = fprintf(file, "url %s\nid %s\n", is->url, is->id) > 0;
     if (*is->endpoint) ok &= fprintf(file, "endpoint %s\n", is->endpoint) > 0;

@@ -73,7 +73,7 @@ void fb_bucket_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
 bool fb_bucket_try_claim(fb_bucket *bucket, const char *digest, fb_claim *claim);
 void fb_bucket_release(fb_bucket *bucket, fb_claim *claim);
 
-/* The key of a blob's object is its path in the data folder; the digest of one, false when it is none. */
+/* Gives the digest of a blob by its object's key, which is its path in the data folder. False for any other key. */
 bool fb_bucket_digest_of(const char *key, char digest[FB_ID_LENGTH + 1]);
 
 /* With the claim: puts `size` bytes of a file there, unless an object of that size is. */

@@ -80,7 +80,8 @@ void fb_store_close(fb_store *store);
  * "store-corrupt" from when a damaged page of the database was met; a document or blob that is damaged is no reason. */
 fb_status fb_store_health(fb_store *store, fb_error *error);
 
-/* FB_OK when the bucket answers, or there is none. FB_BUSY "blobs-unavailable", FB_IO "blobs-refused". Three seconds at most.
+/* FB_OK if the bucket answers, or if the store has no bucket. FB_BUSY "blobs-unavailable", FB_IO "blobs-refused". Three seconds
+ * at most.
  */
 fb_status fb_store_bucket_health(fb_store *store, fb_error *error);
 

@@ -414,7 +414,7 @@ def test_unreachable_at_the_start(server, start, tmp_path):
     small, large = stored(service, b"small"), stored(service, some_bytes(1 << 20))
     server.stop()
     service.restart()
-    assert "blobs cannot be had for now" in service.log()
+    assert "the bucket does not answer yet" in service.log()
     is_problem(service.get("/readyz"), 503, "blobs-unavailable")
     assert is_here(service, small) and service.get("/livez").status == 200
     assert read(service, large) == some_bytes(1 << 20)  # of the cache

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sqlite3
 
 import blobs
 import documents
@@ -399,6 +400,13 @@ def test_names_are_shared_by_all_passes(service):
     answer = service.post("/v1/transformations", rule)
     assert answer.status == 422, answer.json()
     assert service.get("/v1/transformations/Double").json()["code"] == "unknown-transformation"
+
+
+def test_only_the_layout_that_is_named_is_looked_up(service):
+    applied(service, checkpoint(service, file_of(llama())), "gate-up-fused")
+    with sqlite3.connect(service.data / "foldback.sqlite") as database:
+        assert [name for (name,) in database.execute("SELECT name FROM rules")] == ["gate-up-fused"]
+    assert len(service.get("/v1/layouts").json()["items"]) == 8
 
 
 def test_numbers_that_are_left_out_are_told(service):

@@ -103,7 +103,7 @@ class Client(Registry):
 
     def archive(self, graph: str, file: File, *, progress: Progress = True) -> Path:
         """Writes the .pt2 archive of a graph: the very file that was stored as long as the graph is what it says, else one that
-        torch.export.load reads. A Problem, `no-archive` or `archive-changed`, where there is none."""
+        torch.export.load reads. Raises a Problem, `no-archive` or `archive-changed`, if it has no archive."""
         download(self._service, f"/v1/graphs/{graph}/archive", {}, Path(file), progress)
         return Path(file)
 

@@ -12,8 +12,8 @@ import hashlib
 import importlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,8 @@ def save(live: GraphModule, folder: Path_, *, max_shard_size: int | str = "5GB")
         raise FileExistsError(f"{to} exists; give a new folder")
     _config(origin)
     to.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{to.name}.", dir=to.parent))
+    made = to.parent / f".{to.name}.{secrets.token_hex(4)}"
+    made.mkdir()
     try:
         if source["program"] == _identity(live):
             _save_original(live, source, made, max_shard_size)
@@ -269,9 +270,6 @@ def _copy_kept(origin: Path, made: Path) -> None:
 
 def _settle(made: Path) -> None:
     """Everything is on the disk before the folder gets its name."""
-    umask = os.umask(0)
-    os.umask(umask)
-    made.chmod(0o777 & ~umask)
     for path in (*made.iterdir(), made):
         file = os.open(path, os.O_RDONLY)
         try:
