@@ -3,10 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/buffer.h"
 #include "core/eval/evaluator.h"
 #include "core/eval/loops.h"
 
 enum { LETTERS = 52, LABELS = LETTERS + FB_MAX_RANK, MAX_OPERANDS = 8, STEPS_OF_A_PRODUCT = 12 };
+#define TOO_MANY "it is evaluated for 1 to %d operands"
 
 typedef struct einsum {
     fb_kernel_call *call;
@@ -26,6 +28,10 @@ typedef struct einsum {
 static int label_of(char c) {
     if (c >= 'A' && c <= 'Z') return c - 'A';
     return c >= 'a' && c <= 'z' ? c - 'a' + 26 : -1;
+}
+
+static char letter_of(int64_t label) {
+    return (char)(label < 26 ? 'A' + label : 'a' + label - 26);
 }
 
 /* Reads one subscript, up to a comma, "->" or the end: its labels, with LETTERS for `...`. Gives their number; -1 = not one. */
@@ -205,17 +211,69 @@ static fb_status compute(einsum *e, const char *equation, fb_array **operands, f
     return multiply(e, operands[0]->dtype, result);
 }
 
-static fb_status kernel_einsum(fb_kernel_call *call, fb_object *result) {
+/* A subscript as a list: of labels from 0 to 51, and `...`. */
+static void append_sublist(fb_kernel_call *call, fb_buffer *equation, const fb_object *sublist) {
+    if (!fb_object_is_sequence(sublist)) {
+        fb_kernel_unsupported(call, "its arguments are not tensors and lists in turn");
+        return;
+    }
+    for (size_t i = 0; i < sublist->items->count && !call->status; i++) {
+        const fb_object *item = &sublist->items->objects[i];
+        int64_t label;
+        if (item->kind == FB_OBJECT_ELLIPSIS) fb_buffer_string(equation, "...");
+        else if (!fb_object_int(item, &label)) fb_kernel_unsupported(call, "a label in its lists is not a number");
+        else if (label < 0 || label >= LETTERS)
+            fb_kernel_fail(call, "its lists have a label that is not from 0 to %d", LETTERS - 1);
+        else fb_buffer_char(equation, letter_of(label));
+    }
+}
+
+/* einsum(a, [0, 1], b, [1, 2], [0, 2]) is einsum("AB,BC->AC", a, b). */
+static fb_status compute_sublists(einsum *e, fb_object *result) {
+    fb_kernel_call *call = e->call;
+    const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
+    fb_object given[2 * MAX_OPERANDS + 1] = {{.kind = FB_OBJECT_NONE}};
+    fb_array *operands[MAX_OPERANDS];
+    fb_buffer equation = {0};
+    e->count = args->count / 2;
+    if (args->count > sizeof given / sizeof *given) return fb_kernel_unsupported(call, TOO_MANY, MAX_OPERANDS);
+    fb_arguments_are_read(call);
+    for (uint32_t i = 0; i < args->count && !call->status; i++) {
+        call->status = fb_evaluate_value(call->evaluator, args->items[i], &given[i]);
+        bool is_operand = i % 2 == 0 && i + 1 < args->count;
+        if (call->status) break;
+        if (!is_operand) {
+            if (i > 1) fb_buffer_string(&equation, i % 2 ? "," : "->");
+            append_sublist(call, &equation, &given[i]);
+        } else if (given[i].kind != FB_OBJECT_ARRAY)
+            fb_kernel_unsupported(call, "its arguments are not tensors and lists in turn");
+        else operands[i / 2] = given[i].array;
+    }
+    const char *text = fb_buffer_text(&equation);
+    if (!call->status && !text) call->status = fb_fail_memory(call->error);
+    if (!call->status) call->status = compute(e, text, operands, result);
+    for (uint32_t i = 0; i < args->count; i++) fb_object_drop(&given[i]);
+    fb_buffer_free(&equation);
+    return call->status;
+}
+
+static fb_status compute_equation(einsum *e, fb_object *result) {
     const char *equation;
     fb_array **operands = NULL;
-    einsum e = {.call = call};
-    if (!fb_argument_text(call, "equation", &equation) || !fb_argument_arrays(call, "operands", &operands, &e.count))
-        return call->status;
-    fb_status status = e.count < 1 || e.count > MAX_OPERANDS
-                           ? fb_kernel_unsupported(call, "it is evaluated for 1 to %d operands", MAX_OPERANDS)
-                           : compute(&e, equation, operands, result);
-    for (size_t i = 0; i < MAX_OPERANDS; i++) fb_array_drop(e.inputs[i]);
+    if (!fb_argument_text(e->call, "equation", &equation) || !fb_argument_arrays(e->call, "operands", &operands, &e->count))
+        return e->call->status;
+    fb_status status = e->count < 1 || e->count > MAX_OPERANDS ? fb_kernel_unsupported(e->call, TOO_MANY, MAX_OPERANDS)
+                                                               : compute(e, equation, operands, result);
     free(operands);
+    return status;
+}
+
+static fb_status kernel_einsum(fb_kernel_call *call, fb_object *result) {
+    einsum e = {.call = call};
+    const fb_object *first = fb_argument(call, "equation");
+    bool has_sublists = first && first->kind == FB_OBJECT_ARRAY;
+    fb_status status = has_sublists ? compute_sublists(&e, result) : compute_equation(&e, result);
+    for (size_t i = 0; i < MAX_OPERANDS; i++) fb_array_drop(e.inputs[i]);
     return status;
 }
 

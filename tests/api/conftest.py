@@ -106,7 +106,9 @@ class Service:
         return line.decode(errors="replace")
 
     def log(self):
-        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        """What it has logged: whole lines, as the last one may be on its way."""
+        text = self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+        return text[: text.rfind("\n") + 1]
 
     def stop(self):
         """SIGTERM; returns the exit status."""

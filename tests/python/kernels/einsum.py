@@ -23,6 +23,15 @@ WRONG = [
     ("ii->i", [(1, 3)]), ("i,ii->i", [(3,), (1, 3)]), ("i,ii->i", [(3,), (3, 1)]), ("ij,->ij,", [(2, 3), ()]),
 ]  # fmt: skip
 
+SUBLISTS = [
+    ("matmul", [(2, 3), (3, 4)], [[0, 1], [1, 2], [0, 2]]), ("without a result", [(2, 3), (3, 4)], [[0, 1], [1, 2]]), ("sorted as letters", [(2, 3)], [[30, 4]]),
+    ("transposed", [(2, 3)], [[0, 1], [1, 0]]), ("diagonal", [(3, 3)], [[26, 26], [26]]), ("...", [(2, 3, 4), (4, 5)], [[..., 0, 1], [1, 51], [..., 51, 0]]),
+    ("tuples", [(2, 3), (3,)], [(0, 1), (1,), (0,)]), ("a sum", [(2, 3)], [[0, 1], []]), ("a scalar", [(), (3,)], [[], [25]]),
+    ("three", [(2, 3), (3, 4), (4, 5)], [[0, 1], [1, 2], [2, 3], [3, 0]]), ("True", [(2, 3)], [[True, 0], [0, 1]]),
+    ("wrong: 52", [(2, 3)], [[0, 52]]), ("wrong: -1", [(2, 3)], [[0, -1]]), ("wrong: twice in the result", [(2, 3)], [[0, 1], [0, 0]]),
+    ("wrong: sizes", [(2, 3), (4, 5)], [[0, 1], [1, 2]]), ("wrong: too few", [(2, 3)], [[0]]),
+]  # fmt: skip
+
 
 def main(recorder):
     def one(name, equation, tensors, target="torch.einsum", how=None, **more):
@@ -49,6 +58,13 @@ def main(recorder):
         one(f"{equation} of {shapes}", equation, [values(torch.float32, *s, seed=i) for i, s in enumerate(shapes)], **CLOSE)
     for equation, shapes in WRONG:
         one(f"wrong: {equation} of {shapes}", equation, [values(torch.float32, *s) for s in shapes], **CLOSE)
+    for name, shapes, lists in SUBLISTS:
+        case = recorder.start(f"lists: {name}")
+        inputs = [case.input(values(torch.float32, *s, seed=i)) for i, s in enumerate(shapes)]
+        args = [part for pair in zip(inputs, lists) for part in pair] + lists[len(shapes):]
+        recorder.finish(case, case.call("torch.einsum", *args), **CLOSE)
+    case = recorder.start("lists: a tensor is missing")
+    recorder.finish(case, case.call("torch.einsum", case.input(values(torch.float32, 2, 3)), [0, 1], [1, 2], [0, 1]), **CLOSE)
     case = recorder.start("a view: what is written to the result is written to the operand")
     x = case.input(values(torch.float32, 3, 3))
     y = case.call("torch.einsum", "ii->i", x)
