@@ -417,3 +417,23 @@ def test_buffers_that_a_checkpoint_may_lack_are_named(recwarn):
     foldback.fx.to_document(again, x)
     foldback.fx.to_document(torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.BatchNorm1d(4))).eval(), x)
     assert not recwarn.list, "nothing is unknown where the model, from_document or the module itself says it"
+
+
+def detaches_a_view(self, x):
+    """Runs, but not on tensors without storage: there max_pool1d gives a view, which detach_() refuses."""
+    return nn.functional.dropout(nn.functional.max_pool1d(x, 2).detach_() * 2)
+
+
+def test_shapes_of_a_program_that_only_runs_when_it_is_computed():
+    x = torch.randn(4, 6)
+    torch.manual_seed(1)
+    document = document_of(detaches_a_view, x)
+    assert [row["meta"]["shape"] for row in document["nodes"][:5]] == [[4, 6], [4, 3], [4, 3], [4, 3], [4, 3]]
+    drawn = torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(drawn, torch.rand(3)), "the caller's random numbers were used up"
+
+
+def test_what_raises_in_any_case_is_raised():
+    with pytest.raises(Exception, match="broadcast"):
+        document_of(lambda self, x: x + self.w, torch.randn(4), w=nn.Parameter(torch.ones(5)))

@@ -69,8 +69,27 @@ class _Recorder(torch.fx.Interpreter):
 
 
 def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
-    """By node, what a call with these inputs gives: on copies without storage, so that nothing is computed and nothing
-    written."""
+    """By node, what a call with these inputs gives. Nothing of the module or the inputs is written.
+
+    Works on copies without storage, so that nothing is computed. A few programs fail there and yet run (PyTorch's max_pool1d
+    gives a view, which detach_() refuses): those are computed on whole copies."""
+    try:
+        return _propagate_without_storage(module, inputs)
+    except Exception as error:
+        try:
+            return _propagate_by_computing(module, inputs)
+        except Exception:
+            raise error from None
+
+
+def _propagate_by_computing(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
+    recorder = _Recorder(copy.deepcopy(module))
+    with torch.random.fork_rng(), torch.no_grad():
+        recorder.run(*copy.deepcopy(tuple(inputs)), enable_io_processing=False)
+    return recorder.found
+
+
+def _propagate_without_storage(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
     env = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
 
