@@ -69,11 +69,49 @@ def test_an_archive_and_back(client, tmp_path):
     assert client.put_archive(client.upload(file, progress=False)) == graph
     run = client.optimize(graph, ["MergeLinears"])
     assert client.archive(client.rollback(run)["result"], tmp_path / "back.pt2").read_bytes() == file.read_bytes()
+    undone = client.rollback(run)
+    for at, given in enumerate((undone, undone["id"])):
+        assert client.archive(given, tmp_path / f"run{at}.pt2", progress=False).read_bytes() == file.read_bytes()
     with pytest.raises(foldback.Problem) as caught:
         client.archive(client.put_graph(relu()), tmp_path / "none.pt2")
     assert caught.value.code == "no-archive" and not (tmp_path / "none.pt2").exists()
     with pytest.raises(TypeError, match="a program of torch.export, not dict"):
         client.put_archive({})
+
+
+def deploy_an_archive(client):
+    """As a version, and an optimised program as another, which an alias names."""
+    graph = client.put_archive(FIXTURES / "archives/mlp.pt2", progress=False)
+    client.put_version("archived", "v1", graph=graph)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(), torch.nn.ReLU()).eval()
+    program = client.put_archive(torch.export.export(model, (torch.randn(2, 4),)), progress=False)
+    run = client.optimize(program, ["inference"])
+    assert run["result"] != program
+    client.put_version("archived", "v2", run=run["id"])
+    client.deploy("archived", "production", "v1")
+    client.deploy("archived", "production", "v2")
+    return run["result"]
+
+
+def test_archives_of_versions_and_of_what_is_deployed(client, service, tmp_path):
+    old = (FIXTURES / "archives/mlp.pt2").read_bytes()
+    new = client.archive(deploy_an_archive(client), tmp_path / "new.pt2", progress=False).read_bytes()
+    assert new != old
+    assert client.version_archive("archived", "v1", tmp_path / "v1.pt2", progress=False).read_bytes() == old
+    assert client.version_archive("archived", "v2", tmp_path / "v2.pt2", progress=False).read_bytes() == new
+    assert client.alias_archive("archived", "production", tmp_path / "deployed.pt2", progress=False).read_bytes() == new
+    client.rollback_alias("archived", "production")
+
+    async def fetch():
+        async with AsyncClient(service.url) as waiting:
+            await waiting.alias_archive("archived", "production", tmp_path / "back.pt2", progress=False)
+            await waiting.version_archive("archived", "v2", tmp_path / "again.pt2", progress=False)
+
+    asyncio.run(fetch())
+    assert (tmp_path / "back.pt2").read_bytes() == old and (tmp_path / "again.pt2").read_bytes() == new
+    with pytest.raises(foldback.Problem) as caught:
+        client.version_archive("archived", "v3", tmp_path / "none.pt2", progress=False)
+    assert caught.value.status == 404 and not (tmp_path / "none.pt2").exists()
 
 
 def test_a_program_as_an_archive(client, tmp_path):

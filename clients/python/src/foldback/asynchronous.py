@@ -78,6 +78,8 @@ class AsyncClient:
     put_graph = _awaited(Client.put_graph)
     put_archive = _awaited(Client.put_archive)
     archive = _awaited(Client.archive)
+    version_archive = _awaited(Client.version_archive)
+    alias_archive = _awaited(Client.alias_archive)
     checkpoint = _awaited(Client.checkpoint)
     graph = _awaited(Client.graph)
     code = _awaited(Client.code)

@@ -101,10 +101,25 @@ class Client(Registry):
             torch.export.save(program, file)
             return self.upload(file, progress=progress)
 
-    def archive(self, graph: str, file: File, *, progress: Progress = True) -> Path:
-        """Writes the .pt2 archive of a graph: the very file that was stored as long as the graph is what it says, else one that
-        torch.export.load reads. Raises a Problem, `no-archive` or `archive-changed`, if it has no archive."""
-        download(self._service, f"/v1/graphs/{graph}/archive", {}, Path(file), progress)
+    def archive(self, graph: RunOrId, file: File, *, progress: Progress = True) -> Path:
+        """Writes the .pt2 archive of a graph, or of a run's result: the very file that was stored as long as the graph is what it
+        says, else one that torch.export.load reads. Raises a Problem, `no-archive` or `archive-changed`, if it has no archive."""
+        if not isinstance(graph, str):
+            graph = str(graph["result"])
+        elif graph.startswith("run_"):
+            graph = str(self.run(graph)["result"])
+        return self._archive(f"/v1/graphs/{graph}", file, progress)
+
+    def version_archive(self, model: str, version: str, file: File, *, progress: Progress = True) -> Path:
+        """Writes the .pt2 archive of a version of a model, as `archive` does."""
+        return self._archive(self._version(model, version), file, progress)
+
+    def alias_archive(self, model: str, alias: str, file: File, *, progress: Progress = True) -> Path:
+        """Writes the .pt2 archive of what an alias names, as `archive` does: after a rollback the file of the old version."""
+        return self._archive(self._alias(model, alias), file, progress)
+
+    def _archive(self, owner: str, file: File, progress: Progress) -> Path:
+        download(self._service, f"{owner}/archive", {}, Path(file), progress)
         return Path(file)
 
     def checkpoint(self, files: Sequence[File] | File, *, name: str | None = None, progress: Progress = True) -> str:

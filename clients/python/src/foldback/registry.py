@@ -99,7 +99,7 @@ class Registry:
         return self._pages(f"/v1/models/{_part(model)}/versions", {})
 
     def version(self, model: str, version: str) -> Row:
-        return self._get(f"/v1/models/{_part(model)}/versions/{_part(version)}")
+        return self._get(self._version(model, version))
 
     def put_version(
         self,
@@ -112,10 +112,10 @@ class Registry:
     ) -> Row:
         """Names a graph, or the result of a run, as a version of a model. It never changes afterwards."""
         body = _given({"graph": graph, "run": run, "note": note})
-        return dict(self._service.json("PUT", f"/v1/models/{_part(model)}/versions/{_part(version)}", body))
+        return dict(self._service.json("PUT", self._version(model, version), body))
 
     def delete_version(self, model: str, version: str) -> None:
-        self._service.request("DELETE", f"/v1/models/{_part(model)}/versions/{_part(version)}")
+        self._service.request("DELETE", self._version(model, version))
 
     def aliases(self, model: str) -> Iterator[Row]:
         return self._pages(f"/v1/models/{_part(model)}/aliases", {})
@@ -262,6 +262,9 @@ class Registry:
 
     def _alias(self, model: str, alias: str) -> str:
         return f"/v1/models/{_part(model)}/aliases/{_part(alias)}"
+
+    def _version(self, model: str, version: str) -> str:
+        return f"/v1/models/{_part(model)}/versions/{_part(version)}"
 
     def _match(self, model: str, alias: str, if_match: str | None) -> dict[str, str]:
         """The service wants to know what a change is a change of: what the caller looked at, or what there is now."""
