@@ -18,7 +18,7 @@ typedef struct maker {
     bool failed;
 } maker;
 
-#define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 256)
+#define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 128)
 
 static bool takes(const maker *m, int64_t steps) {
     return !m->failed && (!m->work || fb_work_goes_on(m->work, steps));

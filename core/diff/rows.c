@@ -65,7 +65,7 @@ static void write_graph_row(const fb_graph *graph, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-#define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 256)
+#define STEPS_OF_A_ROW ((int64_t)FB_WORK_UNASKED / 128)
 
 static bool goes_on(const fb_rows *rows) {
     return !rows->work || fb_work_goes_on(rows->work, STEPS_OF_A_ROW);

@@ -23,8 +23,13 @@ static fb_status kernel_detach(fb_kernel_call *call, fb_object *result) {
 
 static fb_status kernel_contiguous(fb_kernel_call *call, fb_object *result) {
     fb_array *input;
+    fb_memory_format format = fb_call_memory_format(call);
     if (!fb_argument_array(call, "input", &input)) return call->status;
-    return fb_return_array(call, fb_make_contiguous(call, input), result);
+    if (format == FB_FORMAT_PRESERVE && !fb_array_is_contiguous(input))
+        return fb_kernel_fail(call, "it cannot preserve the format");
+    if (!fb_format_is_channels_last(format)) return fb_return_array(call, fb_make_contiguous(call, input), result);
+    bool fits = fb_format_fits(input, format);
+    return fb_return_array(call, fits ? fb_array_keep(input) : fb_make_cast(call, input, input->dtype), result);
 }
 
 static fb_status kernel_clone(fb_kernel_call *call, fb_object *result) {
@@ -59,6 +64,9 @@ static fb_status kernel_drawn(fb_kernel_call *call, fb_object *result) {
  * ------------------------------------------------------------------------------------------------------------------- */
 
 static fb_status cast(fb_kernel_call *call, fb_array *input, fb_dtype dtype, bool copies, fb_object *result) {
+    fb_memory_format format = fb_call_memory_format(call);
+    bool is_told = format != FB_FORMAT_UNSAID && format != FB_FORMAT_PRESERVE;
+    copies |= is_told && fb_format_is_channels_last(format) != fb_strides_suggest_channels_last(input);
     if (dtype == input->dtype && !copies) return fb_return_array(call, fb_array_keep(input), result);
     return fb_return_array(call, fb_make_cast(call, input, dtype), result);
 }

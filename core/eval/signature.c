@@ -55,8 +55,8 @@ static bool takes(const given_call *call, const char *type, const fb_object *obj
     case 'b': return object->kind == FB_OBJECT_BOOL || (call->is_aten && is_number(object));
     case 'd': return object->kind == FB_OBJECT_DTYPE || (call->is_aten && is_int); /* or by its number in c10 */
     case 'D': return object->kind == FB_OBJECT_DEVICE || object->kind == FB_OBJECT_STRING || is_int;
-    case 'l':
-    case 'm': return object->kind == FB_OBJECT_DEVICE;
+    case 'l': return object->kind == FB_OBJECT_DEVICE;
+    case 'm': return object->kind == FB_OBJECT_DEVICE || (call->is_aten && is_int);
     case 'F': return takes_items(call, "f", object);
     case 'B': return takes_items(call, "b", object);
     case 'O': return takes_items(call, "?T", object);

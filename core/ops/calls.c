@@ -87,10 +87,10 @@ static bool takes(const char *type, const seen_call *call, fb_value value) {
     case 'f': return kind == FB_FLOAT || kind == FB_INT;
     case 'b': return kind == FB_TRUE || kind == FB_FALSE;
     case 's': return kind == FB_STRING;
-    case 'd': return kind == FB_DTYPE;
+    case 'd': return kind == FB_DTYPE || (kind == FB_INT && !call->is_python); /* its number in c10 */
     case 'D': return kind == FB_DEVICE || kind == FB_STRING || kind == FB_INT;
     case 'l': return kind == FB_LAYOUT;
-    case 'm': return kind == FB_MEMORY_FORMAT;
+    case 'm': return kind == FB_MEMORY_FORMAT || (kind == FB_INT && !call->is_python);
     case 'J':
     case 'K': return (kind == FB_INT && (call->is_python || *type == 'J')) || takes_items("i", call, value);
     case 'I': return takes_items("i", call, value);

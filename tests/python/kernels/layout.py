@@ -1,7 +1,7 @@
 """How results lie in memory: PyTorch's for test_eval_kernels.c. Whether view(-1) works, and what it gives, tells the strides. See
 recorder.py."""
 
-from recorder import Recorder, values
+from recorder import Raised, Recorder, values
 
 import torch
 
@@ -62,8 +62,62 @@ CALLS = {
     "add_": lambda case, x: case.method("add_", x, case.input(values(F, 2, 3, 4))),
 }
 
+LAST, LAST_3D, KEPT, ROWS = torch.channels_last, torch.channels_last_3d, torch.preserve_format, torch.contiguous_format
+# name -> from the case, a tensor and a format
+FORMATS = {
+    "contiguous": lambda case, x, f: case.method("contiguous", x, memory_format=f),
+    "clone": lambda case, x, f: case.method("clone", x, memory_format=f),
+    "to": lambda case, x, f: case.method("to", x, memory_format=f),
+    "to double": lambda case, x, f: case.method("to", x, torch.float64, memory_format=f),
+    "float": lambda case, x, f: case.method("float", x, memory_format=f),
+    "_to_copy": lambda case, x, f: case.call("torch.ops.aten._to_copy.default", x, memory_format=f),
+    "zeros_like": lambda case, x, f: case.call("torch.zeros_like", x, memory_format=f),
+    "aten.full_like": lambda case, x, f: case.call("torch.ops.aten.full_like.default", x, 2.0, pin_memory=False, memory_format=f),
+}
+NUMBERS = {"contiguous": "torch.ops.aten.contiguous.default", "clone": "torch.ops.aten.clone.default"}
+FILLS = {"fill": ("torch.ops.aten.fill.Scalar", 2.0), "zero": ("torch.ops.aten.zero.default",)}
+SEEN = [(0, 1, 2, 3), (0, 2, 3, 1), (0, 2, 1, 3), (2, 0, 1, 3)]
+
+
+def tell(recorder, name, make):
+    """Its strides by the views that work, and whether what is written to the result is written to x."""
+    for axes in SEEN:
+        case = recorder.start(f"{name}, seen as {axes}")
+        y = make(case)[1]
+        y = case.method("permute", y, *axes) if y.value is not None and getattr(y.value, "ndim", 4) == 4 else y
+        recorder.finish(case, case.method("view", y, -1))
+    case = recorder.start(f"{name}, written to")
+    x, y = make(case)
+    case.method("add_", y, 1)
+    recorder.finish(case, y if isinstance(y.value, Raised) else x)
+
+
+def formats(recorder):
+    for sizes in [(2, 3, 4, 5), (2, 1, 4, 5), (2, 3, 1, 1), (1, 3, 4, 5), (2, 3, 4, 5, 2), (2, 3, 4)]:
+        for how in ("plain", "channels last", "turned"):
+            if how != "plain" and len(sizes) != 4:
+                continue
+
+            def start(case):
+                x = case.input(values(F, *sizes))
+                return {"plain": lambda: x, "channels last": lambda: case.method("clone", x, memory_format=LAST), "turned": lambda: case.method("transpose", x, 1, 2)}[how]()
+
+            def both(case, call):
+                x = start(case)
+                return x, call(case, x)
+
+            for format in (LAST, LAST_3D, KEPT, ROWS):
+                for name, call in FORMATS.items():
+                    tell(recorder, f"{name} {format} of {sizes}, {how}", lambda case: both(case, lambda case, x: call(case, x, format)))
+            for name, target in NUMBERS.items():
+                for number in range(4):
+                    tell(recorder, f"{name} {number} of {sizes}, {how}", lambda case: both(case, lambda case, x: case.call(target, x, memory_format=number)))
+            for name, (target, *more) in FILLS.items():
+                tell(recorder, f"{name} of {sizes}, {how}", lambda case: both(case, lambda case, x: case.call(target, x, *more)))
+
 
 def main(recorder):
+    formats(recorder)
     for name, call in CALLS.items():
         for how, order in PERMUTED.items():
             for seen, axes in PERMUTED.items():
