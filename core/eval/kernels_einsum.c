@@ -217,7 +217,7 @@ static void append_sublist(fb_kernel_call *call, fb_buffer *equation, const fb_o
         fb_kernel_unsupported(call, "its arguments are not tensors and lists in turn");
         return;
     }
-    for (size_t i = 0; i < sublist->items->count && !call->status; i++) {
+    for (size_t i = 0; i < sublist->items->count && !call->status && fb_kernel_goes_on(call, 1); i++) {
         const fb_object *item = &sublist->items->objects[i];
         int64_t label;
         if (item->kind == FB_OBJECT_ELLIPSIS) fb_buffer_string(equation, "...");
@@ -231,11 +231,14 @@ static void append_sublist(fb_kernel_call *call, fb_buffer *equation, const fb_o
 /* einsum(a, [0, 1], b, [1, 2], [0, 2]) is einsum("AB,BC->AC", a, b). */
 static fb_status compute_sublists(einsum *e, fb_object *result) {
     fb_kernel_call *call = e->call;
-    const fb_value_row *args = fb_value_at(call->graph, fb_node_at(call->graph, call->node)->args);
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    const fb_value_row *args = fb_value_at(call->graph, row->args);
     fb_object given[2 * MAX_OPERANDS + 1] = {{.kind = FB_OBJECT_NONE}};
     fb_array *operands[MAX_OPERANDS];
     fb_buffer equation = {0};
     e->count = args->count / 2;
+    if (args->count < 2 || fb_value_at(call->graph, row->kwargs)->count)
+        return fb_kernel_unsupported(call, "its arguments are not tensors and lists in turn");
     if (args->count > sizeof given / sizeof *given) return fb_kernel_unsupported(call, TOO_MANY, MAX_OPERANDS);
     fb_arguments_are_read(call);
     for (uint32_t i = 0; i < args->count && !call->status; i++) {

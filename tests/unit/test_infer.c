@@ -106,6 +106,7 @@ static const struct {
     {CALL("f", "operator.getitem", NODE("x") ",{'$slice':[1,null,null]}"), "?"},
     {CALL("f", "operator.getitem", NODE("x") ",{'$tuple':[0,0,0,0,0]}"), "?"},
     {CALL("f", "torch.ops.aten.slice.Tensor", NODE("x") ",0,0,{'$int':'9223372036854775807'}"), "s0 3 s1 4"},
+    {CALL("u", "torch.nonzero", NODE("z")) CALL("f", "torch.ops.aten.view.dtype", NODE("u") ",6"), "?"}, /* 6: a dtype */
     {CALL("f", "torch.transpose", NODE("w") ",0,1"), "4 2*s0"},
     {CALL("f", "torch.transpose", NODE("w") ",0,2"), "?"},
     {METHOD("f", "repeat", NODE("z") ",{'$int':'9223372036854775807'},1"), "?"},

@@ -53,8 +53,9 @@ def _size(size: Any) -> int | str | None:
 class _Recorder(torch.fx.Interpreter):
     """Notes what every node gives at the moment when it is made: a later write in place does not count."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    def __init__(self, module: torch.fx.GraphModule, unknowable: tuple[type[Exception], ...] = _UNKNOWABLE) -> None:
         super().__init__(module)
+        self.unknowable = unknowable
         self.found: dict[str, Meta] = {}
 
     def run_node(self, node: torch.fx.Node) -> Any:
@@ -62,34 +63,32 @@ class _Recorder(torch.fx.Interpreter):
             return _UNKNOWN
         try:
             result = super().run_node(node)
-        except _UNKNOWABLE:
+        except self.unknowable:
             return _UNKNOWN
         self.found[node.name] = meta_of(result)
         return result
 
 
 def propagate(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
-    """By node, what a call with these inputs gives. Nothing of the module or the inputs is written.
+    """By node, what a call with these inputs gives: on copies without storage, so that nothing is computed and nothing
+    written.
 
-    Works on copies without storage, so that nothing is computed. A few programs fail there and yet run (PyTorch's max_pool1d
-    gives a view, which detach_() refuses): those are computed on whole copies."""
+    A few programs fail there and yet run (PyTorch's max_pool1d gives a view, which detach_() refuses). They are computed once,
+    on whole copies, to see that they run; then what fails, and what depends on it, is left out."""
     try:
-        return _propagate_without_storage(module, inputs)
+        return _propagate_without_storage(module, inputs, _UNKNOWABLE)
     except Exception as error:
         try:
-            return _propagate_by_computing(module, inputs)
+            with torch.random.fork_rng(), torch.no_grad():
+                copy.deepcopy(module)(*copy.deepcopy(tuple(inputs)))
         except Exception:
             raise error from None
+        return _propagate_without_storage(module, inputs, (Exception,))
 
 
-def _propagate_by_computing(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
-    recorder = _Recorder(copy.deepcopy(module))
-    with torch.random.fork_rng(), torch.no_grad():
-        recorder.run(*copy.deepcopy(tuple(inputs)), enable_io_processing=False)
-    return recorder.found
-
-
-def _propagate_without_storage(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> dict[str, Meta]:
+def _propagate_without_storage(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], unknowable: tuple[type[Exception], ...]
+) -> dict[str, Meta]:
     env = ShapeEnv(allow_scalar_outputs=True, allow_dynamic_output_shape_ops=True)
     mode = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=env, static_shapes=True)
 
@@ -99,7 +98,7 @@ def _propagate_without_storage(module: torch.fx.GraphModule, inputs: Sequence[An
     held = [*module.parameters(), *module.buffers()]
     copies = {id(tensor): to_fake(tensor) for tensor in held}  # which deepcopy would make one by one, in ten times the time
     with fake_tensor.FakeCopyMode(mode):
-        recorder = _Recorder(copy.deepcopy(module, copies))
+        recorder = _Recorder(copy.deepcopy(module, copies), unknowable)
     with mode, torch.no_grad():
         recorder.run(*torch.utils._pytree.tree_map(to_fake, tuple(inputs)), enable_io_processing=False)
     return recorder.found
