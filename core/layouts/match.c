@@ -444,7 +444,9 @@ static bool may_stay(const fb_layout_application *application, const char *name)
     return may;
 }
 
-/* The last part of a name, "weight". */
+#define WEIGHT ".weight"
+
+/* Of the module that owns it; 0: the root. */
 static size_t path_length(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot ? (size_t)(dot - name) : 0;
@@ -459,29 +461,45 @@ static int by_made_name(const void *a, const void *b) {
     return strcmp(((const made_name *)a)->name, ((const made_name *)b)->name);
 }
 
-static bool is_made_by(const made_name *made, size_t count, const fb_layout_owned *owned,
-                       const fb_layout_application *application) {
-    made_name key = {.name = owned->name};
-    const made_name *found = bsearch(&key, made, count, sizeof *made, by_made_name);
-    return found && found->application == application;
+/* The first of by_name that lies beneath the path: whose name begins so, with a dot after it. The others follow it. */
+static size_t first_beneath(const planner *p, const char *path, size_t length) {
+    size_t low = 0, high = p->owned_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const char *other = p->by_name[middle]->name;
+        int order = strncmp(other, path, length);
+        if (order < 0 || (!order && other[length] < '.')) low = middle + 1;
+        else high = middle;
+    }
+    return low;
 }
 
-/* What else the modules own that lose a tensor: a weight does not go without its bias or its scales. */
-static bool check_left_behind(planner *p, fb_layout_application *application, const bool *taken, const made_name *made,
-                              size_t made_count) {
+static bool is_beneath(const char *name, const char *path, size_t length) {
+    return strncmp(name, path, length) == 0 && name[length] == '.';
+}
+
+/* A weight does not go, nor change, without what belongs to it: the module's bias and scales, and adapters and the state of a
+ * quantisation, which modules beneath it own. */
+static bool check_left_behind(planner *p, fb_layout_application *application, const size_t *next_left) {
     FOR_EACH_TENSOR(application, owned) {
-        if (is_made_by(made, made_count, owned, application)) continue; /* it stays under its name */
-        if (!path_length(owned->name)) continue;                        /* the root stays */
-        const fb_layout_owned *other = owned;                           /* what one module owns stands together */
-        while (other > p->owned && other[-1].module.id == owned->module.id) other--;
-        for (; other < p->owned + p->owned_count && other->module.id == owned->module.id; other++) {
+        size_t length = path_length(owned->name);
+        if (!length) length = strlen(owned->name); /* the root's other tensors are others' business */
+        for (size_t i = next_left[first_beneath(p, owned->name, length)];
+             i < p->owned_count && is_beneath(p->by_name[i]->name, owned->name, length); i = next_left[i + 1]) {
             if (!fb_matcher_goes_on(p->matcher)) return true;
-            if (taken[other - p->owned] || may_stay(application, other->name)) continue;
-            REFUSE(p, application, "left-behind", "%s would go without %s, which no row takes along", owned->name, other->name);
+            if (may_stay(application, p->by_name[i]->name)) continue;
+            REFUSE(p, application, "left-behind", "%s would go without %s, which no row takes along", owned->name,
+                   p->by_name[i]->name);
             return false;
         }
     }
     return true;
+}
+
+/* For every place in by_name, and the one past it: the first from there on that no application takes. */
+static void note_left(const planner *p, const bool *taken, size_t *next_left) {
+    next_left[p->owned_count] = p->owned_count;
+    for (size_t i = p->owned_count; i-- > 0;) next_left[i] = taken[p->by_name[i] - p->owned] ? next_left[i + 1] : i;
 }
 
 /* A name that something else has, as a tensor or as a module. */
@@ -536,23 +554,66 @@ static made_name *list_made(planner *p, size_t *made_count) {
     return made;
 }
 
+/* The row that would read a weight of this name, if the name says more than "weight". */
+static const fb_layout_row *row_reading(const planner *p, const char *name) {
+    fb_layout_capture captures[CAPTURES_MAX + 1];
+    int64_t number;
+    for (const fb_layout_row *row = p->layout->rows; row < p->layout->rows + p->layout->row_count; row++) {
+        for (const fb_layout_source *source = row->sources; source < row->sources + row->source_count; source++) {
+            const fb_layout_part *last = &source->pattern.parts[source->pattern.count - 1];
+            if (!last->literal || last->length <= sizeof WEIGHT - 1 || !fb_layout_matches(&source->pattern, name, captures))
+                continue;
+            if (!source->each.variable || read_number(&captures[EACH], &number)) return row;
+        }
+    }
+    return NULL;
+}
+
+/* What belongs to a weight that a row reads, and the weight is not there: adapters alone, or weights that are quantised under
+ * another name. */
+static void check_weightless(planner *p, const size_t *next_left) {
+    const char *before = "";
+    fb_buffer weight = {0};
+    for (size_t i = next_left[0]; i < p->owned_count && fb_matcher_goes_on(p->matcher); i = next_left[i + 1]) {
+        const char *name = p->by_name[i]->name;
+        for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+            if (strncmp(before, name, (size_t)(dot + 1 - name)) == 0) continue; /* looked at already */
+            weight.size = 0;
+            fb_buffer_append(&weight, name, (size_t)(dot - name));
+            fb_buffer_string(&weight, WEIGHT);
+            const char *missing = fb_buffer_text(&weight);
+            p->matcher->failed |= !missing;
+            const fb_layout_row *row = missing && !find_owned(p, missing, strlen(missing)) ? row_reading(p, missing) : NULL;
+            if (!row) continue;
+            p->refused[row - p->layout->rows]++;
+            refuse(p, "incomplete", "%s is there, but %s is not", name, missing);
+        }
+        before = name;
+    }
+    fb_buffer_free(&weight);
+}
+
 /* What is refused keeps its names and leaves others without their companions: until nothing more is refused. */
 static void check_names(planner *p) {
     size_t count, made_count = 0;
     fb_layout_application **applications = applications_of(p, &count);
     bool *taken = calloc(p->owned_count + 1, sizeof *taken), is_stable = false;
-    p->matcher->failed |= !taken;
+    size_t *next_left = calloc(p->owned_count + 1, sizeof *next_left);
+    p->matcher->failed |= !taken || !next_left;
     made_name *made = list_made(p, &made_count); /* those of what is refused among them, which are passed over */
     while (made && !is_stable && !p->matcher->failed && fb_matcher_goes_on(p->matcher)) {
         is_stable = true;
         note_taken(p, taken);
+        note_left(p, taken, next_left);
         for (size_t i = 0; i < count && fb_matcher_goes_on(p->matcher); i++)
-            if (!applications[i]->is_refused) is_stable &= check_left_behind(p, applications[i], taken, made, made_count);
+            if (!applications[i]->is_refused) is_stable &= check_left_behind(p, applications[i], next_left);
         for (size_t i = 0; i < made_count && fb_matcher_goes_on(p->matcher); i++)
             if (!made[i].application->is_refused) is_stable &= check_made(p, made, made_count, i, taken);
     }
+    if (made && is_stable && !p->matcher->failed) check_weightless(p, next_left);
     free(made);
     free(taken);
+    free(next_left);
 }
 
 /* ---- the whole ---------------------------------------------------------------------------------------------------------- */

@@ -275,11 +275,48 @@ def without(state, *names):
     return {name: array for name, array in state.items() if name not in names}
 
 
-def changed(state, **arrays):
-    return {**state, **{name.replace("__", "."): array for name, array in arrays.items()}}
+def with_more(state, module, *names):
+    """Beneath a module of every layer, so that nothing can be applied."""
+    return {**state, **{f"model.layers.{i}.{module}.{name}": Array([1], [i]) for i, name in itertools.product(range(LAYERS), names)}}
 
 
+def quantised(state, *names):
+    """GPTQ's and AWQ's weights of attention: no `weight` is left."""
+    kept = {name: array for name, array in state.items() if not name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))}
+    for module in ("q_proj", "k_proj", "v_proj"):
+        kept = with_more(kept, f"self_attn.{module}", *names)
+    return kept
+
+
+def adapters(*modules):
+    """As PEFT saves them."""
+    state = {}
+    for i, module in itertools.product(range(LAYERS), modules):
+        for name in ("lora_A", "lora_B"):
+            state[f"base_model.model.model.layers.{i}.{module}.{name}.weight"] = Array([1, 2], [i, 1])
+    return state
+
+
+Q = "self_attn.q_proj"
 Q0, K0, V0 = (f"model.layers.0.self_attn.{name}_proj.weight" for name in "qkv")
+GPTQ, AWQ, FP8 = ("qweight", "qzeros", "scales", "g_idx"), ("qweight", "qzeros", "scales"), ("weight_scale_inv",)
+NF4 = ("weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map", "weight.quant_state.bitsandbytes__nf4")
+BELONGINGS = {
+    **{f"qkv-fused, {name}": ("qkv-fused", {}, with_more(llama(), Q, name), "left-behind", f"{Q}.{name}") for name in (
+        "lora_A.weight", "lora_A.default.weight", "lora_B.weight", "lora_B.default.weight", "lora_magnitude_vector.default.weight", *NF4, "SCB", "weight_scale", *FP8, "input_scale")},
+    "llama-cpp-rope, an adapter": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, with_more(llama(), Q, "lora_B.weight"), "left-behind", f"{Q}.lora_B.weight"),
+    "llama-cpp-rope, scales": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, with_more(llama(), Q, *FP8), "left-behind", f"{Q}.weight_scale_inv"),
+    "tensor-parallel, nf4": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, with_more(llama(), "mlp.down_proj", *NF4), "left-behind", "mlp.down_proj.weight.absmax"),
+    "gpt2-conv1d, scales": ("gpt2-conv1d", {}, {**gpt2(), "h.0.mlp.c_fc.weight_scale": Array([1], [1])}, "left-behind", "c_fc.weight_scale"),
+    "stacked-experts, an adapter": ("stacked-experts", {"experts": EXPERTS}, with_more(mixture(), "mlp.experts.1.down_proj", "lora_A.weight"), "left-behind", "experts.1.down_proj.lora_A.weight"),
+    "the root": ("qkv-fused", {}, {**{f"{name}_proj.weight": Array([2, 2], range(4)) for name in "qkv"}, "k_proj.weight.absmax": Array([1], [1])}, "left-behind", "k_proj.weight.absmax"),
+    "GPTQ": ("phi3", heads(HEADS), quantised(llama(), *GPTQ), "incomplete", f"{Q}.weight is not"),
+    "GPTQ with biases": ("qkv-fused", {}, quantised(llama(bias=True), *GPTQ), "left-behind", "self_attn.k_proj.g_idx"),
+    "AWQ": ("phi3", heads(HEADS), quantised(llama(), *AWQ), "incomplete", f"{Q}.weight is not"),
+    "adapters alone": ("qkv-fused", {}, adapters(Q, "self_attn.v_proj"), "incomplete", f"{Q}.weight is not"),
+    "adapters with modules saved whole": ("phi3", heads(HEADS), {**adapters(Q), **{name: array for name, array in llama().items() if "mlp" in name}}, "incomplete", f"{Q}.weight is not"),
+    "a layer below an adapter": ("qkv-fused", {}, {name.replace("_proj.weight", "_proj.base_layer.weight"): array for name, array in llama().items()}, "incomplete", f"{Q}.weight is not"),
+}  # fmt: skip
 REFUSED = {
     "a half of a row": ("qkv-fused", {}, without(llama(), V0), "incomplete", f"{K0} is there, but {V0} is not"),
     "the first of a row": ("qkv-fused", {}, without(llama(), Q0), "incomplete", f"{Q0} is not"),
@@ -296,9 +333,9 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", [*REFUSED, *BELONGINGS])
 def test_refused(shared, case):
-    layout, params, state, reason, said = REFUSED[case]
+    layout, params, state, reason, said = {**REFUSED, **BELONGINGS}[case]
     run = applied(shared, checkpoint(shared, file_of(state)), layout, params)
     found = [one for one in run["passes"][0]["refused"] if one["reason"] == reason]
     assert found and any(said in one["detail"] for one in found), run["passes"][0]["refused"]
@@ -513,6 +550,15 @@ def test_what_is_refused_leaves_no_file_and_no_run(cli):
     assert done.status != 0 and "incomplete" in done.err and V0 in done.err, done
     assert not cli.path("new.safetensors").exists()
     assert cli("run list").json()["items"] == []
+
+
+@pytest.mark.parametrize("case", BELONGINGS)
+def test_a_weight_does_not_go_without_what_belongs_to_it(cli, case):
+    layout, params, state, reason, said = BELONGINGS[case]
+    cli.put("model.safetensors", file_of(state))
+    settings = [word for key, value in params.items() for word in ("--set", f"{key}={value}")]
+    done = cli("layout apply", layout, "model.safetensors", "-o", "new.safetensors", *settings)
+    assert done.status != 0 and reason in done.err and said in done.err and not cli.path("new.safetensors").exists(), done
 
 
 def test_a_layout_that_fits_nothing(cli):
