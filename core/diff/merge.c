@@ -376,8 +376,8 @@ static fb_status merge(fb_merging *m, fb_graph **out) {
     fb_status status = fb_carry_back(&m->sides, m->conflicts, m->error);
     if (!status) status = watch(m);
     if (!status) status = fb_diff_make_metered(m->sides.base, m->sides.theirs, &m->work, &m->diff, m->error);
-    fb_status (*const steps[])(fb_merging *) = {merge_rows,     fb_merge_users,   fb_merge_values,
-                                                fb_merge_order, fb_merge_tensors, watch};
+    fb_status (*const steps[])(fb_merging *) = {merge_rows,     fb_merge_checkpoint, fb_merge_users, fb_merge_values,
+                                                fb_merge_order, fb_merge_tensors,    watch};
     for (size_t i = 0; i < sizeof steps / sizeof *steps && !status; i++) {
         status = watch(m);
         if (!status) status = steps[i](m);

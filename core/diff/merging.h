@@ -1,6 +1,7 @@
 /* A merge under way. For the merge's files alone.
  *
  *     merge.c          the edits of base -> theirs, done to the rows of ours
+ *     merge_checkpoint.c  where nothing is computed: that edits find the whole of what they take apart
  *     merge_users.c    nodes of ours that read what is erased or computes something else now
  *     merge_values.c   what undoing takes for granted of what lies between old inputs and new ones
  *     merge_order.c    nodes after what they read
@@ -70,6 +71,7 @@ bool fb_merging_is_unchanged(fb_merging *m, fb_node node);
 fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows *theirs,
                            bool (*is_placed)(const fb_merging *, fb_document_table, const char *name));
 
+fb_status fb_merge_checkpoint(fb_merging *m);
 fb_status fb_merge_users(fb_merging *m);
 fb_status fb_merge_values(fb_merging *m);
 fb_status fb_merge_order(fb_merging *m);

@@ -346,6 +346,53 @@ def test_refused(shared, case):
         assert kept[name].values == state[name].values
 
 
+def dropped(*names):
+    return lambda state: without(state, *names)
+
+
+def joined_by(name):
+    return lambda state: {**state, name: Array([1], [1])}
+
+
+QKV0 = "model.layers.0.self_attn.qkv_proj"
+ROPE = ("llama-cpp-rope", heads(2), lambda s: rope(s, 2))
+FUSED = ("qkv-fused", {}, lambda s: replaced(s, QKV))
+UNDO_REFUSED = {
+    "a part that is gone": (*FUSED, dropped(f"{QKV0}.weight"), "changed-module", QKV0),
+    "a whole module that is gone": (*FUSED, dropped(f"{QKV0}.weight", f"{QKV0}.bias"), "missing-module", QKV0),
+    "all parts gone": (*FUSED, lambda s: llama(2), "missing-module", QKV0),
+    "another model": (*FUSED, lambda s: gpt2(), "missing-module", QKV0),
+    "an adapter of the fused weight": (*FUSED, joined_by(f"{QKV0}.lora_A.default.weight"), "changed-module", QKV0),
+    "the fused weight quantised": (*FUSED, joined_by(f"{QKV0}.weight.absmax"), "changed-module", QKV0),
+    "a scale of the fused weight": (*FUSED, joined_by(f"{QKV0}.weight_scale"), "changed-module", QKV0),
+    "a part that is there already": (*FUSED, joined_by(Q0), "path-taken", f"model.layers.0.{Q}"),
+    "an adapter of permuted rows": (*ROPE, joined_by(f"model.layers.0.{Q}.lora_B.weight"), "changed-module", f"model.layers.0.{Q}"),
+    "a scale of permuted rows": (*ROPE, joined_by(f"model.layers.0.{Q}.weight_scale"), "changed-module", f"model.layers.0.{Q}"),
+    "permuted rows that are gone": (*ROPE, dropped(Q0), "changed-module", f"model.layers.0.{Q}"),
+    "a permuted bias that is gone": (*ROPE, dropped(f"model.layers.0.{Q}.bias"), "changed-module", f"model.layers.0.{Q}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNDO_REFUSED)
+def test_undo_refuses_what_does_not_fit(shared, case):
+    """Nothing comes back from the store in the place of what is not in the file, and nothing stays that belonged to a part."""
+    layout, params, formula, change, code, name = UNDO_REFUSED[case]
+    state = llama(2, True)
+    run = applied(shared, checkpoint(shared, file_of(state)), layout, params)
+    answer = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(change(formula(state)), 0.5))})
+    assert (answer.status, answer.json()["code"]) == (409, "conflict"), answer.json()
+    assert (code, name) in [(one["code"], one["name"]) for one in answer.json()["conflicts"]], answer.json()
+
+
+def test_undo_leaves_other_tensors_alone(shared):
+    state, added = llama(2), {"model.norm.bias": Array([1], [3]), "extra.weight": Array([1], [4])}
+    run = applied(shared, checkpoint(shared, file_of(state)), "qkv-fused")
+    tuned = without({**replaced(state, QKV), **added}, "model.embed_tokens.weight")
+    back = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(shared, file_of(tuned, 0.5))})
+    assert back.status == 201, back.json()
+    assert_same(weights(shared, back.json()["result"]), without({**state, **added}, "model.embed_tokens.weight"), 0.5)
+
+
 def test_dtypes_that_differ(shared):
     state = {name: ("float32", array.shape, files.floats(array.values)) for name, array in llama().items()}
     state[K0] = ("float16", (8, 8), bytes(128))
