@@ -231,6 +231,19 @@ static json_t *describe_tensors(const fb_weights_file *file) {
     return member;
 }
 
+/* Whether the tensors come from several files, or from parts of one: what these say of themselves is not true of all then. */
+static bool is_put_together(const fb_weights_file *file) {
+    const char *first = NULL;
+    bool is_mixed = false;
+    for (size_t i = 0; i < fb_weights_file_count(file) && !is_mixed; i++) {
+        const fb_tensor_row *row = fb_tensor_at(file->graph, tensor_of(file->graph, entries_of(file)[i].name));
+        const char *blob = row->blob.id && !row->recipe.id ? fb_text(file->graph, row->blob) : NULL;
+        is_mixed = !blob || (first && strcmp(first, blob) != 0);
+        first = blob;
+    }
+    return is_mixed;
+}
+
 /* Whether what the metadata that was taken over says of the tensors is true of these: another file may have replaced some. */
 static bool is_said_right(const fb_weights_file *file) {
     const char *text = json_string_value(json_object_get(file->metadata, FB_WEIGHTS_TENSORS));
@@ -254,7 +267,8 @@ static void drop_said(const fb_weights_file *file) {
 static fb_status sign(fb_weights_file *file, fb_error *error) {
     char id[FB_ID_LENGTH + 1], structure[FB_ID_LENGTH + 1];
     bool *is_owned = fb_owned_tensors(file->graph), ok = is_owned != NULL;
-    bool is_signed = ok && has_made_tensor(file, is_owned);
+    bool is_signed =
+        ok && (has_made_tensor(file, is_owned) || (json_object_get(file->metadata, FB_WEIGHTS_GRAPH) && is_put_together(file)));
     free(is_owned);
     if (is_signed) {
         if (!file->metadata) file->metadata = json_object();

@@ -8,8 +8,8 @@
  * graph's id and structure, FB_WEIGHTS_READING is "finished", and FB_WEIGHTS_TENSORS is JSON that gives for each key of the
  * file the tensor's name in the graph and the hash of its recipe: {"fc.weight": ["fc.weight@1a2b3c4d", "sha256:…"]}. A tensor
  * without a recipe has no hash, and stands there only if its name is not the key. fb_bind believes that, also for graphs that
- * later passes made of this one. A file of a graph that no pass has changed says nothing of its own: it is byte for byte the
- * one that came in.
+ * later passes made of this one. So does a file that is put together from several of which one says such a thing. A file of a
+ * graph that no pass has changed says nothing of its own: it is byte for byte the one that came in.
  *
  * Buffers that a checkpoint lacks (`non_persistent`) are left out, unless their bytes came in a file, too. */
 #ifndef FB_WEIGHTS_WEIGHTS_FILE_H

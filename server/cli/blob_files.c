@@ -105,7 +105,7 @@ static char *path_beside(const char *path, const char *name) {
     return fb_buffer_take(&out, NULL);
 }
 
-static bool is_index(const char *path) {
+bool fb_is_index_name(const char *path) {
     static const char end[] = ".index.json";
     size_t length = strlen(path);
     return length >= sizeof end - 1 && strcmp(path + length - (sizeof end - 1), end) == 0;
@@ -141,7 +141,7 @@ int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_b
             continue;
         }
         result = add_file(out, strdup(words[i]));
-        if (!result && is_index(words[i])) result = add_shards(out, words[i]);
+        if (!result && fb_is_index_name(words[i])) result = add_shards(out, words[i]);
     }
     return result;
 }

@@ -258,6 +258,8 @@ typedef struct fb_blob_files {
     size_t count, capacity;
 } fb_blob_files;
 
+/* Is this the name of an index of shards, "model.safetensors.index.json"? */
+bool fb_is_index_name(const char *path);
 /* Reads words of a command line, each a path or the digest of a blob, perhaps a short one, and adds up the files. The shards
  * that a model.safetensors.index.json names come along with it. fb_blob_files_free is due in either case. */
 int fb_blob_files_read(fb_cli *cli, const char *const *words, size_t count, fb_blob_files *out);

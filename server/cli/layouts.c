@@ -129,12 +129,15 @@ static int store_checkpoint(fb_cli *cli, fb_blob_files *files, const char *path,
     return *id ? FB_EXIT_DONE : fb_cli_no_memory();
 }
 
-static int write_weights(fb_cli *cli, const char *graph) {
+static int write_result(fb_cli *cli, const json_t *run) {
     fb_address address = {0};
+    const char *graph = fb_text_of(run, "result");
     fb_address_path(&address, "/v1/graphs");
     fb_address_segment(&address, graph);
     fb_address_path(&address, "/weights");
-    return fb_download(cli, &address, NULL);
+    int result = fb_download(cli, &address, NULL);
+    if (result) fb_complain(0, "%s is stored; foldback weights %s writes its file", fb_text_of(run, "id"), graph);
+    return result;
 }
 
 static int need_output(const fb_cli *cli) {
@@ -310,7 +313,6 @@ static void print_applied(fb_cli *cli, const json_t *stored, const json_t *run) 
         putchar('\n');
         print_rows(cli, json_object_get(stored, "layout"), json_object_get(pass, "layout"));
     }
-    fflush(stdout);
 }
 
 /* `run` is the dry one, which this steals. */
@@ -324,8 +326,8 @@ static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, json_
     json_decref(run);
     result = request_run(cli, stored, params, graph, false, &run);
     if (result) return result;
-    print_applied(cli, stored, run);
-    result = write_weights(cli, fb_text_of(run, "result"));
+    result = write_result(cli, run);
+    if (!result) print_applied(cli, stored, run);
     json_decref(run);
     return result;
 }
@@ -355,100 +357,222 @@ int fb_cli_layout_apply(fb_cli *cli) {
 
 /* ---- undo --------------------------------------------------------------------------------------------------------------- */
 
-/* The graph whose weights a file says that it holds; NULL: it says nothing. To be freed. */
-static int read_graph_of(const fb_blob_files *files, char **graph) {
-    for (size_t i = 0; i < files->count && !*graph; i++) {
-        fb_blob_bytes bytes;
-        fb_error error = {0};
-        fb_safetensors header = {0};
-        if (!files->items[i].path) continue;
-        if (open_file((void *)(uintptr_t)files, files->items[i].digest, &bytes, &error)) return fb_cli_error(&error);
-        if (!fb_safetensors_read(bytes.bytes, bytes.size, &header, &error)) {
-            const char *said = json_string_value(json_object_get(header.metadata, FB_WEIGHTS_GRAPH));
-            if (said && !(*graph = strdup(said))) return fb_cli_no_memory();
-            fb_safetensors_free(&header);
-        }
-        close_file(NULL, &bytes);
-    }
+/* The graph whose weights files say that they hold, "" when they say nothing. */
+typedef struct claim {
+    char graph[FB_ID_LENGTH + 1];
+    const char *file; /* that says so; borrowed */
+} claim;
+
+static int hear(claim *heard, const char *file, const json_t *metadata) {
+    const char *said = json_string_value(json_object_get(metadata, FB_WEIGHTS_GRAPH));
+    if (!said) return FB_EXIT_DONE;
+    if (*heard->graph && strcmp(heard->graph, said) != 0)
+        return fb_complain(
+            FB_EXIT_FAILED,
+            "%s says that it is graph %.19s…, and %s that it is %.19s…; give the files of one graph, or name the "
+            "run, --run run_…",
+            heard->file, heard->graph, file, said);
+    fb_copy_text(heard->graph, sizeof heard->graph, said);
+    heard->file = file;
     return FB_EXIT_DONE;
 }
 
-static bool has_layout(const json_t *run) {
-    const json_t *pass;
-    size_t i;
-    json_array_foreach(json_object_get(run, "passes"), i, pass) {
-        if (json_object_get(pass, "layout")) return true;
+static int hear_file(const fb_blob_files *files, const fb_blob_file *one, claim *heard) {
+    fb_blob_bytes bytes;
+    fb_error error = {0};
+    fb_safetensors header;
+    if (fb_is_index_name(one->path)) return FB_EXIT_DONE;
+    if (open_file((void *)(uintptr_t)files, one->digest, &bytes, &error)) return fb_cli_error(&error);
+    int result = FB_EXIT_DONE;
+    if (fb_safetensors_read(bytes.bytes, bytes.size, &header, &error)) {
+        result = fb_complain(FB_EXIT_FAILED, "%s: %s", one->path, error.message);
+    } else {
+        result = hear(heard, one->path, header.metadata);
+        fb_safetensors_free(&header);
     }
-    return false;
+    close_file(NULL, &bytes);
+    return result;
 }
 
-/* The newest run that made that graph by a layout. To be freed. */
-static int find_run(fb_cli *cli, const char *graph, char **run) {
+/* Bytes first to last of a blob; fewer where it ends. */
+static int get_range(fb_cli *cli, const char *digest, uint64_t first, uint64_t last, fb_answer *answer) {
+    char range[80];
+    fb_call call = {.method = "GET", .header = range};
+    snprintf(range, sizeof range, "Range: bytes=%llu-%llu", (unsigned long long)first, (unsigned long long)last);
+    fb_address_path(&call.address, "/v1/blobs");
+    fb_address_segment(&call.address, digest);
+    return fb_cli_call(cli, &call, answer);
+}
+
+/* The same of a file that only the store has. An index of shards says nothing, and its text is too large a number. */
+static int hear_blob(fb_cli *cli, const char *digest, claim *heard) {
+    fb_answer answer;
+    uint64_t size = 0;
+    int result = get_range(cli, digest, 0, 7, &answer);
+    if (result) return result;
+    for (size_t i = 0; i < answer.body.size && i < 8; i++) size |= (uint64_t)(unsigned char)answer.body.data[i] << (8 * i);
+    if (answer.body.size < 8) size = 0;
+    fb_answer_free(&answer);
+    if (!size || size > FB_SAFETENSORS_MAX_HEADER) return FB_EXIT_DONE;
+    result = get_range(cli, digest, 8, 7 + size, &answer);
+    if (result) return result;
+    json_t *header = json_loadb(answer.body.data, answer.body.size, 0, NULL);
+    fb_answer_free(&answer);
+    result = hear(heard, digest, json_object_get(header, "__metadata__"));
+    json_decref(header);
+    return result;
+}
+
+static int hear_files(fb_cli *cli, const fb_blob_files *files, claim *heard) {
+    int result = FB_EXIT_DONE;
+    for (const fb_blob_file *one = files->items; one < files->items + files->count && !result; one++)
+        result = one->path ? hear_file(files, one, heard) : hear_blob(cli, one->digest, heard);
+    return result;
+}
+
+/* The files that a checkpoint of the store was made of. */
+static int hear_checkpoint(fb_cli *cli, const char *graph, claim *heard) {
     fb_address address = {0};
-    json_t *list, *item;
+    json_t *document, *tensor;
+    json_t *seen = json_object();
+    size_t i;
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_segment(&address, graph);
+    int result = fb_cli_get(cli, &address, &document, NULL);
+    if (result) document = NULL;
+    json_array_foreach(json_object_get(document, "tensors"), i, tensor) {
+        const char *blob = json_string_value(json_object_get(tensor, "blob"));
+        if (result || !blob || json_object_get(seen, blob)) continue;
+        result = json_object_set_new(seen, blob, json_true()) ? fb_cli_no_memory() : hear_blob(cli, blob, heard);
+    }
+    heard->file = graph;
+    json_decref(document);
+    json_decref(seen);
+    return result;
+}
+
+#define RUN_ID_MAX FB_ID_LENGTH /* shorter than a graph's */
+
+/* The run that undoing everything newest of the graph would undo, tried without storing anything; "" where no run made it. */
+static int find_maker(fb_cli *cli, const char *graph, char run[RUN_ID_MAX + 1]) {
+    fb_call call = {.method = "POST"};
+    fb_answer answer;
+    fb_address_path(&call.address, "/v1/reverse");
+    fb_buffer_printf(&call.body, "{\"graph\":\"%s\",\"options\":{\"dry_run\":true}}", graph);
+    int result = fb_cli_try(cli, &call, &answer);
+    if (result) return result;
+    json_t *undone = json_loadb(answer.body.data, answer.body.size, 0, NULL);
+    bool is_unrelated = answer.status == 409 && !strcmp(fb_text_of(undone, "code"), "unrelated-graph");
+    if (answer.status / 100 != 2 && !is_unrelated) {
+        json_decref(undone);
+        return fb_cli_refused(cli, &answer);
+    }
+    fb_answer_free(&answer);
+    if (!is_unrelated) fb_copy_text(run, RUN_ID_MAX + 1, fb_text_of(undone, "of_run"));
+    if (!is_unrelated && !json_object_get(json_array_get(json_object_get(undone, "passes"), 0), "layout"))
+        result = fb_complain(FB_EXIT_FAILED, "%s made graph %.19s…, and is not one of layout apply: foldback reverse undoes it",
+                             run, graph);
+    json_decref(undone);
+    return result;
+}
+
+/* The graph that an undo of trained weights put together again, as it was before the training; "" where none made this one. */
+static int find_put_back(fb_cli *cli, const char *graph, char before[FB_ID_LENGTH + 1]) {
+    fb_address address = {0};
+    fb_list list;
+    json_t *undo, *run;
     size_t i;
     fb_address_path(&address, "/v1/runs");
     fb_address_query(&address, "result", graph);
-    fb_address_query(&address, "kind", "optimize");
-    int result = fb_cli_get(cli, &address, &list, NULL);
+    fb_address_query(&address, "kind", "reverse");
+    int result = fb_list_get(cli, &address, &list);
     if (result) return result;
-    json_array_foreach(json_object_get(list, "items"), i, item) {
-        json_t *whole = NULL;
-        fb_address one = {0};
-        fb_address_path(&one, "/v1/runs");
-        fb_address_segment(&one, fb_text_of(item, "id"));
-        if (!*run && !fb_cli_get(cli, &one, &whole, NULL) && has_layout(whole)) *run = strdup(fb_text_of(item, "id"));
-        json_decref(whole);
+    json_array_foreach(list.items, i, undo) {
+        fb_address of = {0};
+        fb_address_path(&of, "/v1/runs");
+        fb_address_segment(&of, fb_text_of(undo, "of_run"));
+        if (!result && !(result = fb_cli_get(cli, &of, &run, NULL))) {
+            const char *source = fb_text_of(run, "source");
+            if (*before && strcmp(before, source) != 0)
+                result = fb_complain(FB_EXIT_FAILED, "different runs may have made graph %.19s…: name one, --run run_…", graph);
+            fb_copy_text(before, FB_ID_LENGTH + 1, source);
+            json_decref(run);
+        } else {
+            fb_buffer_free(&of.text);
+        }
     }
-    json_decref(list);
-    return FB_EXIT_DONE;
+    json_decref(list.items);
+    return result;
 }
 
-static int need_run(fb_cli *cli, const fb_blob_files *files, char **run) {
-    char *graph = NULL;
-    const char *path = cli->arguments.items[0];
-    if (cli->values.run) *run = strdup(cli->values.run);
-    int result = *run ? FB_EXIT_DONE : read_graph_of(files, &graph);
-    if (!result && !*run && !graph)
-        result = fb_complain(FB_EXIT_USAGE,
-                             "%s does not say what made it (another program has written it): name the run, --run run_…", path);
-    if (!result && !*run) result = find_run(cli, graph, run);
-    if (!result && !*run)
-        result = fb_complain(FB_EXIT_FAILED,
-                             "%s says that it is graph %.19s…, which no layout of this store has made; is it another store's? "
-                             "Otherwise name the run, --run run_…",
-                             path, graph);
-    free(graph);
+#define GENERATIONS_MAX 100
+
+/* The run whose result the graph is; or, where it is what an undo put back or a checkpoint of files that were made by another
+ * one, theirs. "": none. */
+static int find_run(fb_cli *cli, const char *graph, char run[RUN_ID_MAX + 1]) {
+    claim at = {0};
+    int result = FB_EXIT_DONE;
+    fb_copy_text(at.graph, sizeof at.graph, graph);
+    for (int i = 0; i < GENERATIONS_MAX && *at.graph && !result; i++) {
+        claim before = {0};
+        result = find_maker(cli, at.graph, run);
+        if (result || *run) return result;
+        result = find_put_back(cli, at.graph, before.graph);
+        if (!result && !*before.graph) result = hear_checkpoint(cli, at.graph, &before);
+        at = before;
+    }
     return result;
+}
+
+/* The run that is to be undone: as told, or as the files say. */
+static int need_run(fb_cli *cli, const fb_blob_files *files, char run[RUN_ID_MAX + 1]) {
+    claim heard = {0};
+    const char *path = cli->arguments.items[0];
+    int result = hear_files(cli, files, &heard);
+    if (result) return result;
+    if (!*heard.graph)
+        return fb_complain(FB_EXIT_USAGE,
+                           "%s does not say what made it (another program has written it): name the run, --run run_…", path);
+    result = find_run(cli, heard.graph, run);
+    if (!result && !*run)
+        result =
+            fb_complain(FB_EXIT_FAILED,
+                        "%s says that it is graph %.19s…, in which no layout of this store is left to undo. Otherwise name "
+                        "the run, --run run_…",
+                        path, heard.graph);
+    return result;
+}
+
+static void print_undone(fb_cli *cli, const json_t *undone) {
+    if (strcmp(cli->values.output, "-") == 0) return;
+    if (cli->is_json) fb_cli_print_json(undone);
+    else
+        fb_print_facts(cli,
+                       (const fb_fact[]){{"run", fb_text_of(undone, "id")}, {"undoes", fb_text_of(undone, "of_run")}, {0}});
 }
 
 int fb_cli_layout_undo(fb_cli *cli) {
     const char *const *words = (const char *const *)cli->arguments.items;
+    const char *run = cli->values.run;
+    char found[RUN_ID_MAX + 1] = "", *id = NULL;
     json_t *undone = NULL;
     fb_blob_files files = {0};
     fb_address address = {0};
-    char *run = NULL, *id = NULL;
     int result = need_output(cli);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count, &files);
-    if (!result) result = need_run(cli, &files, &run);
+    if (!result && !run) result = need_run(cli, &files, found);
     if (!result) result = store_checkpoint(cli, &files, words[0], &id);
     if (!result) {
         fb_address_path(&address, "/v1/runs");
-        fb_address_segment(&address, run);
+        fb_address_segment(&address, run ? run : found);
         fb_address_path(&address, "/reverse");
         const char *path = fb_buffer_text(&address.text);
         result = path ? post(cli, path, json_pack("{s:s}", "graph", id), &undone) : fb_cli_no_memory();
         fb_buffer_free(&address.text);
     }
-    if (!result) {
-        bool is_silent = strcmp(cli->values.output, "-") == 0;
-        if (!is_silent && cli->is_json) fb_cli_print_json(undone);
-        else if (!is_silent) fb_print_facts(cli, (const fb_fact[]){{"run", fb_text_of(undone, "id")}, {"undoes", run}, {0}});
-        fflush(stdout);
-        result = write_weights(cli, fb_text_of(undone, "result"));
-    }
+    if (!result) result = write_result(cli, undone);
+    if (!result) print_undone(cli, undone);
     json_decref(undone);
-    free(run);
     free(id);
     fb_blob_files_free(&files);
     return result;

@@ -175,17 +175,30 @@ static void add_related(fb_related_runs *runs, const char *id) {
 
 /* ---- by result ---------------------------------------------------------------------------------------------------------- */
 
+/* Page by page: the only other run may be the oldest. Pages of which a run was kept are kept as well: it borrows their texts.
+ */
 fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whole, fb_related_runs *out, fb_error *error) {
-    fb_store_runs runs;
+    fb_store_runs pages[COMPARED_MAX];
     fb_store_run_filter filter = {.result = id};
-    fb_status status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = FB_PAGE_MAX}, false, &runs, error);
-    if (status) return status;
     kept_runs kept = {.is_whole = is_whole};
-    for (size_t i = 0; i < runs.count; i++) keep(&kept, &runs.items[i]);
+    size_t page_count = 0;
+    char token[FB_PAGE_TOKEN_LENGTH + 1] = "";
+    fb_status status = FB_OK;
+    do {
+        fb_store_runs *runs = &pages[page_count];
+        fb_store_page page = {.limit = FB_PAGE_MAX, .token = *token ? token : NULL};
+        size_t before = kept.count;
+        status = fb_store_list_runs(app->store, &filter, &page, false, runs, error);
+        if (status) break;
+        for (size_t i = 0; i < runs->count; i++) keep(&kept, &runs->items[i]);
+        fb_copy_text(token, sizeof token, runs->next_token);
+        if (kept.count > before) page_count++;
+        else fb_store_runs_free(runs);
+    } while (*token && kept.count < COMPARED_MAX);
     *out = (fb_related_runs){0};
-    for (size_t i = 0; i < kept.count; i++) add_related(out, kept.items[i].id);
-    fb_store_runs_free(&runs);
-    return FB_OK;
+    for (size_t i = 0; i < kept.count && !status; i++) add_related(out, kept.items[i].id);
+    while (page_count) fb_store_runs_free(&pages[--page_count]);
+    return status;
 }
 
 /* ---- by marks ----------------------------------------------------------------------------------------------------------- */

@@ -581,6 +581,122 @@ def test_there_and_back(cli, case):
     assert_same(state_of(cli.path("tuned.safetensors")), state, 0.5)
 
 
+def scaled(state, factor):
+    return {name: Array(array.shape, [value * factor for value in array.values]) for name, array in state.items()}
+
+
+def retrain(cli, old, new, factor):
+    """Doubles the numbers of a file, and keeps what it says of itself."""
+    data = cli.path(old).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    cli.put(new, data[:start] + files.floats([value * factor for value in files.numbers(data[start:])]))
+
+
+FIRST = {"qkv-fused": FUSED, "llama-cpp-rope": ROPE, "gate-up-fused": ("gate-up-fused", {}, lambda s: replaced(s, GATE_UP))}
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize("names", [("qkv-fused", "gate-up-fused"), ("llama-cpp-rope", "qkv-fused"), ("gate-up-fused", "llama-cpp-rope")], ids=", ".join)
+def test_one_after_the_other_and_back(cli, names, factor):
+    """undo takes the newest layout away, and the next undo the one before it; then nothing is left."""
+    states = [llama(2, True)]
+    cli.put("0", file_of(states[0]))
+    for i, layout in enumerate(names):
+        _, params, formula = FIRST[layout]
+        states.append(formula(states[-1]))
+        settings = [word for key, value in params.items() for word in ("--set", f"{key}={value}")]
+        assert cli("layout apply", layout, str(i), "-o", str(i + 1), *settings).status == 0
+    runs = [run["id"] for run in cli("run list").json()["items"]]
+    retrain(cli, "2", "2t", factor)
+    for i, run in enumerate(runs):
+        done = cli("layout undo", f"{2 - i}t", "-o", f"{1 - i}t")
+        assert done.status == 0 and done.json()["of_run"] == run, done
+        assert_same(state_of(cli.path(f"{1 - i}t")), scaled(states[1 - i], factor))
+    last = cli("layout undo", "0t", "-o", "more")
+    assert last.status != 0 and "--run" in last.err and not cli.path("more").exists(), last
+    # And from there on forwards again.
+    layout, params, formula = FIRST["gate-up-fused"]
+    again = cli("layout apply", layout, "0t", "-o", "1a")
+    assert again.status == 0, again
+    assert_same(state_of(cli.path("1a")), scaled(formula(states[0]), factor))
+    assert cli("layout undo", "1a", "-o", "0a").status == 0
+    assert_same(state_of(cli.path("0a")), scaled(states[0], factor))
+
+
+def test_shards_of_different_graphs(cli):
+    """Neither is believed."""
+    for name, layout in (("a", "qkv-fused"), ("b", "gate-up-fused")):
+        cli.put(f"{name}.safetensors", file_of({f"{name}.{key}": array for key, array in llama().items()}))
+        assert cli("layout apply", layout, f"{name}.safetensors", "-o", f"{name}.new").status == 0
+    done = cli("layout undo", "a.new", "b.new", "-o", "back")
+    assert done.status != 0 and "a.new says" in done.err and "b.new that" in done.err and not cli.path("back").exists(), done
+
+
+def test_undo_of_files_of_the_store(cli):
+    state = llama()
+    cli.put("model.safetensors", file_of(state))
+    assert cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").status == 0
+    digest = cli("upload", "new").json()["items"][0]["digest"]
+    done = cli("layout undo", digest, "-o", "back")
+    assert done.status == 0, done
+    assert_same(state_of(cli.path("back")), state)
+
+
+def test_undo_of_files_that_are_broken(cli):
+    cli.put("model.safetensors", b"\x08\0\0\0\0\0\0\0{broken}")
+    done = cli("layout undo", "model.safetensors", "-o", "back")
+    assert done.status != 0 and "model.safetensors: " in done.err and "--run" not in done.err, done
+
+
+def test_undo_of_an_index(cli):
+    state = llama()
+    fused = replaced(state, QKV)
+    cli.put("model.safetensors", file_of(state))
+    run = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()
+    names = list(fused)
+    for i in range(2):
+        cli.put(f"new-{i + 1}.safetensors", file_of({name: fused[name] for name in names[i::2]}, 0.5, {"foldback.graph": run["result"]}))
+    cli.put("new.safetensors.index.json", {"weight_map": {name: f"new-{i % 2 + 1}.safetensors" for i, name in enumerate(names)}})
+    done = cli("layout undo", "new.safetensors.index.json", "-o", "back")
+    assert done.status == 0, done
+    assert_same(state_of(cli.path("back")), state, 0.5)
+
+
+def test_which_of_several_runs_is_not_guessed(cli):
+    """One graph, made of two others; and one that was made twice of the same."""
+    cli.put("model.safetensors", file_of(llama()))
+    one = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()
+    assert cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()["result"] == one["result"]
+    assert cli("layout undo", "new", "-o", "back").status == 0
+    both = cli("optimize", one["source"], "-p", "qkv-fused", "-p", "gate-up-fused").json()
+    assert cli("optimize", one["result"], "-p", "gate-up-fused").json()["result"] == both["result"]
+    assert cli("weights", both["result"], "-o", "both").status == 0
+    done = cli("layout undo", "both", "-o", "more")
+    assert done.status != 0 and "different runs" in done.err and both["id"] in done.err and not cli.path("more").exists(), done
+    assert cli("layout undo", "both", "-o", "more", "--run", both["id"]).status == 0
+    assert_same(state_of(cli.path("more")), llama())
+
+
+def test_the_oldest_of_many_runs_counts(service):
+    graph = checkpoint(service, file_of({"q_proj.weight": Array([2, 2], range(4)), **{f"{name}_proj.weight": Array([2, 2], range(4)) for name in "kv"}, "mlp.gate_proj.weight": Array([1, 1], [1]), "mlp.up_proj.weight": Array([1, 1], [2])}))
+    one = applied(service, graph, "qkv-fused")
+    both = service.post("/v1/optimize", {"graph": graph, "passes": ["qkv-fused", "gate-up-fused"]}).json()
+    for _ in range(1001):
+        again = applied(service, one["result"], "gate-up-fused")
+    assert again["result"] == both["result"]
+    answer = service.post("/v1/reverse", {"graph": both["result"]})
+    assert (answer.status, answer.json()["code"]) == (409, "ambiguous-run") and both["id"] in answer.json()["runs"], answer.json()
+
+
+def test_what_cannot_be_written_is_not_told_as_done(cli):
+    cli.put("model.safetensors", file_of(llama()))
+    done = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "missing/new")
+    assert done.status != 0 and done.out == "" and "run_" in done.err, done
+    assert cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").status == 0
+    done = cli("layout undo", "new", "-o", "missing/back")
+    assert done.status != 0 and done.out == "" and "run_" in done.err, done
+
+
 def test_parameters_from_a_config(cli):
     cli.put("model.safetensors", file_of(llama(2)))
     cli.put("config.json", CONFIG)
