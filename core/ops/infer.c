@@ -5,15 +5,6 @@
 
 #include "core/ops/shape.h"
 
-typedef bool shape_rule(const fb_call *call, fb_type *out);
-
-static shape_rule *const shape_rules[] = {
-    [FB_SHAPE_UNKNOWN] = NULL,
-#define FB_SHAPE_RULE(id, function) [FB_SHAPE_##id] = fb_shape_##function,
-#include "core/operators/shapes.def"
-#undef FB_SHAPE_RULE
-};
-
 /* ---- dtypes ---------------------------------------------------------------------------------------------------------- */
 
 /* The node y of y.dtype, y.device …; none when the value is no such attribute. */
@@ -193,7 +184,7 @@ static bool infer_by_rules(const fb_graph *graph, fb_node node, bool is_item, fb
     if (shape == FB_SHAPE_UNKNOWN || (!is_item && !gives_one_tensor(&call, shape))) return false;
     result->dtype = FB_DTYPE_UNKNOWN;
     result->rank = -1;
-    if (!shape_rules[shape](&call, result)) result->rank = -1;
+    if (!fb_shape_rules[shape](&call, result)) result->rank = -1;
     result->dtype = infer_dtype(&call, dtype, result->dtype);
     return result->rank >= 0 || result->dtype;
 }

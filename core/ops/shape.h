@@ -1,7 +1,4 @@
-/* What the shape rules share: the call at hand, its operands and options by name. For infer.c and shape_*.c alone.
- *
- * A rule fills rank and sizes (and dtype where ops.def says OWN) and returns true, or returns false when the shape is not
- * known. */
+/* The shape rules, and what they share: the call at hand, its operands and options by name. */
 #ifndef FB_OPS_SHAPE_H
 #define FB_OPS_SHAPE_H
 
@@ -81,9 +78,10 @@ bool fb_insert_dim(fb_type *type, int axis, fb_dim dim);
 /* Is the node a split or chunk, whose pieces getitem takes? */
 bool fb_is_split(const fb_graph *graph, fb_node node);
 
-#define FB_SHAPE_RULE(id, function) bool fb_shape_##function(const fb_call *call, fb_type *out);
-#include "core/operators/shapes.def"
-#undef FB_SHAPE_RULE
+/* Fills rank and sizes (and dtype where ops.def says OWN) and returns true, or returns false when the shape is not known. */
+typedef bool fb_shape_function(const fb_call *call, fb_type *out);
+
+extern fb_shape_function *const fb_shape_rules[]; /* by fb_shape_rule; none for FB_SHAPE_UNKNOWN */
 
 /* ---- type promotion ----------------------------------------------------------------------------------------------------- */
 
