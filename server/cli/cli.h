@@ -35,6 +35,7 @@ typedef struct fb_cli_values {
     fb_text_list weights, names; /* files to bind; tensors to download */
     fb_text_list settings;       /* of a layout's parameters */
     const char *config;          /* a Hugging Face config.json */
+    uint64_t shard_size;         /* bytes; 0: one file */
     const char *tied;
     const char *inputs, *seed, *precision, *validate; /* evaluating */
     const char *assume;
@@ -240,6 +241,12 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias);
  * it is whole; until then it is FILE.<8 hex digits of what it is a part of>.part, and a later call goes on where this one was
  * interrupted. `digest` is that of the bytes where it is known, else NULL. */
 int fb_download(fb_cli *cli, fb_address *address, const char *digest);
+
+/* Whether shards can be named after it: it ends in ".safetensors". */
+bool fb_can_be_sharded(const char *path);
+/* The same for a safetensors file, as shards of up to `limit` bytes of tensors and their index; as one file where that is
+ * enough. All files or none get their names. */
+int fb_download_shards(fb_cli *cli, fb_address *address, uint64_t limit);
 
 /* ---- Files that are, or are to become, blobs of the store ---------------------------------------------------------------- */
 

@@ -135,14 +135,17 @@ static int write_result(fb_cli *cli, const json_t *run) {
     fb_address_path(&address, "/v1/graphs");
     fb_address_segment(&address, graph);
     fb_address_path(&address, "/weights");
-    int result = fb_download(cli, &address, NULL);
+    int result =
+        cli->values.shard_size ? fb_download_shards(cli, &address, cli->values.shard_size) : fb_download(cli, &address, NULL);
     if (result) fb_complain(0, "%s is stored; foldback weights %s writes its file", fb_text_of(run, "id"), graph);
     return result;
 }
 
 static int need_output(const fb_cli *cli) {
-    if (cli->values.output || cli->values.dry_run) return FB_EXIT_DONE;
-    return fb_complain(FB_EXIT_USAGE, "%s: where to? --output FILE", cli->verb->name);
+    const char *output = cli->values.output;
+    if (!output && !cli->values.dry_run) return fb_complain(FB_EXIT_USAGE, "%s: where to? --output FILE", cli->verb->name);
+    if (!output || !cli->values.shard_size || fb_can_be_sharded(output)) return FB_EXIT_DONE;
+    return fb_complain(FB_EXIT_USAGE, "%s: with --shard-size, --output ends in .safetensors", cli->verb->name);
 }
 
 /* ---- a dry run stores nothing: the files are read where they are -------------------------------------------------------- */

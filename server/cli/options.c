@@ -36,7 +36,10 @@ static bool read_number(const char *text, bool takes_suffix, uint64_t *out) {
     if (takes_suffix && (*end == 'K' || *end == 'k')) factor = (uint64_t)1 << 10;
     else if (takes_suffix && (*end == 'M' || *end == 'm')) factor = (uint64_t)1 << 20;
     else if (takes_suffix && (*end == 'G' || *end == 'g')) factor = (uint64_t)1 << 30;
+    uint64_t thousands = factor == (uint64_t)1 << 10 ? 1000 : factor == (uint64_t)1 << 20 ? 1000000 : 1000000000;
     if (factor > 1) end++;
+    if (factor > 1 && !strcmp(end, "B")) factor = thousands, end++; /* 5GB, as Hugging Face has it; 5G and 5GiB are larger */
+    else if (factor > 1 && !strcmp(end, "iB")) end += 2;
     *out = number * factor;
     return !*end && number <= UINT64_MAX / factor;
 }

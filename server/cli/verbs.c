@@ -177,8 +177,14 @@ static const fb_option weights_options[] = {
 static const fb_option bind_options[] = {
     FLAG("strict", 0, "refuse when tensors are missing or extra, too", is_strict), READS_AS, PREFIX, OUTPUT, STORE, JSON, END,
 };
+#define SHARD_SIZE                                                                                                             \
+    {                                                                                                                          \
+        "shard-size", 0, "BYTES", "write shards of up to this size, and their index: 5GB", FB_OPTION_BYTES, AT(shard_size), 1, \
+            UINT64_MAX                                                                                                         \
+    }
 static const fb_option layout_apply_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
+    SHARD_SIZE,
     TEXT("config", 0, "FILE", "the model's config.json, from which the layout's parameters follow", config),
     LIST("set", 0, "NAME=N", "a parameter of the layout: heads=32; may be repeated", settings),
     FLAG("strict", 0, "also refuse when a row matches nothing, or could not be undone", is_strict),
@@ -189,6 +195,7 @@ static const fb_option layout_apply_options[] = {
 };
 static const fb_option layout_undo_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
+    SHARD_SIZE,
     TEXT("run", 0, "RUN", "the run of layout apply, if the file does not name it", run),
     STORE,
     JSON,
@@ -499,7 +506,7 @@ const fb_verb fb_verbs[] = {
          "Serves the HTTP API until SIGTERM or SIGINT, then finishes what runs and exits; a second signal ends it at\n"
          "once. Prints a line when it is ready: listening on http://127.0.0.1:8080; with --metrics-listen another one:\n"
          "metrics on http://127.0.0.1:9464/metrics\n\n"
-         "BYTES take the suffixes K, M and G.\n",
+         "BYTES take the suffixes K, M and G, which are powers of 1024, and KB, MB and GB, which are powers of 1000.\n",
      .options = fb_serve_options,
      .start = fb_serve},
     {.name = "ready",

@@ -757,6 +757,71 @@ def test_an_index_of_shards(cli):
     assert_same(state_of(cli.path("new.safetensors")), replaced(state, QKV))
 
 
+# ---- shards -----------------------------------------------------------------------------------------------------------------
+
+
+def read_shards(cli, name):
+    """The state, and each shard's; names and index are those of Hugging Face's libraries."""
+    index = json.loads(cli.path(f"{name}.safetensors.index.json").read_text())
+    shards = sorted(set(index["weight_map"].values()))
+    assert shards == [f"{name}-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
+    states = {shard: state_of(cli.path(shard)) for shard in shards}
+    assert index["weight_map"] == {key: shard for shard in shards for key in states[shard]}
+    assert index["metadata"] == {"total_size": sum(4 * len(array.values) for state in states.values() for array in state.values())}
+    return {key: array for state in states.values() for key, array in state.items()}, list(states.values())
+
+
+def shards_of(cli, *more):
+    return cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new.safetensors", *more)
+
+
+@pytest.mark.parametrize("limit", [1, 400, 1000])
+def test_shards_there_and_back(cli, limit):
+    state = llama(2, True)
+    cli.put("model.safetensors", file_of(state, metadata={"format": "pt"}))
+    assert shards_of(cli, "--shard-size", limit).status == 0
+    whole, shards = read_shards(cli, "new")
+    assert_same(whole, replaced(state, QKV))
+    assert all(len(shard) == 1 or sum(4 * len(array.values) for array in shard.values()) <= limit for shard in shards)
+    assert not list(cli.folder.glob("*.part")) and len(list(cli.folder.glob("new*"))) == len(shards) + 1
+    assert cli("layout undo", "new.safetensors.index.json", "-o", "back.safetensors", "--shard-size", limit).status == 0
+    assert_same(read_shards(cli, "back")[0], state)
+    # Another time onto the same names, and then as one file.
+    assert shards_of(cli, "--shard-size", limit).status == 0
+    one = shards_of(cli, "--shard-size", "1GB")
+    assert one.status != 0 and "index.json is there" in one.err and not cli.path("new.safetensors").exists(), one
+
+
+def test_one_shard_is_a_file(cli):
+    state = llama()
+    cli.put("model.safetensors", file_of(state))
+    for size in ("1GB", "1GiB", "1M"):
+        assert shards_of(cli, "--shard-size", size).status == 0
+        assert_same(state_of(cli.path("new.safetensors")), replaced(state, QKV))
+    assert [path.name for path in cli.folder.glob("new*")] == ["new.safetensors"]
+    many = shards_of(cli, "--shard-size", "400")
+    assert many.status != 0 and "new.safetensors is there" in many.err and [path.name for path in cli.folder.glob("new*")] == ["new.safetensors"], many
+
+
+@pytest.mark.parametrize("blocked", ["new-00002-of-00005.safetensors.part", "new.safetensors.index.json.part"])
+def test_all_shards_or_none(cli, blocked):
+    cli.put("model.safetensors", file_of(llama()))
+    cli.path(blocked).mkdir()
+    done = shards_of(cli, "--shard-size", "1000")
+    assert done.status != 0 and blocked in done.err and done.out == "", done
+    assert [path.name for path in cli.folder.glob("new*")] == [blocked]
+    cli.path(blocked).rmdir()
+    assert shards_of(cli, "--shard-size", "1000").status == 0
+    assert len(read_shards(cli, "new")[1]) == 5
+
+
+@pytest.mark.parametrize("words", [("--shard-size", "0"), ("--shard-size", "5XB"), ("--shard-size", "5BB"), ("--shard-size", "400", "-o", "new"), ("--shard-size", "400", "-o", "-")])
+def test_wrong_shards(cli, words):
+    cli.put("model.safetensors", file_of(llama()))
+    done = shards_of(cli, *words)
+    assert done.status == 2 and "shard-size" in done.err and not list(cli.folder.glob("new*")), done
+
+
 def test_list_and_show(cli):
     listed = cli.on_terminal("layout", "list", width=100)
     assert listed.status == 0 and all(name in listed.out for name in ("qkv-fused", "gate-up-fused", "phi3", "gpt2-conv1d", "megatron-gqa", "llama-cpp-rope", "stacked-experts", "tensor-parallel")), listed
