@@ -118,8 +118,9 @@ $(BUILD)/server/routes/index.o: $(API).inc
 $(BUILD)/server/routes/index.o: CPPFLAGS += -I$(BUILD)/generated
 
 # A route that the description lacks fails the build, and so does an operation that is no route.
-$(API).checked: $(BUILD)/server/routes/routes.o $(API).json schema/tools/check_routes.py
-	@$(CC) $(CPPFLAGS) -E -P server/routes/routes.c | $(PYTHON) schema/tools/check_routes.py $(API).json
+ROUTE_SOURCES := $(filter server/routes/%,$(SERVER_SOURCES))
+$(API).checked: $(ROUTE_SOURCES:%.c=$(BUILD)/%.o) $(API).json schema/tools/check_routes.py
+	@$(CC) $(CPPFLAGS) -I$(BUILD)/generated -E -P $(ROUTE_SOURCES) | $(PYTHON) schema/tools/check_routes.py $(API).json
 	@touch $@
 $(BUILD)/foldback: $(API).checked
 

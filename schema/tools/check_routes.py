@@ -1,6 +1,6 @@
-"""Holds the service's route table against the description: what is missing on either side fails the build.
+"""Holds the service's route tables against the description: what is missing on either side fails the build.
 
-    cc -E -P server/routes/routes.c | check_routes.py openapi.json
+    cc -E -P server/routes/*.c | check_routes.py openapi.json
 
 Compared are paths and methods, the parameters of path and query, whether there is a body, what kinds of answer there are,
 and the scope that is needed.
@@ -14,13 +14,13 @@ METHODS = ("get", "put", "post", "delete", "patch")
 
 
 def rows(text):
-    """The rows of fb_routes[] as {member: text}, from preprocessed C: adjacent string literals are one."""
+    """The rows of the tables that tables[] joins as {member: text}, from preprocessed C: adjacent string literals are one."""
     text = re.sub(r'"\s+"', "", text)
-    table = re.search(r"fb_routes\[\]\s*=\s*\{(.*?)\n?\};", text, re.S)
-    if not table:
-        sys.exit("check_routes: there is no table fb_routes")
-    for row in re.findall(r"\{(\s*\.method(?:[^{}\"]|\"[^\"]*\")*)\}", table[1]):
-        yield {name: value.strip().strip('"') for name, value in re.findall(r'\.(\w+)\s*=\s*("[^"]*"|[^,"]+)', row)}
+    joined = re.search(r"\btables\[\]\s*=\s*\{(.*?)\};", text, re.S)
+    for table in re.findall(r"\w+", joined[1]) if joined else sys.exit("check_routes: no tables[] joins the routes"):
+        found = re.search(rf"\b{table}\[\]\s*=\s*\{{(.*?)\n?\}};", text, re.S) or sys.exit(f"check_routes: there is no table {table}")
+        for row in re.findall(r"\{(\s*\.method(?:[^{}\"]|\"[^\"]*\")*)\}", found[1]):
+            yield {name: value.strip().strip('"') for name, value in re.findall(r'\.(\w+)\s*=\s*("[^"]*"|[^,"]+)', row)}
 
 
 def of_route(row):
@@ -75,7 +75,7 @@ def main():
     for key in routes.keys() & operations.keys():
         for what, of_code in routes[key].items():
             if of_code != operations[key][what]:
-                wrong.append(f"{' '.join(key)}: {what}: {of_code} in routes.c, {operations[key][what]} in openapi.yaml")
+                wrong.append(f"{' '.join(key)}: {what}: {of_code} in server/routes, {operations[key][what]} in openapi.yaml")
     if wrong or not routes:
         sys.exit("\n".join(["the routes and openapi.yaml differ:", *sorted(wrong)]))
 

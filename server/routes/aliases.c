@@ -300,7 +300,7 @@ static bool read_rollback(fb_response *response, const fb_request_body *body, ro
     return true;
 }
 
-void fb_post_alias_rollback(const fb_request *request, fb_response *response) {
+static void post_alias_rollback(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"version", "passes", "as", "who", "why", NULL};
     fb_repeat repeat;
     fb_request_body body;
@@ -334,7 +334,7 @@ static void set_alias(const fb_request *request, fb_response *response, const fb
     fb_store_alias_entry_free(&entry);
 }
 
-void fb_put_alias(const fb_request *request, fb_response *response) {
+static void put_alias(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"version", "who", "why", NULL};
     fb_store_alias_change change;
     fb_request_body body;
@@ -348,7 +348,7 @@ void fb_put_alias(const fb_request *request, fb_response *response) {
     fb_request_body_free(&body);
 }
 
-void fb_delete_alias(const fb_request *request, fb_response *response) {
+static void delete_alias(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_alias_change change;
@@ -368,14 +368,14 @@ static bool find_alias(const fb_request *request, fb_response *response, fb_stor
     return !status;
 }
 
-void fb_get_alias(const fb_request *request, fb_response *response) {
+static void get_alias(const fb_request *request, fb_response *response) {
     fb_store_alias_entry entry;
     if (!find_alias(request, response, &entry)) return;
     respond_alias(response, 200, &entry);
     fb_store_alias_entry_free(&entry);
 }
 
-void fb_get_alias_graph(const fb_request *request, fb_response *response) {
+static void get_alias_graph(const fb_request *request, fb_response *response) {
     fb_store_alias_entry entry;
     if (!find_alias(request, response, &entry)) return;
     if (fb_respond_graph(request, response, entry.to_graph)) {
@@ -385,7 +385,7 @@ void fb_get_alias_graph(const fb_request *request, fb_response *response) {
     fb_store_alias_entry_free(&entry);
 }
 
-void fb_get_alias_archive(const fb_request *request, fb_response *response) {
+static void get_alias_archive(const fb_request *request, fb_response *response) {
     fb_store_alias_entry entry;
     if (!find_alias(request, response, &entry)) return;
     if (fb_respond_archive(request, response, entry.to_graph)) {
@@ -414,7 +414,7 @@ static void respond_list(fb_response *response, fb_store_alias_entries *list,
     fb_store_alias_entries_free(list);
 }
 
-void fb_get_aliases(const fb_request *request, fb_response *response) {
+static void get_aliases(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -425,7 +425,7 @@ void fb_get_aliases(const fb_request *request, fb_response *response) {
     else respond_list(response, &list, alias_write);
 }
 
-void fb_get_alias_history(const fb_request *request, fb_response *response) {
+static void get_alias_history(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -436,3 +436,50 @@ void fb_get_alias_history(const fb_request *request, fb_response *response) {
         fb_respond_page_error(response, &error);
     else respond_list(response, &list, write_history_item);
 }
+
+const fb_route fb_alias_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/aliases",
+     .handler = get_aliases,
+     .scope = FB_SCOPE_READ,
+     .query = "limit,page_token"},
+    {.method = "PUT",
+     .pattern = "/v1/models/{model}/aliases/{alias}",
+     .handler = put_alias,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/aliases/{alias}",
+     .handler = get_alias,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
+    {.method = "DELETE",
+     .pattern = "/v1/models/{model}/aliases/{alias}",
+     .handler = delete_alias,
+     .scope = FB_SCOPE_WRITE,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/aliases/{alias}/graph",
+     .handler = get_alias_graph,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/aliases/{alias}/archive",
+     .handler = get_alias_archive,
+     .scope = FB_SCOPE_READ,
+     .produces = "application/octet-stream",
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/aliases/{alias}/history",
+     .handler = get_alias_history,
+     .scope = FB_SCOPE_READ,
+     .query = "limit,page_token"},
+    {.method = "POST",
+     .pattern = "/v1/models/{model}/aliases/{alias}/rollback",
+     .handler = post_alias_rollback,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .query = ""},
+    {0},
+};

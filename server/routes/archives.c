@@ -328,7 +328,7 @@ bool fb_respond_archive(const fb_request *request, fb_response *response, const 
     return ok;
 }
 
-void fb_get_archive(const fb_request *request, fb_response *response) {
+static void get_archive(const fb_request *request, fb_response *response) {
     fb_respond_archive(request, response, fb_request_param(request, "id"));
 }
 
@@ -375,3 +375,13 @@ void fb_materialize_archive(const fb_request *request, fb_response *response) {
     if (shared && (status || is_same)) fb_share_release(shared);
     free(origin.model);
 }
+
+const fb_route fb_archive_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/archive",
+     .handler = get_archive,
+     .scope = FB_SCOPE_READ,
+     .produces = "application/octet-stream",
+     .query = ""},
+    {0},
+};

@@ -26,7 +26,7 @@ static bool read_time(const fb_request *request, fb_response *response, const ch
            fb_refuse_parameter(response, name, "bad-time", "a time is written as 2026-12-31T23:59:59Z, or 2026-12-31");
 }
 
-void fb_get_audit(const fb_request *request, fb_response *response) {
+static void get_audit(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -50,3 +50,12 @@ void fb_get_audit(const fb_request *request, fb_response *response) {
     fb_respond_json_buffer_take(response, 200, &answer);
     fb_audit_entries_free(&list);
 }
+
+const fb_route fb_audit_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/audit",
+     .handler = get_audit,
+     .scope = FB_SCOPE_ADMIN,
+     .query = "who,action,object,since,until,limit,page_token"},
+    {0},
+};

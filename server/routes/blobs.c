@@ -24,9 +24,9 @@ static bool begin_blob(const fb_request *request, fb_response *response, uint64_
     return !status;
 }
 
-const fb_sink fb_blob_sink = {.begin = begin_blob, .write = fb_upload_sink_write, .abandon = fb_upload_sink_abandon};
+static const fb_sink blob_sink = {.begin = begin_blob, .write = fb_upload_sink_write, .abandon = fb_upload_sink_abandon};
 
-void fb_put_blob(const fb_request *request, fb_response *response) {
+static void put_blob(const fb_request *request, fb_response *response) {
     fb_respond_uploaded_take(request, response, request->body_state, fb_request_param(request, "digest"));
 }
 
@@ -80,7 +80,7 @@ static bool send_elsewhere(const fb_request *request, fb_response *response, con
     return true;
 }
 
-void fb_get_blob(const fb_request *request, fb_response *response) {
+static void get_blob(const fb_request *request, fb_response *response) {
     const char *digest = fb_request_param(request, "digest");
     if (fb_check_digest(response, "digest", digest) && !send_elsewhere(request, response, digest) &&
         fb_respond_blob_bytes(request, response, digest, "application/octet-stream"))
@@ -100,7 +100,7 @@ static void write_row(const fb_blob_row *row, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-void fb_get_blobs(const fb_request *request, fb_response *response) {
+static void get_blobs(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -198,7 +198,7 @@ static void answer_question(const fb_request *request, fb_response *response, co
     fb_respond_json_buffer_take(response, 200, &answer);
 }
 
-void fb_post_missing_blobs(const fb_request *request, fb_response *response) {
+static void post_missing_blobs(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"digests", NULL};
     fb_request_body body;
     question asked = {0};
@@ -247,3 +247,28 @@ bool fb_upload_sink_write(void *upload, const char *bytes, size_t size, fb_respo
 void fb_upload_sink_abandon(void *upload) {
     fb_upload_close(upload, true);
 }
+
+const fb_route fb_blob_routes[] = {
+    {.method = "GET", .pattern = "/v1/blobs", .handler = get_blobs, .scope = FB_SCOPE_READ, .query = "limit,page_token"},
+    {.method = "POST",
+     .pattern = "/v1/blobs/missing",
+     .handler = post_missing_blobs,
+     .scope = FB_SCOPE_READ,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "PUT",
+     .pattern = "/v1/blobs/{digest}",
+     .handler = put_blob,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .consumes = "*",
+     .sink = &blob_sink,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/blobs/{digest}",
+     .handler = get_blob,
+     .scope = FB_SCOPE_READ,
+     .produces = "application/octet-stream",
+     .query = ""},
+    {0},
+};

@@ -125,7 +125,7 @@ static void compare(const fb_request *request, fb_response *response, comparison
     fb_comparison_free(&found);
 }
 
-void fb_post_compare(const fb_request *request, fb_response *response) {
+static void post_compare(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"a", "b", "seed", "inputs", "tolerance", "random_weights", NULL};
     comparison work = {0};
     fb_error error = {0};
@@ -144,3 +144,14 @@ void fb_post_compare(const fb_request *request, fb_response *response) {
     fb_graph_input_free(&work.b);
     fb_request_body_free(&work.body);
 }
+
+const fb_route fb_compare_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/compare",
+     .handler = post_compare,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_READ,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {0},
+};

@@ -25,7 +25,7 @@ static void respond_edits(const fb_request *request, fb_response *response, cons
     }
 }
 
-void fb_get_diff(const fb_request *request, fb_response *response) {
+static void get_diff(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     const char *id = fb_request_param(request, "id"), *base = fb_request_query(request, "base");
     if (!base) {
@@ -51,7 +51,7 @@ void fb_get_diff(const fb_request *request, fb_response *response) {
     fb_share_release(to);
 }
 
-void fb_get_run_edits(const fb_request *request, fb_response *response) {
+static void get_run_edits(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_run run = {0};
@@ -73,3 +73,9 @@ void fb_get_run_edits(const fb_request *request, fb_response *response) {
     fb_share_release(to);
     fb_store_run_free(&run);
 }
+
+const fb_route fb_edits_routes[] = {
+    {.method = "GET", .pattern = "/v1/graphs/{id}/diff", .handler = get_diff, .scope = FB_SCOPE_READ, .query = "base"},
+    {.method = "GET", .pattern = "/v1/runs/{run}/edits", .handler = get_run_edits, .scope = FB_SCOPE_READ, .query = ""},
+    {0},
+};

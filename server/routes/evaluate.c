@@ -133,7 +133,7 @@ static void evaluate(fb_response *response, const question *asked, const fb_grap
     }
 }
 
-void fb_post_evaluate(const fb_request *request, fb_response *response) {
+static void post_evaluate(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     question asked;
     fb_error error = {0};
@@ -159,3 +159,16 @@ void fb_post_evaluate(const fb_request *request, fb_response *response) {
     fb_array_file_free(&file);
     fb_share_release(shared);
 }
+
+const fb_route fb_evaluate_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/graphs/{id}/evaluate",
+     .handler = post_evaluate,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_READ,
+     .body = FB_BODY_OPTIONAL,
+     .consumes = "*",
+     .produces = "application/octet-stream",
+     .query = "precision,seed,random_weights"},
+    {0},
+};

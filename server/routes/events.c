@@ -39,7 +39,7 @@ static bool read_start(const fb_request *request, fb_response *response, int64_t
     return false;
 }
 
-void fb_get_events(const fb_request *request, fb_response *response) {
+static void get_events(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     int64_t last, start;
@@ -56,3 +56,13 @@ void fb_get_events(const fb_request *request, fb_response *response) {
     fb_response_header(response, "X-Accel-Buffering", "no"); /* nginx would hold events back */
     fb_respond_stream(request, response, "text/event-stream", &fb_event_source, subscriber);
 }
+
+const fb_route fb_event_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/events",
+     .handler = get_events,
+     .scope = FB_SCOPE_READ,
+     .query = "model,alias,since",
+     .produces = "text/event-stream"},
+    {0},
+};

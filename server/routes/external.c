@@ -157,7 +157,7 @@ static void answer(const fb_request *request, fb_response *response, record *mad
     fb_respond_new_run(request, response, &made->asked, &new_run, repeat);
 }
 
-void fb_post_run(const fb_request *request, fb_response *response) {
+static void post_run(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
     fb_error error = {0};
     record made = {0};
@@ -177,3 +177,13 @@ void fb_post_run(const fb_request *request, fb_response *response) {
     fb_graph_input_free(&made.result);
     fb_run_request_free(&made.asked);
 }
+
+const fb_route fb_external_run_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/runs",
+     .handler = post_run,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = FB_RECORD_QUERY},
+    {0},
+};

@@ -112,7 +112,7 @@ static void collect(const fb_request *request, fb_response *response, cleaning *
     else respond(response, work);
 }
 
-void fb_post_gc(const fb_request *request, fb_response *response) {
+static void post_gc(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"dry_run", "grace_seconds", "keep_runs_days", "keep_runs", "keep_audit_days", NULL};
     const fb_app *app = request->context;
     cleaning work = {.grace_ms = app->gc_grace_ms, .limits = app->retention};
@@ -124,3 +124,14 @@ void fb_post_gc(const fb_request *request, fb_response *response) {
         collect(request, response, &work);
     fb_request_body_free(&body);
 }
+
+const fb_route fb_gc_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/gc",
+     .handler = post_gc,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_ADMIN,
+     .body = FB_BODY_OPTIONAL,
+     .query = ""},
+    {0},
+};

@@ -101,7 +101,7 @@ static bool read_posted(const fb_request *request, fb_response *response, const 
     return fb_graph_input_read(request, response, request->body, request->body_size, "", out);
 }
 
-void fb_post_graph(const fb_request *request, fb_response *response) {
+static void post_graph(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
     fb_weights_asked weights;
     fb_request bare;
@@ -122,7 +122,7 @@ void fb_post_graph(const fb_request *request, fb_response *response) {
 
 /* ---- POST /v1/checkpoints ----------------------------------------------------------------------------------------------- */
 
-void fb_post_checkpoint(const fb_request *request, fb_response *response) {
+static void post_checkpoint(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"weights", "name", NULL};
     const char *name = NULL;
     fb_request_body body;
@@ -153,7 +153,7 @@ static void write_summary(const fb_store_summary *summary, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-void fb_get_graphs(const fb_request *request, fb_response *response) {
+static void get_graphs(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -177,11 +177,11 @@ void fb_get_graphs(const fb_request *request, fb_response *response) {
 
 /* ---- /v1/graphs/{id} ---------------------------------------------------------------------------------------------------- */
 
-void fb_get_graph(const fb_request *request, fb_response *response) {
+static void get_graph(const fb_request *request, fb_response *response) {
     fb_respond_graph(request, response, fb_request_param(request, "id"));
 }
 
-void fb_delete_graph(const fb_request *request, fb_response *response) {
+static void delete_graph(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     const char *id = fb_request_param(request, "id");
     fb_error error = {0};
@@ -203,7 +203,7 @@ void fb_delete_graph(const fb_request *request, fb_response *response) {
     fb_problem_member_take(response, "total", json_integer((json_int_t)(users.total + users.version_total + users.job_total)));
 }
 
-void fb_get_code(const fb_request *request, fb_response *response) {
+static void get_code(const fb_request *request, fb_response *response) {
     fb_error error = {0};
     fb_shared_graph *shared;
     fb_status status =
@@ -248,3 +248,35 @@ bool fb_respond_graph(const fb_request *request, fb_response *response, const ch
     fb_store_summary_free(&summary);
     return true;
 }
+
+const fb_route fb_graph_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/checkpoints",
+     .handler = post_checkpoint,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "POST",
+     .pattern = "/v1/graphs",
+     .handler = post_graph,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .instead_of_body = "archive",
+     .sink = &fb_archive_sink,
+     .sink_types = FB_ARCHIVE_TYPES,
+     .query = "weights,strict,as,prefix," FB_ARCHIVE_QUERY},
+    {.method = "GET",
+     .pattern = "/v1/graphs",
+     .handler = get_graphs,
+     .scope = FB_SCOPE_READ,
+     .query = "structure,name,limit,page_token"},
+    {.method = "GET", .pattern = "/v1/graphs/{id}", .handler = get_graph, .scope = FB_SCOPE_READ, .query = ""},
+    {.method = "DELETE", .pattern = "/v1/graphs/{id}", .handler = delete_graph, .scope = FB_SCOPE_WRITE, .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/code",
+     .handler = get_code,
+     .scope = FB_SCOPE_READ,
+     .query = "",
+     .produces = "text/x-python"},
+    {0},
+};

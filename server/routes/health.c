@@ -88,13 +88,13 @@ static void process_metrics(fb_buffer *out) {
 }
 
 /* The process answers. */
-void fb_get_live(const fb_request *request, fb_response *response) {
+static void get_live(const fb_request *request, fb_response *response) {
     (void)request;
     fb_respond_json_take(response, 200, json_pack("{s:s}", "status", "live"));
 }
 
 /* It can do its work: the store reads and writes, and its bucket, if it has one, answers. */
-void fb_get_ready(const fb_request *request, fb_response *response) {
+static void get_ready(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_status status = fb_store_health(app->store, &error);
@@ -126,7 +126,7 @@ static void respond_metrics(const fb_app *app, const fb_http_server *http, fb_re
     fb_buffer_free(&text);
 }
 
-void fb_get_metrics(const fb_request *request, fb_response *response) {
+static void get_metrics(const fb_request *request, fb_response *response) {
     respond_metrics(request->context, fb_request_server(request), response);
 }
 
@@ -139,7 +139,7 @@ static void get_live_of_service(const fb_request *request, fb_response *response
     const fb_app *app = request->context;
     fb_error error = {0};
     if (fb_http_probe(app->http, "/livez", PATIENCE_MS, &error)) fb_respond_error(response, &error);
-    else fb_get_live(request, response);
+    else get_live(request, response);
 }
 
 static void get_metrics_of_service(const fb_request *request, fb_response *response) {
@@ -149,7 +149,7 @@ static void get_metrics_of_service(const fb_request *request, fb_response *respo
 
 const fb_route fb_metrics_routes[] = {
     {.method = "GET", .pattern = "/livez", .handler = get_live_of_service, .scope = FB_SCOPE_NONE},
-    {.method = "GET", .pattern = "/readyz", .handler = fb_get_ready, .scope = FB_SCOPE_NONE},
+    {.method = "GET", .pattern = "/readyz", .handler = get_ready, .scope = FB_SCOPE_NONE},
     {.method = "GET",
      .pattern = "/metrics",
      .handler = get_metrics_of_service,
@@ -158,3 +158,10 @@ const fb_route fb_metrics_routes[] = {
 };
 
 const size_t fb_metrics_route_count = sizeof fb_metrics_routes / sizeof *fb_metrics_routes;
+
+const fb_route fb_health_routes[] = {
+    {.method = "GET", .pattern = "/livez", .handler = get_live, .scope = FB_SCOPE_NONE, .is_probe = true, .is_inline = true},
+    {.method = "GET", .pattern = "/readyz", .handler = get_ready, .scope = FB_SCOPE_NONE, .is_probe = true},
+    {.method = "GET", .pattern = "/metrics", .handler = get_metrics, .scope = FB_SCOPE_READ, .produces = "text/plain"},
+    {0},
+};

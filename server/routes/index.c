@@ -20,7 +20,7 @@ static void write_first_steps(const char *url, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
-void fb_get_index(const fb_request *request, fb_response *response) {
+static void get_index(const fb_request *request, fb_response *response) {
     fb_buffer answer = {0};
     fb_buffer_char(&answer, '{');
     fb_put_text(&answer, "name", "foldback");
@@ -39,15 +39,34 @@ void fb_get_index(const fb_request *request, fb_response *response) {
     fb_respond_json_buffer_take(response, 200, &answer);
 }
 
-void fb_get_openapi(const fb_request *request, fb_response *response) {
+static void get_openapi(const fb_request *request, fb_response *response) {
     (void)request;
     fb_respond_bytes(response, 200, "application/yaml", openapi, sizeof openapi - 1, NULL, NULL);
 }
 
 /* The page loads nothing and runs nothing, and a browser is told so. */
-void fb_get_docs(const fb_request *request, fb_response *response) {
+static void get_docs(const fb_request *request, fb_response *response) {
     (void)request;
     fb_response_header(response, "Content-Security-Policy", docs_policy);
     fb_response_header(response, "Referrer-Policy", "no-referrer");
     fb_respond_bytes(response, 200, "text/html; charset=utf-8", docs, sizeof docs - 1, NULL, NULL);
 }
+
+const fb_route fb_index_routes[] = {
+    {.method = "GET", .pattern = "/", .handler = get_index, .scope = FB_SCOPE_NONE, .query = "", .is_inline = true},
+    {.method = "GET",
+     .pattern = "/openapi.yaml",
+     .handler = get_openapi,
+     .scope = FB_SCOPE_NONE,
+     .query = "",
+     .produces = "application/yaml",
+     .is_inline = true},
+    {.method = "GET",
+     .pattern = "/docs",
+     .handler = get_docs,
+     .scope = FB_SCOPE_NONE,
+     .query = "",
+     .produces = "text/html",
+     .is_inline = true},
+    {0},
+};

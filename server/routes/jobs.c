@@ -155,7 +155,7 @@ static bool check_rest(const fb_request *request, fb_response *response, const j
     return !status;
 }
 
-void fb_post_job(const fb_request *request, fb_response *response) {
+static void post_job(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"graphs", "passes", "options", "note", "labels", NULL};
     const fb_app *app = request->context;
     fb_request_body body;
@@ -181,7 +181,7 @@ static bool read_state(const fb_request *request, fb_response *response, int *st
                                "a job's state is queued, running, succeeded, failed or cancelled");
 }
 
-void fb_get_jobs(const fb_request *request, fb_response *response) {
+static void get_jobs(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -211,7 +211,7 @@ static bool find_job(const fb_request *request, fb_response *response, fb_store_
     return false;
 }
 
-void fb_get_job(const fb_request *request, fb_response *response) {
+static void get_job(const fb_request *request, fb_response *response) {
     fb_store_job job;
     if (!find_job(request, response, &job)) return;
     respond_job(request->context, response, 200, &job);
@@ -281,7 +281,7 @@ static void respond_result(const fb_app *app, fb_response *response, const fb_st
     if (job->location) fb_response_header(response, "Location", job->location);
 }
 
-void fb_get_job_result(const fb_request *request, fb_response *response) {
+static void get_job_result(const fb_request *request, fb_response *response) {
     fb_store_job job;
     if (!find_job(request, response, &job)) return;
     if (job.is_run_gone) {
@@ -300,7 +300,7 @@ void fb_get_job_result(const fb_request *request, fb_response *response) {
 
 /* ---- DELETE ------------------------------------------------------------------------------------------------------------- */
 
-void fb_delete_job(const fb_request *request, fb_response *response) {
+static void delete_job(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     const char *id = fb_request_param(request, "job");
     fb_store_job job;
@@ -334,7 +334,7 @@ static bool read_last_event(const fb_request *request, fb_response *response, in
     return false;
 }
 
-void fb_get_job_events(const fb_request *request, fb_response *response) {
+static void get_job_events(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_store_job job;
     fb_error error = {0};
@@ -358,3 +358,28 @@ void fb_get_job_events(const fb_request *request, fb_response *response) {
         fb_respond_stream(request, response, "text/event-stream", &fb_follower_source, follower);
     }
 }
+
+const fb_route fb_job_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/jobs",
+     .handler = post_job,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET", .pattern = "/v1/jobs", .handler = get_jobs, .scope = FB_SCOPE_READ, .query = "state,limit,page_token"},
+    {.method = "GET", .pattern = "/v1/jobs/{job}", .handler = get_job, .scope = FB_SCOPE_READ, .query = ""},
+    {.method = "DELETE", .pattern = "/v1/jobs/{job}", .handler = delete_job, .scope = FB_SCOPE_WRITE, .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/jobs/{job}/result",
+     .handler = get_job_result,
+     .scope = FB_SCOPE_READ,
+     .produces = "application/json,application/octet-stream",
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/jobs/{job}/events",
+     .handler = get_job_events,
+     .scope = FB_SCOPE_READ,
+     .produces = "text/event-stream",
+     .query = ""},
+    {0},
+};

@@ -15,7 +15,7 @@ static void write_model(const fb_store_model *model, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-void fb_get_models(const fb_request *request, fb_response *response) {
+static void get_models(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -35,7 +35,7 @@ void fb_get_models(const fb_request *request, fb_response *response) {
     fb_store_models_free(&list);
 }
 
-void fb_get_model(const fb_request *request, fb_response *response) {
+static void get_model(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_model model;
@@ -48,3 +48,9 @@ void fb_get_model(const fb_request *request, fb_response *response) {
     fb_respond_json_buffer_take(response, 200, &answer);
     fb_store_model_free(&model);
 }
+
+const fb_route fb_model_routes[] = {
+    {.method = "GET", .pattern = "/v1/models", .handler = get_models, .scope = FB_SCOPE_READ, .query = "limit,page_token"},
+    {.method = "GET", .pattern = "/v1/models/{model}", .handler = get_model, .scope = FB_SCOPE_READ, .query = ""},
+    {0},
+};

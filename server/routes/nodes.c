@@ -158,7 +158,7 @@ static void write_page(const fb_shared_graph *shared, const node_filter *filter,
     fb_buffer_char(out, '}');
 }
 
-void fb_get_nodes(const fb_request *request, fb_response *response) {
+static void get_nodes(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     const char *id = fb_request_param(request, "id");
     node_filter filter;
@@ -178,3 +178,12 @@ void fb_get_nodes(const fb_request *request, fb_response *response) {
     fb_store_signatures_free(&filter.marks);
     free(filter.is_of_pass);
 }
+
+const fb_route fb_node_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/nodes",
+     .handler = get_nodes,
+     .scope = FB_SCOPE_READ,
+     .query = "signature,pass,op,target,limit,page_token"},
+    {0},
+};

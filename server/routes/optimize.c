@@ -178,7 +178,7 @@ static void optimize(const fb_request *request, fb_response *response, optimizat
     if (run_passes(request, response, work)) answer(request, response, work, repeat);
 }
 
-void fb_post_optimize(const fb_request *request, fb_response *response) {
+static void post_optimize(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
     fb_request bare;
     optimization work = {0};
@@ -197,3 +197,17 @@ void fb_post_optimize(const fb_request *request, fb_response *response) {
     fb_composition_free(&work.composition);
     fb_run_request_free(&work.asked);
 }
+
+const fb_route fb_optimize_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/optimize",
+     .handler = post_optimize,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .instead_of_body = "archive",
+     .sink = &fb_archive_sink,
+     .sink_types = FB_ARCHIVE_TYPES,
+     .query = FB_OPTIMIZE_QUERY "," FB_ARCHIVE_QUERY},
+    {0},
+};

@@ -49,7 +49,7 @@ static void write_preset(const fb_preset *preset, fb_buffer *out) {
     fb_buffer_char(out, '}');
 }
 
-void fb_get_passes(const fb_request *request, fb_response *response) {
+static void get_passes(const fb_request *request, fb_response *response) {
     (void)request;
     fb_buffer answer = {0};
     fb_buffer_string(&answer, "{\"items\":[");
@@ -84,7 +84,7 @@ static void respond_unknown(const fb_request *request, fb_response *response, co
     }
 }
 
-void fb_get_pass(const fb_request *request, fb_response *response) {
+static void get_pass(const fb_request *request, fb_response *response) {
     const char *name = fb_request_param(request, "name");
     const fb_pass *pass = fb_pass_find(name);
     const fb_preset *preset = fb_preset_find(name);
@@ -97,3 +97,9 @@ void fb_get_pass(const fb_request *request, fb_response *response) {
     else write_preset(preset, &answer);
     fb_respond_json_buffer_take(response, 200, &answer);
 }
+
+const fb_route fb_pass_routes[] = {
+    {.method = "GET", .pattern = "/v1/passes", .handler = get_passes, .scope = FB_SCOPE_READ, .query = ""},
+    {.method = "GET", .pattern = "/v1/passes/{name}", .handler = get_pass, .scope = FB_SCOPE_READ, .query = ""},
+    {0},
+};

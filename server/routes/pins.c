@@ -16,7 +16,7 @@ static void respond_pin(fb_response *response, int status, fb_store_pin *pin) {
     fb_respond_json_buffer_take(response, status, &answer);
 }
 
-void fb_get_pin(const fb_request *request, fb_response *response) {
+static void get_pin(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_pin pin;
@@ -24,7 +24,7 @@ void fb_get_pin(const fb_request *request, fb_response *response) {
     else respond_pin(response, 200, &pin);
 }
 
-void fb_put_pin(const fb_request *request, fb_response *response) {
+static void put_pin(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"note", NULL};
     const fb_app *app = request->context;
     fb_error error = {0};
@@ -42,10 +42,22 @@ void fb_put_pin(const fb_request *request, fb_response *response) {
     fb_request_body_free(&body);
 }
 
-void fb_delete_pin(const fb_request *request, fb_response *response) {
+static void delete_pin(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_actor by = fb_actor_of(request);
     if (fb_store_delete_pin(app->store, fb_request_param(request, "run"), &by, &error)) fb_respond_error(response, &error);
     else fb_respond_empty(response, 204);
 }
+
+const fb_route fb_pin_routes[] = {
+    {.method = "GET", .pattern = "/v1/runs/{run}/pin", .handler = get_pin, .scope = FB_SCOPE_READ, .query = ""},
+    {.method = "PUT",
+     .pattern = "/v1/runs/{run}/pin",
+     .handler = put_pin,
+     .scope = FB_SCOPE_ADMIN,
+     .body = FB_BODY_OPTIONAL,
+     .query = ""},
+    {.method = "DELETE", .pattern = "/v1/runs/{run}/pin", .handler = delete_pin, .scope = FB_SCOPE_ADMIN, .query = ""},
+    {0},
+};

@@ -85,11 +85,11 @@ static void post_undo(const fb_request *request, fb_response *response, fb_undo_
     fb_repeat_end(&repeat);
 }
 
-void fb_post_reverse_run(const fb_request *request, fb_response *response) {
+static void post_reverse_run(const fb_request *request, fb_response *response) {
     post_undo(request, response, FB_UNDO_REVERSE);
 }
 
-void fb_post_rollback_run(const fb_request *request, fb_response *response) {
+static void post_rollback_run(const fb_request *request, fb_response *response) {
     post_undo(request, response, FB_UNDO_ROLLBACK);
 }
 
@@ -159,7 +159,7 @@ static void reverse_graph(const fb_request *request, fb_response *response, cons
     fb_graph_input_free(&given);
 }
 
-void fb_post_reverse(const fb_request *request, fb_response *response) {
+static void post_reverse(const fb_request *request, fb_response *response) {
     fb_repeat repeat;
     if (!fb_repeat_begin(request, response, &repeat)) return;
     fb_error error = {0};
@@ -176,3 +176,28 @@ void fb_post_reverse(const fb_request *request, fb_response *response) {
     if (!status) fb_run_request_free(&asked);
     fb_repeat_end(&repeat);
 }
+
+const fb_route fb_reverse_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/reverse",
+     .handler = post_reverse,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = FB_RUN_QUERY},
+    {.method = "POST",
+     .pattern = "/v1/runs/{run}/reverse",
+     .handler = post_reverse_run,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .query = FB_RUN_QUERY},
+    {.method = "POST",
+     .pattern = "/v1/runs/{run}/rollback",
+     .handler = post_rollback_run,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .query = FB_RUN_QUERY},
+    {0},
+};

@@ -9,7 +9,7 @@
 
 #define LABEL_FILTERS_MAX 16
 
-void fb_get_run(const fb_request *request, fb_response *response) {
+static void get_run(const fb_request *request, fb_response *response) {
     unsigned includes = 0;
     size_t cursor = 0;
     const char *name;
@@ -98,7 +98,7 @@ static fb_status set_signature(fb_store *store, const char *const *signature, fb
     return FB_OK;
 }
 
-void fb_get_runs(const fb_request *request, fb_response *response) {
+static void get_runs(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -155,7 +155,7 @@ static fb_status write_list(fb_store *store, const char *name, const char *param
     return FB_OK;
 }
 
-void fb_get_lineage(const fb_request *request, fb_response *response) {
+static void get_lineage(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     const char *id = fb_request_param(request, "id");
     fb_error error = {0};
@@ -182,3 +182,14 @@ void fb_get_lineage(const fb_request *request, fb_response *response) {
     fb_respond_error(response, &error);
     fb_buffer_free(&answer);
 }
+
+const fb_route fb_run_routes[] = {
+    {.method = "GET", .pattern = "/v1/graphs/{id}/lineage", .handler = get_lineage, .scope = FB_SCOPE_READ, .query = "limit"},
+    {.method = "GET",
+     .pattern = "/v1/runs",
+     .handler = get_runs,
+     .scope = FB_SCOPE_READ,
+     .query = "source,result,of_run,kind,pass,signature,label,limit,page_token"},
+    {.method = "GET", .pattern = "/v1/runs/{run}", .handler = get_run, .scope = FB_SCOPE_READ, .query = "include"},
+    {0},
+};

@@ -98,7 +98,7 @@ static void store_pass(const fb_request *request, fb_response *response, fb_stor
     fb_store_rule_free(&stored);
 }
 
-void fb_post_transformation(const fb_request *request, fb_response *response) {
+static void post_transformation(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"name",      "description",           "pattern", "conditions", "replacement",
                                         "exactness", "preserves_computation", "once",    NULL};
     fb_request_body body;
@@ -112,7 +112,7 @@ void fb_post_transformation(const fb_request *request, fb_response *response) {
     fb_request_body_free(&body);
 }
 
-void fb_put_layout(const fb_request *request, fb_response *response) {
+static void put_layout(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"name", "description", "parameters", "rows", NULL};
     fb_request_body body;
     fb_error error = {0};
@@ -179,34 +179,82 @@ static void respond_numbered(const fb_request *request, fb_response *response, f
     else fb_respond_problem(response, 404, "unknown-version", "versions are numbered from 1; there is no \"%.20s\"", text);
 }
 
-void fb_get_transformations(const fb_request *request, fb_response *response) {
+static void get_transformations(const fb_request *request, fb_response *response) {
     respond_all(request, response, FB_STORED_RULE);
 }
 
-void fb_get_transformation(const fb_request *request, fb_response *response) {
+static void get_transformation(const fb_request *request, fb_response *response) {
     respond_version(request, response, FB_STORED_RULE, 0);
 }
 
-void fb_get_transformation_versions(const fb_request *request, fb_response *response) {
+static void get_transformation_versions(const fb_request *request, fb_response *response) {
     respond_versions(request, response, FB_STORED_RULE);
 }
 
-void fb_get_transformation_version(const fb_request *request, fb_response *response) {
+static void get_transformation_version(const fb_request *request, fb_response *response) {
     respond_numbered(request, response, FB_STORED_RULE);
 }
 
-void fb_get_layouts(const fb_request *request, fb_response *response) {
+static void get_layouts(const fb_request *request, fb_response *response) {
     respond_all(request, response, FB_STORED_LAYOUT);
 }
 
-void fb_get_layout(const fb_request *request, fb_response *response) {
+static void get_layout(const fb_request *request, fb_response *response) {
     respond_version(request, response, FB_STORED_LAYOUT, 0);
 }
 
-void fb_get_layout_versions(const fb_request *request, fb_response *response) {
+static void get_layout_versions(const fb_request *request, fb_response *response) {
     respond_versions(request, response, FB_STORED_LAYOUT);
 }
 
-void fb_get_layout_version(const fb_request *request, fb_response *response) {
+static void get_layout_version(const fb_request *request, fb_response *response) {
     respond_numbered(request, response, FB_STORED_LAYOUT);
 }
+
+const fb_route fb_stored_pass_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/transformations",
+     .handler = post_transformation,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/transformations",
+     .handler = get_transformations,
+     .scope = FB_SCOPE_READ,
+     .query = "limit,page_token"},
+    {.method = "GET",
+     .pattern = "/v1/transformations/{name}",
+     .handler = get_transformation,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/transformations/{name}/versions",
+     .handler = get_transformation_versions,
+     .scope = FB_SCOPE_READ,
+     .query = "limit,page_token"},
+    {.method = "GET",
+     .pattern = "/v1/transformations/{name}/versions/{version}",
+     .handler = get_transformation_version,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
+    {.method = "PUT",
+     .pattern = "/v1/layouts/{name}",
+     .handler = put_layout,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET", .pattern = "/v1/layouts", .handler = get_layouts, .scope = FB_SCOPE_READ, .query = "limit,page_token"},
+    {.method = "GET", .pattern = "/v1/layouts/{name}", .handler = get_layout, .scope = FB_SCOPE_READ, .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/layouts/{name}/versions",
+     .handler = get_layout_versions,
+     .scope = FB_SCOPE_READ,
+     .query = "limit,page_token"},
+    {.method = "GET",
+     .pattern = "/v1/layouts/{name}/versions/{version}",
+     .handler = get_layout_version,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
+    {0},
+};

@@ -125,7 +125,7 @@ static void write_page(const fb_shared_graph *shared, tensor_page *page, fb_buff
     fb_buffer_char(out, '}');
 }
 
-void fb_get_tensors(const fb_request *request, fb_response *response) {
+static void get_tensors(const fb_request *request, fb_response *response) {
     const char *id = fb_request_param(request, "id");
     fb_error error = {0};
     fb_shared_graph *shared = NULL;
@@ -251,7 +251,7 @@ static void respond_bytes(const fb_request *request, fb_response *response, fb_s
     }
 }
 
-void fb_get_tensor(const fb_request *request, fb_response *response) {
+static void get_tensor(const fb_request *request, fb_response *response) {
     const char *name = fb_request_param(request, "name");
     fb_error error = {0};
     fb_shared_graph *shared;
@@ -270,3 +270,18 @@ void fb_get_tensor(const fb_request *request, fb_response *response) {
     else respond_bytes(request, response, shared, tensor);
     fb_share_release(shared);
 }
+
+const fb_route fb_tensor_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/tensors",
+     .handler = get_tensors,
+     .scope = FB_SCOPE_READ,
+     .query = "limit,page_token"},
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/tensors/{name}",
+     .handler = get_tensor,
+     .scope = FB_SCOPE_READ,
+     .query = "describe",
+     .produces = "application/octet-stream,application/json"},
+    {0},
+};

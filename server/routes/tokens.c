@@ -73,7 +73,7 @@ static bool check_first(const fb_request *request, fb_response *response) {
 }
 
 /* Takes no Idempotency-Key: the answer, which holds the secret, would have to be stored. */
-void fb_post_token(const fb_request *request, fb_response *response) {
+static void post_token(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"name", "scope", "expires", NULL};
     const fb_app *app = request->context;
     fb_store_actor by = fb_actor_of(request);
@@ -91,7 +91,7 @@ void fb_post_token(const fb_request *request, fb_response *response) {
 
 /* ---- the others --------------------------------------------------------------------------------------------------------- */
 
-void fb_get_tokens(const fb_request *request, fb_response *response) {
+static void get_tokens(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -111,7 +111,7 @@ void fb_get_tokens(const fb_request *request, fb_response *response) {
     fb_store_tokens_free(&list);
 }
 
-void fb_get_token(const fb_request *request, fb_response *response) {
+static void get_token(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_token token;
@@ -120,7 +120,7 @@ void fb_get_token(const fb_request *request, fb_response *response) {
     else respond_token(app, response, 200, &token, NULL);
 }
 
-void fb_delete_token(const fb_request *request, fb_response *response) {
+static void delete_token(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_store_actor by = fb_actor_of(request);
     fb_error error = {0};
@@ -129,3 +129,16 @@ void fb_delete_token(const fb_request *request, fb_response *response) {
     if (fb_auth_revoke(app->auth, fb_request_param(request, "token"), &by, &token, &error)) fb_respond_error(response, &error);
     else respond_token(app, response, 200, &token, NULL);
 }
+
+const fb_route fb_token_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/tokens",
+     .handler = post_token,
+     .scope = FB_SCOPE_ADMIN,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET", .pattern = "/v1/tokens", .handler = get_tokens, .scope = FB_SCOPE_ADMIN, .query = "limit,page_token"},
+    {.method = "GET", .pattern = "/v1/tokens/{token}", .handler = get_token, .scope = FB_SCOPE_ADMIN, .query = ""},
+    {.method = "DELETE", .pattern = "/v1/tokens/{token}", .handler = delete_token, .scope = FB_SCOPE_ADMIN, .query = ""},
+    {0},
+};

@@ -71,9 +71,9 @@ static bool write_upload(void *upload, const char *bytes, size_t size, fb_respon
                                "say which blob the bytes are, ?digest=sha256:…; or send none, and PATCH them to the Location");
 }
 
-const fb_sink fb_new_upload_sink = {.begin = begin_upload, .write = write_upload, .abandon = fb_upload_sink_abandon};
+static const fb_sink new_upload_sink = {.begin = begin_upload, .write = write_upload, .abandon = fb_upload_sink_abandon};
 
-void fb_post_upload(const fb_request *request, fb_response *response) {
+static void post_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = request->body_state;
     const char *digest = fb_request_query(request, "digest");
     if (digest) {
@@ -168,7 +168,7 @@ static void abandon_part(void *state) {
     free(at);
 }
 
-const fb_sink fb_part_sink = {.begin = begin_part, .write = write_part, .abandon = abandon_part};
+static const fb_sink part_sink = {.begin = begin_part, .write = write_part, .abandon = abandon_part};
 
 /* The upload, with all of the part; NULL when it responded. */
 static fb_upload *take_part(const fb_request *request, fb_response *response) {
@@ -183,7 +183,7 @@ static fb_upload *take_part(const fb_request *request, fb_response *response) {
     return NULL;
 }
 
-void fb_patch_upload(const fb_request *request, fb_response *response) {
+static void patch_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = take_part(request, response);
     fb_error error = {0};
     if (!upload) return;
@@ -202,16 +202,16 @@ static bool begin_last_part(const fb_request *request, fb_response *response, ui
     return check_digest_given(request, response) && begin_part(request, response, size, state);
 }
 
-const fb_sink fb_last_part_sink = {.begin = begin_last_part, .write = write_part, .abandon = abandon_part};
+static const fb_sink last_part_sink = {.begin = begin_last_part, .write = write_part, .abandon = abandon_part};
 
-void fb_put_upload(const fb_request *request, fb_response *response) {
+static void put_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = take_part(request, response);
     if (upload) fb_respond_uploaded_take(request, response, upload, fb_request_query(request, "digest"));
 }
 
 /* ---- the others --------------------------------------------------------------------------------------------------------- */
 
-void fb_get_upload(const fb_request *request, fb_response *response) {
+static void get_upload(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     const char *id = fb_request_param(request, "upload");
     fb_error error = {0};
@@ -224,10 +224,44 @@ void fb_get_upload(const fb_request *request, fb_response *response) {
     add_place(response, id, size);
 }
 
-void fb_delete_upload(const fb_request *request, fb_response *response) {
+static void delete_upload(const fb_request *request, fb_response *response) {
     fb_upload *upload = open_upload(request, response);
     if (!upload) return;
     bool is_noted = note(request, response, upload, "upload-delete");
     fb_upload_close(upload, is_noted);
     if (is_noted) fb_respond_empty(response, 204);
 }
+
+const fb_route fb_upload_routes[] = {
+    {.method = "POST",
+     .pattern = "/v1/blobs/uploads",
+     .handler = post_upload,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .consumes = "*",
+     .sink = &new_upload_sink,
+     .query = "digest"},
+    {.method = "GET", .pattern = "/v1/blobs/uploads/{upload}", .handler = get_upload, .scope = FB_SCOPE_READ, .query = ""},
+    {.method = "PATCH",
+     .pattern = "/v1/blobs/uploads/{upload}",
+     .handler = patch_upload,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .consumes = "*",
+     .sink = &part_sink,
+     .query = ""},
+    {.method = "PUT",
+     .pattern = "/v1/blobs/uploads/{upload}",
+     .handler = put_upload,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .consumes = "*",
+     .sink = &last_part_sink,
+     .query = "digest"},
+    {.method = "DELETE",
+     .pattern = "/v1/blobs/uploads/{upload}",
+     .handler = delete_upload,
+     .scope = FB_SCOPE_WRITE,
+     .query = ""},
+    {0},
+};

@@ -86,7 +86,7 @@ static void store_document(const fb_request *request, fb_response *response, con
     fb_graph_input_free(&input);
 }
 
-void fb_put_version(const fb_request *request, fb_response *response) {
+static void put_version(const fb_request *request, fb_response *response) {
     static const char *const known[] = {"graph", "run", "note", NULL};
     fb_request_body body;
     if (!fb_check_path_name(request, response, "model") || !fb_check_path_name(request, response, "version")) return;
@@ -105,7 +105,7 @@ void fb_put_version(const fb_request *request, fb_response *response) {
 
 /* ---- the others --------------------------------------------------------------------------------------------------------- */
 
-void fb_get_versions(const fb_request *request, fb_response *response) {
+static void get_versions(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_page page;
@@ -134,14 +134,14 @@ static bool find_version(const fb_request *request, fb_response *response, fb_st
     return !status;
 }
 
-void fb_get_version(const fb_request *request, fb_response *response) {
+static void get_version(const fb_request *request, fb_response *response) {
     fb_store_version version;
     if (!find_version(request, response, &version)) return;
     respond_version(response, 200, &version);
     fb_store_version_free(&version);
 }
 
-void fb_get_version_graph(const fb_request *request, fb_response *response) {
+static void get_version_graph(const fb_request *request, fb_response *response) {
     fb_store_version version;
     if (!find_version(request, response, &version)) return;
     if (fb_respond_graph(request, response, version.graph))
@@ -149,7 +149,7 @@ void fb_get_version_graph(const fb_request *request, fb_response *response) {
     fb_store_version_free(&version);
 }
 
-void fb_get_version_archive(const fb_request *request, fb_response *response) {
+static void get_version_archive(const fb_request *request, fb_response *response) {
     fb_store_version version;
     if (!find_version(request, response, &version)) return;
     if (fb_respond_archive(request, response, version.graph))
@@ -157,7 +157,7 @@ void fb_get_version_archive(const fb_request *request, fb_response *response) {
     fb_store_version_free(&version);
 }
 
-void fb_delete_version(const fb_request *request, fb_response *response) {
+static void delete_version(const fb_request *request, fb_response *response) {
     const fb_app *app = request->context;
     fb_error error = {0};
     fb_store_actor by = fb_actor_of(request);
@@ -166,3 +166,39 @@ void fb_delete_version(const fb_request *request, fb_response *response) {
     if (status) fb_respond_error(response, &error);
     else fb_respond_empty(response, 204);
 }
+
+const fb_route fb_version_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/versions",
+     .handler = get_versions,
+     .scope = FB_SCOPE_READ,
+     .query = "limit,page_token"},
+    {.method = "PUT",
+     .pattern = "/v1/models/{model}/versions/{version}",
+     .handler = put_version,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_REQUIRED,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/versions/{version}",
+     .handler = get_version,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
+    {.method = "DELETE",
+     .pattern = "/v1/models/{model}/versions/{version}",
+     .handler = delete_version,
+     .scope = FB_SCOPE_WRITE,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/versions/{version}/graph",
+     .handler = get_version_graph,
+     .scope = FB_SCOPE_READ,
+     .query = ""},
+    {.method = "GET",
+     .pattern = "/v1/models/{model}/versions/{version}/archive",
+     .handler = get_version_archive,
+     .scope = FB_SCOPE_READ,
+     .produces = "application/octet-stream",
+     .query = ""},
+    {0},
+};

@@ -270,7 +270,7 @@ static void respond_file(const fb_request *request, fb_response *response, fb_sh
                       weights);
 }
 
-void fb_get_weights(const fb_request *request, fb_response *response) {
+static void get_weights(const fb_request *request, fb_response *response) {
     weights_wanted wanted;
     fb_error error = {0};
     fb_shared_graph *shared;
@@ -352,9 +352,26 @@ static void materialize_weights(const fb_request *request, fb_response *response
     open_weights_free(weights);
 }
 
-void fb_post_materialize(const fb_request *request, fb_response *response) {
+static void post_materialize(const fb_request *request, fb_response *response) {
     const char *format = fb_request_query(request, "format");
     if (!format || strcmp(format, "safetensors") == 0) materialize_weights(request, response);
     else if (strcmp(format, "pt2") == 0) fb_materialize_archive(request, response);
     else fb_refuse_parameter(response, "format", "bad-parameter", "format is \"safetensors\" or \"pt2\"");
 }
+
+const fb_route fb_weights_routes[] = {
+    {.method = "GET",
+     .pattern = "/v1/graphs/{id}/weights",
+     .handler = get_weights,
+     .scope = FB_SCOPE_READ,
+     .query = "names,tied",
+     .produces = "application/octet-stream"},
+    {.method = "POST",
+     .pattern = "/v1/graphs/{id}/materialize",
+     .handler = post_materialize,
+     .defer = fb_defer_request,
+     .scope = FB_SCOPE_WRITE,
+     .body = FB_BODY_OPTIONAL,
+     .query = "format"},
+    {0},
+};

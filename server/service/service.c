@@ -1,7 +1,8 @@
 #include "server/service/service.h"
-#include "server/events/event_hub.h"
+#include <stdlib.h>
 
 #include "core/base/sha256.h"
+#include "server/events/event_hub.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 
@@ -59,6 +60,7 @@ static void close_service(fb_service *service) {
     fb_store_close(app->store); /* checkpoints */
     fb_cache_free(app->cache);
     fb_pass_counts_free(app->counts);
+    free(service->routes);
 }
 
 /* ---- fb_doorkeeper ------------------------------------------------------------------------------------------------------ */
@@ -110,7 +112,10 @@ static fb_status start_http(const fb_service_config *config, fb_service *service
         http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits, .admits_all = admits_all};
     http.allows_addresses = config->is_open;
     http.expand = fb_expand_id;
-    return fb_http_start(&http, fb_routes, fb_route_count, &service->app, &service->http, error);
+    size_t count;
+    service->routes = fb_routes_join(&count);
+    if (!service->routes) return fb_fail_memory(error);
+    return fb_http_start(&http, service->routes, count, &service->app, &service->http, error);
 }
 
 /* Small, so that it takes nothing from the service, and answers also when all of that is busy. */

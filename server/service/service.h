@@ -38,6 +38,7 @@ fb_service_config fb_service_config_default(void);
 typedef struct fb_service {
     fb_app app;
     fb_collector *collector;
+    fb_route *routes;               /* of `http` */
     fb_http_server *http, *metrics; /* `metrics` NULL without a listener of its own */
 } fb_service;
 

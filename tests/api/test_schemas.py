@@ -82,10 +82,13 @@ def test_what_is_none(name, pointer, new):
 
 
 ROUTES = """
-const fb_route fb_routes[] = {
+const fb_route fb_a_routes[] = {
     {.method = "GET", .pattern = "/a/{id}", .handler = get, .scope = FB_SCOPE_NONE, .query = "x," "y", .is_inline = 1},
     {.method = "PUT", .pattern = "/a/{id}", .handler = put, .scope = FB_SCOPE_WRITE, .body = FB_BODY_REQUIRED, .query = ""},
+    {0},
 };
+const fb_route fb_unused_routes[] = {{.method = "GET", .pattern = "/not/joined", .scope = FB_SCOPE_NONE}, {0}};
+static const fb_route *const tables[] = {fb_a_routes};
 """
 
 

@@ -143,9 +143,13 @@ static void write_query(const fb_route *route, uint8_t choice, fb_buffer *out) {
 /* Of the routes that take a body the one that stands next to the number on a circle of 256 places: so that an input means what
  * it meant when a route is added. */
 static const fb_route *route_at(uint8_t place) {
+    static fb_route *routes;
+    static size_t count;
     const fb_route *nearest = NULL;
     unsigned least = 256;
-    for (const fb_route *route = fb_routes; route < fb_routes + fb_route_count; route++) {
+    if (!routes) routes = fb_routes_join(&count);
+    require(routes);
+    for (const fb_route *route = routes; route < routes + count; route++) {
         uint64_t hash = fb_hash_text(route->pattern, fb_hash_text(route->method, 0));
         unsigned distance = (uint8_t)(hash - place);
         if (route->body == FB_BODY_NONE || distance >= least) continue;

@@ -64,8 +64,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fb_exchange *exchange = calloc(1, sizeof *exchange);
     require(server && exchange);
     server->config = fb_http_config_default();
-    server->routes = fb_routes;
-    server->route_count = fb_route_count;
+    fb_route *routes = fb_routes_join(&server->route_count);
+    require(routes);
+    server->routes = routes;
     exchange->server = server;
     exchange->target = strndup((const char *)data + 1, size - 1);
     exchange->decoded = strdup(exchange->target);
@@ -81,6 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     free(exchange->path);
     free(exchange->query);
     free(exchange);
+    free(routes);
     free(server);
     return 0;
 }
