@@ -196,59 +196,116 @@ void fb_layout_target_name(fb_layout_scope *scope, const fb_layout_target *targe
     fb_layout_spell(&target->pattern, captures, out);
 }
 
-static void put(fb_rewrite *rewrite, const fb_layout_owned *first, char *name, fb_value recipe) {
-    fb_graph *graph = fb_rewrite_graph(rewrite);
-    char *dot = strrchr(name, '.');
-    const char *path = dot ? name : "", *attribute = dot ? dot + 1 : name;
+/* A tensor that a module loses, or gets by a recipe. */
+typedef struct owner_change {
+    fb_module module;
+    size_t order; /* of all */
+    fb_parameter_change change;
+} owner_change;
+
+typedef struct editor {
+    fb_rewrite *rewrite;
+    fb_graph *graph;
+    fb_arena names;
+    fb_buffer changes; /* owner_change */
+    fb_buffer emptied; /* fb_module: may own nothing any more */
+    bool failed;
+} editor;
+
+static void add_change(editor *e, fb_module module, fb_parameter_change change) {
+    owner_change one = {.module = module, .order = e->changes.size / sizeof one, .change = change};
+    e->failed |= !change.attribute;
+    fb_buffer_append(&e->changes, &one, sizeof one);
+}
+
+static void put(editor *e, const fb_layout_owned *first, fb_buffer *name, fb_value recipe) {
+    char *text = fb_arena_alloc(&e->names, name->size + 1);
+    e->failed |= !text || name->failed;
+    if (e->failed) return;
+    memcpy(text, name->data, name->size);
+    text[name->size] = '\0';
+    char *dot = strrchr(text, '.');
+    const char *path = dot ? text : "", *attribute = dot ? dot + 1 : text;
     if (dot) *dot = '\0';
-    fb_module module = fb_module_find(graph, path);
-    if (!module.id) module = fb_put_module(rewrite, first->module, path, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
-    fb_put_parameter(rewrite, module, attribute, recipe, FB_DTYPE_UNKNOWN, fb_tensor_at(graph, first->tensor)->requires_grad);
+    fb_module module = fb_module_find(e->graph, path);
+    if (!module.id) module = fb_put_module(e->rewrite, first->module, path, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false);
+    add_change(e, module,
+               (fb_parameter_change){.attribute = attribute,
+                                     .recipe = recipe,
+                                     .requires_grad = fb_tensor_at(e->graph, first->tensor)->requires_grad});
 }
 
-static void drop_what_is_empty(fb_rewrite *rewrite, const fb_layout_application *application) {
-    const fb_graph *graph = fb_rewrite_graph(rewrite);
-    for (size_t s = 0; s < application->row->source_count; s++) {
-        for (size_t i = 0; i < application->counts[s]; i++) {
-            fb_module module = application->tensors[s][i]->module;
-            const fb_module_row *row = fb_module_at(graph, module);
-            bool is_root = !fb_text_length(graph, row->path);
-            if (is_root || row->is_erased || fb_value_at(graph, row->parameters)->count ||
-                fb_value_at(graph, row->buffers)->count)
-                continue;
-            fb_drop_module(rewrite, module);
-        }
-    }
-}
-
-void fb_layout_edit(fb_rewrite *rewrite, const fb_match *match) {
-    const fb_layout_plan *plan = match->plan;
-    const fb_layout_application *application = plan->applications[match->nodes[0].id - 1];
-    fb_graph *graph = fb_rewrite_graph(rewrite);
+static void edit_application(editor *e, const fb_layout_plan *plan, const fb_layout_application *application) {
     fb_layout_scope scope = {
-        .layout = plan->layout, .parameters = plan->parameters, .graph = graph, .application = application};
-    const fb_layout_owned *first = application->tensors[0][0];
+        .layout = plan->layout, .parameters = plan->parameters, .graph = e->graph, .application = application};
     fb_buffer name = {0};
     fb_error error = {0};
-    /* Values never change: what is read stays readable after its owner has lost it. */
     for (size_t s = 0; s < application->row->source_count; s++) {
-        for (size_t i = 0; i < application->counts[s]; i++)
-            fb_drop_tensor(rewrite, application->tensors[s][i]->module, application->tensors[s][i]->attribute);
+        for (size_t i = 0; i < application->counts[s]; i++) {
+            const fb_layout_owned *owned = application->tensors[s][i];
+            add_change(e, owned->module, (fb_parameter_change){.attribute = owned->attribute});
+            fb_buffer_append(&e->emptied, &owned->module, sizeof owned->module);
+        }
     }
     for (size_t t = 0; t < application->row->target_count; t++) {
         const fb_layout_target *target = &application->row->targets[t];
         int64_t count = 0;
         scope.variable_count = 0;
         fb_layout_count_of(&scope, &target->each, &count, &error);
-        for (int64_t i = 0; i < count && !error.status; i++) {
+        for (int64_t i = 0; i < count && !error.status && !e->failed; i++) {
             fb_layout_target_name(&scope, target, i, &name);
-            fb_value recipe = fb_layout_recipe(graph, &scope, target->recipe, &error);
-            char *text = fb_buffer_take(&name, NULL);
-            if (text) put(rewrite, first, text, recipe);
-            else fb_put_module(rewrite, first->module, NULL, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false); /* memory is out */
-            free(text);
+            fb_value recipe = fb_layout_recipe(e->graph, &scope, target->recipe, &error);
+            put(e, application->tensors[0][0], &name, recipe);
         }
     }
+    e->failed |= error.status != FB_OK;
     fb_buffer_free(&name);
-    drop_what_is_empty(rewrite, application);
+}
+
+static int by_module(const void *a, const void *b) {
+    const owner_change *one = a, *two = b;
+    if (one->module.id != two->module.id) return one->module.id < two->module.id ? -1 : 1;
+    return (one->order > two->order) - (one->order < two->order);
+}
+
+/* A module's changes together: each of them by itself would write all that it owns anew. */
+static void make_changes(editor *e) {
+    owner_change *changes = (owner_change *)(void *)e->changes.data;
+    size_t count = e->changes.size / sizeof *changes;
+    fb_parameter_change *list = malloc((count + 1) * sizeof *list);
+    e->failed |= !list || e->changes.failed;
+    if (!e->failed && count) qsort(changes, count, sizeof *changes, by_module);
+    for (size_t from = 0, to; from < count && !e->failed; from = to) {
+        for (to = from; to < count && changes[to].module.id == changes[from].module.id; to++)
+            list[to - from] = changes[to].change;
+        fb_change_parameters(e->rewrite, changes[from].module, list, to - from);
+    }
+    free(list);
+}
+
+static void drop_what_is_empty(editor *e) {
+    const fb_module *modules = (const fb_module *)(const void *)e->emptied.data;
+    e->failed |= e->emptied.failed;
+    for (size_t i = 0; i < e->emptied.size / sizeof *modules && !e->failed; i++) {
+        const fb_module_row *row = fb_module_at(e->graph, modules[i]);
+        bool is_root = !fb_text_length(e->graph, row->path);
+        if (is_root || row->is_erased || fb_value_at(e->graph, row->parameters)->count ||
+            fb_value_at(e->graph, row->buffers)->count)
+            continue;
+        fb_drop_module(e->rewrite, modules[i]);
+    }
+}
+
+/* All applications with the first of them. Values never change: what a recipe reads stays readable after its owner lost it. */
+void fb_layout_edit(fb_rewrite *rewrite, const fb_match *match) {
+    const fb_layout_plan *plan = match->plan;
+    if (match->nodes[0].id != 1) return;
+    editor e = {.rewrite = rewrite, .graph = fb_rewrite_graph(rewrite)};
+    for (size_t i = 0; i < plan->count && !e.failed; i++) edit_application(&e, plan, plan->applications[i]);
+    make_changes(&e);
+    drop_what_is_empty(&e);
+    if (e.failed) fb_put_module(rewrite, (fb_module){0}, NULL, FB_TYPE_MODULE, FB_VALUE_EMPTY_MAP, false); /* memory is out */
+    fb_arena_free(&e.names);
+    fb_buffer_free(&e.changes);
+    fb_buffer_free(&e.emptied);
 }

@@ -156,6 +156,7 @@ typedef struct fb_layout_plan {
     const fb_layout *layout;
     const int64_t *parameters;
     fb_layout_application **applications;
+    size_t count;
 } fb_layout_plan;
 
 #endif

@@ -502,22 +502,29 @@ static void note_left(const planner *p, const bool *taken, size_t *next_left) {
     for (size_t i = p->owned_count; i-- > 0;) next_left[i] = taken[p->by_name[i] - p->owned] ? next_left[i + 1] : i;
 }
 
-/* A name that something else has, as a tensor or as a module. */
-static bool check_made(planner *p, const made_name *made, size_t count, size_t at, const bool *taken) {
-    const char *name = made[at].name;
-    fb_layout_application *application = made[at].application;
-    const fb_layout_owned *owned = find_owned(p, name, strlen(name));
-    const fb_layout_owned *above = find_owned(p, name, path_length(name));
-    bool is_free = !owned && !fb_module_find(p->graph, name).id && !(above && !taken[above - p->owned]);
-    if (owned) FOR_EACH_TENSOR(application, source) is_free |= source == owned;
-    for (size_t i = at; i > 0 && strcmp(made[i - 1].name, name) == 0; i--) is_free &= made[i - 1].application->is_refused;
-    for (size_t i = at; i + 1 < count && strcmp(made[i + 1].name, name) == 0; i++)
-        is_free &= made[i + 1].application->is_refused;
-    bool is_valid = *name && *name != '.' && name[strlen(name) - 1] != '.' && !strstr(name, "..");
-    if (is_valid && is_free) return true;
-    REFUSE(p, application, is_valid ? "name-taken" : "bad-name", "%s would become %s%s", application->tensors[0][0]->name, name,
-           is_valid ? ", which is there already or is made twice" : ", which is not a tensor's name");
-    return false;
+/* Something else has the name, as a tensor or as a module. */
+static bool is_taken(const planner *p, const made_name *made, const bool *taken) {
+    const fb_layout_owned *owned = find_owned(p, made->name, strlen(made->name));
+    const fb_layout_owned *above = find_owned(p, made->name, path_length(made->name));
+    bool is_own = false;
+    if (owned) FOR_EACH_TENSOR(made->application, source) is_own |= source == owned;
+    return (owned && !is_own) || (!owned && fb_module_find(p->graph, made->name).id) || (above && !taken[above - p->owned]);
+}
+
+/* Those of one name, made[0] to made[count - 1]. */
+static bool check_made(planner *p, const made_name *made, size_t count, const bool *taken) {
+    const char *name = made->name;
+    bool is_valid = *name && *name != '.' && name[strlen(name) - 1] != '.' && !strstr(name, ".."), is_stable = true;
+    size_t makers = 0;
+    for (size_t i = 0; i < count; i++) makers += !made[i].application->is_refused;
+    for (size_t i = 0; i < count; i++) {
+        fb_layout_application *application = made[i].application;
+        if (application->is_refused || (is_valid && makers == 1 && !is_taken(p, &made[i], taken))) continue;
+        is_stable = false;
+        REFUSE(p, application, is_valid ? "name-taken" : "bad-name", "%s would become %s%s", application->tensors[0][0]->name,
+               name, is_valid ? ", which is there already or is made twice" : ", which is not a tensor's name");
+    }
+    return is_stable;
 }
 
 static made_name *list_made(planner *p, size_t *made_count) {
@@ -607,8 +614,10 @@ static void check_names(planner *p) {
         note_left(p, taken, next_left);
         for (size_t i = 0; i < count && fb_matcher_goes_on(p->matcher); i++)
             if (!applications[i]->is_refused) is_stable &= check_left_behind(p, applications[i], next_left);
-        for (size_t i = 0; i < made_count && fb_matcher_goes_on(p->matcher); i++)
-            if (!made[i].application->is_refused) is_stable &= check_made(p, made, made_count, i, taken);
+        for (size_t i = 0, to; i < made_count && fb_matcher_goes_on(p->matcher); i = to) {
+            for (to = i + 1; to < made_count && strcmp(made[to].name, made[i].name) == 0;) to++;
+            is_stable &= check_made(p, &made[i], to - i, taken);
+        }
     }
     if (made && is_stable && !p->matcher->failed) check_weightless(p, next_left);
     free(made);
@@ -649,7 +658,7 @@ static void plan(planner *p) {
         list[kept++] = applications[i];
         fb_match_found(p->matcher, &(fb_node){(uint32_t)kept}, 1);
     }
-    *made = (fb_layout_plan){.layout = p->layout, .parameters = parameters, .applications = list};
+    *made = (fb_layout_plan){.layout = p->layout, .parameters = parameters, .applications = list, .count = kept};
     p->matcher->plan = made;
 }
 

@@ -145,8 +145,9 @@ static fb_symbol tensor_name(fb_rewrite *rewrite, fb_module module, const char *
     return symbol;
 }
 
-fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
-                           bool requires_grad) {
+/* A new tensor named after the module and attribute that are to own it. */
+static fb_tensor add_tensor(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
+                            bool requires_grad) {
     fb_tensor none = {0};
     fb_graph *graph = rewrite->graph;
     if (fb_rewrite_is_failed(rewrite) || !module.id) return none;
@@ -173,8 +174,58 @@ fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *at
     row->dtype = (uint8_t)(dtype ? dtype : type.dtype);
     row->recipe = recipe;
     row->requires_grad = requires_grad;
-    set_parameter(rewrite, module, attribute, fb_make_tensor(graph, tensor));
-    return fb_rewrite_is_failed(rewrite) ? none : tensor;
+    return tensor;
+}
+
+fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
+                           bool requires_grad) {
+    fb_tensor tensor = add_tensor(rewrite, module, attribute, recipe, dtype, requires_grad);
+    if (tensor.id) set_parameter(rewrite, module, attribute, fb_make_tensor(rewrite->graph, tensor));
+    return fb_rewrite_is_failed(rewrite) ? (fb_tensor){0} : tensor;
+}
+
+/* The map without what the edits name. Room for `extra` more. */
+static fb_value *items_left(const fb_graph *graph, fb_value map, const fb_map *named, size_t extra, size_t *count) {
+    size_t had = map.id ? fb_value_at(graph, map)->count : 0;
+    fb_value *items = malloc((had + extra + 1) * sizeof *items);
+    *count = 0;
+    for (size_t i = 0; items && i < had; i += 2) {
+        fb_value key = fb_value_item(graph, map, i);
+        if (fb_map_get(named, key.id)) continue;
+        items[(*count)++] = key;
+        items[(*count)++] = fb_value_item(graph, map, i + 1);
+    }
+    return items;
+}
+
+void fb_change_parameters(fb_rewrite *rewrite, fb_module module, const fb_parameter_change *changes, size_t count) {
+    fb_graph *graph = rewrite->graph;
+    fb_map named = {0};
+    size_t left = 0, kept = 0;
+    bool ok = true;
+    for (size_t i = 0; i < count && ok; i++) ok = fb_map_put(&named, fb_make_string(graph, changes[i].attribute).id, 1);
+    fb_module_row *row = change(rewrite, module);
+    fb_value *parameters = row ? items_left(graph, row->parameters, &named, 2 * count, &left) : NULL;
+    fb_value *buffers = row ? items_left(graph, row->buffers, &named, 0, &kept) : NULL;
+    ok &= parameters && buffers;
+    for (size_t i = 0; i < count && ok && !fb_rewrite_is_failed(rewrite); i++) {
+        const fb_parameter_change *one = &changes[i];
+        if (!one->recipe.id) continue;
+        fb_tensor tensor = add_tensor(rewrite, module, one->attribute, one->recipe, FB_DTYPE_UNKNOWN, one->requires_grad);
+        parameters[left++] = fb_make_string(graph, one->attribute);
+        parameters[left++] = tensor.id ? fb_make_tensor(graph, tensor) : (fb_value){0};
+    }
+    if (ok && !fb_rewrite_is_failed(rewrite)) {
+        row = fb_module_row_at(graph, module);
+        row->parameters = fb_make_items(graph, FB_MAP, (fb_symbol){0}, parameters, left);
+        row->buffers = fb_make_items(graph, FB_MAP, (fb_symbol){0}, buffers, kept);
+        rewrite->frees_tensors = true;
+    } else if (!fb_rewrite_is_failed(rewrite)) {
+        fb_fail_memory(&rewrite->error);
+    }
+    free(parameters);
+    free(buffers);
+    fb_map_free(&named);
 }
 
 void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor tensor) {

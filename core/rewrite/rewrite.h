@@ -117,6 +117,15 @@ void fb_drop_module(fb_rewrite *rewrite, fb_module module);
  * tensor that the recipe reads. */
 fb_tensor fb_put_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_value recipe, fb_dtype dtype,
                            bool requires_grad);
+/* A parameter or buffer that goes, or a parameter that comes, as fb_put_parameter puts it. */
+typedef struct fb_parameter_change {
+    const char *attribute;
+    fb_value recipe; /* none: it goes */
+    bool requires_grad;
+} fb_parameter_change;
+/* Many of one module, in time linear in what it owns: what any of them names goes, then those with a recipe come, in order,
+ * behind the others. No two that come have one name. */
+void fb_change_parameters(fb_rewrite *rewrite, fb_module module, const fb_parameter_change *changes, size_t count);
 /* Sets a parameter, or the buffer of that name, to a tensor that there is: the two are then tied. */
 void fb_tie_parameter(fb_rewrite *rewrite, fb_module module, const char *attribute, fb_tensor tensor);
 
