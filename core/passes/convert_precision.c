@@ -21,14 +21,593 @@
  * weights in the document with such numbers ("tensor-overflows"), and a graph whose inputs have no dtype.
  * Exactness: changes. Not reversible: only the source has what was rounded away. Roll back to get it.
  */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/graph/namespace.h"
 #include "core/operators/spelling.h"
 #include "core/ops/infer.h"
+#include "core/ops/view.h"
 #include "core/passes/pass.h"
-#include "core/passes/precision.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
+
+/* ---- what stays in float32: single nodes ------------------------------------------------------------------------------- */
+
+/* A cast or a factory: which dtype it gives does not depend on what it reads, or only on the first of it. */
+static bool says_its_dtype(const fb_graph *g, fb_node n) {
+    fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
+    return rule == FB_DTYPE_RULE_CAST || rule == FB_DTYPE_RULE_LIKE || rule == FB_DTYPE_RULE_ARGUMENT ||
+           rule == FB_DTYPE_RULE_FULL || rule >= FB_DTYPE_RULE_BOOL;
+}
+
+/* The dtype of a node's value: as recorded; if not, of a get_attr node that of the tensor, and of a cast or a factory what it
+ * says. Unknown for what is no tensor. */
+static fb_dtype value_dtype(const fb_graph *g, fb_node n) {
+    const fb_node_row *row = fb_node_at(g, n);
+    fb_shape_result found;
+    if (row->dtype) return (fb_dtype)row->dtype;
+    if (says_its_dtype(g, n)) return fb_infer(g, n, &found) ? found.dtype : FB_DTYPE_UNKNOWN;
+    if (row->opcode != FB_GET_ATTR || !row->attribute.id) return FB_DTYPE_UNKNOWN;
+    fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
+    return tensor.id ? (fb_dtype)fb_tensor_at(g, tensor)->dtype : FB_DTYPE_UNKNOWN;
+}
+
+/* Is the argument the dtype float32? Is one of the node's? */
+static bool is_literal_float32(const fb_graph *g, fb_value value) {
+    return fb_value_kind(g, value) == FB_DTYPE && strcmp(fb_value_text(g, value), fb_dtype_name(FB_FLOAT32)) == 0;
+}
+
+static bool names_float32(const fb_graph *g, fb_node n) {
+    const fb_value maps[] = {fb_node_at(g, n)->args, fb_node_at(g, n)->kwargs};
+    for (int k = 0; k < 2; k++) {
+        const fb_value_row *row = fb_value_at(g, maps[k]);
+        for (uint32_t i = 0; i < row->count; i++) {
+            if (is_literal_float32(g, row->items[i])) return true;
+        }
+    }
+    return false;
+}
+
+/* A cast: takes any dtype, and what it gives does not depend on that. */
+static bool takes_any_dtype(const fb_graph *g, fb_node n) {
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
+    if (facts->shape != FB_SHAPE_SAME || !(facts->flags & FB_FACT_ALIASES)) return false;
+    return facts->dtype == FB_DTYPE_RULE_CAST ? names_float32(g, n) || value_dtype(g, n) != FB_FLOAT32
+                                              : facts->dtype >= FB_DTYPE_RULE_BOOL;
+}
+
+/* Does the call look at the numbers or at the dtype of what it reads? A question about sizes does not. */
+static bool reads_dtype(const fb_graph *g, fb_node n) {
+    fb_op op = fb_node_op(g, n);
+    if (op == FB_OP_GETATTR) {
+        fb_value name = fb_call_argument(g, n, "name");
+        bool gives_tensor = fb_node_at(g, n)->dtype; /* x.T, sort(x).values */
+        return gives_tensor || fb_value_kind(g, name) != FB_STRING || strcmp(fb_value_text(g, name), "dtype") == 0;
+    }
+    return !(fb_op_facts_of(op)->flags & FB_FACT_NUMBER) || names_float32(g, n);
+}
+
+/* A factory that is not told its dtype, but can be: torch.zeros. And the method .float(). */
+static bool takes_dtype(const fb_graph *g, fb_node n) {
+    fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
+    bool is_factory = rule == FB_DTYPE_RULE_ARGUMENT || rule == FB_DTYPE_RULE_FULL;
+    return is_factory && value_dtype(g, n) == FB_FLOAT32 && !fb_node_kwarg(g, n, "dtype").id;
+}
+
+static bool is_float_method(const fb_graph *g, fb_node n) {
+    return fb_node_at(g, n)->opcode == FB_CALL_METHOD && fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_FLOAT32;
+}
+
+typedef struct owned {
+    fb_matcher *matcher;
+    const fb_graph *graph;
+    fb_node node;
+    fb_dtype dtype;
+    bool *is_seen; /* by tensor */
+    bool has_dtype;
+} owned;
+
+static void note_dtype(void *context, fb_tensor tensor) {
+    owned *o = context;
+    o->has_dtype |= fb_tensor_at(o->graph, tensor)->dtype == o->dtype;
+}
+
+static void visit_owned(const fb_graph *g, fb_node n, void (*visit)(void *, fb_tensor), void *context) {
+    const fb_node_row *row = fb_node_at(g, n);
+    if (row->opcode == FB_GET_ATTR && row->attribute.id) {
+        fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
+        if (tensor.id) visit(context, tensor);
+    } else if (row->opcode == FB_CALL_MODULE) {
+        fb_value_visit_tensors(g, fb_module_at(g, row->module)->parameters, visit, context);
+        fb_value_visit_tensors(g, fb_module_at(g, row->module)->buffers, visit, context);
+    }
+}
+
+/* Does the node call a module that has a tensor of that dtype, or read one? */
+static bool owns_dtype(const fb_graph *g, fb_node n, fb_dtype dtype) {
+    owned o = {.graph = g, .dtype = dtype};
+    visit_owned(g, n, note_dtype, &o);
+    return o.has_dtype;
+}
+
+static bool owns_float32(const fb_graph *g, fb_node n) {
+    return owns_dtype(g, n, FB_FLOAT32);
+}
+
+/* float32 comes out whatever it reads: of integers, or of nothing at all. */
+static bool gives_float32(const fb_graph *g, fb_node n) {
+    const fb_op_facts *facts = fb_op_facts_of(fb_node_op(g, n));
+    if (value_dtype(g, n) != FB_FLOAT32 || names_float32(g, n) || owns_float32(g, n)) return false;
+    if (takes_dtype(g, n) || is_float_method(g, n)) return false;
+    if (facts->dtype == FB_DTYPE_RULE_FLOAT32) return true;
+    for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+        fb_dtype dtype = value_dtype(g, fb_edge_input(g, e));
+        if (!dtype || dtype == FB_FLOAT32) return false;
+    }
+    return true;
+}
+
+/* ---- modules ------------------------------------------------------------------------------------------------------------- */
+
+/* The nearest module around this one that is called as a whole, or none. */
+static fb_module called_around(const fb_graph *g, const fb_usage *usage, fb_module module) {
+    fb_symbol path = fb_module_at(g, module)->path;
+    const char *text = fb_text(g, path);
+    for (size_t length = fb_text_length(g, path); length > 0; length--) {
+        if (text[length - 1] != '.') continue;
+        fb_symbol around = fb_symbol_find(g, text, length - 1);
+        fb_module found = around.id ? fb_module_find(g, fb_text(g, around)) : (fb_module){0};
+        if (found.id && fb_call_count(usage, found)) return found;
+    }
+    return (fb_module){0};
+}
+
+/* Whose call decides about a module's tensors: its own, or that of the nearest one
+ * around it; or none. */
+static fb_module deciding_module(const fb_graph *g, const fb_usage *usage, fb_module module) {
+    return fb_call_count(usage, module) ? module : called_around(g, usage, module);
+}
+
+/* `*` stands for any characters, `?` for one. */
+static bool fits(const char *pattern, const char *text, size_t length) {
+    const char *end = text + length, *star = NULL, *from = NULL;
+    while (text < end) {
+        if (*pattern == '*') {
+            star = pattern++;
+            from = text;
+        } else if (*pattern == '?' || *pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return !*pattern;
+}
+
+/* The path, or that of a module around it. */
+static bool path_fits(const fb_graph *g, fb_module module, const char *pattern) {
+    const char *path = fb_text(g, fb_module_at(g, module)->path);
+    for (const char *dot = strchr(path, '.'); dot; dot = strchr(dot + 1, '.')) {
+        if (fits(pattern, path, (size_t)(dot - path))) return true;
+    }
+    return fits(pattern, path, strlen(path));
+}
+
+static bool uses_module(const fb_graph *g, fb_node n, const char *pattern) {
+    if (fb_node_at(g, n)->opcode == FB_CALL_MODULE) return path_fits(g, fb_node_at(g, n)->module, pattern);
+    for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+        const fb_node_row *input = fb_node_at(g, fb_edge_input(g, e));
+        if (input->opcode == FB_GET_ATTR && path_fits(g, input->module, pattern)) return true;
+    }
+    return false;
+}
+
+/* `keep`: is the node called so, or does it use a module that is? Patterns that have matched are noted in `is_used`. */
+static bool is_kept_by_name(const fb_graph *g, fb_node n, const json_t *keep, bool *is_used) {
+    bool is_kept = false;
+    for (size_t i = 0; i < json_array_size(keep); i++) {
+        const char *pattern = json_string_value(json_array_get(keep, i));
+        if (!fb_op_is_named(fb_node_op(g, n), pattern) && !uses_module(g, n, pattern)) continue;
+        is_kept = is_used[i] = true;
+    }
+    return is_kept;
+}
+
+/* ---- numbers ------------------------------------------------------------------------------------------------------------- */
+
+/* Of a number in an argument: does it not fit `dtype`, and is `out` to stand there instead? What is a factor stays as it is.
+ *
+ * The ends of float32's range stand for infinity (masks), and become the ends of the other range. Other numbers that are stored
+ * as they are become the nearest one, too; those that are computed with are left to the computation, which is done wide. */
+static bool literal_overflows(const fb_graph *g, fb_node n, fb_value value, fb_dtype dtype, double *out) {
+    fb_dtype_range range;
+    double number;
+    if (fb_value_kind(g, value) != FB_FLOAT || !fb_dtype_limits(dtype, &range)) return false;
+    fb_value_is_number(g, value, &number);
+    *out = copysign(range.largest, number);
+    if (!isfinite(number) || fabs(number) <= range.largest) return false;
+    fb_dtype_rule rule = (fb_dtype_rule)fb_op_facts_of(fb_node_op(g, n))->dtype;
+    bool is_computed_with = rule == FB_DTYPE_RULE_PROMOTE || rule == FB_DTYPE_RULE_FLOAT;
+    return !is_computed_with || fabs(number) >= (double)FLT_MAX;
+}
+
+/* The float32 tensor's bytes are in the document, and some number of it is beyond `largest`. */
+static bool tensor_overflows(const fb_graph *g, fb_tensor tensor, double largest) {
+    fb_extent extent;
+    return fb_tensor_extent(g, tensor, &extent) && extent.largest > largest;
+}
+
+static void refuse_overflowing(void *context, fb_tensor tensor) {
+    owned *o = context;
+    fb_dtype_range range;
+    if (o->is_seen[tensor.id] || fb_tensor_at(o->graph, tensor)->dtype != FB_FLOAT32 || !fb_dtype_limits(o->dtype, &range))
+        return;
+    o->is_seen[tensor.id] = true;
+    if (!tensor_overflows(o->graph, tensor, range.largest)) return;
+    fb_refuse_node(o->matcher, "tensor-overflows", o->node, "%.200s has numbers beyond the range of %s; they become infinite",
+                   fb_tensor_name(o->graph, tensor), fb_dtype_name(o->dtype));
+}
+
+/* Weights whose bytes are in the document, with numbers beyond the range of the dtype. */
+static void refuse_overflowing_weights(fb_matcher *m, const bool *is_converted, fb_dtype dtype) {
+    const fb_graph *g = m->graph;
+    owned o = {.matcher = m, .graph = g, .dtype = dtype, .is_seen = calloc(fb_tensor_limit(g), sizeof *o.is_seen)};
+    m->failed |= !o.is_seen;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && o.is_seen && !m->is_too_much; n = fb_next_node(g, n)) {
+        o.node = n;
+        if (is_converted[n.id]) visit_owned(g, n, refuse_overflowing, &o);
+    }
+    free(o.is_seen);
+}
+
+static bool casts_outputs(const json_t *params) {
+    return !json_is_false(json_object_get(params, "cast_outputs"));
+}
+
+/* ---- why a node stays in float32 though nobody asked for it -------------------------------------------------------------- */
+
+static bool reads_float32(const fb_graph *g, fb_node n) {
+    bool reads = value_dtype(g, n) == FB_FLOAT32;
+    for (uint32_t e = fb_input_first(g, n); e && !reads; e = fb_input_next(g, e)) {
+        reads = value_dtype(g, fb_edge_input(g, e)) == FB_FLOAT32;
+    }
+    return reads;
+}
+
+/* Is one of its inputs in the other of the two narrow dtypes, with which this one does not mix? */
+static bool reads_other_narrow(const fb_matcher *m, fb_node n) {
+    fb_dtype to = fb_dtype_find(json_string_value(json_object_get(m->params, "to")));
+    fb_dtype other = to == FB_FLOAT16 ? FB_BFLOAT16 : FB_FLOAT16;
+    for (uint32_t e = fb_input_first(m->graph, n); e; e = fb_input_next(m->graph, e)) {
+        if (value_dtype(m->graph, fb_edge_input(m->graph, e)) == other) return true;
+    }
+    return false;
+}
+
+/* x.view(torch.int32), which cuts the bytes of float32 into numbers of its own. */
+static bool reinterprets(const fb_graph *g, fb_node n) {
+    const fb_value maps[] = {fb_node_at(g, n)->args, fb_node_at(g, n)->kwargs};
+    bool is_any = false;
+    for (size_t k = 0; k < 2; k++) {
+        const fb_value_row *row = fb_value_at(g, maps[k]);
+        for (uint32_t i = 0; i < row->count; i++) {
+            fb_node node = fb_value_kind(g, row->items[i]) == FB_NODE ? fb_value_node(g, row->items[i]) : (fb_node){0};
+            bool is_asked = node.id && fb_op_is(g, node, FB_OP_GETATTR) && reads_dtype(g, node);
+            is_any |= is_asked || fb_value_kind(g, row->items[i]) == FB_DTYPE;
+        }
+    }
+    return is_any && fb_op_is(g, n, FB_OP_VIEW);
+}
+
+static bool is_called(const fb_graph *g, fb_node n, const char *spelling) {
+    const char *name = fb_node_target(g, n);
+    if (fb_node_at(g, n)->opcode == FB_CALL_FUNCTION) name = fb_function_name(name);
+    return strncmp(name, spelling, strlen(spelling)) == 0 && strchr(".", name[strlen(spelling)]);
+}
+
+/* Is the argument one of the words? An unknown one may be. */
+static bool is_any_of(const fb_graph *g, fb_value argument, const char *words) {
+    double number;
+    char text[32] = "";
+    if (!argument.id) return false;
+    fb_kind kind = fb_value_kind(g, argument);
+    if (kind == FB_STRING) return fb_has_word(words, fb_value_text(g, argument), strlen(fb_value_text(g, argument)));
+    if (!fb_value_is_number(g, argument, &number)) return kind != FB_NONE;
+    snprintf(text, sizeof text, "%g", number);
+    return fb_has_word(words, text, strlen(text));
+}
+
+/* A norm of matrices by their singular values, which one dimension has not. */
+static bool lacks_kernel_for_arguments(const fb_graph *g, fb_node n, const char *to) {
+    size_t count;
+    const fb_precision_case *cases = fb_op_precision_cases(&count);
+    fb_value dim = fb_call_argument(g, n, "dim");
+    for (size_t i = 0; i < count; i++) {
+        bool is_meant = fb_op_is(g, n, cases[i].op) && fb_has_word(cases[i].dtypes, to, strlen(to));
+        if (!is_meant || (dim.id && fb_value_kind(g, dim) == FB_INT) || !is_called(g, n, cases[i].spelling)) continue;
+        if (is_any_of(g, fb_call_argument(g, n, cases[i].parameter), cases[i].values)) return true;
+    }
+    return false;
+}
+
+/* The reason code for which a node that has to do with float32 cannot be converted; NULL when it can, or has nothing to do with
+ * it. `*detail` is a sentence. `reads_untyped`: it reads tensors of unknown dtype, which may be float32. */
+static const char *precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool is_in_autocast,
+                                      const char **detail) {
+    const fb_graph *g = m->graph;
+    if (!reads_untyped && !reads_float32(g, n) && !owns_float32(g, n) && !fb_is_marked(m, n)) return NULL;
+    const char *to = json_string_value(json_object_get(m->params, "to"));
+    fb_dtype dtype = value_dtype(g, n);
+    *detail = "it was converted before";
+    if (fb_is_marked(m, n)) return "already-transformed";
+    *detail = "nothing is known of this operator; it goes on in float32, with casts around it";
+    if (fb_op_effects(g, n).is_unknown || fb_runs_inside(g, n)) return "unknown-operator";
+    *detail = "autocast is on here and decides about dtypes; it goes on in float32";
+    if (is_in_autocast) return "autocast";
+    *detail = "complex numbers have no such precision; it goes on in float32";
+    if (fb_dtype_is_complex(dtype)) return "complex";
+    *detail = "PyTorch cannot compute it in that dtype (on a CPU); it goes on in float32";
+    if (fb_op_lacks_kernel(fb_node_op(g, n), to) || lacks_kernel_for_arguments(g, n, to)) return "no-kernel";
+    *detail = "it takes the bytes of float32 for other numbers; it goes on in float32";
+    if (reinterprets(g, n)) return "reinterprets";
+    *detail = "float16 and bfloat16 do not mix, and it reads the other one; it goes on in float32";
+    if (reads_other_narrow(m, n)) return "mixed-dtypes";
+    *detail = "it casts to a dtype that cannot be told; it goes on in float32";
+    fb_shape_result found;
+    bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST;
+    if (is_cast && (!dtype || (dtype == FB_FLOAT32 && fb_infer(g, n, &found) && !found.dtype))) return "unknown-dtype";
+    fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
+    *detail = "a module around it is called as a whole, too; both go on in float32";
+    return module.id && fb_module_is_inside_call(m->usage, module) ? "module-called" : NULL;
+}
+
+typedef struct search {
+    fb_matcher *matcher;
+    const fb_graph *graph;
+    const fb_alias *alias;
+    bool *stays, *is_number;           /* by node; a number is any value that is no tensor and holds none */
+    fb_node *next_written, *next_read; /* by node: chains of … */
+    fb_node *first_written;            /* by memory that is written: what shares or writes it */
+    fb_node *first_read;               /* by deciding module: get_attr nodes of its tensors */
+    bool *module_stays, *tensor_stays; /* by module, by tensor */
+    fb_node *stack;                    /* nodes that stay, and whose consequences are still to be drawn */
+    size_t depth;
+    unsigned char *shares; /* by memory: is it returned, does it come from outside */
+    bool *is_used;         /* patterns of `keep` */
+    uint32_t autocasts;    /* entered and not yet left */
+} search;
+
+static void stay(search *s, fb_node n) {
+    if (s->stays[n.id]) return;
+    s->stays[n.id] = true;
+    s->stack[s->depth++] = n;
+}
+
+/* ---- what hangs together ------------------------------------------------------------------------------------------------- */
+
+/* The memory that the node shares or writes, when that is written at all; 0 = none. */
+static uint32_t written_memory(const search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    fb_node value = n;
+    if (fb_node_op(g, n) && fb_op_effects(g, n).mutates_input) value = fb_value_node(g, fb_first_argument(g, n));
+    return value.id && fb_is_mutated(s->alias, value) ? fb_memory_of(s->alias, value) + 1 : 0;
+}
+
+static fb_module deciding(const search *s, fb_node n) {
+    fb_opcode opcode = (fb_opcode)fb_node_at(s->graph, n)->opcode;
+    if (opcode == FB_CALL_MODULE) return fb_node_at(s->graph, n)->module;
+    return opcode == FB_GET_ATTR ? deciding_module(s->graph, s->matcher->usage, fb_node_at(s->graph, n)->module)
+                                 : (fb_module){0};
+}
+
+static void stay_module(search *s, fb_module module) {
+    if (!module.id || s->module_stays[module.id]) return;
+    s->module_stays[module.id] = true;
+    for (fb_node n = fb_first_call(s->matcher->usage, module); n.id; n = fb_next_call(s->matcher->usage, n)) stay(s, n);
+    for (fb_node n = s->first_read[module.id]; n.id; n = s->next_read[n.id]) stay(s, n);
+    stay_module(s, called_around(s->graph, s->matcher->usage, module));
+}
+
+/* A tensor, or several, of unknown dtype. */
+static bool is_untyped(const search *s, fb_node n) {
+    fb_opcode opcode = (fb_opcode)fb_node_at(s->graph, n)->opcode;
+    return opcode != FB_PLACEHOLDER && opcode != FB_OUTPUT && !value_dtype(s->graph, n) && !s->is_number[n.id];
+}
+
+static void stay_around(search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
+        fb_node input = fb_edge_input(g, e);
+        bool is_asked = fb_op_is(g, input, FB_OP_GETATTR) && !value_dtype(g, input);
+        bool asks_dtype = is_asked && reads_dtype(g, input); /* and is told what it was told */
+        if (asks_dtype || is_untyped(s, input)) stay(s, input);
+    }
+    for (uint32_t e = is_untyped(s, n) ? fb_user_first(g, n) : 0; e; e = fb_user_next(g, e)) {
+        fb_node user = fb_edge_user(g, e);
+        bool takes_out = fb_op_is(g, user, FB_OP_GETITEM) && value_dtype(g, user);
+        if (!takes_out && fb_node_at(g, user)->opcode != FB_OUTPUT) stay(s, user);
+    }
+}
+
+static void follow(search *s) {
+    while (s->depth) {
+        fb_node n = s->stack[--s->depth];
+        if (fb_node_at(s->graph, n)->program.id != FB_MAIN_PROGRAM.id) continue;
+        stay_module(s, deciding(s, n));
+        uint32_t memory = written_memory(s, n);
+        fb_node member = memory ? s->first_written[memory] : (fb_node){0};
+        if (memory) s->first_written[memory] = (fb_node){0}; /* once */
+        for (; member.id; member = s->next_written[member.id]) stay(s, member);
+        stay_around(s, n);
+    }
+}
+
+/* ---- reasons of a node's own -------------------------------------------------------------------------------------------- */
+
+static bool reads_untyped(const search *s, fb_node n) {
+    bool reads = false;
+    for (uint32_t e = fb_input_first(s->graph, n); e && !reads; e = fb_input_next(s->graph, e))
+        reads = is_untyped(s, fb_edge_input(s->graph, e));
+    return reads;
+}
+
+static void look_at(search *s, fb_node n) {
+    const fb_graph *g = s->graph;
+    if (fb_op_is(g, n, FB_OP_ENTER_AUTOCAST)) s->autocasts++;
+    if (fb_op_is(g, n, FB_OP_EXIT_AUTOCAST) && s->autocasts) s->autocasts--;
+    const fb_node_row *row = fb_node_at(g, n);
+    fb_tensor tensor = row->opcode == FB_GET_ATTR && row->attribute.id
+                           ? fb_module_tensor(g, row->module, fb_text(g, row->attribute))
+                           : (fb_tensor){0};
+    if (row->opcode == FB_OUTPUT && casts_outputs(s->matcher->params)) stay_around(s, n); /* what cannot be cast */
+    if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
+    if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
+    const char *detail, *reason = precision_obstacle(s->matcher, n, reads_untyped(s, n), s->autocasts > 0, &detail);
+    if (reason) fb_refuse_node(s->matcher, reason, n, "%s", detail);
+    if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64) stay(s, n);
+    if (reason || is_kept_by_name(g, n, json_object_get(s->matcher->params, "keep"), s->is_used)) stay(s, n);
+}
+
+/* What nested programs call and read stays, because they do. */
+static void look_at_nested(search *s) {
+    const fb_graph *g = s->graph;
+    for (uint32_t p = FB_MAIN_PROGRAM.id + 1; p < fb_program_limit(g); p++) {
+        for (fb_node n = fb_first_node(g, (fb_program){p}); n.id; n = fb_next_node(g, n)) {
+            const fb_node_row *row = fb_node_at(g, n);
+            fb_module module = row->module.id ? deciding_module(g, s->matcher->usage, row->module) : row->module;
+            fb_tensor tensor =
+                row->attribute.id ? fb_module_tensor(g, row->module, fb_text(g, row->attribute)) : (fb_tensor){0};
+            if (tensor.id) s->tensor_stays[tensor.id] = true;
+            stay_module(s, module);
+        }
+    }
+}
+
+/* ---- weights that are read ----------------------------------------------------------------------------------------------- */
+
+/* A weight that something in float32 reads is not rounded, unless a called module owns it or it is written in place. */
+static void keep_read_weights(search *s) {
+    const fb_graph *g = s->graph;
+    for (int round = 0; round < 2; round++) { /* several nodes may read one tensor */
+        for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+            const fb_node_row *row = fb_node_at(g, n);
+            if (row->opcode != FB_GET_ATTR || !row->attribute.id || deciding(s, n).id || written_memory(s, n)) continue;
+            fb_tensor tensor = fb_module_tensor(g, row->module, fb_text(g, row->attribute));
+            for (uint32_t e = s->stays[n.id] ? 0 : fb_user_first(g, n); e; e = fb_user_next(g, e)) {
+                if (tensor.id && s->stays[fb_edge_user(g, e).id]) s->tensor_stays[tensor.id] = true;
+            }
+            if (tensor.id && s->tensor_stays[tensor.id]) s->stays[n.id] = true;
+        }
+    }
+}
+
+/* ---- results that share memory ------------------------------------------------------------------------------------------- */
+
+static bool is_from_outside(const fb_graph *g, fb_node n) {
+    fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
+    return opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR;
+}
+
+/* A result that is an input or weight, or a view of one, still shares its memory: a cast would copy it. */
+static void keep_shared_results(search *s) {
+    enum { RETURNED = 1, OUTSIDE = 2 };
+    const fb_graph *g = s->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        if (is_from_outside(g, n)) s->shares[fb_memory_of(s->alias, n)] |= OUTSIDE;
+        bool is_output = fb_node_at(g, n)->opcode == FB_OUTPUT;
+        for (uint32_t e = is_output ? fb_input_first(g, n) : 0; e; e = fb_input_next(g, e))
+            s->shares[fb_memory_of(s->alias, fb_edge_input(g, e))] |= RETURNED;
+    }
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        const fb_node_row *row = fb_node_at(g, n);
+        bool is_tensor = row->opcode != FB_OUTPUT && !s->is_number[n.id];
+        if (!is_tensor || s->shares[fb_memory_of(s->alias, n)] != (RETURNED | OUTSIDE)) continue;
+        stay(s, n);
+        if (row->opcode == FB_GET_ATTR && row->attribute.id)
+            s->tensor_stays[fb_module_tensor(g, row->module, fb_text(g, row->attribute)).id] = true;
+    }
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------------------------- */
+
+static void prepare(search *s) {
+    const fb_graph *g = s->graph;
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id; n = fb_next_node(g, n)) {
+        fb_numberhood hood = fb_numberhood_of(g, n);
+        bool reads_tensor = false;
+        for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e))
+            reads_tensor |= !s->is_number[fb_edge_input(g, e).id];
+        s->is_number[n.id] = hood == FB_A_NUMBER || (hood == FB_A_NUMBER_IF_INPUTS_ARE && !reads_tensor);
+        uint32_t memory = written_memory(s, n);
+        if (memory) s->next_written[n.id] = s->first_written[memory];
+        if (memory) s->first_written[memory] = n;
+        fb_module module = fb_node_at(g, n)->opcode == FB_GET_ATTR ? deciding(s, n) : (fb_module){0};
+        if (module.id) s->next_read[n.id] = s->first_read[module.id];
+        if (module.id) s->first_read[module.id] = n;
+    }
+}
+
+static void refuse_unused(const search *s, const json_t *keep) {
+    for (size_t i = 0; i < json_array_size(keep); i++) {
+        if (s->is_used[i]) continue;
+        fb_refuse(s->matcher, "keeps-nothing", NULL, 0, "keep names \"%.80s\", and nothing is called so",
+                  json_string_value(json_array_get(keep, i)));
+    }
+}
+
+static void find(search *s) {
+    const fb_graph *g = s->graph;
+    prepare(s);
+    look_at_nested(s);
+    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && !s->matcher->is_too_much; n = fb_next_node(g, n)) look_at(s, n);
+    if (casts_outputs(s->matcher->params)) keep_shared_results(s);
+    follow(s);
+    keep_read_weights(s);
+    refuse_unused(s, json_object_get(s->matcher->params, "keep"));
+}
+
+/* By node of the main program: does it stay as it is, reading and giving float32? So do
+ *   - inputs of the graph, what `keep` names, what carries the pass's mark, unknown operators, what gives float32 whatever it
+ *     reads, or float64, or complex numbers, or a dtype that cannot be told, or reads the other narrow dtype,
+ *     or stands where autocast is on;
+ *   - with a call, the other calls of its module, and what reads that module's tensors;
+ *   - with a value that is written in place, all that share its memory, because a cast would be a copy;
+ *   - with a value of unknown dtype, its readers and its source, because it cannot be cast;
+ *   - weights that one of these reads by get_attr.
+ * To be freed; NULL when memory is out. Refuses what stays though nobody asked for it. */
+static bool *find_staying(fb_matcher *m, const fb_alias *alias) {
+    const fb_graph *g = m->graph;
+    size_t nodes = fb_node_limit(g), modules = fb_module_limit(g);
+    search s = {.matcher = m, .graph = g, .alias = alias};
+    s.stays = calloc(nodes, sizeof *s.stays);
+    s.is_number = calloc(nodes, sizeof *s.is_number);
+    s.next_written = calloc(nodes, sizeof *s.next_written);
+    s.next_read = calloc(nodes, sizeof *s.next_read);
+    s.stack = calloc(nodes, sizeof *s.stack);
+    s.first_written = calloc((size_t)fb_memory_limit(alias) + 1, sizeof *s.first_written);
+    s.shares = calloc((size_t)fb_memory_limit(alias) + 1, 1);
+    s.first_read = calloc(modules, sizeof *s.first_read);
+    s.module_stays = calloc(modules, sizeof *s.module_stays);
+    s.tensor_stays = calloc(fb_tensor_limit(g), sizeof *s.tensor_stays);
+    s.is_used = calloc(json_array_size(json_object_get(m->params, "keep")) + 1, sizeof *s.is_used);
+    bool ok = s.stays && s.is_number && s.next_written && s.next_read && s.stack && s.first_written && s.first_read &&
+              s.shares && s.module_stays && s.tensor_stays && s.is_used;
+    if (ok) find(&s);
+    void *const helpers[] = {s.is_number, s.next_written, s.next_read,    s.stack,        s.first_written,
+                             s.shares,    s.first_read,   s.module_stays, s.tensor_stays, s.is_used};
+    for (size_t i = 0; i < sizeof helpers / sizeof *helpers; i++) free(helpers[i]);
+    if (!ok) free(s.stays);
+    return ok ? s.stays : NULL;
+}
 
 typedef struct precision_change {
     fb_dtype dtype; /* float16 or bfloat16 */
@@ -80,7 +659,7 @@ static void convert_all(weights_change *c, const fb_node *nodes, size_t count, c
         if (row->opcode == FB_CALL_MODULE) is_called[row->module.id] = true;
     }
     for (fb_module m = fb_first_module(g); m.id; m = fb_module_at(g, m)->next) {
-        fb_module deciding = fb_deciding_module(g, usage, m);
+        fb_module deciding = deciding_module(g, usage, m);
         if (!deciding.id || !is_called[deciding.id]) continue;
         exchange_all(c, m, fb_module_at(g, m)->parameters);
         exchange_all(c, m, fb_module_at(g, m)->buffers);
@@ -162,7 +741,7 @@ static fb_node read(void *context, fb_node value) {
     conversion *c = context;
     const state *s = &c->nodes[value.id];
     bool is_converted = c->nodes[c->reader.id].is_converted;
-    fb_dtype dtype = fb_value_dtype(c->graph, value);
+    fb_dtype dtype = value_dtype(c->graph, value);
     c->reads_low |= s->is_low;
     if (is_converted && dtype == FB_FLOAT32) c->reads_low = true;
     if (is_converted && dtype == FB_FLOAT32) return cast(c, value, c->dtype);
@@ -176,8 +755,8 @@ static fb_value convert_literals(conversion *c, fb_node n, fb_value list) {
     for (uint32_t i = 0; i < row->count && list.id; i++) {
         fb_value item = row->items[i], now = {0};
         double number;
-        if (fb_is_float32(g, item)) now = FB_TEXT(g, FB_DTYPE, fb_dtype_name(c->dtype));
-        if (fb_literal_overflows(g, n, item, c->dtype, &number)) now = fb_make_float(g, number);
+        if (is_literal_float32(g, item)) now = FB_TEXT(g, FB_DTYPE, fb_dtype_name(c->dtype));
+        if (literal_overflows(g, n, item, c->dtype, &number)) now = fb_make_float(g, number);
         bool is_map = row->kind == FB_MAP;
         if (now.id && is_map) list = fb_map_with(g, list, fb_value_text(g, row->items[i - 1]), now);
         if (now.id && !is_map) list = fb_list_with(g, list, i, now);
@@ -189,10 +768,10 @@ static fb_value convert_literals(conversion *c, fb_node n, fb_value list) {
 static void convert_own_dtype(conversion *c, fb_node n) {
     fb_graph *g = c->graph;
     const fb_node_row *row = fb_node_at(g, n);
-    if (fb_takes_dtype(g, n)) {
+    if (takes_dtype(g, n)) {
         fb_value dtype = FB_TEXT(g, FB_DTYPE, fb_dtype_name(c->dtype));
         fb_set_args(c->rewrite, n, row->args, fb_map_with(g, row->kwargs, "dtype", dtype));
-    } else if (fb_is_float_method(g, n)) {
+    } else if (is_float_method(g, n)) {
         fb_set_target(c->rewrite, n, FB_CALL_METHOD,
                       c->dtype == FB_FLOAT16 ? FB_TARGET_HALF_METHOD : FB_TARGET_BFLOAT16_METHOD);
     }
@@ -206,7 +785,7 @@ static void convert_arguments(conversion *c, fb_node n) {
     fb_value args = row->args, kwargs = row->kwargs;
     c->reader = n;
     c->reads_low = false;
-    if (row->opcode == FB_OUTPUT || (!fb_takes_any_dtype(g, n) && fb_reads_dtype(g, n))) {
+    if (row->opcode == FB_OUTPUT || (!takes_any_dtype(g, n) && reads_dtype(g, n))) {
         args = fb_value_map_nodes(g, args, read, c);
         kwargs = fb_value_map_nodes(g, kwargs, read, c);
     }
@@ -220,7 +799,7 @@ static void convert(conversion *c, fb_node n) {
     fb_graph *g = c->graph;
     const fb_node_row *row = fb_node_at(g, n);
     state *s = &c->nodes[n.id];
-    bool was_float32 = fb_value_dtype(g, n) == FB_FLOAT32, is_untyped = !was_float32 && !row->dtype;
+    bool was_float32 = value_dtype(g, n) == FB_FLOAT32, is_untyped = !was_float32 && !row->dtype;
     convert_arguments(c, n);
     if (!s->is_converted) return;
     fb_mark(c->rewrite, n);
@@ -228,7 +807,7 @@ static void convert(conversion *c, fb_node n) {
     if (!was_float32) return;
     fb_shape_result found;
     bool is_known = fb_infer(g, n, &found) && found.dtype;
-    bool computes_low = c->reads_low || fb_owns_dtype(g, n, c->dtype); /* EmbeddingBag reads integers, and gives its weight's */
+    bool computes_low = c->reads_low || owns_dtype(g, n, c->dtype); /* EmbeddingBag reads integers, and gives its weight's */
     fb_dtype dtype = is_known ? found.dtype : computes_low ? c->dtype : FB_FLOAT32;
     s->is_low = dtype == c->dtype;
     fb_set_result_type(c->rewrite, n, row->shape, dtype);
@@ -282,11 +861,11 @@ static bool is_concerned(const fb_graph *g, const bool *is_converted, fb_node n)
     bool reads = false;
     for (uint32_t e = fb_input_first(g, n); e; e = fb_input_next(g, e)) {
         fb_node input = fb_edge_input(g, e);
-        fb_dtype dtype = fb_value_dtype(g, input);
+        fb_dtype dtype = value_dtype(g, input);
         reads |= dtype == FB_FLOAT32 || (!dtype && is_converted[input.id]);
     }
-    return fb_value_dtype(g, n) == FB_FLOAT32 || fb_names_float32(g, n) ||
-           (reads && fb_reads_dtype(g, n) && !fb_takes_any_dtype(g, n)) || fb_owns_float32(g, n);
+    return value_dtype(g, n) == FB_FLOAT32 || names_float32(g, n) || (reads && reads_dtype(g, n) && !takes_any_dtype(g, n)) ||
+           owns_float32(g, n);
 }
 
 static void refuse_overflow(fb_matcher *m, fb_node n, fb_dtype dtype) {
@@ -295,7 +874,7 @@ static void refuse_overflow(fb_matcher *m, fb_node n, fb_dtype dtype) {
     for (int k = 0; k < 2; k++) {
         const fb_value_row *row = fb_value_at(m->graph, maps[k]);
         for (uint32_t i = 0; i < row->count; i++) {
-            if (!fb_literal_overflows(m->graph, n, row->items[i], dtype, &now)) continue;
+            if (!literal_overflows(m->graph, n, row->items[i], dtype, &now)) continue;
             fb_value_is_number(m->graph, row->items[i], &number);
             fb_refuse_node(m, "literal-overflows", n, "%.9g is beyond the range of %s; it becomes %.9g", number,
                            fb_dtype_name(dtype), now);
@@ -307,7 +886,7 @@ static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     if (refuse_unknown_inputs(m)) return;
     const fb_alias *alias = fb_matcher_alias(m);
-    bool *stays = alias ? fb_find_staying(m, alias) : NULL, *is_converted = calloc(fb_node_limit(g), sizeof *is_converted);
+    bool *stays = alias ? find_staying(m, alias) : NULL, *is_converted = calloc(fb_node_limit(g), sizeof *is_converted);
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && stays && is_converted && fb_matcher_goes_on(m);
          n = fb_next_node(g, n)) {
@@ -317,7 +896,7 @@ static void match_graph(fb_matcher *m) {
         refuse_overflow(m, n, dtype_to(m->params));
     }
     bool has_match = nodes.size > 0;
-    if (has_match) fb_refuse_overflowing_weights(m, is_converted, dtype_to(m->params));
+    if (has_match) refuse_overflowing_weights(m, is_converted, dtype_to(m->params));
     fb_buffer_append(&nodes, &(fb_node){0}, sizeof(fb_node)); /* behind it: values that are written in place */
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && has_match; n = fb_next_node(g, n)) {
         if (fb_is_mutated(alias, n)) fb_buffer_append(&nodes, &n, sizeof n);
@@ -336,7 +915,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     while (match->nodes[count].id) count++;
     precision_change change = {
         .dtype = dtype_to(match->params),
-        .casts_outputs = fb_casts_outputs(match->params),
+        .casts_outputs = casts_outputs(match->params),
         .nodes = match->nodes,
         .count = count,
         .written = match->nodes + count + 1,
