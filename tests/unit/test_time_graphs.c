@@ -15,7 +15,6 @@
 #include "core/document/document.h"
 #include "core/eval/region.h"
 #include "core/graph/code.h"
-#include "core/passes/known.h"
 #include "core/passes/pass.h"
 #include "core/rules/rule.h"
 #include "tests/unit/cpu_watch.h"
