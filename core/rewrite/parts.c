@@ -215,10 +215,13 @@ void fb_change_parameters(fb_rewrite *rewrite, fb_module module, const fb_parame
         parameters[left++] = fb_make_string(graph, one->attribute);
         parameters[left++] = tensor.id ? fb_make_tensor(graph, tensor) : (fb_value){0};
     }
-    if (ok && !fb_rewrite_is_failed(rewrite)) {
+    bool is_failed = !ok || fb_rewrite_is_failed(rewrite);
+    fb_value now = is_failed ? (fb_value){0} : fb_make_items(graph, FB_MAP, (fb_symbol){0}, parameters, left);
+    fb_value now_buffers = is_failed ? now : fb_make_items(graph, FB_MAP, (fb_symbol){0}, buffers, kept);
+    if (now.id && now_buffers.id) {
         row = fb_module_row_at(graph, module);
-        row->parameters = fb_make_items(graph, FB_MAP, (fb_symbol){0}, parameters, left);
-        row->buffers = fb_make_items(graph, FB_MAP, (fb_symbol){0}, buffers, kept);
+        row->parameters = now;
+        row->buffers = now_buffers;
         rewrite->frees_tensors = true;
     } else if (!fb_rewrite_is_failed(rewrite)) {
         fb_fail_memory(&rewrite->error);
