@@ -27,14 +27,105 @@
  */
 #include <math.h>
 
-#include "core/ops/affine.h"
 #include "core/ops/infer.h"
 #include "core/ops/shape.h"
+#include "core/ops/view.h"
 #include "core/passes/layer.h"
 #include "core/passes/pass.h"
 #include "core/passes/views.h"
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
+
+typedef enum fb_affine_form { FB_AFFINE_MUL, FB_AFFINE_DIV, FB_AFFINE_ADD, FB_AFFINE_SUB } fb_affine_form;
+
+typedef struct fb_affine {
+    fb_node node, input;
+    fb_affine_form form;
+    fb_value number; /* an int or a float; or none, */
+    fb_node read;    /* and a get_attr node reads the constant */
+    fb_tensor tensor;
+} fb_affine;
+
+/* ---- scaling and shifting by constants: x * c, x / c, x + c, x - c ------------------------------------------------------- */
+
+static bool form_of(fb_op op, fb_affine_form *form) {
+    switch (op) {
+    case FB_OP_MUL: *form = FB_AFFINE_MUL; return true;
+    case FB_OP_DIV:
+    case FB_OP_TRUE_DIVIDE: *form = FB_AFFINE_DIV; return true;
+    case FB_OP_ADD: *form = FB_AFFINE_ADD; return true;
+    case FB_OP_SUB: *form = FB_AFFINE_SUB; return true;
+    default: return false;
+    }
+}
+
+static bool read_constant(const fb_graph *graph, fb_value value, fb_affine *affine) {
+    double ignored;
+    if (fb_value_is_number(graph, value, &ignored)) {
+        affine->number = value;
+        return true;
+    }
+    return fb_tensor_read_by(graph, value, &affine->read, &affine->tensor);
+}
+
+/* Not in place, and without alpha or rounding_mode. */
+static bool affine_at(const fb_graph *graph, fb_node node, fb_affine *affine) {
+    fb_affine found = {.node = node};
+    if (!form_of(fb_node_op(graph, node), &found.form)) return false;
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2 != 2) return false;
+    fb_value a = fb_call_argument(graph, node, "input"), b = fb_call_argument(graph, node, "other");
+    if (!a.id || !b.id) return false;
+    bool commutes = found.form == FB_AFFINE_MUL || found.form == FB_AFFINE_ADD;
+    for (int i = 0; i < (commutes ? 2 : 1); i++) {
+        fb_value x = i ? b : a, constant = i ? a : b;
+        found.input = fb_value_node(graph, x);
+        if (!found.input.id || fb_node_at(graph, found.input)->opcode == FB_GET_ATTR) continue;
+        if (!read_constant(graph, constant, &found)) continue;
+        *affine = found;
+        return true;
+    }
+    return false;
+}
+
+/* How often the node's arguments name `input`. */
+typedef struct input_count {
+    fb_node input;
+    int times;
+} input_count;
+
+static void count_input(void *context, fb_node input) {
+    input_count *c = context;
+    c->times += input.id == c->input.id;
+}
+
+/* The input whose multiplication by a number multiplies the result by it: of a view, x; of x @ y, x. None for other calls. */
+static fb_node scaled_input(const fb_graph *graph, fb_node node) {
+    switch (fb_node_op(graph, node)) {
+    case FB_OP_VIEW:
+    case FB_OP_UNSAFE_VIEW:
+    case FB_OP_RESHAPE:
+    case FB_OP_FLATTEN:
+    case FB_OP_UNFLATTEN:
+    case FB_OP_PERMUTE:
+    case FB_OP_TRANSPOSE:
+    case FB_OP_T:
+    case FB_OP_UNSQUEEZE:
+    case FB_OP_SQUEEZE:
+    case FB_OP_EXPAND:
+    case FB_OP_CONTIGUOUS:
+    case FB_OP_CLONE:
+    case FB_OP_MATMUL:
+    case FB_OP_MM:
+    case FB_OP_BMM: break;
+    default: return (fb_node){0};
+    }
+    fb_value first = fb_call_argument(graph, node, "input");
+    input_count c = {.input = first.id ? fb_value_node(graph, first) : (fb_node){0}};
+    fb_value_visit_nodes(graph, fb_node_at(graph, node)->args, count_input, &c);
+    fb_value_visit_nodes(graph, fb_node_at(graph, node)->kwargs, count_input, &c);
+    return c.times == 1 ? c.input : (fb_node){0};
+}
 
 /* What a constant factor or addend makes of a layer's weight and bias. */
 
@@ -129,20 +220,20 @@ static bool is_number(const fb_graph *g, const fb_affine *affine) {
  * Then the fold is filled. */
 static bool scale_after_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     fold->is_after = true;
-    if (!fb_affine_at(g, node, &fold->affine)) return false;
+    if (!affine_at(g, node, &fold->affine)) return false;
     bool may_climb = is_factor(&fold->affine) && is_number(g, &fold->affine);
     fb_node at = fold->affine.input;
     for (int steps = 0; at.id && steps < CHAIN_MAX; steps++) {
         fold->is_direct = steps == 0;
         if (host_at(g, at, fold)) return true;
-        at = may_climb ? fb_scaled_input(g, at) : (fb_node){0};
+        at = may_climb ? scaled_input(g, at) : (fb_node){0};
     }
     return false;
 }
 
 static bool scale_before_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     fold->is_after = false;
-    if (!fb_affine_at(g, node, &fold->affine)) return false;
+    if (!affine_at(g, node, &fold->affine)) return false;
     for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
         if (host_at(g, user, fold) && fb_layer_input(g, &fold->host, user).id == node.id) return true;
@@ -158,7 +249,7 @@ static bool scale_next(const fb_graph *g, scale_fold *fold) {
     uint32_t e = fb_user_first(g, fold->affine.node);
     while (e && fb_reads_type_only(g, fb_edge_user(g, e))) e = fb_user_next(g, e);
     fb_node reader = e ? fb_edge_user(g, e) : (fb_node){0};
-    if (!reader.id || !fb_affine_at(g, reader, &next.affine) || scale_before_at(g, reader, &other)) return false;
+    if (!reader.id || !affine_at(g, reader, &next.affine) || scale_before_at(g, reader, &other)) return false;
     if (!fold->is_direct && !(is_factor(&next.affine) && is_number(g, &next.affine))) return false;
     *fold = next;
     return true;
@@ -167,7 +258,7 @@ static bool scale_next(const fb_graph *g, scale_fold *fold) {
 /* The fold of these two nodes, which one of the above has found. */
 static bool scale_fold_of(const fb_graph *g, fb_node affine, fb_node call, scale_fold *fold) {
     fold->is_after = fb_node_at(g, call)->ordinal < fb_node_at(g, affine)->ordinal;
-    return fb_affine_at(g, affine, &fold->affine) && host_at(g, call, fold);
+    return affine_at(g, affine, &fold->affine) && host_at(g, call, fold);
 }
 
 static fb_dtype dtype_of(const scale_fold *fold) {
@@ -277,7 +368,7 @@ static const char *other_readers(const fb_graph *g, fb_node value, fb_node reade
 /* Of a view, a product, or a constant that goes in before. */
 static fb_node came_from(const fb_graph *g, fb_node node) {
     fb_affine affine;
-    return fb_affine_at(g, node, &affine) ? affine.input : fb_scaled_input(g, node);
+    return affine_at(g, node, &affine) ? affine.input : scaled_input(g, node);
 }
 
 /* From the constant back to the layer. */
@@ -347,7 +438,7 @@ static void take_row(fb_matcher *m, scale_fold *fold) {
 static void refuse_views(fb_matcher *m, fb_node n) {
     const fb_graph *g = m->graph;
     scale_fold fold = {0};
-    if (!fb_affine_at(g, n, &fold.affine)) return;
+    if (!affine_at(g, n, &fold.affine)) return;
     fb_node at = fold.affine.input;
     for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++, at = fb_view_input(g, at, NULL)) {
         fb_linear linear;
@@ -383,7 +474,7 @@ static void match(fb_matcher *m, fb_node n) {
  * names: whoever compares the graphs must not take them for what they were. */
 static fb_node put_again(fb_rewrite *rw, fb_node old, fb_node call) {
     if (old.id == call.id) return call;
-    fb_node input = fb_scaled_input(fb_rewrite_graph(rw), old);
+    fb_node input = scaled_input(fb_rewrite_graph(rw), old);
     return fb_put_again(rw, old, input, put_again(rw, input, call)); /* no deeper than a chain may be long */
 }
 
