@@ -219,10 +219,7 @@ fb_status fb_rule_read_term(fb_rule_reader *reader, const json_t *json, fb_rule_
 fb_status fb_rule_read_call(fb_rule_reader *reader, const json_t *json, const fb_rule_call **out);
 fb_status fb_rule_read_expression(fb_rule_reader *reader, const char *text, fb_rule_expression *out);
 fb_status fb_rule_read_conditions(fb_rule_reader *reader, const json_t *list);
-fb_status fb_rule_read_replacement(fb_rule_reader *reader, const json_t *object);
 fb_status fb_rule_read_weights(fb_rule_reader *reader, const json_t *object);
-/* Refuses a rule whose replacement its own pattern matches. */
-fb_status fb_rule_check_loop(fb_rule_reader *reader);
 
 /* ---- values of two graphs ----------------------------------------------------------------------------------------------- */
 
@@ -245,15 +242,6 @@ typedef struct fb_rule_binding {
 /* False for what cannot be computed: a division by zero, a result that is not finite or beyond 64 bits. */
 bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression, const fb_rule_binding *binding,
                      fb_rule_number *out);
-
-/* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
- * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit is to be refused.
- * `is_taken` has the nodes that other matches replace. Looking for roots among readers takes long when there are many of both,
- * so it is metered: once `work` has been stopped nothing fits. */
-bool fb_rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
-                  const fb_map *is_taken, fb_work *work, fb_rule_binding *out);
-/* Whether the first root's operator or target is that of the node, which may write. */
-bool fb_rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node);
 
 /* Whether the conditions hold. `failed` is the first that does not. */
 bool fb_rule_conditions_hold(const fb_rule *rule, fb_matcher *matcher, const fb_rule_binding *binding,
@@ -296,9 +284,6 @@ typedef struct fb_rule_trial {
     unsigned uses;
 } fb_rule_trial;
 
-bool fb_rule_trial_begin(fb_rule_trial *trial);
-void fb_rule_trial_end(fb_rule_trial *trial);
-
 /* What is seen of a root's replacement. */
 typedef struct fb_rule_outcome {
     bool is_computed; /* or a scalar cannot be computed, and the rest is unknown */
@@ -308,9 +293,5 @@ typedef struct fb_rule_outcome {
     bool is_possible; /* every call is one that its operator takes, so spelled */
     bool may_alias;
 } fb_rule_outcome;
-
-/* Of each replaced root. False: fb_work_failed says why. */
-bool fb_rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,
-                 fb_work *work, fb_rule_outcome *outcomes);
 
 #endif

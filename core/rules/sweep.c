@@ -1,11 +1,338 @@
-/* One sweep over a graph: every match is found, and refused when something stands against it. */
+/* One sweep over a graph: every match is found, tried in a graph of its own, and refused when something stands against it. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/graph/build.h"
 #include "core/ops/alias.h"
+#include "core/ops/calls.h"
+#include "core/ops/infer.h"
+#include "core/ops/parameter.h"
 #include "core/ops/strides.h"
 #include "core/passes/pass.h"
 #include "core/rules/internal.h"
+
+/* ---- trying a replacement in a graph of its own -------------------------------------------------------------------------- */
+
+#define USES_MAX 512 /* names and values of earlier trials stay: after so many it is begun anew */
+
+static bool rule_trial_begin(fb_rule_trial *trial) {
+    *trial = (fb_rule_trial){.graph = fb_graph_new(), .names = fb_namespace_new()};
+    fb_symbol output = trial->graph ? fb_intern(trial->graph, "output") : (fb_symbol){0};
+    if (!output.id || !trial->names) return false;
+    trial->end = fb_graph_add_node(trial->graph, FB_MAIN_PROGRAM, output, (fb_node){0});
+    if (!trial->end.id) return false;
+    fb_graph_set_target(trial->graph, trial->end, FB_OUTPUT, output);
+    return true;
+}
+
+static void rule_trial_end(fb_rule_trial *trial) {
+    fb_graph_free(trial->graph);
+    fb_namespace_free(trial->names);
+    fb_map_free(&trial->nodes);
+}
+
+#define STEPS_OF_A_NODE 32
+#define STEPS_OF_A_TRIAL 256
+
+typedef struct import {
+    fb_rule_trial *trial;
+    fb_rewrite *rewrite;
+    const fb_graph *graph;
+    fb_work *work;
+    bool failed;
+} import;
+
+/* An input that looks like the node. */
+static void import_node(void *context, fb_node node) {
+    import *i = context;
+    i->failed |= !fb_work_goes_on(i->work, STEPS_OF_A_NODE);
+    if (i->failed || fb_map_get(&i->trial->nodes, node.id)) return;
+    const fb_node_row *row = fb_node_at(i->graph, node);
+    fb_value shape = row->shape.id ? fb_rule_copy_value(i->graph, row->shape, i->trial->graph, NULL, i->work) : (fb_value){0};
+    fb_node copy = fb_insert_typed(i->rewrite, i->trial->end, FB_PLACEHOLDER, "input", FB_VALUE_EMPTY_LIST, (fb_value){0},
+                                   shape, (fb_dtype)row->dtype);
+    i->failed = !copy.id || !fb_map_put(&i->trial->nodes, node.id, copy.id);
+}
+
+static void import_binding(import *i, const fb_rule *rule, const fb_rule_binding *from, fb_rule_binding *to) {
+    memset(to, 0, sizeof *to);
+    for (int v = 0; v < rule->variable_count && !i->failed; v++) {
+        if (!from->values[v].id) continue;
+        fb_value_visit_nodes(i->graph, from->values[v], import_node, i);
+        if (!i->failed)
+            to->values[v] = fb_rule_copy_value(i->graph, from->values[v], i->trial->graph, &i->trial->nodes, i->work);
+        i->failed |= !to->values[v].id;
+    }
+}
+
+/* ---- scalars ------------------------------------------------------------------------------------------------------------ */
+
+static bool term_is_computed(const fb_graph *graph, const fb_rule_term *term, const fb_rule_binding *binding);
+
+static bool call_is_computed(const fb_graph *graph, const fb_rule_call *call, const fb_rule_binding *binding) {
+    bool ok = true;
+    for (size_t i = 0; i < call->argument_count; i++) ok &= term_is_computed(graph, &call->arguments[i].term, binding);
+    return ok;
+}
+
+static bool term_is_computed(const fb_graph *graph, const fb_rule_term *term, const fb_rule_binding *binding) {
+    fb_rule_number number;
+    bool ok = true;
+    if (term->kind == FB_TERM_NUMBER) return fb_rule_compute(graph, &term->number, binding, &number);
+    if (term->kind == FB_TERM_CALL) return call_is_computed(graph, term->call, binding);
+    for (size_t i = 0; i < term->count; i++) ok &= term_is_computed(graph, &term->items[i], binding);
+    return ok;
+}
+
+static bool all_is_computed(const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding) {
+    bool ok = true;
+    for (size_t i = 0; i < rule->let_count; i++) ok &= call_is_computed(graph, rule->lets[i], binding);
+    for (size_t i = 0; i < rule->replaced_count; i++) ok &= term_is_computed(graph, &rule->replaced[i].term, binding);
+    return ok;
+}
+
+/* ---- what comes out ----------------------------------------------------------------------------------------------------- */
+
+/* What is seen of all nodes that the trial has made. */
+static void look_at_all(const fb_graph *graph, fb_work *work, fb_rule_outcome *outcome) {
+    outcome->is_possible = true;
+    fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM);
+    for (; n.id && fb_work_goes_on(work, STEPS_OF_A_NODE); n = fb_next_node(graph, n)) {
+        fb_effects effects = fb_op_effects(graph, n);
+        outcome->has_effects |= !effects.is_unknown && (effects.mutates_input || effects.has_effect);
+        outcome->is_possible &= fb_call_is_possible(graph, n) && fb_call_exists(graph, n);
+    }
+}
+
+static fb_rule_outcome look_at_result(const fb_rule_trial *trial, fb_node made, const fb_graph *graph, fb_node root,
+                                      fb_work *work) {
+    const fb_node_row *row = fb_node_at(trial->graph, made), *was = fb_node_at(graph, root);
+    fb_effects effects = fb_op_effects(trial->graph, made);
+    bool has_shapes = row->shape.id && was->shape.id;
+    fb_rule_outcome outcome = {.is_computed = true,
+                               .dtype = (fb_dtype)row->dtype,
+                               .has_shape = row->shape.id,
+                               .is_same_shape = has_shapes && fb_rule_same_value(trial->graph, row->shape, graph, was->shape),
+                               .may_alias = effects.may_alias_input || effects.may_alias_all};
+    look_at_all(trial->graph, work, &outcome);
+    return outcome;
+}
+
+/* Of each replaced root. False: fb_work_failed says why. */
+static bool rule_try(fb_rule_trial *trial, const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding,
+                     fb_work *work, fb_rule_outcome *outcomes) {
+    if (++trial->uses == USES_MAX) {
+        rule_trial_end(trial);
+        if (!rule_trial_begin(trial)) return false;
+    }
+    if (!fb_work_goes_on(work, STEPS_OF_A_TRIAL)) return false;
+    fb_rewrite *rewrite = fb_rewrite_begin(trial->graph, trial->names, "");
+    if (!rewrite) return false;
+    memset(outcomes, 0, rule->replaced_count * sizeof *outcomes);
+    fb_map_clear(&trial->nodes);
+import i = {.trial = trial, .rewrite = rewrite, .graph = graph, .work = work };
+    fb_rule_binding inside;
+    import_binding(&i, rule, binding, &inside);
+    if (!i.failed && all_is_computed(rule, trial->graph, &inside)) {
+        fb_node first = binding->nodes[rule->roots[0]->index];
+        fb_rule_build_lets(rewrite, rule, &inside, fb_rule_style(graph, first), trial->end);
+        for (size_t r = 0; r < rule->replaced_count && !i.failed; r++) {
+            const fb_rule_root *replaced = &rule->replaced[r];
+            fb_node root = binding->nodes[replaced->call], made = {0};
+            outcomes[r].is_computed = true;
+            if (replaced->term.kind != FB_TERM_CALL) continue;
+            made = fb_rule_build_root(rewrite, rule, &inside, replaced, fb_rule_style(graph, root), trial->end, made);
+            i.failed = !made.id;
+            if (made.id) outcomes[r] = look_at_result(trial, made, graph, root, work);
+        }
+    }
+    fb_rewrite_abort(rewrite);
+    return !i.failed && !work->stopped.status && !fb_graph_out_of_memory(trial->graph);
+}
+
+/* ---- whether a pattern fits ---------------------------------------------------------------------------------------------- */
+
+typedef struct fitting {
+    const fb_rule *rule;
+    const fb_graph *graph;
+    const fb_map *is_taken;
+    fb_work *work;
+    unsigned order;
+    bool takes_writers; /* calls in place, and with `out`, fit like those that they write for */
+    size_t ordered;     /* calls in any order so far */
+    fb_rule_binding *out;
+} fitting;
+
+#define STEPS_OF_A_CALL 32
+
+static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node);
+
+/* ---- terms -------------------------------------------------------------------------------------------------------------- */
+
+static bool binds(fitting *f, int variable, fb_value value) {
+    double number;
+    fb_value *bound = &f->out->values[variable];
+    if (bound->id) return bound->id == value.id;
+    if (f->rule->is_number[variable] && !fb_value_is_number(f->graph, value, &number)) return false;
+    *bound = value;
+    return true;
+}
+
+static bool fits_term(fitting *f, const fb_rule_term *term, fb_value value) {
+    const fb_value_row *row = fb_value_at(f->graph, value);
+    switch (term->kind) {
+    case FB_TERM_ANYTHING: return true;
+    case FB_TERM_VARIABLE: return binds(f, term->variable, value);
+    case FB_TERM_LITERAL:
+        return !row->has_nodes && fb_rule_same_value(f->rule->given, fb_rule_literal(f->rule, term->literal), f->graph, value);
+    case FB_TERM_CALL: return row->kind == FB_NODE && fits_call(f, term->call, row->node);
+    default: break;
+    }
+    bool fits = row->kind == term->sequence && row->count == term->count;
+    for (size_t i = 0; i < term->count && fits; i++) fits = fits_term(f, &term->items[i], row->items[i]);
+    return fits;
+}
+
+/* ---- calls -------------------------------------------------------------------------------------------------------------- */
+
+static bool is_called(const fb_rule_call *call, const fb_graph *graph, fb_node node, bool takes_writers) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD && row->opcode != FB_CALL_MODULE) return false;
+    if (call->type)
+        return row->opcode == FB_CALL_MODULE && row->module.id &&
+               strcmp(fb_text(graph, fb_module_at(graph, row->module)->type), call->type) == 0;
+    fb_op op = fb_node_op(graph, node);
+    if (takes_writers) op &= (fb_op)~FB_OP_IN_PLACE;
+    for (size_t i = 0; i < call->operator_count; i++) {
+        if (op == call->operators[i]) return true;
+    }
+    if (row->opcode == FB_CALL_MODULE) return false;
+    for (size_t i = 0; i < call->target_count; i++) {
+        if (strcmp(fb_node_target(graph, node), call->targets[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* By meaning: wherever the parameter stands. By target or type: as it is written. */
+static fb_value argument_of(const fb_rule_call *call, const fb_rule_argument *argument, const fb_graph *graph, fb_node node) {
+    if (call->operator_count) return fb_call_argument(graph, node, argument->name);
+    if (argument->position != SIZE_MAX) return fb_node_arg(graph, node, argument->position);
+    return fb_node_kwarg(graph, node, argument->name);
+}
+
+/* Where a call says that it writes. */
+static const char *const writing[] = {"inplace", "out"};
+#define WRITING (sizeof writing / sizeof *writing)
+
+static bool is_writing(const fitting *f, const fb_rule_argument *argument) {
+    bool is = false;
+    for (size_t i = 0; i < WRITING; i++) is |= f->takes_writers && argument->name && !strcmp(argument->name, writing[i]);
+    return is;
+}
+
+static size_t count_writing(const fitting *f, fb_node node) {
+    size_t count = 0;
+    for (size_t i = 0; i < WRITING && f->takes_writers; i++) count += fb_call_argument(f->graph, node, writing[i]).id != 0;
+    return count;
+}
+
+/* Every argument of the call must be one that the pattern has. */
+static bool has_more_arguments(const fb_graph *graph, fb_node node, size_t known) {
+    const fb_node_row *row = fb_node_at(graph, node);
+    return fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2 != known;
+}
+
+static bool fits_call(fitting *f, const fb_rule_call *call, fb_node node) {
+    const fb_graph *graph = f->graph;
+    if (!fb_work_goes_on(f->work, STEPS_OF_A_CALL) || !is_called(call, graph, node, f->takes_writers)) return false;
+    bool is_turned = call->takes_any_order && (f->order >> f->ordered++ & 1);
+    size_t found = count_writing(f, node);
+    for (size_t i = 0; i < call->argument_count; i++) {
+        const fb_rule_argument *argument = &call->arguments[i];
+        size_t other = is_turned && i < 2 ? 1 - i : i;
+        if (is_writing(f, argument)) continue;
+        fb_value value = argument_of(call, &call->arguments[other], graph, node);
+        if (value.id) found++;
+        if (!value.id && !argument->term.is_optional) return false;
+        if (value.id && !fits_term(f, &argument->term, value)) return false;
+    }
+    if (has_more_arguments(graph, node, found)) return false;
+    f->out->nodes[call->index] = node;
+    return call->variable < 0 || binds(f, call->variable, (fb_value){node.id | FB_VALUE_IS_NODE});
+}
+
+/* ---- further roots ------------------------------------------------------------------------------------------------------ */
+
+/* A node that one of the root's own arguments is known to be; or none. */
+static fb_node known_input(const fitting *f, const fb_rule_call *root) {
+    for (size_t i = 0; i < root->argument_count; i++) {
+        const fb_rule_term *term = &root->arguments[i].term;
+        fb_value value = term->kind == FB_TERM_VARIABLE ? f->out->values[term->variable] : (fb_value){0};
+        fb_node node = value.id ? fb_value_node(f->graph, value) : (fb_node){0};
+        if (node.id) return node;
+    }
+    return (fb_node){0};
+}
+
+static bool is_earlier_root(const fitting *f, size_t count, fb_node node) {
+    for (size_t i = 0; i < count; i++) {
+        if (f->out->nodes[f->rule->roots[i]->index].id == node.id) return true;
+    }
+    return false;
+}
+
+/* The readers of a node in document order; SIZE_MAX when there are too many to look at each of them once per match. */
+static size_t readers_in_order(const fb_graph *graph, fb_node node, fb_node *out) {
+    size_t count = 0;
+    if (!node.id) return 0;
+    if (fb_node_at(graph, node)->user_count > FB_RULE_READERS_MAX) return SIZE_MAX;
+    for (uint32_t e = fb_user_first(graph, node); e; e = fb_user_next(graph, e)) {
+        fb_node reader = fb_edge_user(graph, e);
+        size_t place = count++;
+        for (; place && fb_node_at(graph, out[place - 1])->ordinal > fb_node_at(graph, reader)->ordinal; place--)
+            out[place] = out[place - 1];
+        out[place] = reader;
+    }
+    return count;
+}
+
+static bool fits_roots(fitting *f, size_t index) {
+    if (index == f->rule->root_count) return true;
+    const fb_rule_call *root = f->rule->roots[index];
+    fb_node candidates[FB_RULE_READERS_MAX];
+    size_t count = readers_in_order(f->graph, known_input(f, root), candidates), ordered = f->ordered;
+    f->out->is_crowded |= count == SIZE_MAX;
+    for (size_t i = 0; i < count && count != SIZE_MAX && fb_work_goes_on(f->work, STEPS_OF_A_CALL); i++) {
+        if (is_earlier_root(f, index, candidates[i]) || fb_map_get(f->is_taken, candidates[i].id)) continue;
+        fb_rule_binding before = *f->out;
+        if (fits_call(f, root, candidates[i]) && fits_roots(f, index + 1)) return true;
+        *f->out = before;
+        f->ordered = ordered;
+    }
+    return false;
+}
+
+/* Whether the first root's operator or target is that of the node, which may write. */
+static bool rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node node) {
+    return is_called(rule->roots[0], graph, node, true);
+}
+
+/* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
+ * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit is to be refused.
+ * `is_taken` has the nodes that other matches replace. Looking for roots among readers takes long when there are many of both,
+ * so it is metered: once `work` has been stopped nothing fits. */
+static bool rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,
+                      const fb_map *is_taken, fb_work *work, fb_rule_binding *out) {
+    memset(out, 0, sizeof *out);
+    fitting f = {.rule = rule,
+                 .graph = graph,
+                 .is_taken = is_taken,
+                 .work = work,
+                 .order = order,
+                 .takes_writers = takes_writers,
+                 .out = out};
+    return fits_call(&f, rule->roots[0], node) && fits_roots(&f, 1);
+}
 
 enum { REPLACED = 1, READ };
 
@@ -150,7 +477,7 @@ static const char *is_not_called(sweep *s, size_t replaced) {
 }
 
 static const char *makes_something_else(sweep *s) {
-    if (!fb_rule_try(&s->trial, s->rule, s->graph, &s->binding, s->matcher->work, s->outcomes)) {
+    if (!rule_try(&s->trial, s->rule, s->graph, &s->binding, s->matcher->work, s->outcomes)) {
         s->matcher->failed = true;
         return "out-of-memory";
     }
@@ -267,7 +594,7 @@ static void tell_of_writers(sweep *s, fb_node node) {
     const fb_rule_condition *failed = NULL;
     bool fits = false;
     for (unsigned order = 0; order < 1U << s->rule->any_order_count && !fits && fb_matcher_goes_on(s->matcher); order++)
-        fits = fb_rule_fits(s->rule, s->graph, node, order, true, &s->taken, s->matcher->work, &s->binding) &&
+        fits = rule_fits(s->rule, s->graph, node, order, true, &s->taken, s->matcher->work, &s->binding) &&
                fb_rule_conditions_hold(s->rule, s->matcher, &s->binding, &failed);
     bool writes = fits && !is_marked(s) && has_effects(s);
     if (writes) refuse(s, "mutates", "one of its calls writes in place, or into `out`; others may read that");
@@ -279,7 +606,7 @@ static void look_at(sweep *s, fb_node node) {
     fb_rule_binding fitted = {0};
     bool is_crowded = false, fits_anyhow = false;
     for (unsigned order = 0; order < 1U << rule->any_order_count && fb_matcher_goes_on(s->matcher); order++) {
-        bool fits = fb_rule_fits(rule, s->graph, node, order, false, &s->taken, s->matcher->work, &s->binding);
+        bool fits = rule_fits(rule, s->graph, node, order, false, &s->taken, s->matcher->work, &s->binding);
         is_crowded |= s->binding.is_crowded;
         fits_anyhow |= fits;
         if (!fits) continue;
@@ -304,20 +631,20 @@ void fb_rule_match_graph(fb_matcher *matcher) {
     const fb_graph *graph = matcher->graph;
     const fb_rule *rule = matcher->report->pass->data;
     sweep *s = calloc(1, sizeof *s);
-    matcher->failed |= !s || !fb_rule_trial_begin(&s->trial);
+    matcher->failed |= !s || !rule_trial_begin(&s->trial);
     if (s) {
         s->matcher = matcher;
         s->graph = graph;
         s->rule = rule;
     }
     for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(matcher); n = fb_next_node(graph, n)) {
-        if (!fb_rule_may_fit(rule, graph, n)) continue;
+        if (!rule_may_fit(rule, graph, n)) continue;
         if (fb_is_marked(matcher, n))
             fb_refuse_node(matcher, "already-transformed", n, "%s was transformed by this pass before", fb_node_name(graph, n));
         else if (fb_map_get(&s->taken, n.id) != REPLACED) look_at(s, n);
     }
     if (!s) return;
-    fb_rule_trial_end(&s->trial);
+    rule_trial_end(&s->trial);
     fb_sharing_free(s->sharing);
     fb_map_free(&s->taken);
     free(s);

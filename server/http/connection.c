@@ -19,6 +19,57 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ---- how many connections each address has ------------------------------------------------------------------------------- */
+
+/* A hash table with linear probing, large enough for as many addresses as there may be connections, so that it never grows. */
+
+struct fb_place {
+    uint64_t address;
+    unsigned count; /* 0 = a free slot */
+};
+
+/* For at most so many connections. */
+static fb_status places_init(fb_places *places, unsigned connections, fb_error *error) {
+    size_t size = 16;
+    while (size < 2 * (size_t)connections) size *= 2;
+    *places = (fb_places){.slots = calloc(size, sizeof *places->slots), .mask = size - 1};
+    return places->slots ? FB_OK : fb_fail_memory(error);
+}
+
+static void places_free(fb_places *places) {
+    free(places->slots);
+}
+
+/* The slot of the address, or the free one where it would be. */
+static size_t find(const fb_places *places, uint64_t address) {
+    size_t at = (size_t)address & places->mask;
+    while (places->slots[at].count && places->slots[at].address != address) at = (at + 1) & places->mask;
+    return at;
+}
+
+/* False: the address has `limit` places already; 0 = no limit. */
+static bool places_take(fb_places *places, uint64_t address, unsigned limit) {
+    struct fb_place *place = &places->slots[find(places, address)];
+    if (limit && place->count >= limit) return false;
+    place->address = address;
+    place->count++;
+    return true;
+}
+
+static void places_leave(fb_places *places, uint64_t address) {
+    size_t free_slot = find(places, address);
+    if (--places->slots[free_slot].count) return;
+    /* Moves up what follows, so that a search that meets a free slot may stop (Knuth 6.4, algorithm R). */
+    for (size_t at = (free_slot + 1) & places->mask; places->slots[at].count; at = (at + 1) & places->mask) {
+        size_t home = (size_t)places->slots[at].address & places->mask;
+        bool is_reached = ((at - home) & places->mask) < ((at - free_slot) & places->mask);
+        if (is_reached) continue;
+        places->slots[free_slot] = places->slots[at];
+        places->slots[at].count = 0;
+        free_slot = at;
+    }
+}
+
 #define END_TIME ((int64_t)1000000000) /* for the last bytes of a stream */
 #define QUIET_TIME ((int64_t)1000000000)
 #define LINGER_TIME ((int64_t)2 * 1000000000)
@@ -131,14 +182,14 @@ static void link_expected(fb_reaper *reaper, fb_http_connection *connection) {
 
 static bool take_place(fb_http_server *server, const fb_http_connection *connection) {
     if (connection->is_local) return true;
-    if (!fb_places_take(&server->reaper.places, connection->address, limit_per_address(&server->config))) return false;
+    if (!places_take(&server->reaper.places, connection->address, limit_per_address(&server->config))) return false;
     server->reaper.count++;
     return true;
 }
 
 static void leave_place(fb_http_server *server, const fb_http_connection *connection) {
     if (connection->is_local) return;
-    fb_places_leave(&server->reaper.places, connection->address);
+    places_leave(&server->reaper.places, connection->address);
     if (server->reaper.count-- == server->config.connection_limit && server->listener.wake >= 0)
         eventfd_write(server->listener.wake, 1); /* it may accept again */
 }
@@ -357,7 +408,7 @@ fb_status fb_reaper_start(fb_http_server *server, fb_error *error) {
     reaper->tick = (tick < 5 ? 5 : tick > 250 ? 250 : tick) * MILLISECOND;
     reaper->lingering = calloc(LINGER_MAX, sizeof *reaper->lingering);
     if (!reaper->lingering) return fb_fail_memory(error);
-    fb_status status = fb_places_init(&reaper->places, config->connection_limit, error);
+    fb_status status = places_init(&reaper->places, config->connection_limit, error);
     if (status) return status;
     reaper->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (reaper->wake < 0) return fb_fail(error, FB_IO, "no-descriptor", NULL, "cannot create an eventfd: %s", strerror(errno));
@@ -384,7 +435,7 @@ void fb_reaper_stop(fb_http_server *server) {
         next = c->next;
         free(c);
     }
-    fb_places_free(&reaper->places);
+    places_free(&reaper->places);
 }
 
 void fb_reaper_shut_all(fb_http_server *server) {

@@ -346,13 +346,6 @@ typedef struct fb_places {
     size_t mask;
 } fb_places;
 
-/* For at most so many connections. */
-fb_status fb_places_init(fb_places *places, unsigned connections, fb_error *error);
-void fb_places_free(fb_places *places);
-/* False: the address has `limit` places already; 0 = no limit. */
-bool fb_places_take(fb_places *places, uint64_t address, unsigned limit);
-void fb_places_leave(fb_places *places, uint64_t address);
-
 /* ------------------------------------------------------------------------------------------------ connection.c */
 
 #define LINGER_MAX 64 /* sockets that are read on for a moment after their connections have ended */
@@ -481,7 +474,6 @@ typedef struct fb_route_metrics {
 
 void fb_metrics_record(fb_exchange *exchange, int status, int64_t nanoseconds);
 void fb_metrics_reject(fb_http_server *server, fb_rejection reason);
-void fb_log_request(const fb_exchange *exchange, int status, uint64_t bytes_out, int64_t nanoseconds);
 
 /* -------------------------------------------------------------------------------------------------- server.c */
 

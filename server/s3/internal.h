@@ -13,13 +13,6 @@ typedef struct fb_s3_place {
     char *region;
 } fb_s3_place;
 
-fb_status fb_s3_place_read(const fb_s3_config *config, fb_s3_place *out, fb_error *error);
-void fb_s3_place_free(fb_s3_place *place);
-/* "host:port" of an endpoint as the header Host has it. */
-void fb_s3_put_host(const char *endpoint, fb_buffer *out);
-/* FB_IO "blobs-refused" if none are set. */
-fb_status fb_s3_credentials_read(fb_s3_credentials *out, fb_error *error);
-
 /* ---- one request ---- */
 
 typedef struct fb_s3_call {
