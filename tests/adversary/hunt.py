@@ -5,14 +5,20 @@ hunt.py --seed 4711 --count 1     tells of one program
 
 import argparse
 import collections
+import faulthandler
 import importlib.util
+import itertools
 import json
 import logging
+import os
 import pathlib
+import pickle
 import re
+import signal
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -40,12 +46,23 @@ def start_service(folder):
 
 
 class Hunt:
-    def __init__(self, workshop):
-        self.workshop = workshop
+    def __init__(self):
+        self.workshop = None
+        self.counts = {}  # what the workshop has counted
+        self.crashes = []  # seeds whose program took the interpreter down
         self.found = collections.OrderedDict()  # by signature: failures
-        self.programs = self.unusable = self.clean = 0
+        self.begun = self.programs = self.unusable = self.clean = 0
+        self.seed = None  # of the program that was begun last
         self.groups = collections.Counter()
         self.unusable_why = collections.Counter()
+
+    def leave(self, path):
+        """What it has seen, for whoever goes on after it."""
+        workshop, self.workshop = self.workshop, None
+        beside = path.with_suffix(".new")
+        beside.write_bytes(pickle.dumps(self))
+        beside.replace(path)
+        self.workshop = workshop
 
     def kind(self, program, check):
         """How a program fails; None if it does not."""
@@ -120,6 +137,53 @@ class Hunt:
         print(smaller.source(), flush=True)
 
 
+def until(deadline, seed, count):
+    for number in range(seed, seed + count):
+        if time.monotonic() >= deadline:
+            return
+        yield statements.generate(number)
+
+
+def try_all(programs, with_each_pass, service, rules, seen):
+    """Tries the programs in a fork, and goes on in another one when a program takes the interpreter down, as PyTorch does now
+    and then. `seen` is the file in which a fork leaves what it has seen so far."""
+    hunt, programs = Hunt(), iter(programs)
+    for index, program in enumerate(programs):
+        if index < hunt.begun:
+            continue
+        sys.stdout.flush()
+        child = os.fork()
+        if child == 0:
+            hunt_on(hunt, itertools.chain([program], programs), with_each_pass, service, rules, seen)
+        _, status = os.waitpid(child, 0)
+        hunt = pickle.loads(seen.read_bytes())
+        if os.WIFSIGNALED(status):
+            hunt.crashes.append(hunt.seed)
+            print(f"\nseed {hunt.seed}: {signal.Signals(os.WTERMSIG(status)).name} took the interpreter down", flush=True)
+        elif status:
+            raise SystemExit("the hunt itself failed")
+    return hunt
+
+
+def hunt_on(hunt, programs, with_each_pass, service, rules, seen):
+    """What a fork does: it ends with the process."""
+    faulthandler.enable()
+    try:
+        with foldback.Client(service.url) as client:
+            hunt.workshop = Workshop(service, client, rules)
+            hunt.workshop.counts = hunt.counts
+            for program in programs:
+                hunt.begun, hunt.seed = hunt.begun + 1, program.seed
+                hunt.leave(seen)
+                hunt.try_program(program, list(hunt.workshop.every()) if with_each_pass else None)
+            hunt.leave(seen)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def main():
     options = argparse.ArgumentParser()
     options.add_argument("--seconds", type=float, default=60)
@@ -136,25 +200,20 @@ def main():
     rules = [rule for rule in rules if "my." not in json.dumps(rule) and rule.get("exactness") != "changes"]
     with tempfile.TemporaryDirectory() as folder:
         service = start_service(folder)
-        with foldback.Client(service.url) as client:
-            hunt = Hunt(Workshop(service, client, rules))
-            for preset in service.get("/v1/passes").json()["presets"]:
-                reducing.PRESETS[preset["name"]] = preset["passes"]
-            begun, seed = time.monotonic(), given.seed
-            for program in corpus.FOUND if given.corpus else []:
-                if not given.seed <= program.seed < given.seed + given.count:
-                    continue
-                hunt.try_program(program, list(hunt.workshop.every()))
-            while not given.corpus and time.monotonic() - begun < given.seconds and seed < given.seed + given.count:
-                hunt.try_program(statements.generate(seed))
-                seed += 1
-            seconds = time.monotonic() - begun
+        begun = time.monotonic()
+        if given.corpus:
+            programs = [one for one in corpus.FOUND if given.seed <= one.seed < given.seed + given.count]
+        else:
+            programs = until(begun + given.seconds, given.seed, given.count)
+        hunt = try_all(programs, given.corpus, service, rules, pathlib.Path(folder, "seen"))
+        seconds = time.monotonic() - begun
         status = service.stop()
     print(
-        f"\nseeds {given.seed} to {seed - 1}: {hunt.programs} programs in {seconds:.0f} s ({time.process_time():.0f} s of the processor), {hunt.unusable} that PyTorch does not trace;"
+        f"\nseeds {given.seed} to {hunt.seed}: {hunt.programs} programs in {seconds:.0f} s ({sum(os.times()[:4]):.0f} s of the processor), {hunt.unusable} that PyTorch does not trace;"
         f" {len(hunt.found)} differences; {hunt.clean} in a row without one"
+        + (f"; PyTorch took the interpreter down at {hunt.crashes}" if hunt.crashes else "")
     )
-    print(dict(sorted(hunt.workshop.counts.items())))
+    print(dict(sorted(hunt.counts.items())))
     print(hunt.unusable_why.most_common(12))
     for signature, seeds in hunt.found.items():
         print(f"{len(seeds):4} × {signature} {seeds[:5]}")

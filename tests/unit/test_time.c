@@ -467,10 +467,16 @@ START_TEST(every_row_has_a_call) {
 }
 END_TEST
 
-int main(void) {
+static Suite *make_suite(void) {
+    Suite *suite = suite_create("time");
     TCase *tests = tcase_create("time");
     tcase_add_test(tests, every_row_has_a_call);
     tcase_add_loop_test(tests, every_call_is_stopped_in_time, 0, CALLS);
     tcase_set_timeout(tests, 600);
-    return run_tests("time", tests);
+    suite_add_tcase(suite, tests);
+    return suite;
+}
+
+int main(void) {
+    return run_timed_suite(make_suite);
 }

@@ -490,7 +490,7 @@ START_TEST(undoing) {
 }
 END_TEST
 
-int main(void) {
+static Suite *make_suite(void) {
     Suite *suite = suite_create("time of graphs");
     TCase *cases[] = {tcase_create("reading"), tcase_create("passes"), tcase_create("merges"),
                       tcase_create("undoing"), tcase_create("routes"), tcase_create("rules")};
@@ -504,5 +504,9 @@ int main(void) {
         tcase_set_timeout(cases[i], 600);
         suite_add_tcase(suite, cases[i]);
     }
-    return run_suite(suite);
+    return suite;
+}
+
+int main(void) {
+    return run_timed_suite(make_suite);
 }
