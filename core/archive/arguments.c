@@ -1,5 +1,5 @@
 /* Arguments of calls, as the document spells them. */
-#include "core/archive/arguments.h"
+#include "core/archive/internal.h"
 #include "core/operators/spelling.h"
 
 #include <math.h>

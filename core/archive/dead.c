@@ -2,7 +2,7 @@
  * do nothing else. Programs as torch.export gives them at first ("TRAINING") keep them. */
 #include <string.h>
 
-#include "core/archive/arguments.h"
+#include "core/archive/internal.h"
 #include "core/operators/op.h"
 #include "core/operators/spelling.h"
 

@@ -1,5 +1,5 @@
 /* What documents say, for the writer of archives: see meaning.h. */
-#include "core/archive/meaning.h"
+#include "core/archive/rewrite.h"
 
 #include <string.h>
 

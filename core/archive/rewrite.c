@@ -9,10 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/archive/arguments.h"
 #include "core/archive/internal.h"
-#include "core/archive/meaning.h"
-#include "core/archive/strides.h"
 #include "core/document/document.h"
 #include "core/graph/write.h"
 #include "core/json/json.h"

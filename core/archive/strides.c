@@ -1,4 +1,4 @@
-#include "core/archive/strides.h"
+#include "core/archive/rewrite.h"
 
 #include <stdlib.h>
 #include <string.h>

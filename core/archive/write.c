@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/archive/arguments.h"
 #include "core/archive/internal.h"
 #include "core/operators/spelling.h"
 

@@ -26,7 +26,6 @@
 #include "core/ops/infer.h"
 #include "core/ops/strides.h"
 #include "core/ops/view.h"
-#include "core/passes/parameter.h"
 #include "core/passes/pass.h"
 
 /* ---- calls that give the value that they are given ----------------------------------------------------------------------- */
@@ -453,6 +452,11 @@ static const char *obstacle_to_share(const fb_graph *g, const fb_sharing *sharin
     return !fb_is_dense(g, found->input) && fb_strides_are_read(g, found->node) ? "needs-contiguous" : NULL;
 }
 
+/* False when it is not given. */
+static bool parameter_flag(const json_t *params, const char *name) {
+    return json_is_true(json_object_get(params, name));
+}
+
 /* Why the call must stay; NULL when it can go. */
 static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
                             const gradient_flow *gradients, const fb_identity *found, const char **detail) {
@@ -460,10 +464,10 @@ static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb
     *detail = found->detail;
     if (found->doubt) return found->doubt;
     *detail = "it makes 0.0 of -0.0; the parameter float_zeros allows that";
-    if (found->turns_minus_zero && !fb_parameter_flag(m->params, "float_zeros")) return "float-zero";
+    if (found->turns_minus_zero && !parameter_flag(m->params, "float_zeros")) return "float-zero";
     bool is_detach = (fb_node_op(g, found->node) & ~(unsigned)FB_OP_IN_PLACE) == FB_OP_DETACH;
     *detail = "a gradient may reach it, and ends here; the parameter detach allows to leave it out";
-    if (is_detach && may_carry_gradient(gradients, found->input) && !fb_parameter_flag(m->params, "detach")) return "gradient";
+    if (is_detach && may_carry_gradient(gradients, found->input) && !parameter_flag(m->params, "detach")) return "gradient";
     bool is_written = fb_is_mutated(alias, found->input);
     *detail = "what it is given may not be contiguous";
     if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input))) return "unknown-layout";
@@ -488,7 +492,7 @@ static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sha
 
 static void match_assertion(fb_matcher *m, fb_node n) {
     if (fb_node_at(m->graph, n)->user_count) return;
-    if (fb_parameter_flag(m->params, "asserts")) fb_match_found(m, &n, 1);
+    if (parameter_flag(m->params, "asserts")) fb_match_found(m, &n, 1);
     else fb_refuse_node(m, "assertion", n, "it checks something; the parameter asserts allows to leave it out");
 }
 

@@ -92,13 +92,4 @@ void fb_job_run(fb_jobs *jobs, fb_live_job *job);
 /* With the state that it ended in; tells everybody. */
 void fb_job_end(fb_jobs *jobs, fb_live_job *job, const fb_store_job_end *end, const char *code);
 
-/* ---- batch.c ---- */
-
-/* Makes a request of the job's, again as long as the service is too busy for it. `part` is its key within the job. */
-fb_status fb_job_request(fb_jobs *jobs, fb_live_job *job, const char *part, const char *method, const char *target,
-                         const char *body, size_t size, fb_http_answer *out, fb_error *error);
-/* All graphs of a job over many, one after the other. On success `result` is the answer's body; FB_BUSY "cancelled",
- * "stopping". */
-fb_status fb_job_run_batch(fb_jobs *jobs, fb_live_job *job, const char *body, size_t size, fb_buffer *result, fb_error *error);
-
 #endif
