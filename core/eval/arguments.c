@@ -60,8 +60,8 @@ static bool matters(const fb_graph *graph, fb_value value) {
     case FB_NONE:
     case FB_FALSE:
     case FB_DEVICE:
-    case FB_LAYOUT:
     case FB_MEMORY_FORMAT: return false;
+    case FB_LAYOUT: return strcmp(fb_value_text(graph, value), "strided") != 0; /* nothing else is computed */
     default: return true;
     }
 }
@@ -80,7 +80,6 @@ static const char *find_unread(const fb_kernel_call *call) {
 const char *fb_unread_argument(fb_kernel_call *call) {
     /* What says where a result lives, or matters in training alone; a kernel that it matters to asks for it. */
     static const char *const harmless[] = {"device",
-                                           "layout",
                                            "memory_format",
                                            "pin_memory",
                                            "requires_grad",

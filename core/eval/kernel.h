@@ -82,8 +82,8 @@ typedef struct fb_kernel_row {
 #define FB_KERNEL_FILES(FILE) \
     FILE(python) FILE(index) FILE(binary) FILE(unary) FILE(matmul) FILE(view) FILE(copy) FILE(reduce) \
     FILE(scan) FILE(sort) FILE(norm) FILE(conv) FILE(pool) FILE(select) FILE(create) FILE(upsample) \
-    FILE(pad) FILE(gather) FILE(attention) FILE(patches) FILE(einsum) FILE(complex) FILE(fft) FILE(programs) \
-    FILE(batched)
+    FILE(pad) FILE(gather) FILE(attention) FILE(patches) FILE(einsum) FILE(complex) FILE(fft) FILE(linalg) \
+    FILE(programs) FILE(batched)
 /* clang-format on */
 #define FB_KERNEL_FILE(name) extern const fb_kernel_row fb_kernels_##name[];
 FB_KERNEL_FILES(FB_KERNEL_FILE)
@@ -180,6 +180,10 @@ fb_array *fb_make_array_of(fb_kernel_call *call, const fb_object *object, fb_dty
 
 /* v × g / norm of v over all dimensions but `dim` (-1: over all), which is checked; NULL on failure. */
 fb_array *fb_make_weight_norm(fb_kernel_call *call, fb_array *v, fb_array *g, int64_t dim);
+
+/* What torch.nn.utils.parametrizations.orthogonal computes of the original by its map ("matrix_exp", "cayley", "householder"),
+ * by the way of `base` (NULL: none); NULL on failure. */
+fb_array *fb_make_orthogonal(fb_kernel_call *call, const char *map, fb_array *original, fb_array *base);
 
 /* real and imag: a view; a real tensor is its own real part, and has no imaginary one. */
 fb_status fb_return_part(fb_kernel_call *call, fb_array *input, bool is_imaginary, fb_object *result);

@@ -290,8 +290,13 @@ static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
     fb_array *a, *b;
     if (!fb_argument_array(call, "input", &a) || !fb_argument_array(call, "vec2", &b)) return call->status;
     if (a->rank != 1 || b->rank != 1) return fb_kernel_fail(call, "it takes two vectors");
-    fb_array *column = with_dim(call, a, false), *row = with_dim(call, b, true);
-    fb_array *c = column && row && same_dtype(call, a, b) ? product(call, column, row) : NULL;
+    const fb_object objects[] = {{.kind = FB_OBJECT_ARRAY, .array = a}, {.kind = FB_OBJECT_ARRAY, .array = b}};
+    fb_dtype dtype = fb_promote_objects((const fb_object *const[]){&objects[0], &objects[1]}, 2);
+    fb_array *left = fb_make_cast(call, a, dtype), *right = left ? fb_make_cast(call, b, dtype) : NULL;
+    fb_array *column = right ? with_dim(call, left, false) : NULL, *row = column ? with_dim(call, right, true) : NULL;
+    fb_array *c = row ? product(call, column, row) : NULL;
+    fb_array_drop(left);
+    fb_array_drop(right);
     fb_array_drop(column);
     fb_array_drop(row);
     return fb_return_array(call, c, result);

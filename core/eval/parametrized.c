@@ -4,6 +4,7 @@
  *     ["torch.nn.Conv1d",                                              the class whose forward() runs
  *      ["weight", "weight_norm", dim, "weight_v", "weight_g"],         v × g / norm of v over all dimensions but `dim`
  *      ["weight", "spectral_norm", dim, eps, original, u, v],          original / (u · (M v))
+ *      ["weight", "orthogonal", map, original, base],                  see kernels_linalg.c; base is null where there is none
  *      ["weight", "mask", original, mask]]                             original × mask
  *
  * A `dim` of -1 in weight_norm means the norm of all of v. M is the original as a matrix: `dim` first, the rest flat.
@@ -147,6 +148,17 @@ static fb_array *spectral_norm(fb_kernel_call *call, fb_value recipe, fb_array *
     return out;
 }
 
+static fb_array *orthogonal(fb_kernel_call *call, fb_value recipe, fb_array *before) {
+    const char *map = text_at(call, recipe, 2);
+    if (!map) return fb_kernel_unsupported(call, "its orthogonal is not complete"), NULL;
+    fb_array *given = tensor_at(call, recipe, 3, before), *base = NULL, *out = NULL;
+    if (given && text_at(call, recipe, 4)) base = tensor_at(call, recipe, 4, NULL);
+    if (given && !call->status) out = fb_make_orthogonal(call, map, given, base);
+    fb_array_drop(given);
+    fb_array_drop(base);
+    return out;
+}
+
 static fb_array *masked(fb_kernel_call *call, fb_value recipe, fb_array *before) {
     fb_array *given = tensor_at(call, recipe, 2, before), *mask = call->status ? NULL : tensor_at(call, recipe, 3, NULL);
     fb_array *w = call->status ? NULL : fb_make_contiguous(call, given), *m = NULL, *out = NULL;
@@ -168,7 +180,7 @@ static fb_array *follow(fb_kernel_call *call, fb_value recipe, fb_array *before)
     static const struct {
         const char *name;
         fb_array *(*function)(fb_kernel_call *, fb_value, fb_array *);
-    } known[] = {{"weight_norm", weight_norm}, {"spectral_norm", spectral_norm}, {"mask", masked}};
+    } known[] = {{"weight_norm", weight_norm}, {"spectral_norm", spectral_norm}, {"orthogonal", orthogonal}, {"mask", masked}};
     const char *kind = text_at(call, recipe, 1);
     fb_array *out = NULL;
     for (size_t i = 0; kind && i < sizeof known / sizeof *known; i++) {

@@ -167,6 +167,10 @@ def judged(subject, module, level, is_pinned, what, are_slices=False, only=None,
         if is_other_batch and is_pinned and is_static:
             continue
         judge = subject.judge(variant)
+        if variant == "batch of 1" and subject.judge("larger batch").expected.error is not None:
+            continue  # not a program of any batch: with one of 1 it runs because that is broadcast
+        if variant == "nan" and level == "close" and NARROW_PRODUCT.search(subject.program.source()):
+            continue  # oneDNN puts nan into rows of such a product whose operands have none
         used = level
         if level == "bits" and variant == "strides":
             used = "close"  # PyTorch rounds otherwise where the elements are apart, and a copy has brought them together

@@ -51,6 +51,10 @@ TAKEN = {
     "spectral_norm of dimension 1": lambda: NEW.spectral_norm(conv(), dim=1),
     "spectral_norm of a vector": lambda: NEW.spectral_norm(conv(), name="bias"),
     "spectral_norm of a weight_norm": lambda: NEW.spectral_norm(NEW.weight_norm(conv())),
+    **{f"orthogonal by {by} of 4 × {n}": lambda by=by, n=n: NEW.orthogonal(nn.Conv1d(4, 6, n), orthogonal_map=by)
+       for by in ("matrix_exp", "cayley", "householder") for n in (3, 4, 5)},
+    "orthogonal without trivialization": lambda: NEW.orthogonal(conv(), use_trivialization=False),
+    "orthogonal of a weight_norm": lambda: NEW.orthogonal(NEW.weight_norm(conv()), use_trivialization=False),
     "old weight_norm": lambda: OLD.weight_norm(conv()),
     "old weight_norm of all": lambda: OLD.weight_norm(conv(), dim=None),
     "old weight_norm of two": lambda: OLD.weight_norm(OLD.weight_norm(conv()), name="bias"),
@@ -96,6 +100,8 @@ def document_of(module, x, dialect):
 @pytest.mark.parametrize("dialect", ["torch.fx", "torch.export"])
 @pytest.mark.parametrize("case", [*TAKEN, *TRACED_ONLY])
 def test_what_is_computed(tmp_path, case, dialect, dtype):
+    if "orthogonal" in case and dtype == torch.float16:
+        pytest.skip("PyTorch solves and reflects in no narrower dtype than float32")
     module, x = made({**TAKEN, **TRACED_ONLY}[case]).to(dtype), torch.randn(2, 4, 9).to(dtype)
     with torch.no_grad():
         expected = module(x)

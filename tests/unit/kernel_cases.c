@@ -10,10 +10,10 @@
 #include "core/base/buffer.h"
 #include "tests/unit/documents.h"
 
-const char *const kernel_families[KERNEL_FAMILIES] = {"python",   "index",     "binary",  "unary",       "choice",  "create",
-                                                      "reduce",   "view",      "copying", "matmul",      "conv",    "pool",
-                                                      "norm",     "attention", "moves",   "batches",     "layout",  "kinds",
-                                                      "upsample", "einsum",    "patches", "layer_kinds", "complex", "fourier"};
+const char *const kernel_families[KERNEL_FAMILIES] = {
+    "python",   "index",  "binary",  "unary",       "choice",    "create",  "reduce",  "view",   "copying",
+    "matmul",   "conv",   "pool",    "norm",        "attention", "moves",   "batches", "layout", "kinds",
+    "upsample", "einsum", "patches", "layer_kinds", "complex",   "fourier", "linalg"};
 
 json_t *kernel_cases_open(const char *family) {
     char path[200], part[1 << 16];

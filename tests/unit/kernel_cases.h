@@ -8,7 +8,7 @@
 #include "core/eval/evaluate_graph.h"
 
 /* Files of tests/fixtures/kernels. */
-enum { KERNEL_FAMILIES = 24 };
+enum { KERNEL_FAMILIES = 25 };
 extern const char *const kernel_families[KERNEL_FAMILIES];
 
 /* The cases of a family; aborts when there are none. */

@@ -325,6 +325,11 @@ static const worst calls[] = {
     {.ops = "FFT_C2C", "@c[1000,4099],[0,1],0,true", HEAVY},
     {.ops = "FFT_C2R", "@c[1000,2050],[0,1],0,4099", HEAVY},
     {.ops = "FFT_FREQUENCIES", "60000000", HEAVY},
+    {.ops = "MATRIX_EXP", "@f[3000,3000]", HEAVY},
+    {.ops = "MATRIX_EXP", "@f[1000,100,100]", HEAVY},
+    {.ops = "HOUSEHOLDER_PRODUCT", "@f[3000,3000],@f[3000]", HEAVY, "torch.linalg.householder_product"},
+    {.ops = "LINALG_SOLVE", "@f[1,1],@f[1,60000000]", HEAVY, "torch.linalg.solve"},
+    {.ops = "LINALG_SOLVE", "@f[2000,2000],@f[2000,2000]", HEAVY, "torch.linalg.solve"},
     {.ops = "FFT_SHIFT", "@c[16384,2048]", HEAVY, "torch.fft.fftshift"},
 };
 enum { CALLS = sizeof calls / sizeof *calls };

@@ -31,6 +31,10 @@ def main(recorder):
         case = recorder.start(f"addmm {short(dtype)}")
         arguments = [case.input(values(dtype, *shape)) for shape in ((5,), (2, 3), (3, 5))]
         recorder.finish(case, case.call("torch.addmm", *arguments), **close(dtype), refused=not dtype.is_floating_point)
+    for one, other in ((torch.float64, torch.float16), (torch.int64, torch.float32), (torch.bool, torch.int32), (torch.float16, torch.bfloat16)):
+        for name in ("torch.outer", "torch.ger", ATEN + "outer.default"):
+            case = recorder.start(f"{name} {short(one)} {short(other)}")
+            recorder.finish(case, case.call(name, case.input(values(one, 3)), case.input(values(other, 4, seed=2))))
     case = recorder.start("two dtypes")
     recorder.finish(case, case.method("matmul", case.input(values(torch.float32, 2, 3)), case.input(values(torch.float64, 3, 2))))
     for left in STRIDES:

@@ -45,6 +45,8 @@ def _of_step(step: torch.nn.Module, path: str, index: int) -> list[Any]:
         return ["weight_norm", step.dim, f"{path}.original1", f"{path}.original0"]
     if type(step) is parametrizations._SpectralNorm and not step.training and not runs_more:
         return ["spectral_norm", step.dim, step.eps, original, f"{path}.{index}._u", f"{path}.{index}._v"]
+    if type(step) is parametrizations._Orthogonal and not runs_more and getattr(step, "base", step) is not None:
+        return ["orthogonal", step.orthogonal_map.name, original, f"{path}.{index}.base" if hasattr(step, "base") else None]
     training = " in training" if step.training else ""
     return [f"{type(step).__module__}.{type(step).__qualname__}{training}"]
 
