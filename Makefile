@@ -314,6 +314,10 @@ bench-archives: all
 	@tests/python/venv $(BUILD)/venv-pytorch
 	@$(BUILD)/venv-pytorch/bin/python tests/bench/archives.py $(BUILD)/foldback
 
+## make bench-layouts  a 4 GB checkpoint fused and put back, beside cp, and the plan for 100,000 tensors; needs 16 GB of disk
+bench-layouts: all
+	@python3 tests/bench/layouts.py $(BUILD)/foldback
+
 ## make bench-peers  the same beside Optimum and the optimisers of ONNX, in a venv of its own; writes docs/performance.md
 bench-peers: bench-nodes
 	@tests/bench/peers/run $(BUILD) bench --write docs/performance.md
@@ -363,5 +367,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-archives bench-peers bench-nodes format lint install wheel sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
 .SECONDARY:

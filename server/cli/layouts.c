@@ -546,6 +546,70 @@ static int need_run(fb_cli *cli, const fb_blob_files *files, char run[RUN_ID_MAX
     return result;
 }
 
+/* Owner's path -> {"shape", "dtype"} of every tensor of a graph of the store; the caller's. */
+static int list_tensors(fb_cli *cli, const char *graph, json_t **out) {
+    fb_address address = {0};
+    json_t *document, *item, *name, *by_name = json_object();
+    const char *attribute;
+    size_t i;
+    fb_address_path(&address, "/v1/graphs");
+    fb_address_segment(&address, graph);
+    int result = fb_cli_get(cli, &address, &document, NULL);
+    if (result) {
+        json_decref(by_name);
+        return result;
+    }
+    *out = json_object();
+    json_array_foreach(json_object_get(document, "tensors"), i, item) json_object_set_new(
+        by_name, fb_text_of(item, "name"),
+        json_pack("{s:O, s:O}", "shape", json_object_get(item, "shape"), "dtype", json_object_get(item, "dtype")));
+    json_array_foreach(json_object_get(document, "modules"), i, item) {
+        json_object_foreach(json_object_get(item, "parameters"), attribute, name) {
+            fb_buffer path = {0};
+            const char *module = fb_text_of(item, "path");
+            fb_buffer_printf(&path, "%s%s%s", module, *module ? "." : "", attribute);
+            json_t *tensor = json_object_get(by_name, json_string_value(name));
+            if (!fb_buffer_text(&path) || (tensor && json_object_set(*out, fb_buffer_text(&path), tensor)))
+                result = fb_cli_no_memory();
+            fb_buffer_free(&path);
+        }
+    }
+    json_decref(document);
+    json_decref(by_name);
+    return result;
+}
+
+static size_t complain_missing(const json_t *those, const json_t *these, const char *what) {
+    const char *name;
+    json_t *tensor;
+    size_t count = 0;
+    json_object_foreach((json_t *)(uintptr_t)those, name, tensor) {
+        if (json_equal(tensor, json_object_get(these, name))) continue;
+        if (count++ < 20) fb_complain(0, "%s %s", name, what);
+    }
+    return count;
+}
+
+/* With --strict a file has the tensors that the run made, of their shapes and dtypes, and no others. */
+static int check_whole(fb_cli *cli, const char *run_id, const char *graph) {
+    fb_address address = {0};
+    json_t *run = NULL, *made = NULL, *given = NULL;
+    if (!cli->values.is_strict) return FB_EXIT_DONE;
+    fb_address_path(&address, "/v1/runs");
+    fb_address_segment(&address, run_id);
+    int result = fb_cli_get(cli, &address, &run, NULL);
+    if (!result) result = list_tensors(cli, fb_text_of(run, "result"), &made);
+    if (!result) result = list_tensors(cli, graph, &given);
+    size_t differ = result ? 0
+                           : complain_missing(made, given, "was made by the run, and is not in the file as it was made") +
+                                 complain_missing(given, made, "is in the file, and was not made by the run as it is");
+    if (differ) result = fb_complain(FB_EXIT_FAILED, "%zu tensors differ; nothing was written", differ);
+    json_decref(run);
+    json_decref(made);
+    json_decref(given);
+    return result;
+}
+
 static void print_undone(fb_cli *cli, const json_t *undone) {
     if (strcmp(cli->values.output, "-") == 0) return;
     if (cli->is_json) fb_cli_print_json(undone);
@@ -564,10 +628,12 @@ int fb_cli_layout_undo(fb_cli *cli) {
     int result = need_output(cli);
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count, &files);
     if (!result && !run) result = need_run(cli, &files, found);
+    if (!run) run = found;
     if (!result) result = store_checkpoint(cli, &files, words[0], &id);
+    if (!result) result = check_whole(cli, run, id);
     if (!result) {
         fb_address_path(&address, "/v1/runs");
-        fb_address_segment(&address, run ? run : found);
+        fb_address_segment(&address, run);
         fb_address_path(&address, "/reverse");
         const char *path = fb_buffer_text(&address.text);
         result = path ? post(cli, path, json_pack("{s:s}", "graph", id), &undone) : fb_cli_no_memory();

@@ -197,6 +197,7 @@ static const fb_option layout_undo_options[] = {
     TEXT("output", 'o', "FILE", "write the safetensors file there; - is standard output", output),
     SHARD_SIZE,
     TEXT("run", 0, "RUN", "the run of layout apply, if the file does not name it", run),
+    FLAG("strict", 0, "refuse a file that has other tensors than layout apply made", is_strict),
     STORE,
     JSON,
     END,

@@ -740,6 +740,38 @@ def test_strict(cli):
     assert cli("layout apply", "own", "model.safetensors", "-o", "new.safetensors").status == 0
 
 
+def test_strict_refuses_what_could_not_be_undone(cli):
+    half = {"name": "half", "rows": [{"from": {"w": "{*block}w"}, "to": {"{*block}w": {"op": "slice", "axis": 0, "start": 0, "stop": 1, "args": ["w"]}}}]}
+    cli.put("model.safetensors", file_of({"a.w": Array([2], [1, 2])}))
+    assert cli("layout put", cli.put("half.json", half)).status == 0
+    done = cli("layout apply", "half", "model.safetensors", "-o", "new", "--strict")
+    assert done.status != 0 and "row 0 leaves numbers out" in done.err and not cli.path("new").exists(), done
+    assert cli("run list").json()["items"] == []
+    assert cli("layout apply", "half", "model.safetensors", "-o", "new").status == 0
+
+
+STRICT = {
+    "one more": (lambda s: {**s, "extra.weight": Array([1], [1])}, "extra.weight is in the file"),
+    "one less": (dropped("model.norm.weight"), "model.norm.weight was made by the run"),
+    "another shape": (lambda s: {**s, "model.norm.weight": Array([2], [1, 2])}, "model.norm.weight was made by the run"),
+}
+
+
+@pytest.mark.parametrize("case", STRICT)
+def test_strict_undo(cli, case):
+    change, said = STRICT[case]
+    state = llama()
+    cli.put("model.safetensors", file_of(state))
+    run = cli("layout apply", "qkv-fused", "model.safetensors", "-o", "new").json()["id"]
+    cli.put("tuned", file_of(change(replaced(state, QKV)), 0.5))
+    done = cli("layout undo", "tuned", "-o", "back", "--run", run, "--strict")
+    assert done.status != 0 and said in done.err and "nothing was written" in done.err and not cli.path("back").exists(), done
+    assert cli("layout undo", "tuned", "-o", "back", "--run", run).status == 0
+    cli.put("tuned", file_of(replaced(state, QKV), 0.5))
+    assert cli("layout undo", "tuned", "-o", "back", "--run", run, "--strict").status == 0
+    assert_same(state_of(cli.path("back")), state, 0.5)
+
+
 def test_a_dry_run_stores_nothing(cli):
     cli.put("model.safetensors", file_of(llama()))
     shown = cli.on_terminal("layout", "apply", "qkv-fused", "model.safetensors", "--dry-run", width=100)
