@@ -155,28 +155,33 @@ FIRST = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)  # calls of the job's thread
 def test_jobs_that_fail(torture, is_cancelled, goes_on):
     """Memory runs out for a job, from its start or when it is cancelled: it ends in a way that is right, and one whose cancellation was
     acknowledged as cancelled, whatever else happened to it."""
-    service = torture.service
+    service, acknowledged = torture.service, 0
     for first in FIRST:
+        is_acknowledged = False
         if is_cancelled:
             job = jobs.begin(service, "/v1/optimize", jobs.slow_request(jobs.FOREVER, torture.script.fresh("long")))
             jobs.wait_until(service, job, "running")
         service.arm("memory", first, goes_on, of_jobs=True)
         if is_cancelled:
             answer = service.delete(f"/v1/jobs/{job['id']}")
-            assert answer.status in (200, 202), answer
+            is_acknowledged = answer.status in (200, 202)
+            # where the service is slow to hear of it, its memory may be gone first
+            assert is_acknowledged or answer.json()["code"] == "job-finished", answer
+            acknowledged += is_acknowledged
         else:
             job = jobs.begin(service, "/v1/optimize", jobs.quick_request(torture.script.fresh("quick")))
         # while all of its memory is refused it cannot end
         until(lambda: (goes_on and service.page.failed > 3) or jobs.get(service, job)["state"] in jobs.STATES[2:], f"call {first}")
         torture.injected += service.disarm()[1]
         found = jobs.wait(service, job)
-        assert found["state"] == "cancelled" if is_cancelled else found["state"] in ("succeeded", "failed"), (first, found)
+        assert found["state"] == "cancelled" if is_acknowledged else found["state"] in ("succeeded", "failed"), (first, found)
         if found["state"] == "failed":
             assert found["status"] in (500, 503, 507), found
         torture.script.ledger.jobs[job["id"]] = found["state"]
         if found["state"] == "succeeded":
             torture.script.ledger.run(service.get(found["location"]).json())
     assert torture.injected > 0
+    assert acknowledged > 0 or not is_cancelled
     assert service.stop() == 0, service.log()[-4000:]
     after = faults.GuardedService(service.data, *OPTIONS).start()
     after.bearer = service.bearer
