@@ -191,7 +191,7 @@ static bool read_item(pt_model *m, pt_program *p, uint32_t of, uint32_t index, c
     uint32_t place = p->count - 1;
     row->first = of;
     row->second = index;
-    row->target = "operator.getitem";
+    row->target = FB_TARGET_GETITEM;
     if (is_list || is_none) {
         row->name = fresh(m, p, is_none ? "as_none" : "getitem");
         if (!row->name) return false;

@@ -14,9 +14,28 @@ static bool add_row(fb_kernel_call *call, double *out, double factor, const doub
     return true;
 }
 
+static void clear(fb_kernel_call *call, double *out, int64_t rows, int64_t columns) {
+    for (int64_t i = 0; i < rows && fb_kernel_goes_on(call, columns); i++)
+        memset(out + i * columns, 0, (size_t)columns * sizeof *out);
+}
+
+static void swap_rows(double *a, int64_t i, int64_t k, int64_t count) {
+    for (int64_t j = 0; j < count; j++) {
+        double kept = a[i * count + j];
+        a[i * count + j] = a[k * count + j];
+        a[k * count + j] = kept;
+    }
+}
+
+static void swap(double **a, double **b) {
+    double *kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
 /* out = a · b, of m × k and k × n. */
 static void multiply(fb_kernel_call *call, const double *a, const double *b, double *out, int64_t m, int64_t k, int64_t n) {
-    memset(out, 0, (size_t)(m * n) * sizeof *out);
+    clear(call, out, m, n);
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < k; j++)
             if (!add_row(call, out + i * n, a[i * k + j], b + j * n, n)) return;
@@ -27,9 +46,9 @@ static void add_identity(double *a, int64_t n) {
 }
 
 /* The largest sum of absolute values of a row; nan where there is one. */
-static double norm_of(const double *a, int64_t n) {
+static double norm_of(fb_kernel_call *call, const double *a, int64_t n) {
     double norm = 0;
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && fb_kernel_goes_on(call, n); i++) {
         double sum = 0;
         for (int64_t j = 0; j < n; j++) sum += fabs(a[i * n + j]);
         if (!(sum <= norm)) norm = sum;
@@ -39,16 +58,15 @@ static double norm_of(const double *a, int64_t n) {
 
 enum { TERMS = 13 };     /* of the series of exp where the norm is at most LEAST_NORM: what is left out is below 2^-75 */
 #define LEAST_NORM 0.125 /* a is halved until then */
-#define STEPS_OF_A_TERM(n) ((double)(n) * (double)(n) * (double)(n))
 
 /* *a = exp(*a), by its series after halving, and squaring as often. *other is of the same size. What is left in which is
  * exchanged. Higham, Functions of Matrices, chapter 10. */
 static void exponentiate(fb_kernel_call *call, double **a, double **sum, double **other, int64_t n) {
-    double norm = norm_of(*a, n);
+    double norm = norm_of(call, *a, n);
     int halvings = isfinite(norm) && norm > LEAST_NORM ? (int)ceil(log2(norm / LEAST_NORM)) : 0;
-    if (!fb_kernel_takes(call, (TERMS + halvings) * STEPS_OF_A_TERM(n))) return;
+    if (!fb_kernel_takes(call, (TERMS + halvings) * pow((double)n, 3))) return;
     for (int64_t i = 0; i < n * n; i++) (*a)[i] = ldexp((*a)[i], -halvings);
-    memset(*sum, 0, (size_t)(n * n) * sizeof **sum);
+    clear(call, *sum, n, n);
     add_identity(*sum, n);
     for (int term = TERMS; term && !call->status; term--) { /* sum = 1 + a / term · sum */
         multiply(call, *a, *sum, *other, n, n, n);
@@ -57,13 +75,9 @@ static void exponentiate(fb_kernel_call *call, double **a, double **sum, double 
     }
     for (int i = 0; i < halvings && !call->status; i++) {
         multiply(call, *sum, *sum, *other, n, n, n);
-        double *squared = *other;
-        *other = *sum;
-        *sum = squared;
+        swap(sum, other);
     }
-    double *made = *sum;
-    *sum = *a;
-    *a = made;
+    swap(a, sum);
 }
 
 /* b = a⁻¹ · b, of n × n and n × columns; `a` is used up. Elimination, with the largest element of a column as pivot. False: `a`
@@ -75,16 +89,8 @@ static bool solve(fb_kernel_call *call, double *a, double *b, int64_t n, int64_t
         for (int64_t i = k + 1; i < n; i++)
             if (fabs(a[i * n + k]) > fabs(a[pivot * n + k])) pivot = i;
         if (a[pivot * n + k] == 0) return fb_kernel_fail(call, "its matrix is singular") == FB_OK;
-        for (int64_t j = 0; j < n && pivot != k; j++) {
-            double kept = a[k * n + j];
-            a[k * n + j] = a[pivot * n + j];
-            a[pivot * n + j] = kept;
-        }
-        for (int64_t j = 0; j < columns && pivot != k; j++) {
-            double kept = b[k * columns + j];
-            b[k * columns + j] = b[pivot * columns + j];
-            b[pivot * columns + j] = kept;
-        }
+        if (!fb_kernel_goes_on(call, n + columns)) return false;
+        if (pivot != k) swap_rows(a, k, pivot, n), swap_rows(b, k, pivot, columns);
         for (int64_t i = k + 1; i < n; i++) {
             double factor = -a[i * n + k] / a[k * n + k];
             if (!add_row(call, a + i * n, factor, a + k * n, n)) return false;
@@ -94,6 +100,7 @@ static bool solve(fb_kernel_call *call, double *a, double *b, int64_t n, int64_t
     for (int64_t k = n - 1; k >= 0; k--) {
         for (int64_t i = k + 1; i < n; i++)
             if (!add_row(call, b + k * columns, -a[k * n + i], b + i * columns, columns)) return false;
+        if (!fb_kernel_goes_on(call, columns)) return false;
         for (int64_t j = 0; j < columns; j++) b[k * columns + j] /= a[k * n + k];
     }
     return true;
@@ -104,7 +111,7 @@ static bool solve(fb_kernel_call *call, double *a, double *b, int64_t n, int64_t
 static void reflect(fb_kernel_call *call, const double *a, const double *tau, double *out, double *row, int64_t m, int64_t n,
                     int64_t count) {
     if (!fb_kernel_takes(call, 2 * (double)m * (double)n * (double)count)) return;
-    memset(out, 0, (size_t)(m * n) * sizeof *out);
+    clear(call, out, m, n);
     for (int64_t i = 0; i < n; i++) out[i * n + i] = 1;
     for (int64_t k = count - 1; k >= 0; k--) {
         memcpy(row, out + k * n, (size_t)n * sizeof *row);
@@ -162,14 +169,25 @@ static fb_array *make_by_columns(fb_kernel_call *call, const fb_array *like) {
     return out;
 }
 
-/* `count` doubles for each of them; false on failure. */
-static bool make_scratch(fb_kernel_call *call, double **scratch, int of, int64_t count) {
-    for (int i = 0; i < of; i++) scratch[i] = call->status ? NULL : fb_make_workspace(call, count, sizeof(double));
+/* Matrices to work in, of rows × columns. */
+enum { SCRATCH_MAX = 4 };
+typedef struct scratch {
+    double *of[SCRATCH_MAX];
+    int64_t count; /* elements of each */
+} scratch;
+
+/* False on failure; free_scratch is due in either case. Sizes of an empty batch may be any: they are looked at as steps first.
+ */
+static bool make_scratch(fb_kernel_call *call, scratch *s, int matrices, int64_t rows, int64_t columns) {
+    *s = (scratch){0};
+    if (!fb_kernel_takes(call, (double)rows * (double)columns)) return false;
+    s->count = rows * columns;
+    for (int i = 0; i < matrices && !call->status; i++) s->of[i] = fb_make_workspace(call, s->count, sizeof(double));
     return !call->status;
 }
 
-static void free_scratch(fb_kernel_call *call, double **scratch, int of, int64_t count) {
-    for (int i = 0; i < of; i++) fb_free_workspace(call, scratch[i], count, sizeof(double));
+static void free_scratch(fb_kernel_call *call, scratch *s) {
+    for (int i = 0; i < SCRATCH_MAX; i++) fb_free_workspace(call, s->of[i], s->count, sizeof(double));
 }
 
 static fb_status kernel_matrix_exp(fb_kernel_call *call, fb_object *result) {
@@ -177,15 +195,15 @@ static fb_status kernel_matrix_exp(fb_kernel_call *call, fb_object *result) {
     if (!fb_argument_array(call, "input", &given) || !is_of_matrices(call, given)) return call->status;
     int64_t n = given->sizes[given->rank - 1];
     if (n != given->sizes[given->rank - 2]) return fb_kernel_fail(call, "its matrices are not square");
-    double *scratch[3];
-    if (make_scratch(call, scratch, 3, n * n)) input = fb_make_contiguous(call, given);
+    scratch s;
+    if (make_scratch(call, &s, 3, n, n)) input = fb_make_contiguous(call, given);
     if (input) out = fb_make_array(call, input->dtype, input->rank, input->sizes);
     for (int64_t i = 0; out && n && i < batches_of(out) && !call->status; i++) {
-        load(call, input, i, n, n, false, scratch[0], n);
-        exponentiate(call, &scratch[0], &scratch[1], &scratch[2], n);
-        if (!call->status) store(call, out, i, n, n, false, scratch[0], n);
+        load(call, input, i, n, n, false, s.of[0], n);
+        exponentiate(call, &s.of[0], &s.of[1], &s.of[2], n);
+        if (!call->status) store(call, out, i, n, n, false, s.of[0], n);
     }
-    free_scratch(call, scratch, 3, n * n);
+    free_scratch(call, &s);
     fb_array_drop(input);
     return fb_return_array(call, out, result);
 }
@@ -198,17 +216,17 @@ static fb_status kernel_householder_product(fb_kernel_call *call, fb_object *res
     int64_t count = factors->rank ? factors->sizes[factors->rank - 1] : 0;
     if (m < n || count > n || factors->dtype != given->dtype || !have_same_batches(given, factors, 1))
         return fb_kernel_fail(call, "its matrices and factors do not fit");
-    double *scratch[3];
-    if (make_scratch(call, scratch, 3, m * n + n)) input = fb_make_contiguous(call, given);
+    scratch s; /* a, and tau as a row below; the product; a row */
+    if (make_scratch(call, &s, 3, m + 1, n)) input = fb_make_contiguous(call, given);
     if (input) tau = fb_make_contiguous(call, factors);
     if (tau) out = make_by_columns(call, input);
     for (int64_t i = 0; out && n && i < batches_of(out) && !call->status; i++) {
-        load(call, input, i, m, n, false, scratch[0], n);
-        load(call, tau, i, 1, count, false, scratch[0] + m * n, n);
-        reflect(call, scratch[0], scratch[0] + m * n, scratch[1], scratch[2], m, n, count);
-        if (!call->status) store(call, out, i, n, m, true, scratch[1], n);
+        load(call, input, i, m, n, false, s.of[0], n);
+        load(call, tau, i, 1, count, false, s.of[0] + m * n, n);
+        reflect(call, s.of[0], s.of[0] + m * n, s.of[1], s.of[2], m, n, count);
+        if (!call->status) store(call, out, i, n, m, true, s.of[1], n);
     }
-    free_scratch(call, scratch, 3, m * n + n);
+    free_scratch(call, &s);
     fb_array_drop(input);
     fb_array_drop(tau);
     return fb_return_array(call, out, result);
@@ -227,17 +245,16 @@ static fb_status kernel_linalg_solve(fb_kernel_call *call, fb_object *result) {
         return fb_kernel_unsupported(call, "it is evaluated for A · X = B, with as many matrices in A as in B");
     int64_t columns = second->sizes[second->rank - 1];
     if (second->sizes[second->rank - 2] != n) return fb_kernel_fail(call, "its matrices do not fit");
-    int64_t count = n * (n > columns ? n : columns);
-    double *scratch[2];
-    if (make_scratch(call, scratch, 2, count)) a = fb_make_contiguous(call, first);
+    scratch s;
+    if (make_scratch(call, &s, 2, n, n > columns ? n : columns)) a = fb_make_contiguous(call, first);
     if (a) b = fb_make_contiguous(call, second);
     if (b) out = make_by_columns(call, b);
-    for (int64_t i = 0; out && count && i < batches_of(out) && !call->status; i++) {
-        load(call, a, i, n, n, false, scratch[0], n);
-        load(call, b, i, n, columns, false, scratch[1], columns);
-        if (solve(call, scratch[0], scratch[1], n, columns)) store(call, out, i, columns, n, true, scratch[1], columns);
+    for (int64_t i = 0; out && n && i < batches_of(out) && !call->status; i++) {
+        load(call, a, i, n, n, false, s.of[0], n);
+        load(call, b, i, n, columns, false, s.of[1], columns);
+        if (solve(call, s.of[0], s.of[1], n, columns)) store(call, out, i, columns, n, true, s.of[1], columns);
     }
-    free_scratch(call, scratch, 2, count);
+    free_scratch(call, &s);
     fb_array_drop(a);
     fb_array_drop(b);
     return fb_return_array(call, out, result);
@@ -252,9 +269,7 @@ static void map_by_skew(fb_kernel_call *call, double **x, double **first, double
         for (int64_t j = 0; j < n; j++) a[i * n + j] = i > j ? (*x)[i * n + j] : i < j ? -(*x)[j * n + i] : 0;
     if (!is_cayley) {
         exponentiate(call, first, x, second, n);
-        double *made = *first;
-        *first = *x;
-        *x = made;
+        swap(first, x);
         return;
     }
     for (int64_t i = 0; i < n * n; i++) (*x)[i] = 0.5 * a[i], (*second)[i] = -0.5 * a[i];
@@ -275,28 +290,24 @@ static void map_by_reflections(fb_kernel_call *call, double *x, double *out, dou
         for (int64_t j = 0; j < k; j++) out[i * k + j] *= trunc(x[j * k + j]); /* signs: 1 and -1 */
 }
 
-/* One matrix of `w`, to `out`, and by the way of `base` (NULL: none). scratch: 4 of n × n + n doubles. */
+/* One matrix of `w`, to `out`, and by the way of `base` (NULL: none), by matrices of n × n. */
 static void make_one(fb_kernel_call *call, const fb_array *w, const fb_array *base, const fb_array *out, int64_t batch,
-                     double **scratch, const char *map) {
+                     double *work[SCRATCH_MAX], const char *map) {
     int64_t rows = w->sizes[w->rank - 2], columns = w->sizes[w->rank - 1];
     bool is_wide = rows < columns, is_reflected = strcmp(map, "householder") == 0;
     int64_t n = is_wide ? columns : rows, k = is_wide ? rows : columns, width = is_reflected ? k : n;
-    memset(scratch[0], 0, (size_t)(n * n) * sizeof(double));
-    load(call, w, batch, rows, columns, is_wide, scratch[0], width);
+    clear(call, work[0], n, n);
+    load(call, w, batch, rows, columns, is_wide, work[0], width);
     if (is_reflected) {
-        map_by_reflections(call, scratch[0], scratch[1], scratch[2], scratch[3], n, k);
-        double *made = scratch[1];
-        scratch[1] = scratch[0];
-        scratch[0] = made;
-    } else map_by_skew(call, &scratch[0], &scratch[1], &scratch[2], n, strcmp(map, "cayley") == 0);
+        map_by_reflections(call, work[0], work[1], work[2], work[3], n, k);
+        swap(&work[0], &work[1]);
+    } else map_by_skew(call, &work[0], &work[1], &work[2], n, strcmp(map, "cayley") == 0);
     if (base && !call->status && fb_kernel_takes(call, (double)n * (double)n * (double)width)) {
-        load(call, base, batch, n, n, false, scratch[1], n);
-        multiply(call, scratch[1], scratch[0], scratch[2], n, n, width);
-        double *made = scratch[2];
-        scratch[2] = scratch[0];
-        scratch[0] = made;
+        load(call, base, batch, n, n, false, work[1], n);
+        multiply(call, work[1], work[0], work[2], n, n, width);
+        swap(&work[0], &work[2]);
     }
-    if (!call->status) store(call, out, batch, rows, columns, is_wide, scratch[0], width);
+    if (!call->status) store(call, out, batch, rows, columns, is_wide, work[0], width);
 }
 
 fb_array *fb_make_orthogonal(fb_kernel_call *call, const char *map, fb_array *original, fb_array *base) {
@@ -306,17 +317,17 @@ fb_array *fb_make_orthogonal(fb_kernel_call *call, const char *map, fb_array *or
     if (!is_known) return fb_kernel_unsupported(call, "orthogonal by %s is not known", map), NULL;
     if (!is_of_matrices(call, original)) return NULL;
     int64_t rows = original->sizes[original->rank - 2], columns = original->sizes[original->rank - 1];
-    int64_t n = rows > columns ? rows : columns, size = n * n + n;
+    int64_t n = rows > columns ? rows : columns;
     if (base && (base->dtype != original->dtype || !have_same_batches(original, base, 2) || base->sizes[base->rank - 1] != n ||
                  base->sizes[base->rank - 2] != n))
         return fb_kernel_fail(call, "the base of its orthogonal matrix does not fit"), NULL;
-    double *scratch[4];
+    scratch s;
     fb_array *w = NULL, *from = NULL, *out = NULL;
-    if (make_scratch(call, scratch, 4, size)) w = fb_make_contiguous(call, original);
+    if (make_scratch(call, &s, SCRATCH_MAX, n, n)) w = fb_make_contiguous(call, original);
     if (w && base) from = fb_make_contiguous(call, base);
     if (w && !call->status) out = fb_make_array(call, w->dtype, w->rank, w->sizes);
-    for (int64_t i = 0; out && n && i < batches_of(out) && !call->status; i++) make_one(call, w, from, out, i, scratch, map);
-    free_scratch(call, scratch, 4, size);
+    for (int64_t i = 0; out && n && i < batches_of(out) && !call->status; i++) make_one(call, w, from, out, i, s.of, map);
+    free_scratch(call, &s);
     fb_array_drop(w);
     fb_array_drop(from);
     return out;

@@ -4,7 +4,7 @@
  *     ["torch.nn.Conv1d",                                              the class whose forward() runs
  *      ["weight", "weight_norm", dim, "weight_v", "weight_g"],         v × g / norm of v over all dimensions but `dim`
  *      ["weight", "spectral_norm", dim, eps, original, u, v],          original / (u · (M v))
- *      ["weight", "orthogonal", map, original, base],                  see kernels_linalg.c; base is null where there is none
+ *      ["weight", "orthogonal", map, original, base],                  by kernels_linalg.c; base may be null
  *      ["weight", "mask", original, mask]]                             original × mask
  *
  * A `dim` of -1 in weight_norm means the norm of all of v. M is the original as a matrix: `dim` first, the rest flat.

@@ -314,7 +314,7 @@ static void write(code_writer *writer, fb_symbol type, fb_buffer *out) {
     }
 }
 
-/* The text of an annotation; NULL when there is none or memory is out. */
+/* The text of an annotation; NULL without one, and when memory is out. */
 static const char *code_type(code_writer *writer, fb_symbol type) {
     const char **place = &writer->types[type.id];
     if (!type.id) return NULL;

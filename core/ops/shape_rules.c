@@ -744,7 +744,7 @@ static bool read_windows(const fb_call *call, int count, window *windows) {
 
 /* ---- convolution ----------------------------------------------------------------------------------------------------- */
 
-/* "valid" is no padding; "same" (stride 1) keeps the size. Otherwise ints. */
+/* "valid" pads nothing; "same" (stride 1) keeps the size. Otherwise ints. */
 typedef enum padding_kind { PADDING_INTS, PADDING_VALID, PADDING_SAME } padding_kind;
 
 static padding_kind padding_of(const fb_call *call) {

@@ -26,7 +26,8 @@ bool fb_config_int(const fb_graph *graph, fb_module module, const char *key, int
     return true;
 }
 
-bool fb_config_number(const fb_graph *graph, fb_module module, const char *key, double fallback, double *out) {
+/* The same of a number. */
+static bool config_number(const fb_graph *graph, fb_module module, const char *key, double fallback, double *out) {
     fb_value value = fb_module_config(graph, module, key);
     double number = fallback;
     bool is_big = value.id && fb_value_kind(graph, value) == FB_BIG_INT;
@@ -466,7 +467,7 @@ static bool batch_norm_of_module(const fb_graph *graph, fb_module module, fb_bat
         .eps = fb_module_config(graph, module, "eps"),
         .training = fb_module_at(graph, module)->training,
     };
-    if (!fb_config_number(graph, module, "eps", 1e-5, &found.eps_number)) found.eps_number = NAN;
+    if (!config_number(graph, module, "eps", 1e-5, &found.eps_number)) found.eps_number = NAN;
     int64_t features;
     if (!fb_config_int(graph, module, "num_features", -1, &features) || !measure_batch_norm(graph, features, &found))
         return false;

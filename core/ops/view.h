@@ -97,9 +97,8 @@ bool fb_module_is_linear_like(const fb_graph *graph, fb_module module);
 /* Linear-like, and built like a Linear: in_features and out_features in the config, and a weight of that shape. Such a module
  * is taken for a subclass of Linear, which may compute anything from its input but does not write into it. */
 bool fb_module_is_linear_subclass(const fb_graph *graph, fb_module module);
-/* An int or a number of the config, or the default when it is absent. False when it is there with another type. */
+/* An int of the config, or the default when it is absent. False when it is there with another type. */
 bool fb_config_int(const fb_graph *graph, fb_module module, const char *key, int64_t fallback, int64_t *out);
-bool fb_config_number(const fb_graph *graph, fb_module module, const char *key, double fallback, double *out);
 
 /* ---- views -------------------------------------------------------------------------------------------------------------- */
 

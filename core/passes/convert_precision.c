@@ -45,7 +45,7 @@ static bool says_its_dtype(const fb_graph *g, fb_node n) {
 }
 
 /* The dtype of a node's value: as recorded; if not, of a get_attr node that of the tensor, and of a cast or a factory what it
- * says. Unknown for what is no tensor. */
+ * says. Unknown for other values. */
 static fb_dtype value_dtype(const fb_graph *g, fb_node n) {
     const fb_node_row *row = fb_node_at(g, n);
     fb_shape_result found;
@@ -227,7 +227,7 @@ static bool is_kept_by_name(const fb_graph *g, fb_node n, const json_t *keep, bo
 /* Of a number in an argument: does it not fit `dtype`, and is `out` to stand there instead? What is a factor stays as it is.
  *
  * The ends of float32's range stand for infinity (masks), and become the ends of the other range. Other numbers that are stored
- * as they are become the nearest one, too; those that are computed with are left to the computation, which is done wide. */
+ * as they are become the nearest one too. Numbers to compute with stay: the computation is done wide. */
 static bool literal_overflows(const fb_graph *g, fb_node n, fb_value value, fb_dtype dtype, double *out) {
     fb_dtype_range range;
     double number;
@@ -366,7 +366,7 @@ static const char *precision_obstacle(const fb_matcher *m, fb_node n, bool reads
     bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST;
     if (is_cast && (!dtype || (dtype == FB_FLOAT32 && fb_infer(g, n, &found) && !found.dtype))) return "unknown-dtype";
     fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
-    *detail = "a module around it is called as a whole, too; both go on in float32";
+    *detail = "a module around it is also called as a whole; both stay in float32";
     return module.id && fb_module_is_inside_call(m->usage, module) ? "module-called" : NULL;
 }
 

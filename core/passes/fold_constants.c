@@ -112,7 +112,7 @@ static fb_value constant_first(constant_call *c) {
     return constant_of(c, fb_first_argument(c->graph, c->call.node));
 }
 
-/* Fails where `recipe` is none. */
+/* False without a recipe. */
 static bool constant_type_of(constant_call *c, fb_value recipe, fb_recipe_type *type) {
     fb_error ignored = {0};
     return recipe.id && !fb_recipe_type_of(c->graph, recipe, type, &ignored);

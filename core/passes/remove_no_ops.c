@@ -341,7 +341,7 @@ static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity 
     return false;
 }
 
-/* True as well for what is nearly one; `doubt` says so. What surely computes something else is none. */
+/* Also true for a call that is nearly an identity, and `doubt` says why. False for one that surely computes something else. */
 static bool identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) {
     fb_op op = fb_node_op(graph, node), plain = (fb_op)(op & ~FB_OP_IN_PLACE);
     family of = (family)families[plain < FB_OP_COUNT ? plain : FB_OP_UNKNOWN];

@@ -24,6 +24,7 @@ typedef struct shard {
     size_t from, to;     /* entries of the whole */
     uint64_t begin, end; /* their bytes in it */
     char *path, *part;   /* its name, and the one until all are whole */
+    bool is_begun;       /* `part` is ours to remove */
 } shard;
 
 typedef struct sharding {
@@ -35,6 +36,7 @@ typedef struct sharding {
     shard *shards;
     size_t count;
     char *index, *index_part;
+    bool index_is_begun;
     int file; /* that is written */
     char failure[400];
 } sharding;
@@ -134,21 +136,25 @@ static int name_files(sharding *s) {
     return ok && s->index_part ? FB_EXIT_DONE : fb_cli_no_memory();
 }
 
-/* Of the whole, with what that says of these tensors alone: {"fc.weight": [name, recipe], …} as text. NULL: nothing. */
+/* Of the whole, with what that says of these tensors alone: {"fc.weight": [name, recipe], …} as text. NULL where the whole says
+ * nothing, and when memory is out. */
 static json_t *metadata_of(const sharding *s, const shard *one) {
     json_t *metadata = json_copy(s->whole.metadata);
     const char *text = json_string_value(json_object_get(metadata, FB_WEIGHTS_TENSORS));
-    json_t *all = text ? json_loads(text, 0, NULL) : NULL, *own = json_object();
-    for (size_t i = one->from; i < one->to; i++) {
-        const char *name = s->whole.entries[i].name;
-        if (json_object_get(all, name)) json_object_set(own, name, json_object_get(all, name));
+    if (!text) return metadata;
+    json_t *all = json_loads(text, 0, NULL), *own = json_object();
+    bool ok = all && own;
+    for (size_t i = one->from; i < one->to && ok; i++) {
+        json_t *told = json_object_get(all, s->whole.entries[i].name);
+        if (told) ok = json_object_set(own, s->whole.entries[i].name, told) == 0;
     }
-    char *said = all ? json_dumps(own, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
-    if (said) json_object_set_new(metadata, FB_WEIGHTS_TENSORS, json_string(said));
+    char *said = ok ? json_dumps(own, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+    ok = said && json_object_set_new(metadata, FB_WEIGHTS_TENSORS, json_string(said)) == 0;
+    if (!ok) json_decref(metadata);
     free(said);
     json_decref(all);
     json_decref(own);
-    return metadata;
+    return ok ? metadata : NULL;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------ */
@@ -167,10 +173,11 @@ static bool write_bytes(int file, const char *bytes, size_t size) {
     return true;
 }
 
-static int open_part(sharding *s, const char *part) {
+static int open_part(sharding *s, const char *part, bool *is_begun) {
     s->file = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (s->file < 0) return fail_writing(part);
     if (flock(s->file, LOCK_EX | LOCK_NB)) return fb_complain(FB_EXIT_FAILED, "%s is being written by another foldback", part);
+    *is_begun = true;
     return ftruncate(s->file, 0) ? fail_writing(part) : FB_EXIT_DONE;
 }
 
@@ -205,7 +212,7 @@ static int write_body(sharding *s, const shard *one) {
     return result;
 }
 
-static int write_shard(sharding *s, const shard *one) {
+static int write_shard(sharding *s, shard *one) {
     fb_buffer header = {0};
     fb_error error = {0};
     uint64_t size = 0;
@@ -220,7 +227,7 @@ static int write_shard(sharding *s, const shard *one) {
             entries[i].offset - header.size != s->whole.entries[one->from + i].offset - one->begin)
             result = complain_changed();
     }
-    if (!result) result = open_part(s, one->part);
+    if (!result) result = open_part(s, one->part, &one->is_begun);
     if (!result && !write_bytes(s->file, header.data, header.size)) result = fail_writing(one->part);
     if (!result) result = write_body(s, one);
     result = close_part(s, one->part, result);
@@ -244,7 +251,7 @@ static int write_index(sharding *s) {
     char *text = is_whole && index ? json_dumps(index, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
     json_decref(index);
     if (!text) return fb_cli_no_memory();
-    int result = open_part(s, s->index_part);
+    int result = open_part(s, s->index_part, &s->index_is_begun);
     if (!result && !(write_bytes(s->file, text, strlen(text)) && write_bytes(s->file, "\n", 1)))
         result = fail_writing(s->index_part);
     free(text);
@@ -261,11 +268,11 @@ static int put_in_place(sharding *s) {
 
 static void clean(sharding *s) {
     for (size_t i = 0; i < s->count; i++) {
-        if (s->shards[i].part) unlink(s->shards[i].part); /* those that are in their place have another name */
+        if (s->shards[i].is_begun) unlink(s->shards[i].part); /* those that are in their place have another name */
         free(s->shards[i].path);
         free(s->shards[i].part);
     }
-    if (s->index_part) unlink(s->index_part);
+    if (s->index_is_begun) unlink(s->index_part);
     free(s->index);
     free(s->index_part);
     free(s->shards);

@@ -1,5 +1,6 @@
 """Layouts: each shipped one against formulas of its own, there and back, also after every number was changed."""
 
+import fcntl
 import itertools
 import json
 import sqlite3
@@ -845,6 +846,18 @@ def test_all_shards_or_none(cli, blocked):
     cli.path(blocked).rmdir()
     assert shards_of(cli, "--shard-size", "1000").status == 0
     assert len(read_shards(cli, "new")[1]) == 5
+
+
+@pytest.mark.parametrize("written", ["new-00002-of-00005.safetensors.part", "new.safetensors.index.json.part"])
+def test_shards_that_another_foldback_writes(cli, written):
+    cli.put("model.safetensors", file_of(llama()))
+    cli.path(written).write_bytes(b"theirs")
+    with open(cli.path(written), "rb") as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        done = shards_of(cli, "--shard-size", "1000")
+        assert done.status != 0 and "is being written by another foldback" in done.err, done
+        assert [path.name for path in cli.folder.glob("new*")] == [written] and cli.path(written).read_bytes() == b"theirs"
+    assert shards_of(cli, "--shard-size", "1000").status == 0
 
 
 @pytest.mark.parametrize("words", [("--shard-size", "0"), ("--shard-size", "5XB"), ("--shard-size", "5BB"), ("--shard-size", "400", "-o", "new"), ("--shard-size", "400", "-o", "-")])

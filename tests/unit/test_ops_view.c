@@ -154,19 +154,22 @@ END_TEST
 START_TEST(test_numbers_of_config) {
     static const struct {
         const char *config;
-        double number; /* 0 = is none */
+        double number; /* nan: it is not a number */
     } rows[] = {
-        {"", 1e-5},        {"'eps':0.25", 0.25},           {"'eps':2", 2}, {"'eps':{'$int':'100000000000000000000'}", 1e20},
-        {"'eps':true", 0}, {"'eps':{'$opaque':'eps'}", 0},
+        {"", 1e-5},           {",'eps':0.25", 0.25},
+        {",'eps':2", 2},      {",'eps':{'$int':'100000000000000000000'}", 1e20},
+        {",'eps':true", NAN}, {",'eps':{'$opaque':'eps'}", NAN},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char module[256];
-        snprintf(module, sizeof module, "{'path':'m','type':'my.Norm','config':{%s}}", rows[i].config);
-        fb_graph *graph = call_graph(MODULE(X), module, "");
-        double number = 0;
-        bool is_number = fb_config_number(graph, fb_module_find(graph, "m"), "eps", 1e-5, &number);
-        ck_assert_msg(is_number == (rows[i].number != 0), "%s", rows[i].config);
-        ck_assert_double_eq(number, rows[i].number);
+        char module[400];
+        fb_batch_norm norm;
+        snprintf(module, sizeof module, OWNS("BatchNorm1d", "'affine':false%s", "", "'running_mean':'a','running_var':'v'"),
+                 rows[i].config);
+        fb_graph *graph = call_graph(MODULE(X), module, TENSOR("a", "[7]") "," TENSOR("v", "[7]"));
+        ck_assert(fb_batch_norm_at(graph, node_named(graph, "f"), &norm));
+        bool is_nan = isnan(rows[i].number);
+        ck_assert_msg(is_nan ? isnan(norm.eps_number) : norm.eps_number == rows[i].number, "%s: %g", rows[i].config,
+                      norm.eps_number);
         fb_graph_free(graph);
     }
 }

@@ -327,6 +327,7 @@ static const worst calls[] = {
     {.ops = "FFT_FREQUENCIES", "60000000", HEAVY},
     {.ops = "MATRIX_EXP", "@f[3000,3000]", HEAVY},
     {.ops = "MATRIX_EXP", "@f[1000,100,100]", HEAVY},
+    {.ops = "MATRIX_EXP", "@f[10000,10000]", HEAVY},
     {.ops = "HOUSEHOLDER_PRODUCT", "@f[3000,3000],@f[3000]", HEAVY, "torch.linalg.householder_product"},
     {.ops = "LINALG_SOLVE", "@f[1,1],@f[1,60000000]", HEAVY, "torch.linalg.solve"},
     {.ops = "LINALG_SOLVE", "@f[2000,2000],@f[2000,2000]", HEAVY, "torch.linalg.solve"},

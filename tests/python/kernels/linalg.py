@@ -63,6 +63,9 @@ def main(recorder):
     for name, number in (("inf", float("inf")), ("nan", float("nan"))):
         case = recorder.start(f"matrix_exp of {name}")
         recorder.finish(case, case.call("torch.matrix_exp", case.input(torch.full((2, 2), number))), **CLOSE)
+    case = recorder.start("matrix_exp of no matrices, whose sizes no number of elements can be made of")
+    x = case.call("torch.ops.aten.expand.default", case.input(torch.ones(0, 1, 1)), [0, 2**32, 2**32])
+    recorder.finish(case, case.call("torch.matrix_exp", x), refused=True)
     for shape in ((3,), (3, 4)):
         case = recorder.start(f"matrix_exp of {shape}")
         recorder.finish(case, case.call("torch.matrix_exp", case.input(values(torch.float32, *shape))))
