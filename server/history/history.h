@@ -68,6 +68,10 @@ fb_status fb_history_replay(const fb_app *app, const fb_watch *watch, const fb_h
 
 /* ---- history_find.c ---- */
 
+/* Calls `take` for each run, the newest first, through all pages, until it fails or clears `*goes_on`. Runs have no report. */
+fb_status fb_each_run(const fb_app *app, const fb_store_run_filter *filter,
+                      fb_status (*take)(void *context, const fb_store_run *run, bool *goes_on), void *context, fb_error *error);
+
 /* Finds the steps that lead to the graph, as far back as those of the run; an empty history when there are none. */
 fb_status fb_history_find(const fb_app *app, const fb_watch *watch, const char *graph_id, const fb_store_run *run,
                           fb_history *out, fb_error *error);

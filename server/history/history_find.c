@@ -8,11 +8,23 @@
 
 #define RUNS_MAX 1000     /* looked at on the way back */
 #define DEPTH_MAX 100     /* runs that stand on each other */
-#define PAGE_MAX 50       /* runs that made one graph, or started from it: the newest */
 #define CANDIDATES_MAX 32 /* graphs compared with the one at hand */
 
-static fb_status list_runs(const fb_app *app, const fb_store_run_filter *filter, fb_store_runs *out, fb_error *error) {
-    return fb_store_list_runs(app->store, filter, &(fb_store_page){.limit = PAGE_MAX}, false, out, error);
+fb_status fb_each_run(const fb_app *app, const fb_store_run_filter *filter,
+                      fb_status (*take)(void *, const fb_store_run *, bool *), void *context, fb_error *error) {
+    char token[FB_PAGE_TOKEN_LENGTH + 1] = "";
+    bool goes_on = true;
+    fb_status status = FB_OK;
+    do {
+        fb_store_runs runs;
+        fb_store_page page = {.limit = FB_PAGE_MAX, .token = *token ? token : NULL};
+        status = fb_store_list_runs(app->store, filter, &page, false, &runs, error);
+        if (status) return status;
+        for (size_t i = 0; i < runs.count && goes_on && !status; i++) status = take(context, &runs.items[i], &goes_on);
+        fb_copy_text(token, sizeof token, runs.next_token);
+        fb_store_runs_free(&runs);
+    } while (*token && goes_on && !status);
+    return status;
 }
 
 /* ---- the way back ------------------------------------------------------------------------------------------------------- */
@@ -45,19 +57,24 @@ static void go_back(way *back, const char *origin, const char *run_id, size_t fr
     added->depth = back->places[from].depth + 1;
 }
 
-/* Looks at the runs that made the graph of one place. True when one of them has steps of the run that is looked for: its place
- * is the last one then. */
-static bool look_back(way *back, size_t from, const fb_store_runs *made_by, const fb_store_run *run) {
-    bool is_found = false;
-    for (size_t i = 0; i < made_by->count && !is_found && back->count < RUNS_MAX; i++) {
-        const fb_store_run *maker = &made_by->items[i];
-        json_t *request = NULL;
-        const char *origin = fb_run_origin(maker, &request);
-        is_found = origin && fb_run_has_steps_of(maker, request, run->id);
-        if (is_found || (origin && !is_on_way(back, origin))) go_back(back, origin, maker->id, from);
-        json_decref(request);
-    }
-    return is_found;
+/* Looks for the run among those that made the graph of one place. */
+typedef struct search {
+    way *back;
+    size_t from;
+    const fb_store_run *run;
+    bool is_found; /* a run that made it has steps of the one that is looked for: its place is the last one */
+} search;
+
+static fb_status look_back(void *context, const fb_store_run *maker, bool *goes_on) {
+    search *s = context;
+    json_t *request = NULL;
+    const char *origin = fb_run_origin(maker, &request);
+    s->back->seen += origin != NULL;
+    s->is_found = origin && fb_run_has_steps_of(maker, request, s->run->id);
+    if (s->is_found || (origin && !is_on_way(s->back, origin))) go_back(s->back, origin, maker->id, s->from);
+    json_decref(request);
+    *goes_on = !s->is_found && s->back->count < RUNS_MAX && s->back->seen < RUNS_MAX;
+    return FB_OK;
 }
 
 static fb_status walk_back(const fb_app *app, const fb_store_run *run, way *back, bool *is_found, fb_error *error) {
@@ -68,13 +85,10 @@ static fb_status walk_back(const fb_app *app, const fb_store_run *run, way *back
             *is_found = true;
             return FB_OK;
         }
-        fb_store_runs made_by;
-        fb_status status = list_runs(app, &(fb_store_run_filter){.result = back->places[i].graph}, &made_by, error);
-        if (status) return status;
-        back->seen += made_by.count;
-        *is_found = look_back(back, i, &made_by, run);
-        fb_store_runs_free(&made_by);
-        if (*is_found) return FB_OK;
+        search s = {.back = back, .from = i, .run = run};
+        fb_status status = fb_each_run(app, &(fb_store_run_filter){.result = back->places[i].graph}, look_back, &s, error);
+        *is_found = s.is_found;
+        if (status || *is_found) return status;
     }
     return FB_OK;
 }
@@ -102,20 +116,29 @@ static bool has_run(const fb_history *history, const char *run_id) {
     return false;
 }
 
+typedef struct extension {
+    const fb_app *app;
+    const fb_watch *watch;
+    fb_history *history;
+    bool is_extended;
+    fb_error *error;
+} extension;
+
+static fb_status extend(void *context, const fb_store_run *run, bool *goes_on) {
+    extension *with = context;
+    json_t *request = NULL;
+    with->is_extended = fb_run_origin(run, &request) && !has_run(with->history, run->id);
+    json_decref(request);
+    *goes_on = !with->is_extended;
+    return with->is_extended ? fb_history_add(with->app, with->watch, with->history, run->id, true, with->error) : FB_OK;
+}
+
 fb_status fb_history_extend(const fb_app *app, const fb_watch *watch, fb_history *history, bool *is_extended, fb_error *error) {
-    *is_extended = false;
-    fb_store_runs runs;
-    fb_status status = list_runs(app, &(fb_store_run_filter){.result = history->source}, &runs, error);
-    if (status) return status;
-    for (size_t i = 0; i < runs.count && !*is_extended && !status; i++) {
-        json_t *request = NULL;
-        if (fb_run_origin(&runs.items[i], &request) && !has_run(history, runs.items[i].id)) {
-            status = fb_history_add(app, watch, history, runs.items[i].id, true, error);
-            *is_extended = true;
-        }
-        json_decref(request);
-    }
-    fb_store_runs_free(&runs);
+    extension with = {.app = app, .watch = watch, .history = history, .error = error};
+    char source[FB_ID_LENGTH + 1]; /* adding to the history changes its own */
+    memcpy(source, history->source, sizeof source);
+    fb_status status = fb_each_run(app, &(fb_store_run_filter){.result = source}, extend, &with, error);
+    *is_extended = with.is_extended;
     return status;
 }
 
@@ -142,33 +165,30 @@ typedef struct comparison {
     size_t count;
     char nearest[FB_ID_LENGTH + 1];
     size_t edits; /* from the nearest */
+    fb_error *error;
 } comparison;
 
-static fb_status compare(comparison *with, const char *id, fb_error *error) {
+static fb_status compare(comparison *with, const char *id) {
     if (with->count == CANDIDATES_MAX) return FB_OK;
     for (size_t i = 0; i < with->count; i++) {
         if (!strcmp(with->seen[i], id)) return FB_OK;
     }
     size_t edits = 0;
     memcpy(with->seen[with->count++], id, sizeof with->seen[0]);
-    fb_status status = fb_count_edits(with->app, with->watch, id, with->graph, &edits, error);
+    fb_status status = fb_count_edits(with->app, with->watch, id, with->graph, &edits, with->error);
     if (status || (*with->nearest && edits >= with->edits)) return status;
     memcpy(with->nearest, id, sizeof with->nearest);
     with->edits = edits;
     return FB_OK;
 }
 
-/* The results of the runs that started from a graph. */
-static fb_status compare_results(comparison *with, const char *source, fb_error *error) {
-    fb_store_runs runs;
-    fb_status status = list_runs(with->app, &(fb_store_run_filter){.source = source}, &runs, error);
-    if (status) return status;
-    for (size_t i = 0; i < runs.count && !status; i++) {
-        json_t *request = NULL;
-        if (fb_run_origin(&runs.items[i], &request)) status = compare(with, runs.items[i].result, error);
-        json_decref(request);
-    }
-    fb_store_runs_free(&runs);
+/* The result of a run that started from a graph. */
+static fb_status compare_result(void *context, const fb_store_run *run, bool *goes_on) {
+    comparison *with = context;
+    json_t *request = NULL;
+    fb_status status = fb_run_origin(run, &request) ? compare(with, run->result) : FB_OK;
+    json_decref(request);
+    *goes_on = with->count < CANDIDATES_MAX;
     return status;
 }
 
@@ -179,11 +199,12 @@ fb_status fb_history_nearest(const fb_app *app, const fb_watch *watch, const fb_
     candidates->app = app;
     candidates->watch = watch;
     candidates->graph = graph;
+    candidates->error = error;
     char last[FB_ID_LENGTH + 1] = "";
-    fb_status status = compare(candidates, run->result, error);
+    fb_status status = compare(candidates, run->result);
     while (!status && strcmp(last, candidates->nearest) != 0) {
         memcpy(last, candidates->nearest, sizeof last);
-        status = compare_results(candidates, last, error);
+        status = fb_each_run(app, &(fb_store_run_filter){.source = last}, compare_result, candidates, error);
     }
     free(candidates);
     *out = (fb_history){0};

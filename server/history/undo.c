@@ -322,21 +322,19 @@ fb_status fb_undo_work_out(const fb_app *app, const fb_watch *watch, fb_undo_tas
 
 /* ---- what is deployed --------------------------------------------------------------------------------------------------- */
 
-/* The newest run that made the graph by steps that are known, and whether an undo merged it. */
-static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id[FB_RUN_ID_LENGTH + 1], bool *is_merged,
-                            fb_error *error) {
-    fb_store_runs runs;
-    fb_store_run_filter filter = {.result = graph_id};
-    fb_status status = fb_store_list_runs(app->store, &filter, &(fb_store_page){.limit = FB_PAGE_MAX}, false, &runs, error);
-    if (status) return status;
-    *run_id = '\0';
-    for (size_t i = 0; i < runs.count && !*run_id; i++) {
-        json_t *request = NULL;
-        if (fb_run_origin(&runs.items[i], &request)) memcpy(run_id, runs.items[i].id, sizeof runs.items[i].id);
-        *is_merged |= !fb_run_is_undoable(&runs.items[i]) && !runs.items[i].is_exact;
-        json_decref(request);
-    }
-    fb_store_runs_free(&runs);
+/* The newest run that made a graph by steps that are known. */
+typedef struct maker {
+    char run_id[FB_RUN_ID_LENGTH + 1]; /* "" where there is none */
+    bool is_merged;                    /* an undo merged the graph */
+} maker;
+
+static fb_status look_at_maker(void *context, const fb_store_run *run, bool *goes_on) {
+    maker *found = context;
+    json_t *request = NULL;
+    if (fb_run_origin(run, &request)) memcpy(found->run_id, run->id, sizeof found->run_id);
+    found->is_merged |= !fb_run_is_undoable(run) && !run->is_exact;
+    json_decref(request);
+    *goes_on = !*found->run_id;
     return FB_OK;
 }
 
@@ -345,16 +343,17 @@ static fb_status find_maker(const fb_app *app, const char *graph_id, char run_id
 static fb_status find_history(const fb_app *app, const fb_watch *watch, const char *graph_id, const char *run_id,
                               fb_undo_task *task, bool *is_merged, fb_error *error) {
     fb_store_run run = {0};
-    char maker[FB_RUN_ID_LENGTH + 1] = "";
+    maker found = {0};
     json_t *request = NULL;
     fb_status status = run_id ? fb_store_get_run(app->store, run_id, &run, error) : FB_OK;
     bool is_known = !status && run_id && (fb_run_origin(&run, &request) || fb_run_is_undoable(&run));
     json_decref(request);
     if (!status && !is_known) { /* an undo that merged, or that changed nothing: perhaps the graph is known otherwise */
         fb_store_run_free(&run);
-        status = find_maker(app, graph_id, maker, is_merged, error);
-        if (status || !*maker) return status;
-        status = fb_store_get_run(app->store, maker, &run, error);
+        status = fb_each_run(app, &(fb_store_run_filter){.result = graph_id}, look_at_maker, &found, error);
+        *is_merged = found.is_merged;
+        if (status || !*found.run_id) return status;
+        status = fb_store_get_run(app->store, found.run_id, &run, error);
     }
     if (!status) status = fb_history_add(app, watch, &task->history, run.id, false, error);
     if (!status) snprintf(task->run_id, sizeof task->run_id, "%s", fb_run_is_undoable(&run) ? run.id : run.of_run);

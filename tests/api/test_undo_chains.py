@@ -1,6 +1,7 @@
 """Undo over runs that stand on each other: named or not, and of what is deployed."""
 
 import json
+import sqlite3
 
 import pytest
 
@@ -202,6 +203,37 @@ def test_deployed_after_further_runs(service, is_known):
     alias = roll_back(service, "FuseBiasInLinear", "ChangeTrueDivToMulByInverse").json()
     assert alias["graph"] == first["source"]
     is_problem(roll_back(service, "MergeLinears"), 409, "nothing-to-undo")
+
+
+def repeated(service, run, count):
+    """Runs like that one, newer than it and with the same result."""
+    with sqlite3.connect(service.data / "foldback.sqlite") as database:
+        columns = [name for (_, name, *_) in database.execute("PRAGMA table_info(runs)") if name not in ("key", "id")]
+        database.execute(
+            f"WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+            f"INSERT INTO runs (id, {', '.join(columns)}) SELECT 'run_' || printf('%026d', i), {', '.join(columns)} FROM n, runs WHERE id = ?",
+            (count, run["id"]),
+        )
+
+
+def test_deployed_after_many_runs_that_changed_nothing(service):
+    """However many newer runs made the same graph, the one that made it by passes is found below another one."""
+    first = optimize(service, model(), ["ChangeTrueDivToMulByInverse", "MergeLinears"])
+    nothing = optimize(service, first["result"], ["DeepCopy"])
+    assert nothing["source"] == nothing["result"]
+    repeated(service, nothing, 1001)
+    last = optimize(service, first["result"], ["FuseBiasInLinear"])
+    without = fresh(service, fresh(service, model(), ["ChangeTrueDivToMulByInverse"]), ["FuseBiasInLinear"])
+    assert reversed_to(service, first, last["result"], ["MergeLinears"])["result"] == without
+    deploy(service, {"graph": last["result"]})
+    assert roll_back(service, "MergeLinears").json()["graph"] == without
+
+
+def test_deployed_itself_after_many_runs_that_changed_nothing(service):
+    first = optimize(service, model(), ["ChangeTrueDivToMulByInverse", "MergeLinears"])
+    repeated(service, optimize(service, first["result"], ["DeepCopy"]), 1001)
+    deploy(service, {"graph": first["result"]})
+    assert roll_back(service, "MergeLinears").json()["graph"] == fresh(service, model(), ["ChangeTrueDivToMulByInverse"])
 
 
 def test_deployed_positions(service):
