@@ -293,6 +293,20 @@ bench: all $(EVALUATE) $(BUILD)/tests/bench/bench $(BUILD)/tests/bench/weights/b
 $(BUILD)/tests/bench/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/*.c)) $(BUILD)/libfoldback.a
 	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
 
+## make bench-instructions   the instructions of six kinds of work, beside what is committed; UPDATE=1 commits them, with BECAUSE=… where they grow
+bench-instructions: $(BUILD)/tests/bench/instructions/bench
+	@deploy/install-deps.sh build check
+	@tests/bench/instructions/count $(BUILD)
+
+$(BUILD)/tests/bench/instructions/bench: $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/bench/instructions/*.c)) \
+        $(addprefix $(BUILD)/tests/bench/,engine.o documents.o layers.o) $(BUILD)/libfoldback.a
+	@echo '  LD  $@'; $(CC) $(ALL_CFLAGS) $(LDFLAGS) -o $@ $^ $(CORE_LIBS)
+
+## make bench-compare   BASE=commit: time and instructions of the same work, by this code and by that commit's, in turns
+bench-compare: $(BUILD)/tests/bench/instructions/bench
+	@deploy/install-deps.sh build check
+	@tests/bench/instructions/compare $(BUILD) $(BASE)
+
 ## make bench-durable   requests that are answered when durable, beside the most that SQLite can do here
 bench-durable: all $(BUILD)/tests/bench/durable/bench
 	@tests/bench/run $(BUILD) durable
@@ -367,5 +381,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
 .SECONDARY:

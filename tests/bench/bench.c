@@ -1,139 +1,31 @@
 /* make bench: what the engine and a durable request cost, beside what jansson takes to parse and print the same bytes. Prints
  * Markdown; tests/bench/run puts it into docs/performance.md. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/compose/composition.h"
-#include "core/compose/run.h"
-#include "core/compose/validation.h"
 #include "core/document/document.h"
-#include "core/graph/code.h"
-#include "tests/bench/bench.h"
+#include "tests/bench/engine.h"
 
-#define PASSES "[\"ChangeTrueDivToMulByInverse\",\"MergeLinears\",\"FuseBiasInLinear\"]"
 #define OPTIMIZE "/v1/optimize?pass=ChangeTrueDivToMulByInverse&pass=MergeLinears&pass=FuseBiasInLinear&include=graph"
 #define TMPFS "/dev/shm/foldback-bench"
 #define DISK "build/bench-data"
-
-typedef struct subject {
-    fb_buffer document;
-    fb_graph *graph;
-    fb_composition composition;
-} subject;
-
-static void check(bool ok, const char *what) {
-    if (ok) return;
-    fprintf(stderr, "bench: %s failed\n", what);
-    exit(1);
-}
-
-static fb_graph *read_document(const subject *s) {
-    fb_graph *graph = NULL;
-    fb_errors errors = {0};
-    check(fb_document_read(s->document.data, s->document.size, NULL, "", &graph, &errors) == FB_OK, "reading the document");
-    return graph;
-}
-
-/* Takes the document. */
-static subject subject_of(fb_buffer document, const char *passes) {
-    subject s = {.document = document};
-    json_t *list = json_loads(passes, 0, NULL);
-    check(list && fb_composition_read(list, "", &s.composition, NULL) == FB_OK, "the composition");
-    json_decref(list);
-    s.graph = read_document(&s);
-    return s;
-}
-
-static void subject_free(subject *s) {
-    fb_graph_free(s->graph);
-    fb_composition_free(&s->composition);
-    fb_buffer_free(&s->document);
-}
-
-/* ---- in memory ----------------------------------------------------------------------------------------------------------- */
-
-static void parse_and_dump(void *context) {
-    const subject *s = context;
-    json_t *tree = json_loadb(s->document.data, s->document.size, JSON_REJECT_DUPLICATES, NULL);
-    char *text = json_dumps(tree, JSON_COMPACT);
-    check(tree && text, "jansson");
-    free(text);
-    json_decref(tree);
-}
-
-static void read_graph(void *context) {
-    fb_graph_free(read_document(context));
-}
-
-static void write_graph(void *context) {
-    const subject *s = context;
-    fb_buffer out = {0};
-    char id[FB_ID_LENGTH + 1];
-    check(fb_document_write_id(s->graph, &out, id), "writing");
-    fb_buffer_free(&out);
-}
-
-static void copy_graph(void *context) {
-    const subject *s = context;
-    fb_graph *copy = fb_graph_copy(s->graph);
-    check(copy != NULL, "the copy");
-    fb_graph_free(copy);
-}
-
-static void run_passes(void *context) {
-    const subject *s = context;
-    fb_run run;
-    check(fb_composition_run(&s->composition, s->graph, FB_LINT_NONE, &run, NULL) == FB_OK, "the run");
-    fb_run_free(&run);
-}
-
-static void run_verify_and_code(void *context) {
-    const subject *s = context;
-    fb_run run;
-    fb_buffer code = {0};
-    check(fb_composition_run(&s->composition, s->graph, FB_LINT_END, &run, NULL) == FB_OK, "the run");
-    fb_code_write(run.result, &code);
-    fb_buffer_free(&code);
-    fb_run_free(&run);
-}
-
-/* ---- validated ----------------------------------------------------------------------------------------------------------- */
-
-static void run_validated(const subject *s, fb_validation_mode mode) {
-    fb_eval_options options = {.seed = 1, .memory_limit = (size_t)4 << 30};
-    fb_run_validation validation = {.mode = mode, .options = &options};
-    fb_run_watcher watcher = fb_validation_watcher(&validation);
-    fb_run run;
-    check(fb_composition_run_watched(&s->composition, s->graph, FB_LINT_NONE, &watcher, &run, NULL) == FB_OK, "validation");
-    fb_run_free(&run);
-    fb_run_validation_free(&validation);
-}
-
-static void validate_rewrites(void *context) {
-    run_validated(context, FB_VALIDATE_REWRITES);
-}
-
-static void validate_graph(void *context) {
-    run_validated(context, FB_VALIDATE_GRAPH);
-}
 
 static void print_validation(const char *name, const char *of_rewrites, const char *of_graph, size_t rounds) {
     char path[100];
     fb_buffer document = {0};
     snprintf(path, sizeof path, "tests/fixtures/%s/graph.json", name);
     fb_bench_read_file(path, &document);
-    subject s = subject_of(document, PASSES);
+    fb_subject s = fb_bench_subject(document, FB_BENCH_PASSES);
     fb_row rows[] = {
-        {.what = "three passes", .work = run_passes, .context = &s},
-        {.what = "the same, validated: rewrites", .work = validate_rewrites, .context = &s, .target = of_rewrites},
-        {.what = "the same, validated: graph", .work = validate_graph, .context = &s, .target = of_graph},
+        {.what = "three passes", .work = fb_bench_passes, .context = &s},
+        {.what = "the same, validated: rewrites", .work = fb_bench_validate_rewrites, .context = &s, .target = of_rewrites},
+        {.what = "the same, validated: graph", .work = fb_bench_validate_graph, .context = &s, .target = of_graph},
     };
     fb_measure(rows, sizeof rows / sizeof *rows, rounds);
     printf("\nValidation on random weights, %s: %zu nodes; %zu rounds\n\n", name, fb_node_count(s.graph), rounds);
     fb_print_rows(rows, sizeof rows / sizeof *rows);
-    subject_free(&s);
+    fb_bench_subject_free(&s);
 }
 
 /* ---- requests ------------------------------------------------------------------------------------------------------------ */
@@ -156,7 +48,7 @@ typedef struct client {
     char rollback_path[96];
 } client;
 
-static void client_start(client *c, const char *binary, const char *folder, const subject *s) {
+static void client_start(client *c, const char *binary, const char *folder, const fb_subject *s) {
     *c = (client){0};
     fb_bench_empty(folder);
     c->service = fb_bench_start(binary, folder);
@@ -164,13 +56,13 @@ static void client_start(client *c, const char *binary, const char *folder, cons
     c->by_id = (request){.service = &c->service, .path = "/v1/optimize"};
     c->rollback = (request){.service = &c->service, .path = c->rollback_path};
     char id[FB_ID_LENGTH + 1];
-    check(fb_document_id(s->graph, id), "the id");
+    fb_bench_check(fb_document_id(s->graph, id), "the id");
     fb_buffer_append(&c->document.body, s->document.data, s->document.size);
-    fb_buffer_printf(&c->by_id.body, "{\"graph\":\"%s\",\"passes\":" PASSES "}", id);
+    fb_buffer_printf(&c->by_id.body, "{\"graph\":\"%s\",\"passes\":" FB_BENCH_PASSES "}", id);
     post(&c->document);
     post(&c->by_id);
     const char *run = strstr(fb_buffer_text(&c->by_id.answer), "\"id\":\"run_");
-    check(run != NULL, "finding the run's id");
+    fb_bench_check(run != NULL, "finding the run's id");
     snprintf(c->rollback_path, sizeof c->rollback_path, "/v1/runs/%.30s/rollback", run + strlen("\"id\":\""));
 }
 
@@ -189,18 +81,18 @@ typedef struct targets {
     const char *passes, *passes_verify_code, *document, *by_id, *rollback;
 } targets;
 
-static void print_speed(const char *binary, const char *title, subject *s, size_t rounds, const targets *t) {
+static void print_speed(const char *binary, const char *title, fb_subject *s, size_t rounds, const targets *t) {
     client tmpfs, disk;
     client_start(&tmpfs, binary, TMPFS, s);
     client_start(&disk, binary, DISK, s);
     fb_row rows[] = {
-        {.what = "jansson: parse + dump of the document (the reference)", .work = parse_and_dump, .context = s},
-        {.what = "read and verify", .work = read_graph, .context = s},
-        {.what = "write canonical bytes and id", .work = write_graph, .context = s},
-        {.what = "copy", .work = copy_graph, .context = s},
-        {.what = "copy, three passes", .work = run_passes, .context = s, .target = t->passes},
+        {.what = "jansson: parse + dump of the document (the reference)", .work = fb_bench_parse_and_dump, .context = s},
+        {.what = "read and verify", .work = fb_bench_read, .context = s},
+        {.what = "write canonical bytes and id", .work = fb_bench_write, .context = s},
+        {.what = "copy", .work = fb_bench_copy, .context = s},
+        {.what = "copy, three passes", .work = fb_bench_passes, .context = s, .target = t->passes},
         {.what = "copy, three passes, verify, code",
-         .work = run_verify_and_code,
+         .work = fb_bench_passes_verify_code,
          .context = s,
          .target = t->passes_verify_code},
         {.what = "POST /v1/optimize with the document, result included; tmpfs",
@@ -222,7 +114,7 @@ static void print_speed(const char *binary, const char *title, subject *s, size_
 }
 
 /* What one request takes at most beyond the idle service, in documents. */
-static void print_memory(const char *binary, const subject *s) {
+static void print_memory(const char *binary, const fb_subject *s) {
     fb_buffer answer = {0};
     fb_bench_empty(TMPFS);
     fb_bench_service service = fb_bench_start(binary, TMPFS);
@@ -244,7 +136,7 @@ static size_t stored(const char *binary, const char *path, const char *body, siz
     return fb_bench_folder_size(TMPFS);
 }
 
-static void print_stored(const char *binary, const subject *s) {
+static void print_stored(const char *binary, const fb_subject *s) {
     fb_bench_empty(TMPFS);
     size_t source = stored(binary, "/v1/graphs", s->document.data, s->document.size);
     size_t first = stored(binary, OPTIMIZE, s->document.data, s->document.size), last = first;
@@ -263,15 +155,16 @@ static void print_growth(const char *what, void (*make)(fb_buffer *, size_t), si
     fb_buffer small_document = {0}, large_document = {0};
     make(&small_document, small_size);
     make(&large_document, large_size);
-    subject small = subject_of(small_document, PASSES), large = subject_of(large_document, PASSES);
-    fb_row rows[] = {{.work = run_passes, .context = &small}, {.work = run_passes, .context = &large}};
+    fb_subject small = fb_bench_subject(small_document, FB_BENCH_PASSES),
+               large = fb_bench_subject(large_document, FB_BENCH_PASSES);
+    fb_row rows[] = {{.work = fb_bench_passes, .context = &small}, {.work = fb_bench_passes, .context = &large}};
     fb_measure(rows, 2, rounds);
     double small_each = rows[0].minimum * 1e3 / (double)small_size, large_each = rows[1].minimum * 1e3 / (double)large_size;
     printf("| %s | %zu | %.3f | %zu | %.3f | %.2f | %s |\n", what, small_size, small_each, large_size, large_each,
            large_each / small_each, target);
     fflush(stdout);
-    subject_free(&small);
-    subject_free(&large);
+    fb_bench_subject_free(&small);
+    fb_bench_subject_free(&large);
 }
 
 /* µs for each node: of a preset on its own, or with all that a request for it is, when there is a `binary` to ask. */
@@ -281,19 +174,19 @@ static double preset_floor(const char *binary, const char *preset, size_t nodes,
     snprintf(list, sizeof list, "[\"%s\"]", preset);
     snprintf(path, sizeof path, "/v1/optimize?pass=%s", preset);
     fb_bench_layers(&document, nodes);
-    subject s = subject_of(document, list);
+    fb_subject s = fb_bench_subject(document, list);
     fb_bench_service service = {0};
     request asked = {.service = &service, .path = path, .body = s.document};
     if (binary) {
         fb_bench_empty(TMPFS);
         service = fb_bench_start(binary, TMPFS);
     }
-    fb_row row = binary ? (fb_row){.work = post, .context = &asked} : (fb_row){.work = run_passes, .context = &s};
+    fb_row row = binary ? (fb_row){.work = post, .context = &asked} : (fb_row){.work = fb_bench_passes, .context = &s};
     fb_measure(&row, 1, rounds);
     double each = row.minimum * 1e3 / (double)fb_node_count(s.graph);
     if (binary) fb_bench_stop(&service);
     fb_buffer_free(&asked.answer);
-    subject_free(&s);
+    fb_bench_subject_free(&s);
     return each;
 }
 
@@ -323,20 +216,20 @@ int main(int count, char **arguments) {
     fb_buffer document = {0};
 
     fb_bench_read_file("tests/fixtures/bert-base/graph.json", &document);
-    subject bert = subject_of(document, PASSES);
+    fb_subject bert = fb_bench_subject(document, FB_BENCH_PASSES);
     print_speed(binary, "BERT-base", &bert, 200, &bert_targets);
     print_stored(binary, &bert);
-    subject_free(&bert);
+    fb_bench_subject_free(&bert);
 
     print_validation("bert-base", "2,000 ms", NULL, 3);
     print_validation("bert-tiny", NULL, "20 ms", 50);
 
     document = (fb_buffer){0};
     fb_bench_blocks(&document, 100000);
-    subject large = subject_of(document, PASSES);
+    fb_subject large = fb_bench_subject(document, FB_BENCH_PASSES);
     print_speed(binary, "Blocks of three Linears, a division and two additions", &large, 7, &large_targets);
     print_memory(binary, &large);
-    subject_free(&large);
+    fb_bench_subject_free(&large);
 
     printf("\nGrowth of the three passes in memory, floors in µs for each of n:\n\n"
            "| | n | µs | n | µs | ratio | target |\n| --- | ---: | ---: | ---: | ---: | ---: | --- |\n");

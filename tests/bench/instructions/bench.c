@@ -1,0 +1,83 @@
+/* Does one kind of work: bench WORK TIMES. tests/bench/instructions/count counts the instructions of twice and of once, so that
+ * what the process costs besides is left out. Without arguments it lists the kinds of work. */
+#include <cblas.h>
+#include <openssl/sha.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/compose/run.h"
+#include "core/compose/undo.h"
+#include "tests/bench/engine.h"
+
+static const char bert[] = "tests/fixtures/bert-base/graph.json", tiny[] = "tests/fixtures/bert-tiny/graph.json";
+static const char inference[] = "[\"inference\"]";
+
+/* What libraries do for the others, and no line of ours: it tells whether counts of two machines can be compared. */
+static void libraries(void *context) {
+    enum { SIDE = 64 };
+    static float one[SIDE * SIDE], two[SIDE * SIDE], product[SIDE * SIDE];
+    const fb_subject *s = context;
+    unsigned char digest[SHA256_DIGEST_LENGTH];
+    fb_bench_parse_and_dump(context);
+    SHA256((const unsigned char *)s->document.data, s->document.size, digest);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, SIDE, SIDE, SIDE, 1, one, SIDE, two, SIDE, 0, product, SIDE);
+}
+
+static fb_graph *result_of(const fb_composition *composition, const fb_graph *source) {
+    fb_run run;
+    fb_bench_check(fb_composition_run(composition, source, FB_LINT_NONE, &run, NULL) == FB_OK, "the run");
+    fb_graph *result = run.result;
+    run.result = NULL;
+    fb_run_free(&run);
+    return result;
+}
+
+/* Takes the first pass of the three out of a result that somebody gave another activation since. */
+static void undo(void *context) {
+    const fb_subject *s = context;
+    fb_subject edit =
+        fb_bench_subject((fb_buffer){0}, "[{\"name\":\"ReplaceActivation\",\"params\":{\"from\":\"gelu\",\"to\":\"relu\"}}]");
+    fb_graph *result = result_of(&s->composition, s->graph), *ours = result_of(&edit.composition, result), *undone = NULL;
+    fb_undo_step steps[3] = {0};
+    for (size_t i = 0; i < 3; i++) steps[i] = (fb_undo_step){.call = &s->composition.calls[i], .is_undone = i == 0};
+    fb_undo_plan plan = {.source = s->graph, .steps = steps, .step_count = 3, .result = result, .ours = ours};
+    fb_conflicts conflicts = {0};
+    bool is_exact;
+    fb_bench_check(fb_undo(&plan, &undone, &is_exact, &conflicts, NULL) == FB_OK && !is_exact, "the undo");
+    fb_graph_free(undone);
+    fb_graph_free(ours);
+    fb_graph_free(result);
+    fb_bench_subject_free(&edit);
+}
+
+static const struct work {
+    const char *name, *file, *passes;
+    void (*work)(void *context);
+} works[] = {
+    {"libraries", bert, FB_BENCH_PASSES, libraries},
+    {"read", bert, FB_BENCH_PASSES, fb_bench_read},
+    {"write", bert, FB_BENCH_PASSES, fb_bench_write},
+    {"passes", bert, FB_BENCH_PASSES, fb_bench_passes_verify_code},
+    {"inference", NULL, inference, fb_bench_passes},
+    {"undo", bert, FB_BENCH_PASSES, undo},
+    {"validate", tiny, FB_BENCH_PASSES, fb_bench_validate_rewrites},
+};
+
+static int do_times(const struct work *work, long times) {
+    fb_buffer document = {0};
+    if (work->file) fb_bench_read_file(work->file, &document);
+    else fb_bench_layers(&document, 2000);
+    fb_subject s = fb_bench_subject(document, work->passes);
+    while (times-- > 0) work->work(&s);
+    fb_bench_subject_free(&s);
+    return 0;
+}
+
+int main(int count, char **arguments) {
+    for (size_t i = 0; i < sizeof works / sizeof *works; i++) {
+        if (count < 2) puts(works[i].name);
+        else if (count == 3 && strcmp(works[i].name, arguments[1]) == 0) return do_times(&works[i], atol(arguments[2]));
+    }
+    return count < 2 ? 0 : 2;
+}
