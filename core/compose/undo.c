@@ -58,7 +58,7 @@ static const char *make_new_value(meaning_table *meanings, const char *meaning) 
     return text;
 }
 
-static bool take_in(meaning_table *meanings, const char *node, const char *other) {
+static bool absorb(meaning_table *meanings, const char *node, const char *other) {
     const char *meaning = meaning_of(meanings, other);
     item new = {.node = fb_arena_text(&meanings->arena, node, strlen(node)),
                 .stands_for = strcmp(node, other) == 0 ? make_new_value(meanings, meaning)
@@ -77,8 +77,8 @@ static bool take_in(meaning_table *meanings, const char *node, const char *other
 /* Takes note of what a pass did. False when memory is out. */
 static bool meanings_note(meaning_table *meanings, const fb_pass_report *report) {
     bool ok = true;
-    for (size_t i = 0; i < report->taken_in_count && ok; i++)
-        ok = take_in(meanings, report->absorbed[i].by, report->absorbed[i].node);
+    for (size_t i = 0; i < report->absorbed_count && ok; i++)
+        ok = absorb(meanings, report->absorbed[i].by, report->absorbed[i].node);
     return ok;
 }
 
@@ -440,18 +440,18 @@ static fb_status replay_rest(const fb_undo_plan *plan, replay *r, fb_graph **out
 /* What is known of the two replays; nothing when an external pass is among the steps. */
 static fb_status merge_replay(const fb_undo_plan *plan, const replay *whole, const replay *rest, const fb_graph *theirs,
                               fb_graph **out, fb_conflicts *conflicts, fb_error *error) {
-    fb_buffer parted = {0};
-    meanings_compare(&whole->meanings, &rest->meanings, &parted);
+    fb_buffer diverged = {0};
+    meanings_compare(&whole->meanings, &rest->meanings, &diverged);
     bool is_known = true;
     for (size_t i = 0; i < plan->step_count; i++) is_known &= plan->steps[i].call != NULL;
     fb_merge_facts facts = {.source = is_known ? plan->source : NULL,
                             .blobs = plan->blobs,
                             .watch = plan->watch,
-                            .parted = (const char *const *)(const void *)parted.data,
-                            .parted_count = parted.size / sizeof(const char *)};
-    fb_status status = parted.failed ? fb_fail_memory(error) : FB_OK;
+                            .diverged = (const char *const *)(const void *)diverged.data,
+                            .diverged_count = diverged.size / sizeof(const char *)};
+    fb_status status = diverged.failed ? fb_fail_memory(error) : FB_OK;
     if (!status) status = fb_merge(plan->result, theirs, plan->ours, &facts, out, conflicts, error);
-    fb_buffer_free(&parted);
+    fb_buffer_free(&diverged);
     return status;
 }
 

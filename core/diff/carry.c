@@ -1,27 +1,132 @@
-/* Carrying changed tensors back through the recipes that had made them.
+/* Carries changed bytes back through the recipes that made them.
  *
  *     base:   q.weight ─┐                        ours:   merged.weight, of other bytes
  *             k.weight ─┴ concat ─ merged.weight
  *     theirs: q.weight, k.weight                 so:     q.weight = the upper half of merged.weight, k.weight = the lower
  *
- * An original that several tensors were moved from must come back the same from each. */
+ * An original that several tensors were moved from must come back the same from each of them. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/sha256.h"
 #include "core/diff/sides.h"
 #include "core/document/document.h"
 #include "core/graph/build.h"
+#include "core/weights/evaluate.h"
 #include "core/weights/inputs.h"
 #include "core/weights/invert.h"
 
-/* A tensor that a module of base owns, or that only stands between originals and such a one. */
+/* ---- which tensors changed --------------------------------------------------------------------------------------------- */
+
+static bool same_symbol(const fb_graph *a, fb_symbol x, const fb_graph *b, fb_symbol y) {
+    return strcmp(fb_text(a, x), fb_text(b, y)) == 0;
+}
+
+/* Whether what is said about the two tensors' bytes is the same, where they themselves cannot be compared. */
+static bool is_described_alike(const fb_graph *base, const fb_tensor_row *before, const fb_graph *ours,
+                               const fb_tensor_row *now) {
+    return same_symbol(base, before->digest, ours, now->digest) && same_symbol(base, before->blob, ours, now->blob) &&
+           before->offset == now->offset && same_symbol(base, before->data, ours, now->data) &&
+           fb_same_text(base, before->recipe, ours, now->recipe);
+}
+
+/* Bytes that are not here are no failure. */
+static fb_status unless_unknown(const fb_error *found, fb_error *error) {
+    fb_status status = found->status;
+    bool is_failure = status == FB_NO_MEMORY || status == FB_IO || status == FB_NO_SPACE;
+    return is_failure ? fb_fail(error, status, found->code, "", "%s", found->message) : FB_OK;
+}
+
+/* FB_OK also when it cannot be known: then `digest` is "". */
+static fb_status digest_of(const fb_sides *sides, const fb_graph *graph, fb_tensor tensor, char *digest, fb_error *error) {
+    fb_error found = {0};
+    if (fb_evaluation_digest(graph, tensor, sides->blobs, digest, &found)) *digest = '\0';
+    return unless_unknown(&found, error);
+}
+
+/* Whether two expressions over tensors of base give the same bytes; false when that is not known. */
+static fb_status compare_bytes(const fb_sides *sides, fb_value a, fb_value b, fb_dtype dtype, bool *is_known, bool *is_same,
+                               fb_error *error) {
+    fb_evaluation *of_a = NULL, *of_b = NULL;
+    fb_error found = {0};
+    *is_same = false;
+    fb_status status = fb_evaluation_of(sides->base, a, dtype, sides->blobs, &of_a, &found);
+    if (!status) status = fb_evaluation_of(sides->base, b, dtype, sides->blobs, &of_b, &found);
+    if (!status) status = fb_evaluation_equal(of_a, of_b, is_same, &found);
+    *is_known = status == FB_OK;
+    fb_evaluation_free(of_a);
+    fb_evaluation_free(of_b);
+    return unless_unknown(&found, error);
+}
+
+/* Whether a tensor's bytes changed since base. Bytes first: by a digest, or by what is in blobs and inline, and recipes over
+ * that; where they are not known, a tensor has changed when what is said about them has. */
+static fb_status tensor_changed(const fb_sides *sides, fb_tensor in_base, fb_tensor in_ours, bool *is_changed,
+                                fb_error *error) {
+    const fb_graph *base = sides->base, *ours = sides->ours;
+    const fb_tensor_row *before = fb_tensor_at(base, in_base), *now = fb_tensor_at(ours, in_ours);
+    *is_changed = false;
+    if (before->dtype == now->dtype && fb_same_text(base, before->shape, ours, now->shape) &&
+        is_described_alike(base, before, ours, now)) {
+        return FB_OK;
+    }
+    char was[FB_ID_LENGTH + 1], is[FB_ID_LENGTH + 1];
+    fb_status status = digest_of(sides, base, in_base, was, error);
+    if (!status) status = digest_of(sides, ours, in_ours, is, error);
+    if (status) return status;
+    bool is_same_blob = before->blob.id && same_symbol(base, before->blob, ours, now->blob) && before->offset == now->offset;
+    *is_changed = *was && *is ? strcmp(was, is) != 0 : !is_same_blob;
+    return FB_OK;
+}
+
+/* ---- which tensors are stale ------------------------------------------------------------------------------------------- */
+
+typedef struct stale_search {
+    const bool *is_stale;
+    bool is_found;
+} stale_search;
+
+static void look_for_stale(void *context, fb_tensor tensor) {
+    stale_search *d = context;
+    d->is_found |= d->is_stale[tensor.id];
+}
+
+static bool same_row(const fb_graph *base, fb_tensor b, const fb_graph *theirs, fb_tensor t) {
+    const fb_tensor_row *x = fb_tensor_at(base, b), *y = fb_tensor_at(theirs, t);
+    return x->dtype == y->dtype && fb_same_text(base, x->shape, theirs, y->shape) && is_described_alike(base, x, theirs, y);
+}
+
+static void judge(void *context, fb_tensor tensor) {
+    const fb_sides *sides = context;
+    const fb_graph *base = sides->base, *theirs = sides->theirs;
+    fb_tensor same = fb_tensor_find(theirs, fb_tensor_name(base, tensor));
+    stale_search d = {.is_stale = sides->is_stale};
+    fb_value recipe = fb_tensor_at(base, tensor)->recipe;
+    if (recipe.id) fb_value_visit_tensors(base, recipe, look_for_stale, &d);
+    sides->is_stale[tensor.id] = d.is_found || !same.id || !same_row(base, tensor, theirs, same);
+}
+
+static bool find_stale(fb_sides *sides) {
+    const fb_graph *base = sides->base;
+    fb_inputs_walk walk;
+    sides->stale_limit = fb_tensor_limit(base);
+    sides->is_stale = calloc(sides->stale_limit, sizeof *sides->is_stale);
+    if (!sides->is_stale) return false;
+    if (fb_inputs_begin(&walk, base)) {
+        for (fb_tensor t = fb_first_tensor(base); t.id; t = fb_tensor_at(base, t)->next)
+            fb_inputs_visit(&walk, t, judge, sides);
+    }
+    return fb_inputs_end(&walk);
+}
+
+/* A tensor that a module of base owns, or that stands between originals and such a one. */
 typedef struct owned_tensor {
     fb_tensor base, ours;
-    bool is_between; /* nobody owns it */
-    bool is_lost;    /* it is not in theirs at its place, or is made otherwise there */
-    bool is_shared;  /* what comes back in theirs is this tensor, or is made from it */
-    bool is_carried; /* it changed, it is lost, and it had been made from others */
-    fb_tensor stub;  /* stands in the base graph for what `ours` is now; none = it did not change */
+    bool is_between;    /* nobody owns it */
+    bool is_lost;       /* theirs lacks it at one of its places, or makes it differently */
+    bool is_shared;     /* it comes back in theirs, or a tensor that comes back is made from it */
+    bool is_carried;    /* it is lost, its bytes changed, and it was made from others */
+    fb_tensor stand_in; /* of base, for what `ours` is now; none = it did not change */
 } owned_tensor;
 
 typedef struct placed_piece {
@@ -41,15 +146,15 @@ typedef struct carrying {
     bool *is_computed_from;  /* by tensor of base: an unchanged owned tensor is computed from it */
     bool *is_read;           /* by tensor of ours: a recipe reads it */
     bool *is_owned;          /* by tensor of ours */
-    bool *is_made_anew;      /* by tensor of theirs: it is carried back, or made from what is */
+    bool *is_remade;         /* by tensor of theirs: it is carried back, or made from what is */
     fb_symbol *names_in_base, *names_in_ours, *names_in_theirs; /* new names, by tensor */
 } carrying;
 
 typedef enum agreement { FB_CARRY, FB_STAYS, FB_CONFLICTS } agreement;
 
-/* ---- what is owned ---------------------------------------------------------------------------------------------------- */
+/* ---- what is owned ----------------------------------------------------------------------------------------------------- */
 
-/* Lists what is owned in base, and says of each tensor whether theirs has it at each of its places still. */
+/* Lists what is owned in base, and finds which tensors theirs lost. */
 static bool list_owned(carrying *c) {
     const fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
     fb_slot_index places;
@@ -64,20 +169,20 @@ static bool list_owned(carrying *c) {
             listed[slot.tensor.id] = (uint32_t)++c->count;
         }
         fb_tensor there = fb_slot_index_find(&places, base, &slot);
-        bool is_there = there.id && strcmp(fb_tensor_name(theirs, there), name) == 0 && !c->sides->is_dirty[slot.tensor.id];
+        bool is_there = there.id && strcmp(fb_tensor_name(theirs, there), name) == 0 && !c->sides->is_stale[slot.tensor.id];
         if (!is_there) c->owned[listed[slot.tensor.id] - 1].is_lost = true;
     }
     for (fb_tensor t = fb_first_tensor(base); ok && t.id; t = fb_tensor_at(base, t)->next) {
         fb_tensor now = fb_tensor_find(ours, fb_tensor_name(base, t));
         if (listed[t.id] || !now.id || !fb_tensor_at(base, t)->recipe.id) continue;
-        c->owned[c->count++] = (owned_tensor){.base = t, .ours = now, .is_between = true, .is_lost = c->sides->is_dirty[t.id]};
+        c->owned[c->count++] = (owned_tensor){.base = t, .ours = now, .is_between = true, .is_lost = c->sides->is_stale[t.id]};
     }
     fb_slot_index_free(&places);
     free(listed);
     return ok;
 }
 
-/* Finds what theirs owns at places where base has something else, and what that is made from. */
+/* Finds what comes back: what theirs owns where base has something else, and what that is made from. */
 static bool find_shared(carrying *c) {
     const fb_graph *base = c->sides->base, *theirs = c->sides->theirs;
     fb_slot_index places;
@@ -88,7 +193,7 @@ static bool find_shared(carrying *c) {
     for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(theirs, &cursor, &slot);) {
         fb_tensor before = fb_slot_index_find(&places, theirs, &slot);
         bool is_same = before.id && strcmp(fb_tensor_name(base, before), fb_tensor_name(theirs, slot.tensor)) == 0;
-        if (!is_same || c->sides->is_dirty[before.id]) fb_inputs_visit(&walk, slot.tensor, fb_mark_tensor, comes_back);
+        if (!is_same || c->sides->is_stale[before.id]) fb_inputs_visit(&walk, slot.tensor, fb_mark_tensor, comes_back);
     }
     for (size_t i = 0; ok && i < c->count; i++) {
         fb_tensor there = fb_tensor_find(theirs, fb_tensor_name(base, c->owned[i].base));
@@ -102,14 +207,14 @@ static bool find_shared(carrying *c) {
 /* ---- stand-ins ---------------------------------------------------------------------------------------------------------- */
 
 /* A copy of ours' tensor, without its recipe, in another graph; none when memory is out. */
-static fb_tensor carry_add_stub(fb_graph *graph, fb_symbol name, const fb_graph *ours, fb_tensor tensor) {
+static fb_tensor add_stand_in(fb_graph *graph, fb_symbol name, const fb_graph *ours, fb_tensor tensor) {
     fb_tensor_row from = *fb_tensor_at(ours, tensor);
-    fb_tensor stub = name.id ? fb_graph_add_tensor(graph, name, (fb_tensor){0}) : (fb_tensor){0};
-    if (!stub.id) return stub;
+    fb_tensor stand_in = name.id ? fb_graph_add_tensor(graph, name, (fb_tensor){0}) : (fb_tensor){0};
+    if (!stand_in.id) return stand_in;
     int64_t sizes[FB_RECIPE_MAX_RANK];
     int rank = fb_shape_rank(ours, from.shape);
     for (int i = 0; i < rank && i < FB_RECIPE_MAX_RANK; i++) sizes[i] = fb_shape_size(ours, from.shape, i);
-    fb_tensor_row *row = fb_tensor_row_at(graph, stub);
+    fb_tensor_row *row = fb_tensor_row_at(graph, stand_in);
     row->shape = fb_make_shape(graph, sizes, (size_t)rank);
     row->dtype = from.dtype;
     row->requires_grad = from.requires_grad;
@@ -117,13 +222,13 @@ static fb_tensor carry_add_stub(fb_graph *graph, fb_symbol name, const fb_graph 
     if (from.data.id) row->data = fb_intern(graph, fb_text(ours, from.data));
     if (from.blob.id) row->blob = fb_intern(graph, fb_text(ours, from.blob));
     row->offset = from.offset;
-    return stub;
+    return stand_in;
 }
 
-static bool add_base_stub(carrying *c, owned_tensor *tensor) {
+static bool add_base_stand_in(carrying *c, owned_tensor *tensor) {
     fb_symbol name = fb_sides_fresh_name(c->sides, c->sides->base, fb_tensor_name(c->sides->base, tensor->base));
-    tensor->stub = carry_add_stub(c->sides->base, name, c->sides->ours, tensor->ours);
-    return tensor->stub.id && !fb_graph_out_of_memory(c->sides->base);
+    tensor->stand_in = add_stand_in(c->sides->base, name, c->sides->ours, tensor->ours);
+    return tensor->stand_in.id && !fb_graph_out_of_memory(c->sides->base);
 }
 
 /* Only bytes can be carried back. */
@@ -136,33 +241,33 @@ static bool check_kept(carrying *c, const owned_tensor *tensor) {
     else if (!tensor->is_between && before->requires_grad != now->requires_grad) what = "requires_grad";
     if (what)
         fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "changed-tensor", fb_tensor_name(ours, tensor->ours),
-                         "%s of %s was changed, and the tensors that it was made from have their own", what,
+                         "%s of %s was changed, and only its bytes can go back into the tensors that it was made from", what,
                          fb_tensor_name(ours, tensor->ours));
     return !what;
 }
 
-/* Finds what has to be carried back. */
+/* Finds what must be carried back. */
 static fb_status find_carried(carrying *c, bool *is_any) {
     for (size_t i = 0; i < c->count; i++) {
         owned_tensor *tensor = &c->owned[i];
         bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
         if (!is_made || !tensor->is_lost || !tensor->ours.id || !check_kept(c, tensor)) continue;
-        fb_status status = fb_tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
+        fb_status status = tensor_changed(c->sides, tensor->base, tensor->ours, &tensor->is_carried, c->error);
         if (status) return status;
-        if (tensor->is_carried && !add_base_stub(c, tensor)) return fb_fail_memory(c->error);
+        if (tensor->is_carried && !add_base_stand_in(c, tensor)) return fb_fail_memory(c->error);
         *is_any |= tensor->is_carried;
     }
     return FB_OK;
 }
 
-/* ---- pieces ------------------------------------------------------------------------------------------------------------- */
+/* ---- pieces ------------------------------------------------------------------------------------------------------------ */
 
 static void mark_source(void *context, fb_tensor tensor) {
     const carrying *c = context;
     if (!fb_tensor_at(c->sides->base, tensor)->recipe.id) c->is_computed_from[tensor.id] = true;
 }
 
-/* The filler must still be what it was. */
+/* The constant part of a tensor must be unchanged. */
 static fb_status check_filler(carrying *c, const owned_tensor *tensor, const fb_piece *piece) {
     fb_graph *base = c->sides->base;
     fb_dtype dtype = (fb_dtype)fb_tensor_at(base, tensor->base)->dtype;
@@ -171,7 +276,7 @@ static fb_status check_filler(carrying *c, const owned_tensor *tensor, const fb_
     bool is_known, is_same;
     fb_value was = fb_recipe_full(base, sizes, (size_t)piece->rank, piece->number);
     if (!was.id) return fb_fail_memory(c->error);
-    fb_status status = fb_compare_bytes(c->sides, piece->from, was, dtype, &is_known, &is_same, c->error);
+    fb_status status = compare_bytes(c->sides, piece->from, was, dtype, &is_known, &is_same, c->error);
     if (status || is_same) return status;
     const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "constant-changed", name,
@@ -184,13 +289,13 @@ static fb_status check_filler(carrying *c, const owned_tensor *tensor, const fb_
 static void report_computed(carrying *c, const owned_tensor *tensor) {
     const char *name = fb_tensor_name(c->sides->ours, tensor->ours);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, "computed", name,
-                     "%s changed, and it was computed: what its originals would be now cannot be known", name);
+                     "%s changed, and it was computed: its originals cannot be recovered from it", name);
 }
 
 static fb_status invert(carrying *c, const owned_tensor *tensor) {
     fb_pieces found = {0};
     bool is_computed = false;
-    fb_tensor now = tensor->stub.id ? tensor->stub : tensor->base;
+    fb_tensor now = tensor->stand_in.id ? tensor->stand_in : tensor->base;
     fb_status status = fb_recipe_invert(c->sides->base, tensor->base, now, &found, &is_computed, c->error);
     if (!status && is_computed) {
         if (tensor->is_carried) report_computed(c, tensor);
@@ -208,17 +313,17 @@ static fb_status invert(carrying *c, const owned_tensor *tensor) {
     return status;
 }
 
-/* Adds the pieces of one tensor. One that changed and is not lost goes its own way, and says nothing about what it had been
- * made from; but an original that changed where it is owned must agree with what is carried back to it. */
+/* Adds the pieces of one tensor. A made tensor that changed and is not lost says nothing about its originals; but an original
+ * that changed where it is owned must agree with what is carried back to it. */
 static fb_status add_pieces(carrying *c, owned_tensor *tensor) {
     if (tensor->is_between && !tensor->is_carried) return FB_OK;
     if (!tensor->is_carried && tensor->ours.id) {
         bool is_changed = false;
-        fb_status status = fb_tensor_changed(c->sides, tensor->base, tensor->ours, &is_changed, c->error);
+        fb_status status = tensor_changed(c->sides, tensor->base, tensor->ours, &is_changed, c->error);
         if (status) return status;
         bool is_made = fb_tensor_at(c->sides->base, tensor->base)->recipe.id != 0;
         if (is_changed && is_made && !tensor->is_lost && !tensor->is_shared) return FB_OK;
-        if (is_changed && !add_base_stub(c, tensor)) return fb_fail_memory(c->error);
+        if (is_changed && !add_base_stand_in(c, tensor)) return fb_fail_memory(c->error);
     }
     return invert(c, tensor);
 }
@@ -228,8 +333,7 @@ static int by_source(const void *a, const void *b) {
     return x->piece.source.id < y->piece.source.id ? -1 : x->piece.source.id > y->piece.source.id;
 }
 
-/* What is carried from a tensor between says what its inputs are: others that are made from it say nothing more. So it counts
- * as an original meanwhile. */
+/* A carried tensor without an owner counts as an original for the tensors that are made from it. */
 static void hide_recipes(carrying *c, fb_value *recipes) {
     for (size_t i = 0; i < c->count; i++) {
         if (!c->owned[i].is_between || !c->owned[i].is_carried) continue;
@@ -246,7 +350,7 @@ static void show_recipes(carrying *c, const fb_value *recipes) {
 }
 
 /* Fills c->pieces, sorted by original. */
-static fb_status carry_pieces(carrying *c) {
+static fb_status find_pieces(carrying *c) {
     fb_value *recipes = calloc(c->count + 1, sizeof *recipes);
     fb_status status = recipes ? FB_OK : fb_fail_memory(c->error);
     for (size_t i = 0; i < c->count && !status; i++) {
@@ -263,14 +367,12 @@ static fb_status carry_pieces(carrying *c) {
 }
 
 /* Fills c->owned; `is_any`: there is something to carry. */
-static fb_status carry_find(carrying *c, bool *is_any) {
+static fb_status find(carrying *c, bool *is_any) {
     if (!list_owned(c) || !find_shared(c)) return fb_fail_memory(c->error);
     return find_carried(c, is_any);
 }
 
-/* Whether all that is known of one original says the same. */
-
-/* ---- one original ------------------------------------------------------------------------------------------------------- */
+/* ---- one original ------------------------------------------------------------------------------------------------------ */
 
 static bool is_same_box(const fb_piece *a, const fb_piece *b) {
     for (int i = 0; i < a->rank; i++) {
@@ -292,74 +394,75 @@ static fb_status compare_pieces(carrying *c, const fb_piece *a, const fb_piece *
     *is_same = a->from.id == b->from.id;
     if (*is_same) return FB_OK;
     fb_dtype dtype = (fb_dtype)fb_tensor_at(c->sides->base, a->source)->dtype;
-    return fb_compare_bytes(c->sides, a->from, b->from, dtype, &is_known, is_same, c->error);
+    return compare_bytes(c->sides, a->from, b->from, dtype, &is_known, is_same, c->error);
 }
 
 /* Reports a conflict of an original: `detail` has one %s. */
-static agreement carry_report(carrying *c, const char *code, fb_tensor source, const char *detail) {
+static agreement report_original(carrying *c, const char *code, fb_tensor source, const char *detail) {
     const char *name = fb_tensor_name(c->sides->given_base, source);
     fb_conflicts_add(c->conflicts, FB_CONFLICT_TENSOR, code, name, detail, name);
     return FB_CONFLICTS;
 }
 
 /* Picks from all pieces of one original those that cover it once. */
-static fb_status choose_pieces(carrying *c, const placed_piece *all, size_t count, const fb_piece **kept, size_t *kept_count,
-                               agreement *verdict) {
+static fb_status choose_pieces(carrying *c, const placed_piece *all, size_t count, const fb_piece **chosen,
+                               size_t *chosen_count, agreement *verdict) {
     fb_tensor source = all[0].piece.source;
     *verdict = FB_CARRY;
     for (size_t i = 0; i < count; i++) {
         if (!all[i].of->is_carried) continue;
-        bool is_kept = true;
-        for (size_t j = 0; j < *kept_count && is_kept; j++) {
+        bool is_chosen = true;
+        for (size_t j = 0; j < *chosen_count && is_chosen; j++) {
             bool is_same = false;
-            if (is_apart(&all[i].piece, kept[j])) continue;
-            if (is_same_box(&all[i].piece, kept[j])) {
-                fb_status status = compare_pieces(c, &all[i].piece, kept[j], &is_same);
+            if (is_apart(&all[i].piece, chosen[j])) continue;
+            if (is_same_box(&all[i].piece, chosen[j])) {
+                fb_status status = compare_pieces(c, &all[i].piece, chosen[j], &is_same);
                 if (status) return status;
             }
             if (!is_same)
-                *verdict = carry_report(c, "copies-diverged", source,
-                                        "%s went to two places, which now differ, or whose bytes are not here to compare");
+                *verdict = report_original(c, "copies-diverged", source,
+                                           "%s went to two places, which now differ, or whose bytes are not here to compare");
             if (!is_same) return FB_OK;
-            is_kept = false;
+            is_chosen = false;
         }
-        if (is_kept) kept[(*kept_count)++] = &all[i].piece;
+        if (is_chosen) chosen[(*chosen_count)++] = &all[i].piece;
     }
     return FB_OK;
 }
 
-/* What did not change, or is owned itself, must be what the changed pieces say. */
-static fb_status agree_with_rest(carrying *c, const placed_piece *all, size_t count, const fb_piece *const *kept,
-                                 size_t kept_count, agreement *verdict) {
+/* The pieces that did not change, and an original that has an owner, must agree with those that changed. */
+static fb_status agree_with_rest(carrying *c, const placed_piece *all, size_t count, const fb_piece *const *chosen,
+                                 size_t chosen_count, agreement *verdict) {
     fb_tensor source = all[0].piece.source;
     for (size_t i = 0; i < count && *verdict == FB_CARRY; i++) {
         bool is_owner = all[i].of->base.id == source.id;
         if (all[i].of->is_carried) continue;
-        for (size_t j = 0; j < kept_count && *verdict == FB_CARRY; j++) {
+        for (size_t j = 0; j < chosen_count && *verdict == FB_CARRY; j++) {
             bool is_same = false;
-            if (is_apart(&all[i].piece, kept[j])) continue;
+            if (is_apart(&all[i].piece, chosen[j])) continue;
             fb_status status =
-                is_same_box(&all[i].piece, kept[j]) ? compare_pieces(c, &all[i].piece, kept[j], &is_same) : FB_OK;
+                is_same_box(&all[i].piece, chosen[j]) ? compare_pieces(c, &all[i].piece, chosen[j], &is_same) : FB_OK;
             if (status) return status;
             if (!is_same && (is_owner || all[i].of->is_shared))
-                *verdict = carry_report(c, "tied", source, "another module also owns %s, and there it did not change");
+                *verdict = report_original(c, "tied", source, "another module also owns %s, and there it did not change");
             else if (!is_same)
-                *verdict =
-                    carry_report(c, "copies-diverged", source, "%s went to several places, and not all of them changed alike");
+                *verdict = report_original(c, "copies-diverged", source,
+                                           "%s went to several places, and not all of them changed alike");
         }
         if (is_owner && *verdict == FB_CARRY) *verdict = FB_STAYS;
     }
     if (*verdict == FB_CARRY && c->is_computed_from[source.id])
-        *verdict = carry_report(c, "copies-diverged", source,
-                                "%s changed in one place, and another tensor is computed from what it was");
+        *verdict = report_original(c, "copies-diverged", source,
+                                   "%s changed in one place, and another tensor is computed from what it was");
     return FB_OK;
 }
-/* Picks from all pieces of one original those that cover it once; what contradicts is reported. `kept` has room for all. */
-static fb_status carry_agree(carrying *c, const placed_piece *all, size_t count, const fb_piece **kept, size_t *kept_count,
-                             agreement *verdict) {
-    fb_status status = choose_pieces(c, all, count, kept, kept_count, verdict);
-    if (status || *verdict != FB_CARRY || !*kept_count) return status;
-    return agree_with_rest(c, all, count, kept, *kept_count, verdict);
+
+/* Picks from all pieces of one original those that cover it once, and reports what contradicts. `chosen` has room for all. */
+static fb_status agree(carrying *c, const placed_piece *all, size_t count, const fb_piece **chosen, size_t *chosen_count,
+                       agreement *verdict) {
+    fb_status status = choose_pieces(c, all, count, chosen, chosen_count, verdict);
+    if (status || *verdict != FB_CARRY || !*chosen_count) return status;
+    return agree_with_rest(c, all, count, chosen, *chosen_count, verdict);
 }
 
 static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value value, const fb_map *tensors);
@@ -385,9 +488,9 @@ static fb_value copy_expression(fb_graph *to, const fb_graph *from, fb_value val
     }
 }
 
-/* Readers of the original in ours keep the old bytes: that tensor, or the one that is carried back, gets another name.
- * Of bytes that are not known here nothing but the name is known. */
-static fb_status part_names(carrying *c, fb_tensor old, fb_tensor original) {
+/* Readers of the original in ours keep the old bytes: that tensor gets another name; or the one that is carried back does,
+ * where of the old bytes only the name is known. */
+static fb_status rename_apart(carrying *c, fb_tensor old, fb_tensor original) {
     fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
     bool keeps_name = (c->is_read[old.id] || c->is_owned[old.id]) && !fb_tensor_has_known_bytes(ours, old);
     fb_graph *graph = keeps_name ? theirs : ours;
@@ -396,64 +499,64 @@ static fb_status part_names(carrying *c, fb_tensor old, fb_tensor original) {
     return name->id ? FB_OK : fb_fail_memory(c->error);
 }
 
-static fb_status carry_source(carrying *c, const placed_piece *all, size_t count, const fb_map *stubs) {
+static fb_status carry_source(carrying *c, const placed_piece *all, size_t count, const fb_map *stand_ins) {
     fb_graph *base = c->sides->base, *theirs = c->sides->theirs;
     fb_tensor source = all[0].piece.source;
     fb_tensor original = fb_tensor_find(theirs, fb_tensor_name(base, source));
-    const fb_piece **kept = calloc(count, sizeof *kept);
-    size_t kept_count = 0;
+    const fb_piece **chosen = calloc(count, sizeof *chosen);
+    size_t chosen_count = 0;
     agreement verdict = FB_STAYS;
-    fb_status status = kept ? FB_OK : fb_fail_memory(c->error);
-    if (!status && original.id) status = carry_agree(c, all, count, kept, &kept_count, &verdict);
+    fb_status status = chosen ? FB_OK : fb_fail_memory(c->error);
+    if (!status && original.id) status = agree(c, all, count, chosen, &chosen_count, &verdict);
     fb_value expression = {0};
-    if (!status && verdict == FB_CARRY && kept_count) {
+    if (!status && verdict == FB_CARRY && chosen_count) {
         int64_t sizes[FB_RECIPE_MAX_RANK];
         fb_value shape = fb_tensor_at(base, source)->shape;
         int rank = fb_shape_rank(base, shape);
         for (int i = 0; i < rank && i < FB_RECIPE_MAX_RANK; i++) sizes[i] = fb_shape_size(base, shape, i);
-        expression = fb_pieces_join(base, kept, kept_count, sizes, rank);
+        expression = fb_pieces_join(base, chosen, chosen_count, sizes, rank);
         if (fb_graph_out_of_memory(base)) status = fb_fail_memory(c->error);
-        else if (!expression.id) carry_report(c, "partly-moved", source, "only a part of %s is in what changed");
+        else if (!expression.id) report_original(c, "partly-moved", source, "only a part of %s is in what changed");
     }
     if (!status && expression.id) {
         fb_tensor_row *row = fb_tensor_row_at(theirs, original);
-        row->recipe = copy_expression(theirs, base, expression, stubs);
+        row->recipe = copy_expression(theirs, base, expression, stand_ins);
         row->data = row->digest = row->blob = (fb_symbol){0};
         row->offset = 0;
-        c->is_made_anew[original.id] = true;
+        c->is_remade[original.id] = true;
         if (fb_graph_out_of_memory(theirs)) status = fb_fail_memory(c->error);
         fb_tensor old = fb_tensor_find(c->sides->ours, fb_tensor_name(base, source));
-        if (!status && old.id && !c->names_in_ours[old.id].id) status = part_names(c, old, original);
+        if (!status && old.id && !c->names_in_ours[old.id].id) status = rename_apart(c, old, original);
     }
-    free(kept);
+    free(chosen);
     return status;
 }
 
-/* ---- all of them -------------------------------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------------------------------- */
 
-/* Puts what stands for the changed tensors into theirs, under the name that they will have: `stubs` maps the stand-ins of base
- * to them. */
-static fb_status add_their_stubs(carrying *c, fb_map *stubs) {
+/* Adds the stand-ins of theirs, under the names that their tensors will have. `stand_ins` maps those of base to them. */
+static fb_status add_their_stand_ins(carrying *c, fb_map *stand_ins) {
     fb_graph *base = c->sides->base, *theirs = c->sides->theirs, *ours = c->sides->ours;
     for (size_t i = 0; i < c->count; i++) {
         const owned_tensor *tensor = &c->owned[i];
         if (!tensor->is_carried) continue;
         const char *name = fb_tensor_name(ours, tensor->ours);
-        fb_tensor taken = fb_tensor_find(theirs, name); /* made otherwise there: what ours has stays as a source */
+        fb_tensor taken = fb_tensor_find(theirs, name); /* made differently there: what ours has stays as a source */
         fb_symbol fresh = taken.id ? fb_sides_fresh_name(c->sides, theirs, name) : fb_intern(theirs, name);
-        fb_tensor stub = carry_add_stub(theirs, fresh, ours, tensor->ours);
-        if (taken.id && stub.id && fb_tensor_has_known_bytes(ours, tensor->ours)) {
+        fb_tensor stand_in = add_stand_in(theirs, fresh, ours, tensor->ours);
+        if (taken.id && stand_in.id && fb_tensor_has_known_bytes(ours, tensor->ours)) {
             c->names_in_ours[tensor->ours.id] = fb_intern(ours, fb_text(theirs, fresh));
             c->names_in_base[tensor->base.id] = fb_intern(base, fb_text(theirs, fresh));
             if (!c->names_in_ours[tensor->ours.id].id || !c->names_in_base[tensor->base.id].id) return fb_fail_memory(c->error);
-        } else if (taken.id && stub.id) { /* of whose bytes nothing but the name is known: the two change names */
-            c->names_in_theirs[stub.id] = fb_tensor_at(theirs, taken)->name;
+        } else if (taken.id && stand_in.id) { /* of its bytes only the name is known: the two exchange names */
+            c->names_in_theirs[stand_in.id] = fb_tensor_at(theirs, taken)->name;
             c->names_in_theirs[taken.id] = fresh;
         }
-        if (!stub.id || !fb_map_put(stubs, tensor->stub.id, stub.id) || !fb_map_put(&c->sides->stands_for_ours, stub.id, 1)) {
+        if (!stand_in.id || !fb_map_put(stand_ins, tensor->stand_in.id, stand_in.id) ||
+            !fb_map_put(&c->sides->stand_ins, stand_in.id, 1)) {
             return fb_fail_memory(c->error);
         }
-        /* A recipe that was left standing beside new bytes says what they were before. */
+        /* A recipe beside new bytes describes the old ones. */
         fb_tensor_row *row = fb_tensor_row_at(ours, tensor->ours);
         if (fb_same_text(base, fb_tensor_at(base, tensor->base)->recipe, ours, row->recipe)) row->recipe = (fb_value){0};
     }
@@ -480,54 +583,54 @@ static void look_for_mark(void *context, fb_tensor tensor) {
     s->is_found |= s->marks[tensor.id];
 }
 
-/* What theirs makes from what is carried back, and ours reads too, is another tensor there. */
-static void part_from_ours(void *context, fb_tensor tensor) {
+/* A tensor that theirs makes from what is carried back is not the one that a recipe of ours reads. */
+static void rename_dependent(void *context, fb_tensor tensor) {
     carrying *c = context;
     fb_graph *ours = c->sides->ours, *theirs = c->sides->theirs;
     fb_value recipe = fb_tensor_at(theirs, tensor)->recipe;
-    search s = {.marks = c->is_made_anew};
-    if (!recipe.id || c->is_made_anew[tensor.id]) return;
+    search s = {.marks = c->is_remade};
+    if (!recipe.id || c->is_remade[tensor.id]) return;
     fb_value_visit_tensors(theirs, recipe, look_for_mark, &s);
     if (!s.is_found) return;
-    c->is_made_anew[tensor.id] = true;
+    c->is_remade[tensor.id] = true;
     fb_tensor old = fb_tensor_find(ours, fb_tensor_name(theirs, tensor));
     if (old.id && c->is_read[old.id] && !c->is_owned[old.id] && !c->names_in_ours[old.id].id)
         c->names_in_ours[old.id] = fb_sides_fresh_name(c->sides, ours, fb_tensor_name(ours, old));
 }
 
-static fb_status part_dependents(carrying *c) {
+static fb_status rename_dependents(carrying *c) {
     const fb_graph *theirs = c->sides->theirs;
     fb_inputs_walk walk;
     if (fb_inputs_begin(&walk, theirs)) {
         for (fb_tensor t = fb_first_tensor(theirs); t.id; t = fb_tensor_at(theirs, t)->next)
-            fb_inputs_visit(&walk, t, part_from_ours, c);
+            fb_inputs_visit(&walk, t, rename_dependent, c);
     }
     return fb_inputs_end(&walk) && !fb_graph_out_of_memory(c->sides->ours) ? FB_OK : fb_fail_memory(c->error);
 }
 
 static fb_status carry_all(carrying *c) {
-    fb_status status = carry_pieces(c);
-    fb_map stubs = {0};
-    if (!status) status = add_their_stubs(c, &stubs);
+    fb_status status = find_pieces(c);
+    fb_map stand_ins = {0};
+    if (!status) status = add_their_stand_ins(c, &stand_ins);
     find_uses(c);
     for (size_t i = 0, next; i < c->piece_count && !status; i = next) {
         for (next = i; next < c->piece_count && c->pieces[next].piece.source.id == c->pieces[i].piece.source.id;) next++;
-        status = carry_source(c, &c->pieces[i], next - i, &stubs);
+        status = carry_source(c, &c->pieces[i], next - i, &stand_ins);
     }
-    if (!status) status = part_dependents(c);
+    if (!status) status = rename_dependents(c);
     if (!status) {
         fb_graph_rename_tensors(c->sides->base, c->names_in_base);
         fb_graph_rename_tensors(c->sides->ours, c->names_in_ours);
         fb_graph_rename_tensors(c->sides->theirs, c->names_in_theirs);
     }
-    fb_map_free(&stubs);
+    fb_map_free(&stand_ins);
     return status;
 }
 
 fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *error) {
     carrying c = {.sides = sides, .conflicts = conflicts, .error = error};
-    bool is_any = false, ok = fb_find_dirty(sides);
-    fb_status status = ok ? carry_find(&c, &is_any) : fb_fail_memory(error);
+    bool is_any = false, ok = find_stale(sides);
+    fb_status status = ok ? find(&c, &is_any) : fb_fail_memory(error);
     if (!status && is_any) {
         c.is_computed_from = calloc(fb_tensor_limit(sides->base), sizeof *c.is_computed_from);
         c.names_in_base = calloc(fb_tensor_limit(sides->base) + c.count, sizeof *c.names_in_base); /* with the stand-ins */
@@ -535,9 +638,9 @@ fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *erro
         c.names_in_theirs = calloc(fb_tensor_limit(sides->theirs) + c.count, sizeof *c.names_in_theirs);
         c.is_read = calloc(fb_tensor_limit(sides->ours), sizeof *c.is_read);
         c.is_owned = calloc(fb_tensor_limit(sides->ours), sizeof *c.is_owned);
-        c.is_made_anew = calloc(fb_tensor_limit(sides->theirs) + c.count, sizeof *c.is_made_anew);
+        c.is_remade = calloc(fb_tensor_limit(sides->theirs) + c.count, sizeof *c.is_remade);
         ok = fb_inputs_begin(&c.computed, sides->base) && c.is_computed_from && c.names_in_base && c.names_in_ours &&
-             c.names_in_theirs && c.is_read && c.is_owned && c.is_made_anew;
+             c.names_in_theirs && c.is_read && c.is_owned && c.is_remade;
         status = ok ? carry_all(&c) : fb_fail_memory(error);
         if (!fb_inputs_end(&c.computed) && !status) status = fb_fail_memory(error);
     }
@@ -549,6 +652,6 @@ fb_status fb_carry_back(fb_sides *sides, fb_conflicts *conflicts, fb_error *erro
     free(c.names_in_theirs);
     free(c.is_read);
     free(c.is_owned);
-    free(c.is_made_anew);
+    free(c.is_remade);
     return status;
 }

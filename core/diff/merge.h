@@ -1,5 +1,27 @@
-/* The three-way merge: what leads from `base` to `theirs`, done to `ours`. All that does not fit is reported; nothing is done
- * in part. */
+/* The three-way merge: what leads from `base` to `theirs` is done to `ours`, as `git merge` does it with three versions of a
+ * file. Every conflict is reported; a merge with a conflict changes nothing.
+ *
+ *     base ────── passes undone ─────▶ theirs
+ *      │                                 │
+ *      │ edited, trained since           │
+ *      ▼                                 ▼
+ *     ours ─────────────────────────▶ merged
+ *
+ * The words of this folder:
+ *
+ *     base       the result of the run
+ *     theirs     the same without the passes that are undone
+ *     ours       the graph at hand: base, and what was edited and trained since
+ *     merged     what comes out
+ *     edit       one difference of base and theirs (diff.h)
+ *     row        one node, module or tensor as canonical text (rows.h): edits change rows
+ *     conflict   an edit that does not fit ours
+ *     recomputed a node with one name in base and theirs that an edit makes compute differently, or that reads such a node
+ *     diverged   a recomputed node whose value differs: base has under this name what theirs has under another one
+ *     trail      the nodes that lie between an edited node and what it reads in both base and theirs
+ *     stale      a tensor of base that theirs lacks, or makes differently
+ *     carried    a stale tensor whose bytes changed in ours: its new bytes go back into the originals that theirs has
+ *     stand-in   a tensor added to base or theirs for what ours has now, so that recipes can name it */
 #ifndef FB_DIFF_MERGE_H
 #define FB_DIFF_MERGE_H
 
@@ -50,9 +72,9 @@ void fb_conflicts_free(fb_conflicts *conflicts);
 
 /* What is known besides the graphs. */
 typedef struct fb_merge_facts {
-    const fb_graph *source;    /* `base` and `theirs` come from it by passes of ours; NULL: they do not */
-    const char *const *parted; /* nodes of the source that stand for one value in base and for another in theirs */
-    size_t parted_count;
+    const fb_graph *source;      /* foldback's passes made `base` and `theirs` from it; NULL: something else did */
+    const char *const *diverged; /* nodes of the source that have one value in base and another in theirs */
+    size_t diverged_count;
     const fb_blobs *blobs; /* where tensors' bytes are; NULL: only inline data is known */
     const fb_watch *watch; /* may be NULL */
 } fb_merge_facts;

@@ -1,6 +1,6 @@
-/* Memory that is written. What is undone reads its inputs where it stands in ours, and what comes back where it stands in the
- * merged graph; a write in between is seen by one of them and not by the other. The passes saw to it that there is none, or
- * that it does no harm; so it matters whether there is one since that there was not.
+/* What writes into memory. An erased node reads its inputs at its place in ours, an inserted one at its place in the merged
+ * graph. One of them sees a write in between, the other does not. The passes made sure that base and theirs have no such write,
+ * or a harmless one; a conflict is one that ours added.
  *
  *     base:    x   merged(x)      k = merged[…]         theirs:  x   q(x)           k = k(x)
  *     ours:    x   merged(x)   x.add_(1)   k = merged[…]         here k(x) would read what was written
@@ -14,19 +14,19 @@
 #include "core/ops/alias.h"
 #include "core/ops/view.h"
 
-/* Nodes that edits put in, take out, move or make other ones, in groups: what goes or comes belongs to what reads it. A group
- * is undone by itself, and when another one reads the same is nothing to it; but what a node of the group is made of reads for
- * the group too, on the side where it is made of that:
+/* Edited nodes in groups: an inserted or erased node belongs to the group of its readers. When another group reads the same
+ * does not matter to a group. But the trail of an edited node reads for its group too, on the side where the node is made of
+ * it:
  *
  *     base:    x   cat(x, ones)   merged(cat)   a = merged[…]   b = merged[…]
  *     theirs:  x   a(x)   cat(x, ones)   b(cat)                                    cat reads x for b, and in base for a
  */
 typedef struct memory {
     fb_merging *m;
-    fb_map ingredients; /* hash of a node's name and side -> 1 + index into m->ingredients, of the last one */
-    uint32_t *earlier;  /* by ingredient: 1 + index of the one before it of that name and side */
-    uint32_t *leads_to; /* by part of the makings: 1 + the last part that goes on in it */
-    uint32_t *beside;   /* by part of the makings: 1 + another one that goes on where it does */
+    fb_map trail_nodes; /* hash of a node's name and side -> 1 + index into m->trail_nodes, of the last one */
+    uint32_t *earlier;  /* by trail node: 1 + index of the one before it of that name and side */
+    uint32_t *leads_to; /* by trail part: 1 + the last part that continues in it */
+    uint32_t *beside;   /* by trail part: 1 + another one that continues in the same */
     fb_buffer stack;    /* uint32_t: parts to look at */
     fb_map touched;     /* hash of a node's name -> 1 + index into groups */
     uint32_t *groups;   /* another one of the group, or itself */
@@ -48,7 +48,7 @@ typedef struct transition {
     fb_alias *alias;
 } transition;
 
-/* ---- groups ------------------------------------------------------------------------------------------------------------- */
+/* ---- groups ------------------------------------------------------------------------------------------------------------ */
 
 /* 0 for a node that no edit touches. */
 static uint32_t group_of(const memory *y, const fb_graph *graph, fb_node node) {
@@ -66,30 +66,29 @@ static void join_groups(const memory *y, const fb_graph *graph, const fb_graph *
         for (uint32_t e = group ? fb_input_first(graph, n) : 0; e && fb_merging_goes_on(y->m); e = fb_input_next(graph, e)) {
             fb_node input = fb_edge_input(graph, e);
             uint32_t joined = group_of(y, graph, input);
-            if (joined && !fb_node_find(other, FB_MAIN_PROGRAM, fb_node_name(graph, input)).id)
-                y->groups[joined - 1] = group_of(y, graph, n);
+            if (joined && !fb_counterpart(graph, input, other).id) y->groups[joined - 1] = group_of(y, graph, n);
         }
     }
 }
 
-static const fb_ingredient *ingredient(const memory *y, size_t index) {
-    return (const fb_ingredient *)(const void *)y->m->ingredients.data + index;
+static const fb_trail_node *trail_node(const memory *y, size_t index) {
+    return (const fb_trail_node *)(const void *)y->m->trail_nodes.data + index;
 }
 
-static uint64_t ingredient_key(const char *name, bool is_of_theirs) {
+static uint64_t trail_key(const char *name, bool is_of_theirs) {
     return fb_hash_text(name, 1 + (uint64_t)is_of_theirs);
 }
 
-static const fb_making *making(const memory *y, size_t part) {
-    return (const fb_making *)(const void *)y->m->makings.data + part;
+static const fb_trail_part *trail_part(const memory *y, size_t part) {
+    return (const fb_trail_part *)(const void *)y->m->trail_parts.data + part;
 }
 
-static bool index_makings(memory *y) {
-    size_t count = y->m->makings.size / sizeof(fb_making);
+static bool index_trail_parts(memory *y) {
+    size_t count = y->m->trail_parts.size / sizeof(fb_trail_part);
     y->leads_to = calloc(count + 1, sizeof *y->leads_to);
     y->beside = calloc(count + 1, sizeof *y->beside);
     for (size_t i = 0; y->leads_to && y->beside && i < count && fb_merging_goes_on(y->m); i++) {
-        uint32_t next = making(y, i)->next;
+        uint32_t next = trail_part(y, i)->next;
         if (!next) continue;
         y->beside[i] = y->leads_to[next - 1];
         y->leads_to[next - 1] = (uint32_t)i + 1;
@@ -97,15 +96,15 @@ static bool index_makings(memory *y) {
     return y->leads_to && y->beside;
 }
 
-static bool index_ingredients(memory *y) {
-    size_t count = y->m->ingredients.size / sizeof(fb_ingredient);
+static bool index_trail_nodes(memory *y) {
+    size_t count = y->m->trail_nodes.size / sizeof(fb_trail_node);
     y->earlier = calloc(count + 1, sizeof *y->earlier);
     for (size_t i = 0; y->earlier && i < count && fb_merging_goes_on(y->m); i++) {
-        const fb_ingredient *one = ingredient(y, i);
+        const fb_trail_node *one = trail_node(y, i);
         const fb_graph *graph = one->is_of_theirs ? y->m->sides.theirs : y->m->sides.base;
-        uint64_t key = ingredient_key(fb_node_name(graph, one->node), one->is_of_theirs);
-        y->earlier[i] = fb_map_get(&y->ingredients, key);
-        if (!fb_map_put(&y->ingredients, key, (uint32_t)i + 1)) return false;
+        uint64_t key = trail_key(fb_node_name(graph, one->node), one->is_of_theirs);
+        y->earlier[i] = fb_map_get(&y->trail_nodes, key);
+        if (!fb_map_put(&y->trail_nodes, key, (uint32_t)i + 1)) return false;
     }
     return y->earlier != NULL;
 }
@@ -127,7 +126,7 @@ static bool find_groups(memory *y) {
     return true;
 }
 
-/* ---- when it is read ---------------------------------------------------------------------------------------------------- */
+/* ---- when it is read --------------------------------------------------------------------------------------------------- */
 
 static span *span_of(const transition *t, fb_node node, uint32_t group) {
     uint32_t found = fb_map_get(&t->reads, (uint64_t)node.id << 32 | group);
@@ -146,7 +145,7 @@ static bool add_read(transition *t, fb_node node, uint32_t group, uint32_t ordin
     return true;
 }
 
-/* What nothing writes at any time cannot be written between two. */
+/* Whether anything writes it at any time. */
 static bool may_be_disturbed(const transition *t, fb_node node) {
     return fb_last_write(t->alias, node) || fb_mode_switched_between(t->alias, 0, UINT32_MAX);
 }
@@ -156,7 +155,7 @@ static bool add_reads_for(const memory *y, transition *t, const fb_graph *graph,
     bool ok = true;
     for (uint32_t e = group ? fb_input_first(graph, reader) : 0; e && ok && fb_merging_goes_on(y->m);
          e = fb_input_next(graph, e)) {
-        fb_node input = fb_node_find(t->after, FB_MAIN_PROGRAM, fb_node_name(graph, fb_edge_input(graph, e)));
+        fb_node input = fb_counterpart(graph, fb_edge_input(graph, e), t->after);
         if (input.id && may_be_disturbed(t, input)) ok = add_read(t, input, group, ordinal);
     }
     return ok;
@@ -164,13 +163,13 @@ static bool add_reads_for(const memory *y, transition *t, const fb_graph *graph,
 
 static bool reads_disturbed(const memory *y, const transition *t, const fb_graph *graph, fb_node reader) {
     for (uint32_t e = fb_input_first(graph, reader); e && fb_merging_goes_on(y->m); e = fb_input_next(graph, e)) {
-        fb_node input = fb_node_find(t->after, FB_MAIN_PROGRAM, fb_node_name(graph, fb_edge_input(graph, e)));
+        fb_node input = fb_counterpart(graph, fb_edge_input(graph, e), t->after);
         if (input.id && may_be_disturbed(t, input)) return true;
     }
     return false;
 }
 
-/* Of each edited node that the part makes: those whose own parts lead to it. */
+/* The reads of a trail part are those of each edited node whose trail leads to it. */
 static bool add_reads_of_part(memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t part,
                               uint32_t ordinal) {
     bool ok = true;
@@ -179,7 +178,7 @@ static bool add_reads_of_part(memory *y, transition *t, const fb_graph *graph, f
     while (ok && y->stack.size && !y->stack.failed && fb_merging_goes_on(y->m)) {
         y->stack.size -= sizeof part;
         memcpy(&part, y->stack.data + y->stack.size, sizeof part);
-        fb_node edited = making(y, part)->edited;
+        fb_node edited = trail_part(y, part)->edited;
         if (edited.id) ok = add_reads_for(y, t, graph, reader, group_of(y, y->m->sides.base, edited), ordinal);
         for (uint32_t p = y->leads_to[part]; p && fb_merging_goes_on(y->m); p = y->beside[p - 1])
             fb_buffer_append(&y->stack, &(uint32_t){p - 1}, sizeof part);
@@ -190,27 +189,27 @@ static bool add_reads_of_part(memory *y, transition *t, const fb_graph *graph, f
 static bool add_reads(memory *y, transition *t, const fb_graph *graph, fb_node reader, uint32_t ordinal) {
     if (!reads_disturbed(y, t, graph, reader)) return true;
     bool ok = add_reads_for(y, t, graph, reader, group_of(y, graph, reader), ordinal);
-    uint32_t at = fb_map_get(&y->ingredients, ingredient_key(fb_node_name(graph, reader), graph == t->after));
+    uint32_t at = fb_map_get(&y->trail_nodes, trail_key(fb_node_name(graph, reader), graph == t->after));
     for (; at && ok && fb_merging_goes_on(y->m); at = y->earlier[at - 1])
-        ok = add_reads_of_part(y, t, graph, reader, ingredient(y, at - 1)->part, ordinal);
+        ok = add_reads_of_part(y, t, graph, reader, trail_node(y, at - 1)->part, ordinal);
     return ok;
 }
 
-/* What goes stands between its neighbours that stay. */
+/* An erased node reads between its neighbours that stay. */
 static bool find_reads(memory *y, transition *t) {
     const fb_graph *before = t->before, *after = t->after;
     uint32_t ordinal = 0;
     bool ok = true;
     for (fb_node n = fb_first_node(before, FB_MAIN_PROGRAM); ok && n.id && fb_merging_goes_on(y->m);
          n = fb_next_node(before, n)) {
-        fb_node same = fb_node_find(after, FB_MAIN_PROGRAM, fb_node_name(before, n));
+        fb_node same = fb_counterpart(before, n, after);
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
     }
     ordinal = (uint32_t)fb_node_count(after);
     for (fb_node n = fb_last_node(before, FB_MAIN_PROGRAM); ok && n.id && fb_merging_goes_on(y->m);
          n = fb_node_at(before, n)->previous) {
-        fb_node same = fb_node_find(after, FB_MAIN_PROGRAM, fb_node_name(before, n));
+        fb_node same = fb_counterpart(before, n, after);
         if (same.id && !group_of(y, before, n)) ordinal = fb_node_at(after, same)->ordinal;
         ok = add_reads(y, t, before, n, ordinal);
     }
@@ -237,32 +236,7 @@ static bool is_disturbed(const transition *t, const span *read) {
                     fb_mode_switched_between(t->alias, read->first, read->last));
 }
 
-/* ---- what happened since ------------------------------------------------------------------------------------------------ */
-
-bool fb_merging_may_write(const fb_graph *graph, fb_node node) {
-    uint8_t opcode = fb_node_at(graph, node)->opcode;
-    if (opcode == FB_PLACEHOLDER || opcode == FB_GET_ATTR || opcode == FB_OUTPUT) return false;
-    fb_effects effects = fb_op_effects(graph, node);
-    return effects.mutates_input || effects.mutates_module || effects.has_effect;
-}
-
-static bool is_alike(const fb_merging *m, fb_value in_base, fb_value in_ours) {
-    fb_buffer was = {0}, is = {0};
-    if (in_base.id) fb_value_write(m->sides.base, in_base, &was);
-    if (in_ours.id) fb_value_write(m->sides.ours, in_ours, &is);
-    m->conflicts->failed |= was.failed || is.failed;
-    bool alike = fb_span_alike((fb_span){was.data, was.size}, (fb_span){is.data, is.size}, &m->conflicts->failed);
-    fb_buffer_free(&was);
-    fb_buffer_free(&is);
-    return alike;
-}
-
-bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now) {
-    const fb_graph *base = m->sides.base, *ours = m->sides.ours;
-    const fb_node_row *x = fb_node_at(base, before), *y = fb_node_at(ours, now);
-    return x->opcode == y->opcode && strcmp(fb_node_target(base, before), fb_node_target(ours, now)) == 0 &&
-           is_alike(m, x->args, y->args) && is_alike(m, x->kwargs, y->kwargs);
-}
+/* ---- what happened since ----------------------------------------------------------------------------------------------- */
 
 /* Whether nodes stand in another order since, or there are others that write. */
 static bool is_rearranged(fb_merging *m) {
@@ -272,7 +246,7 @@ static bool is_rearranged(fb_merging *m) {
     for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(base, n))
         writes += fb_merging_may_write(base, n);
     for (fb_node n = fb_first_node(ours, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(ours, n)) {
-        fb_node before = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(ours, n));
+        fb_node before = fb_counterpart(ours, n, base);
         bool writes_now = fb_merging_may_write(ours, n);
         writes_since += writes_now;
         if (writes_now && (!before.id || !fb_merging_is_same_call(m, before, n))) return true;
@@ -283,42 +257,43 @@ static bool is_rearranged(fb_merging *m) {
     return writes != writes_since;
 }
 
-/* What stands before a node is known by the sum of hashes. */
-static uint64_t added_write(const fb_graph *graph, fb_node node, const fb_graph *other) {
-    const char *name = fb_node_name(graph, node);
-    return fb_merging_may_write(graph, node) && fb_node_find(other, FB_MAIN_PROGRAM, name).id ? fb_hash_text(name, 0) : 0;
-}
-
-bool fb_merge_find_reordered(fb_merging *m, bool *marks) {
-    const fb_graph *base = m->sides.base, *theirs = m->sides.theirs;
-    uint64_t *writes = calloc(fb_node_limit(base), sizeof *writes), before = 0;
-    for (fb_node n = fb_first_node(base, FB_MAIN_PROGRAM); writes && n.id && fb_merging_goes_on(m); n = fb_next_node(base, n)) {
-        writes[n.id] = before;
-        before += added_write(base, n, theirs);
-    }
-    before = 0;
-    for (fb_node n = fb_first_node(theirs, FB_MAIN_PROGRAM); writes && n.id && fb_merging_goes_on(m);
-         n = fb_next_node(theirs, n)) {
-        fb_node same = fb_node_find(base, FB_MAIN_PROGRAM, fb_node_name(theirs, n));
-        if (same.id && writes[same.id] != before) marks[same.id] = true;
-        before += added_write(theirs, n, base);
-    }
-    free(writes);
-    return writes != NULL;
-}
-
 static void report(const memory *y, const transition *before, const transition *since) {
     bool is_new_order = is_rearranged(y->m);
     size_t count = since->spans.size / sizeof(span);
     for (size_t i = 0; i < count && fb_merging_goes_on(y->m); i++) {
         const span *read = (const span *)(const void *)since->spans.data + i;
         const char *name = fb_node_name(since->after, read->node);
-        fb_node there = fb_node_find(before->after, FB_MAIN_PROGRAM, name);
+        fb_node there = fb_node_named(before->after, name);
         if (is_disturbed(since, read) && (is_new_order || !is_disturbed(before, span_of(before, there, read->group))))
             fb_conflicts_add(y->m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
-                             "what is undone and what comes back read %s at two times, and between them its memory is written",
-                             name);
+                             "undo moves a read of %s past a write into its memory", name);
     }
+}
+
+/* ---- calls that write since -------------------------------------------------------------------------------------------- */
+
+/* Inserted or erased calls of a module whose type changed in ours, so that it may write into its input. A pass that removes
+ * calls relied on it that they only compute.
+ *
+ *     base:    x   a = act(x)   (b = act(x), which nobody reads, went)      theirs:  x   a = act(x)   b = act(x)
+ *     ours:    act is my.Block, and writes into x: b = act(x) would do it once more
+ */
+/* Checks the calls of `graph` that `other` lacks; `then` has the same call from before the module changed. */
+static void check_calls(fb_merging *m, const fb_graph *graph, const fb_graph *other, const fb_graph *then) {
+    for (fb_node n = fb_first_node(graph, FB_MAIN_PROGRAM); n.id && fb_merging_goes_on(m); n = fb_next_node(graph, n)) {
+        const char *name = fb_node_name(graph, n);
+        if (fb_node_at(graph, n)->opcode != FB_CALL_MODULE || fb_node_named(other, name).id) continue;
+        fb_node was = fb_node_named(then, name);
+        if (!was.id || fb_merging_may_write(then, was) || !fb_merging_may_write(graph, n)) continue;
+        fb_conflicts_add(m->conflicts, FB_CONFLICT_NODE, "changed-node", name,
+                         "undo calls module %s once more or once less, and since the run the module may write into its input",
+                         fb_node_target(graph, n));
+    }
+}
+
+static void check_effects(fb_merging *m, const fb_graph *merged) {
+    check_calls(m, merged, m->sides.ours, m->sides.theirs);
+    check_calls(m, m->sides.ours, merged, m->sides.base);
 }
 
 fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
@@ -326,12 +301,13 @@ fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged) {
     transition before = {.before = m->sides.base, .after = m->sides.theirs}, since = {.before = m->sides.ours, .after = merged};
     fb_graph_number(m->sides.base);
     fb_graph_number(m->sides.theirs);
-    bool ok = find_groups(&y) && index_makings(&y) && index_ingredients(&y) && begin(&y, &before) && begin(&y, &since);
+    bool ok = find_groups(&y) && index_trail_parts(&y) && index_trail_nodes(&y) && begin(&y, &before) && begin(&y, &since);
     if (ok) report(&y, &before, &since);
+    if (ok) check_effects(m, merged);
     end(&before);
     end(&since);
     fb_map_free(&y.touched);
-    fb_map_free(&y.ingredients);
+    fb_map_free(&y.trail_nodes);
     free(y.groups);
     free(y.earlier);
     free(y.leads_to);

@@ -1,13 +1,12 @@
-/* A merge under way. For the merge's files alone.
+/* A merge under way. For the merge's files alone, which are layers; each calls those below it:
  *
- *     merge.c          the edits of base -> theirs, done to the rows of ours
- *     merge_checkpoint.c  where nothing is computed: that edits find the whole of what they take apart
- *     merge_users.c    nodes of ours that read what is erased or computes something else now
- *     merge_values.c   what undoing takes for granted of what lies between old inputs and new ones
- *     merge_order.c    nodes after what they read
- *     merge_tensors.c  the tensors that the merged modules need, and whose description holds
- *     merge_memory.c   reads that come to stand on the other side of a write
- *     merge_effects.c  calls that come or go, and write since */
+ *     merge.c             the steps, in their order
+ *     merge_memory.c      what writes: reads that end up on the other side of a write, calls that write since
+ *     merge_values.c      what nodes compute: readers of diverged nodes, and what the edits rely on
+ *     merge_checkpoint.c  graphs that compute nothing: edits must find all of what they take apart
+ *     merge_rows.c        the text: edits done to rows of ours, their order, the tensors that they need
+ *     carry.c             bytes that changed, back through the recipes
+ *     sides.c             the three graphs */
 #ifndef FB_DIFF_MERGING_H
 #define FB_DIFF_MERGING_H
 
@@ -15,20 +14,19 @@
 #include "core/diff/rows.h"
 #include "core/diff/sides.h"
 
-/* The nodes that make the values of edited nodes on either side, in parts. A part goes on in another one, where comparisons of
- * several edited nodes meet: a chain of n edited nodes has n parts, and not n lists of n nodes. */
-typedef struct fb_making {
-    fb_node edited; /* of base: whose part it is, or none where another part goes on in it */
-    uint32_t next;  /* 1 + the part in which it goes on, or 0 */
-} fb_making;
+/* The trail of an edited node, in parts. A part continues in another one where the trails of several edited nodes meet: a chain
+ * of n edited nodes has n parts, and not n lists of n nodes. */
+typedef struct fb_trail_part {
+    fb_node edited; /* of base: where the trail begins; none where another part continues in this one */
+    uint32_t next;  /* 1 + the part in which it continues, or 0 */
+} fb_trail_part;
 
-/* A node that takes part in making an edited node's value on one side (it itself, too): it reads what the other side reads
- * elsewhere. It may be in both graphs, and no edit of its own. */
-typedef struct fb_ingredient {
-    uint32_t part;     /* index into fb_merging.makings */
+/* A node of a trail (the edited node, too). It may be in both graphs, and not be edited itself. */
+typedef struct fb_trail_node {
+    uint32_t part;     /* index into fb_merging.trail_parts */
     fb_node node;      /* of base, or of theirs */
     bool is_of_theirs; /* side and graph of `node` */
-} fb_ingredient;
+} fb_trail_node;
 
 typedef struct fb_merging {
     fb_sides sides;
@@ -38,8 +36,8 @@ typedef struct fb_merging {
     fb_map alike;              /* hash of a new node of ours without its name and meta -> its row (renamed nodes); lazy */
     bool knows_alike;
     const fb_merge_facts *facts; /* or NULL */
-    fb_buffer makings;           /* fb_making; of fb_merge_values */
-    fb_buffer ingredients;       /* fb_ingredient; none once there is a conflict */
+    fb_buffer trail_parts;       /* fb_trail_part; of fb_merge_values */
+    fb_buffer trail_nodes;       /* fb_trail_node; incomplete once there is a conflict */
     fb_conflicts *conflicts;
     fb_work work; /* asked in every loop over nodes, edges and edits */
     fb_error *error;
@@ -50,35 +48,47 @@ static inline bool fb_merging_goes_on(fb_merging *m) {
     return fb_work_goes_on(&m->work, (int64_t)FB_WORK_UNASKED / 1024);
 }
 
+static inline fb_node fb_node_named(const fb_graph *graph, const char *name) {
+    return fb_node_find(graph, FB_MAIN_PROGRAM, name);
+}
+
+/* The node of `other` that has the name of one of `graph`, or none. */
+static inline fb_node fb_counterpart(const fb_graph *graph, fb_node node, const fb_graph *other) {
+    return fb_node_named(other, fb_node_name(graph, node));
+}
+
+/* ---- merge_rows.c ------------------------------------------------------------------------------------------------------- */
+
 /* The edit that inserts, erases or moves that row, or NULL. */
 const fb_edit *fb_merging_edit(const fb_merging *m, fb_document_table table, const char *name);
-/* Whether a graph has both nodes, and `reader` reads `input`. */
-bool fb_merging_reads(fb_merging *m, const fb_graph *graph, const char *reader, const char *input);
-/* Reports that a node of base is not in ours: as missing or as renamed. */
-fb_status fb_merging_report_missing(fb_merging *m, const char *name, const char *needed_by);
-
-/* Whether an edit of a node is about more than its meta. */
+/* Whether an edit of a node changes more than its meta. */
 bool fb_merging_recomputes(const fb_edit *edit);
+/* Whether a graph has both nodes, and `reader` reads `input`. Neither may be in the graph. */
+bool fb_merging_reads(fb_merging *m, const fb_graph *graph, fb_node reader, fb_node input);
+
+/* Does the edits of nodes and modules to the rows of ours. */
+fb_status fb_merge_rows(fb_merging *m);
+/* Moves every node behind what it reads. */
+fb_status fb_merge_order(fb_merging *m);
+/* Keeps the tensors that the merged modules own, and those that their recipes read. */
+fb_status fb_merge_tensors(fb_merging *m);
+
+/* ---- merge_checkpoint.c ------------------------------------------------------------------------------------------------- */
+
+fb_status fb_merge_checkpoint(fb_merging *m);
+
+/* ---- merge_values.c ----------------------------------------------------------------------------------------------------- */
+
 /* Whether a node may write into its inputs, or has any other effect. */
 bool fb_merging_may_write(const fb_graph *graph, fb_node node);
 /* Whether a node of base and one of ours make the same call of nodes of the same names. */
 bool fb_merging_is_same_call(const fb_merging *m, fb_node before, fb_node now);
-/* Whether ours has a node of base as it was, and nothing new that reads it writes into it. */
-bool fb_merging_is_unchanged(fb_merging *m, fb_node node);
 
-/* Puts rows that theirs has and the list has not before the next row of theirs that the list has. `is_placed` says which rows
- * of theirs (by name) are to be put in or moved; the text of a new row comes along. */
-fb_status fb_merging_place(fb_merging *m, fb_document_table table, const fb_rows *theirs,
-                           bool (*is_placed)(const fb_merging *, fb_document_table, const char *name));
-
-fb_status fb_merge_checkpoint(fb_merging *m);
-fb_status fb_merge_users(fb_merging *m);
+/* Finds the nodes of ours that an undo would give another value than they rely on, and leaves the trails. */
 fb_status fb_merge_values(fb_merging *m);
-fb_status fb_merge_order(fb_merging *m);
-fb_status fb_merge_tensors(fb_merging *m);
-/* Marks the nodes of base that stand in theirs on the other side of a node that may write. False when memory is out. */
-bool fb_merge_find_reordered(fb_merging *m, bool *marks);
+
+/* ---- merge_memory.c ----------------------------------------------------------------------------------------------------- */
+
 fb_status fb_merge_memory(fb_merging *m, const fb_graph *merged);
-void fb_merge_effects(fb_merging *m, const fb_graph *merged);
 
 #endif

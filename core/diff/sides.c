@@ -5,7 +5,7 @@
 
 #include "core/graph/build.h"
 
-/* ---- slots -------------------------------------------------------------------------------------------------------------- */
+/* ---- slots ------------------------------------------------------------------------------------------------------------- */
 
 static const char *path_of(const fb_graph *graph, const fb_slot *slot) {
     return fb_text(graph, fb_module_at(graph, slot->module)->path);
@@ -43,7 +43,176 @@ fb_tensor fb_slot_index_find(const fb_slot_index *index, const fb_graph *from, c
     return (fb_tensor){0};
 }
 
-/* ---- one name for one tensor -------------------------------------------------------------------------------------------- */
+/* ---- what is said about tensors ---------------------------------------------------------------------------------------- */
+
+/* Without the texts themselves, for which memory might be out. */
+bool fb_same_text(const fb_graph *a, fb_value x, const fb_graph *b, fb_value y) {
+    if (!x.id || !y.id) return !x.id && !y.id;
+    const fb_value_row *of_x = fb_value_at(a, x), *of_y = fb_value_at(b, y);
+    if (of_x->kind != of_y->kind || of_x->count != of_y->count) return false;
+    switch ((fb_kind)of_x->kind) {
+    case FB_NONE:
+    case FB_FALSE:
+    case FB_TRUE: return true;
+    case FB_INT: return of_x->integer == of_y->integer;
+    case FB_FLOAT: return memcmp(&of_x->real, &of_y->real, sizeof of_x->real) == 0;
+    case FB_NODE: return strcmp(fb_node_name(a, of_x->node), fb_node_name(b, of_y->node)) == 0;
+    case FB_TENSOR: return strcmp(fb_tensor_name(a, of_x->tensor), fb_tensor_name(b, of_y->tensor)) == 0;
+    default: break;
+    }
+    if (strcmp(fb_text(a, of_x->symbol), fb_text(b, of_y->symbol)) != 0) return false;
+    for (size_t i = 0; i < of_x->count; i++) {
+        if (!fb_same_text(a, of_x->items[i], b, of_y->items[i])) return false;
+    }
+    return true;
+}
+
+bool fb_tensor_has_known_bytes(const fb_graph *graph, fb_tensor tensor) {
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    return row->digest.id || row->blob.id || row->data.id || row->recipe.id;
+}
+
+/* ---- which tensor of ours is which of base ----------------------------------------------------------------------------- */
+
+/* Which tensor of ours is which of base. Its owners say so; a tensor without an owner is known by what is made from it:
+ *
+ *     base:  q.weight@1 = concat(q.weight, reshape(q.bias))     owned by q
+ *     ours:  w = concat(q.weight, reshape(b))                   owned by q        so b is q.bias
+ *
+ * unless its bytes are known to differ. All others are found by name, last, since a client may give one tensor the name that
+ * another one had. But where the bytes are unknown, the name is all that there is. */
+typedef struct identifying {
+    const fb_graph *base, *ours;
+    fb_tensor *ours_of; /* by tensor of base */
+    bool *is_taken;     /* by tensor of ours: it is one of base */
+    fb_buffer found;    /* fb_tensor of base: those whose inputs have not been looked at */
+} identifying;
+
+static void found(identifying *i, fb_tensor in_base, fb_tensor in_ours) {
+    i->ours_of[in_base.id] = in_ours;
+    i->is_taken[in_ours.id] = true;
+    fb_buffer_append(&i->found, &in_base, sizeof in_base);
+}
+
+static bool is_open(const identifying *i, fb_tensor in_base, fb_tensor in_ours) {
+    return in_ours.id && !i->ours_of[in_base.id].id && !i->is_taken[in_ours.id];
+}
+
+/* By owners. */
+
+typedef struct name_search {
+    const fb_graph *graph;
+    const char *name;
+    bool is_found;
+} name_search;
+
+static void look_for_name(void *context, fb_tensor tensor) {
+    name_search *search = context;
+    search->is_found |= strcmp(fb_tensor_name(search->graph, tensor), search->name) == 0;
+}
+
+/* Whether a module now owns a tensor computed from its original: then the original is found by its name. */
+static bool is_made_from(const identifying *i, fb_tensor original, fb_tensor now) {
+    name_search search = {.graph = i->ours, .name = fb_tensor_name(i->base, original)};
+    fb_value recipe = fb_tensor_at(i->ours, now)->recipe;
+    if (recipe.id && !fb_tensor_at(i->base, original)->recipe.id)
+        fb_value_visit_tensors(i->ours, recipe, look_for_name, &search);
+    return search.is_found;
+}
+
+static bool find_by_owners(identifying *i) {
+    fb_slot_index places;
+    fb_slot slot;
+    bool ok = fb_slot_index_make(i->ours, &places);
+    for (fb_slot_cursor cursor = {0}; ok && fb_slot_next(i->base, &cursor, &slot);) {
+        fb_tensor same = fb_slot_index_find(&places, i->base, &slot);
+        if (is_open(i, slot.tensor, same) && !is_made_from(i, slot.tensor, same)) found(i, slot.tensor, same);
+    }
+    fb_slot_index_free(&places);
+    return ok;
+}
+
+/* By bytes, and by what is made from them. */
+
+static bool is_same_text(const identifying *i, fb_symbol in_base, fb_symbol in_ours) {
+    return strcmp(fb_text(i->base, in_base), fb_text(i->ours, in_ours)) == 0;
+}
+
+/* Whether both tensors are known to have the same bytes. */
+static bool has_same_bytes(const identifying *i, fb_tensor in_base, fb_tensor in_ours) {
+    const fb_tensor_row *x = fb_tensor_at(i->base, in_base), *y = fb_tensor_at(i->ours, in_ours);
+    if (x->digest.id && y->digest.id) return is_same_text(i, x->digest, y->digest);
+    if (x->data.id && y->data.id) return is_same_text(i, x->data, y->data);
+    return x->blob.id && y->blob.id && is_same_text(i, x->blob, y->blob) && x->offset == y->offset;
+}
+
+/* The same operations, whatever the tensors are called. Expressions are nested to a bounded depth. */
+static bool is_same_recipe(const identifying *i, fb_value in_base, fb_value in_ours) {
+    if (!in_base.id || !in_ours.id) return false;
+    const fb_value_row *x = fb_value_at(i->base, in_base), *y = fb_value_at(i->ours, in_ours);
+    if (x->kind == FB_TENSOR || y->kind == FB_TENSOR) return x->kind == y->kind;
+    const fb_value_row *of_x = fb_value_at(i->base, x->items[0]), *of_y = fb_value_at(i->ours, y->items[0]);
+    bool is_same = is_same_text(i, x->symbol, y->symbol) && of_x->count == of_y->count &&
+                   fb_same_text(i->base, x->items[1], i->ours, y->items[1]);
+    for (uint32_t k = 0; k < of_x->count && is_same; k++) is_same = is_same_recipe(i, of_x->items[k], of_y->items[k]);
+    return is_same;
+}
+
+static void append_tensor(void *buffer, fb_tensor tensor) {
+    fb_buffer_append(buffer, &tensor, sizeof tensor);
+}
+
+static void find_inputs(identifying *i, fb_value in_base, fb_value in_ours) {
+    fb_buffer before = {0}, now = {0};
+    fb_value_visit_tensors(i->base, in_base, append_tensor, &before);
+    fb_value_visit_tensors(i->ours, in_ours, append_tensor, &now);
+    i->found.failed |= before.failed || now.failed;
+    const fb_tensor *x = (const fb_tensor *)(const void *)before.data, *y = (const fb_tensor *)(const void *)now.data;
+    for (size_t k = 0; k < before.size / sizeof *x && !i->found.failed; k++) {
+        if (!is_open(i, x[k], y[k])) continue;
+        bool is_same = has_same_bytes(i, x[k], y[k]) ||
+                       is_same_recipe(i, fb_tensor_at(i->base, x[k])->recipe, fb_tensor_at(i->ours, y[k])->recipe);
+        if (is_same) found(i, x[k], y[k]);
+    }
+    fb_buffer_free(&before);
+    fb_buffer_free(&now);
+}
+
+static void find_by_readers(identifying *i) {
+    while (i->found.size && !i->found.failed) {
+        fb_tensor reader;
+        i->found.size -= sizeof reader;
+        memcpy(&reader, i->found.data + i->found.size, sizeof reader);
+        fb_value was = fb_tensor_at(i->base, reader)->recipe, is = fb_tensor_at(i->ours, i->ours_of[reader.id])->recipe;
+        if (is_same_recipe(i, was, is)) find_inputs(i, was, is);
+    }
+}
+
+/* Those whose bytes are known to be the same, or unknown on both sides; or all. */
+static void find_by_names(identifying *i, bool all) {
+    for (fb_tensor t = fb_first_tensor(i->base); t.id; t = fb_tensor_at(i->base, t)->next) {
+        fb_tensor same = fb_tensor_find(i->ours, fb_tensor_name(i->base, t));
+        if (!is_open(i, t, same)) continue;
+        bool is_known = fb_tensor_has_known_bytes(i->base, t) || fb_tensor_has_known_bytes(i->ours, same);
+        if (all || !is_known || has_same_bytes(i, t, same)) found(i, t, same);
+    }
+}
+
+static bool identify_tensors(const fb_graph *base, const fb_graph *ours, fb_tensor *ours_of) {
+    identifying i = {.base = base, .ours = ours, .ours_of = ours_of, .is_taken = calloc(fb_tensor_limit(ours), 1)};
+    bool ok = i.is_taken && find_by_owners(&i);
+    if (ok) {
+        find_by_names(&i, false);
+        find_by_readers(&i);
+        find_by_names(&i, true);
+    }
+    ok = ok && !i.found.failed;
+    fb_buffer_free(&i.found);
+    free(i.is_taken);
+    return ok;
+}
+
+/* ---- one name for one tensor ------------------------------------------------------------------------------------------- */
 
 fb_symbol fb_sides_fresh_name(fb_sides *sides, fb_graph *graph, const char *name) {
     fb_buffer text = {0};
@@ -66,7 +235,7 @@ typedef struct naming {
     bool changes;
 } naming;
 
-/* What a tensor of `graph` is called from now on, when ours has its name for another one. */
+/* A new name for a tensor of `graph`: in ours, its name belongs to another one. */
 static bool set_fresh(naming *n, fb_graph *graph, fb_tensor tensor, fb_symbol *names) {
     n->changes = true;
     names[tensor.id] = fb_sides_fresh_name(n->sides, graph, fb_tensor_name(graph, tensor));
@@ -90,7 +259,7 @@ static bool choose_base_names(naming *n) {
     return ok;
 }
 
-/* Base and theirs come from one source by the same passes: what has one name in both is one tensor. */
+/* Base and theirs come from one source by the same passes: a name that both have is one tensor. */
 static bool choose_their_names(naming *n) {
     fb_graph *theirs = n->sides->theirs;
     const fb_graph *base = n->sides->base, *ours = n->sides->ours;
@@ -112,7 +281,7 @@ static bool align_names(fb_sides *sides) {
                 .ours_of = calloc(fb_tensor_limit(sides->base), sizeof *n.ours_of),
                 .base = calloc(fb_tensor_limit(sides->base), sizeof *n.base),
                 .theirs = calloc(fb_tensor_limit(sides->theirs), sizeof *n.theirs)};
-    bool ok = n.ours_of && n.base && n.theirs && fb_identify_tensors(sides->base, sides->ours, n.ours_of) &&
+    bool ok = n.ours_of && n.base && n.theirs && identify_tensors(sides->base, sides->ours, n.ours_of) &&
               choose_base_names(&n) && choose_their_names(&n);
     if (ok && n.changes) {
         fb_graph_rename_tensors(sides->base, n.base);
@@ -124,7 +293,7 @@ static bool align_names(fb_sides *sides) {
     return ok;
 }
 
-/* ---- what is trained ---------------------------------------------------------------------------------------------------- */
+/* ---- what is trained --------------------------------------------------------------------------------------------------- */
 
 static bool *find_parameters(const fb_graph *graph) {
     bool *is_parameter = calloc(fb_tensor_limit(graph), sizeof *is_parameter);
@@ -134,8 +303,8 @@ static bool *find_parameters(const fb_graph *graph) {
     return is_parameter;
 }
 
-/* A parameter that no module of ours has any more counts as not trained there, without anybody having said so. Where theirs
- * gives it back to a module, what base says of it holds. */
+/* A parameter that lost its owner in ours counts as not trained there, though nobody said so. Where theirs gives it back to a
+ * module, requires_grad of base holds. */
 static bool keep_training(fb_sides *sides) {
     const fb_graph *base = sides->base, *theirs = sides->theirs;
     bool *was_parameter = find_parameters(base), *is_parameter = find_parameters(sides->ours);
@@ -174,7 +343,7 @@ void fb_sides_free(fb_sides *sides) {
     fb_graph_free(sides->base);
     fb_graph_free(sides->theirs);
     fb_graph_free(sides->ours);
-    free(sides->is_dirty);
-    fb_map_free(&sides->stands_for_ours);
+    free(sides->is_stale);
+    fb_map_free(&sides->stand_ins);
     *sides = (fb_sides){0};
 }

@@ -58,8 +58,8 @@ static const char *keep_name(const fb_graph *graph, fb_node node, fb_arena *aren
     return fb_arena_text(arena, fb_node_name(graph, node), strlen(fb_node_name(graph, node)));
 }
 
-static bool list_taken_in(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, fb_arena *arena) {
-    const fb_buffer *pairs = fb_rewrite_taken_in(rewrite);
+static bool list_absorbed(const fb_graph *graph, const fb_rewrite *rewrite, fb_pass_report *report, fb_arena *arena) {
+    const fb_buffer *pairs = fb_rewrite_absorbed(rewrite);
     const fb_node *nodes = (const fb_node *)(const void *)pairs->data;
     size_t count = pairs->size / (2 * sizeof *nodes);
     fb_absorbed *list = fb_arena_alloc(arena, (count + 1) * sizeof *list);
@@ -70,7 +70,7 @@ static bool list_taken_in(const fb_graph *graph, const fb_rewrite *rewrite, fb_p
     }
     if (ok) {
         report->absorbed = list;
-        report->taken_in_count = count;
+        report->absorbed_count = count;
     }
     return ok;
 }
@@ -93,7 +93,7 @@ static fb_status apply_found(fb_graph *graph, fb_namespace *names, fb_pass_repor
     if (!status) {
         fb_rewrite_watch(rewrite, matcher->work->watch);
         edit_all(rewrite, report->pass, matcher, &report->applied);
-        if (list_marked(graph, report, &marked_before, arena) && list_taken_in(graph, rewrite, report, arena)) {
+        if (list_marked(graph, report, &marked_before, arena) && list_absorbed(graph, rewrite, report, arena)) {
             status = fb_rewrite_commit(rewrite, error); /* the last thing that can fail */
         } else {
             fb_rewrite_abort(rewrite);

@@ -459,7 +459,7 @@ static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fo
             fb_node source = fold_source(g, &fold->host, &norm, norm_call, NULL);
             fb_node last = fb_put_views_again(rw, input, source, source);
             if (origin.id != norm_call.id) fb_erase(rw, origin);
-            if (last.id) fb_take_in(rw, norm_call, last);
+            if (last.id) fb_absorb(rw, norm_call, last);
         } else {
             if (origin.id != norm_call.id) fb_erase(rw, origin);
             fb_replace_uses(rw, norm_call, input);

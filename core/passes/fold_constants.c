@@ -971,7 +971,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         fb_node read = put_weight(rw, last, recipe);
         for (size_t i = 0; i < match->count; i++) fb_release_reads(rw, match->nodes[i]);
         for (size_t i = 0; i + 1 < match->count; i++) fb_erase(rw, match->nodes[i]);
-        if (read.id) fb_take_in(rw, last, read);
+        if (read.id) fb_absorb(rw, last, read);
         if (read.id) fb_mark(rw, read);
     }
     if (constants.is_out_of_memory) fb_graph_fail_memory(fb_rewrite_graph(rw));

@@ -488,7 +488,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
         fb_release_reads(rw, affine);
         if (fold.is_after) {
             if (!last.id) last = put_again(rw, fold.affine.input, call);
-            if (last.id) fb_take_in(rw, affine, last);
+            if (last.id) fb_absorb(rw, affine, last);
         } else {
             fb_replace_uses(rw, affine, fold.affine.input);
             fb_erase(rw, affine);

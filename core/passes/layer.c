@@ -356,7 +356,7 @@ static void clear_affine_of_module(fb_rewrite *rw, const fb_norm *norm) {
 void fb_norm_clear_affine(fb_rewrite *rw, const fb_norm *norm) {
     if (norm->unscaled.id) {
         fb_release_read(rw, norm->weight_read);
-        fb_take_in(rw, norm->node, norm->unscaled);
+        fb_absorb(rw, norm->node, norm->unscaled);
         return;
     }
     fb_note_new_value(rw, norm->node);

@@ -142,7 +142,7 @@ typedef struct fb_pass_report {
     char signature[FB_SIGNATURE_LENGTH + 1];
     size_t applied; /* matches */
     const fb_absorbed *absorbed;
-    size_t taken_in_count;
+    size_t absorbed_count;
     const char *const *nodes; /* names of the nodes that it marked, in document order */
     size_t node_count;
     fb_refusal *refused, *last_refused; /* in document order */

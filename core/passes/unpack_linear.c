@@ -83,7 +83,7 @@ static void edit(fb_rewrite *rw, const fb_match *match) {
     fb_set_target(rw, n, FB_CALL_FUNCTION, fb_is_aten(g, n) ? FB_TARGET_LINEAR_ATEN : FB_TARGET_LINEAR);
     fb_set_args(rw, n, bias.id ? FB_ARGS(g, input, weight, bias) : FB_ARGS(g, input, weight), FB_VALUE_EMPTY_MAP);
     fb_set_result_type(rw, n, after->shape, (fb_dtype)after->dtype);
-    fb_take_in(rw, s.after.node, n);
+    fb_absorb(rw, s.after.node, n);
     fb_release_call(rw, s.after.node);
     fb_erase_unread(rw, s.before.node);
     fb_mark(rw, n);

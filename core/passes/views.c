@@ -36,7 +36,7 @@ fb_node fb_put_again(fb_rewrite *rw, fb_node old, fb_node input, fb_node now) {
     fb_node made = fb_insert_typed(rw, old, (fb_opcode)row->opcode, fb_node_target(g, old),
                                    fb_value_map_nodes(g, row->args, exchanged, &e),
                                    fb_value_map_nodes(g, row->kwargs, exchanged, &e), row->shape, (fb_dtype)row->dtype);
-    if (made.id) fb_take_in(rw, old, made);
+    if (made.id) fb_absorb(rw, old, made);
     return made;
 }
 

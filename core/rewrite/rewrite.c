@@ -214,22 +214,22 @@ void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now) {
     if (rewrite->pending.failed || !fb_map_put(&rewrite->replaced, old.id, now.id)) fb_fail_memory(&rewrite->error);
 }
 
-static void note_taken_in(fb_rewrite *rewrite, fb_node node, fb_node by) {
+static void note_absorbed(fb_rewrite *rewrite, fb_node node, fb_node by) {
     fb_buffer_append(&rewrite->absorbed, &(pending_node){node, by}, sizeof(pending_node));
     if (rewrite->absorbed.failed) fb_fail_memory(&rewrite->error);
 }
 
-void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by) {
+void fb_absorb(fb_rewrite *rewrite, fb_node node, fb_node by) {
     fb_replace_uses(rewrite, node, by);
     fb_erase(rewrite, node);
-    note_taken_in(rewrite, node, by);
+    note_absorbed(rewrite, node, by);
 }
 
 void fb_note_new_value(fb_rewrite *rewrite, fb_node node) {
-    note_taken_in(rewrite, node, node);
+    note_absorbed(rewrite, node, node);
 }
 
-const fb_buffer *fb_rewrite_taken_in(const fb_rewrite *rewrite) {
+const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite) {
     return &rewrite->absorbed;
 }
 

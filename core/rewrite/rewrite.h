@@ -53,7 +53,7 @@ void fb_set_argument(fb_rewrite *rewrite, fb_node node, const char *parameter, f
 void fb_remove_argument(fb_rewrite *rewrite, fb_node node, const char *keyword);
 void fb_replace_uses(fb_rewrite *rewrite, fb_node old, fb_node now);
 /* `by` gives from now on what `node` gave: its readers read `by`, and `node` is erased. */
-void fb_take_in(fb_rewrite *rewrite, fb_node node, fb_node by);
+void fb_absorb(fb_rewrite *rewrite, fb_node node, fb_node by);
 /* `node` gives from now on what no node gave before, under its old name. */
 void fb_note_new_value(fb_rewrite *rewrite, fb_node node);
 void fb_erase(fb_rewrite *rewrite, fb_node node);
@@ -72,7 +72,7 @@ void fb_release_call(fb_rewrite *rewrite, fb_node node);
 /* Adds the pass's signature to the node's meta.transformations. */
 void fb_mark(fb_rewrite *rewrite, fb_node node);
 /* What took in what so far: pairs of fb_node, first the one that was taken in; the same twice has a value that none had. */
-const fb_buffer *fb_rewrite_taken_in(const fb_rewrite *rewrite);
+const fb_buffer *fb_rewrite_absorbed(const fb_rewrite *rewrite);
 /* Does the node carry this signature in meta.transformations? */
 bool fb_marks_have(const fb_graph *graph, fb_value marks, const char *signature);
 

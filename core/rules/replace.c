@@ -181,7 +181,7 @@ void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
         } else {
             fb_node by = fb_value_node(graph, binding.values[replaced->term.variable]);
             if (gets_weights(rule, replaced->term.variable)) {
-                fb_take_in(rewrite, root, by); /* its name stands for another value than before */
+                fb_absorb(rewrite, root, by); /* its name stands for another value than before */
                 fb_release_call(rewrite, root);
             } else {
                 fb_replace_uses(rewrite, root, by);
