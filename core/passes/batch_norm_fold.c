@@ -113,6 +113,11 @@ static void refuse_batched_linear(fb_matcher *m, fb_node n, fb_fold_filter *is_w
 
 #define MAX_READERS 16 /* of the value between the two: more than one is too many */
 
+static const fb_obstacle other_arguments = {"unsupported-arguments", "both are called with one input and nothing else"};
+static const fb_obstacle other_calls = {"shared-module",
+                                        "one of the modules is called elsewhere too, where the other does not follow"};
+static const fb_obstacle other_readers = {"shared-output", "the value between the two has other readers"};
+
 /* The two in the order in which they are called. */
 static void order(const fb_fold *fold, fb_layer *first, fb_layer *second) {
     fb_layer norm = fb_norm_calls(&fold->norm);
@@ -151,49 +156,41 @@ static bool gives_more(const fb_graph *g, fb_node call) {
     return origin.id != call.id && fb_node_at(g, origin)->user_count > 1;
 }
 
-static const char *unpaired_first(const fb_graph *g, const fb_layer *first, const fb_layer *second, fb_node call) {
+static fb_obstacle unpaired_first(const fb_graph *g, const fb_layer *first, const fb_layer *second, fb_node call) {
     readers r = {0};
-    if (!has_only_input(g, first, call)) return "unsupported-arguments";
+    if (!has_only_input(g, first, call)) return other_arguments;
     fb_node at = call;
     for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++) {
-        if (fb_node_at(g, at)->user_count > MAX_READERS) return "shared-output";
+        if (fb_node_at(g, at)->user_count > MAX_READERS) return other_readers;
         at = see_readers(g, second, at, &r);
     }
-    if (!r.is_taken) return r.is_forked ? "shared-output" : "shared-module";
-    if (r.is_output) return "graph-output";
-    return r.has_others || gives_more(g, call) ? "shared-output" : NULL;
+    if (!r.is_taken) return r.is_forked ? other_readers : other_calls;
+    if (r.is_output) return (fb_obstacle){"graph-output", "the value between the two is an output of the graph"};
+    return r.has_others || gives_more(g, call) ? other_readers : FB_NO_OBSTACLE;
 }
 
-/* Why the calls are not paired one to one, or NULL. */
-static const char *unpaired(const fb_matcher *m, const fb_layer *first, const fb_layer *second) {
+/* Why the calls are not paired one to one. */
+static fb_obstacle unpaired(const fb_matcher *m, const fb_layer *first, const fb_layer *second) {
     const fb_graph *g = m->graph;
     for (fb_node n = fb_layer_first_call(m->usage, second); n.id; n = fb_layer_next_call(m->usage, second, n)) {
-        if (!has_only_input(g, second, n)) return "unsupported-arguments";
-        if (!fold_source(g, first, second, n, NULL).id) return "shared-module";
-        if (gives_more(g, n)) return "shared-output";
+        if (!has_only_input(g, second, n)) return other_arguments;
+        if (!fold_source(g, first, second, n, NULL).id) return other_calls;
+        if (gives_more(g, n)) return other_readers;
     }
     for (fb_node n = fb_layer_first_call(m->usage, first); n.id; n = fb_layer_next_call(m->usage, first, n)) {
-        const char *reason = unpaired_first(g, first, second, n);
-        if (reason) return reason;
+        fb_obstacle obstacle = unpaired_first(g, first, second, n);
+        if (obstacle.code) return obstacle;
     }
-    return NULL;
-}
-
-static const char *unpaired_detail(const char *reason) {
-    if (strcmp(reason, "unsupported-arguments") == 0) return "both are called with one input and nothing else";
-    if (strcmp(reason, "shared-module") == 0)
-        return "one of the modules is called elsewhere too, where the other does not follow";
-    if (strcmp(reason, "graph-output") == 0) return "the value between the two is an output of the graph";
-    return "the value between the two has other readers";
+    return FB_NO_OBSTACLE;
 }
 
 /* Refuses a fold whose calls are not paired one to one; then true. */
 static bool is_pairing_refused(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, size_t count) {
     fb_layer first, second;
     order(fold, &first, &second);
-    const char *reason = unpaired(m, &first, &second);
-    if (reason) fb_refuse(m, reason, nodes, count, "%s", unpaired_detail(reason));
-    return reason != NULL;
+    fb_obstacle obstacle = unpaired(m, &first, &second);
+    if (obstacle.code) fb_refuse_for(m, obstacle, nodes, count);
+    return obstacle.code != NULL;
 }
 
 /* Between the two calls of a pair nobody may switch autocast or autograd: the work of one would be done in the mode of the
@@ -294,8 +291,8 @@ static bool is_pair_refused(fb_matcher *m, const fb_fold *fold, const fb_layer *
     return true;
 }
 
-/* Refuses what can be refused by the ranks of what is normalised; then true. */
-/* BatchNorm works on axis 1, a Linear on the last one, and a convolution on axis 1 unless its input has no batch. */
+/* Refuses what can be refused by the ranks of what is normalised; then true. BatchNorm works on axis 1, a Linear on the last
+ * one, and a convolution on axis 1 unless its input has no batch. */
 static bool is_rank_refused(fb_matcher *m, const fb_fold *fold) {
     fb_layer first, second;
     order(fold, &first, &second);
@@ -314,16 +311,16 @@ static bool list_calls(fb_matcher *m, const fb_layer *layer, uint32_t limit, fb_
     return !nodes->failed;
 }
 
-static const char *obstacle_of_norm(fb_matcher *m, const fb_batch_norm *norm) {
+static fb_obstacle obstacle_of_norm(fb_matcher *m, const fb_batch_norm *norm) {
     if (norm->module.id) return fb_module_obstacle(m, norm->module);
-    const char *obstacle = NULL;
-    for (size_t i = 0; i < 4 && !obstacle; i++) obstacle = fb_read_obstacle(m, norm->reads[i]);
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    for (size_t i = 0; i < 4 && !obstacle.code; i++) obstacle = fb_read_obstacle(m, norm->reads[i]);
     return obstacle;
 }
 
-static const char *obstacle_of(fb_matcher *m, const fb_fold *fold) {
-    const char *first = fold->is_before ? fb_layer_obstacle(m, &fold->host) : obstacle_of_norm(m, &fold->norm);
-    if (first) return first;
+static fb_obstacle obstacle_of(fb_matcher *m, const fb_fold *fold) {
+    fb_obstacle first = fold->is_before ? fb_layer_obstacle(m, &fold->host) : obstacle_of_norm(m, &fold->norm);
+    if (first.code) return first;
     return fold->is_before ? obstacle_of_norm(m, &fold->norm) : fb_layer_obstacle(m, &fold->host);
 }
 
@@ -358,7 +355,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
     bool is_host_training = fold->is_linear ? fold->linear.training : fold->conv.training;
     int64_t channels = channels_of(fold);
     fb_dtype dtype;
-    const char *reason;
+    fb_obstacle obstacle;
     if (is_any_marked(m, nodes, host_count)) return; /* refused already, as already-transformed */
     if (is_host_training || norm->training)
         fb_refuse(m, "training-mode", nodes, count,
@@ -376,7 +373,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
                   fb_dtype_name(dtype));
     else if (!isfinite(norm->eps_number))
         fb_refuse(m, "unsupported-constant", nodes, count, "the BatchNorm's eps is not a finite number");
-    else if ((reason = obstacle_of(m, fold))) fb_refuse(m, reason, nodes, count, "%s", fb_obstacle_detail(reason));
+    else if ((obstacle = obstacle_of(m, fold)).code) fb_refuse_for(m, obstacle, nodes, count);
     else if (!is_change_between_refused(m, fold, nodes, count) && !is_rank_refused(m, fold)) fb_match_found(m, nodes, count);
 }
 
@@ -413,8 +410,7 @@ static fb_value shift_of(fb_graph *g, const fb_batch_norm *norm) {
     return norm->bias.id ? fb_recipe_sub(g, fb_recipe_tensor(g, norm->bias), mean) : fb_recipe_neg(g, mean);
 }
 
-/* ---- into the host
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- into the host ----------------------------------------------------------------------------------------------------- */
 
 /* The BatchNorm follows: weight := weight * scale per output, bias := (bias - running_mean) * scale + BatchNorm's bias. */
 static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {

@@ -339,35 +339,35 @@ static bool lacks_kernel_for_arguments(const fb_graph *g, fb_node n, const char 
     return false;
 }
 
-/* The reason code for which a node that has to do with float32 cannot be converted; NULL when it can, or has nothing to do with
- * it. `*detail` is a sentence. `reads_untyped`: it reads tensors of unknown dtype, which may be float32. */
-static const char *precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool is_in_autocast,
-                                      const char **detail) {
+/* Why a node that has to do with float32 cannot be converted. `reads_untyped`: it reads tensors of unknown dtype, which may be
+ * float32. */
+static fb_obstacle precision_obstacle(const fb_matcher *m, fb_node n, bool reads_untyped, bool is_in_autocast) {
     const fb_graph *g = m->graph;
-    if (!reads_untyped && !reads_float32(g, n) && !owns_float32(g, n) && !fb_is_marked(m, n)) return NULL;
+    if (!reads_untyped && !reads_float32(g, n) && !owns_float32(g, n) && !fb_is_marked(m, n)) return FB_NO_OBSTACLE;
     const char *to = json_string_value(json_object_get(m->params, "to"));
     fb_dtype dtype = value_dtype(g, n);
-    *detail = "it was converted before";
-    if (fb_is_marked(m, n)) return "already-transformed";
-    *detail = "nothing is known of this operator; it goes on in float32, with casts around it";
-    if (fb_op_effects(g, n).is_unknown || fb_runs_inside(g, n)) return "unknown-operator";
-    *detail = "autocast is on here and decides about dtypes; it goes on in float32";
-    if (is_in_autocast) return "autocast";
-    *detail = "complex numbers have no such precision; it goes on in float32";
-    if (fb_dtype_is_complex(dtype)) return "complex";
-    *detail = "PyTorch cannot compute it in that dtype (on a CPU); it goes on in float32";
-    if (fb_op_lacks_kernel(fb_node_op(g, n), to) || lacks_kernel_for_arguments(g, n, to)) return "no-kernel";
-    *detail = "it takes the bytes of float32 for other numbers; it goes on in float32";
-    if (reinterprets(g, n)) return "reinterprets";
-    *detail = "float16 and bfloat16 do not mix, and it reads the other one; it goes on in float32";
-    if (reads_other_narrow(m, n)) return "mixed-dtypes";
-    *detail = "it casts to a dtype that cannot be told; it goes on in float32";
+    if (fb_is_marked(m, n)) return (fb_obstacle){"already-transformed", "it was converted before"};
+    if (fb_op_effects(g, n).is_unknown || fb_runs_inside(g, n))
+        return (fb_obstacle){"unknown-operator",
+                             "nothing is known of this operator; it goes on in float32, with casts around it"};
+    if (is_in_autocast) return (fb_obstacle){"autocast", "autocast is on here and decides about dtypes; it goes on in float32"};
+    if (fb_dtype_is_complex(dtype))
+        return (fb_obstacle){"complex", "complex numbers have no such precision; it goes on in float32"};
+    if (fb_op_lacks_kernel(fb_node_op(g, n), to) || lacks_kernel_for_arguments(g, n, to))
+        return (fb_obstacle){"no-kernel", "PyTorch cannot compute it in that dtype (on a CPU); it goes on in float32"};
+    if (reinterprets(g, n))
+        return (fb_obstacle){"reinterprets", "it takes the bytes of float32 for other numbers; it goes on in float32"};
+    if (reads_other_narrow(m, n))
+        return (fb_obstacle){"mixed-dtypes",
+                             "float16 and bfloat16 do not mix, and it reads the other one; it goes on in float32"};
     fb_shape_result found;
     bool is_cast = fb_op_facts_of(fb_node_op(g, n))->dtype == FB_DTYPE_RULE_CAST;
-    if (is_cast && (!dtype || (dtype == FB_FLOAT32 && fb_infer(g, n, &found) && !found.dtype))) return "unknown-dtype";
+    if (is_cast && (!dtype || (dtype == FB_FLOAT32 && fb_infer(g, n, &found) && !found.dtype)))
+        return (fb_obstacle){"unknown-dtype", "it casts to a dtype that cannot be told; it goes on in float32"};
     fb_module module = fb_node_at(g, n)->opcode == FB_CALL_MODULE ? fb_node_at(g, n)->module : (fb_module){0};
-    *detail = "a module around it is also called as a whole; both stay in float32";
-    return module.id && fb_module_is_inside_call(m->usage, module) ? "module-called" : NULL;
+    return module.id && fb_module_is_inside_call(m->usage, module)
+               ? (fb_obstacle){"module-called", "a module around it is also called as a whole; both stay in float32"}
+               : FB_NO_OBSTACLE;
 }
 
 typedef struct search {
@@ -471,10 +471,10 @@ static void look_at(search *s, fb_node n) {
     if (row->opcode == FB_OUTPUT && casts_outputs(s->matcher->params)) stay_around(s, n); /* what cannot be cast */
     if (row->opcode == FB_PLACEHOLDER || (tensor.id && s->tensor_stays[tensor.id])) stay(s, n);
     if (row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR || row->opcode == FB_OUTPUT) return;
-    const char *detail, *reason = precision_obstacle(s->matcher, n, reads_untyped(s, n), s->autocasts > 0, &detail);
-    if (reason) fb_refuse_node(s->matcher, reason, n, "%s", detail);
+    fb_obstacle obstacle = precision_obstacle(s->matcher, n, reads_untyped(s, n), s->autocasts > 0);
+    if (obstacle.code) fb_refuse_for(s->matcher, obstacle, &n, 1);
     if (gives_float32(g, n) || value_dtype(g, n) == FB_FLOAT64) stay(s, n);
-    if (reason || is_kept_by_name(g, n, json_object_get(s->matcher->params, "keep"), s->is_used)) stay(s, n);
+    if (obstacle.code || is_kept_by_name(g, n, json_object_get(s->matcher->params, "keep"), s->is_used)) stay(s, n);
 }
 
 /* What nested programs call and read stays, because they do. */

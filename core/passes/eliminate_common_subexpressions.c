@@ -62,25 +62,25 @@ static bool is_container(const fb_graph *g, fb_node n) {
     return fb_op_facts_of(fb_node_op(g, n))->flags & FB_FACT_CONTAINER; /* it reads tensors of modules out of sight */
 }
 
-/* Why `b` must be computed although `a` was; NULL when it need not. */
-static const char *obstacle(const search *s, fb_node a, fb_node b, const char **detail) {
+/* Why `b` must be computed although `a` was. */
+static fb_obstacle obstacle(const search *s, fb_node a, fb_node b) {
     const fb_graph *g = s->m->graph;
     uint32_t from = fb_node_at(g, a)->ordinal, to = fb_node_at(g, b)->ordinal;
-    if (fb_node_at(g, a)->opcode == FB_GET_ATTR) return NULL; /* the very same object */
-    const char *reason = fb_effect_obstacle(g, b, detail);
-    if (reason) return reason;
-    *detail = "it has modules inside, and reads what they own out of sight";
-    if (is_container(g, b)) return "unknown-operator";
-    *detail = "what they read is written between them";
-    if (reads_what_is_written(s, a, from, to)) return "input-mutated";
-    *detail = "autocast, autograd or another mode is switched between them";
-    if (fb_mode_switched_between(s->alias, from, to)) return "mode-switched";
-    if (fb_is_python_number(g, b)) return NULL;
-    *detail = "one of the results is written later, and the other must not change with it";
+    if (fb_node_at(g, a)->opcode == FB_GET_ATTR) return FB_NO_OBSTACLE; /* the very same object */
+    fb_obstacle obstacle = fb_effect_obstacle(g, b);
+    if (obstacle.code) return obstacle;
+    if (is_container(g, b))
+        return (fb_obstacle){"unknown-operator", "it has modules inside, and reads what they own out of sight"};
+    if (reads_what_is_written(s, a, from, to)) return (fb_obstacle){"input-mutated", "what they read is written between them"};
+    if (fb_mode_switched_between(s->alias, from, to))
+        return (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between them"};
+    if (fb_is_python_number(g, b)) return FB_NO_OBSTACLE;
     fb_share_verdict verdict = fb_may_share(s->sharing, a, b, from);
-    if (verdict == FB_SHARE_WRITTEN) return "mutated";
-    *detail = "both are results of the graph, which must not share their memory";
-    return verdict == FB_SHARE_RETURNED ? "graph-output" : NULL;
+    if (verdict == FB_SHARE_WRITTEN)
+        return (fb_obstacle){"mutated", "one of the results is written later, and the other must not change with it"};
+    return verdict == FB_SHARE_RETURNED
+               ? (fb_obstacle){"graph-output", "both are results of the graph, which must not share their memory"}
+               : FB_NO_OBSTACLE;
 }
 
 /* The first of the nodes that say the same; the node itself when it is that. */
@@ -101,14 +101,14 @@ static void match(search *s, fb_node n) {
     if (!reads_tensor && (row->opcode < FB_CALL_MODULE || row->opcode > FB_CALL_METHOD)) return;
     fb_node first = first_of(s, n), before = s->latest[first.id];
     if (first.id == n.id) return;
-    const char *detail, *reason = obstacle(s, before, n, &detail);
-    if (!reason) {
+    fb_obstacle stands = obstacle(s, before, n);
+    if (!stands.code) {
         fb_match_found(s->m, (fb_node[]){n, before}, 2);
         s->now[n.id] = before;
         fb_share(s->sharing, before, n);
         return;
     }
-    fb_refuse(s->m, reason, (fb_node[]){before, n}, 2, "%s", detail);
+    fb_refuse_for(s->m, stands, (fb_node[]){before, n}, 2);
     if (fb_may_share(s->sharing, n, n, row->ordinal) != FB_SHARE_WRITTEN) s->latest[first.id] = n;
 }
 

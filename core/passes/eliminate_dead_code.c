@@ -16,10 +16,9 @@
 #include "core/passes/pass.h"
 
 static bool may_go(const fb_graph *g, fb_node n) {
-    const char *detail;
     fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
     if (opcode == FB_PLACEHOLDER || opcode == FB_OUTPUT) return false;
-    return opcode == FB_GET_ATTR || !fb_effect_obstacle(g, n, &detail);
+    return opcode == FB_GET_ATTR || !fb_effect_obstacle(g, n).code;
 }
 
 /* From the last node to the first, so that all readers of a node are known when it is its turn. */
@@ -33,11 +32,10 @@ static void mark_alive(const fb_graph *g, bool *is_alive) {
 }
 
 static void explain(fb_matcher *m, fb_node n) {
-    const char *detail;
     const fb_node_row *row = fb_node_at(m->graph, n);
     if (row->user_count || row->opcode == FB_PLACEHOLDER || row->opcode == FB_OUTPUT) return;
-    const char *reason = fb_effect_obstacle(m->graph, n, &detail);
-    if (reason) fb_refuse_node(m, reason, n, "nobody reads it, but %s", detail);
+    fb_obstacle obstacle = fb_effect_obstacle(m->graph, n);
+    if (obstacle.code) fb_refuse_node(m, obstacle.code, n, "nobody reads it, but %s", obstacle.detail);
 }
 
 static void match_graph(fb_matcher *m) {

@@ -36,8 +36,8 @@
  * whose graph must not change. So both come to the same answer by the same code. */
 typedef struct fb_constants {
     fb_rewrite *rewrite;
-    fb_map recipes;              /* node -> its recipe: what was asked for so far */
-    const char *reason, *detail; /* why the last one has none: a reason code, a sentence */
+    fb_map recipes;       /* node -> its recipe: what was asked for so far */
+    fb_obstacle obstacle; /* why the last one has none */
     bool is_out_of_memory;
 } fb_constants;
 
@@ -60,8 +60,7 @@ static bool constant_recipe(fb_constants *constants, fb_node node, fb_value *rec
 
 /* Returns no recipe, and records the reason. */
 static fb_value no_constant(constant_call *c, const char *reason, const char *detail) {
-    c->constants->reason = reason;
-    c->constants->detail = detail;
+    c->constants->obstacle = (fb_obstacle){reason, detail};
     return (fb_value){0};
 }
 
@@ -552,7 +551,7 @@ static void read_inputs(constant_call *c) {
     fb_value ignored;
     for (uint32_t e = fb_input_first(c->graph, c->call.node); e; e = fb_input_next(c->graph, e))
         constant_recipe(c->constants, fb_edge_input(c->graph, e), &ignored);
-    c->constants->reason = NULL;
+    c->constants->obstacle = FB_NO_OBSTACLE;
 }
 
 static fb_value make(constant_call *c, constant_rule *rule) {
@@ -563,7 +562,8 @@ static fb_value make(constant_call *c, constant_rule *rule) {
     if (!agrees(c->graph, c->call.node, &c->type))
         return no_constant(c, "recorded-otherwise", "another shape or dtype is recorded than follows from the weights");
     fb_value recipe = rule(c);
-    if (!recipe.id && !c->constants->reason) no_constant(c, "unsupported-arguments", "its arguments are not all constant");
+    if (!recipe.id && !c->constants->obstacle.code)
+        no_constant(c, "unsupported-arguments", "its arguments are not all constant");
     if (!recipe.id) return recipe;
     const fb_node_row *row = fb_node_at(c->graph, c->call.node);
     bool is_read_whole = fb_value_at(c->graph, row->args)->count + fb_value_at(c->graph, row->kwargs)->count / 2 <= c->seen;
@@ -616,16 +616,16 @@ typedef enum constness {
 } constness;
 
 typedef struct constant_finding {
-    uint8_t constancy;           /* constness */
-    bool is_claimed;             /* for the pass: it is part of a match */
-    const char *reason, *detail; /* why it is refused */
+    uint8_t constancy;    /* constness */
+    bool is_claimed;      /* for the pass: it is part of a match */
+    fb_obstacle obstacle; /* why it is refused */
 } constant_finding;
 
 /* Nothing is made of the weights of a module that very many read; and to look each of them up takes as long as there are many.
  */
 static bool is_crowded(fb_matcher *m, fb_node read) {
-    const char *obstacle = fb_read_obstacle(m, read);
-    return obstacle && strcmp(obstacle, "crowded-module") == 0;
+    fb_obstacle obstacle = fb_read_obstacle(m, read);
+    return obstacle.code && strcmp(obstacle.code, "crowded-module") == 0;
 }
 
 static void count_owners(const fb_matcher *m, uint32_t *needs, fb_module module) {
@@ -704,7 +704,7 @@ typedef struct search {
     const fb_graph *graph;
     const fb_alias *alias;
     constant_finding *found; /* by node */
-    const char **seen;       /* by memory: why no constant may lie there, or NULL */
+    fb_obstacle *seen;       /* by memory: why no constant may lie there */
     tensor_needs needs;
     fb_constants constants; /* of a copy of the graph, in which recipes can be tried */
     int64_t maximum_growth;
@@ -712,27 +712,24 @@ typedef struct search {
 
 /* ---- what is seen from outside ------------------------------------------------------------------------------------------- */
 
-static void see_inputs(search *s, fb_node node, const char *reason) {
+static void see_inputs(search *s, fb_node node, fb_obstacle obstacle) {
     for (uint32_t e = fb_input_first(s->graph, node); e; e = fb_input_next(s->graph, e))
-        s->seen[fb_memory_of(s->alias, fb_edge_input(s->graph, e))] = reason;
+        s->seen[fb_memory_of(s->alias, fb_edge_input(s->graph, e))] = obstacle;
 }
 
 static void find_seen(search *s) {
+    static const fb_obstacle layout_read = {"layout-read", "its strides are asked for, and a weight has others"};
+    static const fb_obstacle returned = {"graph-output", "it is an output of the graph, which the caller may write into"};
     for (fb_node n = fb_first_node(s->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(s->graph, n)) {
-        if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT) see_inputs(s, n, "layout-read");
-        if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, "graph-output");
+        if (fb_op_facts_of(fb_node_op(s->graph, n))->flags & FB_FACT_READS_LAYOUT) see_inputs(s, n, layout_read);
+        if (fb_node_at(s->graph, n)->opcode == FB_OUTPUT) see_inputs(s, n, returned);
     }
-}
-
-static const char *seen_detail(const char *reason) {
-    return strcmp(reason, "graph-output") == 0 ? "it is an output of the graph, which the caller may write into"
-                                               : "its strides are asked for, and a weight has others";
 }
 
 /* ---- forwards ------------------------------------------------------------------------------------------------------------ */
 
-static void refuse(search *s, fb_node node, const char *reason, const char *detail) {
-    s->found[node.id] = (constant_finding){.constancy = FB_REFUSED, .reason = reason, .detail = detail};
+static void refuse(search *s, fb_node node, fb_obstacle obstacle) {
+    s->found[node.id] = (constant_finding){.constancy = FB_REFUSED, .obstacle = obstacle};
 }
 
 static void measure(const fb_graph *g, fb_value recipe, int *left) {
@@ -761,36 +758,36 @@ static bool reads_constants_only(search *s, fb_node node) {
 }
 
 /* Why a weight that it reads must stay as it is. */
-static const char *reads_obstacle(search *s, fb_node node) {
-    const char *reason = NULL;
-    for (uint32_t e = fb_input_first(s->graph, node); e && !reason; e = fb_input_next(s->graph, e)) {
+static fb_obstacle reads_obstacle(search *s, fb_node node) {
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    for (uint32_t e = fb_input_first(s->graph, node); e && !obstacle.code; e = fb_input_next(s->graph, e)) {
         fb_node input = fb_edge_input(s->graph, e);
-        if (s->found[input.id].constancy == FB_WEIGHT) reason = fb_read_obstacle(s->m, input);
+        if (s->found[input.id].constancy == FB_WEIGHT) obstacle = fb_read_obstacle(s->m, input);
     }
-    return reason;
+    return obstacle;
 }
 
 static void look_at_call(search *s, fb_node node) {
     const fb_graph *g = s->graph;
-    const char *detail, *obstacle, *seen = s->seen[fb_memory_of(s->alias, node)];
+    fb_obstacle obstacle, seen = s->seen[fb_memory_of(s->alias, node)];
     fb_value recipe;
     if (!reads_constants_only(s, node) || fb_numberhood_of(g, node) == FB_A_NUMBER) return;
     fb_effects effects = fb_op_effects(g, node);
     if (effects.has_effect && !effects.is_unknown) return; /* an assertion */
-    if ((obstacle = fb_effect_obstacle(g, node, &detail))) {
-        refuse(s, node, obstacle, detail);
-    } else if ((obstacle = reads_obstacle(s, node))) {
-        refuse(s, node, obstacle, fb_obstacle_detail(obstacle));
+    if ((obstacle = fb_effect_obstacle(g, node)).code || (obstacle = reads_obstacle(s, node)).code) {
+        refuse(s, node, obstacle);
     } else if (fb_is_mutated(s->alias, node)) {
-        refuse(s, node, "tensor-mutated", "what it gives is written in place, or shares memory with what is");
-    } else if (seen) {
-        refuse(s, node, seen, seen_detail(seen));
+        refuse(s, node, (fb_obstacle){"tensor-mutated", "what it gives is written in place, or shares memory with what is"});
+    } else if (seen.code) {
+        refuse(s, node, seen);
     } else if (!fb_node_at(g, node)->dtype && fb_mode_switched_between(s->alias, 0, fb_node_at(g, node)->ordinal)) {
-        refuse(s, node, "mode-switched", "a mode is switched before it, so its dtype, which is not recorded, is not certain");
+        refuse(s, node,
+               (fb_obstacle){"mode-switched",
+                             "a mode is switched before it, so its dtype, which is not recorded, is not certain"});
     } else if (!constant_recipe(&s->constants, node, &recipe)) {
-        refuse(s, node, s->constants.reason, s->constants.detail);
+        refuse(s, node, s->constants.obstacle);
     } else if (!is_small(s, recipe)) {
-        refuse(s, node, "too-complex", "its recipe would be too long");
+        refuse(s, node, (fb_obstacle){"too-complex", "its recipe would be too long"});
     } else {
         s->found[node.id].constancy = FB_INSIDE;
     }
@@ -830,7 +827,8 @@ static void look_backwards(search *s) {
         if (finding->constancy != FB_INSIDE || (fb_node_at(s->graph, n)->user_count && !is_read_by_others(s, n))) continue;
         bool is_itself = fb_value_kind(fb_rewrite_graph(s->constants.rewrite), recipe) == FB_TENSOR; /* a weight as it is */
         if (!fb_node_at(s->graph, n)->user_count || is_itself) finding->constancy = FB_VARIES;
-        else if (grows_too_much(s, n, recipe)) refuse(s, n, "too-large", "as a weight it would take more memory than allowed");
+        else if (grows_too_much(s, n, recipe))
+            refuse(s, n, (fb_obstacle){"too-large", "as a weight it would take more memory than allowed"});
         else finding->constancy = FB_FOLDED;
     }
 }
@@ -906,7 +904,7 @@ static void report(fb_matcher *m, constant_finding *found) {
     const fb_graph *g = m->graph;
     fb_buffer nodes = {0};
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        if (found[n.id].constancy == FB_REFUSED) fb_refuse_node(m, found[n.id].reason, n, "%s", found[n.id].detail);
+        if (found[n.id].constancy == FB_REFUSED) fb_refuse_for(m, found[n.id].obstacle, &n, 1);
         if (found[n.id].constancy != FB_FOLDED) continue;
         nodes.size = 0;
         claim(g, found, n, &nodes);

@@ -32,9 +32,9 @@ static bool is_linear_of(const fb_graph *g, fb_node node, fb_node value) {
 }
 
 /* Appends the Linears and the views that read the value. NULL, or why one of the readers stands against the fold. */
-static const char *list_readers_of(fb_matcher *m, fb_node value, fb_buffer *nodes, const char **detail) {
+static fb_obstacle list_readers_of(fb_matcher *m, fb_node value, fb_buffer *nodes) {
     const fb_graph *g = m->graph;
-    const char *reason = NULL;
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
     size_t count = 0;
     fb_node *users = fb_users_in_order(g, value, &count);
     m->failed |= !users;
@@ -45,30 +45,30 @@ static const char *list_readers_of(fb_matcher *m, fb_node value, fb_buffer *node
             continue;
         }
         bool is_output = fb_node_at(g, users[i])->opcode == FB_OUTPUT;
-        reason = is_output ? "graph-output" : "other-readers";
-        *detail = is_output ? "its value is an output of the graph" : "its value is read by others than Linears, too";
+        obstacle = is_output ? (fb_obstacle){"graph-output", "its value is an output of the graph"}
+                             : (fb_obstacle){"other-readers", "its value is read by others than Linears, too"};
     }
     free(users);
-    return reason;
+    return obstacle;
 }
 
 /* The norm, and all that read its value, directly or through views: the views and the Linears. */
-static const char *list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes, const char **detail) {
-    const char *reason = NULL;
+static fb_obstacle list_readers(fb_matcher *m, fb_node norm, fb_buffer *nodes) {
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
     fb_buffer_append(nodes, &norm, sizeof norm);
     for (size_t i = 0; !m->failed && !nodes->failed && i < nodes->size / sizeof norm; i++) {
         fb_node at = ((const fb_node *)(const void *)nodes->data)[i];
         fb_linear linear;
         if (i > 0 && fb_linear_at(m->graph, at, &linear)) continue;
-        const char *found = list_readers_of(m, at, nodes, detail);
-        if (found) reason = found;
+        fb_obstacle found = list_readers_of(m, at, nodes);
+        if (found.code) obstacle = found;
     }
     m->failed |= nodes->failed;
-    return reason;
+    return obstacle;
 }
 
 /* Do the views between the norm and a Linear keep the features on the last axis, and lie in memory as they did? */
-static const char *views_obstacle(const fb_graph *g, const fb_norm *norm, const fb_linear *linear, const char **detail) {
+static fb_obstacle views_obstacle(const fb_graph *g, const fb_norm *norm, const fb_linear *linear) {
     int rank = fb_shape_rank(g, fb_node_at(g, linear->input)->shape), axis = rank - 1, steps = 0;
     bool minds = false;
     fb_node at = linear->input;
@@ -76,12 +76,16 @@ static const char *views_obstacle(const fb_graph *g, const fb_norm *norm, const 
         minds |= fb_view_minds_strides(g, at);
         at = fb_view_input(g, at, &axis);
     }
-    *detail = "too many views stand between the norm and the Linear; MergeViews makes them fewer";
-    if (at.id != norm->node.id) return "views-between";
-    *detail = "the views between them do not keep the features together, on the axis that the Linear takes in";
-    if (steps && axis != fb_shape_rank(g, fb_node_at(g, at)->shape) - 1) return "channels-moved";
-    *detail = "a view between them may need the scaled value, which lies in memory in another way";
-    return minds && norm->unscaled.id && !fb_is_dense(g, norm->unscaled) ? "needs-contiguous" : NULL;
+    if (at.id != norm->node.id)
+        return (fb_obstacle){"views-between",
+                             "too many views stand between the norm and the Linear; MergeViews makes them fewer"};
+    if (steps && axis != fb_shape_rank(g, fb_node_at(g, at)->shape) - 1)
+        return (fb_obstacle){"channels-moved",
+                             "the views between them do not keep the features together, on the axis that the Linear takes in"};
+    return minds && norm->unscaled.id && !fb_is_dense(g, norm->unscaled)
+               ? (fb_obstacle){"needs-contiguous",
+                               "a view between them may need the scaled value, which lies in memory in another way"}
+               : FB_NO_OBSTACLE;
 }
 
 static bool has_dtype(const fb_graph *g, const fb_norm *norm, fb_dtype dtype) {
@@ -95,70 +99,62 @@ static bool has_dtype(const fb_graph *g, const fb_norm *norm, fb_dtype dtype) {
     return fb_dtype_is_computed(dtype) && (!value || value == dtype) && (!normalised || normalised == dtype);
 }
 
-static const char *linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node call, const char **detail) {
+static fb_obstacle linear_obstacle(fb_matcher *m, const fb_norm *norm, fb_node call) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
     fb_linear linear;
-    if (!alias || !fb_linear_at(g, call, &linear)) return "out-of-memory";
+    if (!alias || !fb_linear_at(g, call, &linear)) return FB_OUT_OF_MEMORY;
     fb_layer layer = fb_linear_layer(&linear);
     uint32_t from = fb_node_at(g, norm->node)->ordinal, to = fb_node_at(g, call)->ordinal;
-    const char *reason;
-    if ((reason = views_obstacle(g, norm, &linear, detail))) return reason;
-    *detail = "the norm does not normalise over the one dimension that the Linear takes in";
-    if (norm->axes != 1 || norm->features != linear.in_features) return "shape-mismatch";
-    *detail = "in training mode weights are still to change";
-    if (linear.training) return "training-mode";
-    *detail = "norm and Linear do not compute in one dtype";
-    if (!has_dtype(g, norm, linear.dtype)) return "dtype";
-    *detail = "the Linear is called more than once";
-    if (fb_layer_call_count(m->usage, &layer) != 1) return "shared-module";
-    if ((reason = fb_layer_obstacle(m, &layer))) {
-        *detail = fb_obstacle_detail(reason);
-        return reason;
-    }
-    *detail = "the normalised value is written in place before the Linear would read it";
-    if (norm->unscaled.id && fb_mutated_between(alias, norm->unscaled, from, to)) return "input-mutated";
-    *detail = "autocast, autograd or another mode is switched between the two";
-    return fb_mode_switched_between(alias, from, to) ? "mode-switched" : NULL;
+    fb_obstacle obstacle = views_obstacle(g, norm, &linear);
+    if (obstacle.code) return obstacle;
+    if (norm->axes != 1 || norm->features != linear.in_features)
+        return (fb_obstacle){"shape-mismatch", "the norm does not normalise over the one dimension that the Linear takes in"};
+    if (linear.training) return (fb_obstacle){"training-mode", "in training mode weights are still to change"};
+    if (!has_dtype(g, norm, linear.dtype)) return (fb_obstacle){"dtype", "norm and Linear do not compute in one dtype"};
+    if (fb_layer_call_count(m->usage, &layer) != 1)
+        return (fb_obstacle){"shared-module", "the Linear is called more than once"};
+    if ((obstacle = fb_layer_obstacle(m, &layer)).code) return obstacle;
+    if (norm->unscaled.id && fb_mutated_between(alias, norm->unscaled, from, to))
+        return (fb_obstacle){"input-mutated", "the normalised value is written in place before the Linear would read it"};
+    return fb_mode_switched_between(alias, from, to)
+               ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the two"}
+               : FB_NO_OBSTACLE;
 }
 
-static const char *norm_obstacle(fb_matcher *m, const fb_norm *norm, const char **detail) {
+static fb_obstacle norm_obstacle(fb_matcher *m, const fb_norm *norm) {
     fb_layer layer = fb_norm_layer(norm);
     const fb_node_row *normalised = norm->unscaled.id ? fb_node_at(m->graph, norm->unscaled) : NULL;
-    *detail = "the shape of what is scaled is not recorded" FB_RECORD_SHAPE;
-    if (normalised && fb_shape_size(m->graph, normalised->shape, -1) < 0) return "unknown-shape";
-    *detail = "the scale is wider than what is scaled";
-    if (normalised && fb_shape_size(m->graph, normalised->shape, -1) != norm->features) return "shape-mismatch";
-    *detail = "in training mode weights are still to change";
-    if (norm->module.id && fb_module_at(m->graph, norm->module)->training) return "training-mode";
-    *detail = "the norm is called more than once";
-    if (fb_layer_call_count(m->usage, &layer) != 1) return "shared-module";
-    const char *reason = fb_layer_obstacle(m, &layer);
-    if (reason) *detail = fb_obstacle_detail(reason);
-    return reason;
+    if (normalised && fb_shape_size(m->graph, normalised->shape, -1) < 0)
+        return (fb_obstacle){"unknown-shape", "the shape of what is scaled is not recorded" FB_RECORD_SHAPE};
+    if (normalised && fb_shape_size(m->graph, normalised->shape, -1) != norm->features)
+        return (fb_obstacle){"shape-mismatch", "the scale is wider than what is scaled"};
+    if (norm->module.id && fb_module_at(m->graph, norm->module)->training)
+        return (fb_obstacle){"training-mode", "in training mode weights are still to change"};
+    if (fb_layer_call_count(m->usage, &layer) != 1) return (fb_obstacle){"shared-module", "the norm is called more than once"};
+    return fb_layer_obstacle(m, &layer);
 }
 
 static void match(fb_matcher *m, fb_node n) {
     fb_norm norm;
     fb_buffer list = {0};
-    const char *detail = NULL, *reason;
     bool is_read = fb_node_at(m->graph, n)->user_count > 0;
     if (!is_read || !fb_norm_at(m->graph, n, &norm) || (!norm.weight.id && !norm.bias.id)) return;
-    reason = list_readers(m, n, &list, &detail);
+    fb_obstacle obstacle = list_readers(m, n, &list);
     const fb_node *nodes = (const fb_node *)(const void *)list.data;
     size_t count = list.size / sizeof *nodes;
     bool is_marked = false;
     for (size_t i = 1; i < count; i++) is_marked |= fb_is_marked(m, nodes[i]);
-    if (!reason) reason = norm_obstacle(m, &norm, &detail);
+    if (!obstacle.code) obstacle = norm_obstacle(m, &norm);
     bool has_linear = false;
     for (size_t i = 1; i < count; i++) {
         fb_linear linear;
         if (!fb_linear_at(m->graph, nodes[i], &linear)) continue;
         has_linear = true;
-        if (!reason) reason = linear_obstacle(m, &norm, nodes[i], &detail);
+        if (!obstacle.code) obstacle = linear_obstacle(m, &norm, nodes[i]);
     }
     if (!m->failed && has_linear && !is_marked) {
-        if (reason) fb_refuse(m, reason, nodes, count, "%s", detail);
+        if (obstacle.code) fb_refuse_for(m, obstacle, nodes, count);
         else fb_match_found(m, nodes, count);
     }
     fb_buffer_free(&list);

@@ -301,68 +301,67 @@ static bool keeps_weights(const scale_fold *fold, const fb_dtype_range *range, d
 }
 
 /* Of a constant whose absolute values are between these: is it, and is its inverse where it divides, a normal number? */
-static const char *range_obstacle(const scale_fold *fold, double least, double largest, const char **detail) {
-    fb_dtype_range range;
+static fb_obstacle range_obstacle(const scale_fold *fold, double least, double largest) {
+    fb_dtype_range range = {0};
     bool divides = fold->affine.form == FB_AFFINE_DIV;
-    *detail = "the constant, or what it makes of a weight, may be no normal number in the layer's dtype";
-    if (!fb_dtype_limits(dtype_of(fold), &range)) return "constant-out-of-range";
-    bool is_in_range = largest <= range.largest && (least == 0 || least >= range.smallest_normal);
+    bool is_in_range =
+        fb_dtype_limits(dtype_of(fold), &range) && largest <= range.largest && (least == 0 || least >= range.smallest_normal);
     if (divides) is_in_range &= 1 / least <= range.largest && 1 / largest >= range.smallest_normal;
     is_in_range &= dtype_of(fold) == FB_FLOAT16 || keeps_weights(fold, &range, least, largest);
-    return is_in_range && keeps_float16(fold, least, largest) ? NULL : "constant-out-of-range";
+    if (is_in_range && keeps_float16(fold, least, largest)) return FB_NO_OBSTACLE;
+    return (fb_obstacle){"constant-out-of-range",
+                         "the constant, or what it makes of a weight, may be no normal number in the layer's dtype"};
 }
 
-static const char *number_obstacle(const fb_graph *g, const scale_fold *fold, const char **detail) {
+static fb_obstacle number_obstacle(const fb_graph *g, const scale_fold *fold) {
     double number = 0;
     fb_value_is_number(g, fold->affine.number, &number);
-    *detail = "it is not a finite number";
-    if (!isfinite(number)) return "unsupported-constant";
-    *detail = "zero hides what is not finite, and has no inverse";
-    if (number == 0 && is_factor(&fold->affine)) return "zero-factor";
-    return range_obstacle(fold, fabs(number), fabs(number), detail);
+    if (!isfinite(number)) return (fb_obstacle){"unsupported-constant", "it is not a finite number"};
+    if (number == 0 && is_factor(&fold->affine))
+        return (fb_obstacle){"zero-factor", "zero hides what is not finite, and has no inverse"};
+    return range_obstacle(fold, fabs(number), fabs(number));
 }
 
 /* A weight can be anything unless its bytes are in the document; then it is judged by its numbers. */
-static const char *numbers_obstacle(const fb_graph *g, const scale_fold *fold, const char **detail) {
+static fb_obstacle numbers_obstacle(const fb_graph *g, const scale_fold *fold) {
     fb_extent extent;
     bool is_known = fb_tensor_extent(g, fold->affine.tensor, &extent), divides = fold->affine.form == FB_AFFINE_DIV;
-    *detail = "it divides by a weight that has a zero, or may have one: its numbers are not in the document";
-    if (divides && (!is_known || extent.has_zero)) return "zero-factor";
-    *detail = "the constant has numbers that are not finite";
-    if (is_known && !extent.is_finite) return "unsupported-constant";
-    *detail = "in float16 a weight times a constant that is not known may overflow";
-    if (!is_known) return dtype_of(fold) == FB_FLOAT16 ? "constant-out-of-range" : NULL;
-    return extent.largest > 0 ? range_obstacle(fold, extent.least, extent.largest, detail) : NULL;
+    if (divides && (!is_known || extent.has_zero))
+        return (fb_obstacle){"zero-factor",
+                             "it divides by a weight that has a zero, or may have one: its numbers are not in the document"};
+    if (is_known && !extent.is_finite)
+        return (fb_obstacle){"unsupported-constant", "the constant has numbers that are not finite"};
+    if (!is_known && dtype_of(fold) == FB_FLOAT16)
+        return (fb_obstacle){"constant-out-of-range", "in float16 a weight times a constant that is not known may overflow"};
+    return is_known && extent.largest > 0 ? range_obstacle(fold, extent.least, extent.largest) : FB_NO_OBSTACLE;
 }
 
-static const char *tensor_obstacle(fb_matcher *m, const scale_fold *fold, const char **detail) {
+static fb_obstacle tensor_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, fold->affine.tensor)->dtype;
     bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, dtype_of(fold)) != dtype_of(fold);
-    *detail = "the constant is not a floating-point tensor that recipes can compute with";
-    if (!fb_dtype_is_computed(dtype)) return "unsupported-dtype";
-    *detail = "the constant makes the value wider than the layer";
-    if (is_promoted) return "dtype";
-    *detail = "the constant is neither one number nor one for each channel";
-    if (!fits(g, fold)) return "shape-mismatch";
-    *detail = "the constant is written in place, or may be";
-    if (!alias || fb_is_mutated(alias, fold->affine.read)) return "tensor-mutated";
-    return numbers_obstacle(g, fold, detail);
+    if (!fb_dtype_is_computed(dtype))
+        return (fb_obstacle){"unsupported-dtype", "the constant is not a floating-point tensor that recipes can compute with"};
+    if (is_promoted) return (fb_obstacle){"dtype", "the constant makes the value wider than the layer"};
+    if (!fits(g, fold)) return (fb_obstacle){"shape-mismatch", "the constant is neither one number nor one for each channel"};
+    if (!alias || fb_is_mutated(alias, fold->affine.read))
+        return (fb_obstacle){"tensor-mutated", "the constant is written in place, or may be"};
+    return numbers_obstacle(g, fold);
 }
 
 /* ---- the value ----------------------------------------------------------------------------------------------------------- */
 
-/* Who reads the value besides `reader`: NULL when nobody does who would notice that it is another one. */
-static const char *other_readers(const fb_graph *g, fb_node value, fb_node reader, const char **detail) {
+/* Who reads the value besides `reader`, and would notice that it is another one. */
+static fb_obstacle other_readers(const fb_graph *g, fb_node value, fb_node reader) {
     for (uint32_t e = fb_user_first(g, value); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
         bool is_output = fb_node_at(g, user)->opcode == FB_OUTPUT;
         if (user.id == reader.id || fb_reads_type_only(g, user)) continue;
-        *detail = is_output ? "a value on the way is an output of the graph" : "a value on the way has other readers";
-        return is_output ? "graph-output" : "shared-output";
+        return is_output ? (fb_obstacle){"graph-output", "a value on the way is an output of the graph"}
+                         : (fb_obstacle){"shared-output", "a value on the way has other readers"};
     }
-    return NULL;
+    return FB_NO_OBSTACLE;
 }
 
 /* Of a view, a product, or a constant that goes in before. */
@@ -372,66 +371,63 @@ static fb_node came_from(const fb_graph *g, fb_node node) {
 }
 
 /* From the constant back to the layer. */
-static const char *chain_obstacle(const fb_graph *g, const scale_fold *fold, const char **detail) {
+static fb_obstacle chain_obstacle(const fb_graph *g, const scale_fold *fold) {
     fb_node reader = fold->affine.node, at = fold->affine.input;
     for (;; reader = at, at = came_from(g, at)) {
-        const char *reason = other_readers(g, at, reader, detail);
+        fb_obstacle obstacle = other_readers(g, at, reader);
         fb_dtype dtype = (fb_dtype)fb_node_at(g, at)->dtype;
-        if (reason) return reason;
-        *detail = "a value on the way has another dtype than the layer";
-        if (dtype && dtype != dtype_of(fold)) return "dtype";
-        if (at.id == fold->host.call.id) return NULL;
+        if (obstacle.code) return obstacle;
+        if (dtype && dtype != dtype_of(fold))
+            return (fb_obstacle){"dtype", "a value on the way has another dtype than the layer"};
+        if (at.id == fold->host.call.id) return FB_NO_OBSTACLE;
     }
 }
 
 /* Without the constant, the layer reads its input itself, later. */
-static const char *input_obstacle(fb_matcher *m, const scale_fold *fold, const char **detail) {
+static fb_obstacle input_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
     const fb_node_row *input = fb_node_at(g, fold->affine.input);
     bool is_addend_of_conv = !fold->is_linear && !is_factor(&fold->affine);
-    const char *reason = other_readers(g, fold->affine.node, fold->host.call, detail);
-    if (reason) return reason;
-    *detail = "the dtype of what is scaled is not recorded, or not the layer's" FB_RECORD_DTYPE;
-    if (input->dtype != dtype_of(fold)) return "dtype";
-    *detail = "padding adds zeros to what is shifted, which are not shifted";
-    if (is_addend_of_conv && (fold->conv.is_padded || fold->conv.is_transposed)) return "padded";
-    *detail = "what is scaled is written in place before the layer would read it";
+    fb_obstacle obstacle = other_readers(g, fold->affine.node, fold->host.call);
+    if (obstacle.code) return obstacle;
+    if (input->dtype != dtype_of(fold))
+        return (fb_obstacle){"dtype", "the dtype of what is scaled is not recorded, or not the layer's" FB_RECORD_DTYPE};
+    if (is_addend_of_conv && (fold->conv.is_padded || fold->conv.is_transposed))
+        return (fb_obstacle){"padded", "padding adds zeros to what is shifted, which are not shifted"};
     bool is_written = !alias || fb_mutated_between(alias, fold->affine.input, fb_node_at(g, fold->affine.node)->ordinal,
                                                    fb_node_at(g, fold->host.call)->ordinal);
-    return is_written ? "input-mutated" : NULL;
+    return is_written ? (fb_obstacle){"input-mutated", "what is scaled is written in place before the layer would read it"}
+                      : FB_NO_OBSTACLE;
 }
 
-/* Why not: a reason code, and the sentence for it; NULL when nothing stands against it. */
-static const char *scale_obstacle(fb_matcher *m, const scale_fold *fold, const char **detail) {
+static fb_obstacle scale_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
     uint32_t a = fb_node_at(g, fold->affine.node)->ordinal, b = fb_node_at(g, fold->host.call)->ordinal;
     fb_dtype dtype = (fb_dtype)fb_node_at(g, fold->affine.node)->dtype;
-    const char *reason = fold->is_after ? chain_obstacle(g, fold, detail) : input_obstacle(m, fold, detail);
-    if (!reason) reason = fold->affine.number.id ? number_obstacle(g, fold, detail) : tensor_obstacle(m, fold, detail);
-    if (reason) return reason;
-    *detail = "the layer computes in a dtype that recipes do not, or the scaled value has another one";
-    if (!fb_dtype_is_computed(dtype_of(fold)) || (dtype && dtype != dtype_of(fold))) return "dtype";
-    *detail = "the layer is called more than once";
-    if (fb_layer_call_count(m->usage, &fold->host) != 1) return "shared-module";
-    if ((reason = fb_layer_obstacle(m, &fold->host))) {
-        *detail = fb_obstacle_detail(reason);
-        return reason;
-    }
+    fb_obstacle obstacle = fold->is_after ? chain_obstacle(g, fold) : input_obstacle(m, fold);
+    if (!obstacle.code) obstacle = fold->affine.number.id ? number_obstacle(g, fold) : tensor_obstacle(m, fold);
+    if (obstacle.code) return obstacle;
+    if (!fb_dtype_is_computed(dtype_of(fold)) || (dtype && dtype != dtype_of(fold)))
+        return (fb_obstacle){"dtype", "the layer computes in a dtype that recipes do not, or the scaled value has another one"};
+    if (fb_layer_call_count(m->usage, &fold->host) != 1)
+        return (fb_obstacle){"shared-module", "the layer is called more than once"};
+    if ((obstacle = fb_layer_obstacle(m, &fold->host)).code) return obstacle;
     const fb_alias *alias = fb_matcher_alias(m);
-    *detail = "autocast, autograd or another mode is switched between the two";
-    return !alias || fb_mode_switched_between(alias, a < b ? a : b, a < b ? b : a) ? "mode-switched" : NULL;
+    bool is_switched = !alias || fb_mode_switched_between(alias, a < b ? a : b, a < b ? b : a);
+    return is_switched ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the two"}
+                       : FB_NO_OBSTACLE;
 }
 
 /* The layer, the constant, and those that come after it in a row. */
 static void take_row(fb_matcher *m, scale_fold *fold) {
     fb_node nodes[FB_SCALE_ROW_MAX + 1] = {fold->host.call, fold->affine.node};
     size_t count = 2;
-    const char *reason = NULL, *detail = NULL;
-    while (count <= FB_SCALE_ROW_MAX && scale_next(m->graph, fold) && !(reason = scale_obstacle(m, fold, &detail)))
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    while (count <= FB_SCALE_ROW_MAX && scale_next(m->graph, fold) && !(obstacle = scale_obstacle(m, fold)).code)
         nodes[count++] = fold->affine.node;
     fb_match_found(m, nodes, count);
-    if (reason) fb_refuse(m, reason, (fb_node[]){fold->host.call, fold->affine.node}, 2, "%s", detail);
+    if (obstacle.code) fb_refuse_for(m, obstacle, (fb_node[]){fold->host.call, fold->affine.node}, 2);
 }
 
 /* A constant of one number a channel goes into a layer only where it stands beside it: behind views it is refused. */
@@ -452,19 +448,18 @@ static void refuse_views(fb_matcher *m, fb_node n) {
 
 static void match(fb_matcher *m, fb_node n) {
     scale_fold after = {0}, before = {0};
-    const char *detail = NULL, *other_detail, *reason = NULL;
+    fb_obstacle obstacle = FB_NO_OBSTACLE, other = FB_NO_OBSTACLE;
     bool is_after = scale_after_at(m->graph, n, &after), is_before = scale_before_at(m->graph, n, &before);
     if (is_after && fb_is_marked(m, after.host.call)) is_after = false; /* refused already, as already-transformed */
     if (is_before && fb_is_marked(m, before.host.call)) is_before = false;
-    if (is_after && !(reason = scale_obstacle(m, &after, &detail))) {
+    if (is_after && !(obstacle = scale_obstacle(m, &after)).code) {
         take_row(m, &after);
-    } else if (is_before && !scale_obstacle(m, &before, &other_detail)) {
+    } else if (is_before && !(other = scale_obstacle(m, &before)).code) {
         fb_match_found(m, (fb_node[]){before.host.call, n}, 2);
     } else if (is_after) {
-        fb_refuse(m, reason, (fb_node[]){after.host.call, n}, 2, "%s", detail);
+        fb_refuse_for(m, obstacle, (fb_node[]){after.host.call, n}, 2);
     } else if (is_before) {
-        reason = scale_obstacle(m, &before, &detail);
-        fb_refuse(m, reason, (fb_node[]){n, before.host.call}, 2, "%s", detail);
+        fb_refuse_for(m, other, (fb_node[]){n, before.host.call}, 2);
     } else {
         refuse_views(m, n);
     }

@@ -240,7 +240,7 @@ static bool takes_number(const fb_graph *g, fb_node tensor, fb_node reader) {
     return is_beside;
 }
 
-static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, int depth, const char **detail);
+static fb_obstacle reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, int depth);
 
 static bool gives_size(const fb_graph *g, fb_node n) {
     fb_known known;
@@ -250,28 +250,30 @@ static bool gives_size(const fb_graph *g, fb_node n) {
 /* A slice or sum of a torch.Size is one, and a tuple's is a tuple: does the reader give one that stays? */
 static bool keeps_size(const fb_graph *g, fb_node n, fb_node reader, int depth) {
     fb_known known;
-    const char *ignored;
     bool may_be_one = fb_op_is(g, reader, FB_OP_GETITEM) || fb_op_is(g, reader, FB_OP_ADD) || fb_op_is(g, reader, FB_OP_MUL);
     if (!may_be_one || !gives_size(g, n)) return false;
     if (!known_at(g, reader, &known) || depth > DEEPEST) return true;
     bool stays = false;
     for (uint32_t e = gives_size(g, reader) ? fb_user_first(g, reader) : 0; e && !stays; e = fb_user_next(g, e))
-        stays = reader_obstacle(g, reader, fb_edge_user(g, e), depth + 1, &ignored) != NULL;
+        stays = reader_obstacle(g, reader, fb_edge_user(g, e), depth + 1).code != NULL;
     return stays;
 }
 
-static const char *reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, int depth, const char **detail) {
+static fb_obstacle reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, int depth) {
+    static const fb_obstacle unknown_reader = {"unknown-operator",
+                                               "what reads it is not known, or asks for an attribute or a method of it"};
     const fb_node_row *row = fb_node_at(g, reader);
-    *detail = "the graph returns it";
-    if (row->opcode == FB_OUTPUT) return "graph-output";
-    *detail = "what reads it is not known, or asks for an attribute or a method of it";
-    if (fb_op_is(g, reader, FB_OP_UNKNOWN) || fb_runs_inside(g, reader)) return "unknown-operator";
+    if (row->opcode == FB_OUTPUT) return (fb_obstacle){"graph-output", "the graph returns it"};
+    if (fb_op_is(g, reader, FB_OP_UNKNOWN) || fb_runs_inside(g, reader)) return unknown_reader;
     bool is_asked = row->opcode == FB_CALL_METHOD || fb_op_is(g, reader, FB_OP_GETATTR);
-    if (is_asked && fb_value_node(g, fb_first_argument(g, reader)).id == n.id) return "unknown-operator";
-    *detail = "a slice or sum of it stays, which is a torch.Size, and would become a tuple";
-    if (keeps_size(g, n, reader, depth)) return "unsupported-reader";
-    *detail = "what reads it takes no number in its place, or may give another dtype beside one";
-    return fb_op_is(g, n, FB_OP_FULL) && !takes_number(g, n, reader) ? "unsupported-reader" : NULL;
+    if (is_asked && fb_value_node(g, fb_first_argument(g, reader)).id == n.id) return unknown_reader;
+    if (keeps_size(g, n, reader, depth))
+        return (fb_obstacle){"unsupported-reader",
+                             "a slice or sum of it stays, which is a torch.Size, and would become a tuple"};
+    return fb_op_is(g, n, FB_OP_FULL) && !takes_number(g, n, reader)
+               ? (fb_obstacle){"unsupported-reader",
+                               "what reads it takes no number in its place, or may give another dtype beside one"}
+               : FB_NO_OBSTACLE;
 }
 
 /* Is everything that it is computed from known for good? `settled` is so far, by node. */
@@ -290,15 +292,15 @@ static bool is_settled(const fb_graph *g, const fb_alias *alias, fb_node n, cons
 
 static void match_known(fb_matcher *m, const fb_alias *alias, fb_node n, bool *settled) {
     const fb_graph *g = m->graph;
-    const char *detail = NULL, *reason = NULL;
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
     bool is_written = false;
     settled[n.id] = is_settled(g, alias, n, settled, &is_written);
     is_written |= fb_op_is(g, n, FB_OP_FULL) && fb_is_mutated(alias, n);
     if (is_written) fb_refuse_node(m, "mutated", n, "it, or what it is asked of, is written in place, and may become another");
     if (is_written || !settled[n.id] || !fb_node_at(g, n)->user_count) return;
-    for (uint32_t e = fb_user_first(g, n); e && !reason && fb_matcher_goes_on(m); e = fb_user_next(g, e))
-        reason = reader_obstacle(g, n, fb_edge_user(g, e), 0, &detail);
-    if (reason) fb_refuse_node(m, reason, n, "%s", detail);
+    for (uint32_t e = fb_user_first(g, n); e && !obstacle.code && fb_matcher_goes_on(m); e = fb_user_next(g, e))
+        obstacle = reader_obstacle(g, n, fb_edge_user(g, e), 0);
+    if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
     else fb_match_found(m, &n, 1);
 }
 

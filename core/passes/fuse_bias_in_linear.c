@@ -43,7 +43,7 @@ static void match(fb_matcher *m, fb_node n) {
     const fb_node *nodes = (const fb_node *)(const void *)calls.data;
     size_t count = calls.size / sizeof *nodes;
     const fb_tensor_row *weight = fb_tensor_at(g, linear.weight), *bias = fb_tensor_at(g, linear.bias);
-    const char *obstacle = fb_layer_obstacle(m, &layer);
+    fb_obstacle obstacle = fb_layer_obstacle(m, &layer);
     if (calls.failed) m->failed = true;
     else if (is_marked) (void)0; /* refused already, as already-transformed */
     else if (!is_plain) fb_refuse(m, "unsupported-arguments", nodes, count, "a Linear is called with one node as its input");
@@ -51,7 +51,7 @@ static void match(fb_matcher *m, fb_node n) {
         fb_refuse(m, "unsupported-form", nodes, count, "addmm cannot do without its addend");
     else if (linear.in_features == 0 && fb_is_aten(g, n))
         fb_refuse(m, "no-features", nodes, count, "its input has no column that the column of ones could be made like");
-    else if (obstacle) fb_refuse(m, obstacle, nodes, count, "%s", fb_obstacle_detail(obstacle));
+    else if (obstacle.code) fb_refuse_for(m, obstacle, nodes, count);
     else if (weight->dtype != bias->dtype)
         fb_refuse(m, "dtype", nodes, count, "the weight is %s and the bias %s", fb_dtype_name(weight->dtype),
                   fb_dtype_name(bias->dtype));

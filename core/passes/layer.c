@@ -54,20 +54,23 @@ fb_layer fb_norm_layer(const fb_norm *norm) {
 
 /* ---- match ------------------------------------------------------------------------------------------------------------- */
 
-const char *fb_read_obstacle(fb_matcher *m, fb_node read) {
-    if (!read.id) return NULL;
+fb_obstacle fb_read_obstacle(fb_matcher *m, fb_node read) {
+    if (!read.id) return FB_NO_OBSTACLE;
     fb_module owner = fb_node_at(m->graph, read)->module;
-    if (fb_call_count(m->usage, owner) || fb_module_is_inside_call(m->usage, owner)) return "module-called";
-    if (fb_module_readers(m->usage, owner) > MAX_READERS) return "crowded-module";
+    if (fb_call_count(m->usage, owner) || fb_module_is_inside_call(m->usage, owner))
+        return (fb_obstacle){"module-called",
+                             "its weights belong to a module that is called as a whole too, and would be used changed there"};
+    if (fb_module_readers(m->usage, owner) > MAX_READERS)
+        return (fb_obstacle){"crowded-module", "what owns its weights is read by too many nodes for each to be given its own"};
     const fb_alias *alias = fb_matcher_alias(m);
-    if (!alias) return "out-of-memory";
-    return fb_is_mutated(alias, read) ? "tensor-mutated" : NULL;
+    if (!alias) return FB_OUT_OF_MEMORY;
+    return fb_is_mutated(alias, read) ? FB_TENSOR_MUTATED : FB_NO_OBSTACLE;
 }
 
-const char *fb_layer_obstacle(fb_matcher *m, const fb_layer *layer) {
+fb_obstacle fb_layer_obstacle(fb_matcher *m, const fb_layer *layer) {
     if (layer->module.id) return fb_module_obstacle(m, layer->module);
-    const char *obstacle = fb_read_obstacle(m, layer->weight_read);
-    return obstacle ? obstacle : fb_read_obstacle(m, layer->bias_read);
+    fb_obstacle obstacle = fb_read_obstacle(m, layer->weight_read);
+    return obstacle.code ? obstacle : fb_read_obstacle(m, layer->bias_read);
 }
 
 fb_node fb_layer_first_call(const fb_usage *usage, const fb_layer *layer) {

@@ -33,10 +33,10 @@ fb_layer fb_norm_layer(const fb_norm *norm); /* not spelled out: `unscaled` none
 
 /* Why the layer's weights must stay as they are: fb_module_obstacle's reasons, and of a function "module-called" (the module
  * that owns a weight is called, or one around it), "crowded-module" (too many nodes read what that owns) and "tensor-mutated".
- * NULL when they may be exchanged. fb_obstacle_detail has the sentences. */
-const char *fb_layer_obstacle(fb_matcher *matcher, const fb_layer *layer);
+ */
+fb_obstacle fb_layer_obstacle(fb_matcher *matcher, const fb_layer *layer);
 /* The same for one get_attr node, or none. */
-const char *fb_read_obstacle(fb_matcher *matcher, fb_node read);
+fb_obstacle fb_read_obstacle(fb_matcher *matcher, fb_node read);
 
 /* The calls of the layer, in order: all of the module's, or the one. */
 fb_node fb_layer_first_call(const fb_usage *usage, const fb_layer *layer);

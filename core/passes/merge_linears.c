@@ -38,11 +38,6 @@ typedef struct fb_candidate {
     int64_t key[FB_GROUP_KEYS]; /* what must be equal */
 } fb_candidate;
 
-/* Why a candidate that differs in key[i] is refused. */
-typedef struct group_key {
-    const char *reason, *detail;
-} group_key;
-
 #define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
 
 /* Gives candidates between which `shared`, which they all read, is written in place different numbers in key[written]; and
@@ -80,7 +75,7 @@ static const fb_candidate *in_largest(fb_matcher *m, const fb_candidate *candida
  * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. A
  * group of fewer than `least` members is refused ("minimum-gain"). */
 static void match_largest_group(fb_matcher *m, const fb_candidate *candidates, size_t count,
-                                const group_key meanings[FB_GROUP_KEYS], size_t least) {
+                                const fb_obstacle meanings[FB_GROUP_KEYS], size_t least) {
     if (count < 2) return;
     const fb_candidate *model = in_largest(m, candidates, count);
     fb_buffer group = {0};
@@ -88,7 +83,7 @@ static void match_largest_group(fb_matcher *m, const fb_candidate *candidates, s
         size_t k = 0;
         while (k < FB_GROUP_KEYS && candidates[i].key[k] == model->key[k]) k++;
         if (k == FB_GROUP_KEYS) fb_buffer_append(&group, &candidates[i].node, sizeof(fb_node));
-        else fb_refuse_node(m, meanings[k].reason, candidates[i].node, "%s", meanings[k].detail);
+        else fb_refuse_for(m, meanings[k], &candidates[i].node, 1); /* for the first key that differs */
     }
     size_t size = group.size / sizeof(fb_node);
     m->failed |= group.failed;
@@ -239,7 +234,7 @@ static void cut_out_of_merged(fb_rewrite *rw, const fb_linear *linear, fb_node m
 
 enum { DTYPE, WEIGHT_GRAD, BIAS_GRAD, TRAINING, IN_FEATURES, EPOCH, MODE };
 
-static const group_key meanings[FB_GROUP_KEYS] = {
+static const fb_obstacle meanings[FB_GROUP_KEYS] = {
     [DTYPE] = {"dtype", "its dtype is not that of the Linears that are merged"},
     [WEIGHT_GRAD] = {"requires-grad", "its weight is trained and theirs are not, or the other way round"},
     [BIAS_GRAD] = {"requires-grad", "its bias is trained and theirs are not, or the other way round"},
@@ -258,35 +253,35 @@ static bool is_linear_call(const fb_graph *g, fb_node n, fb_node shared) {
     return fb_module_is_linear_like(g, row->module) && fb_call_argument_node(g, n, "input").id == shared.id;
 }
 
-/* Why a Linear cannot be merged with any other, and the sentence for it; NULL when it can. */
-static const char *obstacle(fb_matcher *m, const fb_linear *linear, const char **detail) {
+/* Why a Linear cannot be merged with any other. */
+static fb_obstacle obstacle(fb_matcher *m, const fb_linear *linear) {
     const fb_graph *g = m->graph;
-    *detail = "its module is called more than once";
     fb_layer layer = fb_linear_layer(linear);
-    if (fb_layer_call_count(m->usage, &layer) > 1) return "shared-module";
-    *detail = "its weight and its bias have different dtypes";
-    if (linear->bias.id && fb_tensor_at(g, linear->bias)->dtype != linear->dtype) return "dtype";
-    const char *reason = fb_layer_obstacle(m, &layer);
-    *detail = reason ? fb_obstacle_detail(reason) : NULL;
-    if (reason) return reason;
+    if (fb_layer_call_count(m->usage, &layer) > 1) return (fb_obstacle){"shared-module", "its module is called more than once"};
+    if (linear->bias.id && fb_tensor_at(g, linear->bias)->dtype != linear->dtype)
+        return (fb_obstacle){"dtype", "its weight and its bias have different dtypes"};
+    fb_obstacle stands = fb_layer_obstacle(m, &layer);
+    if (stands.code) return stands;
     const fb_alias *alias = fb_matcher_alias(m);
-    *detail = "a reader of its result may need it contiguous, which a slice of a wider result is not";
-    return alias && fb_needs_contiguous(g, alias, linear->node, linear->out_features) ? "needs-contiguous" : NULL;
+    return alias && fb_needs_contiguous(g, alias, linear->node, linear->out_features)
+               ? (fb_obstacle){"needs-contiguous",
+                               "a reader of its result may need it contiguous, which a slice of a wider result is not"}
+               : FB_NO_OBSTACLE;
 }
 
 /* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is no candidate. */
 static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidate *out) {
     const fb_graph *g = m->graph;
     fb_linear linear;
-    const char *detail, *reason;
     if (!is_linear_call(g, n, shared) || fb_is_marked(m, n)) return false;
     if (!fb_linear_at(g, n, &linear)) {
         const char *type = fb_text(g, fb_module_at(g, fb_node_at(g, n)->module)->type);
         fb_refuse_node(m, "unsupported-type", n, "%s is not exactly torch's Linear", type);
         return false;
     }
-    if ((reason = obstacle(m, &linear, &detail))) {
-        fb_refuse_node(m, reason, n, "%s", detail);
+    fb_obstacle stands = obstacle(m, &linear);
+    if (stands.code) {
+        fb_refuse_for(m, stands, &n, 1);
         return false;
     }
     bool weight_grad = fb_tensor_at(g, linear.weight)->requires_grad;
@@ -372,33 +367,31 @@ static size_t count_linear_calls(const fb_graph *g, const twins *t) {
     return count;
 }
 
-/* Why a Linear that reads one of the views does not read what the others read, or NULL. */
-static const char *twin_obstacle(fb_matcher *m, const twins *t, fb_node view, fb_node linear) {
+/* Why a Linear that reads one of the views does not read what the others read. */
+static fb_obstacle twin_obstacle(fb_matcher *m, const twins *t, fb_node view, fb_node linear) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
     uint32_t first = fb_node_at(g, t->views[0])->ordinal, own = fb_node_at(g, view)->ordinal,
              at = fb_node_at(g, linear)->ordinal;
-    if (!alias) return NULL;
-    if (fb_mutated_between(alias, t->input, first, at) || fb_mutated_between(alias, view, own, at)) return "input-mutated";
-    return fb_mode_switched_between(alias, first, at) ? "mode-switched" : NULL;
+    if (!alias) return FB_NO_OBSTACLE;
+    if (fb_mutated_between(alias, t->input, first, at) || fb_mutated_between(alias, view, own, at))
+        return (fb_obstacle){"input-mutated", "what it reads a view of is written in place before it reads that"};
+    return fb_mode_switched_between(alias, first, at) ? meanings[MODE] : FB_NO_OBSTACLE;
 }
 
 /* Keeps only the value itself of its twins where they do not all give the same; that is then said, once. */
 static void separate_twins(fb_matcher *m, fb_node shared, twins *t) {
     const fb_graph *g = m->graph;
-    const char *reason = NULL;
+    fb_obstacle stands = FB_NO_OBSTACLE;
     fb_node at = {0};
-    for (size_t i = 0; t->count > 1 && i < t->count && !reason; i++) {
-        for (uint32_t e = fb_user_first(g, t->views[i]); e && !reason; e = fb_user_next(g, e)) {
+    for (size_t i = 0; t->count > 1 && i < t->count && !stands.code; i++) {
+        for (uint32_t e = fb_user_first(g, t->views[i]); e && !stands.code; e = fb_user_next(g, e)) {
             at = fb_edge_user(g, e);
-            if (is_linear_call(g, at, t->views[i])) reason = twin_obstacle(m, t, t->views[i], at);
+            if (is_linear_call(g, at, t->views[i])) stands = twin_obstacle(m, t, t->views[i], at);
         }
     }
-    if (!reason) return;
-    if (t->views[0].id == shared.id && !fb_is_marked(m, at))
-        fb_refuse_node(m, reason, at, "%s",
-                       strcmp(reason, "input-mutated") == 0 ? "what it reads a view of is written in place before it reads that"
-                                                            : meanings[MODE].detail);
+    if (!stands.code) return;
+    if (t->views[0].id == shared.id && !fb_is_marked(m, at)) fb_refuse_for(m, stands, &at, 1);
     t->views[0] = shared;
     t->count = 1;
 }

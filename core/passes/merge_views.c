@@ -49,18 +49,19 @@ static bool is_static(const fb_graph *g, fb_value shape) {
     return is_known;
 }
 
-static const char *obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin,
-                            const char **detail) {
+static fb_obstacle obstacle(fb_matcher *m, const fb_sharing *sharing, const fb_rearrange *last, fb_node origin) {
     const fb_graph *g = m->graph;
-    *detail = "the memory that they show is written in place";
-    if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin)) return "mutated";
-    if (!is_ordered(last)) return NULL; /* as before, nothing is copied */
-    *detail = "not all sizes of what the last one gives are recorded as numbers";
-    if (!has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape)) return "unknown-shape";
-    *detail = "one of them may copy, so that a result shares no memory with an input or another result";
-    if (fb_may_share(sharing, origin, last->node, fb_node_at(g, last->node)->ordinal) != FB_MAY_SHARE) return "graph-output";
-    *detail = "one of them may copy, and a reader may need what lies in memory as the copy does";
-    return fb_is_contiguous(g, origin) || !fb_strides_are_read(g, last->node) ? NULL : "needs-contiguous";
+    if (fb_is_mutated(fb_matcher_alias(m), last->node) || fb_is_mutated(fb_matcher_alias(m), origin))
+        return (fb_obstacle){"mutated", "the memory that they show is written in place"};
+    if (!is_ordered(last)) return FB_NO_OBSTACLE; /* as before, nothing is copied */
+    if (!has_sizes(g, last->node) && !is_static(g, fb_node_at(g, last->node)->shape))
+        return (fb_obstacle){"unknown-shape", "not all sizes of what the last one gives are recorded as numbers"};
+    if (fb_may_share(sharing, origin, last->node, fb_node_at(g, last->node)->ordinal) != FB_MAY_SHARE)
+        return (fb_obstacle){"graph-output",
+                             "one of them may copy, so that a result shares no memory with an input or another result"};
+    if (fb_is_contiguous(g, origin) || !fb_strides_are_read(g, last->node)) return FB_NO_OBSTACLE;
+    return (fb_obstacle){"needs-contiguous",
+                         "one of them may copy, and a reader may need what lies in memory as the copy does"};
 }
 
 /* The chain that ends with `last`, from there back. */
@@ -77,10 +78,10 @@ static void match_chain(fb_matcher *m, fb_sharing *sharing, const fb_rearrange *
     size_t count = chain.size / sizeof *nodes;
     m->failed |= chain.failed;
     if (!m->failed && count > 1) {
-        const char *detail, *reason = obstacle(m, sharing, last, at.input, &detail);
-        if (reason) fb_refuse(m, reason, nodes, count, "%s", detail);
+        fb_obstacle stands = obstacle(m, sharing, last, at.input);
+        if (stands.code) fb_refuse_for(m, stands, nodes, count);
         else fb_match_found(m, nodes, count);
-        if (!reason) fb_share(sharing, at.input, last->node);
+        if (!stands.code) fb_share(sharing, at.input, last->node);
     }
     fb_buffer_free(&chain);
 }

@@ -99,6 +99,10 @@ void fb_refuse_node(fb_matcher *matcher, const char *reason, fb_node node, const
     va_end(args);
 }
 
+void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nodes, size_t count) {
+    fb_refuse(matcher, obstacle.code, nodes, count, "%s", obstacle.detail);
+}
+
 const fb_alias *fb_matcher_alias(fb_matcher *matcher) {
     if (!*matcher->alias) *matcher->alias = fb_alias_new(matcher->graph, matcher->usage, matcher->work);
     if (!*matcher->alias) matcher->failed = true;
@@ -119,30 +123,22 @@ static void watch_tensor(void *context, fb_tensor tensor) {
     watch->is_mutated |= fb_tensor_is_mutated(watch->alias, tensor);
 }
 
-const char *fb_module_obstacle(fb_matcher *matcher, fb_module module) {
+fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module) {
     const fb_graph *graph = matcher->graph;
-    if (fb_module_is_read(matcher->usage, module) || fb_module_is_inside_call(matcher->usage, module)) return "module-read";
-    if (fb_module_is_reparametrised(graph, module)) return "reparametrised";
+    if (fb_module_is_read(matcher->usage, module) || fb_module_is_inside_call(matcher->usage, module))
+        return (fb_obstacle){"module-read", "its parameters are read outside its own calls, and would be read changed"};
+    if (fb_module_is_reparametrised(graph, module))
+        return (fb_obstacle){"reparametrised",
+                             "it owns tensors that its type does not have, from which a hook computes others"};
     for (fb_node call = fb_first_call(matcher->usage, module); call.id; call = fb_next_call(matcher->usage, call)) {
-        if (fb_node_at(graph, call)->program.id != FB_MAIN_PROGRAM.id) return "nested-call";
+        if (fb_node_at(graph, call)->program.id != FB_MAIN_PROGRAM.id)
+            return (fb_obstacle){"nested-call", "a nested program calls it too, and nested programs are left alone"};
     }
     tensor_watch watch = {.alias = fb_matcher_alias(matcher)};
-    if (!watch.alias) return "out-of-memory";
+    if (!watch.alias) return FB_OUT_OF_MEMORY;
     fb_value_visit_tensors(graph, fb_module_at(graph, module)->parameters, watch_tensor, &watch);
     fb_value_visit_tensors(graph, fb_module_at(graph, module)->buffers, watch_tensor, &watch);
-    return watch.is_mutated ? "tensor-mutated" : NULL;
-}
-
-const char *fb_obstacle_detail(const char *reason) {
-    if (strcmp(reason, "module-read") == 0) return "its parameters are read outside its own calls, and would be read changed";
-    if (strcmp(reason, "nested-call") == 0) return "a nested program calls it too, and nested programs are left alone";
-    if (strcmp(reason, "reparametrised") == 0)
-        return "it owns tensors that its type does not have, from which a hook computes others";
-    if (strcmp(reason, "crowded-module") == 0)
-        return "what owns its weights is read by too many nodes for each to be given its own";
-    if (strcmp(reason, "module-called") == 0)
-        return "its weights belong to a module that is called as a whole too, and would be used changed there";
-    return "one of its tensors is written in place, or may be, so it has no fixed value to rewrite";
+    return watch.is_mutated ? FB_TENSOR_MUTATED : FB_NO_OBSTACLE;
 }
 
 /* ---- lint --------------------------------------------------------------------------------------------------------------- */
@@ -167,14 +163,12 @@ fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error) {
 
 /* ---- calls that must stay ----------------------------------------------------------------------------------------------- */
 
-const char *fb_effect_obstacle(const fb_graph *graph, fb_node node, const char **detail) {
+fb_obstacle fb_effect_obstacle(const fb_graph *graph, fb_node node) {
     fb_effects effects = fb_op_effects(graph, node);
-    *detail = "what it does is not known";
-    if (effects.is_unknown) return "unknown-operator";
-    *detail = "it writes into memory that others may read";
-    if (effects.mutates_input || effects.mutates_module) return "mutates";
-    *detail = "it draws random numbers: without it, those behind it would be others";
-    if (effects.is_random) return "random";
-    *detail = "it checks something, or switches a mode";
-    return effects.has_effect ? "effect" : NULL;
+    if (effects.is_unknown) return (fb_obstacle){"unknown-operator", "what it does is not known"};
+    if (effects.mutates_input || effects.mutates_module)
+        return (fb_obstacle){"mutates", "it writes into memory that others may read"};
+    if (effects.is_random)
+        return (fb_obstacle){"random", "it draws random numbers: without it, those behind it would be others"};
+    return effects.has_effect ? (fb_obstacle){"effect", "it checks something, or switches a mode"} : FB_NO_OBSTACLE;
 }

@@ -71,6 +71,12 @@ const fb_pass *fb_pass_find(const char *name);
 
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 
+/* Why something must stay as it is: a reason code of the API, and one sentence. Without a code nothing stands against it. */
+typedef struct fb_obstacle {
+    const char *code, *detail;
+} fb_obstacle;
+#define FB_NO_OBSTACLE ((fb_obstacle){0})
+
 struct fb_matcher {
     const fb_graph *graph;
     const fb_usage *usage;
@@ -99,6 +105,8 @@ void fb_refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes, si
 /* The same for one node. */
 void fb_refuse_node(fb_matcher *matcher, const char *reason, fb_node node, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* A refusal for an obstacle. */
+void fb_refuse_for(fb_matcher *matcher, fb_obstacle obstacle, const fb_node *nodes, size_t count);
 
 /* The alias analysis of the graph; NULL when memory is out (then the matcher has failed, and nothing is reported). */
 const fb_alias *fb_matcher_alias(fb_matcher *matcher);
@@ -107,10 +115,13 @@ bool fb_is_marked(const fb_matcher *matcher, fb_node node);
 
 /* Why a module's parameters must stay as they are: "module-read" (a get_attr reads them, or a module around it is called as a
  * whole), "reparametrised" (it owns more than its type has), "nested-call" (a nested program calls it), "tensor-mutated" (one
- * is written in place). NULL when nothing stands against exchanging them. */
-const char *fb_module_obstacle(fb_matcher *matcher, fb_module module);
-/* The sentence that goes with it. */
-const char *fb_obstacle_detail(const char *reason);
+ * is written in place: FB_TENSOR_MUTATED). */
+fb_obstacle fb_module_obstacle(fb_matcher *matcher, fb_module module);
+#define FB_TENSOR_MUTATED                                                                                                      \
+    ((fb_obstacle){"tensor-mutated", "one of its tensors is written in place, or may be, so it has no fixed value to "         \
+                                     "rewrite"})
+/* Of a matcher that has failed: it reports nothing. */
+#define FB_OUT_OF_MEMORY ((fb_obstacle){"out-of-memory", "memory is out"})
 
 /* ---- for `edit` -------------------------------------------------------------------------------------------------------- */
 
@@ -175,8 +186,8 @@ fb_status fb_lint_graph(const fb_graph *graph, fb_work *work, fb_error *error);
 
 /* ---- Why a call that nobody reads, or that is there twice, must stay. --------------------------------------------------- */
 
-/* "unknown-operator", "mutates", "random" or "effect", and the sentence that goes with it; NULL when the call only computes. */
-const char *fb_effect_obstacle(const fb_graph *graph, fb_node node, const char **detail);
+/* "unknown-operator", "mutates", "random" or "effect"; none when the call only computes. */
+fb_obstacle fb_effect_obstacle(const fb_graph *graph, fb_node node);
 
 /* ---- How large the numbers of a weight are, where the document has its bytes. ------------------------------------------- */
 

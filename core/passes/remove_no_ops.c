@@ -41,8 +41,7 @@ typedef struct fb_identity {
     fb_identity_form form;
     bool turns_minus_zero; /* x + 0 in floating point: -0.0 becomes 0.0 */
     bool needs_contiguous; /* it is one only where the input is contiguous */
-    const char *doubt;     /* why it may be none: a reason code; NULL = it is one */
-    const char *detail;    /* the sentence for it */
+    fb_obstacle doubt;     /* why it may be none */
 } fb_identity;
 
 /* What the rows of ops.def do, where it can come to nothing. */
@@ -105,9 +104,7 @@ static const uint8_t families[FB_OP_COUNT] = {
 };
 
 static void doubt(fb_identity *identity, const char *reason, const char *detail) {
-    if (identity->doubt) return;
-    identity->doubt = reason;
-    identity->detail = detail;
+    if (!identity->doubt.code) identity->doubt = (fb_obstacle){reason, detail};
 }
 
 /* ---- types --------------------------------------------------------------------------------------------------------------- */
@@ -438,18 +435,19 @@ static gradient_flow *gradients_new(const fb_graph *graph, const fb_alias *alias
     return NULL;
 }
 
-/* What stands against taking the input in the place of a copy of it; NULL when nothing does. */
-static const char *obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const fb_identity *found,
-                                     const char **detail) {
+/* Why the input cannot take the place of a copy of it. */
+static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const fb_identity *found) {
     switch (fb_may_share(sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
-    case FB_SHARE_WRITTEN: *detail = "it is a copy, and the copy or what it is made of is written later"; return "mutated";
+    case FB_SHARE_WRITTEN: return (fb_obstacle){"mutated", "it is a copy, and the copy or what it is made of is written later"};
     case FB_SHARE_RETURNED:
-        *detail = "it is a copy, and without it a result would share the memory of an input or of another result";
-        return "graph-output";
+        return (fb_obstacle){"graph-output",
+                             "it is a copy, and without it a result would share the memory of an input or of another result"};
     case FB_MAY_SHARE: break;
     }
-    *detail = "it is a copy without gaps, what it is made of may be none, and a reader may need that";
-    return !fb_is_dense(g, found->input) && fb_strides_are_read(g, found->node) ? "needs-contiguous" : NULL;
+    return !fb_is_dense(g, found->input) && fb_strides_are_read(g, found->node)
+               ? (fb_obstacle){"needs-contiguous",
+                               "it is a copy without gaps, what it is made of may be none, and a reader may need that"}
+               : FB_NO_OBSTACLE;
 }
 
 /* False when it is not given. */
@@ -457,31 +455,30 @@ static bool parameter_flag(const json_t *params, const char *name) {
     return json_is_true(json_object_get(params, name));
 }
 
-/* Why the call must stay; NULL when it can go. */
-static const char *obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
-                            const gradient_flow *gradients, const fb_identity *found, const char **detail) {
+/* Why the call must stay. */
+static fb_obstacle obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
+                            const gradient_flow *gradients, const fb_identity *found) {
     const fb_graph *g = m->graph;
-    *detail = found->detail;
-    if (found->doubt) return found->doubt;
-    *detail = "it makes 0.0 of -0.0; the parameter float_zeros allows that";
-    if (found->turns_minus_zero && !parameter_flag(m->params, "float_zeros")) return "float-zero";
+    if (found->doubt.code) return found->doubt;
+    if (found->turns_minus_zero && !parameter_flag(m->params, "float_zeros"))
+        return (fb_obstacle){"float-zero", "it makes 0.0 of -0.0; the parameter float_zeros allows that"};
     bool is_detach = (fb_node_op(g, found->node) & ~(unsigned)FB_OP_IN_PLACE) == FB_OP_DETACH;
-    *detail = "a gradient may reach it, and ends here; the parameter detach allows to leave it out";
-    if (is_detach && may_carry_gradient(gradients, found->input) && !parameter_flag(m->params, "detach")) return "gradient";
+    if (is_detach && may_carry_gradient(gradients, found->input) && !parameter_flag(m->params, "detach"))
+        return (fb_obstacle){"gradient", "a gradient may reach it, and ends here; the parameter detach allows to leave it out"};
     bool is_written = fb_is_mutated(alias, found->input);
-    *detail = "what it is given may not be contiguous";
-    if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input))) return "unknown-layout";
-    *detail = "it gives another tensor over the same memory, which is written in place";
-    if (found->form == FB_IDENTITY_VIEW && is_written) return "mutated";
-    return found->form == FB_IDENTITY_COPY ? obstacle_to_share(g, sharing, found, detail) : NULL;
+    if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input)))
+        return (fb_obstacle){"unknown-layout", "what it is given may not be contiguous"};
+    if (found->form == FB_IDENTITY_VIEW && is_written)
+        return (fb_obstacle){"mutated", "it gives another tensor over the same memory, which is written in place"};
+    return found->form == FB_IDENTITY_COPY ? obstacle_to_share(g, sharing, found) : FB_NO_OBSTACLE;
 }
 
 /* `left` is what stands in the place of a node, by node: of a chain its beginning. */
 static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const gradient_flow *gradients,
                            const fb_identity *found, fb_node *left) {
-    const char *detail, *reason = obstacle(m, alias, sharing, gradients, found, &detail);
-    if (reason) {
-        fb_refuse_node(m, reason, found->node, "%s", detail);
+    fb_obstacle stands = obstacle(m, alias, sharing, gradients, found);
+    if (stands.code) {
+        fb_refuse_for(m, stands, &found->node, 1);
         return;
     }
     fb_node instead = left[found->input.id].id ? left[found->input.id] : found->input;

@@ -127,30 +127,30 @@ static bool is_floating(const fb_graph *g, fb_node n) {
     return !dtype || fb_dtype_is_floating(dtype);
 }
 
-static const char *call_obstacle(const search *s, fb_node n, const char **detail) {
+static fb_obstacle call_obstacle(const search *s, fb_node n) {
     const fb_graph *g = s->matcher->graph;
     fb_effects effects = fb_op_effects(g, n);
-    *detail = "it is called with arguments that no activation has";
-    if (effects.is_unknown || !fb_call_argument(g, n, "input").id) return "unsupported-arguments";
-    *detail = "its input is not a floating-point tensor";
-    if (!is_floating(g, n)) return "not-floating";
+    if (effects.is_unknown || !fb_call_argument(g, n, "input").id)
+        return (fb_obstacle){"unsupported-arguments", "it is called with arguments that no activation has"};
+    if (!is_floating(g, n)) return (fb_obstacle){"not-floating", "its input is not a floating-point tensor"};
     activation_spelling spelling;
     fb_buffer target = {0};
     bool is_spelled = activation_spell(g, n, s->to, effects.mutates_input, &target, &spelling);
     fb_buffer_free(&target);
-    *detail = "this dialect has no operator for it";
-    if (!is_spelled) return "no-spelling";
-    *detail = "it writes into its input, which something else may read; the other activation cannot";
-    return effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n) ? "input-is-read" : NULL;
+    if (!is_spelled) return (fb_obstacle){"no-spelling", "this dialect has no operator for it"};
+    return effects.mutates_input && !spelling.is_in_place && !input_is_unread(s, n)
+               ? (fb_obstacle){"input-is-read",
+                               "it writes into its input, which something else may read; the other activation cannot"}
+               : FB_NO_OBSTACLE;
 }
 
 static void match_calls(search *s, const fb_node *calls, size_t count) {
     fb_matcher *m = s->matcher;
     for (size_t i = 0; i < count; i++) {
-        const char *detail, *reason = call_obstacle(s, calls[i], &detail);
-        if (fb_is_marked(m, calls[i])) detail = "it was put there by this pass before", reason = "already-transformed";
-        if (reason) fb_refuse_node(m, reason, calls[i], "%s", detail);
-        if (reason) return;
+        fb_obstacle obstacle = call_obstacle(s, calls[i]);
+        if (fb_is_marked(m, calls[i])) obstacle = (fb_obstacle){"already-transformed", "it was put there by this pass before"};
+        if (obstacle.code) fb_refuse_for(m, obstacle, &calls[i], 1);
+        if (obstacle.code) return;
     }
     fb_match_found(m, calls, count);
 }
@@ -160,9 +160,9 @@ static void match_module(search *s, fb_node n) {
     fb_matcher *m = s->matcher;
     fb_module module = fb_node_at(m->graph, n)->module;
     if (fb_first_call(m->usage, module).id != n.id) return;
-    const char *obstacle = fb_module_obstacle(m, module);
-    if (obstacle) {
-        fb_refuse_node(m, obstacle, n, "the module is used out of sight, too, and would work otherwise there");
+    fb_obstacle obstacle = fb_module_obstacle(m, module);
+    if (obstacle.code) {
+        fb_refuse_node(m, obstacle.code, n, "the module is used out of sight, too, and would work otherwise there");
         return;
     }
     uint32_t count = fb_call_count(m->usage, module), i = 0;

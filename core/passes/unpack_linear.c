@@ -46,14 +46,14 @@ static void match(fb_matcher *m, fb_node n) {
     if (!find(g, n, &s)) return;
     fb_layer layer = fb_linear_layer(&s.linear);
     const fb_alias *alias = fb_matcher_alias(m);
-    const char *obstacle = fb_layer_obstacle(m, &layer);
+    fb_obstacle obstacle = fb_layer_obstacle(m, &layer);
     uint32_t from = fb_node_at(g, s.before.node)->ordinal, to = fb_node_at(g, n)->ordinal;
     if (!alias || fb_is_marked(m, n)) return;
     if (!keeps_leading_dimensions(g, &s))
         fb_refuse_node(m, "shape-mismatch", n, "the reshapes around it do more than to make it two-dimensional");
     else if (fb_node_at(g, s.before.node)->dtype != s.linear.dtype || fb_node_at(g, n)->dtype != s.linear.dtype)
         fb_refuse_node(m, "dtype", n, "what it reads or gives is not of the weight's dtype");
-    else if (obstacle) fb_refuse_node(m, obstacle, n, "%s", fb_obstacle_detail(obstacle));
+    else if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
     else if (fb_mutated_between(alias, s.before.node, from, to) || fb_mutated_between(alias, s.before.input, from, to))
         fb_refuse_node(m, "input-mutated", n, "what it reads is written in place after the reshape before it");
     else fb_match_found(m, (fb_node[]){n, s.before.node, s.after.node}, 3);

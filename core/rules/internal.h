@@ -265,8 +265,7 @@ void fb_rule_spell_overload(const fb_rule_call *call, fb_spelling_style style, c
                             fb_value kwargs, fb_buffer *target);
 
 /* Why the layers cannot get other weights, and the sentence; NULL when they can. */
-const char *fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, const fb_rule_binding *binding,
-                                     const char **detail);
+fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, const fb_rule_binding *binding);
 void fb_rule_edit_weights(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding);
 
 /* For fb_pass. */

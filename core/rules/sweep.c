@@ -346,7 +346,6 @@ typedef struct sweep {
     fb_rule_binding binding; /* of the match at hand */
     fb_rule_outcome outcomes[FB_RULE_CALLS_MAX];
     uint32_t first, last; /* ordinals of its nodes */
-    const char *detail;
 } sweep;
 
 /* ---- what is refused ---------------------------------------------------------------------------------------------------- */
@@ -365,37 +364,36 @@ static bool is_replaced(const sweep *s, size_t call) {
     return false;
 }
 
-/* A reason, or NULL; the sentence goes into `detail`. */
-typedef const char *obstacle(sweep *s);
+typedef fb_obstacle check(sweep *s);
 
-static const char *overlaps(sweep *s) {
-    s->detail = "another match replaces one of its nodes in this sweep; what that gives can match in the next run";
+static fb_obstacle overlaps(sweep *s) {
     for (size_t i = 0; i < s->rule->call_count; i++) {
         uint32_t taken = fb_map_get(&s->taken, s->binding.nodes[i].id);
-        if (taken == REPLACED || (taken && is_replaced(s, i))) return "overlaps";
+        if (taken == REPLACED || (taken && is_replaced(s, i)))
+            return (fb_obstacle){
+                "overlaps", "another match replaces one of its nodes in this sweep; what that gives can match in the next run"};
     }
-    return NULL;
+    return FB_NO_OBSTACLE;
 }
 
-static const char *has_effects(sweep *s) {
-    const char *reason = NULL;
-    for (size_t i = 0; i < s->rule->call_count && !reason; i++) {
+static fb_obstacle has_effects(sweep *s) {
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    for (size_t i = 0; i < s->rule->call_count && !obstacle.code; i++) {
         fb_node node = s->binding.nodes[i];
-        reason = fb_effect_obstacle(s->graph, node, &s->detail);
-        if (reason || !fb_is_python_number(s->graph, node)) continue;
-        s->detail = "it computes a Python number, not a tensor";
-        reason = "python-number";
+        obstacle = fb_effect_obstacle(s->graph, node);
+        if (!obstacle.code && fb_is_python_number(s->graph, node))
+            obstacle = (fb_obstacle){"python-number", "it computes a Python number, not a tensor"};
     }
-    return reason;
+    return obstacle;
 }
 
-static const char *keeps_weights(sweep *s) {
-    return fb_rule_weights_obstacle(s->matcher, s->rule, &s->binding, &s->detail);
+static fb_obstacle keeps_weights(sweep *s) {
+    return fb_rule_weights_obstacle(s->matcher, s->rule, &s->binding);
 }
 
 /* What the nodes read must be the same at the first of them and at the last, and so must what they give each other. */
-static const char *is_disturbed(sweep *s) {
-    if (s->first == s->last) return NULL;
+static fb_obstacle is_disturbed(sweep *s) {
+    if (s->first == s->last) return FB_NO_OBSTACLE;
     const fb_alias *alias = fb_matcher_alias(s->matcher);
     bool is_written = !alias;
     for (size_t i = 0; i < s->rule->call_count && !is_written; i++) {
@@ -404,10 +402,10 @@ static const char *is_disturbed(sweep *s) {
         for (uint32_t e = fb_input_first(s->graph, node); e && !is_written; e = fb_input_next(s->graph, e))
             is_written |= fb_mutated_between(alias, fb_edge_input(s->graph, e), s->first, s->last);
     }
-    s->detail = "what the nodes of the match read is written in place between them";
-    if (is_written) return "input-mutated";
-    s->detail = "autocast, autograd or another mode is switched between the nodes of the match";
-    return fb_mode_switched_between(alias, s->first, s->last) ? "mode-switched" : NULL;
+    if (is_written) return (fb_obstacle){"input-mutated", "what the nodes of the match read is written in place between them"};
+    return fb_mode_switched_between(alias, s->first, s->last)
+               ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the nodes of the match"}
+               : FB_NO_OBSTACLE;
 }
 
 static const fb_sharing *sharing_of(sweep *s) {
@@ -417,14 +415,16 @@ static const fb_sharing *sharing_of(sweep *s) {
     return s->sharing;
 }
 
-static const char *may_not_share(sweep *s, fb_node from, fb_node root) {
+static fb_obstacle may_not_share(sweep *s, fb_node from, fb_node root) {
     const fb_sharing *sharing = sharing_of(s);
     fb_share_verdict verdict =
         sharing ? fb_may_share(sharing, from, root, fb_node_at(s->graph, root)->ordinal) : FB_SHARE_WRITTEN;
-    s->detail = "afterwards it would share memory with what it reads, and one of them is written later";
-    if (verdict == FB_SHARE_WRITTEN) return "mutated";
-    s->detail = "a result of the graph would share the memory of an input or of another result";
-    return verdict == FB_SHARE_RETURNED ? "graph-output" : NULL;
+    if (verdict == FB_SHARE_WRITTEN)
+        return (fb_obstacle){"mutated",
+                             "afterwards it would share memory with what it reads, and one of them is written later"};
+    return verdict == FB_SHARE_RETURNED
+               ? (fb_obstacle){"graph-output", "a result of the graph would share the memory of an input or of another result"}
+               : FB_NO_OBSTACLE;
 }
 
 /* Does what takes the place of a root lie in memory as the root did? A copy may have closed gaps, or another order of axes. */
@@ -440,55 +440,58 @@ static bool lies_alike(const sweep *s, fb_node root, fb_node by) {
 }
 
 /* A root whose readers read a variable instead. */
-static const char *is_not_rewired(sweep *s, size_t replaced) {
+static fb_obstacle is_not_rewired(sweep *s, size_t replaced) {
     fb_node root = root_of(s, replaced);
     fb_node by = fb_value_node(s->graph, s->binding.values[s->rule->replaced[replaced].term.variable]);
-    s->detail = "what takes its place is a constant, not the result of a node";
-    if (!by.id) return "not-a-node";
+    if (!by.id) return (fb_obstacle){"not-a-node", "what takes its place is a constant, not the result of a node"};
     const fb_node_row *was = fb_node_at(s->graph, root), *now = fb_node_at(s->graph, by);
-    s->detail = "shape and dtype of it, or of what takes its place, are not recorded";
-    if (!was->shape.id || !now->shape.id || !was->dtype || !now->dtype) return "unknown-shape";
-    s->detail = "what takes its place has another shape or dtype";
-    if (was->shape.id != now->shape.id || was->dtype != now->dtype) return "type-changes";
-    const char *reason = may_not_share(s, by, root);
-    if (reason) return reason;
-    s->detail = "what takes its place may lie in memory in another way, and a reader may need it contiguous";
-    return fb_strides_are_read(s->graph, root) && !lies_alike(s, root, by) ? "needs-contiguous" : NULL;
+    if (!was->shape.id || !now->shape.id || !was->dtype || !now->dtype)
+        return (fb_obstacle){"unknown-shape", "shape and dtype of it, or of what takes its place, are not recorded"};
+    if (was->shape.id != now->shape.id || was->dtype != now->dtype)
+        return (fb_obstacle){"type-changes", "what takes its place has another shape or dtype"};
+    fb_obstacle shares = may_not_share(s, by, root);
+    if (shares.code) return shares;
+    return fb_strides_are_read(s->graph, root) && !lies_alike(s, root, by)
+               ? (fb_obstacle){"needs-contiguous",
+                               "what takes its place may lie in memory in another way, and a reader may need it contiguous"}
+               : FB_NO_OBSTACLE;
 }
 
 /* A root that becomes another call. */
-static const char *is_not_called(sweep *s, size_t replaced) {
+static fb_obstacle is_not_called(sweep *s, size_t replaced) {
     const fb_rule_outcome *outcome = &s->outcomes[replaced];
     fb_node root = root_of(s, replaced);
     const fb_node_row *was = fb_node_at(s->graph, root);
-    s->detail = "the replacement writes into what it reads, or has other effects";
-    if (outcome->has_effects) return "has-effects";
-    s->detail = "an operator of the replacement cannot be called so in the spelling of what it replaces";
-    if (!outcome->is_possible) return "no-such-call";
-    s->detail = "the replacement has another shape or dtype";
-    if (outcome->dtype && was->dtype && outcome->dtype != was->dtype) return "type-changes";
-    if (outcome->has_shape && was->shape.id && !outcome->is_same_shape) return "type-changes";
+    if (outcome->has_effects)
+        return (fb_obstacle){"has-effects", "the replacement writes into what it reads, or has other effects"};
+    if (!outcome->is_possible)
+        return (fb_obstacle){"no-such-call",
+                             "an operator of the replacement cannot be called so in the spelling of what it replaces"};
+    if ((outcome->dtype && was->dtype && outcome->dtype != was->dtype) ||
+        (outcome->has_shape && was->shape.id && !outcome->is_same_shape))
+        return (fb_obstacle){"type-changes", "the replacement has another shape or dtype"};
     fb_effects effects = fb_op_effects(s->graph, root);
-    if (!outcome->may_alias && !effects.may_alias_input && !effects.may_alias_all) return NULL;
-    const char *reason = NULL;
-    for (uint32_t e = fb_input_first(s->graph, root); e && !reason; e = fb_input_next(s->graph, e))
-        reason = may_not_share(s, fb_edge_input(s->graph, e), root);
-    return reason;
+    if (!outcome->may_alias && !effects.may_alias_input && !effects.may_alias_all) return FB_NO_OBSTACLE;
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    for (uint32_t e = fb_input_first(s->graph, root); e && !obstacle.code; e = fb_input_next(s->graph, e))
+        obstacle = may_not_share(s, fb_edge_input(s->graph, e), root);
+    return obstacle;
 }
 
-static const char *makes_something_else(sweep *s) {
+static fb_obstacle makes_something_else(sweep *s) {
     if (!rule_try(&s->trial, s->rule, s->graph, &s->binding, s->matcher->work, s->outcomes)) {
         s->matcher->failed = true;
-        return "out-of-memory";
+        return FB_OUT_OF_MEMORY;
     }
-    const char *reason = NULL;
-    for (size_t i = 0; i < s->rule->replaced_count && !reason; i++) {
-        s->detail = "a number of the replacement cannot be computed: it divides by zero, or leaves the range";
-        if (!s->outcomes[i].is_computed) reason = "not-computable";
-        else if (s->rule->replaced[i].term.kind == FB_TERM_CALL) reason = is_not_called(s, i);
-        else reason = is_not_rewired(s, i);
+    fb_obstacle obstacle = FB_NO_OBSTACLE;
+    for (size_t i = 0; i < s->rule->replaced_count && !obstacle.code; i++) {
+        if (!s->outcomes[i].is_computed)
+            obstacle = (fb_obstacle){"not-computable",
+                                     "a number of the replacement cannot be computed: it divides by zero, or leaves the range"};
+        else if (s->rule->replaced[i].term.kind == FB_TERM_CALL) obstacle = is_not_called(s, i);
+        else obstacle = is_not_rewired(s, i);
     }
-    return reason;
+    return obstacle;
 }
 
 /* ---- what stands before what is made ------------------------------------------------------------------------------------ */
@@ -518,7 +521,7 @@ static void check_term(const sweep *s, const fb_rule_term *term, ordering *o) {
 }
 
 /* With one root everything stands before it. Shared calls stand before the first of several. */
-static const char *is_read_too_early(sweep *s) {
+static fb_obstacle is_read_too_early(sweep *s) {
     uint32_t first_root = UINT32_MAX;
     bool is_early = false;
     for (size_t i = 0; i < s->rule->root_count; i++) {
@@ -535,8 +538,7 @@ static const char *is_read_too_early(sweep *s) {
         check_term(s, &s->rule->replaced[i].term, &o);
         is_early |= o.is_later;
     }
-    s->detail = "the replacement would read what is computed behind it";
-    return is_early ? "order" : NULL;
+    return is_early ? (fb_obstacle){"order", "the replacement would read what is computed behind it"} : FB_NO_OBSTACLE;
 }
 
 /* ---- the sweep ---------------------------------------------------------------------------------------------------------- */
@@ -551,8 +553,8 @@ static void measure(sweep *s) {
     }
 }
 
-static void refuse(sweep *s, const char *reason, const char *detail) {
-    fb_refuse(s->matcher, reason, s->binding.nodes, s->rule->call_count, "%s", detail);
+static void refuse(sweep *s, fb_obstacle obstacle) {
+    fb_refuse_for(s->matcher, obstacle, s->binding.nodes, s->rule->call_count);
 }
 
 static void take(sweep *s) {
@@ -578,14 +580,14 @@ static bool is_marked(const sweep *s) {
 
 /* The pattern fits and all conditions hold. */
 static void consider(sweep *s) {
-    static obstacle *const obstacles[] = {overlaps,     has_effects,       keeps_weights,
-                                          is_disturbed, is_read_too_early, makes_something_else};
+    static check *const checks[] = {overlaps,     has_effects,       keeps_weights,
+                                    is_disturbed, is_read_too_early, makes_something_else};
     if (is_marked(s)) return;
     measure(s);
-    const char *reason = NULL;
-    for (size_t i = 0; i < sizeof obstacles / sizeof *obstacles && !reason; i++) reason = obstacles[i](s);
+    fb_obstacle stands = FB_NO_OBSTACLE;
+    for (size_t i = 0; i < sizeof checks / sizeof *checks && !stands.code; i++) stands = checks[i](s);
     if (s->matcher->failed) return;
-    if (reason) refuse(s, reason, s->detail);
+    if (stands.code) refuse(s, stands);
     else take(s);
 }
 
@@ -596,8 +598,8 @@ static void tell_of_writers(sweep *s, fb_node node) {
     for (unsigned order = 0; order < 1U << s->rule->any_order_count && !fits && fb_matcher_goes_on(s->matcher); order++)
         fits = rule_fits(s->rule, s->graph, node, order, true, &s->taken, s->matcher->work, &s->binding) &&
                fb_rule_conditions_hold(s->rule, s->matcher, &s->binding, &failed);
-    bool writes = fits && !is_marked(s) && has_effects(s);
-    if (writes) refuse(s, "mutates", "one of its calls writes in place, or into `out`; others may read that");
+    bool writes = fits && !is_marked(s) && has_effects(s).code;
+    if (writes) refuse(s, (fb_obstacle){"mutates", "one of its calls writes in place, or into `out`; others may read that"});
 }
 
 static void look_at(sweep *s, fb_node node) {
@@ -620,7 +622,7 @@ static void look_at(sweep *s, fb_node node) {
         }
     }
     s->binding = fitted;
-    if (told && !is_marked(s)) refuse(s, told->reason, told->detail);
+    if (told && !is_marked(s)) refuse(s, (fb_obstacle){told->reason, told->detail});
     else if (is_crowded)
         fb_refuse_node(s->matcher, "too-many-readers", node, "among more than %d readers no further root is looked for",
                        FB_RULE_READERS_MAX);

@@ -145,27 +145,26 @@ static bool is_root(const fb_rule *rule, size_t call) {
     return false;
 }
 
-const char *fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, const fb_rule_binding *binding,
-                                     const char **detail) {
+fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, const fb_rule_binding *binding) {
     const fb_graph *graph = matcher->graph;
     for (size_t i = 0; i < rule->weights_count; i++) {
         const fb_rule_weights *weights = &rule->weights[i];
         fb_node node = binding->nodes[weights->call];
         fb_layer layer;
-        *detail = "what is to get other weights is not a linear layer or convolution with weights of its own";
-        if (!layer_at(graph, node, &layer)) return "not-a-layer";
-        const char *reason = fb_layer_obstacle(matcher, &layer);
-        *detail = reason ? fb_obstacle_detail(reason) : NULL;
-        if (reason) return reason;
-        *detail = "the layer is called more than once";
-        if (fb_layer_call_count(matcher->usage, &layer) > 1) return "shared-module";
-        *detail = "others read what the layer gives, which would be something else";
-        if (!is_root(rule, weights->call) && is_read_by_others(graph, rule, binding, node)) return "other-users";
-        *detail = "a tensor of the expression is not there, or has another shape or dtype";
-        if (!is_alike(graph, rule, binding, &weights->weight, layer.weight)) return "shape-mismatch";
-        if (layer.bias.id && !is_alike(graph, rule, binding, &weights->bias, layer.bias)) return "shape-mismatch";
+        if (!layer_at(graph, node, &layer))
+            return (fb_obstacle){"not-a-layer",
+                                 "what is to get other weights is not a linear layer or convolution with weights of its own"};
+        fb_obstacle obstacle = fb_layer_obstacle(matcher, &layer);
+        if (obstacle.code) return obstacle;
+        if (fb_layer_call_count(matcher->usage, &layer) > 1)
+            return (fb_obstacle){"shared-module", "the layer is called more than once"};
+        if (!is_root(rule, weights->call) && is_read_by_others(graph, rule, binding, node))
+            return (fb_obstacle){"other-users", "others read what the layer gives, which would be something else"};
+        if (!is_alike(graph, rule, binding, &weights->weight, layer.weight) ||
+            (layer.bias.id && !is_alike(graph, rule, binding, &weights->bias, layer.bias)))
+            return (fb_obstacle){"shape-mismatch", "a tensor of the expression is not there, or has another shape or dtype"};
     }
-    return NULL;
+    return FB_NO_OBSTACLE;
 }
 
 /* ---- editing ------------------------------------------------------------------------------------------------------------ */
