@@ -13,10 +13,20 @@ static bool is_called(const char *text, const char *name, size_t length) {
     return strlen(text) == length && memcmp(text, name, length) == 0;
 }
 
+/* Whose recipes and shapes name sources. */
+static const fb_layout_row *document_row(const fb_layout_application *application) {
+    return !application ? NULL : application->row->of ? application->row->of : application->row;
+}
+
 static bool find_size(const fb_layout_scope *scope, const char *name, size_t length, int axis, int64_t *out) {
     const fb_layout_application *application = scope->application;
-    for (size_t i = 0; application && i < application->row->source_count; i++) {
-        if (!is_called(application->row->sources[i].name, name, length)) continue;
+    const fb_layout_row *row = document_row(application);
+    for (size_t i = 0; row && i < row->source_count; i++) {
+        if (!is_called(row->sources[i].name, name, length)) continue;
+        if (scope->stand_ins || application->weights) {
+            *out = axis < 2 ? (scope->stand_ins ? scope->stand_ins[i].sizes : application->weights[i].sizes)[axis] : -1;
+            return *out >= 0;
+        }
         fb_value shape = fb_tensor_at(scope->graph, application->tensors[i][0]->tensor)->shape;
         *out = fb_shape_size(scope->graph, shape, axis);
         return axis < fb_shape_rank(scope->graph, shape);
@@ -81,7 +91,8 @@ static int64_t member(builder *b, const json_t *json, const char *name) {
 static fb_value tensor_named(builder *b, const char *name) {
     const fb_layout_application *application = b->scope->application;
     size_t index = 0;
-    while (strcmp(application->row->sources[index].name, name) != 0) index++;
+    while (strcmp(document_row(application)->sources[index].name, name) != 0) index++;
+    if (b->scope->stand_ins) return b->scope->stand_ins[index].value;
     const char *variable = application->row->sources[index].each.variable;
     int64_t which = 0;
     if (variable) find_number(b->scope, variable, strlen(variable), -1, &which);
@@ -167,12 +178,17 @@ static fb_value build(builder *b, const json_t *json) {
                                                  : fb_make_float(b->graph, json_real_value(value)));
 }
 
-fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
+fb_value fb_layout_build(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
     builder b = {.graph = graph, .scope = scope, .error = error};
     scope->parts = 0;
+    return build(&b, recipe);
+}
+
+fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {
     fb_recipe_type type;
     fb_error met = {0};
-    fb_value made = build(&b, recipe);
+    fb_value made = scope->application->row->of ? fb_layout_belonging(graph, scope, target, error)
+                                                : fb_layout_build(graph, scope, target->recipe, error);
     if (error->status) return (fb_value){0};
     fb_status status = made.id ? fb_recipe_type_of(graph, made, &type, &met) : fb_fail_memory(error);
     if (status == FB_NO_MEMORY) fb_fail_memory(error);
@@ -254,8 +270,8 @@ static void edit_application(editor *e, const fb_layout_plan *plan, const fb_lay
         fb_layout_count_of(&scope, &target->each, &count, &error);
         for (int64_t i = 0; i < count && !error.status && !e->failed; i++) {
             fb_layout_target_name(&scope, target, i, &name);
-            fb_value recipe = fb_layout_recipe(e->graph, &scope, target->recipe, &error);
-            put(e, application->tensors[0][0], &name, recipe);
+            fb_value recipe = fb_layout_recipe(e->graph, &scope, target, &error);
+            put(e, fb_layout_first(application), &name, recipe);
         }
     }
     e->failed |= error.status != FB_OK;

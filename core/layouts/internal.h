@@ -43,7 +43,16 @@ typedef struct fb_layout_target {
     const json_t *recipe;
 } fb_layout_target;
 
+/* What belongs to the weight of a Linear, and moves as its rows and columns do (belongings.c). */
+typedef enum fb_belonging {
+    FB_BELONGS_NOT, /* a row of the document */
+    FB_ADAPTERS,    /* LoRA: A (rank, in) and B (out, rank) of every source; the targets come in pairs, A before B */
+    FB_SCALES,      /* of a quantisation: one tensor for every source */
+} fb_belonging;
+
 typedef struct fb_layout_row {
+    fb_belonging belonging;
+    const struct fb_layout_row *of; /* the row of the document whose tensors these belong to, or NULL */
     const char *captures[CAPTURES_MAX];
     size_t capture_count;
     fb_layout_source sources[SOURCES_MAX];
@@ -52,7 +61,7 @@ typedef struct fb_layout_row {
     size_t target_count;
     fb_layout_pattern *stays;
     size_t stay_count;
-    bool is_optional;
+    bool is_optional, is_linear;
 } fb_layout_row;
 
 typedef struct fb_layout_parameter {
@@ -68,8 +77,8 @@ typedef struct fb_layout {
     char *document;
     fb_layout_parameter parameters[FB_LAYOUT_PARAMETERS_MAX];
     size_t parameter_count;
-    fb_layout_row *rows;
-    size_t row_count;
+    fb_layout_row *rows; /* those of the document, and then those of what belongs to them */
+    size_t row_count, all_count;
     fb_arena arena;
 } fb_layout;
 
@@ -115,14 +124,25 @@ typedef struct fb_layout_owned {
     bool is_tied;
 } fb_layout_owned;
 
+/* A weight, as a belonging sees it. */
+typedef struct fb_layout_weight {
+    const char *name;
+    fb_layout_owned *owned; /* NULL: the checkpoint has only what belongs to it */
+    int64_t sizes[2];       /* out, in; -1: not known */
+} fb_layout_weight;
+
 /* A row with captures. */
 typedef struct fb_layout_application {
     const fb_layout_row *row;
     fb_layout_capture captures[CAPTURES_MAX + 1];
     fb_layout_owned **tensors[SOURCES_MAX]; /* of each source, in the order of its count; NULL where one is missing */
     size_t counts[SOURCES_MAX];
+    fb_layout_weight *weights; /* of a row of belongings: one for each source of the row that it is of */
     bool is_refused;
 } fb_layout_application;
+
+/* The first tensor that it reads. */
+const fb_layout_owned *fb_layout_first(const fb_layout_application *application);
 
 /* What the numbers of one application are. */
 typedef struct fb_layout_scope {
@@ -133,8 +153,9 @@ typedef struct fb_layout_scope {
     const char *variables[EACH_MAX]; /* that are counted by now, innermost last */
     int64_t values[EACH_MAX];
     size_t variable_count;
-    size_t parts;  /* of the recipe that is being made */
-    fb_work *work; /* NULL: not metered */
+    const struct fb_stand_in *stand_ins; /* for the sources, or NULL */
+    size_t parts;                        /* of the recipe that is being made */
+    fb_work *work;                       /* NULL: not metered */
 } fb_layout_scope;
 
 fb_layout_names fb_layout_names_of(const fb_layout_scope *scope);
@@ -147,8 +168,24 @@ void fb_layout_target_name(fb_layout_scope *scope, const fb_layout_target *targe
 #define FB_LAYOUT_MADE_MAX 1000000 /* tensors, by all applications */
 
 /* The recipe of a target, over the tensors of the application, made in `graph` (the scope's, or a copy). None after a failure:
- * then `error` is "shape-mismatch", "does-not-divide", "out-of-range", memory is out, or the work was stopped. */
-fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error);
+ * then `error` is "shape-mismatch", "does-not-divide", "out-of-range", "inexact", memory is out, or the work was stopped. */
+fb_value fb_layout_recipe(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error);
+
+/* ---- what belongs to weights -------------------------------------------------------------------------------------------- */
+
+/* What a recipe reads in the place of a source: it has as many rows, or as many columns. */
+typedef struct fb_stand_in {
+    fb_value value;
+    int64_t sizes[2];
+} fb_stand_in;
+
+/* What the document says, over the application's tensors or the scope's stand-ins. */
+fb_value fb_layout_build(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error);
+
+/* Finds the sizes of the application's weights and checks what belongs to them against these, each other and the row's shapes:
+ * "shape-mismatch", "incomplete", "inexact", "does-not-divide". */
+fb_status fb_layout_check_belongings(const fb_layout_scope *scope, fb_error *error);
+fb_value fb_layout_belonging(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error);
 
 /* What edit does: found by match_graph, in the report's arena. The only node of a match is the number of its application,
  * counted from 1. */

@@ -50,10 +50,15 @@ __attribute__((format(printf, 3, 4))) static void refuse(planner *p, const char 
     else p->matcher->failed = true;
 }
 
+/* The row's place in the document. */
+static size_t place_of(const planner *p, const fb_layout_row *row) {
+    return (size_t)((row->of ? row->of : row) - p->layout->rows);
+}
+
 #define REFUSE(p, application, reason, ...)                                                                                    \
     do {                                                                                                                       \
         (application)->is_refused = true;                                                                                      \
-        (p)->refused[(application)->row - (p)->layout->rows]++;                                                                \
+        (p)->refused[place_of(p, (application)->row)]++;                                                                       \
         refuse(p, reason, __VA_ARGS__);                                                                                        \
     } while (0)
 
@@ -161,7 +166,7 @@ static const char *make_key(planner *p, const hit *h, size_t capture_count) {
 }
 
 static void list_hits(planner *p) {
-    for (size_t r = 0; r < p->layout->row_count; r++) {
+    for (size_t r = 0; r < p->layout->all_count; r++) {
         const fb_layout_row *row = &p->layout->rows[r];
         for (size_t s = 0; s < row->source_count; s++) {
             const fb_layout_source *source = &row->sources[s];
@@ -200,12 +205,40 @@ static void refuse_incomplete(planner *p, fb_layout_application *application, si
     fb_buffer_free(&name);
 }
 
+/* What belongs to weights: each is one tensor, and may be missing where that has a meaning. */
+static void take_belongings(planner *p, fb_layout_application *application, const hit *hits, size_t count) {
+    const fb_layout_row *of = application->row->of;
+    application->weights = allocate(p, of->source_count * sizeof *application->weights);
+    for (size_t i = 0; i < count && !p->matcher->failed; i++) {
+        fb_layout_owned **tensors = allocate(p, sizeof(fb_layout_owned *));
+        if (tensors) *tensors = hits[i].owned;
+        application->tensors[hits[i].source] = tensors;
+        application->counts[hits[i].source] = 1;
+    }
+    fb_buffer name = {0};
+    for (size_t i = 0; i < of->source_count && !p->matcher->failed; i++) {
+        name.size = 0;
+        fb_layout_spell(&of->sources[i].pattern, application->captures, &name);
+        const char *text = name.failed ? NULL : fb_arena_text(p->matcher->arena, name.data, name.size);
+        p->matcher->failed |= !text;
+        if (text)
+            application->weights[i] =
+                (fb_layout_weight){.name = text, .owned = find_owned(p, text, name.size), .sizes = {-1, -1}};
+    }
+    fb_buffer_free(&name);
+}
+
 /* Of a run of hits with one row and one key. */
 static void add_application(planner *p, const hit *hits, size_t count) {
     fb_layout_application *application = allocate(p, sizeof *application);
     if (!application) return;
     application->row = &p->layout->rows[hits[0].row];
     memcpy(application->captures, hits[0].captures, sizeof application->captures);
+    if (application->row->of) {
+        take_belongings(p, application, hits, count);
+        fb_buffer_append(&p->applications, &application, sizeof application);
+        return;
+    }
     fb_layout_scope scope = {.layout = p->layout, .parameters = p->parameters, .graph = p->graph};
     size_t at = 0;
     for (size_t s = 0; s < application->row->source_count && !application->is_refused && !p->matcher->failed; s++) {
@@ -255,6 +288,11 @@ static fb_layout_application **applications_of(const planner *p, size_t *count) 
         for (size_t i_ = 0; i_ < (application)->counts[s_]; i_++)                                                              \
             for (fb_layout_owned *tensor_ = (application)->tensors[s_][i_]; tensor_; tensor_ = NULL)
 
+const fb_layout_owned *fb_layout_first(const fb_layout_application *application) {
+    FOR_EACH_TENSOR(application, owned) return owned;
+    return NULL;
+}
+
 static void check_shape(planner *p, fb_layout_application *application, size_t s, const fb_layout_owned *owned) {
     const json_t *shape = application->row->sources[s].shape;
     fb_value sizes = fb_tensor_at(p->graph, owned->tensor)->shape;
@@ -283,7 +321,7 @@ static void check_shape(planner *p, fb_layout_application *application, size_t s
 }
 
 static void check_tensors(planner *p, fb_layout_application *application) {
-    const fb_layout_owned *first = application->tensors[0][0];
+    const fb_layout_owned *first = fb_layout_first(application);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(p->graph, first->tensor)->dtype;
     FOR_EACH_TENSOR(application, owned) {
         fb_dtype own = (fb_dtype)fb_tensor_at(p->graph, owned->tensor)->dtype;
@@ -292,8 +330,12 @@ static void check_tensors(planner *p, fb_layout_application *application) {
         else if (own != dtype)
             REFUSE(p, application, "dtype-mismatch", "%s is %s, and %s is %s", owned->name, fb_dtype_name(own), first->name,
                    fb_dtype_name(dtype));
-        else check_shape(p, application, s_, owned);
+        else if (!application->weights) check_shape(p, application, s_, owned);
     }
+    fb_layout_scope scope = {.layout = p->layout, .parameters = p->parameters, .graph = p->graph, .application = application};
+    fb_error error = {0};
+    if (application->weights && !application->is_refused && fb_layout_check_belongings(&scope, &error))
+        REFUSE(p, application, error.code, "%s", error.message);
     FOR_EACH_TENSOR(application, owned) owned->claims += !application->is_refused;
 }
 
@@ -369,7 +411,7 @@ static void try_recipes(planner *p, fb_graph *scratch, fb_layout_application *ap
                     (long long)count);
         for (int64_t i = 0; i < count && !error.status && fb_matcher_takes(p->matcher, 4); i++) {
             fb_layout_target_name(&scope, target, i, &name);
-            fb_value recipe = fb_layout_recipe(scratch, &scope, target->recipe, &error);
+            fb_value recipe = fb_layout_recipe(scratch, &scope, target, &error);
             fb_recipe_type type;
             fb_tensor made = {0};
             bool is_computed = false;
@@ -395,9 +437,9 @@ static void try_recipes(planner *p, fb_graph *scratch, fb_layout_application *ap
     }
     if (error.status == FB_NO_MEMORY || fb_graph_out_of_memory(scratch)) p->matcher->failed = true;
     else if (error.status && !p->matcher->work->stopped.status)
-        REFUSE(p, application, error.code, "%s: %s", application->tensors[0][0]->name, error.message);
+        REFUSE(p, application, error.code, "%s: %s", fb_layout_first(application)->name, error.message);
     else if (!error.status && (!can_be_undone || !has_everything(scratch, application, &pieces)))
-        p->is_reversible[application->row - p->layout->rows] = false;
+        p->is_reversible[place_of(p, application->row)] = false;
     p->matcher->failed |= fb_graph_out_of_memory(scratch);
     fb_pieces_free(&pieces);
     fb_buffer_free(&name);
@@ -478,20 +520,29 @@ static bool is_beneath(const char *name, const char *path, size_t length) {
     return strncmp(name, path, length) == 0 && name[length] == '.';
 }
 
-/* A weight does not go, nor change, without what belongs to it: the module's bias and scales, and adapters and the state of a
- * quantisation, which modules beneath it own. */
+/* Whether something at or beneath the module of the tensor stays where it is. */
+static bool leaves_something(planner *p, fb_layout_application *application, const char *name, const size_t *next_left) {
+    size_t length = path_length(name);
+    if (!length) length = strlen(name); /* the root's other tensors are others' business */
+    for (size_t i = next_left[first_beneath(p, name, length)];
+         i < p->owned_count && is_beneath(p->by_name[i]->name, name, length); i = next_left[i + 1]) {
+        if (!fb_matcher_goes_on(p->matcher)) return false;
+        if (may_stay(application, p->by_name[i]->name)) continue;
+        REFUSE(p, application, "left-behind", "%s would go without %s, which no row takes along",
+               application->weights ? fb_layout_first(application)->name : name, p->by_name[i]->name);
+        return true;
+    }
+    return false;
+}
+
+/* A weight does not go, nor change, without what belongs to it, nor that without the weight: the module's bias and scales, and
+ * adapters and the state of a quantisation, which modules beneath it own. */
 static bool check_left_behind(planner *p, fb_layout_application *application, const size_t *next_left) {
+    for (size_t i = 0; application->weights && i < application->row->of->source_count; i++)
+        if (leaves_something(p, application, application->weights[i].name, next_left)) return false;
+    if (application->weights) return true;
     FOR_EACH_TENSOR(application, owned) {
-        size_t length = path_length(owned->name);
-        if (!length) length = strlen(owned->name); /* the root's other tensors are others' business */
-        for (size_t i = next_left[first_beneath(p, owned->name, length)];
-             i < p->owned_count && is_beneath(p->by_name[i]->name, owned->name, length); i = next_left[i + 1]) {
-            if (!fb_matcher_goes_on(p->matcher)) return true;
-            if (may_stay(application, p->by_name[i]->name)) continue;
-            REFUSE(p, application, "left-behind", "%s would go without %s, which no row takes along", owned->name,
-                   p->by_name[i]->name);
-            return false;
-        }
+        if (leaves_something(p, application, owned->name, next_left)) return false;
     }
     return true;
 }
@@ -521,7 +572,7 @@ static bool check_made(planner *p, const made_name *made, size_t count, const bo
         fb_layout_application *application = made[i].application;
         if (application->is_refused || (is_valid && makers == 1 && !is_taken(p, &made[i], taken))) continue;
         is_stable = false;
-        REFUSE(p, application, is_valid ? "name-taken" : "bad-name", "%s would become %s%s", application->tensors[0][0]->name,
+        REFUSE(p, application, is_valid ? "name-taken" : "bad-name", "%s would become %s%s", fb_layout_first(application)->name,
                name, is_valid ? ", which is there already or is made twice" : ", which is not a tensor's name");
     }
     return is_stable;
@@ -654,7 +705,7 @@ static void plan(planner *p) {
     memcpy(parameters, p->parameters, sizeof p->parameters);
     for (size_t i = 0; i < count; i++) {
         if (applications[i]->is_refused) continue;
-        p->applied[applications[i]->row - p->layout->rows]++;
+        p->applied[place_of(p, applications[i]->row)]++;
         list[kept++] = applications[i];
         fb_match_found(p->matcher, &(fb_node){(uint32_t)kept}, 1);
     }

@@ -34,6 +34,10 @@ static bool matches_from(const fb_layout_pattern *pattern, size_t at, const char
 }
 
 bool fb_layout_matches(const fb_layout_pattern *pattern, const char *name, fb_layout_capture captures[CAPTURES_MAX + 1]) {
+    const fb_layout_part *last = &pattern->parts[pattern->count - 1];
+    size_t length = strlen(name);
+    if (last->literal && (length < last->length || memcmp(name + length - last->length, last->literal, last->length) != 0))
+        return false;
     return matches_from(pattern, 0, name, captures);
 }
 

@@ -11,7 +11,7 @@
 #include "core/rules/rule.h"
 #include "core/weights/recipe.h"
 
-enum { MAX_PATTERN = 300, MAX_NESTING = 16 };
+enum { MAX_PATTERN = 300, MAX_NESTING = 16, ENDING_MAX = 40 };
 
 #define MOST (1LL << 53) /* of a parameter: whole numbers up to here are exact in JSON */
 
@@ -456,21 +456,111 @@ static fb_status read_stays(reader *r, const json_t *json) {
     return FB_OK;
 }
 
+#define WEIGHT ".weight"
+
+static bool is_of_weight(const fb_layout_pattern *pattern) {
+    size_t length = strlen(pattern->text);
+    return length > strlen(WEIGHT) && length <= MAX_PATTERN - ENDING_MAX &&
+           strcmp(pattern->text + length - strlen(WEIGHT), WEIGHT) == 0;
+}
+
+/* Names of what belongs to the weights follow from theirs. */
+static fb_status check_linear(reader *r, const fb_layout_row *row) {
+    bool fits =
+        2 * row->source_count <= SOURCES_MAX && 2 * row->target_count <= TARGETS_MAX && row->capture_count < CAPTURES_MAX;
+    for (size_t i = 0; i < row->source_count; i++)
+        fits &= is_of_weight(&row->sources[i].pattern) && !row->sources[i].each.variable;
+    for (size_t i = 0; i < row->target_count; i++) fits &= is_of_weight(&row->targets[i].pattern);
+    for (size_t i = 0; i < row->capture_count; i++) fits &= strcmp(row->captures[i], "adapter") != 0;
+    if (!row->is_linear || fits) return FB_OK;
+    enter(r, "linear");
+    return fail(r, "bad-value",
+                "a linear row reads and makes at most %d names that end in " WEIGHT
+                ", not counted, without a capture {adapter}",
+                SOURCES_MAX / 2);
+}
+
+static fb_status read_flag(reader *r, const json_t *json, const char *member, bool *out) {
+    const json_t *flag = json_object_get(json, member);
+    *out = json_is_true(flag);
+    if (!flag || json_is_boolean(flag)) return FB_OK;
+    enter(r, member);
+    return fail(r, "wrong-type", "true or false is expected here");
+}
+
 static fb_status read_row(reader *r, const json_t *json, fb_layout_row *row) {
     r->row = row;
     r->variable_count = 0;
     memset(r->is_read, 0, sizeof r->is_read);
-    fb_status status = check_members(r, json, "from to optional stays description");
+    fb_status status = check_members(r, json, "from to linear optional stays description");
     if (!status) status = read_sources(r, json_object_get(json, "from"));
     if (!status) status = read_targets(r, json_object_get(json, "to"));
     if (!status) status = read_stays(r, json_object_get(json, "stays"));
-    const json_t *optional = json_object_get(json, "optional");
-    if (!status && optional && !json_is_boolean(optional)) {
-        enter(r, "optional");
-        status = fail(r, "wrong-type", "true or false is expected here");
+    if (!status) status = read_flag(r, json, "optional", &row->is_optional);
+    if (!status) status = read_flag(r, json, "linear", &row->is_linear);
+    return status ? status : check_linear(r, row);
+}
+
+/* ---- what belongs to weights -------------------------------------------------------------------------------------------- */
+
+/* Beside a weight, by what follows the module's name: what PEFT calls adapters, in a file of their own and in a model, and what
+ * compressed-tensors and FP8 checkpoints call the scales of a weight. */
+static const struct belonging {
+    fb_belonging kind;
+    const char *endings[2];
+} belongings[] = {
+    {FB_ADAPTERS, {".lora_A.weight", ".lora_B.weight"}},
+    {FB_ADAPTERS, {".lora_A.{adapter}.weight", ".lora_B.{adapter}.weight"}},
+    {FB_SCALES, {".weight_scale"}},
+    {FB_SCALES, {".weight_scale_inv"}},
+    {FB_SCALES, {".weight_zero_point"}},
+    {FB_SCALES, {".input_scale"}},
+};
+enum { BELONGINGS = sizeof belongings / sizeof *belongings };
+
+/* The name of a weight with another ending. */
+static fb_status derive_pattern(reader *r, const fb_layout_pattern *weight, const char *ending, const char *each,
+                                fb_layout_pattern *out) {
+    fb_buffer text = {0};
+    fb_buffer_append(&text, weight->text, strlen(weight->text) - strlen(WEIGHT));
+    fb_buffer_string(&text, ending);
+    const char *kept = text.failed ? NULL : fb_arena_text(&r->layout->arena, text.data, text.size);
+    fb_buffer_free(&text);
+    return kept ? read_pattern(r, kept, each, true, out) : fb_fail_memory(r->error);
+}
+
+static fb_status derive_row(reader *r, const fb_layout_row *of, const struct belonging *what, fb_layout_row *row) {
+    size_t endings = what->endings[1] ? 2 : 1;
+    *row = *of;
+    row->belonging = what->kind;
+    row->of = of;
+    row->source_count = endings * of->source_count;
+    row->target_count = endings * of->target_count;
+    r->row = row;
+    fb_status status = FB_OK;
+    for (size_t i = 0; i < row->source_count && !status; i++) {
+        row->sources[i] = of->sources[i % of->source_count];
+        status = derive_pattern(r, &of->sources[i % of->source_count].pattern, what->endings[i / of->source_count], NULL,
+                                &row->sources[i].pattern);
     }
-    row->is_optional = json_is_true(optional);
+    for (size_t i = 0; i < row->target_count && !status; i++) {
+        row->targets[i] = of->targets[i / endings];
+        status = derive_pattern(r, &of->targets[i / endings].pattern, what->endings[i % endings],
+                                of->targets[i / endings].each.variable, &row->targets[i].pattern);
+    }
     return status;
+}
+
+static fb_status derive_rows(reader *r) {
+    fb_layout *layout = r->layout;
+    layout->all_count = layout->row_count;
+    for (size_t i = 0; i < layout->row_count; i++) {
+        for (size_t k = 0; k < BELONGINGS && layout->rows[i].is_linear; k++) {
+            fb_status status = derive_row(r, &layout->rows[i], &belongings[k], &layout->rows[layout->all_count++]);
+            if (status) return status;
+        }
+    }
+    return FB_OK;
 }
 
 static fb_status read_rows(reader *r, const json_t *json) {
@@ -479,9 +569,13 @@ static fb_status read_rows(reader *r, const json_t *json) {
         return fail(r, json ? "wrong-type" : "missing-member", "a list of rows is expected here");
     if (json_array_size(json) > FB_LAYOUT_ROWS_MAX)
         return fail(r, "layout-too-large", "a layout has at most %d rows", FB_LAYOUT_ROWS_MAX);
-    r->layout->rows = allocate(r, json_array_size(json) * sizeof *r->layout->rows);
-    if (!r->layout->rows) return FB_NO_MEMORY;
     json_t *row;
+    size_t count = json_array_size(json);
+    json_array_foreach((json_t *)(uintptr_t)json, index, row) {
+        if (json_is_true(json_object_get(row, "linear"))) count += BELONGINGS;
+    }
+    r->layout->rows = allocate(r, count * sizeof *r->layout->rows);
+    if (!r->layout->rows) return FB_NO_MEMORY;
     json_array_foreach((json_t *)(uintptr_t)json, index, row) {
         size_t item = enter_item(r, index);
         fb_status status = read_row(r, row, &r->layout->rows[index]);
@@ -490,7 +584,7 @@ static fb_status read_rows(reader *r, const json_t *json) {
         r->layout->row_count++;
     }
     leave(r, mark);
-    return FB_OK;
+    return derive_rows(r);
 }
 
 static fb_status read_parameter(reader *r, const char *name, const json_t *json) {

@@ -306,7 +306,7 @@ BELONGINGS = {
     **{f"qkv-fused, {name}": ("qkv-fused", {}, with_more(llama(), Q, name), "left-behind", f"{Q}.{name}") for name in (
         "lora_A.weight", "lora_A.default.weight", "lora_B.weight", "lora_B.default.weight", "lora_magnitude_vector.default.weight", *NF4, "SCB", "weight_scale", *FP8, "input_scale")},
     "llama-cpp-rope, an adapter": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, with_more(llama(), Q, "lora_B.weight"), "left-behind", f"{Q}.lora_B.weight"),
-    "llama-cpp-rope, scales": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, with_more(llama(), Q, *FP8), "left-behind", f"{Q}.weight_scale_inv"),
+    "llama-cpp-rope, scales": ("llama-cpp-rope", {"heads": HEADS, "head_dim": HEAD_DIM}, {**llama(), **{f"model.layers.{i}.{Q}.weight_scale_inv": Array([2, 2], range(4)) for i in range(LAYERS)}}, "left-behind", f"{Q}.weight_scale_inv"),
     "tensor-parallel, nf4": ("tensor-parallel", {"ranks": 2, **heads(HEADS)}, with_more(llama(), "mlp.down_proj", *NF4), "left-behind", "mlp.down_proj.weight.absmax"),
     "gpt2-conv1d, scales": ("gpt2-conv1d", {}, {**gpt2(), "h.0.mlp.c_fc.weight_scale": Array([1], [1])}, "left-behind", "c_fc.weight_scale"),
     "stacked-experts, an adapter": ("stacked-experts", {"experts": EXPERTS}, with_more(mixture(), "mlp.experts.1.down_proj", "lora_A.weight"), "left-behind", "experts.1.down_proj.lora_A.weight"),

@@ -217,7 +217,7 @@ static float last_columns(size_t i) {
 
 static const struct {
     const char *pass;
-    tensor before[6], after[6];
+    tensor before[7], after[7];
 } movements[] = {
     {"'qkv-fused'", {QKV(A)}, {{A "qkv_proj.weight", 2, {16, 2}, fused}}},
     {"'qkv-fused'", {QKV("")}, {{"qkv_proj.weight", 2, {16, 2}, fused}}},
@@ -242,6 +242,21 @@ static const struct {
     {"{'name':'tensor-parallel','params':{'ranks':2,'heads':2,'head_dim':2}}",
      {{"a.o_proj.weight", 2, {2, 4}, q}},
      {{"rank_0.a.o_proj.weight", 2, {2, 2}, first_columns}, {"rank_1.a.o_proj.weight", 2, {2, 2}, last_columns}}},
+    /* what belongs to weights */
+    {"{'name':'llama-cpp-rope','params':{'heads':2,'head_dim':4}}",
+     {{A "q_proj.weight", 2, {8, 2}, q}, {A "q_proj.lora_A.weight", 2, {2, 2}, v}, {A "q_proj.lora_B.weight", 2, {8, 2}, q}},
+     {{A "q_proj.weight", 2, {8, 2}, rotary},
+      {A "q_proj.lora_A.weight", 2, {2, 2}, v},
+      {A "q_proj.lora_B.weight", 2, {8, 2}, rotary}}},
+    {"{'name':'megatron-gqa','params':{'heads':4,'kv_heads':2,'head_dim':2}}",
+     {{A "q_proj.weight", 2, {8, 2}, q},
+      {A "q_proj.weight_scale", 2, {8, 2}, q},
+      {A "k_proj.weight", 2, {4, 2}, k},
+      {A "k_proj.weight_scale", 2, {4, 2}, k},
+      {A "v_proj.weight", 2, {4, 2}, v},
+      {A "v_proj.weight_scale", 2, {4, 2}, v}},
+     {{"decoder.layers.0.self_attention.linear_qkv.weight", 2, {16, 2}, interleaved},
+      {"decoder.layers.0.self_attention.linear_qkv.weight_scale", 2, {16, 2}, interleaved}}},
 };
 
 START_TEST(test_there_and_back) {

@@ -1,0 +1,345 @@
+/* What belongs to the weight W (out, in) of a Linear: it goes where the weight goes, if that is exact.
+ *
+ * LoRA adds B A to the weight, with B (out, rank) and A (rank, in). A recipe of rows leaves every row whole; then
+ *
+ *     weight          B                                  A
+ *     concat(q, k)    concat([Bq  0 ]                    concat(Aq, Ak)
+ *                            [0  Bk])
+ *     rows of w       the same rows of B                 A
+ *     columns of w    B                                  the same columns of A
+ *
+ * So the recipe is made once more over stand-ins: what is (out, in) there is (out, ranks) here, the rows of B beside zeros. A
+ * recipe of columns has A in the place of rows. A recipe that is neither has no such factors, and is refused. The ranks of one
+ * row are equal: so the scale of all is multiplied by the same number, lora_alpha / rank, when lora_alpha is multiplied, too.
+ *
+ * Scales are one for each row, or for parts of it: they are (out, parts), and go as rows do. One for the whole weight stays
+ * one, where the row reads one weight; one for a block of rows does not follow. */
+#include <string.h>
+
+#include "core/layouts/internal.h"
+#include "core/weights/recipe.h"
+
+/* Marks the side of a stand-in that nothing may cut: a prime that no recipe has. */
+#define UNCUT 1000003
+
+enum { ROWS = 1, COLUMNS = 0 }; /* what a recipe moves, by the axis that it leaves whole */
+
+static size_t count_of(const fb_layout_scope *scope) {
+    return scope->application->row->of->source_count;
+}
+
+/* ---- what is there ------------------------------------------------------------------------------------------------------ */
+
+/* Source `index` of the row: of adapters the A of every weight, and then the B; NULL: it is not there. */
+static const fb_layout_owned *belonging(const fb_layout_scope *scope, size_t index) {
+    return scope->application->counts[index] ? scope->application->tensors[index][0] : NULL;
+}
+
+static int rank_of(const fb_layout_scope *scope, const fb_layout_owned *owned) {
+    return fb_shape_rank(scope->graph, fb_tensor_at(scope->graph, owned->tensor)->shape);
+}
+
+static int64_t size_of(const fb_layout_scope *scope, const fb_layout_owned *owned, int axis) {
+    return fb_shape_size(scope->graph, fb_tensor_at(scope->graph, owned->tensor)->shape, axis);
+}
+
+static fb_value tensor_of(fb_graph *graph, const fb_layout_owned *owned) {
+    return fb_recipe_tensor(graph, owned->tensor);
+}
+
+static bool has_adapter(const fb_layout_scope *scope, size_t weight) {
+    return belonging(scope, weight) != NULL;
+}
+
+/* One number for the whole weight. */
+static bool is_single(const fb_layout_scope *scope, const fb_layout_owned *scale) {
+    bool is_one = true;
+    for (int axis = 0; axis < rank_of(scope, scale); axis++) is_one &= size_of(scope, scale, axis) == 1;
+    return is_one;
+}
+
+/* ---- checking it -------------------------------------------------------------------------------------------------------- */
+
+static fb_status missing(const fb_layout_scope *scope, size_t there, const char *module_of, const char *what, fb_error *error) {
+    int length = (int)(strlen(module_of) - strlen("weight"));
+    return fb_fail(error, FB_INVALID, "incomplete", NULL, "%s is there, but %.*s%s is not", belonging(scope, there)->name,
+                   length, module_of, what);
+}
+
+/* What follows the module in the name of the row's source. */
+static const char *ending_of(const fb_layout_scope *scope, size_t source) {
+    const fb_layout_row *row = scope->application->row;
+    size_t of = strlen(row->of->sources[source % row->of->source_count].pattern.text) - strlen("weight");
+    return row->sources[source].pattern.text + of;
+}
+
+static fb_status set_size(fb_layout_weight *weight, int axis, int64_t size, const char *by, fb_error *error) {
+    if (weight->sizes[axis] >= 0 && weight->sizes[axis] != size)
+        return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "by %s %s has %lld %s, not %lld", by, weight->name,
+                       (long long)size, axis ? "columns" : "rows", (long long)weight->sizes[axis]);
+    weight->sizes[axis] = size;
+    return FB_OK;
+}
+
+static fb_status read_weight(const fb_layout_scope *scope, fb_layout_weight *weight, fb_error *error) {
+    if (!weight->owned) return FB_OK;
+    if (rank_of(scope, weight->owned) != 2)
+        return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%s has %d dimensions, not 2", weight->name,
+                       rank_of(scope, weight->owned));
+    for (int axis = 0; axis < 2; axis++) weight->sizes[axis] = size_of(scope, weight->owned, axis);
+    return FB_OK;
+}
+
+static fb_status read_adapter(const fb_layout_scope *scope, size_t index, int64_t *rank, fb_error *error) {
+    fb_layout_weight *weight = &scope->application->weights[index];
+    size_t other = index + count_of(scope);
+    const fb_layout_owned *a = belonging(scope, index), *b = belonging(scope, other);
+    if (!a && !b) return FB_OK;
+    if (!a) return missing(scope, other, weight->name, ending_of(scope, index), error);
+    if (!b) return missing(scope, index, weight->name, ending_of(scope, other), error);
+    const fb_layout_owned *odd = rank_of(scope, a) != 2 ? a : rank_of(scope, b) != 2 ? b : NULL;
+    if (odd)
+        return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%s has %d dimensions, not 2", odd->name,
+                       rank_of(scope, odd));
+    if (*rank < 0) *rank = size_of(scope, a, 0);
+    if (size_of(scope, a, 0) != *rank || size_of(scope, b, 1) != *rank)
+        return fb_fail(error, FB_INVALID, "shape-mismatch", NULL,
+                       "%s and %s are of rank %lld and %lld, and what is fused with them is of rank %lld", a->name, b->name,
+                       (long long)size_of(scope, a, 0), (long long)size_of(scope, b, 1), (long long)*rank);
+    fb_status status = set_size(weight, 0, size_of(scope, b, 0), b->name, error);
+    return status ? status : set_size(weight, 1, size_of(scope, a, 1), a->name, error);
+}
+
+/* The row's rules say, or must agree with, the sizes of weights. */
+static fb_status check_rules(const fb_layout_scope *scope, fb_error *error) {
+    const fb_layout_row *of = scope->application->row->of;
+    fb_layout_names names = fb_layout_names_of(scope);
+    for (size_t i = 0; i < 2 * of->source_count; i++) { /* twice: a rule may read sizes that a later one says */
+        size_t source = i % of->source_count;
+        fb_layout_weight *weight = &scope->application->weights[source];
+        for (int axis = 0; axis < 2; axis++) {
+            const json_t *rule = json_array_get(of->sources[source].shape, (size_t)axis);
+            int64_t wanted;
+            fb_error met = {0};
+            if (!rule || json_is_null(rule)) continue;
+            if (fb_layout_number(rule, &names, &wanted, &met)) {
+                if (strcmp(met.code, "shape-mismatch") == 0) continue; /* a size that is not known */
+                return fb_fail(error, FB_INVALID, met.code, NULL, "%s: %s", weight->name, met.message);
+            }
+            fb_status status = set_size(weight, axis, wanted, "the layout's rule", error);
+            if (status) return status;
+        }
+    }
+    return FB_OK;
+}
+
+static fb_status check_scale(const fb_layout_scope *scope, size_t index, size_t there, fb_error *error) {
+    const fb_layout_weight *weight = &scope->application->weights[index];
+    const fb_layout_owned *scale = belonging(scope, index), *first = belonging(scope, 0);
+    if (!scale) return missing(scope, there, weight->name, ending_of(scope, index), error);
+    if (!weight->owned) return missing(scope, there, weight->name, "weight", error);
+    if (rank_of(scope, scale) > 2)
+        return fb_fail(error, FB_INVALID, "inexact", NULL, "%s has %d dimensions: rows of the weight do not follow",
+                       scale->name, rank_of(scope, scale));
+    bool is_same = rank_of(scope, scale) == rank_of(scope, first);
+    is_same &= rank_of(scope, scale) < 2 || size_of(scope, scale, 1) == size_of(scope, first, 1);
+    if (!is_same)
+        return fb_fail(error, FB_INVALID, "shape-mismatch", NULL, "%s has other sizes for a row than %s", scale->name,
+                       first->name);
+    return FB_OK;
+}
+
+fb_status fb_layout_check_belongings(const fb_layout_scope *scope, fb_error *error) {
+    const fb_layout_application *application = scope->application;
+    size_t count = count_of(scope), there = 0;
+    int64_t rank = -1;
+    fb_status status = FB_OK;
+    while (!application->counts[there]) there++;
+    for (size_t i = 0; i < count && !status; i++) {
+        status = read_weight(scope, &application->weights[i], error);
+        if (status) return status;
+        status = application->row->belonging == FB_ADAPTERS ? read_adapter(scope, i, &rank, error)
+                                                            : check_scale(scope, i, there, error);
+    }
+    return status ? status : check_rules(scope, error);
+}
+
+/* ---- what a recipe moves ------------------------------------------------------------------------------------------------ */
+
+/* Where the axis of the stand-ins that nothing cuts is in the expression; -1: it was cut, or joined with another one. */
+static int find_uncut(const fb_graph *graph, fb_value expression, const fb_stand_in *stand_ins, size_t count, int axis) {
+    for (size_t i = 0; i < count; i++)
+        if (stand_ins[i].value.id == expression.id) return axis;
+    fb_recipe_op op = fb_recipe_op_of(graph, expression);
+    fb_recipe_type type;
+    int at = -1;
+    if (!op || op == FB_RECIPE_FULL) return -1;
+    for (size_t i = 0; i < fb_recipe_arg_count(graph, expression); i++) {
+        int of_part = find_uncut(graph, fb_recipe_arg(graph, expression, i), stand_ins, count, axis);
+        if (of_part < 0 || (i && of_part != at)) return -1;
+        at = of_part;
+    }
+    if (op == FB_RECIPE_CONCAT || op == FB_RECIPE_SLICE) return fb_recipe_int(graph, expression, "axis") == at ? -1 : at;
+    if (op == FB_RECIPE_PERMUTE) {
+        int place = 0;
+        while (fb_shape_size(graph, fb_recipe_value(graph, expression, "dims"), place) != at) place++;
+        return place;
+    }
+    /* A reshape: as many elements lie before it. */
+    int64_t before = 1, wanted = 1;
+    if (fb_recipe_type_of(graph, fb_recipe_arg(graph, expression, 0), &type, NULL)) return -1;
+    for (int i = 0; i < at; i++) before *= type.sizes[i];
+    if (fb_recipe_type_of(graph, expression, &type, NULL)) return -1;
+    for (int i = 0; i < type.rank; wanted *= type.sizes[i++])
+        if (type.sizes[i] == UNCUT && wanted == before) return i;
+    return -1;
+}
+
+/* Whether a recipe leaves the axis whole, and where it was. */
+static bool leaves_whole(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, int axis) {
+    fb_stand_in probes[SOURCES_MAX];
+    fb_error ignored = {0};
+    size_t count = count_of(scope);
+    for (size_t i = 0; i < count; i++) {
+        fb_stand_in *probe = &probes[i];
+        probe->sizes[axis] = UNCUT;
+        probe->sizes[!axis] = scope->application->weights[i].sizes[!axis];
+        if (probe->sizes[!axis] < 0) return false;
+        probe->value = fb_recipe_full(graph, probe->sizes, 2, fb_make_int(graph, (int64_t)i + 1));
+    }
+    scope->stand_ins = probes;
+    fb_value made = fb_layout_build(graph, scope, recipe, &ignored);
+    scope->stand_ins = NULL;
+    fb_recipe_type type;
+    if (ignored.status || !made.id || fb_recipe_type_of(graph, made, &type, &ignored)) return false;
+    return type.rank == 2 && find_uncut(graph, made, probes, count, axis) == axis;
+}
+
+/* The sources that have an adapter, in the order in which the recipe reads them. */
+static size_t list_used(const fb_layout_scope *scope, const json_t *recipe, size_t used[SOURCES_MAX], size_t count) {
+    const fb_layout_row *of = scope->application->row->of;
+    size_t i;
+    json_t *argument;
+    json_array_foreach(json_object_get(recipe, "args"), i, argument) count = list_used(scope, argument, used, count);
+    for (i = 0; json_is_string(recipe) && i < of->source_count; i++) {
+        bool is_new = has_adapter(scope, i) && strcmp(json_string_value(recipe), of->sources[i].name) == 0;
+        for (size_t k = 0; k < count; k++) is_new &= used[k] != i;
+        if (is_new) used[count++] = i;
+    }
+    return count;
+}
+
+/* ---- adapters ----------------------------------------------------------------------------------------------------------- */
+
+/* The factor of a weight that moves, beside zeros for the others' ranks; or zeros. */
+static fb_value pad(fb_graph *graph, const fb_layout_scope *scope, size_t index, const size_t *used, size_t count, int axis,
+                    int64_t rank, fb_dtype dtype) {
+    fb_value parts[SOURCES_MAX];
+    int64_t sizes[2];
+    sizes[axis] = rank;
+    sizes[!axis] = scope->application->weights[index].sizes[!axis];
+    for (size_t i = 0; i < count; i++) {
+        size_t factor = axis == ROWS ? used[i] + count_of(scope) : used[i];
+        parts[i] = used[i] == index ? tensor_of(graph, belonging(scope, factor)) : fb_recipe_zeros(graph, sizes, 2, dtype);
+    }
+    return count == 1 ? parts[0] : fb_recipe_concat(graph, axis, parts, count);
+}
+
+/* The other factors: one after the other along the ranks. */
+static fb_value stack(fb_graph *graph, const fb_layout_scope *scope, const size_t *used, size_t count, int axis) {
+    fb_value parts[SOURCES_MAX];
+    for (size_t i = 0; i < count; i++)
+        parts[i] = tensor_of(graph, belonging(scope, axis == ROWS ? used[i] : used[i] + count_of(scope)));
+    return count == 1 ? parts[0] : fb_recipe_concat(graph, !axis, parts, count);
+}
+
+static fb_value make_factor(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, int axis, bool is_a,
+                            fb_error *error) {
+    const fb_layout_row *of = scope->application->row->of;
+    size_t used[SOURCES_MAX], count = list_used(scope, recipe, used, 0);
+    if (!count) {
+        fb_fail(error, FB_INVALID, "inexact", NULL, "a part of the weights has no adapter, and would get one");
+        return (fb_value){0};
+    }
+    if (is_a == (axis == ROWS)) return stack(graph, scope, used, count, axis);
+    const fb_layout_owned *first = belonging(scope, used[0]);
+    fb_dtype dtype = (fb_dtype)fb_tensor_at(graph, first->tensor)->dtype;
+    int64_t rank = size_of(scope, first, 0);
+    fb_stand_in stand_ins[SOURCES_MAX];
+    for (size_t i = 0; i < of->source_count; i++) {
+        stand_ins[i].value = pad(graph, scope, i, used, count, axis, rank, dtype);
+        stand_ins[i].sizes[axis] = rank * (int64_t)count;
+        stand_ins[i].sizes[!axis] = scope->application->weights[i].sizes[!axis];
+    }
+    scope->stand_ins = stand_ins;
+    fb_value made = fb_layout_build(graph, scope, recipe, error);
+    scope->stand_ins = NULL;
+    return made;
+}
+
+static fb_value adapter(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {
+    size_t index = (size_t)(target - scope->application->row->targets);
+    for (int axis = ROWS; axis >= COLUMNS; axis--)
+        if (leaves_whole(graph, scope, target->recipe, axis))
+            return make_factor(graph, scope, target->recipe, axis, index % 2 == 0, error);
+    for (size_t i = 0; i < count_of(scope); i++) {
+        const fb_layout_weight *weight = &scope->application->weights[i];
+        if (weight->sizes[0] >= 0 && weight->sizes[1] >= 0) continue;
+        fb_fail(error, FB_INVALID, "incomplete", NULL, "%s has no adapter, and is not there to say how large it is",
+                weight->name);
+        return (fb_value){0};
+    }
+    fb_fail(error, FB_INVALID, "inexact", NULL, "the row moves neither whole rows nor whole columns of the weight");
+    return (fb_value){0};
+}
+
+/* ---- scales ------------------------------------------------------------------------------------------------------------- */
+
+/* Of rows, in a recipe of rows. */
+static fb_value scales_of_rows(fb_graph *graph, fb_layout_scope *scope, const json_t *recipe, fb_error *error) {
+    fb_stand_in stand_ins[SOURCES_MAX];
+    bool is_flat = rank_of(scope, belonging(scope, 0)) == 1;
+    for (size_t i = 0; i < count_of(scope); i++) {
+        const fb_layout_owned *scale = belonging(scope, i);
+        fb_stand_in *one = &stand_ins[i];
+        one->sizes[0] = size_of(scope, scale, 0);
+        one->sizes[1] = is_flat ? 1 : size_of(scope, scale, 1);
+        one->value = tensor_of(graph, scale);
+        if (is_flat) one->value = fb_recipe_reshape(graph, one->value, one->sizes, 2);
+    }
+    scope->stand_ins = stand_ins;
+    fb_value made = fb_layout_build(graph, scope, recipe, error);
+    scope->stand_ins = NULL;
+    fb_recipe_type type;
+    if (!is_flat || error->status || !made.id || fb_recipe_type_of(graph, made, &type, error)) return made;
+    return fb_recipe_reshape(graph, made, type.sizes, 1);
+}
+
+static fb_value scale(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {
+    const json_t *recipe = target->recipe;
+    const fb_layout_owned *first = belonging(scope, 0);
+    bool is_alone = count_of(scope) == 1, is_of_rows = true;
+    int64_t parts = rank_of(scope, first) == 2 ? size_of(scope, first, 1) : 1;
+    for (size_t i = 0; i < count_of(scope); i++)
+        is_of_rows &=
+            rank_of(scope, first) > 0 && size_of(scope, belonging(scope, i), 0) == scope->application->weights[i].sizes[0];
+    /* The weight itself, under another name; one number; or rows that were cut, each with the scale it had. */
+    if (is_alone && (json_is_string(recipe) || is_single(scope, first))) return tensor_of(graph, first);
+    if (is_of_rows && leaves_whole(graph, scope, recipe, ROWS)) return scales_of_rows(graph, scope, recipe, error);
+    if (is_of_rows && is_alone && parts == 1 && leaves_whole(graph, scope, recipe, COLUMNS)) return tensor_of(graph, first);
+    if (is_of_rows)
+        fb_fail(error, FB_INVALID, "inexact", NULL,
+                "the row does not move whole rows of the weight, and the scales are of rows");
+    else if (is_single(scope, first))
+        fb_fail(error, FB_INVALID, "inexact", NULL, "it is one number for a whole weight, and the fused weight would need %zu",
+                count_of(scope));
+    else
+        fb_fail(error, FB_INVALID, "inexact", NULL,
+                "it has not one for each row of the weight: scales of blocks do not follow when rows move");
+    return (fb_value){0};
+}
+
+fb_value fb_layout_belonging(fb_graph *graph, fb_layout_scope *scope, const fb_layout_target *target, fb_error *error) {
+    return scope->application->row->belonging == FB_ADAPTERS ? adapter(graph, scope, target, error)
+                                                             : scale(graph, scope, target, error);
+}
