@@ -1,4 +1,4 @@
-"""stacked-experts is judged by transformers' own conversion, both ways: tests/fixtures/transformers/make.py."""
+"""Layouts are judged by transformers' own conversion, both ways: tests/fixtures/transformers/make.py."""
 
 import json
 
@@ -8,7 +8,7 @@ from documents import FIXTURES
 from weights_files import tensors_of
 
 FOLDER = FIXTURES / "transformers"
-ARCHITECTURES = sorted(path.parent.name for path in FOLDER.glob("*/config.json"))
+CASES = sorted((path.parent.name, path.stem) for path in FOLDER.glob("*/*.safetensors") if path.stem != "apart")
 
 
 def changed(data):
@@ -18,21 +18,22 @@ def changed(data):
 
 
 def test_there_are_enough():
-    assert len(ARCHITECTURES) >= 5
+    layouts = [layout for _, layout in CASES]
+    assert {layout: layouts.count(layout) for layout in layouts} == {"gate-up-fused": 3, "llama-cpp-rope": 3, "phi3": 2, "qkv-fused": 3, "stacked-experts": 6}
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_same_bytes(tmp_path, name):
+@pytest.mark.parametrize("name, layout", CASES)
+def test_the_same_bytes(tmp_path, name, layout):
     foldback = CommandLine(tmp_path)
     folder, config = FOLDER / name, FOLDER / name / "config.json"
-    apart, stacked = ((folder / f"{one}.safetensors").read_bytes() for one in ("apart", "stacked"))
-    made = foldback("layout", "apply", "stacked-experts", folder / "apart.safetensors", "--config", config, "-o", tmp_path / "ours")
+    apart, arranged = ((folder / f"{one}.safetensors").read_bytes() for one in ("apart", layout))
+    made = foldback("layout", "apply", layout, folder / "apart.safetensors", "--config", config, "-o", tmp_path / "ours")
     assert made.status == 0, made
     assert made.out
     ours = (tmp_path / "ours").read_bytes()
-    assert tensors_of(ours) == tensors_of(stacked) != tensors_of(apart)
+    assert tensors_of(ours) == tensors_of(arranged) != tensors_of(apart)
     run = json.loads(made.out)["id"]
-    for theirs, expected in ((stacked, apart), (changed(stacked), changed(apart))):
+    for theirs, expected in ((arranged, apart), (changed(arranged), changed(apart))):
         (tmp_path / "theirs.safetensors").write_bytes(theirs)
         undone = foldback("layout", "undo", tmp_path / "theirs.safetensors", "--run", run, "-o", tmp_path / "back")
         assert undone.status == 0, undone
