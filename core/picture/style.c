@@ -1,0 +1,3 @@
+#include "core/picture/picture.h"
+
+#include "picture_style.inc"
