@@ -52,4 +52,9 @@ fb_status fb_archive_origin_of(const fb_graph *graph, fb_archive_origin *out, fb
 /* Reads the id in that entry, or "" if the archive lacks it. */
 fb_status fb_archive_written_for(const fb_archive *archive, char id[FB_ID_LENGTH + 1], fb_error *error);
 
+/* Appends the document of the graph `written` with the weights of `trained`, which was read from an archive that PyTorch saved
+ * again: nodes, names and marks are those of `written`. FB_CONFLICT "another-program" says where the two differ in anything but
+ * names and the bytes of weights. */
+fb_status fb_archive_trained_document(const fb_graph *written, const fb_graph *trained, fb_buffer *out, fb_error *error);
+
 #endif

@@ -108,21 +108,21 @@ static json_t *list_needed(const json_t *document) {
     return NULL;
 }
 
-/* What a document computes, whatever its nodes are called: inputs, calls in their order with what they read, and the dtype and
- * shape of each state. NULL: memory is out. */
-json_t *pt_meaning_of(const json_t *document) {
+json_t *pt_meaning_of(const json_t *document, bool records) {
     json_t *names = json_object(), *made = json_array(), *node, *owners = pt_owners_of(document);
     json_t *needed = list_needed(document);
     size_t i, calls = 0;
     bool ok = names && made && owners && needed;
     json_array_foreach(json_object_get(document, "nodes"), i, node) {
         const char *op = text_of(node, "op"), *target = text_of(node, "target");
-        const json_t *row = json_array_get(json_object_get(owners, target), 0), *meta = json_object_get(node, "meta");
+        const json_t *row = json_array_get(json_object_get(owners, target), 0),
+                     *meta = records ? json_object_get(node, "meta") : NULL;
         bool is_state = strcmp(op, "get_attr") == 0;
         if (is_idle(node, needed)) continue;
-        json_t *name = is_state ? json_pack("[s,s,O?,O?,b]", op, target, json_object_get(row, "dtype"),
-                                            json_object_get(row, "shape"), pt_requires_grad(json_object_get(owners, target)))
-                                : json_pack("[s,I]", strcmp(op, "placeholder") == 0 ? target : "", (json_int_t)calls++);
+        json_t *name =
+            is_state ? json_pack("[s,s,O?,O?,b]", op, target, json_object_get(row, "dtype"), json_object_get(row, "shape"),
+                                 records && pt_requires_grad(json_object_get(owners, target)))
+                     : json_pack("[s,I]", strcmp(op, "placeholder") == 0 ? target : "", (json_int_t)calls++);
         ok = ok && name && json_object_set_new(names, text_of(node, "name"), name) == 0;
         if (!ok || is_state) continue;
         json_t *call = json_pack("[s,s,o,o,O?,O?]", op, target, with_names(json_object_get(node, "args"), names),

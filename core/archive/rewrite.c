@@ -862,7 +862,7 @@ static bool rewrite_weights(writer *w) {
 
 static bool is_the_graph(writer *w, const char *document, size_t size) {
     json_t *read = load_document(w, document, size);
-    json_t *wanted = read ? pt_meaning_of(w->after) : NULL, *found = wanted ? pt_meaning_of(read) : NULL;
+    json_t *wanted = read ? pt_meaning_of(w->after, true) : NULL, *found = wanted ? pt_meaning_of(read, true) : NULL;
     bool is_same = found && json_equal(wanted, found);
     if (read && !found) no_memory(w);
     size_t i = 0;

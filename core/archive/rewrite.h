@@ -39,8 +39,9 @@ json_t *pt_owners_of(const json_t *document);
 /* Of such an owner's tensor. */
 bool pt_requires_grad(const json_t *owned);
 /* What the document computes: inputs, calls in their order with what they read, and the dtype and shape of each state. Two
- * documents with equal ones compute the same. */
-json_t *pt_meaning_of(const json_t *document);
+ * documents with equal ones compute the same. With `records`, also the shape and dtype of each result and whether a state
+ * requires gradients. */
+json_t *pt_meaning_of(const json_t *document, bool records);
 
 /* ---- strides as archives record them, by what PyTorch's operators give: strides.c ---------------------------------------- */
 

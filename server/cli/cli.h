@@ -38,7 +38,7 @@ typedef struct fb_cli_values {
     uint64_t shard_size;         /* bytes; 0: one file */
     const char *tied;
     const char *inputs, *seed, *precision, *validate; /* evaluating */
-    const char *assume;
+    const char *assume, *model;
     bool random_weights;
     bool is_strict;
     const char *reads_as, *prefix;                                 /* of files to bind */
@@ -170,6 +170,9 @@ int fb_reference_bytes(fb_cli *cli, const fb_reference *reference, fb_buffer *ou
 /* Is this the name of an archive of torch.export? Such a file becomes a blob and a graph of the store when it is referred to.
  */
 bool fb_is_archive_name(const char *path);
+/* Sends such a file, unless the store has it, and has its graph read and stored; of several programs that of `model`, else
+ * NULL. `answer` is that of POST /v1/graphs, and the caller's to free on FB_EXIT_DONE. */
+int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer);
 /* The graph, checked. */
 int fb_reference_graph(fb_cli *cli, const fb_reference *reference, fb_graph **out);
 /* The id that `text` is, or that alone begins so, of what lies below `folder` ("/v1/graphs", "/v1/blobs"). */

@@ -1,4 +1,4 @@
-/* What can be said of a graph without a store: its id, its faults, its code. */
+/* What can be said of a graph without a store: its id, its faults, its code; and storing one. */
 #include <string.h>
 
 #include "core/graph/code.h"
@@ -88,5 +88,48 @@ int fb_cli_code(fb_cli *cli) {
     else result = fb_cli_no_memory();
     fb_buffer_free(&code);
     fb_graph_free(graph);
+    return result;
+}
+
+/* ---- put ---------------------------------------------------------------------------------------------------------------- */
+
+static int send_document(fb_cli *cli, const fb_reference *reference, fb_answer *answer) {
+    fb_call call = {.method = "POST"};
+    int result = fb_reference_bytes(cli, reference, &call.body);
+    if (result) return result;
+    fb_address_path(&call.address, "/v1/graphs");
+    return fb_cli_call(cli, &call, answer);
+}
+
+static int print_stored(fb_cli *cli, const fb_buffer *body) {
+    if (cli->is_json) {
+        fwrite(body->data, 1, body->size, stdout);
+        putchar('\n');
+        return FB_EXIT_DONE;
+    }
+    json_t *stored = json_loadb(body->data, body->size, 0, NULL);
+    if (!stored) return fb_complain(FB_EXIT_FAILED, "the answer is not JSON: is this foldback?");
+    fb_print_facts(cli, (const fb_fact[]){{"graph", fb_text_of(stored, "id")},
+                                          {"name", fb_text_of(stored, "name")},
+                                          {"structure", fb_text_of(stored, "structure")},
+                                          {"archive", fb_text_of(stored, "archive")},
+                                          {0}});
+    json_decref(stored);
+    return FB_EXIT_DONE;
+}
+
+int fb_cli_put(fb_cli *cli) {
+    const char *model = cli->values.model;
+    fb_reference reference = fb_reference_read(cli->arguments.items[0]);
+    fb_answer answer;
+    if (reference.kind != FB_REFERS_TO_FILE)
+        return fb_complain(FB_EXIT_USAGE, "put: %s is in the store; it takes a file", reference.text);
+    bool is_archive = fb_is_archive_name(reference.text);
+    if (model && !is_archive)
+        return fb_complain(FB_EXIT_USAGE, "put: --model is for a .pt2 archive; %s has one graph", reference.text);
+    int result = is_archive ? fb_archive_put(cli, reference.text, model, &answer) : send_document(cli, &reference, &answer);
+    if (result) return result;
+    result = print_stored(cli, &answer.body);
+    fb_answer_free(&answer);
     return result;
 }

@@ -113,19 +113,24 @@ static bool is_archive(const fb_reference *reference) {
     return reference->kind == FB_REFERS_TO_FILE && fb_is_archive_name(reference->text);
 }
 
-/* Sends the archive, unless it is there already, and has its graph read from it: its id. */
-static int put_archive(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]) {
+int fb_archive_put(fb_cli *cli, const char *path, const char *model, fb_answer *answer) {
     fb_blob_files files = {0};
     fb_call call = {.method = "POST"};
-    fb_answer answer;
-    int result = fb_blob_files_read(cli, &reference->text, 1, &files);
+    int result = fb_blob_files_read(cli, &path, 1, &files);
     if (!result) result = fb_blob_files_send(cli, &files);
     if (!result) {
         fb_address_path(&call.address, "/v1/graphs");
         fb_address_query(&call.address, "archive", files.items[0].digest);
-        result = fb_cli_call(cli, &call, &answer);
+        fb_address_query(&call.address, "model", model);
+        result = fb_cli_call(cli, &call, answer);
     }
     fb_blob_files_free(&files);
+    return result;
+}
+
+static int put_archive(fb_cli *cli, const fb_reference *reference, char id[FB_ID_LENGTH + 1]) {
+    fb_answer answer;
+    int result = fb_archive_put(cli, reference->text, NULL, &answer);
     if (result) return result;
     json_t *stored = json_loadb(answer.body.data, answer.body.size, 0, NULL);
     snprintf(id, FB_ID_LENGTH + 1, "%s", fb_text_of(stored, "id"));

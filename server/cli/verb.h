@@ -119,9 +119,9 @@ void fb_suggest_try(fb_suggestion *suggestion, const char *candidate);
 
 /* ---- What the verbs do: the `run` of each -------------------------------------------------------------------------------- */
 
-int fb_cli_id(fb_cli *cli), fb_cli_verify(fb_cli *cli), fb_cli_code(fb_cli *cli); /* graph.c */
-int fb_cli_evaluate(fb_cli *cli), fb_cli_compare(fb_cli *cli);                    /* evaluate.c */
-int fb_cli_diff(fb_cli *cli);                                                     /* diff.c */
+int fb_cli_id(fb_cli *cli), fb_cli_verify(fb_cli *cli), fb_cli_code(fb_cli *cli), fb_cli_put(fb_cli *cli); /* graph.c */
+int fb_cli_evaluate(fb_cli *cli), fb_cli_compare(fb_cli *cli);                                             /* evaluate.c */
+int fb_cli_diff(fb_cli *cli);                                                                              /* diff.c */
 
 int fb_cli_optimize(fb_cli *cli), fb_cli_reverse(fb_cli *cli), fb_cli_rollback(fb_cli *cli); /* run.c */
 int fb_cli_record(fb_cli *cli);                                                              /* record.c */

@@ -128,6 +128,12 @@ static const fb_option id_options[] = {
     STORE,
     END,
 };
+static const fb_option put_options[] = {
+    TEXT("model", 0, "NAME", "of a .pt2 archive with several programs: this one", model),
+    STORE,
+    JSON,
+    END,
+};
 static const fb_option plain_options[] = {STORE, JSON, END};
 static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), CA_FILE,
                                           JSON, END};
@@ -296,7 +302,16 @@ const fb_verb fb_verbs[] = {
     {.name = "run show", .arguments = "RUN", .summary = "shows a run", .options = plain_options, .run = fb_cli_show},
 
     {.group = "Look at graphs",
-     .name = "graph list",
+     .name = "put",
+     .arguments = "FILE",
+     .summary = "stores a graph: a document, or a .pt2 archive",
+     .description =
+         "An archive becomes a blob of the store, unless the store has it, and its weights stay in it. Other verbs that\n"
+         "take a graph store such a file as well.\n",
+     .options = put_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_put},
+    {.name = "graph list",
      .arguments = "",
      .summary = "lists the graphs of the store",
      .options = graphs_options,
@@ -610,7 +625,8 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_completion},
     {.name = "complete", .now = "completion", .arguments = "", .options = help_options, .start = fb_complete},
 
-    /* Names of before. */
+    /* Other names, and those of before. */
+    {.name = "validate", .now = "verify", .arguments = "GRAPH", .options = verify_options, .run = fb_cli_verify},
     {.name = "runs", .now = "run list", .arguments = "", .options = runs_options, .run = fb_cli_runs},
     {.name = "graphs", .now = "graph list", .arguments = "", .options = graphs_options, .run = fb_cli_graphs},
     {.name = "nodes", .now = "graph nodes", .arguments = "GRAPH", .options = nodes_options, .run = fb_cli_nodes},

@@ -314,6 +314,28 @@ static fb_status find_written(const fb_request *request, const fb_archive *archi
     return is_final ? fb_fail(error, met.status, met.code, "", "%s", met.message) : FB_OK;
 }
 
+fb_status fb_archive_find_written(const fb_request *request, const fb_graph *graph, bool *is_from_archive,
+                                  char id[FB_ID_LENGTH + 1], fb_error *error) {
+    const fb_app *app = request->context;
+    fb_archive_origin origin = {0};
+    fb_archive archive = {0};
+    fb_blob *blob = NULL;
+    const unsigned char *bytes;
+    *id = '\0';
+    fb_status status = fb_archive_origin_of(graph, &origin, error);
+    *is_from_archive = !status && *origin.blob;
+    if (*is_from_archive) {
+        status = fb_blob_open(app->store, origin.blob, &blob, error);
+        if (!status) status = fb_blob_map(blob, &bytes, error);
+        if (!status) status = fb_archive_open(bytes, fb_blob_size(blob), &archive, error);
+        if (!status) status = fb_archive_written_for(&archive, id, error);
+        fb_archive_close(&archive);
+        if (blob) fb_blob_close(blob);
+    }
+    free(origin.model);
+    return status;
+}
+
 bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id) {
     fb_shared_graph *shared = NULL;
     fb_archive_origin origin = {0};

@@ -182,6 +182,10 @@ bool fb_is_archive_request(const fb_request *request);
 bool fb_archive_take(const fb_request *request, fb_response *response, fb_request *bare, char digest[FB_ID_LENGTH + 1]);
 /* Reads ?model= of the archive. 422 bad-archive, unsupported-archive. Likewise. */
 bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out);
+/* The graph for which foldback wrote the archive that `graph` was read from; "" if it was read from none, or another wrote it.
+ */
+fb_status fb_archive_find_written(const fb_request *request, const fb_graph *graph, bool *is_from_archive,
+                                  char id[FB_ID_LENGTH + 1], fb_error *error);
 
 /* ---- Weights that a request brings along for its graph: safetensors files that are here as blobs ------------------------- */
 

@@ -130,20 +130,71 @@ def test_what_was_written_is_recognised(shared, new_service):
     assert elsewhere.status == 201 and elsewhere.json()["id"] != run["result"], "a store that lacks the graph reads the archive"
 
 
-def test_what_was_changed_since_is_not_taken_for_what_was_written(shared):
-    """Nor is its training lost: it is a graph of its own, which no run made."""
+def flipped(name, data):
+    return bytes([data[0] ^ 1]) + data[1:] if "/data/weights/weight_0" in name else data
+
+
+def weight_of(service, graph):
+    """The first tensor that the program reads."""
+    weights = service.get(f"/v1/graphs/{graph}/weights").body
+    size = int.from_bytes(weights[:8], "little")
+    begin, end = json.loads(weights[8 : 8 + size])["body.0.weight"]["data_offsets"]
+    return weights[8 + size + begin : 8 + size + end]
+
+
+def test_training_is_taken_along(shared):
+    """What was changed since is a graph of its own, and the undo keeps the change."""
     run = post(shared, archive("conv"), "?pass=RemoveNoOps", path="/v1/optimize").json()
     written = shared.get(f"/v1/graphs/{run['result']}/archive").body
+    before = weight_of(shared, run["source"])
+    for data, wanted in ((repacked(written), before), (repacked(written, flipped), bytes([before[0] ^ 1]) + before[1:])):
+        other = post(shared, data).json()
+        assert other["id"] != run["result"]
+        undone = shared.post("/v1/reverse", {"graph": other["id"]})
+        assert undone.status == 201, undone.body
+        assert weight_of(shared, undone.json()["result"]) == wanted
+        assert nodes_of(shared, undone.json()["result"]) == nodes_of(shared, run["source"])
+        back = post(shared, shared.get(f"/v1/graphs/{undone.json()['result']}/archive").body)
+        assert weight_of(shared, back.json()["id"]) == wanted
 
-    def trained(name, data):
-        return bytes([data[0] ^ 1]) + data[1:] if "/data/weights/weight_0" in name else data
 
-    for data in (repacked(written), repacked(written, trained)):
-        other = post(shared, data)
-        assert other.json()["id"] != run["result"]
-        is_problem(shared.post("/v1/reverse", {"graph": other.json()["id"]}), 409, "unrelated-graph")
+def without_entry(data):
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
+        for name in old.namelist():
+            if not name.endswith("foldback_graph"):
+                new.writestr(name, flipped(name, old.read(name)))
+    return out.getvalue()
+
+
+def test_an_archive_that_does_not_say_what_it_was(shared):
+    """PyTorch drops the entry; then the run must be named."""
+    run = post(shared, archive("conv"), "?pass=RemoveNoOps", path="/v1/optimize").json()
+    graph = post(shared, without_entry(shared.get(f"/v1/graphs/{run['result']}/archive").body)).json()["id"]
+    answer = shared.post("/v1/reverse", {"graph": graph})
+    is_problem(answer, 409, "unrelated-graph")
+    assert "that run's reverse link" in answer.json()["detail"]
+    undone = shared.post(f"/v1/runs/{run['id']}/reverse", {"graph": graph})
+    assert undone.status == 201, undone.body
+    assert weight_of(shared, undone.json()["result"])[0] == weight_of(shared, run["source"])[0] ^ 1
+
+
+def test_another_program_is_not_taken_for_what_was_written(shared):
+    run = post(shared, archive("conv"), "?pass=RemoveNoOps", path="/v1/optimize").json()
+    written = shared.get(f"/v1/graphs/{run['result']}/archive").body
     claims = repacked(written, lambda name, data: run["source"].encode() if name.endswith("foldback_graph") else data)
-    assert post(shared, claims).json()["id"] not in (run["result"], run["source"])
+    other = post(shared, claims).json()["id"]
+    assert other not in (run["result"], run["source"])
+    answer = shared.post("/v1/reverse", {"graph": other})
+    is_problem(answer, 409, "unrelated-graph")
+    assert run["source"] in answer.json()["detail"] and "flatten" in answer.json()["detail"]
+
+    def clamps(name, data):
+        return data.replace(b"aten.relu.default", b"aten.relu6.default") if "/models/" in name else data
+
+    answer = shared.post("/v1/reverse", {"graph": post(shared, repacked(written, clamps)).json()["id"]})
+    is_problem(answer, 409, "unrelated-graph")
+    assert "torch.ops.aten.relu" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("mode", ["graph", "rewrites"])

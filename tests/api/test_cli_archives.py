@@ -67,3 +67,33 @@ def test_a_broken_archive_is_named(tmp_path):
     (tmp_path / "cut.pt2").write_bytes((ARCHIVES / "mlp.pt2").read_bytes()[:3000])
     done = run(tmp_path, "optimize", tmp_path / "cut.pt2", "--pass", "RemoveNoOps")
     assert done.returncode != 0 and "no directory at its end" in done.stderr
+
+
+def test_put_stores_a_graph(tmp_path):
+    put = run(tmp_path, "put", ARCHIVES / "several.pt2", "--model", "two", "--json")
+    assert put.returncode == 0, put.stderr
+    made = json.loads(put.stdout)
+    assert made["name"] == "two" and made["archive"].startswith("sha256:")
+    back = run(tmp_path, "put", ARCHIVES / "several.pt2")
+    assert back.returncode == 1 and "one, two" in back.stderr
+    document = run(tmp_path, "put", ARCHIVES / "several-two.json", "--json")
+    assert json.loads(document.stdout)["structure"] == made["structure"]
+    assert run(tmp_path, "put", ARCHIVES / "several-two.json", "--model", "two").returncode == 2
+    assert run(tmp_path, "put", made["id"]).returncode == 2
+    assert run(tmp_path, "put", ARCHIVES / "none.pt2").returncode == 1
+
+
+def test_validate_is_verify(tmp_path):
+    assert run(tmp_path, "put", ARCHIVES / "conv.pt2").returncode == 0
+    for verb in ("validate", "verify"):
+        assert run(tmp_path, verb, ARCHIVES / "conv.pt2").stdout.startswith("valid: sha256:")
+    (tmp_path / "cut.pt2").write_bytes((ARCHIVES / "mlp.pt2").read_bytes()[:3000])
+    assert run(tmp_path, "validate", tmp_path / "cut.pt2").returncode == 1
+
+
+def test_no_python_is_needed(tmp_path):
+    """The binary starts no other program: it works where nothing is on the PATH."""
+    words = ["optimize", str(ARCHIVES / "conv.pt2"), "--pass", "inference", "--validate", "graph", "-o", str(tmp_path / "fast.pt2")]
+    done = subprocess.run([binary(), *words, "--data", tmp_path / "store"], capture_output=True, text=True, env={"PATH": str(tmp_path)}, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "fast.pt2").read_bytes()[:2] == b"PK"
