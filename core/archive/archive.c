@@ -83,9 +83,9 @@ static fb_status find_models(fb_archive *archive, fb_error *error) {
     return FB_OK;
 }
 
-fb_status fb_archive_open(const void *bytes, uint64_t size, fb_archive *archive, fb_error *error) {
+fb_status fb_archive_open(const void *bytes, uint64_t size, fb_work *work, fb_archive *archive, fb_error *error) {
     *archive = (fb_archive){0};
-    fb_status status = fb_zip_open(bytes, size, &archive->zip, error);
+    fb_status status = fb_zip_open(bytes, size, work, &archive->zip, error);
     if (!status) status = find_root(archive, error);
     if (!status) status = expect_text(archive, "archive_format", "pt2", error);
     if (!status) status = expect_text(archive, "archive_version", "0", error);

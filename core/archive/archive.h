@@ -22,7 +22,7 @@ typedef struct fb_archive {
 } fb_archive;
 
 /* Reads the container: entries, root folder, models. The bytes are borrowed. Close it also after a failure. */
-fb_status fb_archive_open(const void *bytes, uint64_t size, fb_archive *archive, fb_error *error);
+fb_status fb_archive_open(const void *bytes, uint64_t size, fb_work *work, fb_archive *archive, fb_error *error);
 void fb_archive_close(fb_archive *archive);
 
 /* Checks the size and the CRC of every entry. */

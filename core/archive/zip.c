@@ -19,7 +19,8 @@
 #define IS_ENCRYPTED (1 | 1 << 6 | 1 << 13)
 #define STORED 0
 #define DEFLATED 8
-#define PART ((uint64_t)1 << 20) /* bytes between two looks at the watch */
+#define PART ((uint64_t)1 << 20) /* bytes that are read at once */
+#define BYTES_OF_A_STEP 256      /* of the file; so the watch is asked once in 16 MiB */
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------ */
 
@@ -213,16 +214,27 @@ static fb_status check_entries(fb_zip *zip, fb_error *error) {
     return FB_OK;
 }
 
-fb_status fb_zip_open(const void *bytes, uint64_t size, fb_zip *zip, fb_error *error) {
+/* One touch of a header may map all of a large folio of the page cache. */
+static bool goes_on(fb_work *work, uint64_t from, uint64_t to) {
+    return fb_work_goes_on(work, (int64_t)((from < to ? to - from : from - to) / BYTES_OF_A_STEP) + 1);
+}
+
+fb_status fb_zip_open(const void *bytes, uint64_t size, fb_work *work, fb_zip *zip, fb_error *error) {
     *zip = (fb_zip){.bytes = bytes, .size = size};
     directory where = {0};
     fb_status status = find_directory(zip, &where, error);
     if (status) return status;
     zip->entries = calloc(where.count ? where.count : 1, sizeof *zip->entries);
     if (!zip->entries) return fb_fail_memory(error);
-    uint64_t at = where.offset;
+    uint64_t at = where.offset, before = where.offset;
     size_t names = 0;
-    for (uint64_t i = 0; i < where.count && !status; i++) status = read_entry(zip, &where, &at, &names, error);
+    for (uint64_t i = 0; i < where.count && !status; i++) {
+        status = read_entry(zip, &where, &at, &names, error);
+        if (status || !zip->count) continue;
+        uint64_t header = zip->entries[zip->count - 1].header;
+        if (!goes_on(work, before, header)) status = fb_work_status(work, error);
+        before = header;
+    }
     return status ? status : check_entries(zip, error);
 }
 
@@ -241,7 +253,7 @@ static uint32_t checksum(const unsigned char *bytes, uint64_t size, uint32_t crc
 static fb_status check_stored(const fb_zip *zip, const fb_zip_entry *entry, fb_work *work, fb_error *error) {
     uint32_t crc = 0;
     for (uint64_t at = 0; at < entry->size; at += PART) {
-        if (!fb_work_goes_on(work, FB_WORK_UNASKED / 16)) return fb_work_status(work, error);
+        if (!fb_work_goes_on(work, PART / BYTES_OF_A_STEP)) return fb_work_status(work, error);
         uint64_t size = entry->size - at < PART ? entry->size - at : PART;
         crc = checksum(zip->bytes + entry->offset + at, size, crc);
     }

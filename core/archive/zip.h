@@ -36,9 +36,10 @@ typedef struct fb_zip {
 /* Does the file begin as a zip file does? */
 bool fb_is_zip(const void *bytes, uint64_t size);
 
-/* Reads the directory; contents are not looked at. The caller frees with fb_zip_close, also after a failure, which is
- * FB_INVALID ("bad-archive") or FB_NO_MEMORY. */
-fb_status fb_zip_open(const void *bytes, uint64_t size, fb_zip *zip, fb_error *error);
+/* Reads the directory and the headers of the entries; contents are not looked at. Asks the watch once in so many bytes of the
+ * file: it may give back the pages of a mapped one. The caller frees with fb_zip_close, also after a failure, which is
+ * FB_INVALID ("bad-archive"), FB_NO_MEMORY or the watch's. */
+fb_status fb_zip_open(const void *bytes, uint64_t size, fb_work *work, fb_zip *zip, fb_error *error);
 void fb_zip_close(fb_zip *zip);
 
 /* Checks that the content has the size and the CRC that the directory gives. */

@@ -119,7 +119,7 @@ static fb_status make_document(const fb_request *request, const char *digest, co
     status = fb_blob_map(blob, &bytes, error);
     if (!status) {
         fb_archive archive;
-        status = fb_archive_open(bytes, fb_blob_size(blob), &archive, error);
+        status = fb_archive_open(bytes, fb_blob_size(blob), &work, &archive, error);
         if (!status && is_new) status = find_written(request, &archive, blob, model, out, error);
         bool is_read = out->size > 0;
         if (!status && is_new && !is_read) status = fb_archive_check(&archive, &work, error);
@@ -215,7 +215,7 @@ static fb_status open_archive_take(const fb_request *request, fb_shared_graph *s
     const fb_watch watch = {.context = &forget, .check = check_and_forget};
     fb_work work = {.watch = &watch};
     if (!status) status = fb_blob_map(open->blob, &bytes, error);
-    if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &open->archive, error);
+    if (!status) status = fb_archive_open(bytes, fb_blob_size(open->blob), &work, &open->archive, error);
     if (!status)
         status = fb_archive_file_new(&open->archive, origin->model, origin->blob, shared->graph, &open->blobs, &work,
                                      &open->file, error);
@@ -321,13 +321,17 @@ fb_status fb_archive_find_written(const fb_request *request, const fb_graph *gra
     fb_archive archive = {0};
     fb_blob *blob = NULL;
     const unsigned char *bytes;
+    forgetting forget = {.request = fb_request_watch(request)};
+    const fb_watch watch = {.context = &forget, .check = check_and_forget};
+    fb_work work = {.watch = &watch};
     *id = '\0';
     fb_status status = fb_archive_origin_of(graph, &origin, error);
     *is_from_archive = !status && *origin.blob;
     if (*is_from_archive) {
         status = fb_blob_open(app->store, origin.blob, &blob, error);
+        forget.blob = blob;
         if (!status) status = fb_blob_map(blob, &bytes, error);
-        if (!status) status = fb_archive_open(bytes, fb_blob_size(blob), &archive, error);
+        if (!status) status = fb_archive_open(bytes, fb_blob_size(blob), &work, &archive, error);
         if (!status) status = fb_archive_written_for(&archive, id, error);
         fb_archive_close(&archive);
         if (blob) fb_blob_close(blob);
