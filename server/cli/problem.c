@@ -23,6 +23,7 @@ static const struct {
     {"POST to the rollback link returns any of them exactly, from the store", "foldback rollback returns any of them exactly"},
     {"POST it to the reverse link of the run to undo", "Name the run: foldback reverse GRAPH --run RUN"},
     {"POST it to the reverse link of the one that you mean", "name the one that you mean with --run RUN"},
+    {"POST it to that run's reverse link", "name that run with --run RUN"},
     {"POST to /v1/optimize applies it", "foldback optimize --pass applies it"},
     {": its ETag is *", "; look at it with foldback show, then decide again"},
     {"With Prefer: respond-async, where that is taken, it", "With --async, where a command takes that, it"},
