@@ -295,6 +295,7 @@ static bool reads_other_narrow(const fb_matcher *m, fb_node n) {
 
 /* x.view(torch.int32), which cuts the bytes of float32 into numbers of its own. */
 static bool reinterprets(const fb_graph *g, fb_node n) {
+    if (fb_op_is(g, n, FB_OP_VIEW_DTYPE)) return true;
     const fb_value maps[] = {fb_node_at(g, n)->args, fb_node_at(g, n)->kwargs};
     bool is_any = false;
     for (size_t k = 0; k < 2; k++) {

@@ -370,6 +370,7 @@ def layouts():
     kept = refusal("needs-contiguous", "y")
     of_slice(lambda g, y: g.method("view", y, -1, **flat), "copy-of-a-slice-is-viewed", 0, kept)
     of_slice(lambda g, y: g.method("view", g.method("detach", y, **SHAPE), -1, **flat), "copy-of-a-slice-is-viewed-behind-detach", 1, kept, detach=True)
+    of_slice(lambda g, y: g.fn("torch.ops.aten.view.dtype", y, DTYPE("int64"), shape=(2, 2), dtype="int64"), "copy-of-a-slice-is-viewed-as-another-dtype", 0, kept)
     of_slice(lambda g, y: g.method("reshape", y, -1, **flat), "copy-of-a-slice-is-reshaped", 1)
     of_slice(lambda g, y: g.fn("torch.exp", y, **SHAPE), "copy-of-a-slice-is-read", 1)
     of_slice(lambda g, y: g.method("stride", y, 0), "copy-of-a-slice-is-asked-for-strides", 0, kept)

@@ -220,6 +220,9 @@ def convert_precision():
     g = Graph()
     y = g.method("view", g.linear("fc", g.input(), 4), Raw({"$dtype": "int32"}), shape=(2, 4), dtype="int32")
     convert("bytes-are-read", g.output(y), 1, refusal("reinterprets", "view"))
+    g = Graph()
+    y = g.fn(ATEN + "view.dtype", g.linear("fc", g.input(), 4), Raw({"$dtype": "int32"}), shape=(2, 4), dtype="int32")
+    convert("bytes-are-read-aten", g.output(y), 1, refusal("reinterprets", y))
 
     def untyped(make):
         g = Graph()
