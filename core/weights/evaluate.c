@@ -218,3 +218,11 @@ fb_status fb_evaluation_read(fb_evaluation *e, uint64_t offset, void *to, size_t
     if (size && fb_evaluation_make_kept(e)) (has_blocks ? read_blocks : read_moved)(e, offset, to, size);
     return e->status;
 }
+
+size_t fb_evaluation_lie(fb_evaluation *e, uint64_t offset, size_t size, const unsigned char **bytes) {
+    uint64_t element = (uint64_t)e->element;
+    if (e->root->computes || offset % element || size < element) return 0;
+    int64_t count = fb_find_lying(e->root, (int64_t)(offset / element), (int64_t)(size / element), bytes);
+    fb_evaluation_touch(e, (uint64_t)count * element);
+    return (size_t)count * (size_t)element;
+}

@@ -33,6 +33,10 @@ uint64_t fb_evaluation_size(const fb_evaluation *evaluation);
  * parts is fastest. One thread at a time. */
 fb_status fb_evaluation_read(fb_evaluation *evaluation, uint64_t offset, void *to, size_t size, fb_error *error);
 
+/* Where the bytes from `offset` on lie as they are, in a blob: how many, `size` at most; 0: they are there when they are read,
+ * and not before. Valid until the next call. */
+size_t fb_evaluation_lie(fb_evaluation *evaluation, uint64_t offset, size_t size, const unsigned char **bytes);
+
 /* All of it, malloc'ed, when it is small enough to be held in memory: FB_TOO_LARGE "tensor-too-large" otherwise. `*bytes` and
  * `*size` are written on success only. */
 #define FB_EVALUATION_BYTES_MAX ((uint64_t)1 << 30)

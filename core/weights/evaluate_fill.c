@@ -167,6 +167,39 @@ static bool fill_permute(fb_evaluation *e, const fb_term *term, const fb_range *
     return fb_fill(e, term->args[0], part, &(fb_target){to->at, strides, to->element, to->is_numbers});
 }
 
+/* ---- what need not be made ---------------------------------------------------------------------------------------------- */
+
+static int64_t find_in_concat(const fb_term *term, int64_t start, int64_t count, const unsigned char **bytes) {
+    int64_t inner = 1, size = term->sizes[term->axis];
+    for (int i = term->axis + 1; i < term->rank; i++) inner *= term->sizes[i];
+    int64_t outer = start / (size * inner), within = start % (size * inner);
+    size_t part = part_at(term, within / inner);
+    int64_t own = (term->starts[part + 1] - term->starts[part]) * inner, at = within - term->starts[part] * inner;
+    return fb_find_lying(term->args[part], outer * own + at, own - at < count ? own - at : count, bytes);
+}
+
+static int64_t find_in_slice(const fb_term *term, int64_t start, int64_t count, const unsigned char **bytes) {
+    int64_t inner = 1, size = term->sizes[term->axis], whole = term->args[0]->sizes[term->axis];
+    for (int i = term->axis + 1; i < term->rank; i++) inner *= term->sizes[i];
+    int64_t outer = start / (size * inner), within = start % (size * inner), left = size * inner - within;
+    return fb_find_lying(term->args[0], (outer * whole + term->start) * inner + within, left < count ? left : count, bytes);
+}
+
+int64_t fb_find_lying(const fb_term *term, int64_t start, int64_t count, const unsigned char **bytes) {
+    if (term->kind == FB_TERM_BYTES) {
+        if (!term->bytes) return 0;
+        *bytes = term->bytes + start * (int64_t)fb_dtype_size(term->dtype);
+        return count;
+    }
+    if (term->kind != FB_TERM_OP) return 0;
+    switch (term->op) {
+    case FB_RECIPE_CONCAT: return find_in_concat(term, start, count, bytes);
+    case FB_RECIPE_SLICE: return find_in_slice(term, start, count, bytes);
+    case FB_RECIPE_RESHAPE: return fb_find_lying(term->args[0], start, count, bytes);
+    default: return 0;
+    }
+}
+
 /* Run by run: as many elements as lie without gaps in the reshaped tensor. */
 static bool fill_runs(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to) {
     int64_t sizes[FB_RECIPE_MAX_RANK], strides[FB_RECIPE_MAX_RANK], index[FB_RECIPE_MAX_RANK] = {0}, run = 1, start = 0;

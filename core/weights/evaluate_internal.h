@@ -144,6 +144,8 @@ bool fb_fill(fb_evaluation *e, const fb_term *term, const fb_range *box, const f
 /* Writes elements start … start + count in row-major order, without gaps. */
 bool fb_fill_range(fb_evaluation *e, const fb_term *term, int64_t start, int64_t count, unsigned char *to, int64_t element,
                    bool is_numbers);
+/* Where elements start … start + count lie as they are, and how many of them; 0: nowhere. */
+int64_t fb_find_lying(const fb_term *term, int64_t start, int64_t count, const unsigned char **bytes);
 /* Operations that compute, and rounding; a box without gaps. */
 bool fb_fill_computed(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);
 bool fb_fill_rounded(fb_evaluation *e, const fb_term *term, const fb_range *box, const fb_target *to);

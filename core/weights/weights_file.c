@@ -364,3 +364,16 @@ fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to,
     }
     return FB_OK;
 }
+
+fb_status fb_weights_file_lie(fb_weights_file *file, uint64_t offset, size_t size, const unsigned char **bytes, size_t *count,
+                              fb_error *error) {
+    assert(offset < file->size);
+    *count = 0;
+    if (offset < file->header.size) return FB_OK;
+    size_t index = entry_at(file, offset);
+    const fb_safetensors_entry *entry = &entries_of(file)[index];
+    uint64_t start = offset - entry->offset, left = entry->size - start;
+    fb_status status = open_entry(file, index, error);
+    if (!status) *count = fb_evaluation_lie(file->evaluation, start, left < size ? (size_t)left : size, bytes);
+    return status;
+}

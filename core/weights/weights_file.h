@@ -46,5 +46,9 @@ uint64_t fb_weights_file_size(const fb_weights_file *file);
 size_t fb_weights_file_count(const fb_weights_file *file); /* tensors */
 /* Bytes offset … offset + size of the file, which must lie within; as fb_evaluation_read. One evaluation is open at a time. */
 fb_status fb_weights_file_read(fb_weights_file *file, uint64_t offset, void *to, size_t size, fb_error *error);
+/* Where bytes from `offset` on lie as they are, without being read: how many, of at most `size`; 0: nowhere. Valid until the
+ * next call of any of these. */
+fb_status fb_weights_file_lie(fb_weights_file *file, uint64_t offset, size_t size, const unsigned char **bytes, size_t *count,
+                              fb_error *error);
 
 #endif

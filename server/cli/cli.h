@@ -71,6 +71,9 @@ int fb_cli_start(const fb_verb *verb, int argc, char **argv);
 int fb_cli_error(const fb_error *error);
 int fb_cli_no_memory(void);
 
+/* Reports the error of fb_client_copy to that file. */
+int fb_cannot_copy(const char *path, const fb_error *error);
+
 /* Makes the client, if there is none yet. */
 int fb_cli_open(fb_cli *cli);
 

@@ -1,5 +1,6 @@
 #include "server/cli/client.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,6 +110,21 @@ void fb_call_free(fb_call *call) {
 
 void fb_answer_free(fb_answer *answer) {
     fb_buffer_free(&answer->body);
+}
+
+bool fb_client_can_copy(const fb_client *client, const char *target) {
+    char graph[FB_ID_LENGTH + 1];
+    return !client->remote && fb_is_weights_target(target, graph);
+}
+
+fb_status fb_client_copy(fb_client *client, const char *target, uint64_t size, uint64_t from, uint64_t to, int file,
+                         fb_progress *progress, fb_error *error) {
+    char graph[FB_ID_LENGTH + 1];
+    assert(fb_client_can_copy(client, target));
+    fb_is_weights_target(target, graph);
+    fb_status status = fb_store_copy_weights(&client->service.app, graph, size, from, to, file, progress, error);
+    fb_progress_end(progress);
+    return status;
 }
 
 /* ---- addresses ----------------------------------------------------------------------------------------------------------- */

@@ -93,4 +93,12 @@ void fb_call_free(fb_call *call);
 fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb_error *error);
 void fb_answer_free(fb_answer *answer);
 
+/* Whether fb_client_copy can write what a GET of the target sends: the service is in this process, and the target is the
+ * weights of a graph. */
+bool fb_client_can_copy(const fb_client *client, const char *target);
+/* Appends bytes from … to of those `size` to a file. FB_IO "file-failed", whose message is the system's, and what the
+ * service would have answered: fb_cannot_copy reports either. */
+fb_status fb_client_copy(fb_client *client, const char *target, uint64_t size, uint64_t from, uint64_t to, int file,
+                         fb_progress *progress, fb_error *error);
+
 #endif

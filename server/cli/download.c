@@ -120,6 +120,17 @@ static bool take(void *context, const fb_answer *answer, const char *bytes, size
     return true;
 }
 
+/* The rest of it, from the store in this process. */
+static int copy(download *d) {
+    fb_progress progress;
+    fb_error error = {0};
+    struct stat facts;
+    fb_progress_begin(&progress, "writing", d->path, d->have, d->size);
+    fb_status status = fb_client_copy(d->cli->client, d->target, d->size, d->have, d->size, d->file, &progress, &error);
+    if (d->part && fstat(d->file, &facts) == 0) d->have = (uint64_t)facts.st_size;
+    return status ? fb_cannot_copy(d->part ? d->part : d->path, &error) : FB_EXIT_DONE;
+}
+
 /* The rest of it. */
 static int fetch(download *d) {
     char range[64];
@@ -160,7 +171,8 @@ static int put_in_place(download *d) {
 static int transfer(download *d) {
     int result = find_size(d);
     if (!result) result = open_target(d);
-    if (!result && d->have < d->size) result = fetch(d);
+    bool is_copied = !result && !d->hash && fb_client_can_copy(d->cli->client, d->target);
+    if (!result && d->have < d->size) result = is_copied ? copy(d) : fetch(d);
     if (result && d->part && d->have)
         fb_complain(0, "the part that arrived is in %s: the same command resumes from there", d->part);
     if (result && d->part && !d->have && d->file >= 0) unlink(d->part);

@@ -92,17 +92,29 @@ int fb_cli_layout_put(fb_cli *cli) {
 
 /* ---- what apply and undo have in common --------------------------------------------------------------------------------- */
 
-/* Sends JSON, which it steals. */
-static int post(fb_cli *cli, const char *path, json_t *body, json_t **out) {
-    fb_call call = {.method = "POST"};
-    char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    json_decref(body);
+/* Sends a body, which it steals. */
+static int post_text(fb_cli *cli, const char *path, fb_buffer *body, json_t **out) {
+    fb_call call = {.method = "POST", .body = *body};
+    *body = (fb_buffer){0};
     fb_address_path(&call.address, path);
-    fb_buffer_string(&call.body, text ? text : "");
-    free(text);
-    if (text && !call.body.failed) return fb_cli_call_json(cli, &call, out, NULL);
+    if (!call.body.failed) return fb_cli_call_json(cli, &call, out, NULL);
     fb_call_free(&call);
     return fb_cli_no_memory();
+}
+
+static void put_json(fb_buffer *out, const json_t *json) {
+    char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
+    out->failed |= !text;
+    if (text) fb_buffer_string(out, text);
+    free(text);
+}
+
+/* Sends JSON, which it steals. */
+static int post(fb_cli *cli, const char *path, json_t *body, json_t **out) {
+    fb_buffer text = {0};
+    put_json(&text, body);
+    json_decref(body);
+    return post_text(cli, path, &text, out);
 }
 
 static json_t *list_digests(const fb_blob_files *files) {
@@ -172,19 +184,15 @@ static void close_file(void *context, fb_blob_bytes *bytes) {
     munmap((void *)(uintptr_t)bytes->bytes, (size_t)bytes->size);
 }
 
-static int read_checkpoint(const fb_blob_files *files, const char *path, json_t **graph) {
+static int read_checkpoint(const fb_blob_files *files, const char *path, fb_buffer *graph) {
     fb_blobs blobs = {.context = (void *)(uintptr_t)files, .open = open_file, .close = close_file};
-    fb_buffer document = {0};
     fb_error error = {0};
     const char **digests = calloc(files->count + 1, sizeof *digests);
     for (size_t i = 0; digests && i < files->count; i++) digests[i] = files->items[i].digest;
     fb_status status =
-        digests ? fb_checkpoint_write(digests, files->count, name_of(path), &blobs, &document, &error) : fb_fail_memory(&error);
+        digests ? fb_checkpoint_write(digests, files->count, name_of(path), &blobs, graph, &error) : fb_fail_memory(&error);
     free(digests);
-    *graph = status ? NULL : json_loadb(document.data, document.size, 0, NULL);
-    fb_buffer_free(&document);
-    if (status) return fb_complain(FB_EXIT_FAILED, "%s: %s", path, error.message);
-    return *graph ? FB_EXIT_DONE : fb_cli_no_memory();
+    return status ? fb_complain(FB_EXIT_FAILED, "%s: %s", path, error.message) : FB_EXIT_DONE;
 }
 
 /* ---- apply -------------------------------------------------------------------------------------------------------------- */
@@ -298,11 +306,18 @@ static int check_run(const fb_cli *cli, const json_t *pass) {
     return FB_EXIT_DONE;
 }
 
-static int request_run(fb_cli *cli, const json_t *stored, json_t *params, json_t *graph, bool is_dry, json_t **run) {
-    json_t *body =
-        json_pack("{s:O, s:[{s:O, s:O, s:O}], s:{s:b}}", "graph", graph, "passes", "name", json_object_get(stored, "name"),
-                  "version", json_object_get(stored, "version"), "params", params, "options", "dry_run", is_dry);
-    return post(cli, "/v1/optimize", body, run);
+/* `graph`: JSON, an id or a document, which may be large and is sent as it is. */
+static int request_run(fb_cli *cli, const json_t *stored, json_t *params, const fb_buffer *graph, bool is_dry, json_t **run) {
+    fb_buffer body = {0};
+    json_t *pass = json_pack("{s:O, s:O, s:O}", "name", json_object_get(stored, "name"), "version",
+                             json_object_get(stored, "version"), "params", params);
+    fb_buffer_printf(&body, "{\"options\":{\"dry_run\":%s},\"passes\":[", is_dry ? "true" : "false");
+    put_json(&body, pass);
+    fb_buffer_string(&body, "],\"graph\":");
+    fb_buffer_append(&body, graph->data, graph->size);
+    fb_buffer_char(&body, '}');
+    json_decref(pass);
+    return post_text(cli, "/v1/optimize", &body, run);
 }
 
 static void print_applied(fb_cli *cli, const json_t *stored, const json_t *run) {
@@ -319,7 +334,7 @@ static void print_applied(fb_cli *cli, const json_t *stored, const json_t *run) 
 }
 
 /* `run` is the dry one, which this steals. */
-static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, json_t *graph, json_t *run) {
+static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, const fb_buffer *graph, json_t *run) {
     int result = check_run(cli, json_array_get(json_object_get(run, "passes"), 0));
     if (result || cli->values.dry_run) {
         print_applied(cli, stored, run);
@@ -338,7 +353,8 @@ static int finish_apply(fb_cli *cli, const json_t *stored, json_t *params, json_
 int fb_cli_layout_apply(fb_cli *cli) {
     const char *const *words = (const char *const *)cli->arguments.items + 1;
     bool is_dry = cli->values.dry_run;
-    json_t *stored = NULL, *params = NULL, *graph = NULL, *run = NULL;
+    json_t *stored = NULL, *params = NULL, *run = NULL;
+    fb_buffer graph = {0};
     fb_blob_files files = {0};
     char *id = NULL;
     int result = need_output(cli);
@@ -346,14 +362,15 @@ int fb_cli_layout_apply(fb_cli *cli) {
     if (!result) result = fb_blob_files_read(cli, words, cli->arguments.count - 1, &files);
     if (!result && is_dry) result = read_checkpoint(&files, words[0], &graph);
     if (!result && !is_dry) result = store_checkpoint(cli, &files, words[0], &id);
-    if (!result && !is_dry && !(graph = json_string(id))) result = fb_cli_no_memory();
+    if (!result && !is_dry) fb_buffer_printf(&graph, "\"%s\"", id);
+    if (graph.failed) result = fb_cli_no_memory();
     /* What is refused leaves no run: so it is tried first. */
-    if (!result) result = request_run(cli, stored, params, graph, true, &run);
-    if (!result) result = finish_apply(cli, stored, params, graph, run);
+    if (!result) result = request_run(cli, stored, params, &graph, true, &run);
+    if (!result) result = finish_apply(cli, stored, params, &graph, run);
     free(id);
     json_decref(stored);
     json_decref(params);
-    json_decref(graph);
+    fb_buffer_free(&graph);
     fb_blob_files_free(&files);
     return result;
 }

@@ -203,6 +203,12 @@ static int write_body(sharding *s, const shard *one) {
     fb_call call = {.method = "GET", .header = range, .receiver = &receiver, .progress = &progress};
     fb_answer answer;
     if (one->end == one->begin) return FB_EXIT_DONE;
+    if (fb_client_can_copy(s->cli->client, s->target)) {
+        fb_error error = {0};
+        fb_progress_begin(&progress, "writing", one->path, 0, one->end - one->begin);
+        fb_status status = fb_client_copy(s->cli->client, s->target, s->size, one->begin, one->end, s->file, &progress, &error);
+        return status ? fb_cannot_copy(one->part, &error) : FB_EXIT_DONE;
+    }
     snprintf(range, sizeof range, "Range: bytes=%llu-%llu", (unsigned long long)one->begin, (unsigned long long)one->end - 1);
     fb_buffer_string(&call.address.text, s->target);
     fb_progress_begin(&progress, "receiving", one->path, 0, one->end - one->begin);
@@ -258,12 +264,39 @@ static int write_index(sharding *s) {
     return close_part(s, s->index_part, result);
 }
 
+/* Whether the text ends as the name of a shard of these files does, -00001-of-00002.safetensors, and is not one of those that
+ * were written. */
+static bool is_stale(const sharding *s, const char *path) {
+    size_t stem = strlen(s->index) - strlen(ENDING ".index.json"), length = strlen(path);
+    unsigned number, count;
+    char end[40];
+    if (length <= stem || sscanf(path + stem, "-%5u-of-%5u", &number, &count) != 2) return false;
+    snprintf(end, sizeof end, "-%05u-of-%05u" ENDING, number, count);
+    return strncmp(path, s->index, stem) == 0 && strcmp(path + stem, end) == 0 && count != s->count;
+}
+
+/* Shards that the index before this one named: other counts have other names, and would stay for ever. */
+static void drop_stale(const sharding *s, const json_t *old) {
+    const char *slash = strrchr(s->index, '/'), *tensor;
+    json_t *name;
+    json_object_foreach(json_object_get(old, "weight_map"), tensor, name) {
+        int folder = slash ? (int)(slash + 1 - s->index) : 0;
+        char *path = json_is_string(name) ? spell("%.*s%s", folder, s->index, json_string_value(name)) : NULL;
+        if (path && is_stale(s, path)) unlink(path);
+        free(path);
+    }
+}
+
 /* No index stands beside shards of which some are older. */
 static int put_in_place(sharding *s) {
-    if (unlink(s->index) && errno != ENOENT) return fail_writing(s->index);
-    for (const shard *one = s->shards; one < s->shards + s->count; one++)
-        if (rename(one->part, one->path)) return fail_writing(one->path);
-    return rename(s->index_part, s->index) ? fail_writing(s->index) : FB_EXIT_DONE;
+    json_t *old = json_load_file(s->index, 0, NULL);
+    int result = unlink(s->index) && errno != ENOENT ? fail_writing(s->index) : FB_EXIT_DONE;
+    for (const shard *one = s->shards; one < s->shards + s->count && !result; one++)
+        if (rename(one->part, one->path)) result = fail_writing(one->path);
+    if (!result && rename(s->index_part, s->index)) result = fail_writing(s->index);
+    if (!result) drop_stale(s, old);
+    json_decref(old);
+    return result;
 }
 
 static void clean(sharding *s) {

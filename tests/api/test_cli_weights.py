@@ -412,7 +412,7 @@ def test_progress_is_for_a_terminal(local):  # noqa: F811
         assert line in said, said
     assert said.endswith("\r\033[K")
     said = said_on_terminal(local.folder, ["weights", "bound.json", "-o", "w\033]0;evil", *local.place])
-    assert "\rreceiving w?]0;evil  " in said and said.endswith("\r\033[K"), said
+    assert "\rwriting w?]0;evil  " in said and said.endswith("\r\033[K"), said
     assert local("weights", "bound.json", "-o", "w").err == ""
 
 

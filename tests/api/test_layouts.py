@@ -836,6 +836,40 @@ def test_one_shard_is_a_file(cli):
     assert many.status != 0 and "new.safetensors is there" in many.err and [path.name for path in cli.folder.glob("new*")] == ["new.safetensors"], many
 
 
+def test_shards_of_an_older_count_go(cli):
+    """Those that the old index names, and no others."""
+    state = llama()
+    cli.put("model.safetensors", file_of(state))
+    assert shards_of(cli, "--shard-size", "400").status == 0
+    cli.put("new-00001-of-00099.safetensors", b"not of the index")
+    cli.put("news-00001-of-00002.safetensors", b"another model's")
+    before = {path.name for path in cli.folder.glob("new-*")}
+    assert shards_of(cli, "--shard-size", "1000").status == 0
+    whole, shards = read_shards(cli, "new")
+    assert_same(whole, replaced(state, QKV))
+    after = {path.name for path in cli.folder.glob("new-*")}
+    assert len(after) == len(shards) + 1 < len(before) and "new-00001-of-00099.safetensors" in after
+    assert cli.path("news-00001-of-00002.safetensors").exists()
+    # An index that names something else is no reason to remove it.
+    index = json.loads(cli.path("new.safetensors.index.json").read_bytes())
+    index["weight_map"].update({"a": "../outside-00001-of-00002.safetensors", "b": "model.safetensors", "c": "new-1-of-2.safetensors", "d": 1})
+    cli.put("new.safetensors.index.json", index)
+    assert shards_of(cli, "--shard-size", "400").status == 0
+    assert cli.path("model.safetensors").exists()
+
+
+def test_shards_from_a_service_elsewhere(service, tmp_path):
+    remote = CommandLine(tmp_path, "--server", service.url)
+    state = llama(2, True)
+    remote.put("model.safetensors", file_of(state))
+    assert shards_of(remote, "--shard-size", "400").status == 0
+    whole, shards = read_shards(remote, "new")
+    assert_same(whole, replaced(state, QKV))
+    assert len(shards) > 3
+    assert remote("layout undo", "new.safetensors.index.json", "-o", "back.safetensors", "--shard-size", "400").status == 0
+    assert_same(read_shards(remote, "back")[0], state)
+
+
 @pytest.mark.parametrize("blocked", ["new-00002-of-00005.safetensors.part", "new.safetensors.index.json.part"])
 def test_all_shards_or_none(cli, blocked):
     cli.put("model.safetensors", file_of(llama()))

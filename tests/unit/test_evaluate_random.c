@@ -12,7 +12,7 @@
 #include "tests/unit/random_case.h"
 #include "tests/unit/run_tests.h"
 
-static size_t kept_count, mapped_count, block_count; /* how often what was taken */
+static size_t kept_count, mapped_count, block_count, lying_count; /* how often what was taken */
 
 static fb_evaluation_limits small_limits(computations *c) {
     return (fb_evaluation_limits){.moved = 1 + (int64_t)random_below(&c->random, 50),
@@ -64,6 +64,16 @@ static void expect_parts(computations *c, fb_evaluation *e, const unsigned char 
     free(part);
 }
 
+/* What lies there as it is are the same bytes. */
+static void expect_lying(fb_evaluation *e, const unsigned char *whole, size_t size) {
+    for (size_t offset = 0, count; offset < size; offset += count ? count : (size_t)e->element) {
+        const unsigned char *bytes = NULL;
+        count = fb_evaluation_lie(e, offset, size - offset, &bytes);
+        ck_assert(count <= size - offset && (!count || memcmp(bytes, whole + offset, count) == 0));
+        lying_count += count > 0 && e->root->op;
+    }
+}
+
 static void check_tensor(uint64_t seed, computations *c, const computed_tensor *t, const fb_blobs *blobs) {
     fb_error error = {0};
     fb_evaluation *e = NULL;
@@ -78,6 +88,7 @@ static void check_tensor(uint64_t seed, computations *c, const computed_tensor *
     ck_assert_msg(!status, "seed %llu: %s %s", (unsigned long long)seed, error.code, error.message);
     expect_numbers(seed, c, t, bytes, size);
     if (size) expect_parts(c, e, bytes, size);
+    expect_lying(e, bytes, size);
     for (size_t i = 0; i < e->kept.size / sizeof(fb_kept); i++) {
         kept_count++;
         mapped_count += ((const fb_kept *)(const void *)e->kept.data)[i].mapped != NULL;
@@ -110,6 +121,7 @@ START_TEST(test_random_computations) {
     ck_assert_uint_gt(kept_count, 100);
     ck_assert_uint_gt(mapped_count, 10);
     ck_assert_uint_gt(block_count, 100);
+    ck_assert_uint_gt(lying_count, 100);
 }
 END_TEST
 
