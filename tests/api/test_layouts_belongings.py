@@ -138,6 +138,42 @@ def test_adapters_of_conv1d_stay(shared, name):
     assert_same(weights(shared, run["result"]), {**CASES["gpt2-conv1d"][3](state), **lora})
 
 
+SPLIT = {
+    "name": "qkv-split",
+    "parameters": {name: {} for name in ("heads", "kv_heads", "head_dim")},
+    "rows": [
+        {
+            "from": {"qkv": {"name": "{*block}qkv_proj.weight", "shape": ["(heads + 2 * kv_heads) * head_dim", None]}},
+            "to": {
+                f"{{*block}}{name}_proj.weight": {"op": "slice", "axis": 0, "start": start, "stop": stop, "args": ["qkv"]}
+                for name, start, stop in (("q", 0, "heads * head_dim"), ("k", "heads * head_dim", "(heads + kv_heads) * head_dim"), ("v", "(heads + kv_heads) * head_dim", "(heads + 2 * kv_heads) * head_dim"))
+            },
+            "linear": True,
+        }
+    ],
+}
+
+
+def test_an_adapter_of_a_fused_weight_splits(service):
+    """B by rows, with a copy of A for each part: of a layout of one's own, which the shipped ones do the other way round."""
+    assert service.request("PUT", "/v1/layouts/qkv-split", SPLIT).status == 201
+    fused = CASES["phi3, grouped"][3](llama(2))
+    both = {**fused, **adapted(fused, ("qkv_proj",))}
+    for state in (both, {key: array for key, array in both.items() if "lora" in key}):
+        run = applied(service, checkpoint(service, file_of(state)), "qkv-split", heads(2))
+        assert run["passes"][0]["refused"] == []
+        made = weights(service, run["result"])
+        assert made[f"{Q}.lora_A.weight"].values == made[f"{K}.lora_A.weight"].values == state[f"{QKV}.lora_A.weight"].values
+        if state is both:
+            expected = merged(both)
+            assert_same(CASES["qkv-fused"][3](merged(made)), expected)
+        back = service.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(service, file_of(made, 0.5))})
+        assert back.status == 201, back.json()
+        assert_same(weights(service, back.json()["result"]), state, 0.5)
+        tuned = changed(made, f"{K}.lora_A.weight", 0, 99)
+        assert service.post(f"/v1/runs/{run['id']}/reverse", {"graph": checkpoint(service, file_of(tuned))}).status == 409
+
+
 # ---- scales -----------------------------------------------------------------------------------------------------------------
 
 

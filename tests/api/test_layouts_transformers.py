@@ -12,14 +12,15 @@ CASES = sorted((path.parent.name, path.stem) for path in FOLDER.glob("*/*.safete
 
 
 def changed(data):
-    """Every byte of every tensor is another one."""
+    """Every byte of every tensor is another one, but for numbers that are 0: those beside the blocks of an adapter stay so."""
     start = 8 + int.from_bytes(data[:8], "little")
-    return data[:start] + bytes(byte ^ 0x5A for byte in data[start:])
+    words = (data[at : at + 4] for at in range(start, len(data), 4))
+    return data[:start] + b"".join(bytes(byte ^ 0x5A for byte in word) if any(word) else word for word in words)
 
 
 def test_there_are_enough():
     layouts = [layout for _, layout in CASES]
-    assert {layout: layouts.count(layout) for layout in layouts} == {"gate-up-fused": 3, "llama-cpp-rope": 3, "phi3": 2, "qkv-fused": 3, "stacked-experts": 6}
+    assert {layout: layouts.count(layout) for layout in layouts} == {"gate-up-fused": 3, "llama-cpp-rope": 3, "phi3": 2, "qkv-fused": 3, "stacked-experts": 8}
 
 
 @pytest.mark.parametrize("name, layout", CASES)
