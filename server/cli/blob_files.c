@@ -185,14 +185,20 @@ static int send_one(fb_cli *cli, const fb_blob_file *one) {
     fb_sent_file body;
     fb_call call = {.method = "PUT", .file = &body, .progress = &progress};
     fb_answer answer;
+    fb_error error = {0};
+    bool is_sent = false;
     int result = fb_sent_file_open(one->path, &body);
     if (result) return result;
-    fb_address_path(&call.address, "/v1/blobs");
-    fb_address_segment(&call.address, one->digest);
     fb_progress_begin(&progress, "sending", one->path, 0, body.size);
-    result = fb_cli_call(cli, &call, &answer);
+    if (fb_client_send_blob(cli->client, &body, one->digest, &progress, &is_sent, &error)) {
+        result = fb_complain(FB_EXIT_FAILED, "%s: %s", one->path, error.message);
+    } else if (!is_sent) {
+        fb_address_path(&call.address, "/v1/blobs");
+        fb_address_segment(&call.address, one->digest);
+        result = fb_cli_call(cli, &call, &answer);
+        if (!result) fb_answer_free(&answer);
+    }
     close(body.file);
-    if (!result) fb_answer_free(&answer);
     return result;
 }
 

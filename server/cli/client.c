@@ -112,6 +112,15 @@ void fb_answer_free(fb_answer *answer) {
     fb_buffer_free(&answer->body);
 }
 
+fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, const char *digest, fb_progress *progress,
+                              bool *is_sent, fb_error *error) {
+    *is_sent = !client->remote;
+    if (client->remote) return FB_OK;
+    fb_status status = fb_store_take_blob(&client->service.app, file, digest, progress, error);
+    fb_progress_end(progress);
+    return status;
+}
+
 bool fb_client_can_copy(const fb_client *client, const char *target) {
     char graph[FB_ID_LENGTH + 1];
     return !client->remote && fb_is_weights_target(target, graph);

@@ -93,6 +93,11 @@ void fb_call_free(fb_call *call);
 fb_status fb_client_call(fb_client *client, fb_call *call, fb_answer *answer, fb_error *error);
 void fb_answer_free(fb_answer *answer);
 
+/* Makes a file a blob of that digest where the service is in this process; `is_sent` false: it is not, and nothing was done.
+ * The errors of the store; FB_INVALID "digest-mismatch" when the file is not that any more. */
+fb_status fb_client_send_blob(fb_client *client, const fb_sent_file *file, const char *digest, fb_progress *progress,
+                              bool *is_sent, fb_error *error);
+
 /* Whether fb_client_copy can write what a GET of the target sends: the service is in this process, and the target is the
  * weights of a graph. */
 bool fb_client_can_copy(const fb_client *client, const char *target);

@@ -73,3 +73,37 @@ fb_status fb_store_copy_weights(const fb_app *app, const char *graph, uint64_t s
     fb_share_release(shared);
     return status;
 }
+
+/* ---- the other way ------------------------------------------------------------------------------------------------------ */
+
+static fb_status take(fb_upload *upload, const fb_sent_file *from, fb_progress *progress, fb_error *error) {
+    unsigned char *piece = malloc(PIECE);
+    fb_status status = piece ? FB_OK : fb_fail_memory(error);
+    for (uint64_t at = 0; at < from->size && !status;) {
+        ssize_t got = pread(from->file, piece, PIECE, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            status = fb_fail(error, FB_IO, "file-failed", NULL, "cannot read the file: %s",
+                             got ? strerror(errno) : "it has become shorter");
+            break;
+        }
+        status = fb_upload_write(upload, piece, (size_t)got, error);
+        fb_progress_add(progress, (uint64_t)got);
+        at += (uint64_t)got;
+    }
+    free(piece);
+    return status;
+}
+
+fb_status fb_store_take_blob(const fb_app *app, const fb_sent_file *from, const char *digest, fb_progress *progress,
+                             fb_error *error) {
+    fb_upload *upload = NULL;
+    fb_store_actor by = {.who = FB_LOCAL};
+    char found[FB_ID_LENGTH + 1];
+    bool is_new;
+    fb_status status = fb_upload_new(app->store, false, &upload, error);
+    if (!status) status = take(upload, from, progress, error);
+    if (!status) status = fb_upload_finish(upload, digest, &by, found, &is_new, error);
+    fb_upload_close(upload, status != FB_OK);
+    return status;
+}

@@ -24,6 +24,10 @@ bool fb_is_weights_target(const char *target, char graph[FB_ID_LENGTH + 1]);
 fb_status fb_store_copy_weights(const fb_app *app, const char *graph, uint64_t size, uint64_t from, uint64_t to, int file,
                                 fb_progress *progress, fb_error *error);
 
+/* fb_client_send_blob. */
+fb_status fb_store_take_blob(const fb_app *app, const fb_sent_file *from, const char *digest, fb_progress *progress,
+                             fb_error *error);
+
 fb_status fb_local_call(fb_http_server *server, const fb_call *call, const char *target, fb_answer *answer, fb_error *error);
 
 #endif
