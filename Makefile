@@ -125,9 +125,24 @@ $(API).inc: $(API).json $(BUILD)/generated/docs.html
 $(BUILD)/server/routes/index.o: $(API).inc
 $(BUILD)/server/routes/index.o: CPPFLAGS += -I$(BUILD)/generated
 
+# The viewer: its files, with a tag that is theirs alone as long as they are so.
+UI := $(sort $(wildcard server/ui/*))
+$(BUILD)/generated/ui.inc: Makefile core/picture/style.css $(UI)
+	@mkdir -p $(@D)
+	@for file in $(UI) core/picture/style.css; do \
+	    echo "static const unsigned char ui_$$(basename $$file | tr .- __)[] = {"; $(call as_bytes,$$file); \
+	done >$@.part
+	@{ echo 'static const ui_file files[] = {'; \
+	   for file in $(UI) core/picture/style.css; do n=ui_$$(basename $$file | tr .- __); name=$$(basename $$file); \
+	       test $$name != style.css || name=picture.css; \
+	       echo "{\"$$name\", \"$$(sha256sum $$file | cut -c1-32)\", $$n, sizeof $$n - 1},"; done; echo '};'; } >>$@.part
+	@mv $@.part $@
+$(BUILD)/server/routes/ui.o: $(BUILD)/generated/ui.inc
+$(BUILD)/server/routes/ui.o: CPPFLAGS += -I$(BUILD)/generated
+
 # A route that the description lacks fails the build, and so does an operation that is no route.
 ROUTE_SOURCES := $(filter server/routes/%,$(SERVER_SOURCES))
-$(API).checked: $(ROUTE_SOURCES:%.c=$(BUILD)/%.o) $(API).json schema/tools/check_routes.py
+$(API).checked: $(ROUTE_SOURCES:%.c=$(BUILD)/%.o) $(API).json $(BUILD)/generated/ui.inc schema/tools/check_routes.py
 	@$(CC) $(CPPFLAGS) -I$(BUILD)/generated -E -P $(ROUTE_SOURCES) | $(PYTHON) schema/tools/check_routes.py $(API).json
 	@touch $@
 $(BUILD)/foldback: $(API).checked

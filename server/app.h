@@ -31,6 +31,7 @@ typedef struct fb_app {
     atomic_uint evaluations; /* under way */
     int64_t gc_grace_ms;     /* unless a request for gc says otherwise; so also the next */
     fb_retention retention;
+    const char *only_token;      /* fb_service_config's */
     struct fb_http_server *http; /* that requests come to, for those that come to the metrics' own listener */
 } fb_app;
 

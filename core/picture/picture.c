@@ -79,9 +79,11 @@ static const char *node_detail(picturing *p, const fb_drawn *row) {
     const char *now = row->now.id ? what_of(p->rows.graph, row->now) : NULL;
     const char *was = row->was.id && p->rows.base ? what_of(p->rows.base, row->was) : NULL;
     const char *one = now ? now : was;
-    if (!now || !was || row->state != FB_PICTURE_CHANGED || strcmp(was, now) == 0) return cut(arena, one, strlen(one));
+    if (!now || !was || row->state != FB_PICTURE_CHANGED) return cut(arena, one, strlen(one));
+    static const char *const others[] = {"changed", "other arguments", "other weights"};
     fb_buffer both = {0};
-    fb_buffer_printf(&both, "%s → %s", was, now);
+    if (strcmp(was, now) != 0) fb_buffer_printf(&both, "%s → %s", was, now);
+    else fb_buffer_printf(&both, "%s · %s", now, others[row->change]);
     const char *text = fb_buffer_text(&both) ? cut(arena, both.data, both.size) : NULL;
     fb_buffer_free(&both);
     return text;
@@ -410,6 +412,35 @@ static bool find_lines(picturing *p) {
     return ok;
 }
 
+/* ---- what changed ---------------------------------------------------------------------------------------------------------
+ */
+
+static bool list_changes(picturing *p) {
+    fb_picture *picture = p->picture;
+    const fb_picture_tally *tally = &picture->boxes[0].tally;
+    uint64_t total = (uint64_t)tally->added + tally->removed + tally->changed;
+    if (!total) return true;
+    picture->changes = fb_picture_take(&picture->arena, FB_PICTURE_CHANGES, sizeof *picture->changes);
+    if (!picture->changes) return false;
+    for (uint32_t i = 1; i < p->rows.count && fb_work_goes_on(p->rows.work, 1); i++) {
+        const fb_drawn *row = &p->rows.rows[i];
+        const fb_place *place = &p->rows.places[row->place];
+        if (row->state == FB_PICTURE_KEPT) continue;
+        if (picture->change_count == FB_PICTURE_CHANGES) {
+            picture->changes_left_out = (uint32_t)(total - FB_PICTURE_CHANGES);
+            break;
+        }
+        const char *detail = node_detail(p, row);
+        if (!detail) return false;
+        picture->changes[picture->change_count++] = (fb_picture_change){.node = row_name(p, i),
+                                                                        .detail = detail,
+                                                                        .module = place->path,
+                                                                        .module_size = place->path_size,
+                                                                        .state = row->state};
+    }
+    return true;
+}
+
 /* ---- all of it ------------------------------------------------------------------------------------------------------------
  */
 
@@ -446,7 +477,7 @@ static fb_status make(picturing *p, fb_error *error) {
     want_named(p);
     bool ok = open_box(p, 0) && open_levels(p) && open_wanted(p);
     if (ok) find_boxes(p);
-    ok = ok && find_lines(p) && fb_picture_place(p->picture, p->rows.work);
+    ok = ok && find_lines(p) && list_changes(p) && fb_picture_place(p->picture, p->rows.work);
     return ok && fb_work_goes_on(p->rows.work, 0) ? FB_OK : fb_work_failed(p->rows.work, error);
 }
 

@@ -18,6 +18,7 @@
 
 #define FB_PICTURE_BOXES 500  /* at most, so that it stays a picture */
 #define FB_PICTURE_LINES 4000 /* likewise */
+#define FB_PICTURE_CHANGES 2000
 #define FB_PICTURE_DEPTH_USUAL (-1)
 
 typedef struct fb_picture_options {
@@ -68,14 +69,24 @@ typedef struct fb_picture_line {
     uint32_t segment_count;
 } fb_picture_line;
 
+/* A node that is not kept. */
+typedef struct fb_picture_change {
+    const char *node, *detail;
+    const char *module; /* the path of what it belongs to; not terminated */
+    uint32_t module_size;
+    fb_picture_state state;
+} fb_picture_change;
+
 typedef struct fb_picture {
     const fb_graph *base, *graph; /* borrowed */
     fb_picture_box *boxes;        /* [0] is the sheet they all stand on */
     uint32_t box_count;           /* with it */
     fb_picture_line *lines;
     uint32_t line_count;
-    uint64_t lines_left_out; /* beyond FB_PICTURE_LINES */
-    uint32_t left_closed;    /* boxes that were asked for and would have made it too large */
+    uint64_t lines_left_out;    /* beyond FB_PICTURE_LINES */
+    fb_picture_change *changes; /* all of them, whether drawn or in a box that is closed */
+    uint32_t change_count, changes_left_out;
+    uint32_t left_closed; /* boxes that were asked for and would have made it too large */
     fb_arena arena;
 } fb_picture;
 

@@ -144,10 +144,22 @@ static int text_width(const char *text) {
     return characters * CHARACTER;
 }
 
+static int count_width(uint32_t count) {
+    int digits = 1;
+    for (uint32_t left = count; left > 9; left /= 10) digits++;
+    return count ? (digits + 2) * CHARACTER : 0;
+}
+
+/* "+12 −36 ~84", beside the label. */
+static int tally_width(const fb_picture_tally *tally) {
+    int width = count_width(tally->added) + count_width(tally->removed) + count_width(tally->changed);
+    return width ? width + CHARACTER : 0;
+}
+
 static void size_closed(fb_picture_box *box) {
     int bold = box->kind == FB_BOX_NODE ? 0 : text_width(box->label) / 10, label = text_width(box->label) + bold + 22,
         detail = text_width(box->detail) * 6 / 7 + 22;
-    if (box->kind != FB_BOX_NODE && (box->tally.added || box->tally.removed || box->tally.changed)) detail += 66;
+    if (box->kind != FB_BOX_NODE) label += tally_width(&box->tally);
     box->width = label > detail ? label : detail;
     if (box->width < NARROWEST) box->width = NARROWEST;
     box->height = box->kind == FB_BOX_NODE ? NODE_HEIGHT : BOX_HEIGHT;

@@ -233,6 +233,15 @@ static bool is_more_than_mark(const fb_edit *edit) {
     return false;
 }
 
+static bool is_of_arguments(const fb_edit *edit) {
+    for (size_t i = 0; i < edit->member_count; i++) {
+        const char *pointer = edit->members[i].pointer;
+        if (strncmp(pointer, "/args", 5) != 0 && strncmp(pointer, "/kwargs", 7) != 0 && strncmp(pointer, "/meta/", 6) != 0)
+            return false;
+    }
+    return true;
+}
+
 typedef struct changes {
     fb_drawn_rows *rows;
     bool *modules, *tensors; /* of the graph, by their ids */
@@ -247,7 +256,10 @@ static void note_edit(changes *c, const fb_edit *edit) {
         c->tensors[fb_tensor_find(graph, edit->name).id] = true;
     } else if (edit->table == FB_NODE_TABLE && is_more_than_mark(edit)) {
         fb_node n = fb_node_find(graph, FB_MAIN_PROGRAM, edit->name);
-        if (n.id) c->rows->rows[c->rows->of_now[n.id]].state = FB_PICTURE_CHANGED;
+        if (!n.id) return; /* it is one of a nested program */
+        fb_drawn *row = &c->rows->rows[c->rows->of_now[n.id]];
+        row->state = FB_PICTURE_CHANGED;
+        row->change = is_of_arguments(edit) ? FB_OTHER_ARGUMENTS : FB_OTHER_CALL;
     }
 }
 
@@ -283,11 +295,13 @@ static void note_calls(changes *c) {
     fb_drawn_rows *r = c->rows;
     for (uint32_t i = 1; i < r->count && fb_work_goes_on(r->work, 2); i++) {
         fb_drawn *row = &r->rows[i];
-        if (row->state != FB_PICTURE_KEPT) continue;
+        if (row->state != FB_PICTURE_KEPT && row->state != FB_PICTURE_CHANGED) continue;
         const fb_node_row *now = fb_node_at(r->graph, row->now);
         bool is_other = (now->opcode == FB_CALL_MODULE && c->modules[now->module.id]) ||
                         (now->opcode == FB_GET_ATTR && reads_changed(c, row));
-        if (is_other) row->state = FB_PICTURE_CHANGED;
+        if (!is_other) continue;
+        if (row->state == FB_PICTURE_KEPT || row->change == FB_OTHER_ARGUMENTS) row->change = FB_OTHER_WEIGHTS;
+        row->state = FB_PICTURE_CHANGED;
     }
 }
 

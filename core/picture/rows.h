@@ -11,12 +11,16 @@ typedef struct fb_item {
 } fb_item;
 #define FB_ITEM_IS_PLACE 0x80000000U
 
+/* How a node that is called as before has changed. */
+typedef enum fb_drawn_change { FB_OTHER_CALL, FB_OTHER_ARGUMENTS, FB_OTHER_WEIGHTS } fb_drawn_change;
+
 typedef struct fb_drawn {
     fb_node was, now;
     uint32_t place;
     fb_item next; /* in its place */
     uint32_t box; /* that it is drawn as, or is in */
     fb_picture_state state;
+    fb_drawn_change change; /* of one that is changed */
 } fb_drawn;
 
 /* A module, or a part of a path that no module has. */

@@ -91,6 +91,17 @@ static void write_line(const fb_picture_line *line, fb_buffer *out) {
     fb_buffer_string(out, "]}");
 }
 
+static void write_change(const fb_picture_change *change, fb_buffer *out) {
+    fb_put_comma(out);
+    fb_buffer_char(out, '{');
+    fb_put_text(out, "node", change->node);
+    fb_put_name(out, "module");
+    fb_buffer_json_string(out, change->module, change->module_size);
+    fb_put_text(out, "state", states[change->state]);
+    fb_put_text(out, "detail", change->detail);
+    fb_buffer_char(out, '}');
+}
+
 void fb_picture_write(const fb_picture *picture, fb_buffer *out) {
     const fb_picture_box *sheet = &picture->boxes[0];
     fb_put_int(out, "width", sheet->width);
@@ -106,6 +117,12 @@ void fb_picture_write(const fb_picture *picture, fb_buffer *out) {
     fb_buffer_char(out, '[');
     for (uint32_t i = 0; i < picture->line_count; i++) write_line(&picture->lines[i], out);
     fb_buffer_char(out, ']');
+    if (!picture->base) return;
+    fb_put_name(out, "changes");
+    fb_buffer_char(out, '[');
+    for (uint32_t i = 0; i < picture->change_count; i++) write_change(&picture->changes[i], out);
+    fb_buffer_char(out, ']');
+    fb_put_int(out, "changes_left_out", picture->changes_left_out);
 }
 
 /* ---- SVG ------------------------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ typedef struct fb_cli_values {
     bool force, copies, unchecked; /* of data folders */
     const char *state;             /* of jobs */
     bool is_async;
+    bool wants_svg, stays_closed; /* pictures; the browser */
+    fb_text_list open;            /* boxes of a picture */
 } fb_cli_values;
 
 struct fb_cli {

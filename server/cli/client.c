@@ -40,6 +40,25 @@ fb_status fb_client_new_local(const char *data, fb_client **out, fb_error *error
     return status;
 }
 
+fb_status fb_client_new_listening(const char *data, const char *token, fb_client **out, fb_error *error) {
+    fb_client *client = calloc(1, sizeof *client);
+    if (!client) return fb_fail_memory(error);
+    fb_service_config config = fb_service_config_default();
+    config.data = data;
+    config.only_token = token;
+    config.http.listen = "127.0.0.1:0";
+    config.http.access_log = NULL;
+    config.http.worker_threads = 8; /* a page asks for several things at once */
+    fb_status status = fb_service_start(&config, &client->service, error);
+    if (status) free(client);
+    else *out = client;
+    return status;
+}
+
+const char *fb_client_url(const fb_client *client) {
+    return fb_http_url(client->service.http);
+}
+
 fb_status fb_client_new_remote(const char *url, const fb_credentials *credentials, fb_client **out, fb_error *error) {
     if (strncasecmp(url, "http://", 7) != 0 && strncasecmp(url, "https://", 8) != 0)
         return fb_fail(error, FB_INVALID, "bad-address", "", "%s is not an address of a service; write http://host:port", url);

@@ -39,6 +39,10 @@ typedef struct fb_credentials {
 fb_status fb_client_new_remote(const char *url, const fb_credentials *credentials, fb_client **out, fb_error *error);
 /* Starts the service on a data folder; NULL: without a store. The errors of fb_service_start. */
 fb_status fb_client_new_local(const char *data, fb_client **out, fb_error *error);
+/* The same, and it listens on a free port of this machine, too, for who has the token. The token must live as long as it. */
+fb_status fb_client_new_listening(const char *data, const char *token, fb_client **out, fb_error *error);
+/* Where that one listens. */
+const char *fb_client_url(const fb_client *client);
 void fb_client_free(fb_client *client);
 
 /* An address below the service's, put together with its parts encoded. */

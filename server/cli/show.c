@@ -1,7 +1,8 @@
-/* foldback show: one thing of the store. */
+/* foldback show: one thing of the store, in words or as a picture. */
 #include <string.h>
 #include <unistd.h>
 
+#include "core/picture/picture.h"
 #include "server/cli/cli.h"
 
 static void print_runs(fb_cli *cli, const char *title, const json_t *runs) {
@@ -31,8 +32,50 @@ static bool may_be_model(const fb_reference *what) {
            strcmp(what->text, "-") != 0 && access(what->text, F_OK) != 0;
 }
 
+/* ---- as a picture ---------------------------------------------------------------------------------------------------------
+ */
+
+static int write_svg(fb_cli *cli, fb_buffer *svg) {
+    const char *text = fb_buffer_text(svg), *file = cli->values.output;
+    int result = text ? fb_file_write(file ? file : "-", text, svg->size) : fb_cli_no_memory();
+    fb_buffer_free(svg);
+    return result;
+}
+
+/* Of a run what it changed, which the service knows. */
+static int draw_run(fb_cli *cli, const fb_reference *what) {
+    fb_call call = {.method = "GET", .header = "Accept: image/svg+xml"};
+    fb_answer answer;
+    fb_reference_address(what, &call.address);
+    fb_address_path(&call.address, "/layout");
+    for (size_t i = 0; i < cli->values.open.count; i++) fb_address_query(&call.address, "open", cli->values.open.items[i]);
+    int result = fb_cli_call(cli, &call, &answer);
+    if (result) return result;
+    fb_buffer svg = answer.body;
+    answer.body = (fb_buffer){0};
+    fb_answer_free(&answer);
+    return write_svg(cli, &svg);
+}
+
+static int draw_graph(fb_cli *cli, const fb_reference *what) {
+    fb_graph *graph;
+    fb_picture picture;
+    fb_error error = {0};
+    fb_buffer svg = {0};
+    int result = fb_reference_graph(cli, what, &graph);
+    if (result) return result;
+    fb_picture_options options = {
+        .open = cli->values.open.items, .open_count = cli->values.open.count, .depth = FB_PICTURE_DEPTH_USUAL};
+    if (fb_picture_make(NULL, graph, &options, &(fb_work){0}, &picture, &error)) result = fb_cli_error(&error);
+    else fb_picture_write_svg(&picture, &svg);
+    fb_picture_free(&picture);
+    fb_graph_free(graph);
+    return result ? result : write_svg(cli, &svg);
+}
+
 int fb_cli_show(fb_cli *cli) {
     fb_reference what = fb_reference_read(cli->arguments.items[0]);
+    if (cli->values.wants_svg) return what.kind == FB_REFERS_TO_RUN ? draw_run(cli, &what) : draw_graph(cli, &what);
     if (may_be_model(&what)) return fb_cli_model_show(cli);
     fb_call call = {.method = "GET"};
     char id[FB_ID_LENGTH + 1];

@@ -151,6 +151,7 @@ int fb_cli_ready(fb_cli *cli);                                                  
 int fb_cli_token_create(fb_cli *cli), fb_cli_token_list(fb_cli *cli), fb_cli_token_revoke(fb_cli *cli); /* access.c */
 int fb_cli_audit(fb_cli *cli);
 int fb_cli_events(fb_cli *cli); /* events.c */
+int fb_cli_ui(fb_cli *cli);     /* ui.c */
 
 /* ---- `foldback serve`, from start to stop -------------------------------------------------------------------------------- */
 

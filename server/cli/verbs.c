@@ -138,6 +138,20 @@ static const fb_option plain_options[] = {STORE, JSON, END};
 static const fb_option ready_options[] = {TEXT("server", 0, "URL", "the service (http://127.0.0.1:8080)", server), CA_FILE,
                                           JSON, END};
 static const fb_option list_options[] = {LIMIT, STORE, JSON, END};
+static const fb_option show_options[] = {
+    FLAG("svg", 0, "a picture of the graph, or of what a run changed, as SVG", wants_svg),
+    LIST("open", 0, "MODULE", "of --svg: open this module, as encoder.layer.3; may be repeated", open),
+    TEXT("output", 'o', "FILE", "of --svg: write it there (standard output)", output),
+    LIMIT,
+    STORE,
+    JSON,
+    END,
+};
+static const fb_option ui_options[] = {
+    FLAG("no-browser", 0, "print the address, and open nothing", stays_closed),
+    STORE,
+    END,
+};
 static const fb_option graphs_options[] = {
     TEXT("name", 0, "NAME", "graphs of this name", name),
     TEXT("structure", 0, "ID", "graphs of this structure (foldback id --structure)", structure),
@@ -330,10 +344,19 @@ const fb_verb fb_verbs[] = {
      .run = fb_cli_nodes},
     {.name = "show",
      .arguments = "THING",
-     .summary = "shows a run, a graph's history, a model, a version or an alias",
+     .summary = "shows a run, a graph, a model, a version or an alias",
      .description = "A thing is run_…, sha256:…, a file, MODEL, MODEL:VERSION or MODEL@ALIAS.\n",
-     .options = list_options,
+     .options = show_options,
      .run = fb_cli_show},
+    {.name = "ui",
+     .arguments = "[THING]",
+     .summary = "opens the viewer in the browser",
+     .description = "A thing is run_…, sha256:…, a file (which is stored), MODEL or MODEL@ALIAS. Of a data folder the viewer "
+                    "is served on a\n"
+                    "free port of this machine, to whoever has the token in the address it prints, until you press Ctrl-C.\n",
+     .options = ui_options,
+     .folder = FB_FOLDER_IS_MADE,
+     .run = fb_cli_ui},
     {.name = "code",
      .arguments = "GRAPH",
      .summary = "prints a graph's forward() as Python",

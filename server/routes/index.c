@@ -20,7 +20,14 @@ static void write_first_steps(const char *url, fb_buffer *out) {
     fb_buffer_char(out, ']');
 }
 
+/* A browser is led to the viewer. */
 static void get_index(const fb_request *request, fb_response *response) {
+    if (fb_request_accepts(request, "text/html") > fb_request_accepts(request, "application/json")) {
+        fb_respond_empty(response, 303);
+        fb_response_header(response, "Location", "/ui");
+        fb_response_header(response, "Vary", "Accept");
+        return;
+    }
     fb_buffer answer = {0};
     fb_buffer_char(&answer, '{');
     fb_put_text(&answer, "name", "foldback");
@@ -35,6 +42,7 @@ static void get_index(const fb_request *request, fb_response *response) {
     fb_put_text(&answer, "metrics", "/metrics");
     fb_put_text(&answer, "openapi", "/openapi.yaml");
     fb_put_text(&answer, "docs", "/docs");
+    fb_put_text(&answer, "ui", "/ui");
     fb_buffer_string(&answer, "}\n");
     fb_respond_json_buffer_take(response, 200, &answer);
 }

@@ -130,7 +130,25 @@ static void delete_token(const fb_request *request, fb_response *response) {
     else respond_token(app, response, 200, &token, NULL);
 }
 
+/* ---- GET /v1/access ------------------------------------------------------------------------------------------------------ */
+
+static bool may(const fb_request *request, fb_scope scope) {
+    const fb_app *app = request->context;
+    return !strcmp(request->principal, FB_LOCAL) || fb_auth_still_admits(app->auth, request->principal, scope);
+}
+
+/* So that a page need not offer what would be refused. */
+static void get_access(const fb_request *request, fb_response *response) {
+    fb_buffer answer = {0};
+    fb_buffer_char(&answer, '{');
+    fb_put_text(&answer, "principal", request->principal);
+    fb_put_text(&answer, "scope", may(request, FB_SCOPE_ADMIN) ? "admin" : may(request, FB_SCOPE_WRITE) ? "write" : "read");
+    fb_buffer_char(&answer, '}');
+    fb_respond_json_buffer_take(response, 200, &answer);
+}
+
 const fb_route fb_token_routes[] = {
+    {.method = "GET", .pattern = "/v1/access", .handler = get_access, .scope = FB_SCOPE_READ, .query = ""},
     {.method = "POST",
      .pattern = "/v1/tokens",
      .handler = post_token,

@@ -1,5 +1,7 @@
 #include "server/service/service.h"
+#include <openssl/crypto.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/sha256.h"
 #include "server/events/event_hub.h"
@@ -106,10 +108,28 @@ fb_service_descriptors fb_service_count_descriptors(const fb_service_config *con
                                     .others = fb_http_descriptors(&config->http) + of_worker * workers + spare};
 }
 
+/* One person at this machine is served, by a secret that lives as long as the service. */
+static fb_grant admit_only(void *context, const char *token, fb_scope needed, char principal[FB_PRINCIPAL_MAX + 1]) {
+    (void)needed;
+    const fb_app *app = context;
+    if (!token) return FB_TOKEN_MISSING;
+    size_t size = strlen(app->only_token);
+    if (strlen(token) != size || CRYPTO_memcmp(token, app->only_token, size) != 0) return FB_TOKEN_UNKNOWN;
+    fb_copy_text(principal, FB_PRINCIPAL_MAX + 1, FB_LOCAL);
+    return FB_GRANTED;
+}
+
+static bool admits_on(void *context, const char *principal, fb_scope needed) {
+    (void)context, (void)needed;
+    return !strcmp(principal, FB_LOCAL);
+}
+
 static fb_status start_http(const fb_service_config *config, fb_service *service, fb_error *error) {
     fb_http_config http = config->http;
     if (service->app.auth)
         http.doorkeeper = (fb_doorkeeper){.admit = admit, .still_admits = still_admits, .admits_all = admits_all};
+    if (config->only_token) http.doorkeeper = (fb_doorkeeper){.admit = admit_only, .still_admits = admits_on};
+    service->app.only_token = config->only_token;
     http.allows_addresses = config->is_open;
     http.expand = fb_expand_id;
     size_t count;

@@ -21,6 +21,8 @@ typedef struct fb_service_config {
     fb_document_limits limits;  /* max_bytes is the HTTP layer's body_limit */
     const char *metrics_listen; /* where /metrics is served without a token; NULL = nowhere */
     bool is_open;               /* may listen beyond this machine without tokens */
+    const char *only_token;     /* who has it may do everything, as who has the data folder may; nobody else may anything, and
+                                 * the store's tokens count for nothing. NULL = these count */
     const char *data;           /* the data folder; NULL: no store, for routes that need none */
     fb_bucket_config bucket;    /* where large blobs are instead */
     size_t cache_bytes;         /* for decoded graphs */

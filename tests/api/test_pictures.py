@@ -1,11 +1,13 @@
 """GET /v1/graphs/{id}/layout and /v1/runs/{run}/layout: pictures as JSON and SVG."""
 
 import json
+import os
+import pathlib
 import re
 import xml.etree.ElementTree as xml
 
 import pytest
-from documents import document, node, ref
+from documents import FIXTURES, document, node, ref
 
 SVG = {"Accept": "image/svg+xml"}
 NAME = "{http://www.w3.org/2000/svg}"
@@ -139,3 +141,23 @@ def test_large_graph(shared):
     assert picture["nodes"] == 100_002 and len(picture["boxes"]) <= 500
     seen = shared.get(f"/v1/graphs/{graph}/layout?at=n54321").json()
     assert "n54321" in boxes(seen, kind="node") and len(seen["boxes"]) <= 500
+
+
+# ---- the pictures of the documentation --------------------------------------------------------------------------------------
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_pictures_of_the_documentation(shared):
+    """README.md shows what MergeLinears does, docs/undo.md how that is undone; UPDATE=1 draws them anew."""
+    before = json.loads((FIXTURES.parent / "golden" / "MergeLinears" / "training-mode" / "before.json").read_text())
+    run = shared.post("/v1/optimize", {"graph": before, "passes": ["MergeLinears"]}).json()
+    undone = shared.post(f"/v1/runs/{run['id']}/reverse").json()
+    for name, made, page in (("merge", run, DOCS.parent / "README.md"), ("undo", undone, DOCS / "undo.md")):
+        svg = shared.get(f"/v1/runs/{made['id']}/layout", headers=SVG).body
+        file = DOCS / "pictures" / f"{name}.svg"
+        if os.environ.get("UPDATE"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(svg)
+        assert file.read_bytes() == svg, f"{file} shows something else now: UPDATE=1 draws it anew"
+        assert f"pictures/{name}.svg)" in page.read_text().split("\n## ")[0]

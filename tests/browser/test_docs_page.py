@@ -1,32 +1,9 @@
 """/docs in a real browser. Screenshots of what was looked at are left in build/screenshots."""
 
-import os
-import pathlib
-import subprocess
-
 import pytest
-from playwright.sync_api import sync_playwright
+from conftest import SCREENSHOTS
 
-BINARY = pathlib.Path(os.environ["FOLDBACK_BINARY"]).resolve()
-SCREENSHOTS = pathlib.Path(os.environ["FOLDBACK_SCREENSHOTS"])
-CHROMIUM = os.environ.get("FOLDBACK_CHROMIUM", "/usr/bin/chromium")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 WIDTHS = [360, 768, 1440]  # CSS pixels
-
-
-@pytest.fixture(scope="session")
-def url(tmp_path_factory):
-    data = tmp_path_factory.mktemp("service") / "data"
-    process = subprocess.Popen([BINARY, "serve", "--listen", "127.0.0.1:0", "--data", data], stdout=subprocess.PIPE, text=True)
-    yield process.stdout.readline().split()[-1]
-    process.terminate()
-    assert process.wait(30) == 0
-
-
-@pytest.fixture(scope="session")
-def browser():
-    with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
 
 
 @pytest.fixture(params=WIDTHS)

@@ -1,0 +1,307 @@
+// A picture with what belongs to it: what changed, what was refused, one node, the code. Graphs, runs and comparisons are this.
+
+import { curl, get, getText } from "/ui/api.js";
+import { problemText, sentence } from "/ui/acts.js";
+import { count, curlLine, h, link, say } from "/ui/dom.js";
+import { nodeDetails } from "/ui/node.js";
+import { PictureView } from "/ui/picture.js";
+
+const READ_WHOLE = 20_000; // nodes: of larger graphs the document is not fetched
+const OPEN_MOST = 60;      // boxes that an address names
+
+/**
+ * `what` = {layout: path of the picture, graph, base: ids or undefined, refusals: [{pass, reason, nodes, detail}], query, signal,
+ * steps: of a run: {names, chosen}, notes(picture): what stands above the picture}.
+ */
+export class Explorer {
+    constructor(what) {
+        Object.assign(this, what);
+        this.open = new Set(what.query.getAll("open"));
+        this.at = what.query.get("at") ?? undefined;
+        this.isFirst = true;
+        this.documents = {};
+        this.refused = new Map();
+        for (const refusal of what.refusals ?? [])
+            for (const node of refusal.nodes) this.refused.set(node, [...(this.refused.get(node) ?? []), refusal]);
+        this.view = new PictureView({ toggle: (box) => this.toggle(box), select: (box) => this.select(box.key) });
+        this.view.moduleOf = (node) => this.moduleOf(node);
+        this.view.choose(this.at);
+        this.node = h("section", { class: "node", "aria-label": "Node", hidden: true });
+        this.changes = h("section", { class: "changes", "aria-label": "What changed", hidden: true });
+        this.code = h("details", { class: "code" }, h("summary", {}, "Code"));
+        this.code.addEventListener("toggle", () => this.showCode());
+        this.failure = h("div", { role: "alert" });
+        this.notice = h("p", { class: "notice" });
+        this.command = h("div", {});
+        this.element = h("div", { class: "explore" },
+            h("div", { class: "tools" }, this.searchForm(), h("button", { type: "button", class: "small", onclick: () => this.closeAll() }, "Close all")),
+            this.failure, this.notice,
+            h("div", { class: "split" }, this.view.element, h("div", { class: "panel" }, this.node, this.refusedList(), this.changes, this.code, this.command)));
+    }
+
+    /** The picture's address for what is open now. */
+    address() {
+        const query = new URLSearchParams();
+        if (!this.isFirst) query.set("depth", "0");
+        for (const key of [...this.open].slice(-OPEN_MOST)) query.append("open", key);
+        if (this.at) query.set("at", this.at);
+        for (const [name, value] of Object.entries(this.more?.() ?? {})) if (value !== undefined) query.set(name, value);
+        const text = query.toString();
+        return this.layout + (text && (this.layout.includes("?") ? "&" : "?") + text);
+    }
+
+    /** Fetches and shows the picture; `anchor` is the key of the box that stays where it is. */
+    async load(options = {}) {
+        const address = this.address();
+        this.view.element.setAttribute("aria-busy", "true");
+        try {
+            const picture = await get(address, { signal: this.signal });
+            this.failure.replaceChildren();
+            this.shown(picture, options);
+            this.command.replaceChildren(curlLine(`${curl("GET", address)}\n# as a picture: add -H 'Accept: image/svg+xml' -o graph.svg`));
+        } catch (error) {
+            if (error.name === "AbortError") return;
+            if (error.code === "unknown-node" && this.at) {
+                const was = this.at;
+                this.at = undefined;
+                await this.load(options);
+                say(`No node is called ${was}.`);
+                return;
+            }
+            if (this.isFirst) throw error;
+            this.failure.replaceChildren(problemText(error));
+        } finally {
+            this.view.element.removeAttribute("aria-busy");
+        }
+    }
+
+    shown(picture, options) {
+        this.picture = picture;
+        this.modules = new Map((picture.changes ?? []).map((one) => [one.node, one.module]));
+        this.open = new Set(picture.boxes.filter((box) => box.open).map((box) => box.key));
+        const notes = [];
+        if (picture.left_closed) notes.push(`${count(picture.left_closed, "box")} stayed closed: a picture has at most 500.`.replace("boxs", "boxes"));
+        if (picture.lines_left_out) notes.push(`${count(picture.lines_left_out, "line")} are not drawn.`);
+        if (picture.base && !picture.added && !picture.removed && !picture.changed) notes.push("Both graphs are the same here: nothing is added, removed or changed.");
+        this.notice.textContent = notes.join(" ");
+        this.isFirst = false;
+        this.view.show(picture, { refused: this.refused, focus: this.at && options.anchor === undefined ? this.at : undefined, ...options });
+        this.showChanges();
+        this.writeAddress();
+    }
+
+    /** What is selected stands in the address. */
+    writeAddress() {
+        const query = new URLSearchParams(location.search);
+        query.delete("open");
+        query.delete("at");
+        const inner = [...this.open].filter((key) => ![...this.open].some((other) => other !== key && other.startsWith(`${key}.`)));
+        for (const key of inner.slice(-12)) query.append("open", key);
+        if (this.at) query.set("at", this.at);
+        const text = query.toString();
+        history.replaceState(history.state, "", location.pathname + (text && `?${text}`));
+    }
+
+    async toggle(box) {
+        if (box.open) {
+            const inside = new Set([box.id]);
+            for (const one of this.picture.boxes) if (inside.has(one.parent)) inside.add(one.id);
+            for (const id of inside) this.open.delete(this.picture.boxes[id - 1].key);
+            if (this.at && [...inside].some((id) => this.picture.boxes[id - 1].key === this.at)) this.at = undefined;
+        } else {
+            this.open.add(box.key);
+        }
+        await this.load({ anchor: box.key });
+        const now = this.view.find(box.key);
+        if (now) this.view.rove(now, true);
+    }
+
+    async closeAll() {
+        this.open.clear();
+        this.at = undefined;
+        this.view.picture = undefined;
+        await this.load();
+    }
+
+    /** Shows a node: opens what it is in, marks it and its line of code, and says what is known of it. */
+    async select(name) {
+        this.at = name;
+        this.view.choose(name);
+        if (this.view.find(name)) this.writeAddress();
+        else await this.load();
+        if (this.at !== name) return;
+        this.view.look(name);
+        this.markCode();
+        await this.showNode();
+    }
+
+    moduleOf(node) {
+        return this.modules?.get(node);
+    }
+
+    // ---- the panel
+
+    async document(id) {
+        if (!id || this.picture.nodes > READ_WHOLE) return undefined;
+        this.documents[id] ??= get(`/v1/graphs/${id}`, { signal: this.signal }).then((document) => {
+            document.byName = new Map(document.nodes.map((node) => [node.name, node]));
+            document.modulesByPath = new Map((document.modules ?? []).map((module) => [module.path, module]));
+            document.tensorsByName = new Map((document.tensors ?? []).map((tensor) => [tensor.name, tensor]));
+            return document;
+        });
+        return this.documents[id];
+    }
+
+    async showNode() {
+        const name = this.at;
+        if (!name) return;
+        try {
+            const [now, was] = await Promise.all([this.document(this.graph), this.document(this.base)]);
+            const line = now && this.lineOf(await this.codeOf(this.graph), name);
+            const oldLine = was && this.lineOf(await this.codeOf(this.base), name);
+            const content = nodeDetails({
+                name, now, was, line, oldLine, graph: this.graph, base: this.base,
+                state: this.view.find(name)?.state ?? "kept", refusals: this.refused.get(name) ?? [],
+                select: (other) => this.select(other), passes: this.passes,
+            });
+            if (this.at !== name) return;
+            this.node.replaceChildren(...content);
+        } catch (error) {
+            if (error.name === "AbortError") return;
+            this.node.replaceChildren(problemText(error));
+        }
+        this.node.hidden = false;
+        if (matchMedia("(min-width: 900px)").matches) this.node.parentElement.scrollTop = 0;
+    }
+
+    nodeLink(name) {
+        return h("button", { type: "button", class: "link", onclick: () => this.select(name) }, name);
+    }
+
+    refusedList() {
+        const refusals = this.refusals ?? [];
+        if (!refusals.length) return null;
+        return h("section", { class: "refused", "aria-label": "What was refused" },
+            h("h2", {}, `Refused (${refusals.length})`),
+            h("ul", {}, [...groupBy(refusals, (one) => `${one.pass}\n${one.detail ?? one.reason}`).values()].map((same) => {
+                const [{ pass, reason, detail }] = same;
+                const all = same.map((one) => h("li", {}, one.nodes.map((node, i) => [i > 0 && ", ", this.nodeLink(node)])));
+                return h("li", {},
+                    h("p", {}, h("strong", {}, sentence(detail ?? reason)), " ", h("span", { class: "faint" }, `${pass}, ${reason}`)),
+                    h("ul", {}, all.slice(0, 3)),
+                    all.length > 3 && h("details", {}, h("summary", {}, `and ${all.length - 3} more`), h("ul", {}, all.slice(3, 300))));
+            })));
+    }
+
+    /** By module, with a filter: "layer.3" shows what changed in layer 3. */
+    showChanges() {
+        const all = this.picture.changes ?? [];
+        this.changes.hidden = !this.picture.base;
+        if (!this.picture.base) return;
+        const list = h("div", {});
+        const filter = h("input", { type: "search", id: "filter", placeholder: "layer.3, query, Linear …", value: this.filter ?? "", oninput: () => { this.filter = filter.value; draw(); } });
+        const draw = () => {
+            const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+            const found = all.filter((one) => words.every((word) => `${one.module}. ${one.node} ${one.state} ${one.detail}`.toLowerCase().includes(word)));
+            const groups = groupBy(found, (one) => one.module);
+            list.replaceChildren(...[...groups].slice(0, 100).map(([module, some]) => h("div", {},
+                h("h3", {}, module || "(top)", " ", h("span", { class: "faint" }, some.length)),
+                h("ul", {}, some.slice(0, 60).map((one) => h("li", { class: one.state },
+                    h("span", { class: "sign", "aria-label": one.state }, { added: "+", removed: "−", changed: "~" }[one.state]),
+                    h("button", { type: "button", class: "link", onclick: () => this.select(one.node) }, shortName(one)), " ", h("span", { class: "faint" }, one.detail)))))));
+            if (!found.length) list.append(h("p", { class: "faint" }, all.length ? "Nothing that changed matches." : "Nothing changed."));
+        };
+        this.changes.replaceChildren(
+            h("h2", {}, "What changed ", tally(this.picture)),
+            h("label", { for: "filter" }, "Filter"), filter, list,
+            this.picture.changes_left_out > 0 && h("p", { class: "faint" }, `and ${count(this.picture.changes_left_out, "more node")}: the edits have all.`));
+        draw();
+    }
+
+    // ---- code
+
+    codeOf(id) {
+        this.codes ??= {};
+        this.codes[id] ??= getText(`/v1/graphs/${id}/code`, { signal: this.signal }).then((text) => text.split("\n"));
+        return this.codes[id];
+    }
+
+    lineOf(lines, name) {
+        const begin = new RegExp(`^\\s+${name}( :.*)? = `);
+        return lines.find((line) => begin.test(line)) ?? (name === "output" ? lines.find((line) => /^\s+return /.test(line)) : undefined);
+    }
+
+    async showCode() {
+        if (!this.code.open || this.lines || !this.graph) return;
+        try {
+            const lines = await this.codeOf(this.graph);
+            this.lines = lines.slice(0, READ_WHOLE).map((text) => {
+                const name = /^\s+([^\s:=]+)( :[^=]*)? = /.exec(text)?.[1] ?? (/^\s+return /.test(text) ? "output" : undefined);
+                const line = name ? h("button", { type: "button", tabindex: "-1", onclick: () => this.select(name), "data-name": name }, text) : h("span", {}, text || " ");
+                return h("li", {}, line);
+            });
+            this.code.append(h("ol", { tabindex: "0", "aria-label": "Code of the graph" }, this.lines));
+            this.markCode();
+        } catch (error) {
+            this.code.append(problemText(error));
+        }
+    }
+
+    markCode() {
+        for (const line of this.lines ?? []) {
+            const isChosen = line.firstChild.dataset?.name === this.at && this.at !== undefined;
+            line.classList.toggle("chosen", isChosen);
+            if (isChosen) line.parentElement.scrollTop = line.offsetTop - line.parentElement.clientHeight / 2;
+        }
+    }
+
+    // ---- search
+
+    searchForm() {
+        const results = h("ul", { class: "results", hidden: true });
+        const field = h("input", { type: "search", id: "search", placeholder: "name, target or signature", autocomplete: "off" });
+        const pick = (name) => { results.hidden = true; this.select(name); };
+        const find = async () => {
+            const text = field.value.trim().toLowerCase();
+            if (!text) { results.hidden = true; return []; }
+            const documents = (await Promise.all([this.document(this.graph), this.document(this.base)])).filter(Boolean);
+            const found = new Map();
+            for (const document of documents)
+                for (const node of document.nodes)
+                    if (found.size < 30 && `${node.name} ${node.target} ${(node.meta?.transformations ?? []).join(" ")}`.toLowerCase().includes(text)) found.set(node.name, node.target);
+            if (!documents.length) {
+                const answer = await get(`/v1/graphs/${this.graph}/nodes?limit=30&target=${encodeURIComponent(field.value.trim())}`);
+                for (const node of answer.items) found.set(node.name, node.target);
+                found.set(field.value.trim(), "the node of this name");
+            }
+            results.replaceChildren(...[...found].map(([name, target]) => h("li", {}, h("button", { type: "button", class: "link", onclick: () => pick(name) }, name), " ", h("span", { class: "faint" }, target))));
+            if (!found.size) results.replaceChildren(h("li", { class: "faint" }, "No node has that in its name, target or signatures."));
+            results.hidden = false;
+            return [...found.keys()];
+        };
+        field.addEventListener("input", find);
+        return h("form", { class: "search", role: "search", onsubmit: async (event) => { event.preventDefault(); const [first] = await find(); if (first) pick(first); } },
+            h("label", { for: "search" }, "Find a node"), field, results);
+    }
+}
+
+export const tally = (picture) => h("span", { class: "tally" },
+    h("span", { class: "added" }, `+${picture.added}`), " ", h("span", { class: "removed" }, `−${picture.removed}`), " ", h("span", { class: "changed" }, `~${picture.changed}`));
+
+/** "query" of encoder_layer_3_attention_self_query, under a heading that says the rest. */
+function shortName({ node, module }) {
+    const prefix = `${module.replace(/[^A-Za-z0-9]/g, "_").toLowerCase()}_`;
+    return module && node.toLowerCase().startsWith(prefix) && /^[a-z_]/i.test(node.slice(prefix.length)) ? node.slice(prefix.length) : node;
+}
+
+function groupBy(items, keyOf) {
+    const groups = new Map();
+    for (const one of items) {
+        const key = keyOf(one);
+        if (!groups.has(key)) groups.set(key, []);
+        groups.get(key).push(one);
+    }
+    return groups;
+}
+
+export { link };

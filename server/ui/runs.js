@@ -1,0 +1,89 @@
+// The runs, and one of them: a picture of what it changed, pass by pass, and what it refused.
+
+import { call, curl, get, list, mayWrite } from "/ui/api.js";
+import { actButton, empty, problemText } from "/ui/acts.js";
+import { ago, count, curlLine, graphLink, h, link, put, say, table } from "/ui/dom.js";
+import { Explorer, tally } from "/ui/explore.js";
+import { go } from "/ui/app.js";
+
+const kinds = { optimize: "Run", external: "Recorded change", reverse: "Reversal", rollback: "Rollback" };
+
+export async function runsPage({ query }) {
+    const pass = query.get("pass") ?? "";
+    const path = `/v1/runs${pass && `?pass=${encodeURIComponent(pass)}`}`;
+    const runs = await list(path, 200);
+    const content = [h("h1", {}, pass ? `Runs of ${pass}` : "Runs")];
+    if (!runs.length) content.push(empty("No runs are here yet. Run passes on a graph:", `curl --data-binary @graph.json '${location.origin}/v1/optimize?pass=MergeLinears'`, h("p", {}, link("/docs#passes", "What passes there are"))));
+    else content.push(table("Runs", ["When", "What", "Applied", "Refused", "From", "To"], runs.map((run) => [link(`/ui/runs/${run.id}`, ago(run.created)), [run.kind !== "optimize" && h("strong", {}, `${run.kind} `), run.passes.map((one) => one.name).join(", ") || "nothing"],
+        run.passes.reduce((sum, one) => sum + (one.applied ?? 0), 0), run.passes.reduce((sum, one) => sum + (one.refusals ?? 0), 0), graphLink(run.source), graphLink(run.result)])));
+    if (runs.hasMore) content.push(h("p", { class: "faint" }, `These are the newest ${runs.length}.`));
+    content.push(curlLine(curl("GET", path)));
+    return { title: "Runs", content };
+}
+
+export async function runPage({ id, query, signal, again }) {
+    const run = await get(`/v1/runs/${encodeURIComponent(id)}`, { signal });
+    const isUndoable = run.kind === "optimize" || run.kind === "external";
+    const refusals = run.passes.flatMap((pass) => (pass.refused ?? []).map((one) => ({ ...one, pass: pass.name })));
+    const steps = isUndoable ? run.passes.length : 0;
+    let chosen = Math.min(steps, query.has("passes") ? Math.max(0, parseInt(query.get("passes"), 10) || 0) : steps);
+    const explorer = new Explorer({ layout: `/v1/runs/${run.id}/layout`, graph: run.result, base: run.source, refusals, query, signal });
+    explorer.passes = new Map(run.passes.map((pass) => [pass.signature, pass.name]));
+    explorer.more = () => ({ passes: chosen < steps ? chosen : undefined });
+
+    const said = h("p", { class: "step-said" });
+    const slider = h("input", { type: "range", id: "step", min: 0, max: steps, step: 1, value: chosen, list: "steps" });
+    const name = (count) => count === 0 ? "the source, before any pass" : `after ${run.passes[count - 1].name}, pass ${count} of ${steps}`;
+    const tellStep = () => {
+        slider.setAttribute("aria-valuetext", name(chosen));
+        const pass = run.passes[chosen - 1];
+        said.replaceChildren(h("strong", {}, name(chosen)), pass ? `: ${count(pass.applied, "rewrite")}${pass.refused?.length ? `, ${pass.refused.length} refused` : ""}. ` : ". ", explorer.picture ? tally(explorer.picture) : "");
+    };
+    const step = async () => {
+        chosen = Number(slider.value);
+        const query = new URLSearchParams(location.search);
+        if (chosen < steps) query.set("passes", chosen);
+        else query.delete("passes");
+        history.replaceState(history.state, "", `${location.pathname}?${query}`);
+        tellStep();
+        await explorer.load({ anchor: explorer.at });
+        tellStep();
+    };
+    slider.addEventListener("input", step);
+
+    const acts = h("div", { class: "buttons" });
+    const content = [
+        h("h1", {}, `${kinds[run.kind]}: ${run.passes.map((pass) => pass.name).join(", ") || "nothing to do"}`),
+        h("p", {}, ago(run.created), " · from ", graphLink(run.source), " to ", graphLink(run.result), run.note ? ` · ${run.note}` : "", run.of_run && [" · of ", link(`/ui/runs/${run.of_run}`, "that run")]),
+        run.source === run.result && h("p", { class: "notice" }, "This run changed nothing: source and result are one graph."),
+        steps > 0 && h("div", { class: "steps" }, h("label", { for: "step" }, "Passes done"), slider,
+            put(h("datalist", { id: "steps" }), run.passes.map((pass, i) => h("option", { value: i + 1, label: pass.name }))), said),
+        explorer.element, acts,
+        h("details", {}, h("summary", {}, "Passes"), table("Passes", ["Pass", "Rewrites", "Refused", "Exactness", "Reversible"], run.passes.map((pass) => [pass.name, pass.applied ?? "", pass.refused?.length ?? "", pass.exactness ?? "", pass.reversible ? "yes" : "no"]))),
+        curlLine(curl("GET", `/v1/runs/${run.id}`)),
+    ];
+    mayWrite().then((may) => may && isUndoable && run.source !== run.result && acts.append(...undoButtons(run)), () => {});
+    queueMicrotask(() => explorer.load().then(() => { tellStep(); explorer.at && explorer.showNode(); }, (error) => explorer.failure.replaceChildren(problemText(error))));
+    void again;
+    return { title: `${kinds[run.kind]} of ${run.passes.map((pass) => pass.name).join(", ")}`, content };
+}
+
+function undoButtons(run) {
+    const done = (made) => { say(made.exact ? "Done: the result is exactly the graph without these passes." : "Done."); go(`/ui/runs/${made.id}`); };
+    const buttons = [actButton({
+        label: "Undo this run…", title: "Undo this run", method: "POST", path: () => `/v1/runs/${run.id}/rollback`, body: undefined, done,
+        says: `This makes a new run whose result is the source, ${run.source.slice(7, 19)}. No model changes: deploy the result to use it.`,
+    })];
+    if (run.passes.length > 1) {
+        for (const [i, pass] of run.passes.entries()) {
+            if (!pass.applied) continue;
+            buttons.push(actButton({
+                label: `Without ${pass.name}…`, title: `Take ${pass.name} out`, class: "quiet", method: "POST", path: () => `/v1/runs/${run.id}/rollback`, body: { passes: [i] }, done,
+                says: `This makes a new run: the source with the other passes. No model changes.`,
+            }));
+        }
+    }
+    return buttons;
+}
+
+export { call };

@@ -1,0 +1,390 @@
+"""/ui in a real browser. Screenshots of what was looked at are left in build/screenshots."""
+
+import re
+import subprocess
+import time
+
+import axe_playwright_python.sync_playwright as axe
+import pytest
+from conftest import BINARY, SCREENSHOTS, serve
+from viewed import Service, document, fill
+
+WIDTHS = [360, 768, 1440]  # CSS pixels
+THEMES = ["light", "dark"]
+
+
+@pytest.fixture(scope="session")
+def filled(url):
+    service = Service(url)
+    service.runs, service.refused = fill(service)
+    return service
+
+
+def until(page, condition, argument=None):
+    """Waits until a function of the page is true. Playwright's own way evaluates text, which the page's policy forbids."""
+    for _ in range(600):
+        if page.evaluate(condition, argument):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never: {condition}")
+
+
+class Tab:
+    """A page that may say nothing on the console, and may ask nobody but the service."""
+
+    def __init__(self, browser, url, width=1440, theme="light", height=900):
+        self.url = url
+        self.page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme, reduced_motion="reduce")
+        self.page.set_default_timeout(60_000)
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, path):
+        self.page.goto(self.url + path)
+        self.page.wait_for_selector("main h1")
+        self.settle()
+        return self.page
+
+    def settle(self):
+        until(self.page, "() => !document.querySelector('main > .waiting, [aria-busy]') && (!document.querySelector('.stage') || document.querySelector('.stage .box'))")
+
+    def close(self, name=None):
+        if name:
+            SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=SCREENSHOTS / f"{name}.png")
+        self.page.close()
+        assert self.said == []
+        assert all(address.startswith(self.url + "/") for address in self.asked), self.asked
+
+
+@pytest.fixture
+def tab(browser, filled):
+    tab = Tab(browser, filled.url)
+    yield tab
+    tab.close()
+
+
+def pages(service):
+    """Each page, as its address for what is stored."""
+    resnet, bert = service.runs["resnet"], service.runs["bert"]
+    return {
+        "models": "/ui",
+        "model": "/ui/models/resnet",
+        "runs": "/ui/runs",
+        "run": f"/ui/runs/{resnet['id']}?at={service.refused}",
+        "run-bert": f"/ui/runs/{bert['id']}?at=encoder_layer_3_attention_self_query",
+        "graphs": "/ui/graphs",
+        "graph": f"/ui/graphs/{bert['source']}?at=encoder_layer_9_attention_self_key",
+        "compare": "/ui/compare?base=resnet:v1&graph=resnet@champion",
+        "jobs": "/ui/jobs",
+        "missing": "/ui/runs/run_01M7XTSAAT7GE5FHQDV5WCKM9T",
+    }
+
+
+NAMES = ["models", "model", "runs", "run", "run-bert", "graphs", "graph", "compare", "jobs", "missing"]
+
+
+def expect_404(tab):
+    """Chromium reports a request that is answered 404 by itself."""
+    tab.said = [line for line in tab.said if "404" not in line]
+
+
+AXED = [("light", 360), ("dark", 1440)]  # axe looks at colours and names, which a width between has as well
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_page(browser, filled, name):
+    """Nothing is wider than the window, axe finds nothing, and nothing is said or asked of others."""
+    tab = Tab(browser, filled.url)
+    page = tab.open(pages(filled)[name])
+    for folded in page.locator("main details:not(.code)").all():
+        folded.evaluate("one => { one.open = true; }")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    faults = []
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            page.wait_for_timeout(50)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            page.screenshot(path=SCREENSHOTS / f"viewer-{name}-{width}-{theme}.png")
+            if (theme, width) in AXED:
+                found = axe.Axe().run(page).response["violations"]
+                faults += [(theme, width, one["id"], [(node["html"][:200], node["failureSummary"][:300]) for node in one["nodes"][:3]]) for one in found]
+    if name == "missing":
+        expect_404(tab)
+    tab.close()
+    assert faults == []
+
+
+# ---- what a run did ---------------------------------------------------------------------------------------------------------
+
+
+def box(page, key):
+    return page.locator(".stage .box").filter(has=page.locator("title", has_text=re.compile(f"^{re.escape(key)}$"))).last
+
+
+def test_merges_of_bert(tab, filled):
+    """The diff of the BERT run has its 12 merges, and shows where q, k and v went in layer 3."""
+    page = tab.open(f"/ui/runs/{filled.runs['bert']['id']}")
+    assert page.locator(".changes li.added").count() == 12
+    page.fill("#filter", "layer.3.attention")
+    assert page.locator(".changes li.added .link").all_inner_texts() == ["query_key_value_merged"]
+    page.click(".changes li.added .link")
+    tab.settle()
+    merged = box(page, "encoder_layer_3_attention_self_query_key_value_merged")
+    assert "added" in merged.get_attribute("class") and "chosen" in merged.get_attribute("class")
+    number = merged.get_attribute("data-id")
+    for which in ("query", "key", "value"):
+        one = box(page, f"encoder_layer_3_attention_self_{which}")
+        assert "changed" in one.get_attribute("class") and "Linear → getitem" in one.inner_html()
+        assert page.locator(f".line.added[data-from='{number}'][data-to='{one.get_attribute('data-id')}']").count() == 1
+    page.wait_for_selector(".node .recipe")
+    recipe = page.locator(".node .recipe").first.inner_text()
+    assert all(f"encoder.layer.3.attention.self.{which}.weight" in recipe for which in ("query", "key", "value"))
+    assert "encoder_layer_3" in page.url and "open=" in page.url  # what is selected stands in the address
+    page.reload()
+    tab.settle()
+    assert "chosen" in box(page, "encoder_layer_3_attention_self_query_key_value_merged").get_attribute("class")
+
+
+def test_slider(tab, filled):
+    """Each step shows what the passes before it did."""
+    page = tab.open(f"/ui/runs/{filled.runs['bert']['id']}")
+    tallies = []
+    for step in ("0", "1", "2", "3"):
+        page.locator("#step").evaluate("(one, step) => { one.value = step; one.dispatchEvent(new Event('input')); }", step)
+        until(page, "step => document.querySelector('#step').value === step && !document.querySelector('[aria-busy]')", step)
+        page.wait_for_timeout(100)
+        tallies.append(page.locator(".step-said .tally").inner_text())
+        assert ("passes=" in page.url) == (step != "3")
+    assert tallies == ["+0 −0 ~0", "+12 −0 ~36", "+12 −0 ~48", "+12 −37 ~85"]
+
+
+def test_refusal_at_its_node(tab, filled):
+    page = tab.open(f"/ui/runs/{filled.runs['resnet']['id']}")
+    refused = page.locator(".refused")
+    assert "an output of the graph" in refused.inner_text()
+    refused.get_by_role("button", name="layer3_1_bn2").click()
+    tab.settle()
+    page.wait_for_selector(".node .refusal")
+    assert "an output of the graph" in page.locator(".node .refusal").inner_text()
+    assert "refused" in box(page, "layer3_1_bn2").text_content()
+
+
+def test_code_is_linked_both_ways(tab, filled):
+    page = tab.open(f"/ui/graphs/{filled.runs['bert']['source']}")
+    page.click(".code summary")
+    page.click(".code button[data-name=encoder_layer_5_output_dense]")
+    tab.settle()
+    assert "chosen" in box(page, "encoder_layer_5_output_dense").get_attribute("class")
+    page.fill("#search", "layer_7_attention_self_key")
+    page.keyboard.press("Enter")
+    until(page, "() => document.querySelector('.code li.chosen')?.innerText.includes('encoder_layer_7_attention_self_key =')")
+
+
+def test_boxes_open_in_place(tab, filled):
+    """An opened box stays where it was on the screen, and what is closed again is as before."""
+    page = tab.open(f"/ui/graphs/{filled.runs['bert']['source']}")
+    embeddings = box(page, "embeddings")
+    before = embeddings.locator("rect").first.bounding_box()
+    count = page.locator(".stage .box").count()
+    embeddings.click()
+    page.wait_for_selector(".stage .box.open")
+    tab.settle()
+    after = box(page, "embeddings").locator("rect").first.bounding_box()
+    assert abs(before["x"] - after["x"]) < 2 and abs(before["y"] - after["y"]) < 2
+    assert page.locator(".stage .box").count() > count
+    box(page, "embeddings").locator("text").first.click()
+    until(page, "count => document.querySelectorAll('.stage .box').length === count", count)
+
+
+def test_keyboard_alone(tab, filled):
+    """Tab reaches the picture, arrows go from box to box, Enter opens and shows."""
+    page = tab.open(f"/ui/graphs/{filled.runs['bert']['source']}")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.closest('.stage .box') !== null"):
+            break
+    name = "document.activeElement.querySelector('title').textContent"
+    seen = [page.evaluate(name)]
+    for _ in range(12):
+        page.keyboard.press("ArrowDown")
+        seen.append(page.evaluate(name))
+        if seen[-1] == "encoder.layer":
+            break
+    assert seen[-1] == "encoder.layer" and seen == list(dict.fromkeys(seen))
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".stage .box.open")
+    tab.settle()
+    assert page.evaluate(name) == "encoder.layer" and page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+
+
+# ---- acts -------------------------------------------------------------------------------------------------------------------
+
+
+def test_roll_back_by_button(browser, new_service):
+    """The button says what it will do, asks once, and then the alias and its history have changed."""
+    url, _ = new_service()
+    service = Service(url)
+    fill(service)
+    tab = Tab(browser, url)
+    page = tab.open("/ui/models/resnet")
+    page.get_by_role("button", name="Roll back to v1…").click()
+    dialog = page.get_by_role("dialog")
+    assert "champion of resnet is v2 now. It becomes v1" in dialog.inner_text()
+    assert service.get("/v1/models/resnet/aliases/champion")["version"] == "v2"
+    page.get_by_label("Why").fill("it is <b>slower</b>")
+    dialog.locator(".curl summary").click()
+    assert "aliases/champion/rollback" in dialog.inner_text() and "If-Match" in dialog.inner_text()
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / "viewer-dialog.png")
+    dialog.get_by_role("button", name="Roll back").click()
+    page.get_by_text("champion is v1 again.").wait_for()
+    page.wait_for_selector(".timeline .rollback")
+    assert "v2 → v1" in page.locator(".timeline .rollback").inner_text() and "it is <b>slower</b>" in page.locator(".timeline .rollback").inner_text()
+    alias = service.get("/v1/models/resnet/aliases/champion")
+    assert alias["version"] == "v1" and alias["why"] == "it is <b>slower</b>"
+    assert [one["action"] for one in service.get("/v1/models/resnet/aliases/champion/history")["items"]] == ["rollback", "deploy", "create"]
+    assert page.get_by_role("button", name=re.compile("Roll back")).count() == 0  # nothing was deployed before v1
+    tab.close("viewer-rolled-back")
+
+
+def test_take_one_pass_out(browser, new_service):
+    url, _ = new_service()
+    service = Service(url)
+    fill(service)
+    tab = Tab(browser, url)
+    page = tab.open("/ui/models/bert")
+    page.get_by_role("button", name="Take one pass out…").click()
+    page.get_by_role("dialog").locator("select").select_option("MergeLinears")
+    page.get_by_role("dialog").get_by_role("button", name="Take it out").click()
+    page.get_by_text("champion is v2-without-MergeLinears now.").wait_for()
+    assert service.get("/v1/models/bert/aliases/champion")["version"] == "v2-without-MergeLinears"
+    tab.close()
+
+
+def test_act_that_fails(browser, new_service):
+    """Who comes second is told, and nothing is changed."""
+    url, _ = new_service()
+    service = Service(url)
+    fill(service)
+    tab = Tab(browser, url)
+    page = tab.open("/ui/models/resnet")
+    page.get_by_role("button", name="Roll back to v1…").click()
+    service.call("PUT", "/v1/models/resnet/versions/v3", {"graph": document("toy")})
+    service.call("PUT", "/v1/models/resnet/aliases/champion", {"version": "v3"}, If_Match="*")
+    page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    page.get_by_role("dialog").get_by_role("alert").locator("strong").wait_for()
+    assert service.get("/v1/models/resnet/aliases/champion")["version"] == "v3"
+    tab.said = [line for line in tab.said if "412" not in line]
+    tab.close()
+
+
+# ---- who may what -----------------------------------------------------------------------------------------------------------
+
+
+def test_tokens(browser, tmp_path):
+    """A token is asked for, kept for the tab and sent in a header; one that may read alone is offered no acts."""
+    data = tmp_path / "data"
+    process, url = serve(data)
+    fill(Service(url))
+    process.terminate()
+    assert process.wait(30) == 0
+    tokens = {}
+    for scope in ("admin", "read"):
+        made = subprocess.run([BINARY, "token", "create", "--data", data, "--scope", scope, "--name", scope], capture_output=True, text=True)
+        assert made.returncode == 0, made.stderr
+        tokens[scope] = re.search(r"fbt_[\w-]+", made.stdout)[0]
+    process, url = serve(data)
+    try:
+        tab = Tab(browser, url)
+        page = tab.page
+        page.goto(url + "/ui/models/resnet")
+        page.get_by_label("Token").fill(tokens["read"])
+        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("heading", name="champion is v2").wait_for()
+        assert page.get_by_role("button", name=re.compile("Roll back|Deploy|Take")).count() == 0
+        assert "may read only" in page.locator("main").inner_text()
+        page.goto(url + f"/ui/models/resnet#token={tokens['admin']}")
+        page.get_by_role("button", name="Roll back to v1…").wait_for()
+        assert "token" not in page.url
+        assert page.evaluate("sessionStorage.getItem('foldback-token')") == tokens["admin"] and page.evaluate("localStorage.length") == 0
+        assert not any(secret in address.split("#")[0] for secret in tokens.values() for address in tab.asked)
+        tab.said = [line for line in tab.said if "401" not in line]
+        tab.close("viewer-tokens")
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+# ---- odd and empty ----------------------------------------------------------------------------------------------------------
+
+
+def test_empty_service(browser, new_service):
+    """Every list without items has words and a way on."""
+    url, _ = new_service()
+    tab = Tab(browser, url)
+    for path, words in (("/ui", "No models"), ("/ui/runs", "No runs"), ("/ui/graphs", "No graphs"), ("/ui/jobs", "No jobs")):
+        page = tab.open(path)
+        assert words in page.locator(".empty").inner_text() and "curl" in page.locator(".empty").inner_text()
+    tab.close("viewer-empty")
+
+
+ODD = ["<img src=x onerror=alert(1)>", "</text><script>alert(2)</script>", "مرحبا بالعالم", "q" * 10_000]
+
+
+def test_text_of_documents_is_text(browser, new_service):
+    url, _ = new_service()
+    service = Service(url)
+    nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}]
+    nodes += [{"name": f"n{i}", "op": "call_module", "target": name, "args": [{"$node": "x"}], "kwargs": {}} for i, name in enumerate(ODD)]
+    nodes += [{"name": "output", "op": "output", "target": "output", "args": [{"$node": "x"}], "kwargs": {}}]
+    modules = [{"path": "", "type": "torch.nn.Module"}, *({"path": name, "type": "torch.nn.ReLU<i>"} for name in ODD)]
+    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": ODD[0], "nodes": nodes, "modules": modules, "tensors": []})["id"]
+    service.call("PUT", "/v1/models/odd/versions/v1", {"graph": graph, "note": ODD[1]})
+    service.call("PUT", "/v1/models/odd/aliases/champion", {"version": "v1", "who": ODD[0], "why": ODD[1]}, If_None_Match="*")
+    tab = Tab(browser, url, 768)
+    for path in ("/ui", "/ui/models/odd", "/ui/graphs", f"/ui/graphs/{graph}?at=n0", f"/ui/graphs/{graph}?at=n3"):
+        page = tab.open(path)
+        page.wait_for_timeout(200)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 768
+        assert page.locator("main img, main script, main i, main b").count() == 0
+    tab.close("viewer-odd-names")
+
+
+def test_large_graph(browser, new_service):
+    """100,000 nodes: few boxes, which move without dropping frames, in a page of less than 200 MB."""
+    url, _ = new_service()
+    service = Service(url)
+    nodes = [{"name": "x", "op": "placeholder", "target": "x", "args": [], "kwargs": {}}]
+    nodes += [{"name": f"n{i}", "op": "call_module", "target": f"block.{i // 100}.part{i % 100}", "args": [{"$node": f"n{i - 1}" if i else "x"}], "kwargs": {}} for i in range(100_000)]
+    nodes += [{"name": "output", "op": "output", "target": "output", "args": [{"$node": "n99999"}], "kwargs": {}}]
+    modules = [{"path": "", "type": "torch.nn.Module"}] + [{"path": f"block.{i // 100}.part{i % 100}", "type": "torch.nn.ReLU"} for i in range(100_000)]
+    graph = service.call("POST", "/v1/graphs", {"format": "foldback.graph/1", "name": "large", "nodes": nodes, "modules": modules, "tensors": []})["id"]
+    tab = Tab(browser, url)
+    begun = time.monotonic()
+    page = tab.open(f"/ui/graphs/{graph}?at=n54321")
+    took = time.monotonic() - begun
+    assert 0 < page.locator(".stage .box").count() <= 500
+    frames = page.evaluate(
+        """async () => {
+            const svg = document.querySelector(".stage svg.picture"), gaps = [];
+            let last = await new Promise(requestAnimationFrame);
+            for (let i = 0; i < 60; i++) {
+                svg.dispatchEvent(new WheelEvent("wheel", {deltaY: i % 2 ? 40 : -35, bubbles: true, cancelable: true}));
+                const now = await new Promise(requestAnimationFrame);
+                gaps.push(now - last);
+                last = now;
+            }
+            return gaps.sort((a, b) => a - b);
+        }"""
+    )
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    heap = {one["name"]: one["value"] for one in session.send("Performance.getMetrics")["metrics"]}["JSHeapTotalSize"]
+    print(f"first picture after {took:.2f} s; median frame {frames[30]:.1f} ms; heap {heap / 2**20:.0f} MB")
+    assert heap < 200 * 2**20
+    tab.close("viewer-large")
