@@ -1,7 +1,7 @@
 // What changes something: a button that says what it will do, and asks once.
 
 import { Problem, call, curl } from "/ui/api.js";
-import { curlLine, h, link, put, say } from "/ui/dom.js";
+import { curlLine, h, link, put } from "/ui/dom.js";
 
 /**
  * A button. `what` = {label, title, says, method, path, body, headers, done}: `says` is the sentence that the dialog asks with,
@@ -90,5 +90,3 @@ export function fieldOf(label, members, element = "input") {
 export function choice(label, options, chosen) {
     return { label, input: put(h("select", {}), options.map(([value, text]) => h("option", { value, selected: value === chosen }, text))) };
 }
-
-export { say };

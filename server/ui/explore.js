@@ -2,7 +2,7 @@
 
 import { curl, get, getText } from "/ui/api.js";
 import { problemText, sentence } from "/ui/acts.js";
-import { count, curlLine, h, link, say } from "/ui/dom.js";
+import { count, curlLine, h, put, say } from "/ui/dom.js";
 import { nodeDetails } from "/ui/node.js";
 import { PictureView } from "/ui/picture.js";
 
@@ -211,7 +211,8 @@ export class Explorer {
                     h("button", { type: "button", class: "link", onclick: () => this.select(one.node) }, shortName(one)), " ", h("span", { class: "faint" }, one.detail)))))));
             if (!found.length) list.append(h("p", { class: "faint" }, all.length ? "Nothing that changed matches." : "Nothing changed."));
         };
-        this.changes.replaceChildren(
+        this.changes.replaceChildren();
+        put(this.changes,
             h("h2", {}, "What changed ", tally(this.picture)),
             h("label", { for: "filter" }, "Filter"), filter, list,
             this.picture.changes_left_out > 0 && h("p", { class: "faint" }, `and ${count(this.picture.changes_left_out, "more node")}: the edits have all.`));
@@ -303,5 +304,3 @@ function groupBy(items, keyOf) {
     }
     return groups;
 }
-
-export { link };

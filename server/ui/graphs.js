@@ -2,7 +2,7 @@
 
 import { curl, get, list } from "/ui/api.js";
 import { empty, problemText } from "/ui/acts.js";
-import { ago, bytes, count, curlLine, graphLink, h, link, runLink, table } from "/ui/dom.js";
+import { ago, bytes, count, curlLine, graphLink, h, link, put, runLink, table } from "/ui/dom.js";
 import { Explorer } from "/ui/explore.js";
 
 export async function graphsPage({ query }) {
@@ -36,7 +36,7 @@ async function showWeights(element, id) {
     try {
         const tensors = await list(`/v1/graphs/${id}/tensors`, 500);
         const where = { blob: "in a blob", data: "in the document", recipe: "made of others", unknown: "not here" };
-        element.append(tensors.length ? table("Weights", ["Owner", "Shape", "Dtype", "Size", "Bytes"], tensors.map((one) => [one.owners[0] ?? one.name, one.shape.join("×") || "scalar", one.dtype, bytes(one.size), where[one.where]])) : h("p", {}, "It has no weights."),
+        put(element, tensors.length ? table("Weights", ["Owner", "Shape", "Dtype", "Size", "Bytes"], tensors.map((one) => [one.owners[0] ?? one.name, one.shape.join("×") || "scalar", one.dtype, bytes(one.size), where[one.where]])) : h("p", {}, "It has no weights."),
             tensors.hasMore && h("p", { class: "faint" }, `the first ${tensors.length}`), curlLine(curl("GET", `/v1/graphs/${id}/tensors`)));
     } catch (error) {
         element.append(problemText(error));

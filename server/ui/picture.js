@@ -52,6 +52,14 @@ export class PictureView {
         for (const name of ["pointerup", "pointercancel"]) this.svg.addEventListener(name, (event) => this.up(event));
         this.svg.addEventListener("click", (event) => this.click(event), true);
         this.svg.addEventListener("keydown", (event) => this.key(event));
+        // What is in the middle stays there when the window changes.
+        new ResizeObserver(() => {
+            if (this.picture && this.lastWidth) {
+                this.x += (this.width - this.lastWidth) / 2;
+                this.place();
+            }
+            this.lastWidth = this.width;
+        }).observe(this.element);
     }
 
     /** `anchor`: the key of a box that is to stay where it is on the screen; `focus`: of one to look at. */
@@ -153,7 +161,7 @@ export class PictureView {
     wheel(event) {
         event.preventDefault();
         const { left, top } = this.svg.getBoundingClientRect();
-        if (event.ctrlKey || event.metaKey || !event.shiftKey && Math.abs(event.deltaX) < 1 && event.altKey) this.zoom(Math.exp(-event.deltaY / 300), event.clientX - left, event.clientY - top);
+        if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(-event.deltaY / 300), event.clientX - left, event.clientY - top);
         else {
             this.x -= event.shiftKey ? event.deltaY : event.deltaX;
             this.y -= event.shiftKey ? 0 : event.deltaY;
@@ -265,5 +273,5 @@ export class PictureView {
 
 function markers() {
     return s("defs", {}, ["kept", "added", "removed", "changed"].map((state) =>
-        s("marker", { id: `end-${state}`, class: `end ${state}`, viewBox: "0 0 6 6", refX: 5, refY: 3, markerWidth: 6, markerHeight: 6, orient: "auto" }, s("path", { d: "M0 0L6 3L0 6z" }))));
+        s("marker", { id: `end-${state}`, class: `end ${state}`, viewBox: "0 0 6 6", refX: 5, refY: 3, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0 0L6 3L0 6z" }))));
 }

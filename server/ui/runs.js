@@ -1,6 +1,6 @@
 // The runs, and one of them: a picture of what it changed, pass by pass, and what it refused.
 
-import { call, curl, get, list, mayWrite } from "/ui/api.js";
+import { curl, get, list, mayWrite } from "/ui/api.js";
 import { actButton, empty, problemText } from "/ui/acts.js";
 import { ago, count, curlLine, graphLink, h, link, put, say, table } from "/ui/dom.js";
 import { Explorer, tally } from "/ui/explore.js";
@@ -21,7 +21,7 @@ export async function runsPage({ query }) {
     return { title: "Runs", content };
 }
 
-export async function runPage({ id, query, signal, again }) {
+export async function runPage({ id, query, signal }) {
     const run = await get(`/v1/runs/${encodeURIComponent(id)}`, { signal });
     const isUndoable = run.kind === "optimize" || run.kind === "external";
     const refusals = run.passes.flatMap((pass) => (pass.refused ?? []).map((one) => ({ ...one, pass: pass.name })));
@@ -64,7 +64,6 @@ export async function runPage({ id, query, signal, again }) {
     ];
     mayWrite().then((may) => may && isUndoable && run.source !== run.result && acts.append(...undoButtons(run)), () => {});
     queueMicrotask(() => explorer.load().then(() => { tellStep(); explorer.at && explorer.showNode(); }, (error) => explorer.failure.replaceChildren(problemText(error))));
-    void again;
     return { title: `${kinds[run.kind]} of ${run.passes.map((pass) => pass.name).join(", ")}`, content };
 }
 
@@ -85,5 +84,3 @@ function undoButtons(run) {
     }
     return buttons;
 }
-
-export { call };

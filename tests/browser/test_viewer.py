@@ -94,6 +94,15 @@ def expect_404(tab):
 AXED = [("light", 360), ("dark", 1440)]  # axe looks at colours and names, which a width between has as well
 
 
+SEEN = """() => {
+    const stage = document.querySelector(".stage").getBoundingClientRect();
+    return [...document.querySelectorAll(".stage .box:not(.open) > rect")].some((one) => {
+        const box = one.getBoundingClientRect();
+        return box.left < stage.right - 8 && box.right > stage.left + 8 && box.top < stage.bottom - 8 && box.bottom > stage.top + 8;
+    });
+}"""
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_page(browser, filled, name):
     """Nothing is wider than the window, axe finds nothing, and nothing is said or asked of others."""
@@ -102,6 +111,7 @@ def test_page(browser, filled, name):
     for folded in page.locator("main details:not(.code)").all():
         folded.evaluate("one => { one.open = true; }")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    assert not re.search(r"\b(false|undefined|NaN|null)\b|\[object", page.locator("main").inner_text())
     faults = []
     for theme in THEMES:
         page.emulate_media(color_scheme=theme)
@@ -109,6 +119,8 @@ def test_page(browser, filled, name):
             page.set_viewport_size({"width": width, "height": 900})
             page.wait_for_timeout(50)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+            if page.locator(".stage").count():
+                assert page.evaluate(SEEN), "no box is in sight"
             page.screenshot(path=SCREENSHOTS / f"viewer-{name}-{width}-{theme}.png")
             if (theme, width) in AXED:
                 found = axe.Axe().run(page).response["violations"]
