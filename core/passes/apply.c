@@ -24,12 +24,17 @@ static void match_all(fb_matcher *matcher, const fb_pass *pass) {
 }
 
 static void edit_all(fb_rewrite *rewrite, const fb_pass *pass, const fb_matcher *matcher, size_t *applied) {
-    const fb_node *at = (const fb_node *)(const void *)matcher->found->data, *end = at + matcher->found->size / sizeof *at;
-    while (at < end) {
-        fb_match match = {.pass = pass, .nodes = at + 1, .count = at->id, .params = matcher->params, .plan = matcher->plan};
+    const char *at = matcher->found->data, *end = at + matcher->found->size;
+    for (size_t size; at < end; at += size + -size % sizeof size, (*applied)++) {
+        memcpy(&size, at, sizeof size);
+        at += sizeof size;
+        fb_match match = {.pass = pass,
+                          .data = at,
+                          .nodes = (const fb_node *)(const void *)at,
+                          .count = size / sizeof(fb_node),
+                          .params = matcher->params,
+                          .plan = matcher->plan};
         pass->edit(rewrite, &match);
-        (*applied)++;
-        at += 1 + match.count;
     }
 }
 

@@ -24,15 +24,6 @@ static bool is_call_of(const fb_graph *g, const fb_layer *layer, fb_node node) {
     return row->opcode == FB_CALL_MODULE && row->module.id == layer->module.id;
 }
 
-/* The Linear or convolution at a node as the host of a fold; false when there is none. */
-static bool fold_host_at(const fb_graph *g, fb_node node, fb_fold *fold) {
-    fold->is_linear = fb_linear_at(g, node, &fold->linear);
-    if (fold->is_linear) fold->host = fb_linear_layer(&fold->linear);
-    else if (fb_conv_at(g, node, &fold->conv)) fold->host = fb_conv_layer(&fold->conv);
-    else return false;
-    return true;
-}
-
 /* The call of `first` whose value a call of `second` takes, through views; none when it takes another. Of `axis`, a dimension
  * of what `second` takes, see fb_view_input. */
 static fb_node fold_source(const fb_graph *g, const fb_layer *first, const fb_layer *second, fb_node call, int *axis) {
@@ -48,7 +39,7 @@ static bool is_host_before(const fb_graph *g, fb_node norm_call, fb_fold *fold, 
     fb_node at = fb_layer_input(g, &norm, norm_call);
     fold->is_before = true;
     for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++, at = fb_view_input(g, at, NULL)) {
-        if (fold_host_at(g, at, fold)) return is_wanted(fold);
+        if (fb_host_at(g, at, &fold->host)) return is_wanted(fold);
     }
     return false;
 }
@@ -61,8 +52,8 @@ static bool is_host_after(const fb_graph *g, fb_node norm_call, fb_fold *fold, f
         for (uint32_t e = fb_user_first(g, at); e; e = fb_user_next(g, e)) {
             fb_node user = fb_edge_user(g, e);
             if (!next.id && fb_view_input(g, user, NULL).id == at.id) next = user;
-            if (!fold_host_at(g, user, fold) || !is_wanted(fold)) continue;
-            if (fb_layer_input(g, &fold->host, user).id == at.id) return true;
+            if (!fb_host_at(g, user, &fold->host) || !is_wanted(fold)) continue;
+            if (fb_layer_input(g, &fold->host.layer, user).id == at.id) return true;
         }
         at = next;
     }
@@ -101,7 +92,7 @@ static fb_node batched_linear_before(const fb_graph *g, const fb_batch_norm *nor
 }
 
 static void refuse_batched_linear(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
-    fb_fold fold = {.is_before = true, .is_linear = true};
+    fb_fold fold = {.is_before = true, .host = {.is_linear = true}};
     if (!fb_batch_norm_at(m->graph, n, &fold.norm) || !is_wanted(&fold)) return;
     fb_node product = batched_linear_before(m->graph, &fold.norm);
     if (product.id)
@@ -121,8 +112,8 @@ static const fb_obstacle other_readers = {"shared-output", "the value between th
 /* The two in the order in which they are called. */
 static void order(const fb_fold *fold, fb_layer *first, fb_layer *second) {
     fb_layer norm = fb_norm_calls(&fold->norm);
-    *first = fold->is_before ? fold->host : norm;
-    *second = fold->is_before ? norm : fold->host;
+    *first = fold->is_before ? fold->host.layer : norm;
+    *second = fold->is_before ? norm : fold->host.layer;
 }
 
 static bool has_only_input(const fb_graph *g, const fb_layer *layer, fb_node call) {
@@ -259,7 +250,7 @@ static bool is_change_between_refused(fb_matcher *m, const fb_fold *fold, const 
 /* The dimension of the channels in a value of that rank. */
 static int channel_axis(const fb_fold *fold, bool is_norm, int rank) {
     if (is_norm) return 1;
-    return fold->is_linear ? rank - 1 : rank - fold->conv.spatial - 1;
+    return fold->host.is_linear ? rank - 1 : rank - fold->host.conv.spatial - 1;
 }
 
 static bool refuse_unknown(fb_matcher *m, fb_node n, fb_node value) {
@@ -274,7 +265,7 @@ static bool is_pair_refused(fb_matcher *m, const fb_fold *fold, const fb_layer *
     int rank = fb_shape_rank(g, fb_node_at(g, input)->shape);
     bool is_direct = is_call_of(g, first, input);
     /* BatchNorm2d takes 4 dimensions, and no others: right for a convolution, wrong for a Linear. */
-    if (is_direct && !fold->is_linear && fold->norm.module.id && fold->norm.spatial > 1) return false;
+    if (is_direct && !fold->host.is_linear && fold->norm.module.id && fold->norm.spatial > 1) return false;
     if (rank < 0) return refuse_unknown(m, n, input);
     int axis = channel_axis(fold, fold->is_before, rank);
     fb_node source = fold_source(g, first, second, n, &axis);
@@ -282,7 +273,7 @@ static bool is_pair_refused(fb_matcher *m, const fb_fold *fold, const fb_layer *
     if (source_rank < 0) return refuse_unknown(m, n, source);
     if (axis == channel_axis(fold, !fold->is_before, source_rank) && axis >= 0) return false;
     if (is_direct)
-        fb_refuse_node(m, fold->is_linear ? "not-2d" : "not-batched", fold->is_before ? n : source,
+        fb_refuse_node(m, fold->host.is_linear ? "not-2d" : "not-batched", fold->is_before ? n : source,
                        "%s has %d dimensions; BatchNorm then normalises another axis",
                        fb_node_name(g, fold->is_before ? input : fb_layer_input(g, first, source)), rank);
     else
@@ -319,9 +310,9 @@ static fb_obstacle obstacle_of_norm(fb_matcher *m, const fb_batch_norm *norm) {
 }
 
 static fb_obstacle obstacle_of(fb_matcher *m, const fb_fold *fold) {
-    fb_obstacle first = fold->is_before ? fb_layer_obstacle(m, &fold->host) : obstacle_of_norm(m, &fold->norm);
+    fb_obstacle first = fold->is_before ? fb_layer_obstacle(m, &fold->host.layer) : obstacle_of_norm(m, &fold->norm);
     if (first.code) return first;
-    return fold->is_before ? obstacle_of_norm(m, &fold->norm) : fb_layer_obstacle(m, &fold->host);
+    return fold->is_before ? obstacle_of_norm(m, &fold->norm) : fb_layer_obstacle(m, &fold->host.layer);
 }
 
 static bool is_any_marked(const fb_matcher *m, const fb_node *nodes, size_t count) {
@@ -334,8 +325,8 @@ static bool is_any_marked(const fb_matcher *m, const fb_node *nodes, size_t coun
 /* A dtype among the fold's tensors that recipes do not compute with; FB_DTYPE_UNKNOWN when there is none. */
 static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold *fold) {
     const fb_batch_norm *norm = &fold->norm;
-    const fb_tensor tensors[] = {fold->host.weight, fold->host.bias,    norm->weight,
-                                 norm->bias,        norm->running_mean, norm->running_var};
+    const fb_tensor tensors[] = {fold->host.layer.weight, fold->host.layer.bias, norm->weight, norm->bias,
+                                 norm->running_mean,      norm->running_var};
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) {
         if (!tensors[i].id) continue;
         fb_dtype dtype = (fb_dtype)fb_tensor_at(m->graph, tensors[i])->dtype;
@@ -344,20 +335,13 @@ static fb_dtype uncomputed_dtype(const fb_matcher *m, const fb_fold *fold) {
     return FB_DTYPE_UNKNOWN;
 }
 
-/* Of the host, where it meets the BatchNorm. */
-static int64_t channels_of(const fb_fold *fold) {
-    if (fold->is_linear) return fold->is_before ? fold->linear.out_features : fold->linear.in_features;
-    return fold->is_before ? fold->conv.out_channels : fold->conv.in_channels;
-}
-
 static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, size_t count, size_t host_count) {
     const fb_batch_norm *norm = &fold->norm;
-    bool is_host_training = fold->is_linear ? fold->linear.training : fold->conv.training;
-    int64_t channels = channels_of(fold);
+    int64_t channels = fold->is_before ? fold->host.outputs : fold->host.inputs;
     fb_dtype dtype;
     fb_obstacle obstacle;
     if (is_any_marked(m, nodes, host_count)) return; /* refused already, as already-transformed */
-    if (is_host_training || norm->training)
+    if (fold->host.training || norm->training)
         fb_refuse(m, "training-mode", nodes, count,
                   "in training mode BatchNorm normalises by the batch, not by running statistics");
     else if (!norm->running_mean.id || !norm->running_var.id)
@@ -366,7 +350,7 @@ static void decide(fb_matcher *m, const fb_fold *fold, const fb_node *nodes, siz
     else if (channels != norm->num_features)
         fb_refuse(m, "channel-mismatch", nodes, count, "%lld channels meet a BatchNorm of %lld", (long long)channels,
                   (long long)norm->num_features);
-    else if (!fold->is_linear && !fold->is_before && fold->conv.is_padded)
+    else if (!fold->host.is_linear && !fold->is_before && fold->host.conv.is_padded)
         fb_refuse(m, "padded", nodes, count, "padding adds zeros to what is normalised, which the BatchNorm does not shift");
     else if ((dtype = uncomputed_dtype(m, fold)))
         fb_refuse(m, "unsupported-dtype", nodes, count, "one of their tensors is %s, with which nothing is computed",
@@ -385,8 +369,8 @@ void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
         return;
     }
     fb_layer norm = fb_norm_calls(&fold.norm);
-    uint32_t norm_calls = fb_layer_call_count(m->usage, &norm), host_calls = fb_layer_call_count(m->usage, &fold.host);
-    if (list_calls(m, &fold.host, host_calls == norm_calls ? host_calls : MAX_LISTED, &list)) {
+    uint32_t norm_calls = fb_layer_call_count(m->usage, &norm), host_calls = fb_layer_call_count(m->usage, &fold.host.layer);
+    if (list_calls(m, &fold.host.layer, host_calls == norm_calls ? host_calls : MAX_LISTED, &list)) {
         size_t host_count = list.size / sizeof(fb_node);
         if (list_calls(m, &norm, norm_calls, &list))
             decide(m, &fold, (const fb_node *)(const void *)list.data, list.size / sizeof(fb_node), host_count);
@@ -417,29 +401,25 @@ static void fold_into_outputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
     const fb_batch_norm *norm = &fold->norm;
     fb_value scale = scale_of(g, norm), bias = {0};
-    if (fold->host.bias.id) {
-        bias = fb_recipe_sub(g, fb_recipe_tensor(g, fold->host.bias), fb_recipe_tensor(g, norm->running_mean));
+    if (fold->host.layer.bias.id) {
+        bias = fb_recipe_sub(g, fb_recipe_tensor(g, fold->host.layer.bias), fb_recipe_tensor(g, norm->running_mean));
         bias = fb_recipe_mul(g, bias, scale);
         if (norm->bias.id) bias = fb_recipe_add(g, bias, fb_recipe_tensor(g, norm->bias));
     } else {
         bias = shift_of(g, norm);
     }
-    fb_layer_set_weight(rw, &fold->host,
-                        fold->is_linear ? fb_linear_scale_outputs(g, &fold->linear, scale)
-                                        : fb_conv_scale_outputs(g, &fold->conv, scale));
-    fb_layer_set_bias(rw, &fold->host, bias);
+    fb_layer_set_weight(rw, &fold->host.layer, fb_host_scale_outputs(g, &fold->host, scale));
+    fb_layer_set_bias(rw, &fold->host.layer, bias);
 }
 
 /* The BatchNorm comes first: weight := weight * scale per input, bias := bias + weight · shift. */
 static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value scale = scale_of(g, &fold->norm), shift = shift_of(g, &fold->norm);
-    fb_value weight =
-        fold->is_linear ? fb_linear_scale_inputs(g, &fold->linear, scale) : fb_conv_scale_inputs(g, &fold->conv, scale);
-    fb_value bias = fold->is_linear ? fb_linear_times(g, &fold->linear, shift) : fb_conv_times(g, &fold->conv, shift);
-    if (fold->host.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.bias), bias);
-    fb_layer_set_weight(rw, &fold->host, weight);
-    fb_layer_set_bias(rw, &fold->host, bias);
+    fb_value weight = fb_host_scale_inputs(g, &fold->host, scale), bias = fb_host_times(g, &fold->host, shift);
+    if (fold->host.layer.bias.id) bias = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.layer.bias), bias);
+    fb_layer_set_weight(rw, &fold->host.layer, weight);
+    fb_layer_set_bias(rw, &fold->host.layer, bias);
 }
 
 /* Takes the BatchNorm's calls out of the graph, and marks the calls of the host. */
@@ -452,7 +432,7 @@ static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fo
         fb_node input = fb_layer_input(g, &norm, norm_call);
         fb_release_reads(rw, origin);
         if (fold->is_before) { /* what is erased reads what was erased before it */
-            fb_node source = fold_source(g, &fold->host, &norm, norm_call, NULL);
+            fb_node source = fold_source(g, &fold->host.layer, &norm, norm_call, NULL);
             fb_node last = fb_put_views_again(rw, input, source, source);
             if (origin.id != norm_call.id) fb_erase(rw, origin);
             if (last.id) fb_absorb(rw, norm_call, last);
@@ -460,8 +440,8 @@ static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fo
             if (origin.id != norm_call.id) fb_erase(rw, origin);
             fb_replace_uses(rw, norm_call, input);
             fb_erase(rw, norm_call);
-            fb_node source = fold_source(g, &norm, &fold->host, host_call, NULL);
-            fb_put_views_again(rw, fb_layer_input(g, &fold->host, host_call), source, fb_layer_input(g, &norm, source));
+            fb_node source = fold_source(g, &norm, &fold->host.layer, host_call, NULL);
+            fb_put_views_again(rw, fb_layer_input(g, &fold->host.layer, host_call), source, fb_layer_input(g, &norm, source));
         }
         fb_mark(rw, host_call);
     }
@@ -471,11 +451,11 @@ static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fo
 void fb_edit_fold(fb_rewrite *rw, const fb_match *match) {
     const fb_graph *g = fb_rewrite_graph(rw);
     fb_fold fold = {0};
-    if (!fold_host_at(g, match->nodes[0], &fold)) return;
+    if (!fb_host_at(g, match->nodes[0], &fold.host)) return;
     if (!fb_batch_norm_at(g, match->nodes[match->count / 2], &fold.norm)) return;
     /* By module, not by node: the first call of the one need not be paired with the first call of the other. */
     fb_layer norm = fb_norm_calls(&fold.norm);
-    fold.is_before = fold_source(g, &fold.host, &norm, fold.norm.node, NULL).id;
+    fold.is_before = fold_source(g, &fold.host.layer, &norm, fold.norm.node, NULL).id;
     if (fold.is_before) fold_into_outputs(rw, &fold);
     else fold_into_inputs(rw, &fold);
     remove_norm(rw, match, &fold);

@@ -11,10 +11,7 @@
 /* A BatchNorm, and the Linear or convolution before or after it that takes it in. */
 typedef struct fb_fold {
     fb_batch_norm norm;
-    fb_layer host;
-    bool is_linear; /* which of the two views is filled */
-    fb_linear linear;
-    fb_conv conv;
+    fb_host host;
     bool is_before; /* the host comes first */
 } fb_fold;
 

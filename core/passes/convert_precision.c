@@ -615,8 +615,7 @@ typedef struct precision_change {
     bool casts_outputs;
     const fb_node *nodes; /* those which are converted, in order */
     size_t count;
-    const fb_node *written; /* whose values are written in place */
-    size_t written_count;
+    const fb_node *written; /* whose values are written in place; ends with none */
 } precision_change;
 
 static bool is_float32(const fb_graph *g, fb_tensor tensor) {
@@ -831,7 +830,7 @@ static void convert_nodes(fb_rewrite *rw, const precision_change *change) {
     conversion c = {.rewrite = rw, .graph = g, .dtype = change->dtype, .nodes = calloc(fb_node_limit(g), sizeof *c.nodes)};
     if (!c.nodes) fb_graph_fail_memory(g);
     for (size_t i = 0; c.nodes && i < change->count; i++) c.nodes[change->nodes[i].id].is_converted = true;
-    for (size_t i = 0; c.nodes && i < change->written_count; i++) c.nodes[change->written[i].id].is_written = true;
+    for (const fb_node *n = change->written; c.nodes && n->id; n++) c.nodes[n->id].is_written = true;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && c.nodes; n = fb_next_node(g, n)) {
         fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
         if (opcode == FB_GET_ATTR) convert_read(&c, n);
@@ -883,6 +882,20 @@ static void refuse_overflow(fb_matcher *m, fb_node n, fb_dtype dtype) {
     }
 }
 
+/* Values that are written in place; the list ends with none. */
+static const fb_node *list_written(fb_matcher *m, const fb_alias *alias) {
+    fb_buffer nodes = {0};
+    for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(m->graph, n)) {
+        if (fb_is_mutated(alias, n)) fb_buffer_append(&nodes, &n, sizeof n);
+    }
+    fb_buffer_append(&nodes, &(fb_node){0}, sizeof(fb_node));
+    fb_node *list = nodes.failed ? NULL : fb_arena_alloc(m->arena, nodes.size);
+    if (list) memcpy(list, nodes.data, nodes.size);
+    m->failed |= !list;
+    fb_buffer_free(&nodes);
+    return list;
+}
+
 static void match_graph(fb_matcher *m) {
     const fb_graph *g = m->graph;
     if (refuse_unknown_inputs(m)) return;
@@ -898,10 +911,7 @@ static void match_graph(fb_matcher *m) {
     }
     bool has_match = nodes.size > 0;
     if (has_match) refuse_overflowing_weights(m, is_converted, dtype_to(m->params));
-    fb_buffer_append(&nodes, &(fb_node){0}, sizeof(fb_node)); /* behind it: values that are written in place */
-    for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && has_match; n = fb_next_node(g, n)) {
-        if (fb_is_mutated(alias, n)) fb_buffer_append(&nodes, &n, sizeof n);
-    }
+    m->plan = has_match ? list_written(m, alias) : NULL;
     m->failed |= !stays || !is_converted || nodes.failed;
     if (has_match && !m->failed) fb_match_found(m, (const fb_node *)(const void *)nodes.data, nodes.size / sizeof(fb_node));
     fb_buffer_free(&nodes);
@@ -912,15 +922,12 @@ static void match_graph(fb_matcher *m) {
 /* ---- edit: weights ------------------------------------------------------------------------------------------------------ */
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    size_t count = 0;
-    while (match->nodes[count].id) count++;
     precision_change change = {
         .dtype = dtype_to(match->params),
         .casts_outputs = casts_outputs(match->params),
         .nodes = match->nodes,
-        .count = count,
-        .written = match->nodes + count + 1,
-        .written_count = match->count - count - 1,
+        .count = match->count,
+        .written = match->plan,
     };
     convert_weights(rw, &change);
     convert_nodes(rw, &change);

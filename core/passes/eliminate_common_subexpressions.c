@@ -23,6 +23,11 @@
 #include "core/ops/same_call.h"
 #include "core/passes/pass.h"
 
+/* A node, and the earlier one that computes the same. */
+typedef struct repetition {
+    fb_node node, before;
+} repetition;
+
 typedef struct search {
     fb_matcher *m;
     const fb_alias *alias;
@@ -103,7 +108,7 @@ static void match(search *s, fb_node n) {
     if (first.id == n.id) return;
     fb_obstacle stands = obstacle(s, before, n);
     if (!stands.code) {
-        fb_match_found(s->m, (fb_node[]){n, before}, 2);
+        fb_match_found_as(s->m, &(repetition){n, before}, sizeof(repetition));
         s->now[n.id] = before;
         fb_share(s->sharing, before, n);
         return;
@@ -132,8 +137,9 @@ static void match_graph(fb_matcher *m) {
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    fb_replace_uses(rw, match->nodes[0], match->nodes[1]);
-    fb_erase(rw, match->nodes[0]);
+    const repetition *found = match->data;
+    fb_replace_uses(rw, found->node, found->before);
+    fb_erase(rw, found->node);
 }
 
 const fb_pass fb_eliminate_common_subexpressions = {

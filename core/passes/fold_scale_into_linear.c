@@ -131,15 +131,18 @@ static fb_node scaled_input(const fb_graph *graph, fb_node node) {
 
 typedef struct scale_fold {
     fb_affine affine;
-    fb_layer host;
-    bool is_linear; /* which of the two views is filled */
-    fb_linear linear;
-    fb_conv conv;
+    fb_host host;
     bool is_after;  /* the constant comes after the host */
     bool is_direct; /* … without a view or product between */
 } scale_fold;
 
-#define FB_SCALE_ROW_MAX 16 /* constants that go into a layer at once */
+#define ROW_MAX 16 /* constants that go into a layer at once */
+
+/* A match: a call of a layer, and the constants that go into it, in their order. */
+typedef struct scale_row {
+    fb_node call, constants[ROW_MAX];
+    size_t count;
+} scale_row;
 
 /* The constant without dimensions, or by channel. */
 static fb_value constant_of(fb_graph *g, const fb_affine *affine) {
@@ -156,29 +159,24 @@ static fb_value by_channel(fb_graph *g, fb_value constant, int64_t channels) {
 
 static void scale(fb_rewrite *rw, const scale_fold *fold, fb_value factor) {
     fb_graph *g = fb_rewrite_graph(rw);
-    fb_value weight;
-    if (fold->is_linear && fold->is_after) weight = fb_linear_scale_outputs(g, &fold->linear, factor);
-    else if (fold->is_linear) weight = fb_linear_scale_inputs(g, &fold->linear, factor);
-    else if (fold->is_after) weight = fb_conv_scale_outputs(g, &fold->conv, factor);
-    else weight = fb_conv_scale_inputs(g, &fold->conv, factor);
-    fb_layer_set_weight(rw, &fold->host, weight);
-    if (fold->is_after && fold->host.bias.id)
-        fb_layer_set_bias(rw, &fold->host, fb_recipe_mul(g, fb_recipe_tensor(g, fold->host.bias), factor));
+    fb_layer_set_weight(rw, &fold->host.layer,
+                        fold->is_after ? fb_host_scale_outputs(g, &fold->host, factor)
+                                       : fb_host_scale_inputs(g, &fold->host, factor));
+    if (fold->is_after && fold->host.layer.bias.id)
+        fb_layer_set_bias(rw, &fold->host.layer, fb_recipe_mul(g, fb_recipe_tensor(g, fold->host.layer.bias), factor));
 }
 
-/* Channels of the host where it meets the constant, and its dtype. */
-static int64_t scale_channels(const scale_fold *fold) {
-    if (fold->is_linear) return fold->is_after ? fold->linear.out_features : fold->linear.in_features;
-    return fold->is_after ? fold->conv.out_channels : fold->conv.in_channels;
+/* Of the host, where it meets the constant. */
+static int64_t channels_of(const scale_fold *fold) {
+    return fold->is_after ? fold->host.outputs : fold->host.inputs;
 }
 
 static void shift(fb_rewrite *rw, const scale_fold *fold, fb_value addend) {
     fb_graph *g = fb_rewrite_graph(rw);
-    addend = by_channel(g, addend, scale_channels(fold));
-    if (!fold->is_after)
-        addend = fold->is_linear ? fb_linear_times(g, &fold->linear, addend) : fb_conv_times(g, &fold->conv, addend);
-    if (fold->host.bias.id) addend = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.bias), addend);
-    fb_layer_set_bias(rw, &fold->host, addend);
+    addend = by_channel(g, addend, channels_of(fold));
+    if (!fold->is_after) addend = fb_host_times(g, &fold->host, addend);
+    if (fold->host.layer.bias.id) addend = fb_recipe_add(g, fb_recipe_tensor(g, fold->host.layer.bias), addend);
+    fb_layer_set_bias(rw, &fold->host.layer, addend);
 }
 
 /* The layer's new weight and bias, as recipes set. */
@@ -199,14 +197,6 @@ enum { CHAIN_MAX = 64 }; /* views between a layer and its factor */
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
-static bool host_at(const fb_graph *g, fb_node node, scale_fold *fold) {
-    fold->is_linear = fb_linear_at(g, node, &fold->linear);
-    if (fold->is_linear) fold->host = fb_linear_layer(&fold->linear);
-    else if (fb_conv_at(g, node, &fold->conv)) fold->host = fb_conv_layer(&fold->conv);
-    else return false;
-    return true;
-}
-
 static bool is_factor(const fb_affine *affine) {
     return affine->form == FB_AFFINE_MUL || affine->form == FB_AFFINE_DIV;
 }
@@ -225,7 +215,7 @@ static bool scale_after_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     fb_node at = fold->affine.input;
     for (int steps = 0; at.id && steps < CHAIN_MAX; steps++) {
         fold->is_direct = steps == 0;
-        if (host_at(g, at, fold)) return true;
+        if (fb_host_at(g, at, &fold->host)) return true;
         at = may_climb ? scaled_input(g, at) : (fb_node){0};
     }
     return false;
@@ -236,7 +226,7 @@ static bool scale_before_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     if (!affine_at(g, node, &fold->affine)) return false;
     for (uint32_t e = fb_user_first(g, node); e; e = fb_user_next(g, e)) {
         fb_node user = fb_edge_user(g, e);
-        if (host_at(g, user, fold) && fb_layer_input(g, &fold->host, user).id == node.id) return true;
+        if (fb_host_at(g, user, &fold->host) && fb_layer_input(g, &fold->host.layer, user).id == node.id) return true;
         if (!fb_reads_type_only(g, user)) return false; /* it has another reader, whatever comes next */
     }
     return false;
@@ -258,11 +248,7 @@ static bool scale_next(const fb_graph *g, scale_fold *fold) {
 /* The fold of these two nodes, which one of the above has found. */
 static bool scale_fold_of(const fb_graph *g, fb_node affine, fb_node call, scale_fold *fold) {
     fold->is_after = fb_node_at(g, call)->ordinal < fb_node_at(g, affine)->ordinal;
-    return affine_at(g, affine, &fold->affine) && host_at(g, call, fold);
-}
-
-static fb_dtype dtype_of(const scale_fold *fold) {
-    return fold->is_linear ? fold->linear.dtype : fold->conv.dtype;
+    return affine_at(g, affine, &fold->affine) && fb_host_at(g, call, &fold->host);
 }
 
 /* ---- the constant -------------------------------------------------------------------------------------------------------- */
@@ -270,22 +256,22 @@ static fb_dtype dtype_of(const scale_fold *fold) {
 /* Its dimensions, counted from the last: all 1, but for the channels. And it must not add dimensions to the value. */
 static bool fits(const fb_graph *g, const scale_fold *fold) {
     fb_value shape = fb_tensor_at(g, fold->affine.tensor)->shape, value = fb_node_at(g, fold->affine.input)->shape;
-    int rank = fb_shape_rank(g, shape), least = fold->is_linear ? 1 : fold->conv.spatial + 1; /* that the value has */
+    int rank = fb_shape_rank(g, shape), least = fold->host.is_linear ? 1 : fold->host.conv.spatial + 1; /* that the value has */
     bool is_one = true;
     for (int i = 0; i < rank; i++) {
         int64_t size = fb_shape_size(g, shape, i);
-        if (size != 1 && (i != rank - least || size != scale_channels(fold))) return false;
+        if (size != 1 && (i != rank - least || size != channels_of(fold))) return false;
         is_one &= size == 1;
     }
     if (rank > least && fb_shape_rank(g, value) < rank) return false;
-    return is_one || fold->is_after || fb_shape_size(g, value, -least) == scale_channels(fold);
+    return is_one || fold->is_after || fb_shape_size(g, value, -least) == channels_of(fold);
 }
 
 /* In float16 the layer's weight times the constant can leave the narrow range though the layer's result never does: the
  * weight's numbers are not known here, or will be trained. So a factor is at most 1, and not so small that weights vanish; and
  * an addend is less than half the distance between the largest numbers, so that it cannot lift a bias over the end. */
 static bool keeps_float16(const scale_fold *fold, double least, double largest) {
-    if (dtype_of(fold) != FB_FLOAT16) return true;
+    if (fold->host.dtype != FB_FLOAT16) return true;
     switch (fold->affine.form) {
     case FB_AFFINE_MUL: return largest <= 1 && least >= 1.0 / 16;
     case FB_AFFINE_DIV: return least >= 1 && largest <= 16;
@@ -305,9 +291,9 @@ static fb_obstacle range_obstacle(const scale_fold *fold, double least, double l
     fb_dtype_range range = {0};
     bool divides = fold->affine.form == FB_AFFINE_DIV;
     bool is_in_range =
-        fb_dtype_limits(dtype_of(fold), &range) && largest <= range.largest && (least == 0 || least >= range.smallest_normal);
+        fb_dtype_limits(fold->host.dtype, &range) && largest <= range.largest && (least == 0 || least >= range.smallest_normal);
     if (divides) is_in_range &= 1 / least <= range.largest && 1 / largest >= range.smallest_normal;
-    is_in_range &= dtype_of(fold) == FB_FLOAT16 || keeps_weights(fold, &range, least, largest);
+    is_in_range &= fold->host.dtype == FB_FLOAT16 || keeps_weights(fold, &range, least, largest);
     if (is_in_range && keeps_float16(fold, least, largest)) return FB_NO_OBSTACLE;
     return (fb_obstacle){"constant-out-of-range",
                          "the constant, or what it makes of a weight, may be no normal number in the layer's dtype"};
@@ -331,7 +317,7 @@ static fb_obstacle numbers_obstacle(const fb_graph *g, const scale_fold *fold) {
                              "it divides by a weight that has a zero, or may have one: its numbers are not in the document"};
     if (is_known && !extent.is_finite)
         return (fb_obstacle){"unsupported-constant", "the constant has numbers that are not finite"};
-    if (!is_known && dtype_of(fold) == FB_FLOAT16)
+    if (!is_known && fold->host.dtype == FB_FLOAT16)
         return (fb_obstacle){"constant-out-of-range", "in float16 a weight times a constant that is not known may overflow"};
     return is_known && extent.largest > 0 ? range_obstacle(fold, extent.least, extent.largest) : FB_NO_OBSTACLE;
 }
@@ -340,7 +326,7 @@ static fb_obstacle tensor_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
     fb_dtype dtype = (fb_dtype)fb_tensor_at(g, fold->affine.tensor)->dtype;
-    bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, dtype_of(fold)) != dtype_of(fold);
+    bool is_promoted = !is_number(g, &fold->affine) && fb_promote(dtype, fold->host.dtype) != fold->host.dtype;
     if (!fb_dtype_is_computed(dtype))
         return (fb_obstacle){"unsupported-dtype", "the constant is not a floating-point tensor that recipes can compute with"};
     if (is_promoted) return (fb_obstacle){"dtype", "the constant makes the value wider than the layer"};
@@ -377,9 +363,9 @@ static fb_obstacle chain_obstacle(const fb_graph *g, const scale_fold *fold) {
         fb_obstacle obstacle = other_readers(g, at, reader);
         fb_dtype dtype = (fb_dtype)fb_node_at(g, at)->dtype;
         if (obstacle.code) return obstacle;
-        if (dtype && dtype != dtype_of(fold))
+        if (dtype && dtype != fold->host.dtype)
             return (fb_obstacle){"dtype", "a value on the way has another dtype than the layer"};
-        if (at.id == fold->host.call.id) return FB_NO_OBSTACLE;
+        if (at.id == fold->host.layer.call.id) return FB_NO_OBSTACLE;
     }
 }
 
@@ -388,31 +374,31 @@ static fb_obstacle input_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
     const fb_alias *alias = fb_matcher_alias(m);
     const fb_node_row *input = fb_node_at(g, fold->affine.input);
-    bool is_addend_of_conv = !fold->is_linear && !is_factor(&fold->affine);
-    fb_obstacle obstacle = other_readers(g, fold->affine.node, fold->host.call);
+    bool is_addend_of_conv = !fold->host.is_linear && !is_factor(&fold->affine);
+    fb_obstacle obstacle = other_readers(g, fold->affine.node, fold->host.layer.call);
     if (obstacle.code) return obstacle;
-    if (input->dtype != dtype_of(fold))
+    if (input->dtype != fold->host.dtype)
         return (fb_obstacle){"dtype", "the dtype of what is scaled is not recorded, or not the layer's" FB_RECORD_DTYPE};
-    if (is_addend_of_conv && (fold->conv.is_padded || fold->conv.is_transposed))
+    if (is_addend_of_conv && (fold->host.conv.is_padded || fold->host.conv.is_transposed))
         return (fb_obstacle){"padded", "padding adds zeros to what is shifted, which are not shifted"};
     bool is_written = !alias || fb_mutated_between(alias, fold->affine.input, fb_node_at(g, fold->affine.node)->ordinal,
-                                                   fb_node_at(g, fold->host.call)->ordinal);
+                                                   fb_node_at(g, fold->host.layer.call)->ordinal);
     return is_written ? (fb_obstacle){"input-mutated", "what is scaled is written in place before the layer would read it"}
                       : FB_NO_OBSTACLE;
 }
 
 static fb_obstacle scale_obstacle(fb_matcher *m, const scale_fold *fold) {
     const fb_graph *g = m->graph;
-    uint32_t a = fb_node_at(g, fold->affine.node)->ordinal, b = fb_node_at(g, fold->host.call)->ordinal;
+    uint32_t a = fb_node_at(g, fold->affine.node)->ordinal, b = fb_node_at(g, fold->host.layer.call)->ordinal;
     fb_dtype dtype = (fb_dtype)fb_node_at(g, fold->affine.node)->dtype;
     fb_obstacle obstacle = fold->is_after ? chain_obstacle(g, fold) : input_obstacle(m, fold);
     if (!obstacle.code) obstacle = fold->affine.number.id ? number_obstacle(g, fold) : tensor_obstacle(m, fold);
     if (obstacle.code) return obstacle;
-    if (!fb_dtype_is_computed(dtype_of(fold)) || (dtype && dtype != dtype_of(fold)))
+    if (!fb_dtype_is_computed(fold->host.dtype) || (dtype && dtype != fold->host.dtype))
         return (fb_obstacle){"dtype", "the layer computes in a dtype that recipes do not, or the scaled value has another one"};
-    if (fb_layer_call_count(m->usage, &fold->host) != 1)
+    if (fb_layer_call_count(m->usage, &fold->host.layer) != 1)
         return (fb_obstacle){"shared-module", "the layer is called more than once"};
-    if ((obstacle = fb_layer_obstacle(m, &fold->host)).code) return obstacle;
+    if ((obstacle = fb_layer_obstacle(m, &fold->host.layer)).code) return obstacle;
     const fb_alias *alias = fb_matcher_alias(m);
     bool is_switched = !alias || fb_mode_switched_between(alias, a < b ? a : b, a < b ? b : a);
     return is_switched ? (fb_obstacle){"mode-switched", "autocast, autograd or another mode is switched between the two"}
@@ -421,13 +407,12 @@ static fb_obstacle scale_obstacle(fb_matcher *m, const scale_fold *fold) {
 
 /* The layer, the constant, and those that come after it in a row. */
 static void take_row(fb_matcher *m, scale_fold *fold) {
-    fb_node nodes[FB_SCALE_ROW_MAX + 1] = {fold->host.call, fold->affine.node};
-    size_t count = 2;
+    scale_row row = {.call = fold->host.layer.call, .constants = {fold->affine.node}, .count = 1};
     fb_obstacle obstacle = FB_NO_OBSTACLE;
-    while (count <= FB_SCALE_ROW_MAX && scale_next(m->graph, fold) && !(obstacle = scale_obstacle(m, fold)).code)
-        nodes[count++] = fold->affine.node;
-    fb_match_found(m, nodes, count);
-    if (obstacle.code) fb_refuse_for(m, obstacle, (fb_node[]){fold->host.call, fold->affine.node}, 2);
+    while (row.count < ROW_MAX && scale_next(m->graph, fold) && !(obstacle = scale_obstacle(m, fold)).code)
+        row.constants[row.count++] = fold->affine.node;
+    fb_match_found_as(m, &row, sizeof row);
+    if (obstacle.code) fb_refuse_for(m, obstacle, (fb_node[]){fold->host.layer.call, fold->affine.node}, 2);
 }
 
 /* A constant of one number a channel goes into a layer only where it stands beside it: behind views it is refused. */
@@ -450,16 +435,16 @@ static void match(fb_matcher *m, fb_node n) {
     scale_fold after = {0}, before = {0};
     fb_obstacle obstacle = FB_NO_OBSTACLE, other = FB_NO_OBSTACLE;
     bool is_after = scale_after_at(m->graph, n, &after), is_before = scale_before_at(m->graph, n, &before);
-    if (is_after && fb_is_marked(m, after.host.call)) is_after = false; /* refused already, as already-transformed */
-    if (is_before && fb_is_marked(m, before.host.call)) is_before = false;
+    if (is_after && fb_is_marked(m, after.host.layer.call)) is_after = false; /* refused already, as already-transformed */
+    if (is_before && fb_is_marked(m, before.host.layer.call)) is_before = false;
     if (is_after && !(obstacle = scale_obstacle(m, &after)).code) {
         take_row(m, &after);
     } else if (is_before && !(other = scale_obstacle(m, &before)).code) {
-        fb_match_found(m, (fb_node[]){before.host.call, n}, 2);
+        fb_match_found_as(m, &(scale_row){.call = before.host.layer.call, .constants = {n}, .count = 1}, sizeof(scale_row));
     } else if (is_after) {
-        fb_refuse_for(m, obstacle, (fb_node[]){after.host.call, n}, 2);
+        fb_refuse_for(m, obstacle, (fb_node[]){after.host.layer.call, n}, 2);
     } else if (is_before) {
-        fb_refuse_for(m, other, (fb_node[]){n, before.host.call}, 2);
+        fb_refuse_for(m, other, (fb_node[]){n, before.host.layer.call}, 2);
     } else {
         refuse_views(m, n);
     }
@@ -474,22 +459,23 @@ static fb_node put_again(fb_rewrite *rw, fb_node old, fb_node call) {
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
+    const scale_row *row = match->data;
     scale_fold fold = {0};
-    fb_node call = match->nodes[0], last = {0};
-    for (size_t i = 1; i < match->count; i++) {
-        fb_node affine = match->nodes[i];
-        if (!scale_fold_of(fb_rewrite_graph(rw), affine, call, &fold)) return;
+    fb_node last = {0};
+    for (size_t i = 0; i < row->count; i++) {
+        fb_node affine = row->constants[i];
+        if (!scale_fold_of(fb_rewrite_graph(rw), affine, row->call, &fold)) return;
         scale_fold_edit(rw, &fold);
         fb_release_reads(rw, affine);
         if (fold.is_after) {
-            if (!last.id) last = put_again(rw, fold.affine.input, call);
+            if (!last.id) last = put_again(rw, fold.affine.input, row->call);
             if (last.id) fb_absorb(rw, affine, last);
         } else {
             fb_replace_uses(rw, affine, fold.affine.input);
             fb_erase(rw, affine);
         }
     }
-    fb_mark(rw, call);
+    fb_mark(rw, row->call);
 }
 
 const fb_pass fb_fold_scale_into_linear = {

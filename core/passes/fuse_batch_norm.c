@@ -19,7 +19,7 @@
 #include "core/passes/batch_norm_fold.h"
 
 static bool is_wanted(const fb_fold *fold) {
-    return fold->is_before || fold->is_linear || !fold->conv.is_transposed;
+    return fold->is_before || fold->host.is_linear || !fold->host.conv.is_transposed;
 }
 
 static void match(fb_matcher *m, fb_node n) {

@@ -13,7 +13,7 @@
 #include "core/passes/batch_norm_fold.h"
 
 static bool is_wanted(const fb_fold *fold) {
-    return fold->is_linear && (!fold->norm.module.id || fold->norm.spatial == 1);
+    return fold->host.is_linear && (!fold->norm.module.id || fold->norm.spatial == 1);
 }
 
 static void match(fb_matcher *m, fb_node n) {

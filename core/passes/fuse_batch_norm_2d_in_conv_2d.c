@@ -12,7 +12,7 @@
 #include "core/passes/batch_norm_fold.h"
 
 static bool is_wanted(const fb_fold *fold) {
-    bool is_conv2d = !fold->is_linear && fold->conv.spatial == 2 && !fold->conv.is_transposed;
+    bool is_conv2d = !fold->host.is_linear && fold->host.conv.spatial == 2 && !fold->host.conv.is_transposed;
     return fold->is_before && is_conv2d && (!fold->norm.module.id || fold->norm.spatial == 2);
 }
 

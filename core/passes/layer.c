@@ -24,7 +24,7 @@ fb_layer fb_linear_layer(const fb_linear *linear) {
     };
 }
 
-fb_layer fb_conv_layer(const fb_conv *conv) {
+static fb_layer conv_layer(const fb_conv *conv) {
     return (fb_layer){
         .call = conv->node,
         .module = conv->module,
@@ -50,6 +50,27 @@ fb_layer fb_norm_layer(const fb_norm *norm) {
         .bias_parameter = "bias",
         .input_parameter = "input",
     };
+}
+
+bool fb_host_at(const fb_graph *g, fb_node node, fb_host *out) {
+    *out = (fb_host){0};
+    out->is_linear = fb_linear_at(g, node, &out->linear);
+    const fb_linear *linear = &out->linear;
+    const fb_conv *conv = &out->conv;
+    if (out->is_linear) {
+        out->layer = fb_linear_layer(linear);
+        out->inputs = linear->in_features;
+        out->outputs = linear->out_features;
+        out->dtype = linear->dtype;
+        out->training = linear->training;
+    } else if (fb_conv_at(g, node, &out->conv)) {
+        out->layer = conv_layer(conv);
+        out->inputs = conv->in_channels;
+        out->outputs = conv->out_channels;
+        out->dtype = conv->dtype;
+        out->training = conv->training;
+    }
+    return out->layer.call.id;
 }
 
 /* ---- match ------------------------------------------------------------------------------------------------------------- */
@@ -102,7 +123,7 @@ static fb_value along(fb_graph *g, const fb_linear *linear, fb_value factor, int
     return fb_recipe_mul(g, fb_recipe_tensor(g, linear->weight), shaped);
 }
 
-fb_value fb_linear_scale_outputs(fb_graph *g, const fb_linear *linear, fb_value factor) {
+static fb_value linear_scale_outputs(fb_graph *g, const fb_linear *linear, fb_value factor) {
     return along(g, linear, factor, linear->is_packed ? 1 : 0);
 }
 
@@ -162,15 +183,15 @@ static fb_value scale_axis(fb_graph *g, const fb_conv *conv, fb_value factor, in
     return axis == 0 ? scale_axis_0(g, conv, factor) : scale_axis_1(g, conv, factor);
 }
 
-fb_value fb_conv_scale_inputs(fb_graph *g, const fb_conv *conv, fb_value factor) {
+static fb_value conv_scale_inputs(fb_graph *g, const fb_conv *conv, fb_value factor) {
     return scale_axis(g, conv, factor, conv->is_transposed ? 0 : 1);
 }
 
-fb_value fb_conv_scale_outputs(fb_graph *g, const fb_conv *conv, fb_value factor) {
+static fb_value conv_scale_outputs(fb_graph *g, const fb_conv *conv, fb_value factor) {
     return scale_axis(g, conv, factor, conv->is_transposed ? 1 : 0);
 }
 
-fb_value fb_conv_times(fb_graph *g, const fb_conv *conv, fb_value shift) {
+static fb_value conv_times(fb_graph *g, const fb_conv *conv, fb_value shift) {
     grouped s = grouped_sizes(g, conv);
     int64_t inputs = s.whole[1], terms = inputs * s.kernel;
     fb_value ones = fb_recipe_full(g, (int64_t[]){1, s.kernel}, 2, fb_make_float(g, 1));
@@ -179,6 +200,20 @@ fb_value fb_conv_times(fb_graph *g, const fb_conv *conv, fb_value shift) {
     fb_value weight = fb_recipe_tensor(g, conv->weight);
     weight = fb_recipe_reshape(g, weight, (int64_t[]){conv->groups, s.parts[1], terms}, 3);
     return fb_recipe_reshape(g, fb_recipe_matmul(g, weight, shift), &conv->out_channels, 1);
+}
+
+/* ---- of either ---------------------------------------------------------------------------------------------------------- */
+
+fb_value fb_host_scale_outputs(fb_graph *g, const fb_host *host, fb_value factor) {
+    return host->is_linear ? linear_scale_outputs(g, &host->linear, factor) : conv_scale_outputs(g, &host->conv, factor);
+}
+
+fb_value fb_host_scale_inputs(fb_graph *g, const fb_host *host, fb_value factor) {
+    return host->is_linear ? fb_linear_scale_inputs(g, &host->linear, factor) : conv_scale_inputs(g, &host->conv, factor);
+}
+
+fb_value fb_host_times(fb_graph *g, const fb_host *host, fb_value x) {
+    return host->is_linear ? fb_linear_times(g, &host->linear, x) : conv_times(g, &host->conv, x);
 }
 
 /* ---- for `edit` --------------------------------------------------------------------------------------------------------- */

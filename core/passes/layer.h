@@ -26,8 +26,21 @@ typedef struct fb_layer {
 } fb_layer;
 
 fb_layer fb_linear_layer(const fb_linear *linear);
-fb_layer fb_conv_layer(const fb_conv *conv);
 fb_layer fb_norm_layer(const fb_norm *norm); /* not spelled out: `unscaled` none */
+
+/* A Linear or a convolution, with which a constant per channel can be folded into weight and bias. */
+typedef struct fb_host {
+    fb_layer layer;
+    bool is_linear; /* which of the two views is filled */
+    fb_linear linear;
+    fb_conv conv;
+    int64_t inputs, outputs; /* channels */
+    fb_dtype dtype;
+    bool training;
+} fb_host;
+
+/* False when there is none. */
+bool fb_host_at(const fb_graph *graph, fb_node node, fb_host *out);
 
 /* ---- for `match` ------------------------------------------------------------------------------------------------------- */
 
@@ -64,18 +77,14 @@ const char *fb_free_attribute(fb_rewrite *rewrite, fb_module owner, const char *
 
 /* ---- arithmetic on a layer's weight, as recipes ------------------------------------------------------------------------- */
 
-/* The weight as the layer holds it, with row o (output) or column i (input) multiplied by factor[o], factor[i]. `factor` has
- * the shape (out_features) or (in_features), or no dimension at all. */
-fb_value fb_linear_scale_outputs(fb_graph *graph, const fb_linear *linear, fb_value factor);
+/* The weight as the layer holds it, with each output or input channel multiplied by its number of `factor`, which has the shape
+ * (channels), or no dimension at all. */
+fb_value fb_host_scale_outputs(fb_graph *graph, const fb_host *host, fb_value factor);
+fb_value fb_host_scale_inputs(fb_graph *graph, const fb_host *host, fb_value factor);
 fb_value fb_linear_scale_inputs(fb_graph *graph, const fb_linear *linear, fb_value factor);
-/* W·x: shape (out_features), of x (in_features). */
+/* What the layer makes of x, of shape (inputs), without padding and bias: W·x, of shape (outputs). A convolution takes x[c] all
+ * over channel c, and is not transposed. */
+fb_value fb_host_times(fb_graph *graph, const fb_host *host, fb_value x);
 fb_value fb_linear_times(fb_graph *graph, const fb_linear *linear, fb_value x);
-
-/* The same for a convolution: `factor` has the shape (out_channels) or (in_channels), or no dimension. */
-fb_value fb_conv_scale_outputs(fb_graph *graph, const fb_conv *conv, fb_value factor);
-fb_value fb_conv_scale_inputs(fb_graph *graph, const fb_conv *conv, fb_value factor);
-/* What it makes, without padding and bias, of an input that is x[c] all over channel c: shape (out_channels). Not transposed.
- */
-fb_value fb_conv_times(fb_graph *graph, const fb_conv *conv, fb_value x);
 
 #endif

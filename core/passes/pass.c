@@ -47,11 +47,17 @@ bool fb_matcher_goes_on(fb_matcher *matcher) {
     return fb_matcher_takes(matcher, 1);
 }
 
-/* In `found`, a match is its count as an fb_node, then its nodes. */
-void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count) {
-    fb_buffer_append(matcher->found, &(fb_node){(uint32_t)count}, sizeof(fb_node));
-    fb_buffer_append(matcher->found, nodes, count * sizeof *nodes);
+/* In `found`, a match is its size, then its data, which ends where the next size_t may stand. */
+void fb_match_found_as(fb_matcher *matcher, const void *data, size_t size) {
+    size_t gap = -size % sizeof size, none = 0;
+    fb_buffer_append(matcher->found, &size, sizeof size);
+    fb_buffer_append(matcher->found, data, size);
+    fb_buffer_append(matcher->found, &none, gap);
     matcher->failed |= matcher->found->failed;
+}
+
+void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count) {
+    fb_match_found_as(matcher, nodes, count * sizeof *nodes);
 }
 
 static const char *const *copy_names(fb_matcher *matcher, const fb_node *nodes, size_t count) {

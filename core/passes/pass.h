@@ -28,10 +28,11 @@ const char *fb_exactness_name(fb_exactness exactness);
 
 typedef struct fb_matcher fb_matcher;
 
-/* The nodes of one match, in the order in which `match` gave them. */
+/* One match, as it was reported: nodes of one kind (fb_match_found), or a struct of the pass (fb_match_found_as). */
 typedef struct fb_match {
     const struct fb_pass *pass;
-    const fb_node *nodes;
+    const void *data;
+    const fb_node *nodes; /* the same as nodes */
     size_t count;
     const json_t *params; /* of the call, an object that fits the pass's `parameters` */
     const void *plan;     /* what match_graph left for edit in the matcher's `plan` */
@@ -85,7 +86,7 @@ struct fb_matcher {
     struct fb_pass_report *report;
     fb_arena *arena;  /* of the report */
     const void *plan; /* of the arena: what edit gets with every match; NULL: nothing */
-    fb_buffer *found; /* node lists of matches */
+    fb_buffer *found; /* matches */
     fb_alias **alias; /* where it is kept; made when first asked for */
     bool failed;      /* memory is out */
     bool is_too_much; /* the report has outgrown FB_REPORT_MAX */
@@ -97,8 +98,10 @@ bool fb_matcher_goes_on(fb_matcher *matcher);
 /* The same before what takes as long as so many nodes. */
 bool fb_matcher_takes(fb_matcher *matcher, unsigned nodes);
 
-/* Reports a match. */
+/* Reports a match, which edit gets as it is: nodes of one kind; or any other data, such as a struct of the pass. It is copied.
+ */
 void fb_match_found(fb_matcher *matcher, const fb_node *nodes, size_t count);
+void fb_match_found_as(fb_matcher *matcher, const void *data, size_t size);
 /* Reports a refusal: a kebab-case reason, the nodes, and one sentence. */
 void fb_refuse(fb_matcher *matcher, const char *reason, const fb_node *nodes, size_t count, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

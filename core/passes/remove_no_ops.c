@@ -455,6 +455,11 @@ static bool parameter_flag(const json_t *params, const char *name) {
     return json_is_true(json_object_get(params, name));
 }
 
+/* A call to remove, and what its readers read instead; none: it has no readers. */
+typedef struct removal {
+    fb_node node, instead;
+} removal;
+
 /* Why the call must stay. */
 static fb_obstacle obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
                             const gradient_flow *gradients, const fb_identity *found) {
@@ -483,13 +488,13 @@ static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sha
     }
     fb_node instead = left[found->input.id].id ? left[found->input.id] : found->input;
     left[found->node.id] = instead;
-    fb_match_found(m, (fb_node[]){found->node, instead}, 2);
+    fb_match_found_as(m, &(removal){found->node, instead}, sizeof(removal));
     fb_share(sharing, found->input, found->node);
 }
 
 static void match_assertion(fb_matcher *m, fb_node n) {
     if (fb_node_at(m->graph, n)->user_count) return;
-    if (parameter_flag(m->params, "asserts")) fb_match_found(m, &n, 1);
+    if (parameter_flag(m->params, "asserts")) fb_match_found_as(m, &(removal){.node = n}, sizeof(removal));
     else fb_refuse_node(m, "assertion", n, "it checks something; the parameter asserts allows to leave it out");
 }
 
@@ -512,8 +517,9 @@ static void match_graph(fb_matcher *m) {
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    if (match->count == 2) fb_replace_uses(rw, match->nodes[0], match->nodes[1]);
-    fb_erase_call(rw, match->nodes[0]);
+    const removal *found = match->data;
+    if (found->instead.id) fb_replace_uses(rw, found->node, found->instead);
+    fb_erase_call(rw, found->node);
 }
 
 const fb_pass fb_remove_no_ops = {

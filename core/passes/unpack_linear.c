@@ -56,7 +56,7 @@ static void match(fb_matcher *m, fb_node n) {
     else if (obstacle.code) fb_refuse_for(m, obstacle, &n, 1);
     else if (fb_mutated_between(alias, s.before.node, from, to) || fb_mutated_between(alias, s.before.input, from, to))
         fb_refuse_node(m, "input-mutated", n, "what it reads is written in place after the reshape before it");
-    else fb_match_found(m, (fb_node[]){n, s.before.node, s.after.node}, 3);
+    else fb_match_found(m, &n, 1);
 }
 
 /* The weight as (out_features, in_features): what the transposition before the call reads, or else a transposed one. */

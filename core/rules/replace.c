@@ -128,13 +128,6 @@ fb_node fb_rule_build_root(fb_rewrite *rewrite, const fb_rule *rule, const fb_ru
 
 /* ---- in the graph ------------------------------------------------------------------------------------------------------- */
 
-/* In a match, the nodes of the pattern's calls are followed by the values of the variables. */
-static void unpack(const fb_rule *rule, const fb_match *match, fb_rule_binding *out) {
-    memset(out, 0, sizeof *out);
-    for (size_t i = 0; i < rule->call_count; i++) out->nodes[i] = match->nodes[i];
-    for (int i = 0; i < rule->variable_count; i++) out->values[i].id = match->nodes[rule->call_count + (size_t)i].id;
-}
-
 static fb_node first_root(const fb_rule *rule, const fb_graph *graph, const fb_rule_binding *binding) {
     fb_node first = binding->nodes[rule->roots[0]->index];
     for (size_t i = 1; i < rule->root_count; i++) {
@@ -161,8 +154,7 @@ static bool gets_weights(const fb_rule *rule, int variable) {
 void fb_rule_edit(fb_rewrite *rewrite, const fb_match *match) {
     const fb_rule *rule = match->pass->data;
     const fb_graph *graph = fb_rewrite_graph(rewrite);
-    fb_rule_binding binding;
-    unpack(rule, match, &binding);
+    fb_rule_binding binding = *(const fb_rule_binding *)match->data;
     fb_node first = first_root(rule, graph, &binding);
     /* Inner calls that nobody reads afterwards go. They are asked last first, so each inner one comes before its readers. */
     for (size_t i = rule->call_count; i-- > 0;) {

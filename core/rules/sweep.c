@@ -558,12 +558,8 @@ static void refuse(sweep *s, fb_obstacle obstacle) {
 }
 
 static void take(sweep *s) {
-    fb_node nodes[FB_RULE_CALLS_MAX + FB_RULE_VARIABLES_MAX];
-    size_t count = s->rule->call_count;
-    memcpy(nodes, s->binding.nodes, count * sizeof *nodes);
-    for (int i = 0; i < s->rule->variable_count; i++) nodes[count + (size_t)i].id = s->binding.values[i].id;
-    fb_match_found(s->matcher, nodes, count + (size_t)s->rule->variable_count);
-    for (size_t i = 0; i < count; i++)
+    fb_match_found_as(s->matcher, &s->binding, sizeof s->binding);
+    for (size_t i = 0; i < s->rule->call_count; i++)
         s->matcher->failed |= !fb_map_put(&s->taken, s->binding.nodes[i].id, is_replaced(s, i) ? REPLACED : READ);
     for (size_t i = 0; i < s->rule->replaced_count && s->sharing; i++) {
         const fb_rule_term *term = &s->rule->replaced[i].term;

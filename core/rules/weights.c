@@ -97,21 +97,12 @@ fb_status fb_rule_read_weights(fb_rule_reader *reader, const json_t *json) {
 
 /* ---- matching ----------------------------------------------------------------------------------------------------------- */
 
-static bool layer_at(const fb_graph *graph, fb_node node, fb_layer *out) {
-    fb_linear linear;
-    fb_conv conv;
-    if (fb_linear_at(graph, node, &linear)) *out = fb_linear_layer(&linear);
-    else if (fb_conv_at(graph, node, &conv)) *out = fb_conv_layer(&conv);
-    else return false;
-    return true;
-}
-
 static fb_tensor tensor_of(const fb_graph *graph, const fb_rule *rule, const fb_rule_binding *binding,
                            const fb_rule_step *step) {
-    fb_layer layer;
+    fb_host host;
     for (size_t i = 0; i < rule->call_count; i++) {
-        if (rule->calls[i]->variable != step->variable || !layer_at(graph, binding->nodes[i], &layer)) continue;
-        return step->axis ? layer.bias : layer.weight;
+        if (rule->calls[i]->variable != step->variable || !fb_host_at(graph, binding->nodes[i], &host)) continue;
+        return step->axis ? host.layer.bias : host.layer.weight;
     }
     return (fb_tensor){0};
 }
@@ -150,18 +141,18 @@ fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, c
     for (size_t i = 0; i < rule->weights_count; i++) {
         const fb_rule_weights *weights = &rule->weights[i];
         fb_node node = binding->nodes[weights->call];
-        fb_layer layer;
-        if (!layer_at(graph, node, &layer))
+        fb_host host;
+        if (!fb_host_at(graph, node, &host))
             return (fb_obstacle){"not-a-layer",
                                  "what is to get other weights is not a linear layer or convolution with weights of its own"};
-        fb_obstacle obstacle = fb_layer_obstacle(matcher, &layer);
+        fb_obstacle obstacle = fb_layer_obstacle(matcher, &host.layer);
         if (obstacle.code) return obstacle;
-        if (fb_layer_call_count(matcher->usage, &layer) > 1)
+        if (fb_layer_call_count(matcher->usage, &host.layer) > 1)
             return (fb_obstacle){"shared-module", "the layer is called more than once"};
         if (!is_root(rule, weights->call) && is_read_by_others(graph, rule, binding, node))
             return (fb_obstacle){"other-users", "others read what the layer gives, which would be something else"};
-        if (!is_alike(graph, rule, binding, &weights->weight, layer.weight) ||
-            (layer.bias.id && !is_alike(graph, rule, binding, &weights->bias, layer.bias)))
+        if (!is_alike(graph, rule, binding, &weights->weight, host.layer.weight) ||
+            (host.layer.bias.id && !is_alike(graph, rule, binding, &weights->bias, host.layer.bias)))
             return (fb_obstacle){"shape-mismatch", "a tensor of the expression is not there, or has another shape or dtype"};
     }
     return FB_NO_OBSTACLE;
@@ -231,18 +222,18 @@ static fb_value build_recipe(fb_graph *graph, const fb_rule *rule, const fb_rule
 void fb_rule_edit_weights(fb_rewrite *rewrite, const fb_rule *rule, const fb_rule_binding *binding) {
     fb_graph *graph = fb_rewrite_graph(rewrite);
     fb_value recipes[FB_RULE_CALLS_MAX][2] = {0};
-    fb_layer layer;
+    fb_host host;
     /* All are made before any is set: they are of the weights as they were. */
     for (size_t i = 0; i < rule->weights_count; i++) {
         const fb_rule_weights *weights = &rule->weights[i];
-        if (!layer_at(graph, binding->nodes[weights->call], &layer)) continue;
+        if (!fb_host_at(graph, binding->nodes[weights->call], &host)) continue;
         if (weights->weight.count) recipes[i][0] = build_recipe(graph, rule, binding, &weights->weight);
-        if (weights->bias.count && layer.bias.id) recipes[i][1] = build_recipe(graph, rule, binding, &weights->bias);
+        if (weights->bias.count && host.layer.bias.id) recipes[i][1] = build_recipe(graph, rule, binding, &weights->bias);
     }
     for (size_t i = 0; i < rule->weights_count; i++) {
         fb_node node = binding->nodes[rule->weights[i].call];
-        if (recipes[i][0].id && layer_at(graph, node, &layer)) fb_layer_set_weight(rewrite, &layer, recipes[i][0]);
-        if (recipes[i][1].id && layer_at(graph, node, &layer)) fb_layer_set_bias(rewrite, &layer, recipes[i][1]);
+        if (recipes[i][0].id && fb_host_at(graph, node, &host)) fb_layer_set_weight(rewrite, &host.layer, recipes[i][0]);
+        if (recipes[i][1].id && fb_host_at(graph, node, &host)) fb_layer_set_bias(rewrite, &host.layer, recipes[i][1]);
         fb_mark(rewrite, node);
     }
 }
