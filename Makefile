@@ -44,7 +44,7 @@ $(BUILD)/%.o: %.c
 $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/unit/*.c)): OPTIMISE := $(OPTIMISE:-O2=-O1)
 
 # Loops over numbers: made vector instructions of, which sqrt is only when it need not set errno.
-$(BUILD)/core/weights/convert.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard core/eval/*.c)): ALL_CFLAGS += -O3 -fno-math-errno
+$(BUILD)/core/weights/convert.o $(patsubst %.c,$(BUILD)/%.o,$(wildcard core/evaluator/*.c)): ALL_CFLAGS += -O3 -fno-math-errno
 
 # A file's bytes as the items of a C array (of unsigned char, unless it is all ASCII); $(call as_bytes,FILE).
 as_bytes = od -An -v -tx1 $(1) | sed 's/ *\([0-9a-f][0-9a-f]\)/0x\1,/g'; echo '0};'

@@ -3,7 +3,7 @@
 #define FB_COMPOSE_VALIDATION_H
 
 #include "core/compose/run.h"
-#include "core/eval/validate.h"
+#include "core/evaluator/evaluator.h"
 
 typedef enum fb_validation_mode {
     FB_VALIDATE_OFF,

@@ -58,13 +58,13 @@ bool fb_op_has_parameter(fb_op op, const char *name) {
     return false;
 }
 
-static bool is_given(const fb_given *given, const char *at, size_t position) {
+static bool is_given(const fb_supplied *given, const char *at, size_t position) {
     bool is = position < given->positions;
     for (size_t i = 0; i < given->count && !is; i++) is = is_named(at, given->names[i]);
     return is;
 }
 
-const char *fb_parameter_missing(const char *list, const fb_given *given) {
+const char *fb_parameter_missing(const char *list, const fb_supplied *given) {
     size_t position = 0, length;
     for (size_t i = 0; i < given->count; i++) {
         if (!fb_parameters_have(list, given->names[i])) return NULL;
@@ -84,7 +84,7 @@ bool fb_call_is_possible(const fb_graph *graph, fb_node node) {
     fb_op op = fb_node_op(graph, node);
     if (op == FB_OP_UNKNOWN || kwargs->count / 2 > limit) return true;
     const char *list = fb_op_parameters(op, (fb_opcode)row->opcode, fb_node_target(graph, node));
-    fb_given given = {.positions = fb_value_at(graph, row->args)->count, .names = names};
+    fb_supplied given = {.positions = fb_value_at(graph, row->args)->count, .names = names};
     for (uint32_t i = 0; i + 1 < kwargs->count; i += 2) {
         names[given.count] = fb_text(graph, fb_value_at(graph, kwargs->items[i])->symbol);
         if (!fb_parameters_have(list, names[given.count]) && fb_op_has_parameter(op, names[given.count])) return false;

@@ -38,15 +38,15 @@ const char *fb_parameter_at(const char *list, size_t position);
 bool fb_is_keyword_for(const char *keyword, const char *parameter);
 
 /* What a call gives: so many arguments by position, and others by name. */
-typedef struct fb_given {
+typedef struct fb_supplied {
     size_t positions;
     const char *const *names;
     size_t count;
-} fb_given;
+} fb_supplied;
 
 /* The first parameter that has to be given and is not. NULL when there is none, and when a name is not in the list: it may
  * stand for what is missing. */
-const char *fb_parameter_missing(const char *list, const fb_given *given);
+const char *fb_parameter_missing(const char *list, const fb_supplied *given);
 /* Whether the list has the parameter, under that name or another. */
 bool fb_parameters_have(const char *list, const char *name);
 

@@ -42,7 +42,7 @@ static bool takes(const char *list, const names *n, const char **missing) {
     for (size_t i = 0; i < n->count; i++) {
         if (fb_parameters_have(list, n->all[i])) in_list[known++] = n->all[i];
     }
-    const char *lacks = fb_parameter_missing(list, &(fb_given){.positions = n->positions, .names = in_list, .count = known});
+    const char *lacks = fb_parameter_missing(list, &(fb_supplied){.positions = n->positions, .names = in_list, .count = known});
     if (lacks && !*missing) *missing = lacks;
     return !lacks;
 }
@@ -82,7 +82,7 @@ static fb_status check_target(const fb_rule_call *call, const char *target, fb_e
     const char *missing = NULL;
     list_names(call, &n);
     const char *list = fb_op_parameters(op, is_method ? FB_CALL_METHOD : FB_CALL_FUNCTION, target);
-    missing = fb_parameter_missing(list, &(fb_given){.positions = n.positions, .names = n.all, .count = n.count});
+    missing = fb_parameter_missing(list, &(fb_supplied){.positions = n.positions, .names = n.all, .count = n.count});
     return missing ? fail_call(call, target, missing, error) : FB_OK;
 }
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "core/compose/validation.h"
-#include "core/eval/given.h"
+#include "core/evaluator/evaluator.h"
 #include "core/json/members.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"

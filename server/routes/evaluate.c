@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/eval/given.h"
+#include "core/evaluator/evaluator.h"
 #include "server/routes/input.h"
 #include "server/routes/routes.h"
 
@@ -109,7 +109,7 @@ static void evaluate(fb_response *response, const question *asked, const fb_grap
     fb_error error = {0};
     fb_object output;
     fb_buffer answer = {0};
-    fb_given given = {.graph = graph,
+    fb_eval_inputs given = {.graph = graph,
                       .memory = &memory,
                       .items = file->items,
                       .count = file->count,

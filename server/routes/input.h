@@ -6,8 +6,7 @@
 
 #include "core/bind/bind.h"
 #include "core/compose/validation.h"
-#include "core/eval/given.h"
-#include "core/eval/validate.h"
+#include "core/evaluator/evaluator.h"
 #include "server/app.h"
 #include "server/graphs/graphs.h"
 #include "server/http/http.h"

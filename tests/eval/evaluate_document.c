@@ -13,7 +13,7 @@
 
 #include "core/bind/bind.h"
 #include "core/document/document.h"
-#include "core/eval/evaluate_graph.h"
+#include "core/evaluator/evaluator.h"
 
 typedef struct given {
     const fb_graph *graph;

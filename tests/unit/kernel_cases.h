@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "core/eval/evaluate_graph.h"
+#include "core/evaluator/evaluator.h"
 
 /* Files of tests/fixtures/kernels. */
 enum { KERNEL_FAMILIES = 25 };

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/document/document.h"
-#include "core/eval/given.h"
+#include "core/evaluator/evaluator.h"
 #include "tests/unit/chaos.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/kernel_cases.h"
@@ -62,7 +62,7 @@ START_TEST(graphs_survive) {
         bool has_failed = true;
         for (long k = 0; has_failed; k += 1 + k / 200) { /* all of the first ones, some of the later */
             fb_array_memory memory;
-            fb_given inputs = {.graph = graph, .memory = &memory, .is_drawn = true, .seed = 1};
+            fb_eval_inputs inputs = {.graph = graph, .memory = &memory, .is_drawn = true, .seed = 1};
             fb_eval_options options = {.random_weights = true};
             fb_eval_hooks hooks = {.context = &inputs, .given = fb_give_input};
             fb_object output = {.kind = FB_OBJECT_NONE};

@@ -7,7 +7,7 @@
 #include "core/bind/bind.h"
 #include "core/compose/run.h"
 #include "core/document/document.h"
-#include "core/eval/evaluate_graph.h"
+#include "core/evaluator/evaluator.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/memory_blobs.h"
 #include "tests/unit/run_tests.h"

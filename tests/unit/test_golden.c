@@ -11,7 +11,7 @@
 
 #include "core/compose/run.h"
 #include "core/document/document.h"
-#include "core/eval/validate.h"
+#include "core/evaluator/evaluator.h"
 #include "core/graph/code.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/evaluate.h"

@@ -3,7 +3,7 @@
 #include "tests/unit/checks.h"
 #include <string.h>
 
-#include "core/eval/validate.h"
+#include "core/evaluator/evaluator.h"
 #include "tests/unit/pass_trial.h"
 #include "tests/unit/run_tests.h"
 

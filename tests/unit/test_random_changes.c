@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/compose/undo.h"
-#include "core/eval/validate.h"
+#include "core/evaluator/evaluator.h"
 #include "core/ops/infer.h"
 #include "tests/unit/random_case.h"
 

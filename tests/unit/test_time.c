@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "core/base/buffer.h"
-#include "core/eval/given.h"
-#include "core/eval/kernel.h"
+#include "core/evaluator/evaluator.h"
+#include "core/evaluator/kernel.h"
 #include "tests/unit/cpu_watch.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
@@ -420,7 +420,7 @@ static fb_status evaluate(const fb_graph *graph, double step_limit, int64_t dead
     cpu_watch_begin(&clock, deadline);
     fb_array_memory memory;
     fb_object output;
-    fb_given given = {.graph = graph, .memory = &memory, .is_drawn = true, .seed = 1};
+    fb_eval_inputs given = {.graph = graph, .memory = &memory, .is_drawn = true, .seed = 1};
     fb_eval_hooks hooks = {.context = &given, .given = fb_give_input};
     fb_eval_options options = {.memory_limit = (size_t)3 << 30, .step_limit = step_limit, .watch = &clock.watch};
     *error = (fb_error){0};

@@ -13,7 +13,7 @@
 #include "core/compose/undo.h"
 #include "core/diff/diff.h"
 #include "core/document/document.h"
-#include "core/eval/region.h"
+#include "core/evaluator/region.h"
 #include "core/graph/code.h"
 #include "core/passes/pass.h"
 #include "core/rules/rule.h"

@@ -7,7 +7,7 @@
 
 #include "core/compose/run.h"
 #include "core/document/document.h"
-#include "core/eval/validate.h"
+#include "core/evaluator/evaluator.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 

@@ -6,9 +6,7 @@
 
 #include "core/compose/undo.h"
 #include "core/document/document.h"
-#include "core/eval/evaluate_graph.h"
-#include "core/eval/given.h"
-#include "core/eval/validate.h"
+#include "core/evaluator/evaluator.h"
 #include "tests/unit/documents.h"
 #include "tests/unit/run_tests.h"
 
@@ -247,7 +245,7 @@ static fb_status evaluate_it(const fb_watch *watch, void *argument, fb_error *er
     const fb_graph *graph = argument;
     fb_array_memory memory;
     fb_object output;
-    fb_given given = {.graph = graph, .memory = &memory, .is_drawn = true, .seed = 3};
+    fb_eval_inputs given = {.graph = graph, .memory = &memory, .is_drawn = true, .seed = 3};
     fb_eval_hooks hooks = {.context = &given, .given = fb_give_input};
     fb_eval_options options = {.watch = watch};
     fb_status status = fb_evaluate_graph(graph, &options, &hooks, &memory, &output, error);

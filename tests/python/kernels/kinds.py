@@ -43,7 +43,7 @@ LEFT_OUT_BY_PYTHON = {("torch", "norm"), ("method", "norm"), ("method", "where")
 
 def operators():
     """(id, names) of those that have a kernel."""
-    files = "".join((ROOT / f"core/eval/kernels_{file}.c").read_text() for file in FILES)
+    files = "".join((ROOT / f"core/evaluator/kernels_{file}.c").read_text() for file in FILES)
     kernels = set(re.findall(r"FB_KERNEL(?:_COMPLEX)?\((\w+),", files))
     text = "".join((ROOT / "core/operators" / f).read_text() for f in re.findall(r'include "core/operators/(ops_\w+\.def)"', (ROOT / "core/operators/ops.def").read_text()))
     return [(name, names.split()) for name, names in re.findall(r'FB_OP_ROW\((\w+), "([^"]*)"', text) if name in kernels]

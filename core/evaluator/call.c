@@ -1,0 +1,313 @@
+/* One call: its kernel, and what in-place spellings do with the result. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/evaluator/internal.h"
+#include "core/graph/namespace.h"
+#include "core/operators/spelling.h"
+
+const fb_kernel_row *const fb_kernel_tables[] = {
+#define FB_KERNEL_FILE(name) fb_kernels_##name,
+    FB_KERNEL_FILES(FB_KERNEL_FILE)
+#undef FB_KERNEL_FILE
+        NULL,
+};
+
+void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]) {
+    for (const fb_kernel_row *const *table = fb_kernel_tables; *table; table++)
+        for (const fb_kernel_row *row = *table; row->function; row++)
+            if (row->op) by_op[row->op] = row;
+}
+
+/* NULL = none. */
+static const fb_kernel_row *kernel_of(const fb_evaluator *evaluator, fb_op op) {
+    unsigned row = op & (unsigned)~FB_OP_IN_PLACE;
+    return row < FB_OP_COUNT ? evaluator->kernels[row] : NULL;
+}
+
+/* That of a function without a row in ops.def, or that runs a program; NULL = it is none that we know. */
+static const fb_kernel_row *kernel_of_target(const fb_graph *graph, fb_node node) {
+    if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return NULL;
+    const char *target = fb_node_target(graph, node);
+    for (const fb_kernel_row *const *table = fb_kernel_tables; *table; table++)
+        for (const fb_kernel_row *row = *table; row->function; row++)
+            if (row->target && strcmp(row->target, target) == 0) return row;
+    return NULL;
+}
+
+const char *fb_call_spelling(const fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    const char *text = fb_node_target(call->graph, call->node);
+    if (row->opcode == FB_CALL_MODULE) text = fb_text(call->graph, fb_module_at(call->graph, row->module)->type);
+    if (call->recipes.id) text = fb_value_text(call->graph, fb_value_item(call->graph, call->recipes, 0));
+    return row->opcode == FB_CALL_METHOD ? text : fb_function_name(text);
+}
+
+bool fb_call_is_of_nn(const fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    bool is_functional =
+        row->opcode == FB_CALL_FUNCTION && fb_is_spelled(fb_node_target(call->graph, call->node), FB_FUNCTIONAL);
+    return is_functional || row->opcode == FB_CALL_MODULE;
+}
+
+bool fb_call_is_spelled(const fb_kernel_call *call, const char *name) {
+    const char *spelling = fb_call_spelling(call);
+    size_t length = strlen(name);
+    if (strncmp(spelling, name, length) != 0) return false;
+    if (spelling[length] == '_' && (!spelling[length + 1] || spelling[length + 1] == '.')) length++; /* in place */
+    return !spelling[length] || spelling[length] == '.';
+}
+
+/* The first failure of a call counts. */
+static void fail(fb_kernel_call *call, const char *code, const char *verdict, const char *format, va_list list) {
+    char why[300];
+    if (call->status) return;
+    vsnprintf(why, sizeof why, format, list);
+    call->status = fb_fail(call->error, FB_INVALID, code, NULL, "%s (%s)%s: %s", fb_node_name(call->graph, call->node),
+                           fb_node_target(call->graph, call->node), verdict, why);
+}
+
+fb_status fb_kernel_unsupported(fb_kernel_call *call, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    fail(call, "unsupported-operator", " cannot be evaluated", format, list);
+    va_end(list);
+    return call->status;
+}
+
+fb_status fb_kernel_fail(fb_kernel_call *call, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    fail(call, "evaluation-failed", "", format, list);
+    va_end(list);
+    return call->status;
+}
+
+fb_status fb_return_array(fb_kernel_call *call, fb_array *array, fb_object *result) {
+    if (array && !call->status) *result = (fb_object){.kind = FB_OBJECT_ARRAY, .array = array};
+    else fb_array_drop(array);
+    if (!array && !call->status) call->status = fb_fail_memory(call->error);
+    return call->status;
+}
+
+static fb_status return_tuple(fb_kernel_call *call, fb_array *const *items, size_t count, fb_object *result) {
+    if (!call->status) call->status = fb_object_sequence(FB_OBJECT_TUPLE, count, result, call->error);
+    for (size_t i = 0; i < count; i++) {
+        if (call->status) fb_array_drop(items[i]);
+        else result->items->objects[i] = (fb_object){.kind = FB_OBJECT_ARRAY, .array = items[i]};
+    }
+    return call->status;
+}
+
+fb_status fb_return_two(fb_kernel_call *call, fb_array *first, fb_array *second, fb_object *result) {
+    return return_tuple(call, (fb_array *const[]){first, second}, 2, result);
+}
+
+fb_status fb_return_three(fb_kernel_call *call, fb_array *const items[3], fb_object *result) {
+    return return_tuple(call, items, 3, result);
+}
+
+/* The maker's failure becomes the call's. */
+#define MAKE(expression)                                                                                                       \
+    fb_array *made = NULL;                                                                                                     \
+    if (!call->status) call->status = (expression);                                                                            \
+    return call->status ? NULL : made
+
+/* 812345678901 as "812 billion": a number to compare, not to calculate with. */
+static void print_steps(double steps, char *out, size_t size) {
+    static const char *const units[] = {"", " thousand", " million", " billion", " trillion"};
+    size_t unit = 0;
+    for (; steps >= 1e4 && unit < sizeof units / sizeof *units - 1; unit++) steps /= 1000;
+    snprintf(out, size, "%.4g%s", steps, units[unit]);
+}
+
+bool fb_kernel_takes(fb_kernel_call *call, double steps) {
+    const fb_evaluator *evaluator = call->evaluator;
+    double limit = evaluator->options->step_limit > 0 ? evaluator->options->step_limit : FB_EVAL_STEPS;
+    if (call->status) return false;
+    if ((call->evaluator->steps += steps) <= limit) return true;
+    char taken[40], most[40];
+    print_steps(steps, taken, sizeof taken);
+    print_steps(limit, most, sizeof most);
+    call->status = fb_fail(call->error, FB_TOO_LARGE, "evaluation-too-large", NULL,
+                           "%s (%s) takes about %s steps; one evaluation may take %s in all",
+                           fb_node_name(call->graph, call->node), fb_node_target(call->graph, call->node), taken, most);
+    return false;
+}
+
+bool fb_kernel_goes_on(fb_kernel_call *call, int64_t steps) {
+    fb_work *work = fb_call_work(call);
+    if (!call->status && !fb_work_goes_on(work, steps)) call->status = fb_work_status(work, call->error);
+    return !call->status;
+}
+
+/* Elements of those sizes, as an estimate. */
+static double elements_of(int rank, const int64_t *sizes) {
+    double count = 1;
+    for (int i = 0; i < rank; i++) count *= (double)sizes[i];
+    return count;
+}
+
+/* May this call make an array of the dtype? */
+static bool may_make(fb_kernel_call *call, fb_dtype dtype) {
+    if (call->takes_complex || !fb_dtype_is_complex(dtype)) return true;
+    return fb_kernel_unsupported(call, "it is not evaluated for complex numbers") == FB_OK;
+}
+
+fb_array *fb_make_array(fb_kernel_call *call, fb_dtype dtype, int rank, const int64_t *sizes) {
+    if (!may_make(call, dtype)) return NULL;
+    if (rank <= FB_MAX_RANK) fb_kernel_takes(call, elements_of(rank, sizes));
+    MAKE(fb_array_new(call->memory, dtype, rank, sizes, &made, call->error));
+}
+fb_array *fb_make_view(fb_kernel_call *call, const fb_array *of, int rank) {
+    MAKE(fb_array_view(of, rank, &made, call->error));
+}
+fb_array *fb_make_contiguous(fb_kernel_call *call, fb_array *array) {
+    if (!fb_array_is_contiguous(array)) fb_kernel_takes(call, elements_of(array->rank, array->sizes));
+    MAKE(fb_array_contiguous(array, &made, call->error));
+}
+fb_array *fb_make_cast(fb_kernel_call *call, const fb_array *array, fb_dtype dtype) {
+    if (!may_make(call, dtype)) return NULL;
+    fb_kernel_takes(call, elements_of(array->rank, array->sizes));
+    MAKE(fb_array_cast(array, dtype, &made, call->error));
+}
+
+void *fb_make_workspace(fb_kernel_call *call, int64_t count, size_t element) {
+    size_t size;
+    if (call->status) return NULL;
+    if (count < 0 || __builtin_mul_overflow((size_t)count, element, &size) || size > PTRDIFF_MAX) size = PTRDIFF_MAX;
+    call->status = fb_array_memory_take(call->memory, size, call->error);
+    if (call->status) return NULL;
+    void *bytes = malloc(size ? size : 1);
+    if (bytes) return bytes;
+    fb_array_memory_give(call->memory, size);
+    call->status = fb_fail_memory(call->error);
+    return NULL;
+}
+
+void fb_free_workspace(fb_kernel_call *call, void *workspace, int64_t count, size_t element) {
+    if (workspace) fb_array_memory_give(call->memory, (size_t)count * element);
+    free(workspace);
+}
+
+/* ---- results --------------------------------------------------------------------------------------------------------- */
+
+/* Views show what was rounded when it was computed. */
+static void round_result(const fb_object *result) {
+    if (result->kind == FB_OBJECT_ARRAY && result->array->storage->references == 1) fb_array_round(result->array);
+    if (!fb_object_is_sequence(result)) return;
+    for (size_t i = 0; i < result->items->count; i++) round_result(&result->items->objects[i]);
+}
+
+/* transpose_, unsqueeze_ …: the tensor itself becomes the view that the operator gives. */
+static void become_view(fb_array *array, const fb_array *view) {
+    array->rank = view->rank;
+    array->offset = view->offset;
+    memcpy(array->sizes, view->sizes, sizeof array->sizes);
+    memcpy(array->strides, view->strides, sizeof array->strides);
+}
+
+static int category_of(fb_dtype dtype) {
+    return dtype == FB_BOOL ? 0 : fb_dtype_is_integer(dtype) ? 1 : fb_dtype_is_complex(dtype) ? 3 : 2;
+}
+
+/* May two indexes of it name one element, as in x.unfold(0, 2, 1)? */
+static bool may_overlap_itself(const fb_array *array) {
+    int64_t reach = 0; /* from the first element to the last, along the dimensions that were looked at */
+    bool is_done[FB_MAX_RANK] = {false};
+    for (int k = 0; k < array->rank; k++) {
+        int least = -1;
+        for (int i = 0; i < array->rank; i++)
+            if (!is_done[i] && (least < 0 || array->strides[i] < array->strides[least])) least = i;
+        is_done[least] = true;
+        if (array->sizes[least] == 0) return false;
+        if (array->sizes[least] > 1 && array->strides[least] <= reach) return true;
+        reach += (array->sizes[least] - 1) * array->strides[least];
+    }
+    return false;
+}
+
+static fb_status finish_in_place(fb_kernel_call *call, fb_object *first, fb_object *result) {
+    if (first->kind != FB_OBJECT_ARRAY || result->kind != FB_OBJECT_ARRAY) return FB_OK; /* Python numbers: a new one */
+    fb_array *array = first->array, *made = result->array;
+    if (array != made) {
+        bool is_view = (fb_op_facts_of(call->op)->flags & FB_FACT_ALIASES) && made->storage == array->storage;
+        bool narrows = category_of(made->dtype) > category_of(array->dtype);
+        bool fits = array->rank == made->rank;
+        for (int i = 0; i < array->rank && fits; i++) fits = array->sizes[i] == made->sizes[i];
+        if (is_view) become_view(array, made);
+        else if (narrows)
+            return fb_kernel_fail(call, "a result of %s cannot be written into %s", fb_dtype_name(made->dtype),
+                                  fb_dtype_name(array->dtype));
+        else if (!fits) return fb_kernel_fail(call, "the result has another shape than the tensor it is written to");
+        else if (may_overlap_itself(array))
+            return fb_kernel_unsupported(call, "elements that it writes share memory, so the result depends on their order");
+        else call->status = fb_array_assign(array, made, call->error);
+    }
+    fb_object_drop(result);
+    *result = *first;
+    fb_object_keep(result);
+    return call->status;
+}
+
+static bool is_in_place(fb_kernel_call *call) {
+    if (fb_node_op(call->graph, call->node) & FB_OP_IN_PLACE) return true;
+    if (!strstr(fb_op_facts_of(call->op)->parameters, "inplace")) return false;
+    bool in_place;
+    return fb_argument_bool(call, "inplace", false, &in_place) && in_place;
+}
+
+/* What has no kernel because it computes nothing: modules that call others, functions without a row. */
+static fb_status refuse(fb_kernel_call *call) {
+    const fb_node_row *row = fb_node_at(call->graph, call->node);
+    if (row->opcode == FB_CALL_MODULE) {
+        return fb_kernel_unsupported(call, "there is no kernel for %s",
+                                     fb_text(call->graph, fb_module_at(call->graph, row->module)->type));
+    }
+    return fb_kernel_unsupported(call, "there is no kernel for it");
+}
+
+fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out) {
+    const fb_graph *graph = evaluator->graph;
+    fb_value recipes = {0};
+    fb_op op = fb_node_op(graph, node);
+    if (!op) op = fb_parametrized_op(graph, node, &recipes);
+    /* A call of a nested program, whose arguments are the program's and have no names; or one that is known by its target. */
+    bool is_by_target = op && !kernel_of(evaluator, op) && kernel_of_target(graph, node);
+    if (is_by_target || fb_runs_inside(graph, node)) op = FB_OP_UNKNOWN;
+    const fb_kernel_row *row = op ? kernel_of(evaluator, op) : kernel_of_target(graph, node);
+    fb_kernel_call call = {.evaluator = evaluator,
+                           .graph = graph,
+                           .node = node,
+                           .op = op & (fb_op)~FB_OP_IN_PLACE,
+                           .takes_complex = row && row->takes_complex,
+                           .recipes = recipes,
+                           .memory = evaluator->memory,
+                           .error = evaluator->error};
+    unsigned levels = 0;
+    size_t outer = evaluator->argument_count; /* of the call that a nested program is run for */
+    if (!row) refuse(&call);
+    else if (fb_map_value(graph, fb_node_at(graph, node)->kwargs, "out").id) fb_kernel_unsupported(&call, "out= is not known");
+    else if (op && fb_check_signature(&call)) (void)0;
+    else if (!evaluator->levels || fb_batches_allow(&call, &levels)) call.status = row->function(&call, out);
+    if (levels && call.op && !call.status && out->kind == FB_OBJECT_ARRAY) out->array->levels = levels;
+    const char *unread = row && op && !call.status ? fb_unread_argument(&call) : NULL;
+    if (unread) fb_kernel_unsupported(&call, "its %s argument is not known", unread);
+    if (!call.status) call.status = fb_object_check(out, call.error);
+    if (!call.status) round_result(out);
+    if (!call.status && !is_in_place(&call)) fb_lay_out_result(&call, out);
+    else if (!call.status) {
+        fb_object first;
+        call.status = fb_evaluate_value(evaluator, fb_first_argument(graph, node), &first);
+        if (!call.status) {
+            finish_in_place(&call, &first, out);
+            fb_object_drop(&first);
+        }
+    }
+    if (!call.status) call.status = fb_work_status(fb_call_work(&call), call.error);
+    while (evaluator->argument_count > outer) fb_object_drop(&evaluator->arguments[--evaluator->argument_count]);
+    if (call.status) fb_object_drop(out);
+    return call.status;
+}

@@ -1,0 +1,122 @@
+/* How far values are apart. */
+#include <math.h>
+
+#include "core/evaluator/evaluator.h"
+#include "core/weights/dtype.h"
+
+/* The distance of two elements: nan and nan, infinity and the same infinity are equal. */
+static double distance(double a, double b) {
+    if (a == b || (a != a && b != b)) return 0;
+    double apart = fabs(a - b);
+    return apart != apart ? INFINITY : apart;
+}
+
+/* A unit in the last place of a number of that magnitude; of integers it is 1. */
+static double unit_at(fb_dtype dtype, double magnitude) {
+    fb_dtype_range range;
+    if (!fb_dtype_limits(dtype, &range)) return 1;
+    if (!(magnitude >= range.smallest_normal)) return range.smallest_subnormal;
+    int exponent;
+    frexp(magnitude, &exponent);
+    return ldexp(1, exponent - range.mantissa_bits);
+}
+
+static double element(const void *data, fb_held held, int64_t at) {
+    switch (held) {
+    case FB_HELD_DOUBLE: return ((const double *)data)[at];
+    case FB_HELD_FLOAT: return (double)((const float *)data)[at];
+    case FB_HELD_INT: return (double)((const int64_t *)data)[at];
+    default: return ((const unsigned char *)data)[at];
+    }
+}
+
+static double largest_of(const fb_array *array) {
+    double largest = 0;
+    fb_walk walk;
+    for (fb_walk_begin(&walk, array, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+        for (int64_t i = 0; i < walk.count; i++) {
+            double value = fabs(element(walk.data[0], array->held, i * walk.strides[0]));
+            if (value > largest && isfinite(value)) largest = value;
+        }
+    }
+    return largest;
+}
+
+double fb_largest_magnitude(const fb_array *array) {
+    if (!fb_dtype_is_complex(array->dtype)) return largest_of(array);
+    fb_array real = fb_array_part_of(array, false), imaginary = fb_array_part_of(array, true);
+    return fmax(largest_of(&real), largest_of(&imaginary));
+}
+
+/* Of the same sizes; `largest` is b's magnitude. */
+static void compare(const fb_array *a, const fb_array *b, double largest, fb_difference *out) {
+    *out = (fb_difference){.elements = (uint64_t)fb_array_count(b)};
+    double floor_of_unit = unit_at(b->dtype, largest * 0x1p-8);
+    int64_t index = 0;
+    fb_walk walk;
+    for (fb_walk_begin(&walk, a, b, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+        for (int64_t i = 0; i < walk.count; i++, index++) {
+            double y = element(walk.data[1], b->held, i * walk.strides[1]);
+            double apart = distance(element(walk.data[0], a->held, i * walk.strides[0]), y);
+            if (apart == 0) continue;
+            double units = apart / fmax(unit_at(b->dtype, fabs(y)), floor_of_unit);
+            if (units > out->ulp) out->ulp = units;
+            if (!(apart > out->absolute)) continue;
+            out->absolute = apart;
+            out->worst = index;
+        }
+    }
+    if (out->absolute > 0) out->relative = out->absolute / largest; /* infinite where b is 0 everywhere */
+}
+
+bool fb_compare_arrays(const fb_array *a, const fb_array *b, fb_difference *out) {
+    bool are_complex = fb_dtype_is_complex(b->dtype);
+    bool same = a->rank == b->rank && fb_dtype_is_complex(a->dtype) == are_complex;
+    for (int i = 0; i < a->rank && same; i++) same = a->sizes[i] == b->sizes[i];
+    if (!same) return false;
+    double largest = fb_largest_magnitude(b);
+    if (!are_complex) {
+        compare(a, b, largest, out);
+        return true;
+    }
+    fb_difference imaginary;
+    fb_array part_a = fb_array_part_of(a, false), part_b = fb_array_part_of(b, false);
+    compare(&part_a, &part_b, largest, out);
+    part_a = fb_array_part_of(a, true);
+    part_b = fb_array_part_of(b, true);
+    compare(&part_a, &part_b, largest, &imaginary);
+    imaginary.elements = 0; /* they are counted */
+    fb_difference_join(out, &imaginary);
+    return true;
+}
+
+void fb_difference_join(fb_difference *worst, const fb_difference *other) {
+    bool is_worse = other->absolute > worst->absolute;
+    if (is_worse) {
+        worst->absolute = other->absolute;
+        worst->worst = other->worst;
+    }
+    if (other->relative > worst->relative) worst->relative = other->relative;
+    if (other->ulp > worst->ulp) worst->ulp = other->ulp;
+    worst->elements += other->elements;
+}
+
+fb_tolerance fb_tolerance_of(fb_dtype dtype, bool only_moves) {
+    fb_dtype_range range;
+    if (!fb_dtype_limits(fb_dtype_part(dtype), &range)) return (fb_tolerance){0, 0};
+    /* Of the dtype's precision p: sums in another order lose a few bits of it, weights that are rounded once more some more.
+     * The narrow dtypes are summed in float32, so there it is the rounding of results alone. */
+    bool is_narrow = range.mantissa_bits < 24;
+    int lost = only_moves ? (is_narrow ? 2 : 6) : is_narrow ? 4 : 9;
+    return (fb_tolerance){ldexp(1, lost - 2 * range.mantissa_bits), ldexp(1, lost - range.mantissa_bits)};
+}
+
+fb_dtype fb_narrower_dtype(fb_dtype dtype, fb_dtype other) {
+    fb_dtype_range range, of_other;
+    bool are_floats = fb_dtype_limits(fb_dtype_part(dtype), &range) && fb_dtype_limits(fb_dtype_part(other), &of_other);
+    return are_floats && of_other.mantissa_bits < range.mantissa_bits ? other : dtype;
+}
+
+bool fb_difference_passes(const fb_difference *difference, double largest, const fb_tolerance *tolerance) {
+    return difference->absolute <= tolerance->absolute + tolerance->relative * largest;
+}

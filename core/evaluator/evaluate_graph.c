@@ -1,0 +1,425 @@
+/* The interpreter: nodes in order, each value dropped after its last use. */
+#include "core/evaluator/evaluator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/evaluator/internal.h"
+#include "core/weights/evaluate.h"
+
+/* ---- values ---------------------------------------------------------------------------------------------------------- */
+
+static fb_status give(fb_evaluator *evaluator, fb_node node) {
+    fb_object *value = &evaluator->values[node.id];
+    const fb_eval_hooks *hooks = evaluator->hooks;
+    fb_status status = FB_NOT_FOUND;
+    if (hooks && hooks->given) status = hooks->given(hooks->context, node, value, evaluator->error);
+    if (status == FB_NOT_FOUND) {
+        const fb_node_row *row = fb_node_at(evaluator->graph, node);
+        fb_value fallback = row->opcode == FB_PLACEHOLDER ? fb_node_arg(evaluator->graph, node, 0) : (fb_value){0};
+        if (fallback.id) status = fb_evaluate_value(evaluator, fallback, value);
+        else
+            status = fb_fail(evaluator->error, FB_INVALID, "missing-input", NULL, "%s has no value",
+                             fb_node_name(evaluator->graph, node));
+    }
+    if (!status) evaluator->is_known[node.id] = true;
+    return status;
+}
+
+static fb_status value_of_items(fb_evaluator *evaluator, const fb_value_row *row, fb_object_kind kind, fb_object *out) {
+    fb_status status = fb_object_sequence(kind, row->count, out, evaluator->error);
+    for (uint32_t i = 0; i < row->count && !status; i++)
+        status = fb_evaluate_value(evaluator, row->items[i], &out->items->objects[i]);
+    return status;
+}
+
+/* On failure `out` may hold a part; the caller drops it in any case. */
+static fb_status value_of(fb_evaluator *evaluator, fb_value value, fb_object *out) {
+    const fb_value_row *row = fb_value_at(evaluator->graph, value);
+    switch (row->kind) {
+    case FB_NONE: return FB_OK;
+    case FB_FALSE:
+    case FB_TRUE: *out = (fb_object){.kind = FB_OBJECT_BOOL, .boolean = row->kind == FB_TRUE}; return FB_OK;
+    case FB_INT: *out = (fb_object){.kind = FB_OBJECT_INT, .integer = row->integer}; return FB_OK;
+    case FB_FLOAT: *out = (fb_object){.kind = FB_OBJECT_FLOAT, .number = row->real}; return FB_OK;
+    case FB_STRING: *out = (fb_object){.kind = FB_OBJECT_STRING, .text = fb_text(evaluator->graph, row->symbol)}; return FB_OK;
+    case FB_DTYPE:
+        *out = (fb_object){.kind = FB_OBJECT_DTYPE, .dtype = fb_dtype_find(fb_text(evaluator->graph, row->symbol))};
+        return FB_OK;
+    case FB_DEVICE:
+    case FB_LAYOUT:
+    case FB_MEMORY_FORMAT:
+        *out = (fb_object){.kind = FB_OBJECT_DEVICE, .text = fb_text(evaluator->graph, row->symbol)};
+        return FB_OK;
+    case FB_ELLIPSIS: out->kind = FB_OBJECT_ELLIPSIS; return FB_OK;
+    case FB_SLICE: return value_of_items(evaluator, row, FB_OBJECT_SLICE, out);
+    case FB_LIST: return value_of_items(evaluator, row, FB_OBJECT_LIST, out);
+    case FB_TUPLE:
+    case FB_SIZE:
+    case FB_NAMED_TUPLE: return value_of_items(evaluator, row, FB_OBJECT_TUPLE, out);
+    case FB_DICT: return value_of_items(evaluator, row, FB_OBJECT_DICT, out);
+    case FB_NODE:
+        if (!evaluator->is_known[row->node.id]) {
+            fb_status status = give(evaluator, row->node);
+            if (status) return status;
+        }
+        *out = evaluator->values[row->node.id];
+        fb_object_keep(out);
+        return FB_OK;
+    default: out->kind = FB_OBJECT_OTHER; return FB_OK;
+    }
+}
+
+fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out) {
+    *out = (fb_object){.kind = FB_OBJECT_NONE};
+    fb_status status = value_of(evaluator, value, out);
+    if (status) fb_object_drop(out);
+    return status;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------------------------------- */
+
+#define READ_AT_ONCE ((uint64_t)1 << 20)
+
+static fb_status read_bytes(fb_evaluator *evaluator, fb_evaluation *bytes, unsigned char *to, uint64_t size) {
+    fb_status status = FB_OK;
+    for (uint64_t at = 0; at < size && !status; at += READ_AT_ONCE) {
+        uint64_t part = size - at < READ_AT_ONCE ? size - at : READ_AT_ONCE;
+        fb_work_goes_on(&evaluator->memory->work, (int64_t)part);
+        status = fb_work_status(&evaluator->memory->work, evaluator->error);
+        if (!status) status = fb_evaluation_read(bytes, at, to + at, part, evaluator->error);
+    }
+    return status;
+}
+
+static fb_status load(fb_evaluator *evaluator, fb_tensor tensor, fb_evaluation *bytes, fb_array **out) {
+    const fb_tensor_row *row = fb_tensor_at(evaluator->graph, tensor);
+    int64_t sizes[FB_MAX_RANK];
+    int rank = fb_shape_rank(evaluator->graph, row->shape);
+    if (rank < 0 || rank > FB_MAX_RANK)
+        return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "too many dimensions");
+    for (int i = 0; i < rank; i++) sizes[i] = fb_shape_size(evaluator->graph, row->shape, i);
+    uint64_t size = fb_evaluation_size(bytes);
+    if (evaluator->memory->limit && size > evaluator->memory->limit)
+        return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s alone takes more than %zu bytes",
+                       fb_text(evaluator->graph, row->name), evaluator->memory->limit);
+    fb_status status = fb_array_memory_take(evaluator->memory, size, evaluator->error);
+    if (status) return status;
+    unsigned char *copy = malloc(size ? size : 1);
+    if (!copy) status = fb_fail_memory(evaluator->error);
+    if (!status) status = read_bytes(evaluator, bytes, copy, size);
+    if (!status)
+        status = fb_array_from_bytes(evaluator->memory, (fb_dtype)row->dtype, rank, sizes, copy, size, out, evaluator->error);
+    free(copy);
+    fb_array_memory_give(evaluator->memory, size);
+    return status;
+}
+
+/* ---- sources of bytes ------------------------------------------------------------------------------------------------ */
+
+static fb_status open_blob(void *context, const char *blob, fb_blob_bytes *out, fb_error *error) {
+    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
+    if (!inner) return fb_fail(error, FB_NOT_FOUND, "blob-missing", NULL, "the blob %s is not here", blob);
+    return inner->open(inner->context, blob, out, error);
+}
+static void close_blob(void *context, fb_blob_bytes *bytes) {
+    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
+    inner->close(inner->context, bytes);
+}
+static void forget_blob(void *context, const fb_blob_bytes *bytes) {
+    const fb_blobs *inner = ((fb_evaluator *)context)->options->blobs;
+    inner->forget(inner->context, bytes);
+}
+
+static fb_status draw_weight(void *context, const fb_graph *graph, fb_tensor tensor, const unsigned char **bytes,
+                             fb_error *error) {
+    fb_evaluator *evaluator = context;
+    const fb_tensor_row *row = fb_tensor_at(graph, tensor);
+    size_t size = fb_dtype_size((fb_dtype)row->dtype);
+    for (int i = 0; i < fb_shape_rank(graph, row->shape); i++) {
+        if (__builtin_mul_overflow(size, (size_t)fb_shape_size(graph, row->shape, i), &size)) size = SIZE_MAX;
+    }
+    if (size > evaluator->memory->limit)
+        return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s alone takes more than %zu bytes",
+                       fb_text(graph, row->name), evaluator->memory->limit);
+    fb_status status = fb_array_memory_take(evaluator->memory, size, error);
+    if (status) return status;
+    unsigned char *drawn = malloc(size ? size : 1);
+    evaluator->drawn_size += size;
+    if (drawn) fb_buffer_append(&evaluator->drawn, &drawn, sizeof drawn);
+    if (!drawn || evaluator->drawn.failed) {
+        free(drawn);
+        return fb_fail_memory(error);
+    }
+    *bytes = drawn;
+    fb_random_weight(graph, tensor, evaluator->options->seed, drawn, &evaluator->memory->work);
+    return fb_work_status(&evaluator->memory->work, error);
+}
+
+static void free_drawn(fb_evaluator *evaluator) {
+    unsigned char **drawn = (unsigned char **)(void *)evaluator->drawn.data;
+    for (size_t i = 0; i < evaluator->drawn.size / sizeof *drawn; i++) free(drawn[i]);
+    evaluator->drawn.size = 0;
+    fb_array_memory_give(evaluator->memory, evaluator->drawn_size);
+    evaluator->drawn_size = 0;
+}
+
+static fb_status load_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
+    fb_evaluation *bytes;
+    fb_status status = fb_evaluation_new(evaluator->graph, tensor, &evaluator->sources, &bytes, evaluator->error);
+    if (status) return status;
+    status = load(evaluator, tensor, bytes, out);
+    fb_evaluation_free(bytes);
+    free_drawn(evaluator);
+    return status;
+}
+
+fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out) {
+    if (!evaluator->tensors[tensor.id]) {
+        fb_status status = load_tensor(evaluator, tensor, &evaluator->tensors[tensor.id]);
+        if (status) return status;
+    }
+    *out = fb_array_keep(evaluator->tensors[tensor.id]);
+    return FB_OK;
+}
+
+static fb_status read_attribute(fb_evaluator *evaluator, fb_node node, fb_object *out) {
+    const fb_graph *graph = evaluator->graph;
+    const fb_node_row *row = fb_node_at(graph, node);
+    const fb_module_row *module = fb_module_at(graph, row->module);
+    if (!row->attribute.id) {
+        *out = (fb_object){.kind = FB_OBJECT_PROGRAM, .program = module->program};
+        return FB_OK;
+    }
+    const char *attribute = fb_text(graph, row->attribute);
+    fb_tensor tensor = fb_module_tensor(graph, row->module, attribute);
+    if (tensor.id) {
+        fb_status status = fb_evaluate_tensor(evaluator, tensor, &out->array);
+        if (!status) out->kind = FB_OBJECT_ARRAY;
+        return status;
+    }
+    fb_value plain = module->attributes.id ? fb_map_value(graph, module->attributes, attribute) : (fb_value){0};
+    return plain.id ? fb_evaluate_value(evaluator, plain, out) : FB_OK; /* a parameter that is None */
+}
+
+/* ---- uses ------------------------------------------------------------------------------------------------------------ */
+
+static bool is_wanted(const fb_evaluator *evaluator, fb_program program, fb_node node) {
+    const fb_eval_hooks *hooks = evaluator->hooks;
+    return program.id != FB_MAIN_PROGRAM.id || !hooks || !hooks->wanted || hooks->wanted(hooks->context, node);
+}
+
+/* Calls `visit` for each tensor that a node reads by itself. */
+static void visit_tensors(const fb_evaluator *evaluator, fb_node node, void (*visit)(void *, fb_tensor), void *context) {
+    const fb_graph *graph = evaluator->graph;
+    const fb_node_row *row = fb_node_at(graph, node);
+    if (row->opcode == FB_GET_ATTR && row->attribute.id) {
+        fb_tensor tensor = fb_module_tensor(graph, row->module, fb_text(graph, row->attribute));
+        if (tensor.id) visit(context, tensor);
+    } else if (row->opcode == FB_CALL_MODULE) {
+        const fb_module_row *module = fb_module_at(graph, row->module);
+        fb_value_visit_tensors(graph, module->parameters, visit, context);
+        fb_value_visit_tensors(graph, module->buffers, visit, context);
+        if (!fb_node_op(graph, node)) fb_visit_parametrized(graph, node, visit, context);
+    }
+}
+
+static void count_tensor(void *context, fb_tensor tensor) {
+    ((fb_evaluator *)context)->tensor_uses[tensor.id]++;
+}
+
+static void release_tensor(void *context, fb_tensor tensor) {
+    fb_evaluator *evaluator = context;
+    if (--evaluator->tensor_uses[tensor.id]) return;
+    fb_array_drop(evaluator->tensors[tensor.id]);
+    evaluator->tensors[tensor.id] = NULL;
+}
+
+static void count_uses(fb_evaluator *evaluator, fb_program program) {
+    const fb_graph *graph = evaluator->graph;
+    for (fb_node node = fb_first_node(graph, program); node.id; node = fb_next_node(graph, node)) {
+        if (!is_wanted(evaluator, program, node)) continue;
+        for (uint32_t e = fb_input_first(graph, node); e; e = fb_input_next(graph, e))
+            evaluator->uses[fb_edge_input(graph, e).id]++;
+    }
+}
+
+static void release_inputs(fb_evaluator *evaluator, fb_node node) {
+    const fb_graph *graph = evaluator->graph;
+    for (uint32_t e = fb_input_first(graph, node); e; e = fb_input_next(graph, e)) {
+        fb_node input = fb_edge_input(graph, e);
+        if (--evaluator->uses[input.id] == 0) fb_object_drop(&evaluator->values[input.id]);
+    }
+    if (!evaluator->uses[node.id]) fb_object_drop(&evaluator->values[node.id]);
+}
+
+/* ---- programs -------------------------------------------------------------------------------------------------------- */
+
+/* A node costs more than an element. */
+#define STEPS_OF_A_NODE 1000
+
+static fb_status may_go_on(fb_evaluator *evaluator) {
+    fb_work_goes_on(&evaluator->memory->work, STEPS_OF_A_NODE);
+    return fb_work_status(&evaluator->memory->work, evaluator->error);
+}
+
+static fb_status evaluate_node(fb_evaluator *evaluator, fb_node node, fb_object *out) {
+    const fb_graph *graph = evaluator->graph;
+    switch (fb_node_at(graph, node)->opcode) {
+    case FB_PLACEHOLDER: return FB_OK; /* asked for by who reads it */
+    case FB_GET_ATTR: return read_attribute(evaluator, node, out);
+    case FB_OUTPUT: return fb_evaluate_value(evaluator, fb_node_arg(graph, node, 0), out);
+    default: return fb_evaluate_call(evaluator, node, out);
+    }
+}
+
+static bool reads_failed(const fb_evaluator *evaluator, fb_node node) {
+    for (uint32_t e = fb_input_first(evaluator->graph, node); e; e = fb_input_next(evaluator->graph, e))
+        if (evaluator->is_failed[fb_edge_input(evaluator->graph, e).id]) return true;
+    return false;
+}
+
+/* The failure of one node need not be that of the whole. */
+static fb_status forgive(fb_evaluator *evaluator, const fb_eval_hooks *hooks, fb_node node, fb_status status, fb_error *found) {
+    fb_error_set_node(found, fb_node_name(evaluator->graph, node));
+    if (status != FB_INVALID || !hooks || !hooks->failed || !hooks->failed(hooks->context, node, found)) return status;
+    evaluator->is_failed[node.id] = true;
+    return FB_OK;
+}
+
+/* A view may have far more elements than its storage (expand): who reads it takes as long as if it had them all. */
+static fb_status check_size(const fb_evaluator *evaluator, const fb_object *value) {
+    if (value->kind != FB_OBJECT_ARRAY) return FB_OK;
+    int64_t count = fb_array_count(value->array);
+    size_t most = evaluator->memory->limit / fb_held_size(value->array->held);
+    if (count >= 0 && (size_t)count <= most) return FB_OK;
+    return fb_fail(evaluator->error, FB_TOO_LARGE, "evaluation-too-large", NULL,
+                   "a tensor has more elements than %zu bytes hold", evaluator->memory->limit);
+}
+
+static fb_status compute(fb_evaluator *evaluator, fb_program program, fb_node node) {
+    fb_object *value = &evaluator->values[node.id];
+    if (fb_node_at(evaluator->graph, node)->opcode == FB_PLACEHOLDER)
+        return program.id == FB_MAIN_PROGRAM.id && evaluator->uses[node.id] ? give(evaluator, node) : FB_OK;
+    *value = (fb_object){.kind = FB_OBJECT_NONE};
+    fb_status status = evaluate_node(evaluator, node, value);
+    if (!status) status = fb_object_check(value, evaluator->error);
+    if (!status) status = check_size(evaluator, value);
+    evaluator->is_known[node.id] = !status;
+    return status;
+}
+
+static fb_status step(fb_evaluator *evaluator, fb_program program, fb_node node) {
+    bool is_main = program.id == FB_MAIN_PROGRAM.id;
+    const fb_eval_hooks *hooks = is_main ? evaluator->hooks : NULL;
+    fb_status status = may_go_on(evaluator);
+    if (status) return status;
+    if (is_main && reads_failed(evaluator, node)) {
+        evaluator->is_failed[node.id] = true;
+        return FB_OK;
+    }
+    fb_error found = {0}, *error = evaluator->error;
+    evaluator->error = &found; /* until it is known whether it counts */
+    status = compute(evaluator, program, node);
+    if (!status && hooks && hooks->computed)
+        status = hooks->computed(hooks->context, node, &evaluator->values[node.id], &found);
+    evaluator->error = error;
+    if (status) status = forgive(evaluator, hooks, node, status, &found);
+    if (status && error) *error = found;
+    return status;
+}
+
+/* The output node's value moves to `output`. */
+static fb_status run(fb_evaluator *evaluator, fb_program program, fb_object *output) {
+    const fb_graph *graph = evaluator->graph;
+    fb_status status = FB_OK;
+    count_uses(evaluator, program);
+    for (fb_node node = fb_first_node(graph, program); node.id && !status; node = fb_next_node(graph, node)) {
+        if (!is_wanted(evaluator, program, node)) continue;
+        status = step(evaluator, program, node);
+        if (status) break;
+        if (fb_node_at(graph, node)->opcode == FB_OUTPUT) {
+            *output = evaluator->values[node.id];
+            evaluator->values[node.id] = (fb_object){.kind = FB_OBJECT_NONE};
+        }
+        release_inputs(evaluator, node);
+        if (program.id == FB_MAIN_PROGRAM.id) visit_tensors(evaluator, node, release_tensor, evaluator);
+    }
+    return status;
+}
+
+fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
+                              fb_object *output) {
+    const fb_graph *graph = evaluator->graph;
+    size_t given = 0;
+    for (fb_node node = fb_first_node(graph, program); node.id; node = fb_next_node(graph, node)) {
+        if (fb_node_at(graph, node)->opcode != FB_PLACEHOLDER) continue;
+        if (given == count)
+            return fb_fail(evaluator->error, FB_INVALID, "evaluation-failed", NULL,
+                           "a nested program takes more inputs than it is given");
+        fb_object_drop(&evaluator->values[node.id]);
+        evaluator->values[node.id] = inputs[given++];
+        fb_object_keep(&evaluator->values[node.id]);
+        evaluator->is_known[node.id] = true;
+    }
+    return run(evaluator, program, output);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------------------- */
+
+static void end(fb_evaluator *evaluator) {
+    free_drawn(evaluator);
+    fb_buffer_free(&evaluator->drawn);
+    uint32_t nodes = fb_node_limit(evaluator->graph), tensors = fb_tensor_limit(evaluator->graph);
+    for (uint32_t i = 0; i < nodes && evaluator->values; i++) fb_object_drop(&evaluator->values[i]);
+    for (uint32_t i = 0; i < tensors && evaluator->tensors; i++) fb_array_drop(evaluator->tensors[i]);
+    free(evaluator->values);
+    free(evaluator->is_known);
+    free(evaluator->is_failed);
+    free(evaluator->uses);
+    free(evaluator->tensors);
+    free(evaluator->tensor_uses);
+}
+
+static fb_status begin(fb_evaluator *evaluator) {
+    const fb_graph *graph = evaluator->graph;
+    uint32_t nodes = fb_node_limit(graph), tensors = fb_tensor_limit(graph);
+    fb_find_kernels(evaluator->kernels);
+    evaluator->values = calloc(nodes, sizeof *evaluator->values);
+    evaluator->is_known = calloc(nodes, 1);
+    evaluator->is_failed = calloc(nodes, 1);
+    evaluator->uses = calloc(nodes, sizeof *evaluator->uses);
+    evaluator->tensors = calloc(tensors, sizeof(fb_array *));
+    evaluator->tensor_uses = calloc(tensors, sizeof *evaluator->tensor_uses);
+    if (!evaluator->values || !evaluator->is_known || !evaluator->is_failed || !evaluator->uses || !evaluator->tensors ||
+        !evaluator->tensor_uses)
+        return fb_fail_memory(evaluator->error);
+    for (fb_node node = fb_first_node(graph, FB_MAIN_PROGRAM); node.id; node = fb_next_node(graph, node))
+        if (is_wanted(evaluator, FB_MAIN_PROGRAM, node)) visit_tensors(evaluator, node, count_tensor, evaluator);
+    /* What nested programs read is kept to the end. */
+    for (uint32_t program = FB_MAIN_PROGRAM.id + 1; program < fb_program_limit(graph); program++)
+        for (fb_node node = fb_first_node(graph, (fb_program){program}); node.id; node = fb_next_node(graph, node))
+            visit_tensors(evaluator, node, count_tensor, evaluator);
+    return FB_OK;
+}
+
+fb_status fb_evaluate_graph(const fb_graph *graph, const fb_eval_options *options, const fb_eval_hooks *hooks,
+                            fb_array_memory *memory, fb_object *output, fb_error *error) {
+    *memory = (fb_array_memory){.limit = options->memory_limit ? options->memory_limit : FB_EVAL_MEMORY,
+                                .precision = options->precision,
+                                .work = {.watch = options->watch}};
+    *output = (fb_object){.kind = FB_OBJECT_NONE};
+    fb_evaluator evaluator = {.graph = graph, .options = options, .hooks = hooks, .memory = memory, .error = error};
+    evaluator.sources = (fb_blobs){.context = &evaluator,
+                                   .open = open_blob,
+                                   .close = close_blob,
+                                   .forget = forget_blob,
+                                   .stand_in = options->random_weights ? draw_weight : NULL};
+    fb_status status = begin(&evaluator);
+    /* At once: a graph may be too small for its nodes to ask, and many such graphs follow each other. */
+    if (!status && !fb_work_ask(&memory->work)) status = fb_work_status(&memory->work, error);
+    if (!status) status = run(&evaluator, FB_MAIN_PROGRAM, output);
+    end(&evaluator);
+    if (status) fb_object_drop(output);
+    return status;
+}

@@ -1,0 +1,190 @@
+#include "core/evaluator/evaluator.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/map.h"
+#include "core/weights/safetensors.h"
+
+/* ---- placeholders ------------------------------------------------------------------------------------------------------ */
+
+bool fb_is_input_name(const fb_graph *graph, fb_node node, const char *name) {
+    const char *target = fb_node_target(graph, node);
+    target += strspn(target, "*");
+    return strcmp(name, target) == 0 || strcmp(name, fb_node_name(graph, node)) == 0;
+}
+
+/* A symbol stands for any size of a dynamic axis: it gets one of 5 to 15 by its name, so that all tensors agree about it. -1 =
+ * the size is an expression. */
+static int64_t size_of_symbol(const char *text) {
+    for (const char *c = text; *c; c++)
+        if (!isalnum((unsigned char)*c) && *c != '_') return -1;
+    return isdigit((unsigned char)*text) ? -1 : 5 + (int64_t)(fb_hash_text(text, 0) % 11);
+}
+
+/* The size that an array which is given has on an axis of this symbol; -1 = none has one. */
+static int64_t given_size(const fb_eval_inputs *given, fb_symbol symbol) {
+    fb_work *work = &given->memory->work;
+    fb_node node = given->count ? fb_first_node(given->graph, FB_MAIN_PROGRAM) : (fb_node){0};
+    for (; node.id && fb_node_at(given->graph, node)->opcode == FB_PLACEHOLDER; node = fb_next_node(given->graph, node)) {
+        const fb_array *array = NULL;
+        fb_shape_result type;
+        for (size_t i = 0; i < given->count && !array && fb_work_goes_on(work, 10); i++)
+            if (fb_is_input_name(given->graph, node, given->items[i].name)) array = given->items[i].array;
+        if (work->stopped.status) return -1;
+        if (!array || !fb_recorded_shape(given->graph, node, &type) || type.rank != array->rank) continue;
+        for (int i = 0; i < type.rank; i++)
+            if (type.sizes[i].symbol.id == symbol.id) return array->sizes[i];
+    }
+    return -1;
+}
+
+static fb_status draw_value(const fb_eval_inputs *given, fb_node node, fb_object *out, fb_error *error) {
+    const fb_graph *graph = given->graph;
+    fb_shape_result type;
+    int64_t sizes[FB_MAX_RANK];
+    const char *name = fb_node_name(graph, node);
+    if (!fb_recorded_shape(graph, node, &type) || type.rank < 0 || !type.dtype)
+        return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its shape and dtype are not recorded",
+                       name);
+    for (int i = 0; i < type.rank; i++) {
+        const char *symbol = fb_text(graph, type.sizes[i].symbol);
+        sizes[i] = *symbol ? given_size(given, type.sizes[i].symbol) : type.sizes[i].size;
+        if (*symbol && sizes[i] < 0) sizes[i] = size_of_symbol(symbol);
+        if (sizes[i] < 0)
+            return fb_fail(error, FB_INVALID, "missing-shape", NULL, "%s is not given, and its size %s is an expression", name,
+                           symbol);
+    }
+    fb_status status = fb_work_status(&given->memory->work, error);
+    if (!status)
+        status = fb_random_array(given->memory, type.dtype, type.rank, sizes, given->seed, name, 2, &out->array, error);
+    if (!status) out->kind = FB_OBJECT_ARRAY;
+    return status;
+}
+
+fb_status fb_draw_value(const fb_graph *graph, fb_node node, fb_array_memory *memory, uint64_t seed, fb_object *out,
+                        fb_error *error) {
+    return draw_value(&(fb_eval_inputs){.graph = graph, .memory = memory, .seed = seed}, node, out, error);
+}
+
+static fb_status draw(const fb_eval_inputs *given, fb_node node, fb_object *out, fb_error *error) {
+    fb_error found = {0};
+    fb_status status = draw_value(given, node, out, &found);
+    bool has_default = fb_node_arg(given->graph, node, 0).id;
+    if (status == FB_INVALID && has_default && strcmp(found.code, "missing-shape") == 0) return FB_NOT_FOUND; /* that will do */
+    if (status && error) *error = found;
+    return status;
+}
+
+/* The same numbers, as an array of the evaluation's precision. */
+static fb_status take(const fb_eval_inputs *given, const fb_array *array, fb_object *out, fb_error *error) {
+    size_t size = (size_t)fb_array_count(array) * fb_dtype_size(array->dtype);
+    fb_status status = fb_array_memory_take(given->memory, size, error);
+    if (status) return status;
+    void *bytes = malloc(size ? size : 1);
+    if (bytes) fb_array_to_bytes(array, bytes);
+    else status = fb_fail_memory(error);
+    if (!status) status = fb_work_status(fb_array_work(array), error);
+    if (!status)
+        status = fb_array_from_bytes(given->memory, array->dtype, array->rank, array->sizes, bytes, size, &out->array, error);
+    if (!status) out->kind = FB_OBJECT_ARRAY;
+    free(bytes);
+    fb_array_memory_give(given->memory, size);
+    return status;
+}
+
+fb_status fb_give_input(void *context, fb_node node, fb_object *out, fb_error *error) {
+    const fb_eval_inputs *given = context;
+    for (size_t i = 0; i < given->count; i++) {
+        const fb_named_array *item = &given->items[i];
+        if (fb_is_input_name(given->graph, node, item->name)) return take(given, item->array, out, error);
+    }
+    return given->is_drawn ? draw(given, node, out, error) : FB_NOT_FOUND;
+}
+
+/* ---- files ------------------------------------------------------------------------------------------------------------- */
+
+#define INPUT "input."
+#define OUTPUT "output."
+
+static fb_status read_array(const unsigned char *bytes, const fb_safetensors_entry *entry, fb_array_file *out,
+                            fb_error *error) {
+    bool is_input = strncmp(entry->name, INPUT, sizeof INPUT - 1) == 0;
+    const char *name = entry->name + (is_input ? sizeof INPUT - 1 : 0);
+    if (!entry->dtype || fb_held_of(FB_PRECISION_RECORDED, entry->dtype) == FB_HELD_NONE)
+        return fb_fail(error, FB_INVALID, "unsupported-dtype", NULL, "%s has the dtype %s, which is not evaluated", entry->name,
+                       entry->dtype_name);
+    if (entry->rank > FB_MAX_RANK)
+        return fb_fail(error, FB_TOO_LARGE, "evaluation-too-large", NULL, "%s has too many dimensions", entry->name);
+    for (size_t i = 0; i < out->count && fb_work_goes_on(&out->memory.work, 10); i++) {
+        if (strcmp(out->items[i].name, name) == 0)
+            return fb_fail(error, FB_INVALID, "given-twice", NULL, "%s is given twice, with and without \"" INPUT "\"", name);
+    }
+    fb_status status = fb_work_status(&out->memory.work, error);
+    if (status) return status;
+    fb_named_array *item = &out->items[out->count];
+    item->name = fb_arena_text(&out->arena, name, strlen(name));
+    if (!item->name) return fb_fail_memory(error);
+    status = fb_array_from_bytes(&out->memory, entry->dtype, entry->rank, entry->shape, bytes + entry->offset,
+                                 (size_t)entry->size, &item->array, error);
+    out->count += !status;
+    return status;
+}
+
+fb_status fb_array_file_read(const unsigned char *bytes, uint64_t size, size_t limit, const fb_watch *watch, fb_array_file *out,
+                             fb_error *error) {
+    fb_safetensors file;
+    *out = (fb_array_file){.memory = {.limit = limit, .precision = FB_PRECISION_RECORDED, .work = {.watch = watch}}};
+    fb_status status = fb_safetensors_read(bytes, size, &file, error);
+    if (status) return status;
+    out->items = calloc(file.count + 1, sizeof *out->items);
+    if (!out->items) status = fb_fail_memory(error);
+    for (size_t i = 0; i < file.count && !status; i++) {
+        bool is_output = strncmp(file.entries[i].name, OUTPUT, sizeof OUTPUT - 1) == 0;
+        if (!is_output) status = read_array(bytes, &file.entries[i], out, error);
+    }
+    fb_safetensors_free(&file);
+    return status;
+}
+
+void fb_array_file_free(fb_array_file *file) {
+    for (size_t i = 0; i < file->count; i++) fb_array_drop(file->items[i].array);
+    free(file->items);
+    fb_arena_free(&file->arena);
+    *file = (fb_array_file){0};
+}
+
+#define NAME_SIZE 40
+
+/* Where an entry's array is, by its name, which sorting has moved. */
+static const fb_array *array_of(fb_array *const *arrays, const fb_safetensors_entry *entry) {
+    return arrays[strtoul(entry->name + sizeof OUTPUT - 1, NULL, 10)];
+}
+
+fb_status fb_outputs_write(fb_array *const *arrays, size_t count, fb_buffer *out, fb_error *error) {
+    fb_safetensors_entry *entries = calloc(count + 1, sizeof *entries);
+    char(*names)[NAME_SIZE] = calloc(count + 1, sizeof *names);
+    uint64_t size;
+    fb_status status = entries && names ? FB_OK : fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) {
+        snprintf(names[i], sizeof names[i], OUTPUT "%zu", i);
+        entries[i] = (fb_safetensors_entry){
+            .name = names[i], .dtype = arrays[i]->dtype, .rank = arrays[i]->rank, .shape = arrays[i]->sizes};
+    }
+    if (!status) status = fb_safetensors_lay_out(entries, count, NULL, out, &size, error);
+    fb_array_memory *memory = count ? arrays[0]->storage->memory : NULL;
+    if (!status && memory) status = fb_array_memory_take(memory, size, error);
+    char *bytes = status ? NULL : fb_buffer_reserve(out, size); /* at once: it does not move while it grows */
+    for (size_t i = 0; i < count && !status; i++) {
+        if (!bytes) status = fb_fail_memory(error);
+        if (bytes) fb_array_to_bytes(array_of(arrays, &entries[i]), out->data + out->size);
+        if (!status) status = fb_work_status(&memory->work, error);
+        if (!status) out->size += (size_t)entries[i].size;
+    }
+    if (!status && memory) fb_array_memory_give(memory, size);
+    free(entries);
+    free(names);
+    return status;
+}

@@ -1,0 +1,86 @@
+/* The state of one evaluation. For the interpreter's own files and the kernels that call programs. */
+#ifndef FB_EVALUATOR_INTERNAL_H
+#define FB_EVALUATOR_INTERNAL_H
+
+#include "core/base/buffer.h"
+#include "core/evaluator/evaluator.h"
+#include "core/evaluator/kernel.h"
+
+#define FB_EVAL_MEMORY ((size_t)1 << 30)
+#define FB_CALL_ARGUMENTS 24 /* distinct arguments that one kernel may ask for */
+
+struct fb_evaluator {
+    const fb_graph *graph;
+    const fb_eval_options *options;
+    const fb_eval_hooks *hooks;
+    fb_array_memory *memory;
+    fb_error *error;
+    const fb_kernel_row *kernels[FB_OP_COUNT]; /* by operator; NULL = none */
+    fb_object *values;                         /* by node */
+    unsigned char *is_known;                   /* by node: it has a value */
+    unsigned char *is_failed;                  /* by node: it could not be computed, and hooks->failed let it pass */
+    uint32_t *uses;                            /* by node: nodes that will still read it */
+    fb_blobs sources;                          /* the options' blobs, and random weights in place of what is not known */
+    fb_buffer drawn;                           /* unsigned char *: the random weights of the tensor that is being loaded */
+    size_t drawn_size;                         /* bytes of all of them */
+    fb_array **tensors;                        /* by tensor: loaded, and shared by all that read it */
+    uint32_t *tensor_uses;                     /* by tensor: nodes that will still read it */
+
+    int levels;   /* of torch.vmap that are open */
+    double steps; /* that calls have said they take */
+
+    /* Of the call at hand; what kernels have asked for is kept until they return. */
+    fb_object arguments[FB_CALL_ARGUMENTS];
+    size_t argument_count;
+};
+
+/* The value of an argument, nodes in it replaced by their values. */
+fb_status fb_evaluate_value(fb_evaluator *evaluator, fb_value value, fb_object *out);
+/* A tensor's array: kept for the caller. */
+fb_status fb_evaluate_tensor(fb_evaluator *evaluator, fb_tensor tensor, fb_array **out);
+/* The bytes of a weight that is not known, drawn from the seed and its name, by what it is (variances are positive). A part of
+ * them alone when the work is stopped. */
+void fb_random_weight(const fb_graph *graph, fb_tensor tensor, uint64_t seed, unsigned char *bytes, fb_work *work);
+/* A nested program over these inputs (borrowed). */
+fb_status fb_evaluate_program(fb_evaluator *evaluator, fb_program program, const fb_object *inputs, size_t count,
+                              fb_object *output);
+/* While levels are open: may the operator be computed of batches as if they were dimensions? False: the call has failed.
+ * *levels are those of its result. */
+bool fb_batches_allow(fb_kernel_call *call, unsigned *levels);
+/* FB_INVALID "evaluation-failed" when PyTorch has no overload that takes arguments of these kinds. */
+fb_status fb_check_signature(fb_kernel_call *call);
+typedef enum fb_memory_format {
+    FB_FORMAT_UNSAID,
+    FB_FORMAT_CONTIGUOUS, /* these four in the order of their numbers in ATen */
+    FB_FORMAT_PRESERVE,
+    FB_FORMAT_CHANNELS_LAST,
+    FB_FORMAT_CHANNELS_LAST_3D,
+    FB_FORMAT_UNKNOWN,
+} fb_memory_format;
+static inline bool fb_format_is_channels_last(fb_memory_format format) {
+    return format == FB_FORMAT_CHANNELS_LAST || format == FB_FORMAT_CHANNELS_LAST_3D;
+}
+/* What a call's memory_format= says. */
+fb_memory_format fb_call_memory_format(const fb_kernel_call *call);
+/* Tensor.is_contiguous(memory_format=...), for any format but channels_last row-major. */
+bool fb_format_fits(const fb_array *array, fb_memory_format format);
+/* Does PyTorch take the tensor for one of channels_last (Tensor.suggest_memory_format)? */
+bool fb_strides_suggest_channels_last(const fb_array *array);
+/* Gives a new result the strides that PyTorch gives it (see layout.c): what is computed element by element lies as its operands
+ * do. */
+fb_status fb_lay_out_result(fb_kernel_call *call, fb_object *result);
+/* Is there an argument that the kernel did not ask for, and that may matter? Its keyword, or "positional". */
+const char *fb_unread_argument(fb_kernel_call *call);
+/* Of a call of a parametrised module whose config says how its weights are computed: the operator of the class that it was
+ * before, and the recipes. FB_OP_UNKNOWN for any other node. */
+fb_op fb_parametrized_op(const fb_graph *graph, fb_node node, fb_value *recipes);
+/* Calls `visit` for each tensor that they read of modules below the called one. */
+void fb_visit_parametrized(const fb_graph *graph, fb_node node, void (*visit)(void *, fb_tensor), void *context);
+/* Is the tensor computed by one of the recipes? Then *out is it, unless the call has failed. */
+bool fb_find_parametrized(fb_kernel_call *call, const char *name, fb_object *out);
+/* The kernels of all operators; those without one are left as they are. */
+void fb_find_kernels(const fb_kernel_row *by_op[FB_OP_COUNT]);
+/* A call: its kernel, and what its spelling adds. */
+fb_status fb_evaluate_call(fb_evaluator *evaluator, fb_node node, fb_object *out);
+
+#endif

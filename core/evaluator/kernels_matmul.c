@@ -1,0 +1,317 @@
+/* Matrix products: matmul and its relatives, linear, addmm. */
+#include <limits.h>
+#include <string.h>
+
+#include "core/evaluator/internal.h"
+
+/* ---- one product for each index of the batch ----------------------------------------------------------------------------- */
+
+/* The last two dimensions of an array as BLAS takes them. */
+typedef struct matrix {
+    fb_array *array; /* owned: the array, or a copy of regular strides */
+    bool is_transposed;
+    int64_t stride; /* between rows, or between columns when transposed */
+} matrix;
+
+static bool is_regular(int64_t inner_stride, int64_t inner_size, int64_t outer_stride, int64_t outer_size) {
+    return (inner_stride == 1 || inner_size <= 1) && (outer_stride >= (inner_size > 1 ? inner_size : 1) || outer_size <= 1);
+}
+
+static bool open_matrix(fb_kernel_call *call, fb_array *array, matrix *out) {
+    int row = array->rank - 2, column = array->rank - 1;
+    const int64_t *sizes = array->sizes, *strides = array->strides;
+    *out = (matrix){0};
+    if (is_regular(strides[column], sizes[column], strides[row], sizes[row])) {
+        out->array = fb_array_keep(array);
+        out->stride = sizes[row] > 1 ? strides[row] : sizes[column];
+    } else if (is_regular(strides[row], sizes[row], strides[column], sizes[column])) {
+        out->array = fb_array_keep(array);
+        out->is_transposed = true;
+        out->stride = sizes[column] > 1 ? strides[column] : sizes[row];
+    } else {
+        out->array = fb_make_cast(call, array, array->dtype);
+        out->stride = sizes[column];
+    }
+    if (out->stride < 1) out->stride = 1;
+    return out->array != NULL;
+}
+
+/* c (…, m, n) = a (…, m, k) · b (…, k, n), batches broadcast to those of c; c is contiguous. Integers in plain loops. */
+static void multiply_ints(fb_kernel_call *call, const fb_array *c, const fb_array *a, const fb_array *b, int64_t at_a,
+                          int64_t at_b, int64_t *to) {
+    int64_t m = c->sizes[c->rank - 2], n = c->sizes[c->rank - 1], k = a->sizes[a->rank - 1];
+    const int64_t *x = (const int64_t *)fb_array_data(a) + at_a, *y = (const int64_t *)fb_array_data(b) + at_b;
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < n && fb_kernel_goes_on(call, 1); j++) {
+            uint64_t sum = 0;
+            for (int64_t l = 0; l < k && fb_work_at(fb_call_work(call), l, k); l++)
+                sum += (uint64_t)x[i * a->strides[a->rank - 2] + l * a->strides[a->rank - 1]] *
+                       (uint64_t)y[l * b->strides[b->rank - 2] + j * b->strides[b->rank - 1]];
+            to[i * n + j] = (int64_t)sum;
+        }
+    }
+}
+
+static bool multiply(fb_kernel_call *call, fb_array *a, fb_array *b, fb_array *c, bool is_added) {
+    int64_t m = c->sizes[c->rank - 2], n = c->sizes[c->rank - 1], k = a->sizes[a->rank - 1], index[FB_MAX_RANK] = {0};
+    int batch = c->rank - 2;
+    if (m > INT_MAX || n > INT_MAX || k > INT_MAX) return fb_kernel_unsupported(call, "a matrix is too large") == FB_OK;
+    if (fb_array_count(c) == 0) return true;
+    if (!k && !is_added) fb_array_fill(c, 0, 0);
+    double products = (double)fb_array_count(c) * (double)k;
+    if (!fb_kernel_takes(call, c->held == FB_HELD_INT ? products : fb_gemm_steps(products, 1, 1))) return false;
+    matrix of_a, of_b = {0};
+    if (!open_matrix(call, a, &of_a) || !open_matrix(call, b, &of_b)) {
+        fb_array_drop(of_a.array);
+        return false;
+    }
+    size_t element = fb_held_size(c->held);
+    for (char *to = fb_array_data(c); fb_kernel_goes_on(call, 1); to += (size_t)(m * n) * element) {
+        int64_t at_a = 0, at_b = 0;
+        for (int i = 0; i < batch; i++) {
+            at_a += index[i] * of_a.array->strides[i];
+            at_b += index[i] * of_b.array->strides[i];
+        }
+        if (c->held == FB_HELD_INT) multiply_ints(call, c, of_a.array, of_b.array, at_a, at_b, (int64_t *)(void *)to);
+        else if (k)
+            fb_gemm(call, c->held, of_a.is_transposed, of_b.is_transposed, m, n, k,
+                    (char *)fb_array_data(of_a.array) + at_a * (int64_t)element, of_a.stride,
+                    (char *)fb_array_data(of_b.array) + at_b * (int64_t)element, of_b.stride, to, n, is_added);
+        int i = batch - 1;
+        for (; i >= 0 && ++index[i] == c->sizes[i]; i--) index[i] = 0;
+        if (i < 0) break;
+    }
+    fb_array_drop(of_a.array);
+    fb_array_drop(of_b.array);
+    return !call->status;
+}
+
+/* ---- matmul ------------------------------------------------------------------------------------------------------------- */
+
+static bool same_dtype(fb_kernel_call *call, const fb_array *a, const fb_array *b) {
+    if (a->dtype == b->dtype && a->held != FB_HELD_BOOL) return true;
+    return fb_kernel_fail(call, "it multiplies %s by %s", fb_dtype_name(a->dtype), fb_dtype_name(b->dtype)) == FB_OK;
+}
+
+/* With one dimension more, of size 1, in front or behind. */
+static fb_array *with_dim(fb_kernel_call *call, const fb_array *array, bool in_front) {
+    fb_array *view = fb_make_view(call, array, array->rank);
+    if (!view || fb_array_insert_dim(view, in_front ? 0 : array->rank)) return view;
+    fb_kernel_unsupported(call, "it has too many dimensions");
+    fb_array_drop(view);
+    return NULL;
+}
+
+static bool join_batch(fb_kernel_call *call, const fb_array *a, const fb_array *b, int *rank, int64_t sizes[FB_MAX_RANK]) {
+    *rank = a->rank > b->rank ? a->rank : b->rank;
+    for (int i = 0; i < *rank - 2; i++) {
+        int at_a = i - (*rank - a->rank), at_b = i - (*rank - b->rank);
+        int64_t of_a = at_a >= 0 ? a->sizes[at_a] : 1, of_b = at_b >= 0 ? b->sizes[at_b] : 1;
+        if (of_a != of_b && of_a != 1 && of_b != 1)
+            return fb_kernel_fail(call, "batches of %lld and %lld do not broadcast", (long long)of_a, (long long)of_b) == FB_OK;
+        sizes[i] = of_a == 1 ? of_b : of_a;
+    }
+    sizes[*rank - 2] = a->sizes[a->rank - 2];
+    sizes[*rank - 1] = b->sizes[b->rank - 1];
+    return true;
+}
+
+/* The matrices of `array` for every index of the batch `sizes`. */
+static fb_array *spread(fb_kernel_call *call, const fb_array *array, int rank, const int64_t *sizes) {
+    int64_t wanted[FB_MAX_RANK];
+    memcpy(wanted, sizes, (size_t)rank * sizeof *wanted);
+    wanted[rank - 2] = array->sizes[array->rank - 2];
+    wanted[rank - 1] = array->sizes[array->rank - 1];
+    fb_array *view = NULL;
+    if (!call->status) call->status = fb_array_broadcast(array, rank, wanted, &view, call->error);
+    return view;
+}
+
+/* Both have two dimensions at least. */
+static fb_array *product(fb_kernel_call *call, fb_array *a, fb_array *b) {
+    int rank;
+    int64_t sizes[FB_MAX_RANK];
+    if (a->sizes[a->rank - 1] != b->sizes[b->rank - 2]) {
+        fb_kernel_fail(call, "inner sizes %lld and %lld differ", (long long)a->sizes[a->rank - 1],
+                       (long long)b->sizes[b->rank - 2]);
+        return NULL;
+    }
+    if (!join_batch(call, a, b, &rank, sizes)) return NULL;
+    fb_array *c = fb_make_array(call, a->dtype, rank, sizes);
+    if (c && b->rank == 2 && rank > 2 && fb_array_is_contiguous(a)) { /* one product over all rows of the batch */
+        fb_array *rows = fb_make_view(call, a, 2), *all = fb_make_view(call, c, 2);
+        if (rows && all) {
+            rows->sizes[1] = rows->strides[0] = a->sizes[a->rank - 1];
+            all->sizes[1] = all->strides[0] = sizes[rank - 1];
+            rows->sizes[0] = all->sizes[0] = sizes[rank - 2];
+            for (int i = 0; i < rank - 2; i++) rows->sizes[0] = all->sizes[0] *= sizes[i];
+            rows->strides[1] = all->strides[1] = 1;
+            multiply(call, rows, b, all, false);
+        }
+        fb_array_drop(rows);
+        fb_array_drop(all);
+    } else if (c) {
+        fb_array *wide_a = spread(call, a, rank, sizes), *wide_b = spread(call, b, rank, sizes);
+        if (wide_a && wide_b) multiply(call, wide_a, wide_b, c, false);
+        fb_array_drop(wide_a);
+        fb_array_drop(wide_b);
+    }
+    if (!call->status) return c;
+    fb_array_drop(c);
+    return NULL;
+}
+
+static fb_array *matmul(fb_kernel_call *call, fb_array *a, fb_array *b) {
+    if (!a->rank || !b->rank) {
+        fb_kernel_fail(call, "a tensor without dimensions is not a matrix");
+        return NULL;
+    }
+    if (!same_dtype(call, a, b)) return NULL;
+    bool is_row = a->rank == 1, is_column = b->rank == 1;
+    fb_array *left = is_row ? with_dim(call, a, true) : fb_array_keep(a);
+    fb_array *right = is_column ? with_dim(call, b, false) : fb_array_keep(b);
+    fb_array *c = left && right ? product(call, left, right) : NULL;
+    if (c && is_column) fb_array_remove_dim(c, c->rank - 1);
+    if (c && is_row) fb_array_remove_dim(c, is_column ? c->rank - 1 : c->rank - 2);
+    fb_array_drop(left);
+    fb_array_drop(right);
+    return c;
+}
+
+static fb_status kernel_matmul(fb_kernel_call *call, fb_object *result) {
+    static const struct {
+        fb_op op;
+        const char *second;
+        int rank_a, rank_b; /* 0 = any */
+    } rows[] = {{FB_OP_MATMUL, "other", 0, 0},
+                {FB_OP_MM, "mat2", 2, 2},
+                {FB_OP_BMM, "mat2", 3, 3},
+                {FB_OP_MV, "vec", 2, 1},
+                {FB_OP_DOT, "tensor", 1, 1}};
+    size_t i = 0;
+    while (rows[i].op != call->op) i++;
+    fb_array *a, *b;
+    if (!fb_argument_array(call, "input", &a) || !fb_argument_array(call, rows[i].second, &b)) return call->status;
+    if (rows[i].rank_a && (a->rank != rows[i].rank_a || b->rank != rows[i].rank_b))
+        return fb_kernel_fail(call, "it takes tensors of %d and %d dimensions", rows[i].rank_a, rows[i].rank_b);
+    return fb_return_array(call, matmul(call, a, b), result);
+}
+
+/* ---- with something added ------------------------------------------------------------------------------------------------ */
+
+static void scale(const fb_array *array, double factor) {
+    int64_t count = fb_array_count(array); /* contiguous */
+    for (int64_t i = 0; i < count && fb_work_at(fb_array_work(array), i, count); i++) {
+        if (array->held == FB_HELD_DOUBLE) ((double *)fb_array_data(array))[i] *= factor;
+        else ((float *)fb_array_data(array))[i] *= (float)factor;
+    }
+}
+
+/* beta × input + alpha × a · b. */
+static fb_array *add_product(fb_kernel_call *call, const fb_array *input, fb_array *a, fb_array *b, double beta, double alpha) {
+    if (fb_dtype_is_integer(a->dtype)) {
+        fb_kernel_unsupported(call, "it is evaluated for floats alone");
+        return NULL;
+    }
+    fb_array *c = matmul(call, a, b), *sum = NULL;
+    if (!c) return NULL;
+    if (alpha != 1) scale(c, alpha);
+    sum = fb_make_array(call, c->dtype, c->rank, c->sizes);
+    if (sum) call->status = fb_array_assign(sum, input, call->error); /* beta 0: what it holds does not count, its sizes do */
+    if (sum && beta != 1 && beta != 0) scale(sum, beta);
+    int64_t count = sum ? fb_array_count(sum) : 0;
+    for (int64_t i = 0; i < count && !call->status && fb_work_at(fb_call_work(call), i, count); i++) {
+        if (c->held == FB_HELD_DOUBLE) ((double *)fb_array_data(c))[i] += beta != 0 ? ((double *)fb_array_data(sum))[i] : 0;
+        else ((float *)fb_array_data(c))[i] += beta != 0 ? ((float *)fb_array_data(sum))[i] : 0;
+    }
+    fb_array_drop(sum);
+    return c;
+}
+
+static fb_status kernel_addmm(fb_kernel_call *call, fb_object *result) {
+    bool is_batch = call->op == FB_OP_BADDBMM, is_vector = call->op == FB_OP_ADDMV;
+    fb_array *input, *a, *b;
+    double beta, alpha;
+    if (!fb_argument_array(call, "input", &input) ||
+        !fb_argument_array(call,
+                           is_batch    ? "batch1"
+                           : is_vector ? "mat"
+                                       : "mat1",
+                           &a) ||
+        !fb_argument_array(call,
+                           is_batch    ? "batch2"
+                           : is_vector ? "vec"
+                                       : "mat2",
+                           &b) ||
+        !fb_argument_number(call, "beta", 1, &beta) || !fb_argument_number(call, "alpha", 1, &alpha))
+        return call->status;
+    if (input->dtype != a->dtype || a->dtype != b->dtype) return fb_kernel_fail(call, "its tensors have several dtypes");
+    if (is_batch && a->rank == 3 && b->rank == 3 && a->sizes[0] != b->sizes[0])
+        return fb_kernel_fail(call, "its batches are of several sizes");
+    if (a->rank != (is_batch ? 3 : 2) || b->rank != (is_batch ? 3 : is_vector ? 1 : 2))
+        return fb_kernel_fail(call, "its matrices have other numbers of dimensions");
+    return fb_return_array(call, add_product(call, input, a, b, beta, alpha), result);
+}
+
+static fb_status kernel_linear(fb_kernel_call *call, fb_object *result) {
+    fb_array *input, *weight, *bias;
+    if (!fb_argument_array(call, "input", &input) || !fb_argument_array(call, "weight", &weight) ||
+        !fb_argument_optional(call, "bias", &bias))
+        return call->status;
+    if (!input->rank || weight->rank > 2 || !weight->rank || input->sizes[input->rank - 1] != weight->sizes[weight->rank - 1])
+        return fb_kernel_fail(call, "the input's last size is not the weight's");
+    fb_array *transposed = fb_make_view(call, weight, weight->rank);
+    if (!transposed) return call->status;
+    for (int i = 0; i < weight->rank; i++) {
+        transposed->sizes[i] = weight->sizes[weight->rank - 1 - i];
+        transposed->strides[i] = weight->strides[weight->rank - 1 - i];
+    }
+    fb_array *out = matmul(call, input, transposed);
+    fb_array_drop(transposed);
+    fb_array *wide = NULL;
+    if (out && bias) call->status = fb_array_broadcast(bias, out->rank, out->sizes, &wide, call->error);
+    if (wide && !same_dtype(call, out, bias)) fb_array_drop(wide), wide = NULL;
+    if (wide) {
+        fb_walk walk;
+        for (fb_walk_begin(&walk, out, wide, NULL); fb_walk_more(&walk); fb_walk_next(&walk)) {
+            for (int64_t i = 0; i < walk.count; i++) {
+                int64_t to = i * walk.strides[0], from = i * walk.strides[1];
+                if (out->held == FB_HELD_DOUBLE) ((double *)walk.data[0])[to] += ((double *)walk.data[1])[from];
+                else if (out->held == FB_HELD_FLOAT) ((float *)walk.data[0])[to] += ((float *)walk.data[1])[from];
+                else ((int64_t *)walk.data[0])[to] += ((int64_t *)walk.data[1])[from];
+            }
+        }
+    }
+    fb_array_drop(wide);
+    return fb_return_array(call, out, result);
+}
+
+static fb_status kernel_outer(fb_kernel_call *call, fb_object *result) {
+    fb_array *a, *b;
+    if (!fb_argument_array(call, "input", &a) || !fb_argument_array(call, "vec2", &b)) return call->status;
+    if (a->rank != 1 || b->rank != 1) return fb_kernel_fail(call, "it takes two vectors");
+    const fb_object objects[] = {{.kind = FB_OBJECT_ARRAY, .array = a}, {.kind = FB_OBJECT_ARRAY, .array = b}};
+    fb_dtype dtype = fb_promote_objects((const fb_object *const[]){&objects[0], &objects[1]}, 2);
+    fb_array *left = fb_make_cast(call, a, dtype), *right = left ? fb_make_cast(call, b, dtype) : NULL;
+    fb_array *column = right ? with_dim(call, left, false) : NULL, *row = column ? with_dim(call, right, true) : NULL;
+    fb_array *c = row ? product(call, column, row) : NULL;
+    fb_array_drop(left);
+    fb_array_drop(right);
+    fb_array_drop(column);
+    fb_array_drop(row);
+    return fb_return_array(call, c, result);
+}
+
+const fb_kernel_row fb_kernels_matmul[] = {
+    FB_KERNEL_COMPLEX(MATMUL, matmul),
+    FB_KERNEL_COMPLEX(MM, matmul),
+    FB_KERNEL_COMPLEX(BMM, matmul),
+    FB_KERNEL_COMPLEX(MV, matmul),
+    FB_KERNEL_COMPLEX(DOT, matmul),
+    FB_KERNEL(ADDMM, addmm),
+    FB_KERNEL(BADDBMM, addmm),
+    FB_KERNEL(ADDMV, addmm),
+    FB_KERNEL(LINEAR, linear),
+    FB_KERNEL(OUTER, outer),
+    FB_KERNELS_END,
+};
