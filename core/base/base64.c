@@ -1,6 +1,6 @@
 #include "core/base/base64.h"
 
-/* A digit's number and 1; 0 is no digit. */
+/* A digit's number and 1; 0 is not a digit. */
 static const unsigned char digits[256] = {
     ['A'] = 1,  ['B'] = 2,  ['C'] = 3,  ['D'] = 4,  ['E'] = 5,  ['F'] = 6,  ['G'] = 7,  ['H'] = 8,  ['I'] = 9,  ['J'] = 10,
     ['K'] = 11, ['L'] = 12, ['M'] = 13, ['N'] = 14, ['O'] = 15, ['P'] = 16, ['Q'] = 17, ['R'] = 18, ['S'] = 19, ['T'] = 20,

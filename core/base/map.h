@@ -1,4 +1,4 @@
-/* Hash map from a 64-bit key to a 32-bit value, and a hash for bytes. Open addressing, linear probing; 0 is no value.
+/* Hash map from a 64-bit key to a 32-bit value, and a hash for bytes. Open addressing, linear probing; 0 is not a value.
  *
  * Keys are ids (a symbol, a pair of ids packed into 64 bits) or hashes of bytes; for hashes the caller compares what it finds,
  * and walks on with fb_map_next. */

@@ -42,7 +42,7 @@ void fb_binding_free(fb_binding *binding);
  *
  * A file that foldback wrote says which tensor each of its tensors is (weights_file.h), and is believed. All others together
  * are read as `options->as` says; where it does not, as bind_choose.c finds out, or else this fails with FB_CONFLICT
- * "ambiguous-weights". So it does where a file says that its tensor is one that the graph lacks, unless it is to be read as
+ * "ambiguous-weights". So it does where a file says that its tensor is one that the graph lacks, unless it must be read as
  * finished. `options` may be NULL. Paths of one tensor may each have a copy in the files, of the same
  * bytes. What only a recipe read that was replaced by bytes is dropped. A buffer that a checkpoint lacks (`non_persistent`) is
  * not missing, unless the recipe of another tensor reads it.

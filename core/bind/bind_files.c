@@ -177,7 +177,7 @@ static bool skip_value(fb_scan *scan) {
     return !scan->status;
 }
 
-/* False when it is no index; see also scan.status and items.failed. */
+/* False when it is not an index; see also scan.status and items.failed. */
 static bool read_index(index_reader *r, const fb_blob_bytes *bytes) {
     size_t index = SIZE_MAX;
     if (bytes->size > MAX_INDEX) return false;

@@ -300,7 +300,7 @@ static fb_status read_preset(reader *r, const fb_preset *preset, bool is_plain) 
     return add_rounds(r, preset);
 }
 
-/* The version that a number names (1.0 is 1); 0 for what is none. */
+/* The version that a number names (1.0 is 1); 0 for anything else. */
 static int version_of(const json_t *number) {
     double version = json_number_value(number);
     return version >= 1 && version < 1e6 && version == (double)(int)version ? (int)version : 0;

@@ -7,7 +7,7 @@
 #include "core/base/work.h"
 #include "core/diff/diff.h"
 
-/* 1-based; 0 is no row. */
+/* 1-based; 0 is not a row. */
 typedef struct fb_row_id {
     uint32_t id;
 } fb_row_id;

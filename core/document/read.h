@@ -89,7 +89,7 @@ fb_value fb_read_map_sorted(fb_reader *reader, const fb_json *object);
 fb_value fb_read_rest(fb_reader *reader, const fb_json *object, const char *const *names, size_t count);
 /* A list of distinct strings, as FB_LIST; none when it is empty. */
 fb_value fb_read_strings(fb_reader *reader, const fb_json *array);
-/* None, and an error, when it is no shape. Symbolic sizes are for results, not for tensors. */
+/* None, and an error, when it is not a shape. Symbolic sizes are for results, not for tensors. */
 fb_value fb_read_shape(fb_reader *reader, const fb_json *tree, bool symbols_are_allowed);
 fb_dtype fb_read_dtype(fb_reader *reader, const fb_json *tree);
 fb_value fb_read_recipe(fb_reader *reader, const fb_json *tree);

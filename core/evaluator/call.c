@@ -27,7 +27,7 @@ static const fb_kernel_row *kernel_of(const fb_evaluator *evaluator, fb_op op) {
     return row < FB_OP_COUNT ? evaluator->kernels[row] : NULL;
 }
 
-/* That of a function without a row in ops.def, or that runs a program; NULL = it is none that we know. */
+/* That of a function without a row in ops.def, or that runs a program; NULL = we know none. */
 static const fb_kernel_row *kernel_of_target(const fb_graph *graph, fb_node node) {
     if (fb_node_at(graph, node)->opcode != FB_CALL_FUNCTION) return NULL;
     const char *target = fb_node_target(graph, node);

@@ -153,7 +153,7 @@ fb_status fb_lay_out_like(fb_kernel_call *call, fb_array *const *operands, size_
 void *fb_make_workspace(fb_kernel_call *call, int64_t count, size_t element);
 void fb_free_workspace(fb_kernel_call *call, void *workspace, int64_t count, size_t element);
 
-/* What is to be computed takes about so many steps, of a nanosecond or so. False: that is more than is left to the evaluation,
+/* The work takes about so many steps, of a nanosecond or so. False: that is more than is left to the evaluation,
  * and the call has failed. */
 bool fb_kernel_takes(fb_kernel_call *call, double steps);
 static inline fb_work *fb_call_work(fb_kernel_call *call) {

@@ -199,7 +199,7 @@ static void apply(fb_kernel_call *call, const along *how, int64_t wanted, fb_dty
 
 typedef enum kind { COMPLEX_TO_COMPLEX, REAL_TO_COMPLEX, COMPLEX_TO_REAL } kind;
 
-/* What is to be transformed; dims are in the order of the call, the last one is that of the real side. */
+/* What is transformed; dims are in the order of the call, the last one is that of the real side. */
 typedef struct request {
     kind kind;
     bool is_inverse;  /* exp(+ …) */

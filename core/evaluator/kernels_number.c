@@ -85,7 +85,7 @@ static bool give_like(const fb_pair_of *pair, int64_t integer, fb_object *result
     return are_bools ? give_bool(result, integer != 0) : give_int(result, integer);
 }
 
-/* False: Python would raise, or the result is no number that we have. */
+/* False: Python would raise, or the result is not a number that we have. */
 static bool calculate(fb_op op, const fb_pair_of *pair, fb_object *result) {
     int64_t integer;
     switch (op) {

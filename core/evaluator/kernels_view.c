@@ -105,7 +105,7 @@ static fb_status kernel_flatten(fb_kernel_call *call, fb_object *result) {
     int64_t limit = input->rank ? input->rank : 1;
     if (first < 0) first += limit;
     if (last < 0) last += limit;
-    if (first < 0 || last >= limit || first > last) return fb_kernel_fail(call, "its dimensions are none of the tensor");
+    if (first < 0 || last >= limit || first > last) return fb_kernel_fail(call, "the tensor has no such dimensions");
     int rank = 0;
     for (int i = 0; i < input->rank; i++) {
         if (i >= first && i <= last) joined *= input->sizes[i];

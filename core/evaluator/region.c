@@ -426,7 +426,7 @@ typedef struct demand {
     fb_buffer to_do;      /* fb_node */
 } demand;
 
-/* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is no tensor is computed,
+/* A value that both graphs have alike is given when its shape and dtype are recorded in both; what is not a tensor is computed,
  * and weights are what they are, whoever reads them: by get_attr here, by a module's call or through a recipe there. */
 static bool is_given(const demand *d, fb_node node) {
     const fb_graph *graph = d->graph;

@@ -392,7 +392,7 @@ static void write_torch_member(fb_buffer *out, const char *text, size_t length) 
     fb_buffer_append(out, text, length);
 }
 
-/* Class.NAME; a member whose name is no identifier is looked up: Class['some name']. */
+/* Class.NAME; a member whose name is not an identifier is looked up: Class['some name']. */
 static void write_enum(code_writer *writer, const fb_value_row *row) {
     const char *class_name = fb_text(writer->graph, row->symbol);
     const char *last = strrchr(class_name, '.');
@@ -578,7 +578,7 @@ static void write_result(code_writer *writer, fb_node node, const fb_node_row *r
     fb_buffer_string(writer->out, " = ");
 }
 
-/* The name of the parameter behind its stars; NULL when it is none. */
+/* The name of the parameter behind its stars; NULL when it is not an identifier. */
 static const char *parameter_name(const char *target) {
     size_t stars = strspn(target, "*");
     size_t length = strlen(target + stars);

@@ -34,7 +34,7 @@ enum {
     FB_FACT_RANDOM_IN_TRAINING = 1 << 7,
     FB_FACT_MUTATES_IN_TRAINING = 1 << 8,      /* updates running statistics */
     FB_FACT_EFFECT = 1 << 9,                   /* any other effect: an assertion, a switch of mode */
-    FB_FACT_NUMBER = 1 << 10,                  /* gives a Python value that is no tensor: a size, a bool, a dtype, a shape */
+    FB_FACT_NUMBER = 1 << 10,                  /* gives a Python value that is not a tensor: a size, a bool, a dtype, a shape */
     FB_FACT_MAYBE_NUMBER = 1 << 11,            /* Python arithmetic: gives a number when every input is one */
     FB_FACT_NUMBER_WITHOUT_ARGUMENT = 1 << 12, /* … when it has no argument but self: x.type() */
     FB_FACT_READS_LAYOUT = 1 << 13,            /* gives or needs what only the strides tell: stride, as_strided */

@@ -25,7 +25,7 @@ static bool may_be_training(const fb_graph *graph, fb_node node, fb_op op) {
     fb_value training = fb_call_argument(graph, node, "training");
     if (!training.id) training = fb_call_argument(graph, node, "train");
     bool is_none = training.id && fb_value_kind(graph, training) == FB_NONE;
-    if (is_none && op == FB_OP_NATIVE_DROPOUT) return true; /* only here None is no False */
+    if (is_none && op == FB_OP_NATIVE_DROPOUT) return true; /* only here None is not False */
     if (training.id) return !is_false_or_absent(graph, training);
     return op != FB_OP_BATCH_NORM; /* torch.nn.functional: dropout's default is True, batch_norm's False */
 }

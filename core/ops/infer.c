@@ -7,7 +7,7 @@
 
 /* ---- dtypes ---------------------------------------------------------------------------------------------------------- */
 
-/* The node y of y.dtype, y.device …; none when the value is no such attribute. */
+/* The node y of y.dtype, y.device …; none when the value is not such an attribute. */
 static fb_value owner_of_attribute(const fb_graph *graph, fb_value value, const char *attribute) {
     fb_node node = fb_value_node(graph, value);
     if (!node.id || fb_node_op(graph, node) != FB_OP_GETATTR) return (fb_value){0};

@@ -275,7 +275,7 @@ static bool is_reparametrised(const checker *c, const char *name) {
     return false;
 }
 
-/* All flags of "affine&bias"; false in *is_known when one of them is no flag. */
+/* All flags of "affine&bias"; false in *is_known when one of them is not a flag. */
 static bool flags_are_set(const checker *c, const char *flags, bool *is_known) {
     bool all = true;
     *is_known = true;

@@ -44,7 +44,7 @@ typedef struct fb_supplied {
     size_t count;
 } fb_supplied;
 
-/* The first parameter that has to be given and is not. NULL when there is none, and when a name is not in the list: it may
+/* The first required parameter that is missing. NULL when there is none, and when a name is not in the list: it may
  * stand for what is missing. */
 const char *fb_parameter_missing(const char *list, const fb_supplied *given);
 /* Whether the list has the parameter, under that name or another. */

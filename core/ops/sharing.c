@@ -30,7 +30,7 @@ static uint32_t root_of(const fb_sharing *sharing, fb_node value) {
     return id;
 }
 
-/* Most memories are none of it, and are not touched. */
+/* Most memories do not concern it, and are not touched. */
 static void add_node(fb_sharing *sharing, const fb_graph *graph, fb_node node) {
     const fb_node_row *row = fb_node_at(graph, node);
     bool is_given = row->opcode == FB_PLACEHOLDER || row->opcode == FB_GET_ATTR;

@@ -77,7 +77,7 @@ bool fb_reads_type_only(const fb_graph *graph, fb_node node);
 /* The same of one of its inputs: y in x.reshape_as(y), torch.zeros_like(y). */
 bool fb_reads_type_only_of(const fb_graph *graph, fb_node node, fb_node input);
 
-/* What can be said of one node alone: is its result a Python value that is no tensor? */
+/* What can be said of one node alone: is its result a Python value that is not a tensor? */
 typedef enum fb_numberhood { FB_NOT_A_NUMBER, FB_A_NUMBER, FB_A_NUMBER_IF_INPUTS_ARE } fb_numberhood;
 fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node);
 
@@ -85,7 +85,7 @@ fb_numberhood fb_numberhood_of(const fb_graph *graph, fb_node node);
  * when it cannot be told. */
 fb_value fb_first_argument(const fb_graph *graph, fb_node node);
 
-/* The result is a Python number or another value that is no tensor: a size, a dtype, arithmetic on sizes. False when that is
+/* The result is a Python number or another value that is not a tensor: a size, a dtype, arithmetic on sizes. False when that is
  * not certain. */
 bool fb_is_python_number(const fb_graph *graph, fb_node node);
 
@@ -169,7 +169,7 @@ typedef struct fb_batch_norm {
                   * input: 0 is (N, C), and -1 is unknown. */
     int64_t num_features;
     fb_value eps;      /* as it is spelled; none = PyTorch's default */
-    double eps_number; /* 1e-5 when absent, nan when it is no number */
+    double eps_number; /* 1e-5 when absent, nan when it is not a number */
     bool training;     /* the call's own argument, or else the module's mode */
 } fb_batch_norm;
 bool fb_batch_norm_at(const fb_graph *graph, fb_node node, fb_batch_norm *norm);

@@ -375,7 +375,7 @@ typedef struct search {
     fb_matcher *matcher;
     const fb_graph *graph;
     const fb_alias *alias;
-    bool *stays, *is_number;           /* by node; a number is any value that is no tensor and holds none */
+    bool *stays, *is_number;           /* by node; a number is any value that is not a tensor and holds none */
     fb_node *next_written, *next_read; /* by node: chains of … */
     fb_node *first_written;            /* by memory that is written: what shares or writes it */
     fb_node *first_read;               /* by deciding module: get_attr nodes of its tensors */
@@ -843,7 +843,7 @@ static fb_dtype dtype_to(const json_t *params) {
     return fb_dtype_find(json_string_value(json_object_get(params, "to")));
 }
 
-/* Of an input that is read and has no dtype it cannot be told whether it is to be cast. */
+/* An input that is read and has no dtype: whether to cast it cannot be told. */
 static bool refuse_unknown_inputs(fb_matcher *m) {
     bool refused = false;
     for (fb_node n = fb_first_node(m->graph, FB_MAIN_PROGRAM); n.id; n = fb_next_node(m->graph, n)) {

@@ -608,7 +608,7 @@ typedef struct tensor_needs {
 } tensor_needs;
 
 typedef enum constness {
-    FB_VARIES = 0, /* it depends on an input, or on what is no weight */
+    FB_VARIES = 0, /* it depends on an input, or on what is not a weight */
     FB_WEIGHT,     /* a get_attr node that reads a weight */
     FB_INSIDE,     /* a call on weights only, whose readers are all of this or the next kind */
     FB_FOLDED,     /* the last one: what it gives becomes a weight */

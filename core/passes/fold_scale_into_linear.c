@@ -232,8 +232,8 @@ static bool scale_before_at(const fb_graph *g, fb_node node, scale_fold *fold) {
     return false;
 }
 
-/* Goes on from a constant after the layer to the one that alone reads its result; false where there is none, or a layer behind
- * it takes it in. */
+/* Continues from a constant after the layer to the one that alone reads its result; false where there is none, or a layer
+ * behind it takes it in. */
 static bool scale_next(const fb_graph *g, scale_fold *fold) {
     scale_fold next = *fold, other = {0};
     uint32_t e = fb_user_first(g, fold->affine.node);

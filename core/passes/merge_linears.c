@@ -269,7 +269,7 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_linear *linear) {
                : FB_NO_OBSTACLE;
 }
 
-/* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is no candidate. */
+/* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is not a candidate. */
 static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidate *out) {
     const fb_graph *g = m->graph;
     fb_linear linear;

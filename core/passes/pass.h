@@ -1,7 +1,7 @@
 /* What a pass is. One pass is one file: a picture of before and after, its conditions, `match`, `edit` and a descriptor.
  *
  * match looks at one node of a graph that does not change while matching, and reports what it finds: fb_match (this can be
- * done) or fb_refuse (this looks like it, but must not be done, because …). What it reports nothing about is no candidate.
+ * done) or fb_refuse (this looks like it, but must not be done, because …). What it reports nothing about is not a candidate.
  * Then edit is called once for every match, in the order of matching, on a rewrite that succeeds or fails as a whole.
  */
 #ifndef FB_PASSES_PASS_H

@@ -146,7 +146,7 @@ static bool shapes_exclude(const fb_rule_condition *a, const fb_rule_condition *
 static bool kinds_exclude(const fb_rule_condition *a, const fb_rule_condition *b) {
     bool is_point = a->kind == FB_WHERE_NUMBER && a->least == a->most;
     if (a->kind == FB_WHERE_SHAPE && b->kind == FB_WHERE_RANK) return a->rank < b->least || a->rank > b->most;
-    if (a->kind == FB_WHERE_KIND && !a->rank) return true; /* a constant is no node */
+    if (a->kind == FB_WHERE_KIND && !a->rank) return true; /* a constant is not a node */
     if (!is_point) return false;
     if (b->kind == FB_WHERE_NOT_EQUAL) return a->least == b->least;
     return b->kind == FB_WHERE_INTEGER && (a->least == floor(a->least)) != b->is_true;

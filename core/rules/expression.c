@@ -210,7 +210,7 @@ static bool read_size(const fb_graph *graph, fb_value value, int axis, fb_rule_n
     return size >= 0;
 }
 
-/* False when the power of two ints is none of 64 bits. */
+/* False when the power of two ints does not fit into 64 bits. */
 static bool power_of_ints(int64_t base, int64_t exponent, int64_t *out) {
     int64_t result = 1;
     while (exponent > 0) {

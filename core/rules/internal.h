@@ -128,7 +128,7 @@ typedef enum fb_condition_kind {
 typedef struct fb_rule_condition {
     fb_condition_kind kind;
     const char *place;           /* its pointer */
-    const char *reason, *detail; /* NULL: where it does not hold, the node is no candidate */
+    const char *reason, *detail; /* NULL: where it does not hold, the node is not a candidate */
     int variable, other;
     fb_rule_expression number;
     double least, most;                 /* both included … */

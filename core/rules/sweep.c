@@ -318,7 +318,7 @@ static bool rule_may_fit(const fb_rule *rule, const fb_graph *graph, fb_node nod
 }
 
 /* Whether the pattern fits at `node`, its first root. `order` has a bit for each call that takes its arguments in any order.
- * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit is to be refused.
+ * With `takes_writers` also where calls of the same operators write, in place or into `out`; such a fit must be refused.
  * `is_taken` has the nodes that other matches replace. Looking for roots among readers takes long when there are many of both,
  * so it is metered: once `work` has been stopped nothing fits. */
 static bool rule_fits(const fb_rule *rule, const fb_graph *graph, fb_node node, unsigned order, bool takes_writers,

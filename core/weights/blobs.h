@@ -34,7 +34,7 @@ typedef struct fb_blobs {
     void (*forget)(void *context, const fb_blob_bytes *bytes);
     /* A digest that was remembered: FB_NOT_FOUND when there is none. NULL: nothing is remembered. */
     fb_status (*recall)(void *context, const fb_blob_tensor *tensor, char digest[FB_ID_LENGTH + 1], fb_error *error);
-    /* Remembers one; that it could not is no failure of the caller's. NULL as above. */
+    /* Remembers one; that it could not is not a failure of the caller's. NULL as above. */
     void (*remember)(void *context, const fb_blob_tensor *tensor, const char *digest);
     /* Bytes in place of those of a tensor whose own are not known, or whose blob is not here: as many as its dtype and shape
      * say, and there until the evaluation has ended. FB_NOT_FOUND or NULL: there are none either. */

@@ -25,7 +25,7 @@ bool fb_inputs_end(fb_inputs_walk *walk);
 bool *fb_owned_tensors(const fb_graph *graph);
 /* Whether it has a recipe that does more than copy bytes. */
 bool fb_tensor_is_computed(const fb_graph *graph, fb_tensor tensor);
-/* Whether passes made the tensor: it has a recipe, and is no mere view of what modules own, as an exporter records two
+/* Whether passes made the tensor: it has a recipe, and is not a mere view of what modules own, as an exporter records two
  * parameters in one memory. */
 bool fb_tensor_is_made(const fb_graph *graph, fb_tensor tensor, const bool *is_owned);
 

@@ -28,8 +28,8 @@ void fb_pieces_free(fb_pieces *pieces);
  * without elements has none.
  *
  * `is_computed` is set, and nothing appended, when some operation on the way computes, or moves in a way that cannot be
- * followed (a part of a reshape that is no box of its argument; an inverse nested deeper than half of FB_RECIPE_MAX_DEPTH, the
- * other half being for joining).
+ * followed (a part of a reshape that is not a box of its argument; an inverse nested deeper than half of FB_RECIPE_MAX_DEPTH,
+ * the other half being for joining).
  *
  * FB_NO_MEMORY; FB_TOO_LARGE "recipe-too-large" beyond FB_PIECES_MAX pieces or 4,000,000 steps; then nothing is
  * appended either. Recipes may be deep and shared: time and memory are linear in the size of the recipes and the steps. */

@@ -57,7 +57,7 @@ typedef struct reader {
 
 /* ---- errors ------------------------------------------------------------------------------------------------------------- */
 
-/* "[the dtype of "fc.weight"] is no string": at a member of the entry of that name, at the entry, or at the header. */
+/* "[the dtype of "fc.weight"] is not a string": at a member of the entry of that name, at the entry, or at the header. */
 static void fail_at(reader *r, const char *name, const char *member, const char *message) {
     if (r->status) return;
     fb_buffer pointer = {0}, text = {0};

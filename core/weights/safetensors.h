@@ -14,7 +14,7 @@
 
 /* "F32" and the like; NULL for a dtype that the format lacks. */
 const char *fb_safetensors_dtype_name(fb_dtype dtype);
-/* FB_DTYPE_UNKNOWN for a name that is none of ours. */
+/* FB_DTYPE_UNKNOWN for a name that we do not know. */
 fb_dtype fb_safetensors_dtype_find(const char *name);
 
 typedef struct fb_safetensors_entry {
@@ -39,7 +39,7 @@ typedef struct fb_safetensors {
 /* Parses the header of a file of `size` bytes, of which `bytes` are at least those of the header (mapped, usually all).
  * FB_INVALID "bad-safetensors", with a pointer into the header ("/encoder.weight/data_offsets") where there is one, for
  * everything that the reference implementation refuses: a header beyond the file or FB_SAFETENSORS_MAX_HEADER, that does not
- * begin with '{', is no UTF-8 or JSON, an unknown dtype, offsets that do not agree with dtype and shape, overlap, leave a hole
+ * begin with '{', is not UTF-8 or JSON, an unknown dtype, offsets that do not agree with dtype and shape, overlap, leave a hole
  * or do not end with the file; overflow of any product. And for what the format's description forbids though that
  * implementation takes it: a repeated name, an unknown member; for U+0000 in a name, more than FB_SAFETENSORS_MAX_RANK
  * dimensions, sizes from 2^63 on. */

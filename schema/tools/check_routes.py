@@ -71,7 +71,7 @@ def main():
         if method in item
     }
     wrong = [f"{m} {p} is a route, but openapi.yaml lacks it" for m, p in routes.keys() - operations.keys()]
-    wrong += [f"{m} {p} is in openapi.yaml, but is no route" for m, p in operations.keys() - routes.keys()]
+    wrong += [f"{m} {p} is in openapi.yaml, but is not a route" for m, p in operations.keys() - routes.keys()]
     for key in routes.keys() & operations.keys():
         for what, of_code in routes[key].items():
             if of_code != operations[key][what]:

@@ -98,7 +98,7 @@ static fb_status hash_part(fb_blob *blob, uint64_t offset, uint64_t size, char d
     return status;
 }
 
-/* Bytes of a tensor; false when the text is no shape, or they are too many. */
+/* Bytes of a tensor; false when the text is not a shape, or they are too many. */
 static bool size_of(const fb_store_tensor_digest *tensor, uint64_t *size) {
     uint64_t elements = 1, bytes = fb_dtype_size(fb_dtype_find(tensor->dtype));
     const char *at = tensor->shape;

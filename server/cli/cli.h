@@ -57,7 +57,7 @@ struct fb_cli {
     fb_cli_values values;
     fb_arguments arguments;
     fb_folder_use folder; /* the verb's, or less */
-    bool is_json;         /* JSON on standard output, not tables: it is no terminal, or --json */
+    bool is_json;         /* JSON on standard output, not tables: it is not a terminal, or --json */
     bool has_colour;      /* of standard output */
     bool is_short;        /* a table could not be printed for want of memory */
     fb_client *client;    /* NULL until it is needed */
@@ -148,7 +148,7 @@ void fb_table_number(fb_screen_table *table, const json_t *object, const char *n
 #define FB_NAME_MAX 200 /* of a model, version or alias */
 
 typedef enum fb_reference_kind {
-    FB_REFERS_TO_FILE,    /* everything that is none of the others; "./run_…" is always a file */
+    FB_REFERS_TO_FILE,    /* everything else; "./run_…" is always a file */
     FB_REFERS_TO_GRAPH,   /* sha256:…, or at least 8 digits of it that are not a file's name */
     FB_REFERS_TO_RUN,     /* run_…: its result */
     FB_REFERS_TO_ALIAS,   /* MODEL@ALIAS */
@@ -245,9 +245,9 @@ int fb_rollback_alias(fb_cli *cli, const fb_reference *alias);
 
 /* ---- Answers that are too large for memory, to a file or to standard output ---------------------------------------------- */
 
-/* GETs the address, which it steals, into --output, or into standard output when that is no terminal. A file gets its name when
- * it is whole; until then it is FILE.<8 hex digits of what it is a part of>.part, and a later call goes on where this one was
- * interrupted. `digest` is that of the bytes where it is known, else NULL. */
+/* GETs the address, which it steals, into --output, or into standard output when that is not a terminal. A file gets its name
+ * when it is whole; until then it is FILE.<8 hex digits of what it is a part of>.part, and a later call goes on where this one
+ * was interrupted. `digest` is that of the bytes where it is known, else NULL. */
 int fb_download(fb_cli *cli, fb_address *address, const char *digest);
 
 /* Whether shards can be named after it: it ends in ".safetensors". */

@@ -332,7 +332,7 @@ static void complete(line *l) {
 int fb_complete(const fb_verb *verb, int argc, char **argv) {
     (void)verb;
     line l = {.head = "", .cli = {.is_json = true, .values.patience_ms = PATIENCE_MS}};
-    if (!freopen("/dev/null", "we", stderr)) return FB_EXIT_FAILED; /* a prompt is no place for errors */
+    if (!freopen("/dev/null", "we", stderr)) return FB_EXIT_FAILED; /* a prompt is not a place for errors */
     l.cli.arguments.items = calloc((size_t)argc + 1, sizeof *l.cli.arguments.items);
     if (!l.cli.arguments.items) return FB_EXIT_FAILED;
     read_line(&l, argc, argv);

@@ -28,7 +28,8 @@ typedef struct fb_short_text {
     char text[64];
 } fb_short_text;
 
-/* "3 min ago", "in 5 days", or the date when that is more than a month away; of a time of RFC 3339. What is none stays. */
+/* "3 min ago", "in 5 days", or the date when that is more than a month away; of a time of RFC 3339. Anything else stays as it
+ * is. */
 fb_short_text fb_relative_time(const char *time);
 /* The same, and the time itself: "3 min ago (2026-11-23 02:26:09 UTC)"; "" stays. */
 fb_short_text fb_told_time(const char *time);

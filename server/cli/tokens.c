@@ -31,7 +31,7 @@ static int answer_token(fb_cli *cli, fb_call *call) {
 
 /* ---- create ------------------------------------------------------------------------------------------------------------- */
 
-/* "90d" in seconds; 0 when it is no such time. */
+/* "90d" in seconds; 0 when it is not such a time. */
 static long long seconds_of(const char *text) {
     static const char units[] = "smhdw";
     static const long long lengths[] = {1, 60, 3600, 86400, 7 * 86400};

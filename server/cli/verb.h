@@ -37,7 +37,7 @@ typedef struct fb_text_list {
     size_t count, capacity;
 } fb_text_list;
 
-/* What is no option, in order. "--" ends the options, "-" is no option. */
+/* What is not an option, in order. "--" ends the options, "-" is not an option. */
 typedef struct fb_arguments {
     char **items;
     size_t count;

@@ -21,7 +21,7 @@ typedef struct fb_undone {
 } fb_undone;
 void fb_undone_free(fb_undone *undone);
 
-/* What is to be undone, and on what. */
+/* What to undo, and on what. */
 typedef struct fb_undo_task {
     fb_undo_kind kind;
     fb_history history;                /* what the graph at hand is made of, or was before it was changed */
@@ -45,7 +45,7 @@ void fb_undo_refusal_free(fb_undo_refusal *refusal);
 
 /* Works it out, and steals the history. FB_INVALID "unknown-pass", "bad-position", "wrong-type", "no-passes"; FB_CONFLICT
  * "nothing-to-undo", "irreversible", "conflict".
- * `*refusal` is empty, and is to be freed after a failure. */
+ * `*refusal` is empty before; free it after a failure. */
 fb_status fb_undo_work_out(const fb_app *app, const fb_watch *watch, fb_undo_task *task, fb_undone *out,
                            fb_undo_refusal *refusal, fb_error *error);
 
@@ -77,7 +77,7 @@ typedef struct fb_related_runs {
 } fb_related_runs;
 
 /* The runs that made the graph, newest first, one for each pair of source and passes; when `is_whole` (all that the last of
- * them did is to be undone) one for each source. An undo that is exact counts by what it left over; a run that changed nothing
+ * them did is undone) one for each source. An undo that is exact counts by what it left over; a run that changed nothing
  * has made nothing. */
 fb_status fb_find_runs_by_result(const fb_app *app, const char *id, bool is_whole, fb_related_runs *out, fb_error *error);
 /* The undoable runs whose marks the graph carries and from whose result it differs least; likewise one for each pair of source

@@ -13,19 +13,19 @@ static bool needs_no_token(const fb_exchange *exchange) {
     return is_local || !exchange->server->config.doorkeeper.admit;
 }
 
-/* What a path that is none, or a method that it does not take, needs: a token, whatever its scope. */
+/* What an unknown path, or a method that it does not take, needs: a token, whatever its scope. */
 static fb_scope scope_of(const fb_exchange *exchange) {
     return exchange->route ? exchange->route->scope : FB_SCOPE_READ;
 }
 
-/* What this request needs: one that is to be answered later is stored, whatever it asks for. */
+/* What this request needs: one that is answered later is stored, whatever it asks for. */
 static fb_scope needed_scope(const fb_exchange *exchange) {
     fb_scope scope = scope_of(exchange);
     bool is_stored = exchange->route && exchange->route->defer && fb_prefers(exchange, "respond-async");
     return is_stored && scope < FB_SCOPE_WRITE ? FB_SCOPE_WRITE : scope;
 }
 
-#define CREDENTIALS_MAX 255 /* characters: what is longer is no token */
+#define CREDENTIALS_MAX 255 /* characters: what is longer is not a token */
 
 /* The credentials of "Authorization: Bearer …" (RFC 6750; a scheme's case does not matter), without the space around them.
  * NULL: there are none of that scheme. "": there are, but no token could be so. */

@@ -162,7 +162,7 @@ static bool is_header(const fb_exchange *exchange, const char *name, const char 
 
 /* A web page of another origin must not make a browser write here, nor make it read in vain what costs much. Browsers send
  * Origin with what they write, also with forms and other requests for which they ask nobody (text/plain), and newer ones
- * Sec-Fetch-Site with all; other clients send neither. A link that somebody follows is no page's request. */
+ * Sec-Fetch-Site with all; other clients send neither. A link that somebody follows is not a page's request. */
 static bool is_foreign_page(const fb_exchange *exchange) {
     const char *origin = fb_request_header(&exchange->request, "Origin"), *host = fb_request_header(&exchange->request, "Host");
     bool is_read = !strcmp(exchange->route->method, "GET");

@@ -75,7 +75,7 @@ const char *fb_request_query_next(const fb_request *request, const char *name, s
 size_t fb_request_query_count(const fb_request *request);
 const char *fb_request_query_name(const fb_request *request, size_t index);
 const char *fb_request_query_value(const fb_request *request, size_t index);
-/* An integer query parameter: `absent` when it is not given. When it is given twice, is no integer or is out of [minimum,
+/* An integer query parameter: `absent` when it is not given. When it is given twice, is not an integer or is out of [minimum,
  * maximum] this responds with a 422 problem and returns false, and the handler returns. */
 bool fb_request_query_int(const fb_request *request, fb_response *response, const char *name, int64_t minimum, int64_t maximum,
                           int64_t absent, int64_t *value);
@@ -336,9 +336,9 @@ typedef struct fb_http_config {
  * requests 120 s, compress, log to stderr. */
 fb_http_config fb_http_config_default(void);
 
-/* FB_INVALID "bad-address" when that is no address with a port, like 127.0.0.1:8080 or [::1]:8080. */
+/* FB_INVALID "bad-address" when that is not an address with a port, like 127.0.0.1:8080 or [::1]:8080. */
 fb_status fb_http_check_address(const char *listen, fb_error *error);
-/* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is no address. */
+/* Whether the address names this machine only: 127.0.0.0/8 or ::1. False also for what is not an address. */
 bool fb_http_is_loopback(const char *listen);
 
 /* Whether it is a name or address without a port: "registry.example", "10.0.0.5", "::1", "[::1]". */

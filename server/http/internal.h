@@ -78,7 +78,7 @@ typedef struct fb_body_reader {
     bool is_frame_end; /* the compressed stream may end here */
 } fb_body_reader;
 
-/* *coding of a Content-Encoding value; false when it is none that we decode. */
+/* *coding of a Content-Encoding value; false when we decode no such coding. */
 bool fb_coding_parse(const char *value, fb_coding *coding);
 fb_status fb_body_begin(fb_body_reader *reader, fb_coding coding, uint64_t limit, unsigned ratio, fb_error *error);
 fb_status fb_body_feed(fb_body_reader *reader, const char *bytes, size_t size, fb_error *error);
@@ -277,7 +277,7 @@ void *fb_exchange_begin(void *server, const char *target, struct MHD_Connection 
 enum MHD_Result fb_exchange_step(void *server, struct MHD_Connection *mhd, const char *url, const char *method,
                                  const char *version, const char *data, size_t *size, void **exchange);
 void fb_exchange_end(void *server, struct MHD_Connection *mhd, void **exchange, enum MHD_RequestTerminationCode code);
-/* False when there is an answer already, or the time to stop is up (then there is one now): nothing of the route is to be run.
+/* False when there is an answer already, or the time to stop is up (then there is one now): the route must not run.
  */
 bool fb_exchange_is_due(fb_exchange *exchange);
 /* Lets the service replace parameters of the path and the query (fb_http_config.expand); false: it has responded. */

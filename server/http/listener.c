@@ -19,7 +19,7 @@
 #define BACKLOG 1024
 #define RETRY_MS 20 /* out of descriptors */
 
-/* "host:port" or "[host]:port", numeric. The result is freeaddrinfo's; NULL when it is no address. */
+/* "host:port" or "[host]:port", numeric. The result is freeaddrinfo's; NULL when it is not an address. */
 static struct addrinfo *resolve(const char *address) {
     char host[64];
     const char *colon = strrchr(address, ':'), *end = colon;

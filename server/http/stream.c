@@ -34,7 +34,7 @@ struct fb_stream {
     /* under the lock of `streams` */
     fb_stream *previous, *next;
     bool is_suspended, is_woken, has_left;
-    bool is_withdrawn; /* what it was granted is no more */
+    bool is_withdrawn; /* what it was granted no longer holds */
 };
 
 static unsigned limit_of(const fb_http_config *config) {

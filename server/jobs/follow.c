@@ -54,7 +54,7 @@ fb_status fb_jobs_follow(fb_jobs *jobs, const fb_store_job *stored, int64_t afte
     return FB_OK;
 }
 
-/* What is to be sent next; NULL when nothing is. */
+/* What to send next; NULL when nothing. */
 static const char *next_text(fb_follower *follower) {
     static const char greeting[] = "retry: 2000\n\n", beat[] = ":\n\n";
     if (follower->rest) return follower->rest;

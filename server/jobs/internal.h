@@ -45,7 +45,7 @@ typedef struct fb_job_step {
 typedef struct fb_live_job {
     struct fb_live_job *next; /* of all that are not finished, in order */
     fb_store_job stored;      /* with texts of its own */
-    atomic_bool is_unwanted;  /* it is to be cancelled */
+    atomic_bool is_unwanted;  /* it should be cancelled */
     int64_t deadline;         /* CLOCK_MONOTONIC, of the work at hand */
 
     /* under the mutex */

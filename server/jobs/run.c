@@ -189,7 +189,7 @@ static void give_back(fb_jobs *jobs, fb_live_job *job) {
     pthread_mutex_unlock(&jobs->mutex);
 }
 
-/* There is no answer, because it could not be asked for one. */
+/* There is no answer, because the request could not be made. */
 static void end_with_error(fb_jobs *jobs, fb_live_job *job, int status, const char *code, const char *detail) {
     json_t *problem = json_pack("{s:s+, s:s, s:i, s:s, s:s}", "type", "/problems/", code, "title", "The job failed", "status",
                                 status, "detail", detail, "code", code);

@@ -85,7 +85,7 @@ static bool alias_change_read(fb_response *response, const fb_request_body *body
 
 /* ---- If-Match ----------------------------------------------------------------------------------------------------------- */
 
-/* A list of entity tags (RFC 9110, 8.8.3); false when it is none. *is_there: a strong one of them is `tag`. */
+/* A list of entity tags (RFC 9110, 8.8.3); false when it is not such a list. *is_there: a strong one of them is `tag`. */
 static bool find_tag(const char *list, const char *tag, bool *is_there) {
     const char *at = list + strspn(list, " \t,");
     *is_there = false;

@@ -36,7 +36,7 @@ bool fb_respond_graph(const fb_request *request, fb_response *response, const ch
 bool fb_respond_archive(const fb_request *request, fb_response *response, const char *id);
 
 /* Idempotency-Key: a POST that was answered before is answered the same again, and not done again. Each request of a job has a
- * key, too, which is none that a client could give. */
+ * key, too, which no client could give. */
 
 typedef struct fb_repeat {
     fb_app *app;
@@ -51,7 +51,7 @@ typedef struct fb_repeat {
 bool fb_repeat_begin(const fb_request *request, fb_response *response, fb_repeat *repeat);
 void fb_repeat_end(fb_repeat *repeat);
 
-/* What is to be stored with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run:
+/* What to store with the change, or NULL. `body` stays the caller's. The answer of a run is built again from the run:
  * its `body` says what was included in it ("graph code"), and on two more lines what the run does not know: weights, archive.
  * So is that of an alias: its body is the number of an entry. */
 const fb_store_answer *fb_repeat_answer(fb_repeat *repeat, int status, const char *location, const char *body, size_t size);

@@ -313,7 +313,7 @@ static void delete_job(const fb_request *request, fb_response *response) {
         return;
     }
     if (!find_job(request, response, &job)) return;
-    /* To cancel what is cancelled is no fault. */
+    /* To cancel what is cancelled is not a fault. */
     if (status && job.state != FB_JOB_CANCELLED) fb_respond_error(response, &error);
     else respond_job(app, response, job.state == FB_JOB_CANCELLED ? 200 : 202, &job);
     fb_store_job_free(&job);

@@ -8,7 +8,7 @@
 #include "server/app.h"
 #include "server/store/models.h"
 
-#define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is no graph */
+#define MEMBER_MAX ((size_t)4 << 20) /* bytes of a member that is not a graph */
 
 static fb_status scan_failure(const fb_scan *scan, const char *pointer, fb_error *error) {
     if (scan->status == FB_NO_MEMORY) return fb_fail_memory(error);

@@ -189,7 +189,7 @@ static bool find_maker(const fb_request *request, fb_response *response, fb_grap
     return false;
 }
 
-/* What the graph is made of, as far back as one run; the last pass says which run is to be undone. */
+/* What the graph is made of, as far back as one run; the last pass says which run to undo. */
 static fb_status find_steps(const fb_app *app, const fb_watch *watch, const char *maker, bool is_changed,
                             const fb_graph_input *given, fb_undo_task *task, fb_error *error) {
     fb_store_run run;

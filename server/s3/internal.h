@@ -38,7 +38,7 @@ typedef struct fb_s3_call {
     int reason; /* errno of the file */
 } fb_s3_call;
 
-/* FB_OK for 2xx. FB_NOT_FOUND "unknown-object" for 404 of a key. `call->text` is to be freed in either case. */
+/* FB_OK for 2xx. FB_NOT_FOUND "unknown-object" for 404 of a key. Free `call->text` in either case. */
 fb_status fb_s3_do(fb_s3 *s3, fb_s3_call *call, fb_error *error);
 
 const fb_s3_place *fb_s3_place_of(const fb_s3 *s3);
