@@ -13,11 +13,11 @@
 #include "server/store/store.h"
 
 /* What one evaluation of a graph may take, and how many there may be. */
-typedef struct fb_evaluation_limits {
+typedef struct fb_evaluation_bounds {
     size_t memory; /* bytes of all its values at once */
     unsigned timeout_ms;
     unsigned most; /* at once */
-} fb_evaluation_limits;
+} fb_evaluation_bounds;
 
 typedef struct fb_app {
     fb_store *store; /* NULL for a command that needs no data folder */
@@ -27,7 +27,7 @@ typedef struct fb_app {
     struct fb_event_hub *events;
     fb_jobs *jobs; /* NULL: it does none */
     fb_document_limits limits;
-    fb_evaluation_limits evaluation;
+    fb_evaluation_bounds evaluation;
     atomic_uint evaluations; /* under way */
     int64_t gc_grace_ms;     /* unless a request for gc says otherwise; so also the next */
     fb_retention retention;

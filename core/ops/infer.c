@@ -22,14 +22,14 @@ static fb_dtype dtype_of_value(const fb_graph *graph, fb_value value) {
     return fb_operand_of(graph, owner_of_attribute(graph, value, "dtype")).type.dtype;
 }
 
-static fb_dtype dtype_argument(const fb_call *call, fb_dtype fallback) {
+static fb_dtype dtype_argument(const fb_shape_call *call, fb_dtype fallback) {
     fb_value value = fb_call_argument(call->graph, call->node, "dtype");
     if (!value.id) value = fb_node_kwarg(call->graph, call->node, "dtype");
     if (!value.id || fb_value_kind(call->graph, value) == FB_NONE) return fallback;
     return dtype_of_value(call->graph, value);
 }
 
-static fb_dtype dtype_of_first(const fb_call *call) {
+static fb_dtype dtype_of_first(const fb_shape_call *call) {
     fb_value first = fb_first_argument(call->graph, call->node);
     fb_kind kind = fb_value_kind(call->graph, first);
     if (kind == FB_LIST || kind == FB_TUPLE) first = fb_value_item(call->graph, first, 0);
@@ -38,7 +38,7 @@ static fb_dtype dtype_of_first(const fb_call *call) {
 }
 
 /* PyTorch computes a layer in one dtype. Where two differ it fails, or autocast decides: unknown. */
-static fb_dtype dtype_of_weight(const fb_call *call) {
+static fb_dtype dtype_of_weight(const fb_shape_call *call) {
     fb_dtype input = fb_operand_named(call, "input").type.dtype;
     fb_operand weight = fb_operand_named(call, "weight");
     if (call->op == FB_OP_EMBEDDING) return weight.type.dtype;
@@ -47,7 +47,7 @@ static fb_dtype dtype_of_weight(const fb_call *call) {
 }
 
 /* x.to(…), x.type(…), aten.to.*: one of the arguments after self is a dtype, or another tensor, or only a device. */
-static fb_dtype dtype_of_cast(const fb_call *call) {
+static fb_dtype dtype_of_cast(const fb_shape_call *call) {
     const fb_graph *graph = call->graph;
     const fb_node_row *row = fb_node_at(graph, call->node);
     fb_dtype keyword = dtype_argument(call, FB_DTYPE_COUNT);
@@ -69,7 +69,7 @@ static fb_dtype dtype_of_cast(const fb_call *call) {
     return has_other || !is_plain ? FB_DTYPE_UNKNOWN : dtype_of_first(call);
 }
 
-static fb_dtype dtype_of_fill(const fb_call *call) {
+static fb_dtype dtype_of_fill(const fb_shape_call *call) {
     fb_operand fill = fb_operand_named(call, "fill_value");
     return fill.kind == FB_OPERAND_NUMBER ? fill.number : FB_DTYPE_UNKNOWN;
 }
@@ -82,7 +82,7 @@ static fb_dtype widen_sum(fb_dtype dtype) {
     return fb_dtype_is_integer(dtype) ? FB_INT64 : dtype;
 }
 
-static fb_dtype infer_dtype(const fb_call *call, fb_dtype_rule rule, fb_dtype own) {
+static fb_dtype infer_dtype(const fb_shape_call *call, fb_dtype_rule rule, fb_dtype own) {
     switch (rule) {
     case FB_DTYPE_RULE_UNKNOWN: return FB_DTYPE_UNKNOWN;
     case FB_DTYPE_RULE_OWN: return own;
@@ -126,7 +126,7 @@ static bool first_is_known_tensor(const fb_graph *graph, fb_node node) {
 }
 
 /* Operators that give a tuple, or a number, for some arguments. */
-static bool gives_one_tensor(const fb_call *call, fb_shape_rule rule) {
+static bool gives_one_tensor(const fb_shape_call *call, fb_shape_rule rule) {
     const fb_graph *graph = call->graph;
     unsigned flags = fb_op_facts_of(call->op)->flags;
     if (rule == FB_SHAPE_GETITEM && fb_is_split(graph, fb_value_node(graph, fb_node_arg(graph, call->node, 0)))) return true;
@@ -177,7 +177,7 @@ static void rules_of(fb_op op, fb_shape_rule *shape, fb_dtype_rule *dtype) {
 static bool infer_by_rules(const fb_graph *graph, fb_node node, bool is_item, fb_shape_result *result) {
     const fb_node_row *row = fb_node_at(graph, node);
     fb_op op = fb_node_op(graph, node);
-    fb_call call = {graph, node, (fb_op)(op & ~FB_OP_IN_PLACE), row->opcode == FB_CALL_MODULE};
+    fb_shape_call call = {graph, node, (fb_op)(op & ~FB_OP_IN_PLACE), row->opcode == FB_CALL_MODULE};
     fb_shape_rule shape;
     fb_dtype_rule dtype;
     rules_of(op, &shape, &dtype);

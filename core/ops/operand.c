@@ -64,7 +64,7 @@ fb_operand fb_operand_of(const fb_graph *graph, fb_value value) {
     return operand;
 }
 
-fb_operand fb_operand_named(const fb_call *call, const char *parameter) {
+fb_operand fb_operand_named(const fb_shape_call *call, const char *parameter) {
     fb_value value = fb_call_argument(call->graph, call->node, parameter);
     if (value.id || !call->is_module) return fb_operand_of(call->graph, value);
     fb_operand operand;
@@ -76,14 +76,14 @@ fb_operand fb_operand_named(const fb_call *call, const char *parameter) {
     return operand;
 }
 
-bool fb_tensor_named(const fb_call *call, const char *parameter, fb_type *type) {
+bool fb_tensor_named(const fb_shape_call *call, const char *parameter, fb_type *type) {
     fb_operand operand = fb_operand_named(call, parameter);
     if (operand.kind != FB_OPERAND_TENSOR || operand.type.rank < 0) return false;
     *type = operand.type;
     return true;
 }
 
-bool fb_first_tensor_of(const fb_call *call, fb_type *type) {
+bool fb_first_tensor_of(const fb_shape_call *call, fb_type *type) {
     fb_operand operand = fb_operand_of(call->graph, fb_first_argument(call->graph, call->node));
     if (operand.kind != FB_OPERAND_TENSOR || operand.type.rank < 0) return false;
     *type = operand.type;
@@ -92,25 +92,25 @@ bool fb_first_tensor_of(const fb_call *call, fb_type *type) {
 
 /* ---- options --------------------------------------------------------------------------------------------------------- */
 
-fb_value fb_option(const fb_call *call, const char *name) {
+fb_value fb_option(const fb_shape_call *call, const char *name) {
     if (!call->is_module) return fb_call_argument(call->graph, call->node, name);
     return fb_module_config(call->graph, fb_node_at(call->graph, call->node)->module, name);
 }
 
-bool fb_option_int(const fb_call *call, const char *name, int64_t fallback, int64_t *out) {
+bool fb_option_int(const fb_shape_call *call, const char *name, int64_t fallback, int64_t *out) {
     fb_value value = fb_option(call, name);
     if (value.id) return fb_evaluate_int(call->graph, value, out);
     *out = fallback;
     return true;
 }
 
-bool fb_option_is_set(const fb_call *call, const char *name) {
+bool fb_option_is_set(const fb_shape_call *call, const char *name) {
     fb_value value = fb_option(call, name);
     fb_kind kind = value.id ? fb_value_kind(call->graph, value) : FB_NONE;
     return kind != FB_NONE && kind != FB_FALSE;
 }
 
-bool fb_option_ints(const fb_call *call, const char *name, int64_t fallback, int count, int64_t *out) {
+bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out) {
     fb_value value = fb_option(call, name);
     fb_sizes sizes = {.items = {fb_dim_of(fallback)}};
     if (value.id && !fb_evaluate_sizes(call->graph, value, &sizes)) return false;
@@ -130,7 +130,7 @@ bool fb_normalise_axis(int64_t axis, int rank, int *out) {
     return true;
 }
 
-bool fb_option_axis(const fb_call *call, const char *name, int64_t fallback, int rank, int *out) {
+bool fb_option_axis(const fb_shape_call *call, const char *name, int64_t fallback, int rank, int *out) {
     int64_t axis;
     return fb_option_int(call, name, fallback, &axis) && fb_normalise_axis(axis, rank, out);
 }

@@ -102,12 +102,12 @@ fb_dtype fb_promote_all(const fb_operand *operands, int count) {
     return result(&p);
 }
 
-fb_dtype fb_promote_two(const fb_call *call, const char *first, const char *second) {
+fb_dtype fb_promote_two(const fb_shape_call *call, const char *first, const char *second) {
     fb_operand operands[] = {fb_operand_named(call, first), fb_operand_named(call, second)};
     return fb_promote_all(operands, 2);
 }
 
-fb_dtype fb_promote_operands(const fb_call *call) {
+fb_dtype fb_promote_operands(const fb_shape_call *call) {
     static const char *const names[] = {"input", "other", "exponent", "tensor1", "tensor2", "min", "max"};
     fb_operand operands[MAX_OPERANDS];
     int count = 0;

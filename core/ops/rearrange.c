@@ -2,7 +2,7 @@
 
 #include "core/ops/strides.h"
 
-static bool read_permutation(const fb_call *call, int rank, int *dims) {
+static bool read_permutation(const fb_shape_call *call, int rank, int *dims) {
     fb_sizes given;
     if (!fb_sizes_named(call, "dims", &given) || given.count != rank) return false;
     for (int i = 0; i < rank; i++) {
@@ -11,7 +11,7 @@ static bool read_permutation(const fb_call *call, int rank, int *dims) {
     return true;
 }
 
-static bool read_swap(const fb_call *call, int rank, int *dims) {
+static bool read_swap(const fb_shape_call *call, int rank, int *dims) {
     int a, b;
     bool is_given =
         fb_call_argument(call->graph, call->node, "dim0").id && fb_call_argument(call->graph, call->node, "dim1").id;
@@ -20,7 +20,7 @@ static bool read_swap(const fb_call *call, int rank, int *dims) {
     return true;
 }
 
-static bool read_form(const fb_call *call, fb_rearrange *found) {
+static bool read_form(const fb_shape_call *call, fb_rearrange *found) {
     found->form = FB_REARRANGE_PERMUTE;
     switch ((fb_shape_rule)fb_op_facts_of(call->op)->shape) {
     case FB_SHAPE_VIEW:
@@ -43,7 +43,7 @@ bool fb_rearrange_at(const fb_graph *graph, fb_node node, fb_rearrange *found) {
     fb_op op = fb_node_op(graph, node);
     const fb_node_row *row = fb_node_at(graph, node);
     if (op == FB_OP_UNKNOWN || (op & FB_OP_IN_PLACE) || !row->shape.id || fb_op_effects(graph, node).is_unknown) return false;
-    fb_call call = {.graph = graph, .node = node, .op = op, .is_module = row->opcode == FB_CALL_MODULE};
+    fb_shape_call call = {.graph = graph, .node = node, .op = op, .is_module = row->opcode == FB_CALL_MODULE};
     found->node = node;
     found->input = fb_value_node(graph, fb_first_argument(graph, node));
     found->rank = fb_shape_rank(graph, row->shape);

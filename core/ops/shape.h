@@ -5,12 +5,12 @@
 #include "core/ops/infer.h"
 #include "core/ops/view.h"
 
-typedef struct fb_call {
+typedef struct fb_shape_call {
     const fb_graph *graph;
     fb_node node;
     fb_op op; /* without FB_OP_IN_PLACE */
     bool is_module;
-} fb_call;
+} fb_shape_call;
 
 typedef fb_shape_result fb_type;
 
@@ -31,23 +31,23 @@ typedef struct fb_operand {
 
 fb_operand fb_operand_of(const fb_graph *graph, fb_value value);
 /* By parameter; of a module a parameter or buffer of that name as well. */
-fb_operand fb_operand_named(const fb_call *call, const char *parameter);
+fb_operand fb_operand_named(const fb_shape_call *call, const char *parameter);
 /* A tensor of known shape. */
-bool fb_tensor_named(const fb_call *call, const char *parameter, fb_type *type);
+bool fb_tensor_named(const fb_shape_call *call, const char *parameter, fb_type *type);
 /* The first parameter. */
-bool fb_first_tensor_of(const fb_call *call, fb_type *type);
+bool fb_first_tensor_of(const fb_shape_call *call, fb_type *type);
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
 /* An argument, or of a module the config; none when absent. */
-fb_value fb_option(const fb_call *call, const char *name);
-bool fb_option_int(const fb_call *call, const char *name, int64_t fallback, int64_t *out);
+fb_value fb_option(const fb_shape_call *call, const char *name);
+bool fb_option_int(const fb_shape_call *call, const char *name, int64_t fallback, int64_t *out);
 /* False for false, None and absent; an option that is computed counts as true. */
-bool fb_option_is_set(const fb_call *call, const char *name);
+bool fb_option_is_set(const fb_shape_call *call, const char *name);
 /* An int (repeated) or a sequence of `count` ints. */
-bool fb_option_ints(const fb_call *call, const char *name, int64_t fallback, int count, int64_t *out);
+bool fb_option_ints(const fb_shape_call *call, const char *name, int64_t fallback, int count, int64_t *out);
 /* An axis of a tensor of that rank, counted from 0. */
-bool fb_option_axis(const fb_call *call, const char *name, int64_t fallback, int rank, int *out);
+bool fb_option_axis(const fb_shape_call *call, const char *name, int64_t fallback, int rank, int *out);
 bool fb_normalise_axis(int64_t axis, int rank, int *out);
 
 /* ---- sizes that are computed ------------------------------------------------------------------------------------------ */
@@ -63,7 +63,7 @@ bool fb_evaluate_sizes(const fb_graph *graph, fb_value value, fb_sizes *sizes);
 bool fb_evaluate_size(const fb_graph *graph, fb_value value, fb_dim *size);
 bool fb_evaluate_int(const fb_graph *graph, fb_value value, int64_t *out);
 /* The sizes at a parameter that is variadic in methods: view(2, 3), view((2, 3)), view(size=(2, 3)). */
-bool fb_sizes_named(const fb_call *call, const char *parameter, fb_sizes *sizes);
+bool fb_sizes_named(const fb_shape_call *call, const char *parameter, fb_sizes *sizes);
 
 /* ---- arithmetic on sizes ---------------------------------------------------------------------------------------------- */
 
@@ -79,7 +79,7 @@ bool fb_insert_dim(fb_type *type, int axis, fb_dim dim);
 bool fb_is_split(const fb_graph *graph, fb_node node);
 
 /* Fills rank and sizes (and dtype where ops.def says OWN) and returns true, or returns false when the shape is not known. */
-typedef bool fb_shape_function(const fb_call *call, fb_type *out);
+typedef bool fb_shape_function(const fb_shape_call *call, fb_type *out);
 
 extern fb_shape_function *const fb_shape_rules[]; /* by fb_shape_rule; none for FB_SHAPE_UNKNOWN */
 
@@ -88,11 +88,11 @@ extern fb_shape_function *const fb_shape_rules[]; /* by fb_shape_rule; none for 
 /* What two tensors of these dtypes give; FB_DTYPE_UNKNOWN when torch refuses or one is unknown. */
 fb_dtype fb_promote(fb_dtype a, fb_dtype b);
 /* torch.result_type of the operands of a call (the parameters that take part in arithmetic). */
-fb_dtype fb_promote_operands(const fb_call *call);
+fb_dtype fb_promote_operands(const fb_shape_call *call);
 /* The same of any operands, at most 64. */
 fb_dtype fb_promote_all(const fb_operand *operands, int count);
 /* The same of two named ones. */
-fb_dtype fb_promote_two(const fb_call *call, const char *first, const char *second);
+fb_dtype fb_promote_two(const fb_shape_call *call, const char *first, const char *second);
 /* Integers and bool become float32, the default dtype. */
 fb_dtype fb_to_floating(fb_dtype dtype);
 

@@ -3,17 +3,17 @@
 
 #include <string.h>
 
-static bool shape_same_as_first(const fb_call *call, fb_type *out) {
+static bool shape_same_as_first(const fb_shape_call *call, fb_type *out) {
     return fb_first_tensor_of(call, out);
 }
 
-static bool shape_same_as_second(const fb_call *call, fb_type *out) {
+static bool shape_same_as_second(const fb_shape_call *call, fb_type *out) {
     return fb_tensor_named(call, "other", out) || (call->op == FB_OP_SEARCHSORTED && fb_tensor_named(call, "input", out));
 }
 
 /* ---- element by element ---------------------------------------------------------------------------------------------- */
 
-static bool broadcast_named(const fb_call *call, const char *const *names, int count, fb_type *out) {
+static bool broadcast_named(const fb_shape_call *call, const char *const *names, int count, fb_type *out) {
     bool has_tensor = false;
     fb_type joined = {.rank = 0};
     for (int i = 0; i < count; i++) {
@@ -27,13 +27,13 @@ static bool broadcast_named(const fb_call *call, const char *const *names, int c
     return has_tensor;
 }
 
-static bool shape_broadcast(const fb_call *call, fb_type *out) {
+static bool shape_broadcast(const fb_shape_call *call, fb_type *out) {
     static const char *const names[] = {"input", "other",   "exponent", "end", "weight",
                                         "mask",  "tensor1", "tensor2",  "min", "max"};
     return broadcast_named(call, names, sizeof names / sizeof *names, out);
 }
 
-static bool shape_division(const fb_call *call, fb_type *out) {
+static bool shape_division(const fb_shape_call *call, fb_type *out) {
     fb_value mode = fb_call_argument(call->graph, call->node, "rounding_mode");
     bool rounds = mode.id && fb_value_kind(call->graph, mode) != FB_NONE;
     fb_dtype dtype = fb_promote_two(call, "input", "other");
@@ -42,7 +42,7 @@ static bool shape_division(const fb_call *call, fb_type *out) {
     return is_known;
 }
 
-static bool shape_where(const fb_call *call, fb_type *out) {
+static bool shape_where(const fb_shape_call *call, fb_type *out) {
     static const char *const names[] = {"condition", "input", "other"};
     fb_dtype dtype = fb_promote_two(call, "input", "other");
     bool is_known = broadcast_named(call, names, 3, out);
@@ -69,7 +69,7 @@ static bool multiply_matrices(fb_type a, fb_type b, fb_type *out) {
     return true;
 }
 
-static bool shape_matmul(const fb_call *call, fb_type *out) {
+static bool shape_matmul(const fb_shape_call *call, fb_type *out) {
     static const char *const seconds[] = {"other", "mat2", "vec", "tensor"};
     fb_type a, b;
     if (!fb_first_tensor_of(call, &a)) return false;
@@ -79,7 +79,7 @@ static bool shape_matmul(const fb_call *call, fb_type *out) {
     return false;
 }
 
-static bool shape_addmm(const fb_call *call, fb_type *out) {
+static bool shape_addmm(const fb_shape_call *call, fb_type *out) {
     fb_type a, b;
     bool is_batched = call->op == FB_OP_BADDBMM;
     if (!fb_tensor_named(call, is_batched ? "batch1" : "mat1", &a)) return false;
@@ -88,13 +88,13 @@ static bool shape_addmm(const fb_call *call, fb_type *out) {
 
 /* ---- joins and gathers ----------------------------------------------------------------------------------------------- */
 
-static bool part_of(const fb_call *call, fb_value value, fb_type *type) {
+static bool part_of(const fb_shape_call *call, fb_value value, fb_type *type) {
     fb_operand part = fb_operand_of(call->graph, value);
     *type = part.type;
     return part.kind == FB_OPERAND_TENSOR && type->rank >= 0;
 }
 
-static const fb_value_row *parts_of(const fb_call *call) {
+static const fb_value_row *parts_of(const fb_shape_call *call) {
     fb_value tensors = fb_call_argument(call->graph, call->node, "tensors");
     fb_kind kind = tensors.id ? fb_value_kind(call->graph, tensors) : FB_NONE;
     const fb_value_row *row = kind == FB_LIST || kind == FB_TUPLE ? fb_value_at(call->graph, tensors) : NULL;
@@ -115,7 +115,7 @@ static bool is_legacy_empty(const fb_type *type) {
     return type->rank == 1 && fb_dim_is(type->sizes[0], 0);
 }
 
-static bool shape_cat(const fb_call *call, fb_type *out) {
+static bool shape_cat(const fb_shape_call *call, fb_type *out) {
     const fb_value_row *parts = parts_of(call);
     fb_type part;
     bool has_first = false;
@@ -132,7 +132,7 @@ static bool shape_cat(const fb_call *call, fb_type *out) {
     return has_first;
 }
 
-static bool shape_stack(const fb_call *call, fb_type *out) {
+static bool shape_stack(const fb_shape_call *call, fb_type *out) {
     const fb_value_row *parts = parts_of(call);
     fb_type part;
     int axis;
@@ -146,11 +146,11 @@ static bool shape_stack(const fb_call *call, fb_type *out) {
     return fb_option_axis(call, "dim", 0, out->rank + 1, &axis) && fb_insert_dim(out, axis, fb_dim_of(parts->count));
 }
 
-static bool shape_gather(const fb_call *call, fb_type *out) {
+static bool shape_gather(const fb_shape_call *call, fb_type *out) {
     return fb_tensor_named(call, "index", out);
 }
 
-static bool shape_index_select(const fb_call *call, fb_type *out) {
+static bool shape_index_select(const fb_shape_call *call, fb_type *out) {
     fb_type index;
     int axis;
     if (!fb_tensor_named(call, "index", &index) || index.rank != 1 || !fb_first_tensor_of(call, out)) return false;
@@ -161,7 +161,7 @@ static bool shape_index_select(const fb_call *call, fb_type *out) {
 
 /* ---- reductions ------------------------------------------------------------------------------------------------------ */
 
-static bool choose_axes(const fb_call *call, int rank, bool *is_reduced) {
+static bool choose_axes(const fb_shape_call *call, int rank, bool *is_reduced) {
     fb_sizes dims;
     fb_value value = fb_call_argument(call->graph, call->node, "dim");
     bool is_all = !value.id || fb_value_kind(call->graph, value) == FB_NONE;
@@ -178,7 +178,7 @@ static bool choose_axes(const fb_call *call, int rank, bool *is_reduced) {
     return true;
 }
 
-static bool shape_reduce(const fb_call *call, fb_type *out) {
+static bool shape_reduce(const fb_shape_call *call, fb_type *out) {
     bool is_reduced[FB_MAX_RANK];
     if (!fb_first_tensor_of(call, out) || !choose_axes(call, out->rank, is_reduced)) return false;
     fb_value keep = fb_call_argument(call->graph, call->node, "keepdim");
@@ -192,7 +192,7 @@ static bool shape_reduce(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_reduce_all(const fb_call *call, fb_type *out) {
+static bool shape_reduce_all(const fb_shape_call *call, fb_type *out) {
     (void)call; /* fb_infer has seen that self is the only argument */
     out->rank = 0;
     return true;
@@ -200,7 +200,7 @@ static bool shape_reduce_all(const fb_call *call, fb_type *out) {
 
 /* ---- factories ------------------------------------------------------------------------------------------------------- */
 
-static bool give_sizes(const fb_call *call, fb_type *out) {
+static bool give_sizes(const fb_shape_call *call, fb_type *out) {
     fb_sizes sizes;
     if (!fb_sizes_named(call, "size", &sizes)) return false;
     for (int i = 0; i < sizes.count; i++) {
@@ -211,7 +211,7 @@ static bool give_sizes(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_factory(const fb_call *call, fb_type *out) {
+static bool shape_factory(const fb_shape_call *call, fb_type *out) {
     if (call->op != FB_OP_FULL) return give_sizes(call, out);
     /* full(size, value) is not variadic: a lone int as size is an error of the program. */
     fb_sizes sizes;
@@ -219,11 +219,11 @@ static bool shape_factory(const fb_call *call, fb_type *out) {
     return size.id && fb_evaluate_sizes(call->graph, size, &sizes) && sizes.is_sequence && give_sizes(call, out);
 }
 
-static bool shape_factory_like(const fb_call *call, fb_type *out) {
+static bool shape_factory_like(const fb_shape_call *call, fb_type *out) {
     return give_sizes(call, out);
 }
 
-static bool shape_arange(const fb_call *call, fb_type *out) {
+static bool shape_arange(const fb_shape_call *call, fb_type *out) {
     const fb_graph *graph = call->graph;
     uint32_t count = fb_value_at(graph, fb_node_at(graph, call->node)->args)->count;
     fb_value ends[3] = {fb_node_arg(graph, call->node, 0), fb_node_arg(graph, call->node, 1),
@@ -252,7 +252,7 @@ static bool shape_arange(const fb_call *call, fb_type *out) {
 }
 
 /* torch.tensor of one number; lists are unknown. */
-static bool shape_scalar_tensor(const fb_call *call, fb_type *out) {
+static bool shape_scalar_tensor(const fb_shape_call *call, fb_type *out) {
     fb_operand data = fb_operand_named(call, "data");
     fb_value dtype = fb_node_kwarg(call->graph, call->node, "dtype");
     bool has_dtype = dtype.id && fb_value_kind(call->graph, dtype) != FB_NONE;
@@ -314,7 +314,7 @@ static bool fill_in_missing(const fb_dim *from, int from_count, fb_dim *sizes, i
     return true;
 }
 
-static bool shape_view(const fb_call *call, fb_type *out) {
+static bool shape_view(const fb_shape_call *call, fb_type *out) {
     fb_type from;
     fb_sizes sizes;
     fb_value first_size = fb_node_arg(call->graph, call->node, 1);
@@ -333,7 +333,7 @@ static bool shape_view(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_flatten(const fb_call *call, fb_type *out) {
+static bool shape_flatten(const fb_shape_call *call, fb_type *out) {
     int start, end;
     if (!fb_first_tensor_of(call, out)) return false;
     if (out->rank == 0) return fb_insert_dim(out, 0, fb_dim_of(1));
@@ -346,7 +346,7 @@ static bool shape_flatten(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_unflatten(const fb_call *call, fb_type *out) {
+static bool shape_unflatten(const fb_shape_call *call, fb_type *out) {
     fb_sizes sizes;
     int axis;
     fb_value value = fb_option(call, call->is_module ? "unflattened_size" : "sizes");
@@ -360,7 +360,7 @@ static bool shape_unflatten(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_expand(const fb_call *call, fb_type *out) {
+static bool shape_expand(const fb_shape_call *call, fb_type *out) {
     fb_type from;
     fb_sizes sizes;
     if (!fb_first_tensor_of(call, &from) || !fb_sizes_named(call, "size", &sizes) || sizes.count < from.rank) return false;
@@ -375,7 +375,7 @@ static bool shape_expand(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_repeat(const fb_call *call, fb_type *out) {
+static bool shape_repeat(const fb_shape_call *call, fb_type *out) {
     fb_sizes repeats;
     if (!fb_first_tensor_of(call, out) || !fb_sizes_named(call, "repeats", &repeats) || repeats.count < out->rank) return false;
     while (out->rank < repeats.count) {
@@ -393,7 +393,7 @@ static bool shape_repeat(const fb_call *call, fb_type *out) {
 
 /* ---- permuting ------------------------------------------------------------------------------------------------------- */
 
-static bool shape_permute(const fb_call *call, fb_type *out) {
+static bool shape_permute(const fb_shape_call *call, fb_type *out) {
     fb_type from;
     fb_sizes dims;
     if (!fb_first_tensor_of(call, &from) || !fb_sizes_named(call, "dims", &dims) || dims.count != from.rank) return false;
@@ -412,7 +412,7 @@ static void swap_dims(fb_type *type, int a, int b) {
     type->sizes[b] = kept;
 }
 
-static bool shape_transpose(const fb_call *call, fb_type *out) {
+static bool shape_transpose(const fb_shape_call *call, fb_type *out) {
     int a, b;
     if (!fb_call_argument(call->graph, call->node, "dim0").id || !fb_call_argument(call->graph, call->node, "dim1").id) {
         return false;
@@ -423,13 +423,13 @@ static bool shape_transpose(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_matrix_transpose(const fb_call *call, fb_type *out) {
+static bool shape_matrix_transpose(const fb_shape_call *call, fb_type *out) {
     if (!fb_first_tensor_of(call, out) || out->rank > 2) return false;
     if (out->rank == 2) swap_dims(out, 0, 1);
     return true;
 }
 
-static bool shape_movedim(const fb_call *call, fb_type *out) {
+static bool shape_movedim(const fb_shape_call *call, fb_type *out) {
     int from, to;
     if (!fb_call_argument(call->graph, call->node, "destination").id || !fb_first_tensor_of(call, out)) return false;
     if (!fb_option_axis(call, "source", 0, out->rank, &from) || !fb_option_axis(call, "destination", 0, out->rank, &to)) {
@@ -440,7 +440,7 @@ static bool shape_movedim(const fb_call *call, fb_type *out) {
     return fb_insert_dim(out, to, moved);
 }
 
-static bool shape_attribute(const fb_call *call, fb_type *out) {
+static bool shape_attribute(const fb_shape_call *call, fb_type *out) {
     fb_value name = fb_node_arg(call->graph, call->node, 1);
     fb_type from;
     if (!name.id || fb_value_kind(call->graph, name) != FB_STRING || !fb_first_tensor_of(call, &from)) return false;
@@ -454,13 +454,13 @@ static bool shape_attribute(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_unsqueeze(const fb_call *call, fb_type *out) {
+static bool shape_unsqueeze(const fb_shape_call *call, fb_type *out) {
     int axis;
     if (!fb_call_argument(call->graph, call->node, "dim").id || !fb_first_tensor_of(call, out)) return false;
     return fb_option_axis(call, "dim", 0, out->rank + 1, &axis) && fb_insert_dim(out, axis, fb_dim_of(1));
 }
 
-static bool shape_squeeze(const fb_call *call, fb_type *out) {
+static bool shape_squeeze(const fb_shape_call *call, fb_type *out) {
     fb_sizes dims;
     if (!fb_first_tensor_of(call, out)) return false;
     fb_value value = fb_call_argument(call->graph, call->node, "dim");
@@ -511,13 +511,13 @@ static bool slice_dim(const fb_graph *graph, fb_value start, fb_value stop, fb_v
     return true;
 }
 
-static bool shape_slice(const fb_call *call, fb_type *out) {
+static bool shape_slice(const fb_shape_call *call, fb_type *out) {
     int axis;
     if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
     return slice_dim(call->graph, fb_option(call, "start"), fb_option(call, "end"), fb_option(call, "step"), &out->sizes[axis]);
 }
 
-static bool shape_narrow(const fb_call *call, fb_type *out) {
+static bool shape_narrow(const fb_shape_call *call, fb_type *out) {
     int axis;
     int64_t length;
     if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
@@ -526,7 +526,7 @@ static bool shape_narrow(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_select_index(const fb_call *call, fb_type *out) {
+static bool shape_select_index(const fb_shape_call *call, fb_type *out) {
     int axis;
     if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", 0, out->rank, &axis)) return false;
     fb_erase_dim(out, axis);
@@ -547,7 +547,7 @@ static bool even_piece(int64_t whole, int64_t size, int64_t index, int64_t *out)
     return *out > 0;
 }
 
-static bool piece_size(const fb_call *split, int64_t whole, int64_t index, int64_t *out) {
+static bool piece_size(const fb_shape_call *split, int64_t whole, int64_t index, int64_t *out) {
     fb_sizes sizes;
     const char *parameter = split->op == FB_OP_SPLIT ? "split_size_or_sections" : "split_sizes";
     if (split->op == FB_OP_CHUNK) {
@@ -565,8 +565,8 @@ static bool piece_size(const fb_call *split, int64_t whole, int64_t index, int64
     return true;
 }
 
-static bool take_piece(const fb_call *call, fb_node from, fb_type *out) {
-    fb_call split = {call->graph, from, fb_node_op(call->graph, from), false};
+static bool take_piece(const fb_shape_call *call, fb_node from, fb_type *out) {
+    fb_shape_call split = {call->graph, from, fb_node_op(call->graph, from), false};
     out->dtype = fb_operand_of(call->graph, fb_first_argument(call->graph, from)).type.dtype;
     const char *target = fb_node_target(call->graph, from);
     int64_t index;
@@ -578,7 +578,7 @@ static bool take_piece(const fb_call *call, fb_node from, fb_type *out) {
 }
 
 /* Ints remove a dimension, None adds one, slices shorten one, `...` skips. Tensors, lists and bools as indices: unknown. */
-static bool index_once(const fb_call *call, fb_value index, int skipped, int *axis, fb_type *out) {
+static bool index_once(const fb_shape_call *call, fb_value index, int skipped, int *axis, fb_type *out) {
     const fb_value_row *row = fb_value_at(call->graph, index);
     int64_t ignored;
     switch (row->kind) {
@@ -596,7 +596,7 @@ static bool index_once(const fb_call *call, fb_value index, int skipped, int *ax
     }
 }
 
-static bool shape_getitem(const fb_call *call, fb_type *out) {
+static bool shape_getitem(const fb_shape_call *call, fb_type *out) {
     const fb_graph *graph = call->graph;
     fb_value index = fb_node_arg(graph, call->node, 1);
     fb_node from = fb_value_node(graph, fb_node_arg(graph, call->node, 0));
@@ -622,7 +622,7 @@ static bool shape_getitem(const fb_call *call, fb_type *out) {
 
 /* ---- linear, embedding, attention ------------------------------------------------------------------------------------ */
 
-static bool shape_linear(const fb_call *call, fb_type *out) {
+static bool shape_linear(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
     if (!fb_tensor_named(call, "input", out) || !fb_tensor_named(call, "weight", &weight)) return false;
     if (out->rank < 1 || weight.rank < 1 || weight.rank > 2) return false;
@@ -632,7 +632,7 @@ static bool shape_linear(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_bilinear(const fb_call *call, fb_type *out) {
+static bool shape_bilinear(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
     if (!fb_tensor_named(call, "input1", out) || !fb_tensor_named(call, "weight", &weight)) return false;
     if (out->rank < 1 || weight.rank != 3) return false;
@@ -640,14 +640,14 @@ static bool shape_bilinear(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_embedding(const fb_call *call, fb_type *out) {
+static bool shape_embedding(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
     bool has_indices = fb_tensor_named(call, "indices", out) || fb_tensor_named(call, "input", out);
     if (!has_indices || !fb_tensor_named(call, "weight", &weight) || weight.rank != 2) return false;
     return fb_insert_dim(out, out->rank, weight.sizes[1]);
 }
 
-static bool shape_attention(const fb_call *call, fb_type *out) {
+static bool shape_attention(const fb_shape_call *call, fb_type *out) {
     fb_type value;
     if (!fb_tensor_named(call, "query", out) || !fb_tensor_named(call, "value", &value)) return false;
     if (out->rank < 2 || value.rank != out->rank) return false;
@@ -655,7 +655,7 @@ static bool shape_attention(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_glu(const fb_call *call, fb_type *out) {
+static bool shape_glu(const fb_shape_call *call, fb_type *out) {
     int axis;
     if (!fb_first_tensor_of(call, out) || !fb_option_axis(call, "dim", -1, out->rank, &axis)) return false;
     if (out->sizes[axis].symbol.id || out->sizes[axis].size % 2) return false;
@@ -663,7 +663,7 @@ static bool shape_glu(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_pad(const fb_call *call, fb_type *out) {
+static bool shape_pad(const fb_shape_call *call, fb_type *out) {
     fb_sizes pad;
     fb_value value = fb_option(call, "pad");
     if (!value.id) value = fb_option(call, "padding");
@@ -730,7 +730,7 @@ static int spatial_of(fb_op op) {
     }
 }
 
-static bool read_windows(const fb_call *call, int count, window *windows) {
+static bool read_windows(const fb_shape_call *call, int count, window *windows) {
     int64_t stride[3], padding[3], dilation[3], output_padding[3];
     if (!fb_option_ints(call, "stride", 1, count, stride) || !fb_option_ints(call, "padding", 0, count, padding)) return false;
     if (!fb_option_ints(call, "dilation", 1, count, dilation)) return false;
@@ -747,13 +747,13 @@ static bool read_windows(const fb_call *call, int count, window *windows) {
 /* "valid" pads nothing; "same" (stride 1) keeps the size. Otherwise ints. */
 typedef enum padding_kind { PADDING_INTS, PADDING_VALID, PADDING_SAME } padding_kind;
 
-static padding_kind padding_of(const fb_call *call) {
+static padding_kind padding_of(const fb_shape_call *call) {
     fb_value value = fb_option(call, "padding");
     if (!value.id || fb_value_kind(call->graph, value) != FB_STRING) return PADDING_INTS;
     return strcmp(fb_value_text(call->graph, value), "same") == 0 ? PADDING_SAME : PADDING_VALID;
 }
 
-static bool read_conv_windows(const fb_call *call, int count, window *windows) {
+static bool read_conv_windows(const fb_shape_call *call, int count, window *windows) {
     padding_kind kind = padding_of(call);
     if (kind == PADDING_INTS) return read_windows(call, count, windows);
     int64_t stride[3], dilation[3];
@@ -764,13 +764,13 @@ static bool read_conv_windows(const fb_call *call, int count, window *windows) {
 }
 
 /* Input (N, C, …) or (C, …), weight of `spatial` + 2 dimensions, groups. */
-static bool read_conv(const fb_call *call, int spatial, fb_type *out, fb_type *weight, int64_t *groups) {
+static bool read_conv(const fb_shape_call *call, int spatial, fb_type *out, fb_type *weight, int64_t *groups) {
     if (!fb_tensor_named(call, "input", out) || !fb_tensor_named(call, "weight", weight)) return false;
     if (weight->rank != spatial + 2 || (out->rank != spatial + 2 && out->rank != spatial + 1)) return false;
     return fb_option_int(call, "groups", 1, groups) && *groups > 0;
 }
 
-static bool shape_convolution(const fb_call *call, fb_type *out) {
+static bool shape_convolution(const fb_shape_call *call, fb_type *out) {
     int spatial = spatial_of(call->op);
     fb_type weight;
     window windows[3];
@@ -788,7 +788,7 @@ static bool shape_convolution(const fb_call *call, fb_type *out) {
     return true;
 }
 
-static bool shape_transposed_convolution(const fb_call *call, fb_type *out) {
+static bool shape_transposed_convolution(const fb_shape_call *call, fb_type *out) {
     int spatial = spatial_of(call->op);
     fb_type weight;
     window windows[3];
@@ -808,7 +808,7 @@ static bool shape_transposed_convolution(const fb_call *call, fb_type *out) {
 }
 
 /* aten.convolution: the number of dimensions is the weight's, and an argument says whether it is transposed. */
-static bool shape_any_convolution(const fb_call *call, fb_type *out) {
+static bool shape_any_convolution(const fb_shape_call *call, fb_type *out) {
     static const fb_op plain[] = {FB_OP_CONV1D, FB_OP_CONV2D, FB_OP_CONV3D};
     static const fb_op transposed[] = {FB_OP_CONV_TRANSPOSE1D, FB_OP_CONV_TRANSPOSE2D, FB_OP_CONV_TRANSPOSE3D};
     fb_type weight;
@@ -817,7 +817,7 @@ static bool shape_any_convolution(const fb_call *call, fb_type *out) {
     if (!fb_tensor_named(call, "weight", &weight)) return false;
     unsigned spatial = (unsigned)weight.rank - 3;
     if (spatial > 2) return false;
-    fb_call now = *call;
+    fb_shape_call now = *call;
     now.op = (kind == FB_TRUE ? transposed : plain)[spatial];
     if (kind == FB_TRUE) return shape_transposed_convolution(&now, out);
     return kind == FB_FALSE && shape_convolution(&now, out);
@@ -825,7 +825,7 @@ static bool shape_any_convolution(const fb_call *call, fb_type *out) {
 
 /* ---- pooling --------------------------------------------------------------------------------------------------------- */
 
-static bool pool(const fb_call *call, bool has_dilation, fb_type *out) {
+static bool pool(const fb_shape_call *call, bool has_dilation, fb_type *out) {
     int spatial = spatial_of(call->op);
     window windows[3];
     int64_t kernel[3], stride[3], ones[3] = {1, 1, 1};
@@ -849,23 +849,23 @@ static bool pool(const fb_call *call, bool has_dilation, fb_type *out) {
     return true;
 }
 
-static bool shape_max_pool(const fb_call *call, fb_type *out) {
+static bool shape_max_pool(const fb_shape_call *call, fb_type *out) {
     return pool(call, true, out);
 }
 
-static bool shape_any_max_pool(const fb_call *call, fb_type *out) {
-    fb_call now = *call;
+static bool shape_any_max_pool(const fb_shape_call *call, fb_type *out) {
+    fb_shape_call now = *call;
     bool is_flat = strstr(fb_node_target(call->graph, call->node), "max_pool2d") != NULL;
     now.op = is_flat ? FB_OP_MAX_POOL2D : FB_OP_MAX_POOL3D;
     return shape_max_pool(&now, out);
 }
 
-static bool shape_average_pool(const fb_call *call, fb_type *out) {
+static bool shape_average_pool(const fb_shape_call *call, fb_type *out) {
     return pool(call, false, out);
 }
 
 /* output_size: an int, or a sequence whose None keeps the input's size. */
-static bool adaptive_pool(const fb_call *call, int spatial, fb_type *out) {
+static bool adaptive_pool(const fb_shape_call *call, int spatial, fb_type *out) {
     fb_value size = fb_option(call, "output_size");
     if (!size.id || !fb_first_tensor_of(call, out) || out->rank < spatial + 1) return false;
     const fb_value_row *row = fb_value_at(call->graph, size);
@@ -879,15 +879,15 @@ static bool adaptive_pool(const fb_call *call, int spatial, fb_type *out) {
     return true;
 }
 
-static bool shape_adaptive_pool1(const fb_call *call, fb_type *out) {
+static bool shape_adaptive_pool1(const fb_shape_call *call, fb_type *out) {
     return adaptive_pool(call, 1, out);
 }
 
-static bool shape_adaptive_pool2(const fb_call *call, fb_type *out) {
+static bool shape_adaptive_pool2(const fb_shape_call *call, fb_type *out) {
     return adaptive_pool(call, 2, out);
 }
 
-static bool shape_adaptive_pool3(const fb_call *call, fb_type *out) {
+static bool shape_adaptive_pool3(const fb_shape_call *call, fb_type *out) {
     return adaptive_pool(call, 3, out);
 }
 

@@ -204,7 +204,7 @@ bool fb_evaluate_int(const fb_graph *graph, fb_value value, int64_t *out) {
     return true;
 }
 
-bool fb_sizes_named(const fb_call *call, const char *parameter, fb_sizes *sizes) {
+bool fb_sizes_named(const fb_shape_call *call, const char *parameter, fb_sizes *sizes) {
     fb_argument_place place;
     fb_sizes first;
     if (!fb_call_argument_place(call->graph, call->node, parameter, &place)) return false;

@@ -135,7 +135,7 @@ bool fb_tensor_read_by(const fb_graph *graph, fb_value argument, fb_node *read, 
 
 /* Does the call exchange the two dimensions of a matrix? */
 static bool is_transposition(const fb_graph *graph, fb_node node) {
-    fb_call call = {.graph = graph, .node = node, .op = fb_node_op(graph, node)};
+    fb_shape_call call = {.graph = graph, .node = node, .op = fb_node_op(graph, node)};
     fb_sizes dims;
     int a, b;
     switch (call.op) {

@@ -13,7 +13,7 @@
 #define MAX_LISTED 16
 
 /* The BatchNorm as a layer: its calls. */
-static fb_layer fb_norm_calls(const fb_batch_norm *norm) {
+static fb_layer norm_calls_of(const fb_batch_norm *norm) {
     return (fb_layer){.call = norm->node, .module = norm->module, .input_parameter = "input"};
 }
 
@@ -35,7 +35,7 @@ static fb_node fold_source(const fb_graph *g, const fb_layer *first, const fb_la
 /* ---- finding ----------------------------------------------------------------------------------------------------------- */
 
 static bool is_host_before(const fb_graph *g, fb_node norm_call, fb_fold *fold, fb_fold_filter *is_wanted) {
-    fb_layer norm = fb_norm_calls(&fold->norm);
+    fb_layer norm = norm_calls_of(&fold->norm);
     fb_node at = fb_layer_input(g, &norm, norm_call);
     fold->is_before = true;
     for (int steps = 0; at.id && steps <= FB_VIEWS_MAX; steps++, at = fb_view_input(g, at, NULL)) {
@@ -63,7 +63,7 @@ static bool is_host_after(const fb_graph *g, fb_node norm_call, fb_fold *fold, f
 /* At the first call, of a module; the host may be at another. */
 static bool find_fold(fb_matcher *m, fb_node n, fb_fold *fold, fb_fold_filter *is_wanted) {
     if (!fb_batch_norm_at(m->graph, n, &fold->norm)) return false;
-    fb_layer calls = fb_norm_calls(&fold->norm);
+    fb_layer calls = norm_calls_of(&fold->norm);
     if (fb_layer_first_call(m->usage, &calls).id != n.id) return false;
     for (; n.id; n = fb_layer_next_call(m->usage, &calls, n)) {
         if (is_host_before(m->graph, n, fold, is_wanted) || is_host_after(m->graph, n, fold, is_wanted)) return true;
@@ -84,7 +84,7 @@ static bool is_made_of_weight(const fb_graph *g, fb_node node) {
 /* The bmm before a BatchNorm that a decomposition makes of a Linear on more than two dimensions: it repeats the weight for each
  * item of the batch, so there is no one weight to exchange. */
 static fb_node batched_linear_before(const fb_graph *g, const fb_batch_norm *norm) {
-    fb_layer calls = fb_norm_calls(norm);
+    fb_layer calls = norm_calls_of(norm);
     fb_node at = fb_layer_input(g, &calls, norm->node);
     for (int steps = 0; at.id && steps < FB_VIEWS_MAX && !fb_op_is(g, at, FB_OP_BMM); steps++) at = fb_view_input(g, at, NULL);
     bool is_linear = at.id && fb_op_is(g, at, FB_OP_BMM) && is_made_of_weight(g, fb_call_argument_node(g, at, "mat2"));
@@ -111,7 +111,7 @@ static const fb_obstacle other_readers = {"shared-output", "the value between th
 
 /* The two in the order in which they are called. */
 static void order(const fb_fold *fold, fb_layer *first, fb_layer *second) {
-    fb_layer norm = fb_norm_calls(&fold->norm);
+    fb_layer norm = norm_calls_of(&fold->norm);
     *first = fold->is_before ? fold->host.layer : norm;
     *second = fold->is_before ? norm : fold->host.layer;
 }
@@ -368,7 +368,7 @@ void fb_match_fold(fb_matcher *m, fb_node n, fb_fold_filter *is_wanted) {
         refuse_batched_linear(m, n, is_wanted);
         return;
     }
-    fb_layer norm = fb_norm_calls(&fold.norm);
+    fb_layer norm = norm_calls_of(&fold.norm);
     uint32_t norm_calls = fb_layer_call_count(m->usage, &norm), host_calls = fb_layer_call_count(m->usage, &fold.host.layer);
     if (list_calls(m, &fold.host.layer, host_calls == norm_calls ? host_calls : MAX_LISTED, &list)) {
         size_t host_count = list.size / sizeof(fb_node);
@@ -426,7 +426,7 @@ static void fold_into_inputs(fb_rewrite *rw, const fb_fold *fold) {
 static void remove_norm(fb_rewrite *rw, const fb_match *match, const fb_fold *fold) {
     const fb_graph *g = fb_rewrite_graph(rw);
     size_t calls = match->count / 2;
-    fb_layer norm = fb_norm_calls(&fold->norm);
+    fb_layer norm = norm_calls_of(&fold->norm);
     for (size_t i = 0; i < calls; i++) {
         fb_node host_call = match->nodes[i], norm_call = match->nodes[calls + i], origin = fb_call_of_value(g, norm_call);
         fb_node input = fb_layer_input(g, &norm, norm_call);
@@ -454,7 +454,7 @@ void fb_edit_fold(fb_rewrite *rw, const fb_match *match) {
     if (!fb_host_at(g, match->nodes[0], &fold.host)) return;
     if (!fb_batch_norm_at(g, match->nodes[match->count / 2], &fold.norm)) return;
     /* By module, not by node: the first call of the one need not be paired with the first call of the other. */
-    fb_layer norm = fb_norm_calls(&fold.norm);
+    fb_layer norm = norm_calls_of(&fold.norm);
     fold.is_before = fold_source(g, &fold.host.layer, &norm, fold.norm.node, NULL).id;
     if (fold.is_before) fold_into_outputs(rw, &fold);
     else fold_into_inputs(rw, &fold);

@@ -34,17 +34,17 @@
  *
  * Recipes are made in the graph of a rewrite: in the real one by `edit`, in that of a copy, which is thrown away, by `match`,
  * whose graph must not change. So both come to the same answer by the same code. */
-typedef struct fb_constants {
+typedef struct constants_in {
     fb_rewrite *rewrite;
     fb_map recipes;       /* node -> its recipe: what was asked for so far */
     fb_obstacle obstacle; /* why the last one has none */
     bool is_out_of_memory;
-} fb_constants;
+} constants_in;
 
 typedef struct constant_call {
-    fb_call call;
+    fb_shape_call call;
     fb_graph *graph;
-    fb_constants *constants;
+    constants_in *constants;
     fb_shape_result type; /* of the result: all sizes are numbers */
     size_t seen;          /* arguments that the rule has looked at */
 } constant_call;
@@ -54,7 +54,7 @@ typedef fb_value constant_rule(constant_call *call);
 /* The recipe of a get_attr node, or of a call of an operator that constants.def lists, whose inputs have recipes all the way
  * up. False, with the reason, when it has none. Effects and aliases are for the caller to ask about. A node whose shape or
  * dtype is not recorded gets them. */
-static bool constant_recipe(fb_constants *constants, fb_node node, fb_value *recipe);
+static bool constant_recipe(constants_in *constants, fb_node node, fb_value *recipe);
 
 /* ---- what rules ask ---------------------------------------------------------------------------------------------------- */
 
@@ -573,14 +573,14 @@ static fb_value make(constant_call *c, constant_rule *rule) {
     return recipe;
 }
 
-static bool constant_recipe(fb_constants *constants, fb_node node, fb_value *recipe) {
+static bool constant_recipe(constants_in *constants, fb_node node, fb_value *recipe) {
     fb_graph *g = fb_rewrite_graph(constants->rewrite);
     constant_call c = {.graph = g, .constants = constants};
     fb_tensor tensor;
     recipe->id = fb_map_get(&constants->recipes, node.id);
     if (recipe->id) return true;
     fb_op op = fb_node_op(g, node);
-    c.call = (fb_call){g, node, op, false};
+    c.call = (fb_shape_call){g, node, op, false};
     if (!read_weight(g, node, &tensor, &c.type)) {
         bool is_call = fb_node_at(g, node)->opcode == FB_CALL_FUNCTION || fb_node_at(g, node)->opcode == FB_CALL_METHOD;
         *recipe = make(&c, is_call && op < FB_OP_COUNT ? rules[op] : NULL);
@@ -706,7 +706,7 @@ typedef struct search {
     constant_finding *found; /* by node */
     fb_obstacle *seen;       /* by memory: why no constant may lie there */
     tensor_needs needs;
-    fb_constants constants; /* of a copy of the graph, in which recipes can be tried */
+    constants_in constants; /* of a copy of the graph, in which recipes can be tried */
     int64_t maximum_growth;
 } search;
 
@@ -962,7 +962,7 @@ static fb_node put_weight(fb_rewrite *rw, fb_node node, fb_value recipe) {
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    fb_constants constants = {.rewrite = rw};
+    constants_in constants = {.rewrite = rw};
     fb_node last = match->nodes[match->count - 1];
     fb_value recipe;
     if (constant_recipe(&constants, last, &recipe)) {

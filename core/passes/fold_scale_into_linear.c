@@ -36,30 +36,30 @@
 #include "core/weights/dtype.h"
 #include "core/weights/recipe.h"
 
-typedef enum fb_affine_form { FB_AFFINE_MUL, FB_AFFINE_DIV, FB_AFFINE_ADD, FB_AFFINE_SUB } fb_affine_form;
+typedef enum constant_form { CONSTANT_MUL, CONSTANT_DIV, CONSTANT_ADD, CONSTANT_SUB } constant_form;
 
-typedef struct fb_affine {
+typedef struct constant_call {
     fb_node node, input;
-    fb_affine_form form;
+    constant_form form;
     fb_value number; /* an int or a float; or none, */
     fb_node read;    /* and a get_attr node reads the constant */
     fb_tensor tensor;
-} fb_affine;
+} constant_call;
 
 /* ---- scaling and shifting by constants: x * c, x / c, x + c, x - c ------------------------------------------------------- */
 
-static bool form_of(fb_op op, fb_affine_form *form) {
+static bool form_of(fb_op op, constant_form *form) {
     switch (op) {
-    case FB_OP_MUL: *form = FB_AFFINE_MUL; return true;
+    case FB_OP_MUL: *form = CONSTANT_MUL; return true;
     case FB_OP_DIV:
-    case FB_OP_TRUE_DIVIDE: *form = FB_AFFINE_DIV; return true;
-    case FB_OP_ADD: *form = FB_AFFINE_ADD; return true;
-    case FB_OP_SUB: *form = FB_AFFINE_SUB; return true;
+    case FB_OP_TRUE_DIVIDE: *form = CONSTANT_DIV; return true;
+    case FB_OP_ADD: *form = CONSTANT_ADD; return true;
+    case FB_OP_SUB: *form = CONSTANT_SUB; return true;
     default: return false;
     }
 }
 
-static bool read_constant(const fb_graph *graph, fb_value value, fb_affine *affine) {
+static bool read_constant(const fb_graph *graph, fb_value value, constant_call *affine) {
     double ignored;
     if (fb_value_is_number(graph, value, &ignored)) {
         affine->number = value;
@@ -69,14 +69,14 @@ static bool read_constant(const fb_graph *graph, fb_value value, fb_affine *affi
 }
 
 /* Not in place, and without alpha or rounding_mode. */
-static bool affine_at(const fb_graph *graph, fb_node node, fb_affine *affine) {
-    fb_affine found = {.node = node};
+static bool affine_at(const fb_graph *graph, fb_node node, constant_call *affine) {
+    constant_call found = {.node = node};
     if (!form_of(fb_node_op(graph, node), &found.form)) return false;
     const fb_node_row *row = fb_node_at(graph, node);
     if (fb_value_at(graph, row->args)->count + fb_value_at(graph, row->kwargs)->count / 2 != 2) return false;
     fb_value a = fb_call_argument(graph, node, "input"), b = fb_call_argument(graph, node, "other");
     if (!a.id || !b.id) return false;
-    bool commutes = found.form == FB_AFFINE_MUL || found.form == FB_AFFINE_ADD;
+    bool commutes = found.form == CONSTANT_MUL || found.form == CONSTANT_ADD;
     for (int i = 0; i < (commutes ? 2 : 1); i++) {
         fb_value x = i ? b : a, constant = i ? a : b;
         found.input = fb_value_node(graph, x);
@@ -130,7 +130,7 @@ static fb_node scaled_input(const fb_graph *graph, fb_node node) {
 /* What a constant factor or addend makes of a layer's weight and bias. */
 
 typedef struct scale_fold {
-    fb_affine affine;
+    constant_call affine;
     fb_host host;
     bool is_after;  /* the constant comes after the host */
     bool is_direct; /* … without a view or product between */
@@ -145,7 +145,7 @@ typedef struct scale_row {
 } scale_row;
 
 /* The constant without dimensions, or by channel. */
-static fb_value constant_of(fb_graph *g, const fb_affine *affine) {
+static fb_value constant_of(fb_graph *g, const constant_call *affine) {
     if (affine->number.id) return fb_recipe_full(g, NULL, 0, affine->number);
     fb_value shape = fb_tensor_at(g, affine->tensor)->shape;
     int64_t count = 1;
@@ -184,10 +184,10 @@ static void scale_fold_edit(fb_rewrite *rw, const scale_fold *fold) {
     fb_graph *g = fb_rewrite_graph(rw);
     fb_value constant = constant_of(g, &fold->affine), one = fb_recipe_full(g, NULL, 0, fb_make_float(g, 1));
     switch (fold->affine.form) {
-    case FB_AFFINE_MUL: scale(rw, fold, constant); break;
-    case FB_AFFINE_DIV: scale(rw, fold, fb_recipe_div(g, one, constant)); break;
-    case FB_AFFINE_ADD: shift(rw, fold, constant); break;
-    case FB_AFFINE_SUB: shift(rw, fold, fb_recipe_neg(g, constant)); break;
+    case CONSTANT_MUL: scale(rw, fold, constant); break;
+    case CONSTANT_DIV: scale(rw, fold, fb_recipe_div(g, one, constant)); break;
+    case CONSTANT_ADD: shift(rw, fold, constant); break;
+    case CONSTANT_SUB: shift(rw, fold, fb_recipe_neg(g, constant)); break;
     }
 }
 
@@ -197,12 +197,12 @@ enum { CHAIN_MAX = 64 }; /* views between a layer and its factor */
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
-static bool is_factor(const fb_affine *affine) {
-    return affine->form == FB_AFFINE_MUL || affine->form == FB_AFFINE_DIV;
+static bool is_factor(const constant_call *affine) {
+    return affine->form == CONSTANT_MUL || affine->form == CONSTANT_DIV;
 }
 
 /* A number, or a tensor that is one. */
-static bool is_number(const fb_graph *g, const fb_affine *affine) {
+static bool is_number(const fb_graph *g, const constant_call *affine) {
     return affine->number.id || fb_shape_rank(g, fb_tensor_at(g, affine->tensor)->shape) == 0;
 }
 
@@ -273,8 +273,8 @@ static bool fits(const fb_graph *g, const scale_fold *fold) {
 static bool keeps_float16(const scale_fold *fold, double least, double largest) {
     if (fold->host.dtype != FB_FLOAT16) return true;
     switch (fold->affine.form) {
-    case FB_AFFINE_MUL: return largest <= 1 && least >= 1.0 / 16;
-    case FB_AFFINE_DIV: return least >= 1 && largest <= 16;
+    case CONSTANT_MUL: return largest <= 1 && least >= 1.0 / 16;
+    case CONSTANT_DIV: return least >= 1 && largest <= 16;
     default: return fold->is_after && largest < 16;
     }
 }
@@ -289,7 +289,7 @@ static bool keeps_weights(const scale_fold *fold, const fb_dtype_range *range, d
 /* Of a constant whose absolute values are between these: is it, and is its inverse where it divides, a normal number? */
 static fb_obstacle range_obstacle(const scale_fold *fold, double least, double largest) {
     fb_dtype_range range = {0};
-    bool divides = fold->affine.form == FB_AFFINE_DIV;
+    bool divides = fold->affine.form == CONSTANT_DIV;
     bool is_in_range =
         fb_dtype_limits(fold->host.dtype, &range) && largest <= range.largest && (least == 0 || least >= range.smallest_normal);
     if (divides) is_in_range &= 1 / least <= range.largest && 1 / largest >= range.smallest_normal;
@@ -311,7 +311,7 @@ static fb_obstacle number_obstacle(const fb_graph *g, const scale_fold *fold) {
 /* A weight can be anything unless its bytes are in the document; then it is judged by its numbers. */
 static fb_obstacle numbers_obstacle(const fb_graph *g, const scale_fold *fold) {
     fb_extent extent;
-    bool is_known = fb_tensor_extent(g, fold->affine.tensor, &extent), divides = fold->affine.form == FB_AFFINE_DIV;
+    bool is_known = fb_tensor_extent(g, fold->affine.tensor, &extent), divides = fold->affine.form == CONSTANT_DIV;
     if (divides && (!is_known || extent.has_zero))
         return (fb_obstacle){"zero-factor",
                              "it divides by a weight that has a zero, or may have one: its numbers are not in the document"};
@@ -352,7 +352,7 @@ static fb_obstacle other_readers(const fb_graph *g, fb_node value, fb_node reade
 
 /* Of a view, a product, or a constant that goes in before. */
 static fb_node came_from(const fb_graph *g, fb_node node) {
-    fb_affine affine;
+    constant_call affine;
     return affine_at(g, node, &affine) ? affine.input : scaled_input(g, node);
 }
 

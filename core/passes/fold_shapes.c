@@ -30,18 +30,18 @@
 
 /* ---- values that are known without running anything: recorded sizes and dtypes, and arithmetic on them ------------------- */
 
-typedef enum fb_known_kind {
-    FB_KNOWN_SIZES, /* an int, or a torch.Size or tuple of ints */
-    FB_KNOWN_FLOAT,
-    FB_KNOWN_DTYPE,
-} fb_known_kind;
+typedef enum known_kind {
+    KNOWN_SIZES, /* an int, or a torch.Size or tuple of ints */
+    KNOWN_FLOAT,
+    KNOWN_DTYPE,
+} known_kind;
 
-typedef struct fb_known {
-    fb_known_kind kind;
+typedef struct known_value {
+    known_kind kind;
     fb_sizes sizes;
     double real;
     fb_dtype dtype;
-} fb_known;
+} known_value;
 
 enum {
     MAX_DEPTH = 24, /* of arithmetic in arithmetic */
@@ -64,15 +64,15 @@ typedef struct evaluator {
     found seen[MAX_NODES];
 } evaluator;
 
-static bool evaluate(evaluator *e, fb_node node, int depth, fb_known *known);
+static bool evaluate(evaluator *e, fb_node node, int depth, known_value *known);
 
-static found summary(fb_node node, int depth, bool is_known, const fb_known *known) {
+static found summary(fb_node node, int depth, bool is_known, const known_value *known) {
     found what = {.node = node, .depth = depth};
     if (!is_known) return what;
-    what.kind = known->kind == FB_KNOWN_FLOAT   ? FOUND_FLOAT
-                : known->kind == FB_KNOWN_DTYPE ? FOUND_DTYPE
-                : known->sizes.is_sequence      ? FOUND_SEQUENCE
-                                                : FOUND_INT;
+    what.kind = known->kind == KNOWN_FLOAT   ? FOUND_FLOAT
+                : known->kind == KNOWN_DTYPE ? FOUND_DTYPE
+                : known->sizes.is_sequence   ? FOUND_SEQUENCE
+                                             : FOUND_INT;
     if (what.kind == FOUND_FLOAT) what.real = known->real;
     if (what.kind == FOUND_INT) what.real = (double)known->sizes.items[0].size;
     if (what.kind == FOUND_DTYPE) what.dtype = known->dtype;
@@ -80,7 +80,7 @@ static found summary(fb_node node, int depth, bool is_known, const fb_known *kno
 }
 
 static found look_at(evaluator *e, fb_node node, int depth) {
-    fb_known known;
+    known_value known;
     int at = 0;
     while (at < e->count && e->seen[at].node.id != node.id) at++;
     if (at < e->count && (e->seen[at].kind != FOUND_NOTHING || e->seen[at].depth >= depth)) return e->seen[at];
@@ -96,14 +96,14 @@ static bool is_static(const fb_sizes *sizes) {
     return true;
 }
 
-static bool give_real(fb_known *known, double real) {
-    known->kind = FB_KNOWN_FLOAT;
+static bool give_real(known_value *known, double real) {
+    known->kind = KNOWN_FLOAT;
     known->real = real;
     return isfinite(real);
 }
 
-static bool give_dtype(fb_known *known, fb_dtype dtype) {
-    known->kind = FB_KNOWN_DTYPE;
+static bool give_dtype(known_value *known, fb_dtype dtype) {
+    known->kind = KNOWN_DTYPE;
     known->dtype = dtype;
     return dtype != FB_DTYPE_UNKNOWN;
 }
@@ -118,7 +118,7 @@ static fb_dtype dtype_of(evaluator *e, fb_value value, int depth) {
 }
 
 /* torch.finfo(dtype).min and the like. */
-static bool evaluate_limit(evaluator *e, fb_node info, const char *name, int depth, fb_known *known) {
+static bool evaluate_limit(evaluator *e, fb_node info, const char *name, int depth, known_value *known) {
     fb_dtype_range range;
     if (!fb_dtype_limits(dtype_of(e, fb_call_only_argument(e->graph, info, "type"), depth), &range)) return false;
     if (strcmp(name, "max") == 0) return give_real(known, range.largest);
@@ -126,7 +126,7 @@ static bool evaluate_limit(evaluator *e, fb_node info, const char *name, int dep
     return (strcmp(name, "tiny") == 0 || strcmp(name, "smallest_normal") == 0) && give_real(known, range.smallest_normal);
 }
 
-static bool evaluate_attribute(evaluator *e, fb_node node, int depth, fb_known *known) {
+static bool evaluate_attribute(evaluator *e, fb_node node, int depth, known_value *known) {
     const fb_graph *g = e->graph;
     fb_value text = fb_node_arg(g, node, 1);
     const char *name = text.id && fb_value_kind(g, text) == FB_STRING ? fb_value_text(g, text) : NULL;
@@ -156,7 +156,7 @@ static bool number_of(evaluator *e, fb_value value, int depth, number *out) {
 }
 
 /* As Python does it on floats; ints alone are core/ops/sizes.c's, but for those that give a float. */
-static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth, fb_known *known) {
+static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth, known_value *known) {
     const fb_graph *g = e->graph;
     number a, b;
     if (!number_of(e, fb_node_arg(g, node, 0), depth, &a) || !number_of(e, fb_node_arg(g, node, 1), depth, &b)) return false;
@@ -171,7 +171,7 @@ static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth,
     }
 }
 
-static bool evaluate(evaluator *e, fb_node node, int depth, fb_known *known) {
+static bool evaluate(evaluator *e, fb_node node, int depth, known_value *known) {
     const fb_graph *g = e->graph;
     const fb_node_row *row = fb_node_at(g, node);
     if (!depth || (row->opcode != FB_CALL_FUNCTION && row->opcode != FB_CALL_METHOD) || (row->op & FB_OP_IN_PLACE))
@@ -179,13 +179,13 @@ static bool evaluate(evaluator *e, fb_node node, int depth, fb_known *known) {
     known->sizes.is_sequence = false;
     if (row->op == FB_OP_GETATTR && evaluate_attribute(e, node, depth - 1, known)) return true;
     if (fb_value_at(g, row->args)->count == 2 && evaluate_arithmetic(e, node, row->op, depth - 1, known)) return true;
-    known->kind = FB_KNOWN_SIZES;
+    known->kind = KNOWN_SIZES;
     return fb_evaluate_sizes(g, (fb_value){node.id | FB_VALUE_IS_NODE}, &known->sizes) && is_static(&known->sizes);
 }
 
 /* What a call gives: x.size(0), x.shape[:-1] + (4,), x.size(-1) ** -0.5, x.dtype, torch.finfo(x.dtype).min. False for tensors,
  * symbolic sizes, and what is not recorded. As recorded: whether the tensor is given another shape later is not looked at. */
-static bool known_at(const fb_graph *graph, fb_node node, fb_known *known) {
+static bool known_at(const fb_graph *graph, fb_node node, known_value *known) {
     evaluator e;
     e.graph = graph; /* what was seen is not set: most nodes are no arithmetic */
     e.count = 0;
@@ -193,10 +193,10 @@ static bool known_at(const fb_graph *graph, fb_node node, fb_known *known) {
 }
 
 /* The same as a literal; a torch.Size becomes a tuple. */
-static fb_value make_known(fb_graph *g, const fb_known *known) {
+static fb_value make_known(fb_graph *g, const known_value *known) {
     fb_value items[FB_MAX_RANK];
-    if (known->kind == FB_KNOWN_FLOAT) return fb_make_float(g, known->real);
-    if (known->kind == FB_KNOWN_DTYPE) {
+    if (known->kind == KNOWN_FLOAT) return fb_make_float(g, known->real);
+    if (known->kind == KNOWN_DTYPE) {
         const char *name = fb_dtype_name(known->dtype);
         return fb_make_text(g, FB_DTYPE, name, strlen(name));
     }
@@ -208,20 +208,20 @@ static fb_value make_known(fb_graph *g, const fb_known *known) {
 #define DEEPEST 4           /* slices of slices of a torch.Size */
 
 /* full([], 2.8, dtype=float32): the number, rounded to the dtype. */
-static bool number_in_tensor(const fb_graph *g, fb_node n, fb_known *known) {
+static bool number_in_tensor(const fb_graph *g, fb_node n, known_value *known) {
     const fb_node_row *row = fb_node_at(g, n);
     if (!fb_op_is(g, n, FB_OP_FULL) || fb_is_aten(g, n) || !row->shape.id || fb_shape_rank(g, row->shape)) return false;
     if (!fb_dtype_is_computed((fb_dtype)row->dtype)) return false;
     fb_value fill = fb_call_argument(g, n, "fill_value");
     fb_node computed = fb_value_node(g, fill);
-    known->kind = FB_KNOWN_FLOAT;
+    known->kind = KNOWN_FLOAT;
     if (!computed.id && !fb_value_is_number(g, fill, &known->real)) return false;
-    if (computed.id && (!known_at(g, computed, known) || known->kind != FB_KNOWN_FLOAT)) return false;
+    if (computed.id && (!known_at(g, computed, known) || known->kind != KNOWN_FLOAT)) return false;
     fb_round_numbers((fb_dtype)row->dtype, &known->real, 1);
     return true;
 }
 
-static bool find(const fb_graph *g, fb_node n, fb_known *known) {
+static bool find(const fb_graph *g, fb_node n, known_value *known) {
     return known_at(g, n, known) || number_in_tensor(g, n, known);
 }
 
@@ -243,13 +243,13 @@ static bool takes_number(const fb_graph *g, fb_node tensor, fb_node reader) {
 static fb_obstacle reader_obstacle(const fb_graph *g, fb_node n, fb_node reader, int depth);
 
 static bool gives_size(const fb_graph *g, fb_node n) {
-    fb_known known;
-    return known_at(g, n, &known) && known.kind == FB_KNOWN_SIZES && known.sizes.is_sequence;
+    known_value known;
+    return known_at(g, n, &known) && known.kind == KNOWN_SIZES && known.sizes.is_sequence;
 }
 
 /* A slice or sum of a torch.Size is one, and a tuple's is a tuple: does the reader give one that stays? */
 static bool keeps_size(const fb_graph *g, fb_node n, fb_node reader, int depth) {
-    fb_known known;
+    known_value known;
     bool may_be_one = fb_op_is(g, reader, FB_OP_GETITEM) || fb_op_is(g, reader, FB_OP_ADD) || fb_op_is(g, reader, FB_OP_MUL);
     if (!may_be_one || !gives_size(g, n)) return false;
     if (!known_at(g, reader, &known) || depth > DEEPEST) return true;
@@ -310,7 +310,7 @@ static void match_graph(fb_matcher *m) {
     bool *settled = calloc(fb_node_limit(g), sizeof *settled);
     m->failed |= !settled;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_takes(m, NODES_OF_A_VALUE); n = fb_next_node(g, n)) {
-        fb_known known;
+        known_value known;
         bool ignored = false;
         if (find(g, n, &known)) match_known(m, alias, n, settled);
         else if (fb_op_is(g, n, FB_OP_DTYPE_INFO)) settled[n.id] = is_settled(g, alias, n, settled, &ignored);
@@ -319,7 +319,7 @@ static void match_graph(fb_matcher *m) {
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    fb_known known;
+    known_value known;
     if (find(fb_rewrite_graph(rw), match->nodes[0], &known))
         fb_write_literal(rw, match->nodes[0], make_known(fb_rewrite_graph(rw), &known));
 }

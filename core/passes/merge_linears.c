@@ -32,18 +32,17 @@
 
 #define FB_GROUP_KEYS 7
 
-typedef struct fb_candidate {
+typedef struct candidate {
     fb_node node;
     uint32_t ordinal;
     int64_t key[FB_GROUP_KEYS]; /* what must be equal */
-} fb_candidate;
+} candidate;
 
 #define MAX_NAME 200 /* characters of a merged module's name, before it is shortened */
 
 /* Gives candidates between which `shared`, which they all read, is written in place different numbers in key[written]; and
  * those between which a mode is switched, in key[switched]. The candidates are in their order. */
-static void number_epochs(fb_matcher *m, fb_node shared, fb_candidate *candidates, size_t count, size_t written,
-                          size_t switched) {
+static void number_epochs(fb_matcher *m, fb_node shared, candidate *candidates, size_t count, size_t written, size_t switched) {
     const fb_alias *alias = count ? fb_matcher_alias(m) : NULL;
     for (size_t i = 1; alias && i < count; i++) {
         uint32_t before = fb_node_at(m->graph, candidates[i - 1].node)->ordinal;
@@ -55,9 +54,9 @@ static void number_epochs(fb_matcher *m, fb_node shared, fb_candidate *candidate
 }
 
 /* A member of the largest group. */
-static const fb_candidate *in_largest(fb_matcher *m, const fb_candidate *candidates, size_t count) {
+static const candidate *in_largest(fb_matcher *m, const candidate *candidates, size_t count) {
     fb_map sizes = {0};
-    const fb_candidate *best = candidates;
+    const candidate *best = candidates;
     uint32_t best_size = 0;
     for (size_t i = 0; i < count; i++) {
         uint64_t key = fb_hash(candidates[i].key, sizeof candidates[i].key, 0);
@@ -74,10 +73,10 @@ static const fb_candidate *in_largest(fb_matcher *m, const fb_candidate *candida
 /* Reports the largest group of candidates with equal keys as a match when it has two members or more, in the order given; of
  * equally large groups, the one that is complete first. Every other candidate is refused for the first key that differs. A
  * group of fewer than `least` members is refused ("minimum-gain"). */
-static void match_largest_group(fb_matcher *m, const fb_candidate *candidates, size_t count,
+static void match_largest_group(fb_matcher *m, const candidate *candidates, size_t count,
                                 const fb_obstacle meanings[FB_GROUP_KEYS], size_t least) {
     if (count < 2) return;
-    const fb_candidate *model = in_largest(m, candidates, count);
+    const candidate *model = in_largest(m, candidates, count);
     fb_buffer group = {0};
     for (size_t i = 0; i < count; i++) {
         size_t k = 0;
@@ -270,7 +269,7 @@ static fb_obstacle obstacle(fb_matcher *m, const fb_linear *linear) {
 }
 
 /* Reads one reader of the shared value. False when it cannot take part; then it has been refused, or is not a candidate. */
-static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidate *out) {
+static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, candidate *out) {
     const fb_graph *g = m->graph;
     fb_linear linear;
     if (!is_linear_call(g, n, shared) || fb_is_marked(m, n)) return false;
@@ -286,7 +285,7 @@ static bool read_candidate(fb_matcher *m, fb_node n, fb_node shared, fb_candidat
     }
     bool weight_grad = fb_tensor_at(g, linear.weight)->requires_grad;
     bool bias_grad = linear.bias.id ? fb_tensor_at(g, linear.bias)->requires_grad : weight_grad;
-    *out = (fb_candidate){.node = n, .ordinal = fb_node_at(g, n)->ordinal};
+    *out = (candidate){.node = n, .ordinal = fb_node_at(g, n)->ordinal};
     out->key[DTYPE] = linear.dtype;
     out->key[WEIGHT_GRAD] = weight_grad;
     out->key[BIAS_GRAD] = bias_grad;
@@ -306,7 +305,7 @@ static uint64_t spelling_of(const fb_graph *g, fb_node n) {
 }
 
 /* Merges those that are spelled like the first, and leaves the others in their order. Gives how many they are. */
-static size_t match_spelled_alike(fb_matcher *m, fb_node shared, fb_candidate *candidates, fb_candidate *alike, size_t count) {
+static size_t match_spelled_alike(fb_matcher *m, fb_node shared, candidate *candidates, candidate *alike, size_t count) {
     size_t alike_count = 0, rest = 0;
     uint64_t spelling = spelling_of(m->graph, candidates[0].node);
     for (size_t i = 0; i < count; i++) {
@@ -354,7 +353,7 @@ static void list_twins(const fb_graph *g, fb_node shared, twins *t) {
 }
 
 static int by_ordinal(const void *a, const void *b) {
-    const fb_candidate *one = a, *two = b;
+    const candidate *one = a, *two = b;
     return (one->ordinal > two->ordinal) - (one->ordinal < two->ordinal);
 }
 
@@ -399,7 +398,7 @@ static void separate_twins(fb_matcher *m, fb_node shared, twins *t) {
 /* ---- match --------------------------------------------------------------------------------------------------------------- */
 
 /* Linears that can be merged and read one of the views: in document order. */
-static size_t read_candidates(fb_matcher *m, const twins *t, fb_candidate *candidates) {
+static size_t read_candidates(fb_matcher *m, const twins *t, candidate *candidates) {
     const fb_graph *g = m->graph;
     size_t count = 0;
     for (size_t k = 0; k < t->count && !m->failed; k++) {
@@ -423,7 +422,7 @@ static void match(fb_matcher *m, fb_node shared) {
     if (linear_calls < 2 || !fb_matcher_takes(m, (unsigned)t.count)) return;
     separate_twins(m, shared, &t);
     if (t.views[0].id != shared.id) return; /* seen with the first of them */
-    fb_candidate *candidates = malloc(linear_calls * sizeof *candidates), *alike = malloc(linear_calls * sizeof *alike);
+    candidate *candidates = malloc(linear_calls * sizeof *candidates), *alike = malloc(linear_calls * sizeof *alike);
     m->failed |= !candidates || !alike;
     size_t count = m->failed ? 0 : read_candidates(m, &t, candidates);
     while (!m->failed && count > 0) count = match_spelled_alike(m, shared, candidates, alike, count);

@@ -30,19 +30,19 @@
 
 /* ---- calls that give the value that they are given ----------------------------------------------------------------------- */
 
-typedef enum fb_identity_form {
-    FB_IDENTITY_ITSELF, /* the very object: Identity, dropout in eval mode, a cast to its own dtype */
-    FB_IDENTITY_VIEW,   /* another tensor over the same memory: a view of the same sizes, detach */
-    FB_IDENTITY_COPY,   /* the same numbers in memory of its own: x * 1, clone */
-} fb_identity_form;
+typedef enum identity_form {
+    IDENTITY_ITSELF, /* the very object: Identity, dropout in eval mode, a cast to its own dtype */
+    IDENTITY_VIEW,   /* another tensor over the same memory: a view of the same sizes, detach */
+    IDENTITY_COPY,   /* the same numbers in memory of its own: x * 1, clone */
+} identity_form;
 
-typedef struct fb_identity {
+typedef struct identity_call {
     fb_node node, input;
-    fb_identity_form form;
+    identity_form form;
     bool turns_minus_zero; /* x + 0 in floating point: -0.0 becomes 0.0 */
     bool needs_contiguous; /* it is one only where the input is contiguous */
     fb_obstacle doubt;     /* why it may be none */
-} fb_identity;
+} identity_call;
 
 /* What the rows of ops.def do, where it can come to nothing. */
 typedef enum family {
@@ -103,7 +103,7 @@ static const uint8_t families[FB_OP_COUNT] = {
     [FB_OP_ADAPTIVE_AVG_POOL3D] = AVERAGES,
 };
 
-static void doubt(fb_identity *identity, const char *reason, const char *detail) {
+static void doubt(identity_call *identity, const char *reason, const char *detail) {
     if (!identity->doubt.code) identity->doubt = (fb_obstacle){reason, detail};
 }
 
@@ -133,7 +133,7 @@ static bool has_same_sizes(const fb_shape_result *a, const fb_shape_result *b) {
 }
 
 /* False when the dtype certainly changes. */
-static bool keeps_dtype(fb_identity *identity, const fb_shape_result *from, const fb_shape_result *to) {
+static bool keeps_dtype(identity_call *identity, const fb_shape_result *from, const fb_shape_result *to) {
     if (from->dtype && to->dtype) return from->dtype == to->dtype;
     doubt(identity, "unknown-dtype", "the dtype of what it is given, or of what it gives, is not recorded" FB_RECORD_DTYPE);
     return true;
@@ -182,7 +182,7 @@ static device_answer compare_device(const fb_graph *graph, fb_value value, fb_no
     return !*lies || !*other ? UNKNOWN_DEVICE : strcmp(lies, other) == 0 ? SAME_DEVICE : OTHER_DEVICE;
 }
 
-static void judge_cast_argument(const fb_graph *graph, fb_value value, fb_identity *identity) {
+static void judge_cast_argument(const fb_graph *graph, fb_value value, identity_call *identity) {
     fb_kind kind = fb_value_kind(graph, value);
     const char *text = kind == FB_LAYOUT || kind == FB_MEMORY_FORMAT ? fb_value_text(graph, value) : "";
     if (is_dtype(graph, value) || is_none(graph, value) || kind == FB_FALSE || strcmp(text, "preserve_format") == 0) return;
@@ -201,7 +201,7 @@ static void judge_cast_argument(const fb_graph *graph, fb_value value, fb_identi
 }
 
 /* Whether it does no more than cast: it names the device and the layout that the tensor has, and asks for no copy. */
-static void judge_cast(const fb_graph *graph, fb_identity *identity) {
+static void judge_cast(const fb_graph *graph, identity_call *identity) {
     const fb_node_row *row = fb_node_at(graph, identity->node);
     const fb_value_row *args = fb_value_at(graph, row->args), *kwargs = fb_value_at(graph, row->kwargs);
     for (uint32_t i = 1; i < args->count; i++) judge_cast_argument(graph, args->items[i], identity);
@@ -235,7 +235,7 @@ static char format_of(const fb_graph *graph, fb_node node) {
 
 /* ---- families ------------------------------------------------------------------------------------------------------------ */
 
-static bool read_reshape(const fb_graph *graph, fb_identity *identity) {
+static bool read_reshape(const fb_graph *graph, identity_call *identity) {
     fb_shape_result from, to;
     if (fb_op_is(graph, identity->node, FB_OP_GETITEM) && !is_index_of_all(graph, fb_node_arg(graph, identity->node, 1)))
         return false;
@@ -251,7 +251,7 @@ static bool read_reshape(const fb_graph *graph, fb_identity *identity) {
     return keeps_dtype(identity, &from, &to);
 }
 
-static bool read_cast(const fb_graph *graph, fb_identity *identity) {
+static bool read_cast(const fb_graph *graph, identity_call *identity) {
     fb_shape_result from, to;
     type_of(graph, identity->input, &from);
     type_of(graph, identity->node, &to);
@@ -261,16 +261,16 @@ static bool read_cast(const fb_graph *graph, fb_identity *identity) {
     return true;
 }
 
-static bool read_copy(const fb_graph *graph, fb_identity *identity, fb_identity_form form) {
+static bool read_copy(const fb_graph *graph, identity_call *identity, identity_form form) {
     char format = format_of(graph, identity->node);
     identity->form = form;
-    identity->needs_contiguous = format == 'c' || (format == 'k' && form == FB_IDENTITY_ITSELF);
+    identity->needs_contiguous = format == 'c' || (format == 'k' && form == IDENTITY_ITSELF);
     if (format == '?') doubt(identity, "unsupported-arguments", "it may give the tensor another memory layout");
     return true;
 }
 
 /* x + 0: only -0.0 + 0.0 is another number; x - 0 and x + -0.0 are x. */
-static void read_zero(const fb_graph *graph, fb_op op, fb_value zero, fb_dtype dtype, fb_identity *identity) {
+static void read_zero(const fb_graph *graph, fb_op op, fb_value zero, fb_dtype dtype, identity_call *identity) {
     bool is_negative = fb_value_kind(graph, zero) == FB_FLOAT && signbit(fb_value_at(graph, zero)->real);
     identity->turns_minus_zero = fb_dtype_is_floating(dtype) && is_negative == (op == FB_OP_SUB);
     fb_value alpha = fb_call_argument(graph, identity->node, "alpha");
@@ -279,7 +279,7 @@ static void read_zero(const fb_graph *graph, fb_op op, fb_value zero, fb_dtype d
         doubt(identity, "unsupported-arguments", "the zero is multiplied by alpha");
 }
 
-static bool read_arithmetic(const fb_graph *graph, fb_op op, bool is_sum, fb_identity *identity) {
+static bool read_arithmetic(const fb_graph *graph, fb_op op, bool is_sum, identity_call *identity) {
     fb_value a = fb_call_argument(graph, identity->node, "input"), b = fb_call_argument(graph, identity->node, "other");
     if (!a.id || !b.id) return false;
     bool is_swapped = fb_value_kind(graph, a) != FB_NODE && (fb_op_facts_of(op)->flags & FB_FACT_COMMUTATIVE);
@@ -300,37 +300,37 @@ static bool read_arithmetic(const fb_graph *graph, fb_op op, bool is_sum, fb_ide
     if (from.dtype && !fb_dtype_is_computed(from.dtype) && !fb_dtype_is_integer(from.dtype))
         doubt(identity, "unsupported-dtype", "in this dtype it is not certain that every value stays");
     if (is_sum) read_zero(graph, op, number, from.dtype, identity);
-    identity->form = FB_IDENTITY_COPY;
+    identity->form = IDENTITY_COPY;
     return true;
 }
 
-static bool read_dropout(const fb_graph *graph, fb_identity *identity) {
+static bool read_dropout(const fb_graph *graph, identity_call *identity) {
     if (fb_op_effects(graph, identity->node).is_random) doubt(identity, "training-mode", "it is in training mode, or may be");
     return true;
 }
 
 /* An adaptive pool whose result has as many elements as its input: each is the mean of one, 0.0 + x. */
-static bool read_average(const fb_graph *graph, fb_identity *identity) {
+static bool read_average(const fb_graph *graph, identity_call *identity) {
     fb_shape_result from, to;
     type_of(graph, identity->input, &from);
     type_of(graph, identity->node, &to);
     if (from.rank < 0 || to.rank < 0 || !has_same_sizes(&from, &to)) return false;
-    identity->form = FB_IDENTITY_COPY;
+    identity->form = IDENTITY_COPY;
     identity->turns_minus_zero = true;
     return keeps_dtype(identity, &from, &to);
 }
 
-static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity *identity) {
+static bool read_family(const fb_graph *graph, family of, fb_op op, identity_call *identity) {
     switch (of) {
     case NO_FAMILY: return false;
     case RETURNS: return true;
     case DROPS: return read_dropout(graph, identity);
-    case DETACHES: identity->form = FB_IDENTITY_VIEW; return true;
-    case RESHAPES: identity->form = FB_IDENTITY_VIEW; return read_reshape(graph, identity);
+    case DETACHES: identity->form = IDENTITY_VIEW; return true;
+    case RESHAPES: identity->form = IDENTITY_VIEW; return read_reshape(graph, identity);
     case CASTS: return read_cast(graph, identity);
-    case MAKES_CONTIGUOUS: return read_copy(graph, identity, FB_IDENTITY_ITSELF);
-    case COPIES: return read_copy(graph, identity, FB_IDENTITY_COPY);
-    case CASTS_COPY: identity->form = FB_IDENTITY_COPY; return read_cast(graph, identity);
+    case MAKES_CONTIGUOUS: return read_copy(graph, identity, IDENTITY_ITSELF);
+    case COPIES: return read_copy(graph, identity, IDENTITY_COPY);
+    case CASTS_COPY: identity->form = IDENTITY_COPY; return read_cast(graph, identity);
     case ADDS: return read_arithmetic(graph, op, true, identity);
     case SCALES: return read_arithmetic(graph, op, false, identity);
     case AVERAGES: return read_average(graph, identity);
@@ -339,17 +339,17 @@ static bool read_family(const fb_graph *graph, family of, fb_op op, fb_identity 
 }
 
 /* Also true for a call that is nearly an identity, and `doubt` says why. False for one that surely computes something else. */
-static bool identity_at(const fb_graph *graph, fb_node node, fb_identity *identity) {
+static bool identity_at(const fb_graph *graph, fb_node node, identity_call *identity) {
     fb_op op = fb_node_op(graph, node), plain = (fb_op)(op & ~FB_OP_IN_PLACE);
     family of = (family)families[plain < FB_OP_COUNT ? plain : FB_OP_UNKNOWN];
     if (of == NO_FAMILY) return false;
     /* Dropout in eval mode writes nothing, in place or not; and detach_ changes what autograd sees alone. */
     if ((op & FB_OP_IN_PLACE) && of != DROPS && plain != FB_OP_DETACH) return false;
     if (fb_op_effects(graph, node).is_unknown) return false;
-    fb_identity found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
+    identity_call found = {.node = node, .input = fb_value_node(graph, fb_first_argument(graph, node))};
     if (!found.input.id && of != ADDS && of != SCALES) return false;
     if (!read_family(graph, of, plain, &found)) return false;
-    if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) found.form = FB_IDENTITY_ITSELF;
+    if (op == (FB_OP_DETACH | FB_OP_IN_PLACE)) found.form = IDENTITY_ITSELF;
     if (fb_is_python_number(graph, found.input)) return false;
     *identity = found;
     return true;
@@ -436,7 +436,7 @@ static gradient_flow *gradients_new(const fb_graph *graph, const fb_alias *alias
 }
 
 /* Why the input cannot take the place of a copy of it. */
-static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const fb_identity *found) {
+static fb_obstacle obstacle_to_share(const fb_graph *g, const fb_sharing *sharing, const identity_call *found) {
     switch (fb_may_share(sharing, found->input, found->node, fb_node_at(g, found->node)->ordinal)) {
     case FB_SHARE_WRITTEN: return (fb_obstacle){"mutated", "it is a copy, and the copy or what it is made of is written later"};
     case FB_SHARE_RETURNED:
@@ -462,7 +462,7 @@ typedef struct removal {
 
 /* Why the call must stay. */
 static fb_obstacle obstacle(const fb_matcher *m, const fb_alias *alias, const fb_sharing *sharing,
-                            const gradient_flow *gradients, const fb_identity *found) {
+                            const gradient_flow *gradients, const identity_call *found) {
     const fb_graph *g = m->graph;
     if (found->doubt.code) return found->doubt;
     if (found->turns_minus_zero && !parameter_flag(m->params, "float_zeros"))
@@ -473,14 +473,14 @@ static fb_obstacle obstacle(const fb_matcher *m, const fb_alias *alias, const fb
     bool is_written = fb_is_mutated(alias, found->input);
     if (found->needs_contiguous && (is_written || !fb_is_contiguous(g, found->input)))
         return (fb_obstacle){"unknown-layout", "what it is given may not be contiguous"};
-    if (found->form == FB_IDENTITY_VIEW && is_written)
+    if (found->form == IDENTITY_VIEW && is_written)
         return (fb_obstacle){"mutated", "it gives another tensor over the same memory, which is written in place"};
-    return found->form == FB_IDENTITY_COPY ? obstacle_to_share(g, sharing, found) : FB_NO_OBSTACLE;
+    return found->form == IDENTITY_COPY ? obstacle_to_share(g, sharing, found) : FB_NO_OBSTACLE;
 }
 
 /* `left` is what stands in the place of a node, by node: of a chain its beginning. */
 static void match_identity(fb_matcher *m, const fb_alias *alias, fb_sharing *sharing, const gradient_flow *gradients,
-                           const fb_identity *found, fb_node *left) {
+                           const identity_call *found, fb_node *left) {
     fb_obstacle stands = obstacle(m, alias, sharing, gradients, found);
     if (stands.code) {
         fb_refuse_for(m, stands, &found->node, 1);
@@ -507,7 +507,7 @@ static void match_graph(fb_matcher *m) {
     gradient_flow *gradients = alias ? gradients_new(g, alias, m->work) : NULL;
     m->failed |= !sharing || !left || !gradients;
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
-        fb_identity found;
+        identity_call found;
         if (identity_at(g, n, &found)) match_identity(m, alias, sharing, gradients, &found, left);
         else if (assertion_at(g, n)) match_assertion(m, n);
     }

@@ -53,15 +53,15 @@ bool fb_has_etag(const fb_exchange *exchange, const char *tag);
 /* Whether Prefer (RFC 7240) names this preference, without a value. */
 bool fb_prefers(const fb_exchange *exchange, const char *preference);
 
-typedef enum fb_range {
+typedef enum fb_byte_range {
     FB_RANGE_NONE, /* the whole is asked for, or what is asked for is answered with the whole */
     FB_RANGE_PART,
     FB_RANGE_OUTSIDE,
-} fb_range;
+} fb_byte_range;
 
 /* What Range, with If-Range when there is one, asks for of a body of `size` bytes whose entity tag is `tag` ("" = it has none):
  * bytes *from … *to (exclusive). */
-fb_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to);
+fb_byte_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to);
 
 /* ------------------------------------------------------------------------------------------------------- body.c */
 
@@ -152,7 +152,7 @@ bool fb_guard_request(fb_exchange *exchange);
 /* Whether a service without tokens answers to this Host. */
 bool fb_host_is_allowed(const fb_http_config *config, const char *host);
 
-/* ---------------------------------------------------------------------------------------------- access.c, rate.c */
+/* ---------------------------------------------------------------------------------------------- authorise.c, rate.c */
 
 /* Of a request whose route was looked for: fills request.principal. False: 401, 403 or 429; responded. */
 bool fb_access_check(fb_exchange *exchange);

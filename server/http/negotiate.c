@@ -133,7 +133,7 @@ static bool is_if_range_met(const fb_exchange *exchange, const char *tag) {
 }
 
 /* RFC 9110 14.1.2: what is not well-formed is as if it were not there. */
-fb_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to) {
+fb_byte_range fb_range_asked(const fb_exchange *exchange, const char *tag, uint64_t size, uint64_t *from, uint64_t *to) {
     size_t cursor = 0;
     const char *text = fb_exchange_header(exchange, "Range", &cursor);
     bool is_one = text && !fb_exchange_header(exchange, "Range", &cursor) && !strchr(text, ',');

@@ -147,7 +147,7 @@ void fb_pull_select(fb_exchange *exchange) {
     fb_pull *pull = response->pull;
     unsigned long long size = pull->end;
     uint64_t from, to;
-    fb_range range = exchange->is_head ? FB_RANGE_NONE : fb_range_asked(exchange, response->etag, size, &from, &to);
+    fb_byte_range range = exchange->is_head ? FB_RANGE_NONE : fb_range_asked(exchange, response->etag, size, &from, &to);
     if (range == FB_RANGE_OUTSIDE) {
         fb_respond_problem(response, 416, "range-not-satisfiable", "the range is not within the %llu bytes that there are",
                            size);

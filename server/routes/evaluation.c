@@ -24,7 +24,7 @@ static fb_status check(void *context, fb_error *error) {
 
 bool fb_evaluating_begin(const fb_request *request, fb_response *response, fb_evaluating *out) {
     fb_app *app = request->context;
-    const fb_evaluation_limits *limits = &app->evaluation;
+    const fb_evaluation_bounds *limits = &app->evaluation;
     if (atomic_fetch_add(&app->evaluations, 1) >= limits->most) {
         atomic_fetch_sub(&app->evaluations, 1);
         fb_error error = {0};

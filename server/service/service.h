@@ -26,7 +26,7 @@ typedef struct fb_service_config {
     const char *data;           /* the data folder; NULL: no store, for routes that need none */
     fb_bucket_config bucket;    /* where large blobs are instead */
     size_t cache_bytes;         /* for decoded graphs */
-    fb_evaluation_limits evaluation;
+    fb_evaluation_bounds evaluation;
     fb_jobs_config jobs;                /* without threads it does none; heartbeat_ms is the one below */
     unsigned heartbeat_ms;              /* of event streams */
     uint64_t gc_interval_ms;            /* between collections of garbage; 0 = only when asked */
