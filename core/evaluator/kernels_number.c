@@ -4,21 +4,11 @@
 #include <string.h>
 
 #include "core/evaluator/internal.h"
+#include "core/ops/number.h"
 
-typedef struct fb_pair_of {
-    const fb_object *a, *b; /* b NULL = a unary operator */
-    bool are_ints;
-    int64_t x, y;
-    double p, q;
-} fb_pair_of;
-
-static bool give_int(fb_object *result, int64_t integer) {
-    *result = (fb_object){.kind = FB_OBJECT_INT, .integer = integer};
-    return true;
-}
-
-static bool give_float(fb_object *result, double number) {
-    *result = (fb_object){.kind = FB_OBJECT_FLOAT, .number = number};
+static bool give_number(fb_object *result, fb_number number) {
+    *result = number.is_int ? (fb_object){.kind = FB_OBJECT_INT, .integer = number.integer}
+                            : (fb_object){.kind = FB_OBJECT_FLOAT, .number = number.real};
     return true;
 }
 
@@ -27,48 +17,11 @@ static bool give_bool(fb_object *result, bool boolean) {
     return true;
 }
 
-/* Quotient and remainder towards minus infinity, as Python's // and %. */
-static bool floor_divide(const fb_pair_of *pair, bool wants_remainder, fb_object *result) {
-    if (pair->are_ints) {
-        if (pair->y == 0 || (pair->y == -1 && pair->x == INT64_MIN)) return false;
-        int64_t quotient = pair->x / pair->y, remainder = pair->x % pair->y;
-        if (remainder && (remainder < 0) != (pair->y < 0)) {
-            quotient--;
-            remainder += pair->y;
-        }
-        return give_int(result, wants_remainder ? remainder : quotient);
-    }
-    if (pair->q == 0) return false;
-    /* float_divmod of CPython's floatobject.c: the quotient follows from the remainder. */
-    double remainder = fmod(pair->p, pair->q), quotient = (pair->p - remainder) / pair->q;
-    if (remainder == 0) remainder = copysign(0, pair->q);
-    else if ((remainder < 0) != (pair->q < 0)) {
-        remainder += pair->q;
-        quotient -= 1;
-    }
-    if (wants_remainder) return give_float(result, remainder);
-    if (quotient == 0) return give_float(result, copysign(0, pair->p / pair->q));
-    double whole = floor(quotient);
-    return give_float(result, quotient - whole > 0.5 ? whole + 1 : whole);
-}
-
-static bool power(const fb_pair_of *pair, fb_object *result) {
-    if (!pair->are_ints || pair->y < 0) {
-        if (pair->p < 0 && pair->q != floor(pair->q)) return false; /* complex */
-        if (pair->p == 0 && pair->q < 0) return false;
-        return give_float(result, pow(pair->p, pair->q));
-    }
-    int64_t all = 1, exponent = pair->y;
-    if (pair->x >= -1 && pair->x <= 1) exponent = exponent < 2 ? exponent : 2 + exponent % 2; /* as that of -1, 0 and 1 */
-    for (int64_t i = 0; i < exponent; i++)                                                    /* ends by its overflow */
-        if (__builtin_mul_overflow(all, pair->x, &all)) return false;
-    return give_int(result, all);
-}
-
-static bool compare(fb_op op, const fb_pair_of *pair, fb_object *result) {
-    bool less = pair->are_ints ? pair->x < pair->y : pair->p < pair->q;
-    bool equal = pair->are_ints ? pair->x == pair->y : pair->p == pair->q;
-    bool more = pair->are_ints ? pair->x > pair->y : pair->p > pair->q;
+static bool compare(fb_op op, fb_number a, fb_number b, fb_object *result) {
+    bool are_ints = a.is_int && b.is_int;
+    bool less = are_ints ? a.integer < b.integer : a.real < b.real;
+    bool equal = are_ints ? a.integer == b.integer : a.real == b.real;
+    bool more = are_ints ? a.integer > b.integer : a.real > b.real;
     switch (op) {
     case FB_OP_EQ: return give_bool(result, equal);
     case FB_OP_NE: return give_bool(result, !equal);
@@ -79,64 +32,51 @@ static bool compare(fb_op op, const fb_pair_of *pair, fb_object *result) {
     }
 }
 
-/* Bits of two bools are a bool. */
-static bool give_like(const fb_pair_of *pair, int64_t integer, fb_object *result) {
-    bool are_bools = pair->a->kind == FB_OBJECT_BOOL && pair->b->kind == FB_OBJECT_BOOL;
-    return are_bools ? give_bool(result, integer != 0) : give_int(result, integer);
+/* Of ints; bits of two bools are a bool. False: Python would raise, or it is not an int of 64 bits. */
+static bool calculate_bits(fb_op op, int64_t a, int64_t b, bool are_bools, fb_object *result) {
+    int64_t integer = b < 63 ? a >> (b & 63) : a >> 63;
+    switch (op) {
+    case FB_OP_BITWISE_AND: integer = a & b; break;
+    case FB_OP_BITWISE_OR: integer = a | b; break;
+    case FB_OP_BITWISE_XOR: integer = a ^ b; break;
+    case FB_OP_SHIFT_LEFT:
+        if (b < 0 || b >= 63 || __builtin_mul_overflow(a, (int64_t)1 << b, &integer)) return false;
+        return give_number(result, fb_number_of_int(integer));
+    default: return b >= 0 && give_number(result, fb_number_of_int(integer)); /* SHIFT_RIGHT */
+    }
+    return are_bools ? give_bool(result, integer != 0) : give_number(result, fb_number_of_int(integer));
 }
 
-/* False: Python would raise, or the result is not a number that we have. */
-static bool calculate(fb_op op, const fb_pair_of *pair, fb_object *result) {
-    int64_t integer;
+static bool calculate(fb_op op, fb_number a, fb_number b, bool are_bools, fb_object *result) {
+    fb_number number;
     switch (op) {
-    case FB_OP_ADD:
-        if (!pair->are_ints) return give_float(result, pair->p + pair->q);
-        return !__builtin_add_overflow(pair->x, pair->y, &integer) && give_int(result, integer);
-    case FB_OP_SUB:
-        if (!pair->are_ints) return give_float(result, pair->p - pair->q);
-        return !__builtin_sub_overflow(pair->x, pair->y, &integer) && give_int(result, integer);
-    case FB_OP_MUL:
-        if (!pair->are_ints) return give_float(result, pair->p * pair->q);
-        return !__builtin_mul_overflow(pair->x, pair->y, &integer) && give_int(result, integer);
-    case FB_OP_TRUE_DIVIDE: return pair->q != 0 && give_float(result, pair->p / pair->q);
-    case FB_OP_FLOOR_DIVIDE: return floor_divide(pair, false, result);
-    case FB_OP_REMAINDER: return floor_divide(pair, true, result);
-    case FB_OP_POW: return power(pair, result);
     case FB_OP_EQ:
     case FB_OP_NE:
     case FB_OP_LT:
     case FB_OP_LE:
     case FB_OP_GT:
-    case FB_OP_GE: return compare(op, pair, result);
-    case FB_OP_BITWISE_AND: return pair->are_ints && give_like(pair, pair->x & pair->y, result);
-    case FB_OP_BITWISE_OR: return pair->are_ints && give_like(pair, pair->x | pair->y, result);
-    case FB_OP_BITWISE_XOR: return pair->are_ints && give_like(pair, pair->x ^ pair->y, result);
+    case FB_OP_GE: return compare(op, a, b, result);
+    case FB_OP_BITWISE_AND:
+    case FB_OP_BITWISE_OR:
+    case FB_OP_BITWISE_XOR:
     case FB_OP_SHIFT_LEFT:
-        return pair->are_ints && pair->y >= 0 && pair->y < 63 &&
-               !__builtin_mul_overflow(pair->x, (int64_t)1 << pair->y, &integer) && give_int(result, integer);
-    case FB_OP_SHIFT_RIGHT: return pair->are_ints && pair->y >= 0 && give_int(result, pair->x >> (pair->y < 63 ? pair->y : 63));
-    default: return false;
+    case FB_OP_SHIFT_RIGHT: return a.is_int && b.is_int && calculate_bits(op, a.integer, b.integer, are_bools, result);
+    default: return fb_number_calculate(op, a, b, &number) && give_number(result, number);
     }
 }
 
-static bool calculate_one(fb_kernel_call *call, const fb_pair_of *pair, fb_object *result) {
-    switch (call->op) {
-    case FB_OP_NEG:
-        if (!pair->are_ints) return give_float(result, -pair->p);
-        return pair->x != INT64_MIN && give_int(result, -pair->x);
-    case FB_OP_POSITIVE: return pair->are_ints ? give_int(result, pair->x) : give_float(result, pair->p);
-    case FB_OP_ABS:
-        if (!pair->are_ints) return give_float(result, fabs(pair->p));
-        return pair->x != INT64_MIN && give_int(result, llabs(pair->x));
-    case FB_OP_BITWISE_NOT: return pair->are_ints && give_int(result, ~pair->x);
+static bool calculate_one(fb_op op, fb_number a, fb_object *result) {
+    fb_number number;
+    switch (op) {
+    case FB_OP_BITWISE_NOT: return a.is_int && give_number(result, fb_number_of_int(~a.integer));
     case FB_OP_FLOOR:
     case FB_OP_CEIL:
     case FB_OP_ROUND: {
-        if (pair->are_ints) return give_int(result, pair->x);
-        double whole = call->op == FB_OP_FLOOR ? floor(pair->p) : call->op == FB_OP_CEIL ? ceil(pair->p) : nearbyint(pair->p);
-        return fabs(whole) < 0x1p63 && give_int(result, (int64_t)whole);
+        if (a.is_int) return give_number(result, a);
+        double whole = op == FB_OP_FLOOR ? floor(a.real) : op == FB_OP_CEIL ? ceil(a.real) : nearbyint(a.real);
+        return fabs(whole) < 0x1p63 && give_number(result, fb_number_of_int((int64_t)whole));
     }
-    default: return false;
+    default: return fb_number_calculate_one(op, a, &number) && give_number(result, number);
     }
 }
 
@@ -204,15 +144,13 @@ static bool calculate_others(fb_kernel_call *call, const fb_object *a, const fb_
 bool fb_python_arithmetic(fb_kernel_call *call, fb_object *result) {
     const fb_object *a = fb_argument(call, "input"), *b = fb_argument(call, call->op == FB_OP_POW ? "exponent" : "other");
     if (call->status || !a || a->kind == FB_OBJECT_ARRAY || (b && b->kind == FB_OBJECT_ARRAY)) return false;
-    fb_pair_of pair = {.a = a, .b = b, .are_ints = a->kind <= FB_OBJECT_INT && (!b || b->kind <= FB_OBJECT_INT)};
-    bool are_numbers = fb_object_number(a, &pair.p) && (!b || fb_object_number(b, &pair.q));
-    if (are_numbers && pair.are_ints) {
-        fb_object_int(a, &pair.x);
-        if (b) fb_object_int(b, &pair.y);
-    }
-    bool is_done;
+    fb_number x = {.is_int = a->kind <= FB_OBJECT_INT}, y = {.is_int = b && b->kind <= FB_OBJECT_INT};
+    bool are_numbers = fb_object_number(a, &x.real) && (!b || fb_object_number(b, &y.real)), is_done;
+    if (x.is_int) fb_object_int(a, &x.integer);
+    if (y.is_int) fb_object_int(b, &y.integer);
     if (!are_numbers) is_done = calculate_others(call, a, b, result);
-    else is_done = b ? calculate(call->op, &pair, result) : calculate_one(call, &pair, result);
+    else if (!b) is_done = calculate_one(call->op, x, result);
+    else is_done = calculate(call->op, x, y, a->kind == FB_OBJECT_BOOL && b->kind == FB_OBJECT_BOOL, result);
     if (!is_done) fb_kernel_unsupported(call, "Python's numbers do not give one here");
     return is_done;
 }

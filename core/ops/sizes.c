@@ -1,6 +1,7 @@
 /* Python values computed from shapes: x.size(0), x.shape[:-1] + (4,), a * b, len(s). */
 #include <string.h>
 
+#include "core/ops/number.h"
 #include "core/ops/shape.h"
 
 /* Bounds the work for one value, whatever the graph looks like: a chain of sums doubles otherwise. */
@@ -112,16 +113,12 @@ static bool concatenate(fb_sizes *a, const fb_sizes *b) {
     return true;
 }
 
-static bool compute(fb_op op, int64_t a, int64_t b, int64_t *out) {
-    switch (op) {
-    case FB_OP_ADD: return !__builtin_add_overflow(a, b, out);
-    case FB_OP_SUB: return !__builtin_sub_overflow(a, b, out);
-    case FB_OP_MUL: return !__builtin_mul_overflow(a, b, out);
-    default: break;
-    }
-    if (b <= 0 || a < 0) return false; /* Python rounds towards minus infinity, C towards zero */
-    *out = op == FB_OP_FLOOR_DIVIDE ? a / b : a % b;
-    return true;
+/* Ints; what a division gives of negative ones no size needs. */
+static bool compute(fb_op op, int64_t a, int64_t b, fb_sizes *out) {
+    fb_number number;
+    bool divides = op == FB_OP_FLOOR_DIVIDE || op == FB_OP_REMAINDER;
+    if (divides && (b <= 0 || a < 0)) return false;
+    return fb_number_calculate(op, fb_number_of_int(a), fb_number_of_int(b), &number) && give(out, fb_dim_of(number.integer));
 }
 
 static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, fb_sizes *out) {
@@ -131,9 +128,8 @@ static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, fb_sizes *
         *out = a;
         return true;
     }
-    int64_t number;
     if (a.is_sequence || b.is_sequence || a.items[0].symbol.id || b.items[0].symbol.id) return false;
-    return compute(op, a.items[0].size, b.items[0].size, &number) && give(out, fb_dim_of(number));
+    return compute(op, a.items[0].size, b.items[0].size, out);
 }
 
 static bool evaluate_product(const fb_type *type, fb_sizes *out) {

@@ -23,6 +23,7 @@
 #include <string.h>
 
 #include "core/ops/calls.h"
+#include "core/ops/number.h"
 #include "core/ops/shape.h"
 #include "core/passes/pass.h"
 #include "core/weights/convert.h"
@@ -54,6 +55,7 @@ typedef struct found {
     int depth; /* that was left when it was looked for: what was not found may be found with more */
     enum { FOUND_NOTHING, FOUND_INT, FOUND_FLOAT, FOUND_DTYPE, FOUND_SEQUENCE } kind;
     double real; /* of an int, too */
+    int64_t integer;
     fb_dtype dtype;
 } found;
 
@@ -74,7 +76,7 @@ static found summary(fb_node node, int depth, bool is_known, const known_value *
                 : known->sizes.is_sequence   ? FOUND_SEQUENCE
                                              : FOUND_INT;
     if (what.kind == FOUND_FLOAT) what.real = known->real;
-    if (what.kind == FOUND_INT) what.real = (double)known->sizes.items[0].size;
+    if (what.kind == FOUND_INT) what.integer = known->sizes.items[0].size, what.real = (double)what.integer;
     if (what.kind == FOUND_DTYPE) what.dtype = known->dtype;
     return what;
 }
@@ -138,37 +140,26 @@ static bool evaluate_attribute(evaluator *e, fb_node node, int depth, known_valu
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------- */
 
-typedef struct number {
-    double real;
-    bool is_int;
-} number;
-
-static bool number_of(evaluator *e, fb_value value, int depth, number *out) {
+static bool number_of(evaluator *e, fb_value value, int depth, fb_number *out) {
     const fb_graph *g = e->graph;
     fb_node node = value.id ? fb_value_node(g, value) : (fb_node){0};
     if (!node.id) {
-        out->is_int = value.id && fb_value_kind(g, value) == FB_INT;
+        bool is_int = value.id && fb_value_kind(g, value) == FB_INT;
+        *out = (fb_number){.is_int = is_int, .integer = is_int ? fb_value_at(g, value)->integer : 0};
         return value.id && fb_value_is_number(g, value, &out->real);
     }
     found what = look_at(e, node, depth);
-    *out = (number){what.real, what.kind == FOUND_INT};
+    *out = (fb_number){.is_int = what.kind == FOUND_INT, .integer = what.integer, .real = what.real};
     return what.kind == FOUND_INT || what.kind == FOUND_FLOAT;
 }
 
-/* As Python does it on floats; ints alone are core/ops/sizes.c's, but for those that give a float. */
+/* What gives a float; ints alone are core/ops/sizes.c's. */
 static bool evaluate_arithmetic(evaluator *e, fb_node node, fb_op op, int depth, known_value *known) {
     const fb_graph *g = e->graph;
-    number a, b;
+    fb_number a, b, result;
     if (!number_of(e, fb_node_arg(g, node, 0), depth, &a) || !number_of(e, fb_node_arg(g, node, 1), depth, &b)) return false;
-    bool is_int = a.is_int && b.is_int;
-    switch (op) {
-    case FB_OP_ADD: return !is_int && give_real(known, a.real + b.real);
-    case FB_OP_SUB: return !is_int && give_real(known, a.real - b.real);
-    case FB_OP_MUL: return !is_int && give_real(known, a.real * b.real);
-    case FB_OP_TRUE_DIVIDE: return b.real != 0 && give_real(known, a.real / b.real);
-    case FB_OP_POW: return !(is_int && b.real >= 0) && a.real > 0 && give_real(known, pow(a.real, b.real));
-    default: return false;
-    }
+    if (op == FB_OP_FLOOR_DIVIDE || op == FB_OP_REMAINDER || (op == FB_OP_POW && a.real <= 0)) return false;
+    return fb_number_calculate(op, a, b, &result) && !result.is_int && give_real(known, result.real);
 }
 
 static bool evaluate(evaluator *e, fb_node node, int depth, known_value *known) {

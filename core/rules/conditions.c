@@ -269,7 +269,7 @@ static bool is_normal(double number, fb_dtype dtype) {
 }
 
 static bool number_holds(const fb_rule_condition *condition, const fb_graph *graph, const fb_rule_binding *binding) {
-    fb_rule_number number;
+    fb_number number;
     if (!fb_rule_compute(graph, &condition->number, binding, &number)) return false;
     switch (condition->kind) {
     case FB_WHERE_NUMBER: return is_in_range(condition, number.real);

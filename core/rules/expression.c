@@ -187,83 +187,44 @@ fb_status fb_rule_read_expression(fb_rule_reader *reader, const char *text, fb_r
 
 /* ---- computing ---------------------------------------------------------------------------------------------------------- */
 
-static fb_rule_number of_int(int64_t integer) {
-    return (fb_rule_number){.is_int = true, .integer = integer, .real = (double)integer};
-}
-
-static fb_rule_number of_real(double real) {
-    return (fb_rule_number){.real = real};
-}
-
-static bool read_value(const fb_graph *graph, fb_value value, fb_rule_number *out) {
+static bool read_value(const fb_graph *graph, fb_value value, fb_number *out) {
     int64_t integer;
     double real;
     if (!value.id || !fb_value_is_number(graph, value, &real)) return false;
-    *out = fb_value_is_int(graph, value, &integer) ? of_int(integer) : of_real(real);
+    *out = fb_value_is_int(graph, value, &integer) ? fb_number_of_int(integer) : fb_number_of_real(real);
     return true;
 }
 
-static bool read_size(const fb_graph *graph, fb_value value, int axis, fb_rule_number *out) {
+static bool read_size(const fb_graph *graph, fb_value value, int axis, fb_number *out) {
     fb_node node = value.id ? fb_value_node(graph, value) : (fb_node){0};
     int64_t size = node.id ? fb_shape_size(graph, fb_node_at(graph, node)->shape, axis) : -1;
-    *out = of_int(size);
+    *out = fb_number_of_int(size);
     return size >= 0;
 }
 
-/* False when the power of two ints does not fit into 64 bits. */
-static bool power_of_ints(int64_t base, int64_t exponent, int64_t *out) {
-    int64_t result = 1;
-    while (exponent > 0) {
-        if (exponent & 1 && __builtin_mul_overflow(result, base, &result)) return false;
-        exponent >>= 1;
-        if (exponent && __builtin_mul_overflow(base, base, &base)) return false;
-    }
-    *out = result;
-    return true;
+static bool binary(fb_step_kind kind, fb_number a, fb_number b, fb_number *out) {
+    static const fb_op ops[] = {[FB_STEP_ADD] = FB_OP_ADD,
+                                [FB_STEP_SUBTRACT] = FB_OP_SUB,
+                                [FB_STEP_MULTIPLY] = FB_OP_MUL,
+                                [FB_STEP_DIVIDE] = FB_OP_TRUE_DIVIDE,
+                                [FB_STEP_POWER] = FB_OP_POW};
+    return fb_number_calculate(ops[kind], a, b, out);
 }
 
-static bool binary(fb_step_kind kind, fb_rule_number a, fb_rule_number b, fb_rule_number *out) {
-    int64_t integer = 0;
-    bool are_ints = a.is_int && b.is_int, fits = true;
+static bool unary(fb_step_kind kind, fb_number a, fb_number *out) {
     switch (kind) {
-    case FB_STEP_ADD:
-        if (are_ints) fits = !__builtin_add_overflow(a.integer, b.integer, &integer);
-        *out = are_ints ? of_int(integer) : of_real(a.real + b.real);
-        return fits;
-    case FB_STEP_SUBTRACT:
-        if (are_ints) fits = !__builtin_sub_overflow(a.integer, b.integer, &integer);
-        *out = are_ints ? of_int(integer) : of_real(a.real - b.real);
-        return fits;
-    case FB_STEP_MULTIPLY:
-        if (are_ints) fits = !__builtin_mul_overflow(a.integer, b.integer, &integer);
-        *out = are_ints ? of_int(integer) : of_real(a.real * b.real);
-        return fits;
-    case FB_STEP_POWER:
-        are_ints &= b.integer >= 0;
-        if (are_ints) fits = power_of_ints(a.integer, b.integer, &integer);
-        *out = are_ints ? of_int(integer) : of_real(pow(a.real, b.real));
-        return fits;
-    default: *out = of_real(a.real / b.real); return b.real != 0;
-    }
-}
-
-static bool unary(fb_step_kind kind, fb_rule_number a, fb_rule_number *out) {
-    bool has_opposite = !a.is_int || a.integer != INT64_MIN;
-    switch (kind) {
-    case FB_STEP_NEGATE: *out = a.is_int ? of_int(has_opposite ? -a.integer : 0) : of_real(-a.real); return has_opposite;
-    case FB_STEP_ABS:
-        *out = a.is_int ? of_int(has_opposite ? llabs(a.integer) : 0) : of_real(fabs(a.real));
-        return has_opposite;
-    case FB_STEP_SQRT: *out = of_real(sqrt(a.real)); return true;
-    case FB_STEP_EXP: *out = of_real(exp(a.real)); return true;
-    case FB_STEP_LOG: *out = of_real(log(a.real)); return true;
-    default: *out = of_real(a.real); return true; /* float */
+    case FB_STEP_NEGATE: return fb_number_calculate_one(FB_OP_NEG, a, out);
+    case FB_STEP_ABS: return fb_number_calculate_one(FB_OP_ABS, a, out);
+    case FB_STEP_SQRT: *out = fb_number_of_real(sqrt(a.real)); return true;
+    case FB_STEP_EXP: *out = fb_number_of_real(exp(a.real)); return true;
+    case FB_STEP_LOG: *out = fb_number_of_real(log(a.real)); return true;
+    default: *out = fb_number_of_real(a.real); return true; /* float */
     }
 }
 
 bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression, const fb_rule_binding *binding,
-                     fb_rule_number *out) {
-    fb_rule_number stack[MAX_STEPS];
+                     fb_number *out) {
+    fb_number stack[MAX_STEPS];
     size_t depth = 0;
     for (size_t i = 0; i < expression->count; i++) {
         const fb_rule_step *step = &expression->steps[i];

@@ -5,16 +5,10 @@
 #include "core/base/arena.h"
 #include "core/base/map.h"
 #include "core/base/work.h"
+#include "core/ops/number.h"
 #include "core/rules/rule.h"
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------------ */
-
-/* Python's int (of 64 bits) or float. */
-typedef struct fb_rule_number {
-    bool is_int;
-    int64_t integer;
-    double real; /* of both */
-} fb_rule_number;
 
 /* Arithmetic on matched constants: "1 / ?c", "sqrt(size(?x, -1))". In postfix order. */
 typedef enum fb_step_kind {
@@ -38,7 +32,7 @@ typedef enum fb_step_kind {
 typedef struct fb_rule_step {
     fb_step_kind kind;
     int variable, axis;
-    fb_rule_number number;
+    fb_number number;
 } fb_rule_step;
 
 typedef struct fb_rule_expression {
@@ -241,7 +235,7 @@ typedef struct fb_rule_binding {
 
 /* False for what cannot be computed: a division by zero, a result that is not finite or beyond 64 bits. */
 bool fb_rule_compute(const fb_graph *graph, const fb_rule_expression *expression, const fb_rule_binding *binding,
-                     fb_rule_number *out);
+                     fb_number *out);
 
 /* Whether the conditions hold. `failed` is the first that does not. */
 bool fb_rule_conditions_hold(const fb_rule *rule, fb_matcher *matcher, const fb_rule_binding *binding,

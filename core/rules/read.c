@@ -278,7 +278,7 @@ typedef struct comparison {
 static bool may_be_call(comparison *c, const fb_rule_call *pattern, const fb_rule_call *made);
 
 static bool literal_number(const comparison *c, const fb_rule_term *term, double *out) {
-    fb_rule_number number;
+    fb_number number;
     fb_rule_binding nothing = {0};
     if (term->kind == FB_TERM_LITERAL) return fb_value_is_number(c->rule->given, fb_rule_literal(c->rule, term->literal), out);
     bool is_known = term->kind == FB_TERM_NUMBER;

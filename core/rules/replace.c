@@ -23,7 +23,7 @@ static fb_value build_term(building *b, const fb_rule_term *term);
 
 static fb_value build_number(building *b, const fb_rule_term *term) {
     fb_graph *graph = fb_rewrite_graph(b->rewrite);
-    fb_rule_number number;
+    fb_number number;
     /* It has been computed before, when the replacement was tried. */
     if (!fb_rule_compute(graph, &term->number, b->binding, &number)) return FB_VALUE_NONE;
     return number.is_int ? fb_make_int(graph, number.integer) : fb_make_float(graph, number.real);

@@ -76,7 +76,7 @@ static bool call_is_computed(const fb_graph *graph, const fb_rule_call *call, co
 }
 
 static bool term_is_computed(const fb_graph *graph, const fb_rule_term *term, const fb_rule_binding *binding) {
-    fb_rule_number number;
+    fb_number number;
     bool ok = true;
     if (term->kind == FB_TERM_NUMBER) return fb_rule_compute(graph, &term->number, binding, &number);
     if (term->kind == FB_TERM_CALL) return call_is_computed(graph, term->call, binding);

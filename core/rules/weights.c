@@ -162,7 +162,7 @@ fb_obstacle fb_rule_weights_obstacle(fb_matcher *matcher, const fb_rule *rule, c
 
 /* A number, or (value) a recipe. */
 typedef struct operand {
-    fb_rule_number number;
+    fb_number number;
     fb_value value;
 } operand;
 
@@ -192,7 +192,7 @@ static void apply(fb_graph *graph, fb_step_kind kind, operand *a, const operand 
         if (is_unary) steps[1] = steps[2];
         fb_rule_binding none = {0};
         fb_rule_expression expression = {.steps = steps, .count = is_unary ? 2 : 3};
-        fb_rule_number result = {0};
+        fb_number result = {0};
         fb_rule_compute(graph, &expression, &none, &result);
         a->number = result;
     }
