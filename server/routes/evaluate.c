@@ -110,11 +110,11 @@ static void evaluate(fb_response *response, const question *asked, const fb_grap
     fb_object output;
     fb_buffer answer = {0};
     fb_eval_inputs given = {.graph = graph,
-                      .memory = &memory,
-                      .items = file->items,
-                      .count = file->count,
-                      .is_drawn = !asked->has_file,
-                      .seed = asked->seed};
+                            .memory = &memory,
+                            .items = file->items,
+                            .count = file->count,
+                            .is_drawn = !asked->has_file,
+                            .seed = asked->seed};
     fb_eval_hooks hooks = {.context = &given, .given = fb_give_input};
     evaluating->options.precision = asked->precision;
     evaluating->options.seed = asked->seed;
