@@ -89,6 +89,9 @@ fb_status fb_archive_open(const void *bytes, uint64_t size, fb_work *work, fb_ar
     if (!status) status = find_root(archive, error);
     if (!status) status = expect_text(archive, "archive_format", "pt2", error);
     if (!status) status = expect_text(archive, "archive_version", "0", error);
+    if (!status && !fb_archive_find(archive, ".data/version"))
+        status = fb_fail(error, FB_INVALID, "bad-archive", "",
+                         "the entry .data/version is missing: PyTorch does not load such archives");
     if (!status && fb_archive_find(archive, "byteorder")) status = expect_text(archive, "byteorder", "little", error);
     if (!status) status = find_models(archive, error);
     return status;

@@ -129,9 +129,15 @@ static bool put_memory_format(pt_arguments *a, const fb_json *value, fb_buffer *
     return put_named(a, value, "$memory_format", names, sizeof names / sizeof *names, out);
 }
 
+bool pt_is_device(const fb_json *device) {
+    const fb_json *index = pt_member(device, "index");
+    bool has_index = !index || index->kind == FB_JSON_NULL || index->kind == FB_JSON_INT;
+    return has_index && pt_member_of(device, "type", FB_JSON_STRING);
+}
+
 bool pt_put_device(pt_model *m, const fb_json *device, fb_buffer *out) {
     const fb_json *type = pt_member_of(device, "type", FB_JSON_STRING), *index = pt_member(device, "index");
-    if (!type) return pt_bad(m, m->program_file.name, "a device has no type");
+    if (!pt_is_device(device)) return pt_bad(m, m->program_file.name, "a device has no type, or an index that is not a number");
     fb_buffer text = {0};
     fb_buffer_append(&text, type->text, type->count);
     if (index && index->kind == FB_JSON_INT) fb_buffer_printf(&text, ":%lld", (long long)index->integer);

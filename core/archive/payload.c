@@ -78,7 +78,8 @@ static bool read_meta(pt_model *m, pt_tensor *t, const fb_json *meta) {
     const fb_json *dtype = pt_member_of(meta, "dtype", FB_JSON_INT), *layout = pt_member_of(meta, "layout", FB_JSON_INT);
     const fb_json *sizes = pt_member_of(meta, "sizes", FB_JSON_ARRAY), *strides = pt_member_of(meta, "strides", FB_JSON_ARRAY);
     const fb_json *gradient = pt_member(meta, "requires_grad");
-    if (!dtype || !layout || !sizes || !strides || sizes->count != strides->count || sizes->count > PT_MOST_DIMENSIONS)
+    if (!dtype || !layout || !sizes || !strides || sizes->count != strides->count || sizes->count > PT_MOST_DIMENSIONS ||
+        !pt_is_device(pt_member(meta, "device")))
         return pt_bad(m, t->file, "the tensor_meta of \"%s\" is incomplete", t->key);
     if (layout->integer != PT_STRIDED)
         return pt_unsupported(m, t->file, "\"%s\" is not strided: a document has no place for sparse tensors", t->key);

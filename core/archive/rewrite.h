@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "core/archive/archive.h"
+#include "core/archive/internal.h"
 #include "core/graph/graph.h"
 
 /* ---- which entries it has: rewrite.c ------------------------------------------------------------------------------------- */
@@ -27,6 +28,64 @@ typedef fb_status pt_add_entry(void *context, const pt_entry *entry);
 /* Calls `add` for each entry. FB_CONFLICT "archive-changed": with what cannot be written. */
 fb_status pt_rewrite(const fb_archive *archive, const char *model, const char *blob, const fb_graph *graph, fb_work *work,
                      pt_add_entry *add, void *context, fb_error *error);
+
+/* A program of the archive that is rewritten: the main one, or one within. */
+typedef struct pt_scope {
+    struct pt_rewriting *r;
+    pt_program *p;
+    json_t *graph;        /* in the archive's file, to be changed */
+    json_t *values;       /* its tensor_values */
+    json_t *rows;         /* by node of the document, indexes of rows */
+    json_t *names;        /* by node of the document, what the archive calls its result */
+    json_t *kept;         /* by node of the document */
+    json_t *laid_out;     /* names of results whose strides are not those that the archive had */
+    json_t *copied;       /* what is copied into each buffer or input that is written, names of nodes */
+    json_t *nodes_before; /* of the document of the archive, by name */
+    json_t **sources;     /* by row, its node in the archive, or NULL */
+} pt_scope;
+
+typedef struct pt_rewriting {
+    pt_model *m; /* its status is that of the whole */
+    const fb_graph *graph;
+    json_t *program, *weights, *constants; /* files of the archive, to be changed */
+    json_t *before, *after;                /* documents */
+    json_t *sizes;                         /* by what documents print, symbolic sizes as the archive has them */
+    json_t *owners;                        /* pt_owners_of(after) */
+    json_t *states, *state_inputs;         /* input_specs and inputs of new weights */
+    json_t *inputs_of;                     /* by owner, the names of its inputs */
+    json_t *records;                       /* by entry, names of tensors of the graph to be evaluated */
+    json_t *record_of;                     /* by tensor of the graph, path_names */
+    size_t next_record;
+    pt_scope main;
+} pt_rewriting;
+
+/* FB_CONFLICT "archive-changed"; returns false. */
+bool pt_refuse(pt_rewriting *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Steal the value; false, and a failure, when memory is out. pt_push appends to the list of that key. */
+bool pt_set(pt_rewriting *r, json_t *object, const char *key, json_t *value);
+bool pt_append(pt_rewriting *r, json_t *array, json_t *value);
+bool pt_push(pt_rewriting *r, json_t *lists, const char *key, json_t *value);
+
+static inline const char *pt_text_of(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+
+/* Rewrites the nodes of the archive's program: rewrite_program.c */
+bool pt_rewrite_program(pt_rewriting *r, pt_program *program);
+void pt_scope_free(pt_scope *scope);
+
+/* ---- new calls, as archives spell them: spell.c. NULL: a failure ----------------------------------------------------------
+ */
+
+int64_t pt_scalar_type(const char *dtype); /* 0: unknown */
+json_t *pt_make_argument(pt_scope *s, const json_t *value);
+/* The inputs of a node, from the operator's signature. */
+json_t *pt_make_inputs(pt_scope *s, const json_t *node);
+/* A row-major tensor. `device`: the archive's word for where it is. */
+json_t *pt_make_meta(pt_scope *s, const json_t *shape, const char *dtype, bool requires_grad, const json_t *device);
+const json_t *pt_some_device(const pt_scope *s);
+bool pt_are_on_one_device(const pt_scope *s);
 
 /* ---- what a document says, whatever its nodes are called: meaning.c ------------------------------------------------------ */
 

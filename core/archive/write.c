@@ -13,6 +13,14 @@ static void put_text(fb_buffer *out, const char *text) {
 
 /* ---- what is recorded of results ---------------------------------------------------------------------------------------- */
 
+/* {"as_int": 6} or {"as_expr": {"expr_str": …}}. */
+static bool is_size(const fb_json *size) {
+    const char *kind;
+    const fb_json *value = pt_union(size, &kind);
+    if (value && strcmp(kind, "as_expr") == 0) return pt_member_of(value, "expr_str", FB_JSON_STRING) != NULL;
+    return value && strcmp(kind, "as_int") == 0 && value->kind == FB_JSON_INT;
+}
+
 static bool put_size(pt_model *m, const pt_row *row, const fb_json *size, fb_buffer *out) {
     const char *kind;
     const fb_json *value = pt_union(size, &kind);
@@ -30,13 +38,26 @@ static bool put_size(pt_model *m, const pt_row *row, const fb_json *size, fb_buf
     return ok;
 }
 
+/* What is not read here is copied into archives of changed graphs. */
+static bool is_complete(const fb_json *value) {
+    const fb_json *sizes = pt_member_of(value, "sizes", FB_JSON_ARRAY),
+                  *strides = pt_member_of(value, "strides", FB_JSON_ARRAY);
+    const fb_json *gradient = pt_member(value, "requires_grad"), *item = strides ? fb_json_first(strides) : NULL;
+    bool is_said = gradient && (gradient->kind == FB_JSON_TRUE || gradient->kind == FB_JSON_FALSE);
+    bool ok = sizes && strides && sizes->count == strides->count && is_said && pt_member_of(value, "dtype", FB_JSON_INT) &&
+              pt_member_of(value, "layout", FB_JSON_INT) && is_size(pt_member(value, "storage_offset")) &&
+              pt_is_device(pt_member(value, "device"));
+    for (uint32_t i = 0; ok && i < strides->count; i++, item = fb_json_next(item)) ok = is_size(item);
+    return ok;
+}
+
 /* Shape and dtype; where a result lies is recorded where a cast reads it. */
 static bool put_meta(pt_model *m, const pt_row *row, fb_buffer *out) {
     fb_buffer_string(out, ",\"meta\":{");
     const fb_json *value = row->value;
     const fb_json *sizes = pt_member_of(value, "sizes", FB_JSON_ARRAY), *dtype = pt_member_of(value, "dtype", FB_JSON_INT);
     const fb_json *layout = pt_member_of(value, "layout", FB_JSON_INT);
-    if (value && (!sizes || !dtype || !layout))
+    if (value && !is_complete(value))
         return pt_bad(m, m->program_file.name, "the tensor_values of \"%s\" are incomplete", row->name);
     if (value) {
         fb_buffer_string(out, "\"shape\":[");

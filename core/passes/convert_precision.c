@@ -691,6 +691,7 @@ static void convert_weights(fb_rewrite *rw, const precision_change *change) {
 typedef struct state {
     bool is_converted, is_written;
     bool is_low;  /* what was float32 in its value is in the new dtype */
+    bool is_end;  /* it is among the last nodes, which only write and return */
     fb_node cast; /* of its value to the dtype that it has not */
 } state;
 
@@ -700,6 +701,7 @@ typedef struct conversion {
     fb_dtype dtype;
     state *nodes;
     fb_node reader; /* the node at hand */
+    fb_node end;    /* the first of those that end the program */
     bool reads_low;
 } conversion;
 
@@ -709,17 +711,22 @@ static bool comes_of_aten(const fb_graph *g, fb_node n) {
     return fb_is_aten(g, edge ? fb_edge_input(g, edge) : n);
 }
 
-/* Before the node; but of a result before the writes that end an ATen program, because archives of torch.export end with them.
+/* The writes that end an ATen program, and the output: archives of torch.export end with them, and have no place between them.
  */
-static fb_node place_of_cast(const conversion *c, fb_node value) {
-    fb_node place = c->reader, before;
-    if (fb_node_at(c->graph, place)->opcode != FB_OUTPUT || c->nodes[value.id].is_written) return place;
-    while ((before = fb_node_at(c->graph, place)->previous).id && before.id != value.id) {
-        const fb_node_row *row = fb_node_at(c->graph, before);
-        if (row->user_count || !fb_is_aten(c->graph, before) || !fb_op_is(c->graph, before, FB_OP_COPY | FB_OP_IN_PLACE)) break;
-        place = before;
+static void find_end(conversion *c) {
+    fb_node n = fb_last_node(c->graph, FB_MAIN_PROGRAM);
+    for (; n.id; n = fb_node_at(c->graph, n)->previous) {
+        const fb_node_row *row = fb_node_at(c->graph, n);
+        bool is_write = !row->user_count && fb_is_aten(c->graph, n) && fb_op_is(c->graph, n, FB_OP_COPY | FB_OP_IN_PLACE);
+        if (row->opcode != FB_OUTPUT && !is_write) break;
+        c->nodes[n.id].is_end = true;
+        c->end = n;
     }
-    return place;
+}
+
+/* Before the node, or before the end that it is of. */
+static fb_node place_of_cast(const conversion *c, fb_node value) {
+    return c->nodes[c->reader.id].is_end && !c->nodes[value.id].is_written ? c->end : c->reader;
 }
 
 /* The cast stands before the first node that reads it. Where the value is written in between, each has its own. */
@@ -831,6 +838,7 @@ static void convert_nodes(fb_rewrite *rw, const precision_change *change) {
     if (!c.nodes) fb_graph_fail_memory(g);
     for (size_t i = 0; c.nodes && i < change->count; i++) c.nodes[change->nodes[i].id].is_converted = true;
     for (const fb_node *n = change->written; c.nodes && n->id; n++) c.nodes[n->id].is_written = true;
+    if (c.nodes) find_end(&c);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && c.nodes; n = fb_next_node(g, n)) {
         fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
         if (opcode == FB_GET_ATTR) convert_read(&c, n);

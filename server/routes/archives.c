@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "core/archive/export.h"
 #include "core/document/document.h"
@@ -36,10 +37,44 @@ bool fb_is_archive_request(const fb_request *request) {
     return request->body_state || fb_request_query(request, "archive") || is_zip_body(request);
 }
 
+/* A request's watch that also gives back the pages that have been read, so that memory does not grow with the archive. */
+typedef struct forgetting {
+    const fb_watch *request;
+    const fb_blob *blob;
+    unsigned char *mapped; /* an upload that is no blob yet */
+    size_t size;
+} forgetting;
+
+static fb_status check_and_forget(void *context, fb_error *error) {
+    const forgetting *f = context;
+    if (f->blob) fb_blob_forget(f->blob);
+    if (f->mapped) madvise(f->mapped, f->size, MADV_DONTNEED);
+    return fb_watch_check(f->request, error);
+}
+
+/* Reads all of it before it becomes a blob: nothing is stored of a file that is no archive. */
+static fb_status check_upload(const fb_request *request, const fb_upload *upload, fb_error *error) {
+    static const char no_digest[] = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+    forgetting forget = {.request = fb_request_watch(request), .size = fb_upload_size(upload)};
+    const fb_watch watch = {.context = &forget, .check = check_and_forget};
+    fb_work work = {.watch = &watch};
+    fb_archive archive = {0};
+    fb_buffer document = {0};
+    fb_status status = forget.size ? fb_upload_map(upload, &forget.mapped, error) : FB_OK;
+    if (!status) status = fb_archive_open(forget.mapped, forget.size, &work, &archive, error);
+    if (!status) status = fb_archive_check(&archive, &work, error);
+    if (!status) status = fb_archive_document(&archive, fb_request_query(request, "model"), no_digest, &work, &document, error);
+    fb_buffer_free(&document);
+    fb_archive_close(&archive);
+    if (forget.mapped) munmap(forget.mapped, forget.size);
+    return status;
+}
+
 static fb_status finish_upload(const fb_request *request, fb_upload *upload, char digest[FB_ID_LENGTH + 1], fb_error *error) {
     fb_store_actor by = fb_actor_of(request);
     bool is_new;
-    fb_status status = fb_upload_finish(upload, NULL, &by, digest, &is_new, error);
+    fb_status status = check_upload(request, upload, error);
+    if (!status) status = fb_upload_finish(upload, NULL, &by, digest, &is_new, error);
     fb_upload_close(upload, status != FB_OK);
     return status;
 }
@@ -90,24 +125,15 @@ bool fb_archive_take(const fb_request *request, fb_response *response, fb_reques
     return !status;
 }
 
-/* A request's watch that also gives back the pages that have been read, so that memory does not grow with the archive. */
-typedef struct forgetting {
-    const fb_watch *request;
-    const fb_blob *blob;
-} forgetting;
-
-static fb_status check_and_forget(void *context, fb_error *error) {
-    const forgetting *f = context;
-    fb_blob_forget(f->blob);
-    return fb_watch_check(f->request, error);
-}
-
 static fb_status find_written(const fb_request *request, const fb_archive *archive, const fb_blob *blob, const char *model,
                               fb_buffer *out, fb_error *error);
 
-/* The document of a model of the blob. A new archive is checked whole, unless foldback wrote it. */
-static fb_status make_document(const fb_request *request, const char *digest, const char *model, bool is_new, fb_buffer *out,
-                               fb_error *error) {
+typedef enum archive_use { STORED, UPLOADED, NAMED } archive_use;
+
+/* The document of a model of the blob. One that a request names is checked whole, unless foldback wrote it; an upload has been.
+ */
+static fb_status make_document(const fb_request *request, const char *digest, const char *model, archive_use use,
+                               fb_buffer *out, fb_error *error) {
     const fb_app *app = request->context;
     fb_blob *blob;
     const unsigned char *bytes;
@@ -120,9 +146,9 @@ static fb_status make_document(const fb_request *request, const char *digest, co
     if (!status) {
         fb_archive archive;
         status = fb_archive_open(bytes, fb_blob_size(blob), &work, &archive, error);
-        if (!status && is_new) status = find_written(request, &archive, blob, model, out, error);
+        if (!status && use != STORED) status = find_written(request, &archive, blob, model, out, error);
         bool is_read = out->size > 0;
-        if (!status && is_new && !is_read) status = fb_archive_check(&archive, &work, error);
+        if (!status && use == NAMED && !is_read) status = fb_archive_check(&archive, &work, error);
         if (!status && !is_read) status = fb_archive_document(&archive, model, digest, &work, out, error);
         fb_archive_close(&archive);
         fb_blob_forget(blob);
@@ -134,7 +160,8 @@ static fb_status make_document(const fb_request *request, const char *digest, co
 bool fb_archive_read(const fb_request *request, fb_response *response, const char *digest, fb_graph_input *out) {
     fb_error error = {0};
     fb_buffer text = {0};
-    fb_status status = make_document(request, digest, fb_request_query(request, "model"), true, &text, &error);
+    archive_use use = fb_request_query(request, "archive") ? NAMED : UPLOADED;
+    fb_status status = make_document(request, digest, fb_request_query(request, "model"), use, &text, &error);
     if (status) fb_respond_error(response, &error);
     bool ok = !status && fb_graph_input_read(request, response, text.data, text.size, "", out);
     fb_buffer_free(&text);
@@ -154,7 +181,7 @@ static fb_status compare(const fb_request *request, const fb_archive_origin *ori
     char found[FB_ID_LENGTH + 1];
     limits.watch = fb_request_watch(request);
     fb_work work = {.watch = limits.watch};
-    fb_status status = make_document(request, origin->blob, origin->model, false, &text, error);
+    fb_status status = make_document(request, origin->blob, origin->model, STORED, &text, error);
     if (!status && fb_document_read(text.data, text.size, &limits, "", &graph, &errors)) {
         status = errors.count ? fb_fail(error, errors.items[0].status ? errors.items[0].status : FB_INVALID,
                                         errors.items[0].code, "", "%s", errors.items[0].message)

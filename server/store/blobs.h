@@ -76,6 +76,8 @@ uint64_t fb_upload_size(const fb_upload *upload);  /* bytes so far */
 fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_error *error);
 /* Makes the bytes durable. When that fails, nobody knows which of them the disk has: then the upload is empty again. */
 fb_status fb_upload_sync(fb_upload *upload, fb_error *error);
+/* Maps the bytes so far, of which there are some. They are the caller's to unmap, with the upload's size. */
+fb_status fb_upload_map(const fb_upload *upload, unsigned char **bytes, fb_error *error);
 /* Makes it a blob: durable when this returns. FB_INVALID "digest-mismatch" when `digest` is not that of the bytes (the message
  * has both); NULL = whatever it is. `is_new` false: it was here already (idempotent; its grace period begins anew). The upload
  * is to be closed afterwards; its id is gone when this succeeded. */

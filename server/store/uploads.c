@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/base/map.h"
@@ -225,6 +226,13 @@ fb_status fb_upload_write(fb_upload *upload, const void *bytes, size_t size, fb_
     upload->size += size;
     if (upload->hash && !fb_sha256_add(upload->hash, bytes, size)) forget_hash(upload);
     start_writing(upload, before);
+    return FB_OK;
+}
+
+fb_status fb_upload_map(const fb_upload *upload, unsigned char **bytes, fb_error *error) {
+    void *mapped = mmap(NULL, (size_t)upload->size, PROT_READ, MAP_SHARED, upload->file, 0);
+    if (mapped == MAP_FAILED) return fb_fail_file(error, "map an upload", errno);
+    *bytes = mapped;
     return FB_OK;
 }
 

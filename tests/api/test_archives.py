@@ -205,16 +205,51 @@ def test_dynamic_sizes_are_validated(shared, name, mode):
     assert run["validation"] == {"mode": mode, "passes": True, "complete": True}
 
 
-def test_what_cannot_be_written_is_refused(shared):
-    """A nested program that is another one than it was."""
-    graph = post(shared, archive("nested")).json()["id"]
-    document = json.loads(shared.get(f"/v1/graphs/{graph}").body)
+def with_nested_call(service, target):
+    """The id of a graph whose nested program has another call, in the place of a subtraction."""
+    graph = post(service, archive("nested")).json()["id"]
+    document = json.loads(service.get(f"/v1/graphs/{graph}").body)
     [nodes] = [module["graph"]["nodes"] for module in document["modules"] if module["path"] == "false_graph_0"]
     [changed] = [node for node in nodes if node["target"] == "torch.ops.aten.sub.Tensor"]
-    changed["target"] = "torch.ops.aten.add.Tensor"
-    answer = shared.get(f"/v1/graphs/{shared.post('/v1/graphs', document).json()['id']}/archive")
+    changed["target"] = target
+    made = service.post("/v1/graphs", document)
+    assert made.status == 201, made.body
+    return made.json()["id"]
+
+
+def test_a_changed_nested_program_is_written(shared):
+    answer = shared.get(f"/v1/graphs/{with_nested_call(shared, 'torch.ops.aten.add.Tensor')}/archive")
+    assert answer.status == 200, answer.body
+    with zipfile.ZipFile(io.BytesIO(answer.body)) as given:
+        program = json.loads(given.read("nested/models/model.json"))
+    [branch] = [
+        argument["arg"]["as_graph"]["graph"]
+        for node in program["graph_module"]["graph"]["nodes"]
+        for argument in node["inputs"]
+        if argument["arg"].get("as_graph", {}).get("name") == "false_graph_0"
+    ]
+    assert [node["target"] for node in branch["nodes"]] == ["torch.ops.aten.add.Tensor", "torch.ops.aten.mul.Tensor"]
+
+
+def test_what_cannot_be_written_is_refused(shared):
+    """A call of which no signature is known."""
+    answer = shared.get(f"/v1/graphs/{with_nested_call(shared, 'operator.sub')}/archive")
     is_problem(answer, 409, "archive-changed")
-    assert 'the nested program "false_graph_0" was changed' in answer.json()["detail"]
+    assert "(operator.sub)" in answer.json()["detail"]
+
+
+def test_nothing_is_stored_of_what_is_refused(service):
+    good = archive("conv")
+
+    def without_weights(name, data):
+        return b"{}" if name.endswith("weights_config.json") else data
+
+    refused = [good[:5000], archive("several"), repacked(good, without_weights), repacked(good, lambda name, data: data.replace(b"torch.ops.aten.relu.default", b"os.system"))]
+    for data in refused:
+        for path in ("/v1/graphs", "/v1/optimize?pass=inference"):
+            for kind in ("application/zip", "application/octet-stream"):
+                assert post(service, data, kind=kind, path=path).status == 422
+    assert service.get("/v1/blobs").json()["items"] == [] == service.get("/v1/graphs").json()["items"]
 
 
 def test_weights_of_an_archive(shared):

@@ -218,8 +218,8 @@ static void zip_of(const file *files, size_t count, fb_buffer *out) {
 }
 
 #define MARKS                                                                                                                  \
-    {.name = "a/archive_format", .content = "pt2"}, {                                                                          \
-        "a/archive_version", "0"                                                                                               \
+    {.name = "a/archive_format", .content = "pt2"}, {"a/archive_version", "0"}, {                                              \
+        "a/.data/version", "6"                                                                                                 \
     }
 
 /* Fields that are not given are 0 on purpose. */
@@ -247,6 +247,7 @@ static const struct {
     {{{.name = "a/x", .content = "1"}}, "bad-archive", "archive_format is missing"},
     {{{.name = "a/archive_format", .content = "pt3"}}, "unsupported-archive", "does not say \"pt2\""},
     {{MARKS, {.name = "a/byteorder", .content = "big"}}, "unsupported-archive", "does not say \"little\""},
+    {{{"a/archive_format", "pt2"}, {"a/archive_version", "0"}}, "bad-archive", ".data/version is missing"},
     {{MARKS}, "bad-archive", "no models/*.json"},
     {{MARKS, {.name = "a/models/m.json", .content = "{"}}, "bad-archive", "models/m.json: it is not valid JSON"},
     {{MARKS, {.name = "a/models/m.json", .content = "[]"}}, "bad-archive", "models/m.json: it is not a JSON object"},
@@ -327,6 +328,9 @@ static const struct {
     {"mlp.pt2", "models/", "Symbol('s", "Strange('s", "unsupported-archive", "has the size Strange('s"},
     {"mlp.pt2", "models/", "\"outputs\": [{\"as_tensors\"", "\"outputs\": [{\"as_custom_obj\"", "unsupported-archive",
      "as_custom_obj"},
+    {"tied.pt2", "models/", "\"requires_grad\": true", "\"requires_grad\": 1", "bad-archive", "are incomplete"},
+    {"tied.pt2", "models/", "\"strides\": [{\"as_int\"", "\"strides\": [{\"as_none\"", "bad-archive", "are incomplete"},
+    {"tied.pt2", "weights_config", "\"type\": \"cpu\"", "\"type\": 3", "bad-archive", "is incomplete"},
     {"tied.pt2", "weights_config", "\"use_pickle\": false", "\"use_pickle\": true", "unsupported-archive",
      "\"embed.weight\" is a Python pickle"},
     {"tied.pt2", "weights_config", "\"as_int\": 6", "\"as_int\": 7", "bad-archive",
