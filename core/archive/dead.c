@@ -26,8 +26,7 @@ static purity purity_of(const char *target) {
     uint32_t flags = fb_op_facts_of(op)->flags;
     if (op == FB_OP_UNKNOWN || flags & (FB_FACT_EFFECT | FB_FACT_MUTATES_IN_TRAINING)) return UNKNOWN;
     if (op & FB_OP_IN_PLACE || flags & (FB_FACT_MUTATES | FB_FACT_RANDOM_IN_TRAINING)) return IMPURE;
-    bool is_empty = op == FB_OP_EMPTY || op == FB_OP_EMPTY_STRIDED || op == FB_OP_EMPTY_LIKE || op == FB_OP_NEW_EMPTY;
-    return flags & FB_FACT_RANDOM && !is_empty ? IMPURE : PURE;
+    return flags & FB_FACT_RANDOM ? IMPURE : PURE;
 }
 
 bool pt_is_pure(const char *target) {

@@ -136,7 +136,8 @@ static bool read_output(pt_model *m, pt_program *p) {
 
 /* ---- calls -------------------------------------------------------------------------------------------------------------- */
 
-/* What the document calls the function; NULL and a failure for one that no document can have. */
+/* What the document calls the function; NULL and a failure for one that no archive has. The list of those outside of torch.ops
+ * is the format's, not a fact of the operators: _SYM_OPS of torch/_export/serde/serialize.py. */
 static const char *function_name(pt_model *m, const char *target, const char *node) {
     static const char *const sizes[] = {"eq",  "ne",       "le",  "ge",  "lt",      "gt",   "neg", "pos",    "mul",    "add",
                                         "sub", "floordiv", "mod", "pow", "truediv", "and_", "or_", "lshift", "rshift", NULL};

@@ -30,7 +30,7 @@ enum {
     FB_FACT_ALIASES_ALL = 1 << 3,  /* … with any argument */
     FB_FACT_MUTATES = 1 << 4,      /* writes into the first argument */
     FB_FACT_HAS_IN_PLACE = 1 << 5, /* the names with a final underscore exist as well: write into the first and return it */
-    FB_FACT_RANDOM = 1 << 6,       /* draws random numbers, or gives memory as it was found (empty) */
+    FB_FACT_RANDOM = 1 << 6,       /* draws random numbers */
     FB_FACT_RANDOM_IN_TRAINING = 1 << 7,
     FB_FACT_MUTATES_IN_TRAINING = 1 << 8,      /* updates running statistics */
     FB_FACT_EFFECT = 1 << 9,                   /* any other effect: an assertion, a switch of mode */
@@ -41,6 +41,7 @@ enum {
     FB_FACT_MAYBE_CONTAINER = 1 << 14,         /* takes lists and dicts, too: what they hold is then in the result */
     FB_FACT_CONTAINER = 1 << 15,               /* a module that has modules inside, which it calls out of sight */
     FB_FACT_TUPLE = 1 << 16,                   /* gives a tuple; RULES describe its first item: native_layer_norm */
+    FB_FACT_UNSET = 1 << 17,                   /* gives memory as it was found: empty */
 };
 
 typedef enum fb_shape_rule {

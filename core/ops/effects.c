@@ -175,7 +175,7 @@ fb_effects fb_op_effects(const fb_graph *graph, fb_node node) {
     effects.mutates_input = in_place || (flags & FB_FACT_MUTATES);
     effects.may_alias_all = (flags & FB_FACT_ALIASES_ALL) || may_join_containers(graph, node, op);
     effects.may_alias_input = in_place || (flags & FB_FACT_ALIASES) || effects.may_alias_all;
-    effects.is_random = flags & FB_FACT_RANDOM;
+    effects.is_random = flags & (FB_FACT_RANDOM | FB_FACT_UNSET);
     effects.has_effect = flags & FB_FACT_EFFECT;
     if (op == FB_OP_GETATTR && reads_plain_attribute(graph, node)) effects.may_alias_input = false;
     if (flags & (FB_FACT_RANDOM_IN_TRAINING | FB_FACT_MUTATES_IN_TRAINING) && may_be_training(graph, node, op)) {

@@ -397,7 +397,7 @@ static fb_graph *graph_of_call(const worst *call, fb_op op) {
     if (call->module)
         fb_buffer_printf(&nodes, "{\"op\":\"call_module\",\"name\":\"call\",\"target\":\"m\",\"args\":[%s]},", arguments);
     else put_call(&nodes, "call", target, arguments, call->kwargs);
-    bool is_random = fb_op_facts_of(op)->flags & FB_FACT_RANDOM; /* which nothing may read */
+    bool is_random = fb_op_facts_of(op)->flags & (FB_FACT_RANDOM | FB_FACT_UNSET); /* which nothing may read */
     fb_buffer_printf(&nodes, "{\"op\":\"output\",\"name\":\"output\",\"target\":\"output\",\"args\":[{\"$node\":\"%s\"}]}",
                      is_random ? "f" : "call");
     char modules[500];
