@@ -156,6 +156,37 @@ class Parts(nn.Module):
         return left, torch.topk(right, 2)[0], torch.var_mean(right, 1)[1]
 
 
+class Cache(nn.Module):
+    """A buffer, a parameter and an input are written; what is written into a buffer is returned through a no-op."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(8, 4))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64), persistent=False)
+        self.scale = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.cache[:2].copy_(self.a(x))
+        self.steps.add_(2)
+        self.scale.mul_(0.5)
+        x.add_(1)
+        return self.cache.sum(0) / 2.0 + self.b(x) * self.scale, x[0], self.steps * 1
+
+
+class Autocast(nn.Module):
+    """A region in another dtype is a nested program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.a(x) / 2.0 + functional.dropout(self.b(x), 0.5, False)
+        return y.float() * self.c(x)
+
+
 MODELS: dict[str, Callable[[], Given]] = {
     "mlp": lambda: (Mlp().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "convolutions": lambda: (Convolutions().eval(), (torch.randn(2, 3, 8, 8),), ({0: BATCH},)),
@@ -166,6 +197,8 @@ MODELS: dict[str, Callable[[], Given]] = {
     "mutated": lambda: (Mutated().eval(), (torch.randn(2, 8),), None),
     "writes-input": lambda: (WritesInput().eval(), (torch.randn(3, 4),), None),
     "constants": lambda: (Constants().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
+    "cache": lambda: (Cache().eval(), (torch.randn(2, 4),), None),
+    "autocast": lambda: (Autocast().eval(), (torch.randn(3, 8),), ({0: BATCH},)),
     "branches": lambda: (Branches().eval(), (torch.randn(3, 4),), ({0: BATCH},)),
     "bfloat16": lambda: (Narrow().bfloat16().eval(), (torch.randn(3, 8).bfloat16(),), ({0: BATCH},)),
     "empty": lambda: (Empty(), (torch.randn(3, 8),), None),

@@ -172,3 +172,86 @@ def test_recorded_strides_are_those_that_the_calls_give(tmp_path: Path, passes: 
         torch.testing.assert_close(fast.module()(x), program.module()(x), rtol=0, atol=2e-4)
         decomposed = fast.run_decompositions()
         torch.testing.assert_close(decomposed.module()(x), program.module()(x), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("form", ["exported", "decomposed"])
+@pytest.mark.parametrize("way", ["in place", "exported again", "exported again, named"])
+def test_an_undo_keeps_training(tmp_path: Path, way: str, form: str) -> None:
+    """PyTorch saves a trained program with other names of nodes and without the entry that says which graph it was."""
+    dims = {0: torch.export.Dim("b", min=2, max=16), 1: torch.export.Dim("n", min=2, max=30)}
+    args = (torch.randn(3, 7, 8),)
+
+    def export(model: torch.nn.Module) -> torch.export.ExportedProgram:
+        program = torch.export.export(model, args, dynamic_shapes=(dims,))
+        return program if form == "exported" else program.run_decompositions()
+
+    torch.export.save(export(Attention().eval()), tmp_path / "model.pt2")
+    done = optimised(tmp_path, tmp_path / "model.pt2", "MergeLinears", "UnpackLinear", "RemoveNoOps")
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    with zipfile.ZipFile(tmp_path / "fast.pt2") as archive:
+        [entry] = [name for name in archive.namelist() if name.endswith("foldback_graph")]
+        named = {"foldback_graph": archive.read(entry).decode()}
+    fast = torch.export.load(tmp_path / "fast.pt2")
+    live = fast.module()
+    with torch.no_grad():
+        for weight in live.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    wanted = live(*args)
+    torch.export.save(fast if way == "in place" else export(live), tmp_path / "trained.pt2", extra_files=named if "named" in way else None)
+    words = ["reverse", str(tmp_path / "trained.pt2"), "-o", str(tmp_path / "back.pt2"), "--data", str(tmp_path / "store")]
+    if "named" not in way:
+        refused = subprocess.run([str(BINARY), *words], capture_output=True, text=True, timeout=120, check=False)
+        assert refused.returncode == 1 and "--run RUN" in refused.stderr and not (tmp_path / "back.pt2").exists()
+        words += ["--run", run["id"]]
+    done = subprocess.run([str(BINARY), *words], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    before, back = torch.export.load(tmp_path / "model.pt2"), torch.export.load(tmp_path / "back.pt2")
+    assert [str(node.target) for node in back.graph.nodes] == [str(node.target) for node in before.graph.nodes]
+    assert back.state_dict.keys() == before.state_dict.keys()
+    torch.testing.assert_close(back.module()(*args), wanted, rtol=0, atol=2e-4)
+
+
+class Nested(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        def inner(y: torch.Tensor) -> torch.Tensor:
+            return torch.cond(k > 3, lambda v: torch.relu(self.a(v)) / 2.0, lambda v: self.b(v) * 1.0, (y,))
+
+        return torch.cond(x.sum() > 0, inner, lambda y: y.sin() / 4.0, (x,))
+
+
+def test_changed_nested_programs_compute_the_same(tmp_path: Path) -> None:
+    """Divisions become products, and each relu has a no-op behind it, in programs two levels deep."""
+    batch = {0: torch.export.Dim("b", min=2, max=16)}
+    program = torch.export.export(Nested().eval(), (torch.randn(3, 4), torch.tensor(2)), dynamic_shapes=(batch, None))
+    torch.export.save(program, tmp_path / "model.pt2")
+    store = ["--data", str(tmp_path / "store")]
+    subprocess.run([str(BINARY), "optimize", str(tmp_path / "model.pt2"), "--pass", "DeepCopy", "-o", str(tmp_path / "graph.json"), *store], check=True)
+    document = json.loads((tmp_path / "graph.json").read_text())
+    changed = 0
+    for module in document["modules"]:
+        nodes = module.get("graph", {}).get("nodes", [])
+        for node in list(nodes):
+            if node["target"] == "torch.ops.aten.div.Tensor":
+                node["target"], node["args"][1] = "torch.ops.aten.mul.Tensor", 1 / float(node["args"][1]["$float"])
+                changed += 1
+            if node["target"] == "torch.ops.aten.relu.default":
+                more = {**node, "name": "more", "target": "torch.ops.aten.mul.Tensor", "args": [{"$node": node["name"]}, 1.0]}
+                for reader in nodes:
+                    reader["args"] = json.loads(json.dumps(reader["args"]).replace(f'"$node": "{node["name"]}"', '"$node": "more"'))
+                nodes.insert(nodes.index(node) + 1, more)
+                changed += 1
+    assert changed == 3
+    (tmp_path / "edited.json").write_text(json.dumps(document))
+    done = optimised(tmp_path, tmp_path / "edited.json", "DeepCopy")
+    assert done.returncode == 0, done.stderr
+    fast = torch.export.load(tmp_path / "fast.pt2")
+    within = [module for module in fast.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    assert "more" in [node.name for one in within for node in one.graph.nodes]
+    for x in (torch.ones(3, 4), -torch.ones(5, 4)):
+        for k in (2, 5):
+            torch.testing.assert_close(fast.module()(x, torch.tensor(k)), program.module()(x, torch.tensor(k)), rtol=0, atol=2e-4)
