@@ -6,7 +6,8 @@
 
 /* How a refusal for want of a dtype or a shape ends: what to do. */
 #define FB_RECORD_DTYPE ". Record it in meta.dtype, or send the option assume with the run"
-#define FB_RECORD_SHAPE ". Record it in meta.shape, as foldback.fx.to_document does where it gets example inputs"
+#define FB_RECORD_SHAPE                                                                                                        \
+    ". Record it in meta.shape, as foldback.fx.to_document does of example inputs, or send assume with a rank"
 
 #define FB_MAX_RANK 32 /* of what is inferred; results of more dimensions are unknown */
 

@@ -626,7 +626,8 @@ static bool shape_linear(const fb_shape_call *call, fb_type *out) {
     fb_type weight;
     if (!fb_tensor_named(call, "input", out) || !fb_tensor_named(call, "weight", &weight)) return false;
     if (out->rank < 1 || weight.rank < 1 || weight.rank > 2) return false;
-    if (!fb_dim_equal(out->sizes[out->rank - 1], weight.sizes[weight.rank - 1])) return false;
+    fb_dim features = out->sizes[out->rank - 1]; /* where a symbol stands for them, the weight says them */
+    if (!features.symbol.id && !fb_dim_equal(features, weight.sizes[weight.rank - 1])) return false;
     if (weight.rank == 1) fb_erase_dim(out, out->rank - 1);
     else out->sizes[out->rank - 1] = weight.sizes[0];
     return true;

@@ -6,8 +6,9 @@
  * A tracer such as that of torch.fx records neither, and passes that need them then refuse. The result of a Linear, a
  * convolution or an Embedding has the dtype of its weight; others follow by the rules of operators. What is recorded stays.
  *
- * `dtype` is what inputs are taken to be: those whose dtype is not recorded and that are not looked up in an Embedding. The
- * option "assume" of a run is this pass before the others.
+ * `dtype` is what inputs are taken to be: those whose dtype is not recorded and that are not looked up in an Embedding. `rank`
+ * is the number of their dimensions, where their shape is not recorded: each size becomes a symbol of its own. The option
+ * "assume" of a run is this pass before the others.
  *
  * Nothing is recorded behind a switch of a mode such as autocast, which changes dtypes, nor of what reads a value that is given
  * another shape in place.
@@ -36,22 +37,46 @@ static bool record_inferred(fb_rewrite *rw, fb_node n) {
     return is_more;
 }
 
-/* An input that may be a tensor: one with a default is a number or None. */
-static bool may_be_assumed(const fb_graph *g, fb_node n) {
-    const fb_node_row *row = fb_node_at(g, n);
-    return row->opcode == FB_PLACEHOLDER && !row->dtype && row->user_count && !fb_value_at(g, row->args)->count;
+/* What inputs are taken to be. */
+typedef struct assumption {
+    fb_dtype dtype; /* or FB_DTYPE_UNKNOWN */
+    int rank;       /* or 0 */
+} assumption;
+
+static assumption assumption_of(const json_t *params) {
+    const char *name = json_string_value(json_object_get(params, "dtype"));
+    int rank = (int)json_integer_value(json_object_get(params, "rank"));
+    return (assumption){name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN, rank};
 }
 
-static fb_dtype assumed_dtype(const json_t *params) {
-    const char *name = json_string_value(json_object_get(params, "dtype"));
-    return name ? fb_dtype_find(name) : FB_DTYPE_UNKNOWN;
+/* An input that may be a tensor: one with a default is a number or None. */
+static bool may_be_assumed(const fb_graph *g, fb_node n, assumption assumed) {
+    const fb_node_row *row = fb_node_at(g, n);
+    bool is_tensor = row->user_count && !fb_value_at(g, row->args)->count;
+    return is_tensor && ((assumed.dtype && !row->dtype) || (assumed.rank && !row->shape.id));
+}
+
+/* Sizes that nothing else has. */
+static fb_value assumed_shape(fb_graph *g, fb_node n, int rank) {
+    fb_value sizes[FB_MAX_RANK];
+    for (int i = 0; i < rank; i++) {
+        char *symbol = NULL;
+        int length = asprintf(&symbol, "%s_dim%d", fb_node_name(g, n), i);
+        if (length < 0) return (fb_value){0};
+        sizes[i] = fb_make_text(g, FB_STRING, symbol, (size_t)length);
+        free(symbol);
+    }
+    return fb_make_list(g, sizes, (size_t)rank);
 }
 
 /* True where there is more to record now. */
-static bool record(fb_rewrite *rw, fb_node n, fb_dtype assumed) {
-    const fb_graph *g = fb_rewrite_graph(rw);
+static bool record(fb_rewrite *rw, fb_node n, assumption assumed) {
+    fb_graph *g = fb_rewrite_graph(rw);
     if (fb_node_at(g, n)->opcode != FB_PLACEHOLDER) return record_inferred(rw, n);
-    fb_set_result_type(rw, n, fb_node_at(g, n)->shape, assumed);
+    fb_value shape = fb_node_at(g, n)->shape;
+    if (!shape.id && assumed.rank) shape = assumed_shape(g, n, assumed.rank);
+    fb_dtype dtype = (fb_dtype)fb_node_at(g, n)->dtype;
+    fb_set_result_type(rw, n, shape, dtype ? dtype : assumed.dtype);
     return true;
 }
 
@@ -82,16 +107,16 @@ static void find_indices(fb_matcher *m, bool *is_index) {
 
 /* ---- the pass ----------------------------------------------------------------------------------------------------------- */
 
-static bool is_candidate(const fb_graph *g, fb_node n, fb_dtype assumed, const bool *is_index) {
+static bool is_candidate(const fb_graph *g, fb_node n, assumption assumed, const bool *is_index) {
     fb_opcode opcode = (fb_opcode)fb_node_at(g, n)->opcode;
-    if (opcode == FB_PLACEHOLDER) return assumed && may_be_assumed(g, n) && !is_index[n.id];
+    if (opcode == FB_PLACEHOLDER) return may_be_assumed(g, n, assumed) && !is_index[n.id];
     return opcode != FB_OUTPUT && opcode != FB_GET_ATTR && is_unknown(g, n);
 }
 
 /* Tries on a copy what can be recorded: what one node gives says what the next one does. */
 static void try_all(fb_matcher *m, const fb_alias *alias, fb_rewrite *trial, const bool *is_index) {
     const fb_graph *g = m->graph;
-    fb_dtype assumed = assumed_dtype(m->params);
+    assumption assumed = assumption_of(m->params);
     for (fb_node n = fb_first_node(g, FB_MAIN_PROGRAM); n.id && fb_matcher_goes_on(m); n = fb_next_node(g, n)) {
         if (fb_mode_switched_between(alias, 0, fb_node_at(g, n)->ordinal)) break;
         if (is_candidate(g, n, assumed, is_index) && record(trial, n, assumed)) fb_match_found(m, &n, 1);
@@ -115,7 +140,7 @@ static void match_graph(fb_matcher *m) {
 }
 
 static void edit(fb_rewrite *rw, const fb_match *match) {
-    record(rw, match->nodes[0], assumed_dtype(match->params));
+    record(rw, match->nodes[0], assumption_of(match->params));
     fb_mark(rw, match->nodes[0]);
 }
 
@@ -125,8 +150,9 @@ const fb_pass fb_record_types = {
     .summary = "Records the dtypes and shapes that follow from weights and operators, where the graph does not say them.",
     .parameters =
         "{\"additionalProperties\":false,\"properties\":{\"dtype\":{\"description\":\"what inputs are taken to be whose "
-        "dtype is not recorded\",\"enum\":[\"float16\",\"bfloat16\",\"float32\",\"float64\"],\"type\":\"string\"}},"
-        "\"type\":\"object\"}",
+        "dtype is not recorded\",\"enum\":[\"float16\",\"bfloat16\",\"float32\",\"float64\"],\"type\":\"string\"},\"rank\":"
+        "{\"description\":\"how many dimensions inputs are taken to have whose shape is not recorded\",\"maximum\":8,"
+        "\"minimum\":1,\"type\":\"integer\"}},\"type\":\"object\"}",
     .exactness = FB_MOVES,
     .reversible = true,
     .preserves_computation = true,

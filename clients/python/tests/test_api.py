@@ -155,6 +155,26 @@ def test_a_run_shows_itself(client):
     assert isinstance(run, foldback.Run) and isinstance(client.run(run), foldback.Run)
 
 
+def test_a_graph_and_a_version_show_themselves(client):
+    graph = client.graph(client.put_graph(TOY | {"name": "<shown>"}))
+    shown = graph._repr_html_()
+    assert f"{len(TOY['nodes'])} nodes" in shown and "&lt;shown&gt;" in shown and "<td>call_module</td>" in shown
+    many = foldback.Graph(TOY | {"nodes": TOY["nodes"] * 50})._repr_html_()
+    assert "the first 50 nodes" in many and many.count("<tr>") == 51
+    version = client.put_version("shown", "v1", graph=TOY, note="a <b> note")
+    assert version == client.version("shown", "v1") == next(client.versions("shown"))
+    for one in (version, client.version("shown", "v1"), next(client.versions("shown"))):
+        assert isinstance(one, foldback.Version) and "a &lt;b&gt; note" in one._repr_html_() and version["graph"] in one._repr_html_()
+    client.deploy("shown", "production", "v1")
+    assert client.alias_graph("shown", "production")._repr_html_() == client.graph(version["graph"])._repr_html_()
+
+
+def test_an_archive_of_a_run_without_a_result(client, tmp_path):
+    for run in ({"id": "run_1"}, foldback.Run(id="run_1", result=None)):
+        with pytest.raises(ValueError, match="run run_1 has no result"):
+            client.archive(run, tmp_path / "none.pt2")
+
+
 # ---- at once ----------------------------------------------------------------------------------------------------------------
 
 

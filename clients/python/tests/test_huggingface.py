@@ -10,6 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers_models import MODELS, make
 
+import foldback
 from foldback import huggingface
 from foldback.optimization import (
     ChangeTrueDivToMulByInverse,
@@ -145,6 +146,51 @@ def test_a_buffer_that_no_checkpoint_has_is_not_lost(tmp_path):
     assert not torch.allclose(output(live, inputs), before)
     huggingface.save(live, tmp_path / "out")
     assert torch.equal(output(huggingface.load(tmp_path / "out"), inputs), output(live, inputs))
+
+
+# ---- runs -------------------------------------------------------------------------------------------------------------------
+
+
+def run_of(client, path, *, bound=False, digests=False):
+    """A run on the model of a folder; with `bound` the service has the folder's weights."""
+    model, inputs = folder_of("bert", path)
+    live = huggingface.load(path, input_names=TEXT)
+    graph = client.put_graph(foldback.fx.to_document(live, model=model, digests=digests))
+    if bound:
+        graph = client.bind(graph, path / "model.safetensors", as_="source", progress=False)["id"]
+    return client.optimize(graph, ["MergeLinears", "ChangeTrueDivToMulByInverse"], assume={}), model, inputs
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_the_result_of_a_run_is_saved(client, bound, tmp_path):
+    run, model, inputs = run_of(client, tmp_path / "in", bound=bound)
+    assert all(row["applied"] for row in run["passes"])
+    if bound:  # what the service has counts
+        rewrite(tmp_path / "in", lambda tensors: tensors.update({KEY: tensors[KEY] * 2}))
+    for at, given in enumerate((run, run["id"])):
+        huggingface.save(given, tmp_path / f"out{at}", source=tmp_path / "in", client=client)
+        saved = huggingface.load(tmp_path / f"out{at}")
+        assert "merged" in saved.code and (tmp_path / f"out{at}/tokenizer_config.json").exists()
+        torch.testing.assert_close(output(saved, inputs), output(model, inputs))
+
+
+def test_what_a_run_took_back_is_saved_for_from_pretrained(client, tmp_path):
+    run, model, _ = run_of(client, tmp_path / "in")
+    huggingface.save(client.rollback(run), tmp_path / "out", source=tmp_path / "in", client=client)
+    before, after = model.state_dict(), reopened(tmp_path / "out").state_dict()
+    assert before.keys() == after.keys() and all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_a_run_that_is_not_saved(client, tmp_path):
+    run, _, _ = run_of(client, tmp_path / "in", digests=True)
+    with pytest.raises(ValueError, match="source="):
+        huggingface.save(run, tmp_path / "out")
+    rewrite(tmp_path / "in", lambda tensors: tensors.update({KEY: tensors[KEY] * 2}))
+    with pytest.raises(ValueError, match=f"{KEY} in .* is not what the run's graph says"):
+        huggingface.save(run, tmp_path / "out", source=tmp_path / "in", client=client)
+    with pytest.raises(FileNotFoundError, match="no config.json"):
+        huggingface.save(run, tmp_path / "out", source=tmp_path, client=client)
+    assert sorted(os.listdir(tmp_path)) == ["in"]
 
 
 # ---- what is refused --------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 
 import pytest
 import torch
@@ -10,7 +11,14 @@ from torch import nn
 
 import foldback
 from foldback import guess, recipes, tensors
-from foldback.optimization import ChangeTrueDivToMulByInverse, FuseBiasInLinear, MergeLinears, compose
+from foldback.optimization import (
+    ChangeTrueDivToMulByInverse,
+    FuseBatchNorm1dInLinear,
+    FuseBiasInLinear,
+    MergeLinears,
+    compose,
+    record_shapes,
+)
 
 
 class Attention(nn.Module):
@@ -130,3 +138,73 @@ def test_a_pass_that_is_called_directly_leaves_code_that_runs():
     assert "merged" in live.code
     torch.testing.assert_close(live(x), expected)
     ChangeTrueDivToMulByInverse().transform(live)
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.of_a, self.of_b = (nn.BatchNorm1d(8) for _ in "ab")
+        for child in (self.of_a, self.of_b):
+            child.running_mean.normal_(), child.running_var.uniform_(1, 2)
+
+    def forward(self, x):
+        return self.of_a(self.a(x)) * self.of_b(self.b(x))
+
+
+def names_of_unowned(live):
+    return sorted(live.meta["foldback"].unowned), sorted(live.meta["foldback"].virtual)
+
+
+def test_what_no_module_ever_owns_is_not_computed(composition):
+    """The merged weight lies nowhere: the one with a bias more is made of the three."""
+    model, x = Attention().eval(), torch.randn(2, 3, 16)
+    live = composition(torch.fx.symbolic_trace(model))
+    kept, virtual = names_of_unowned(live)
+    assert kept == sorted(f"{name}.{key}" for name in "qkv" for key in ("weight", "bias"))
+    assert len(virtual) == 2 and all("merged" in name for name in virtual)
+    torch.testing.assert_close(live(x), model(x))
+    copies = [copy.deepcopy(live), pickle.loads(pickle.dumps(live)), live]
+    for one in copies:  # the second pass alone: now the merged ones are there
+        FuseBiasInLinear()(one, reverse=True)
+        assert "merged" in one.code and "ones" not in one.code and not names_of_unowned(one)[1]
+        torch.testing.assert_close(one(x), model(x))
+        MergeLinears()(one, reverse=True)
+        assert torch.equal(one(x), model(x))
+    assert live.q.weight is model.q.weight
+
+
+def test_what_was_computed_is_made_once_and_rounded(composition):
+    torch.manual_seed(0)
+    model, x = Normed().eval(), torch.randn(3, 8)
+    live = record_shapes(torch.fx.symbolic_trace(model), x)
+    compose(FuseBatchNorm1dInLinear(), MergeLinears(), FuseBiasInLinear())(live)
+    torch.testing.assert_close(live(x), model(x))
+    assert "merged" in live.code and "ones" in live.code and "of_a" not in live.code
+
+
+def test_training_of_what_was_made_past_another():
+    """Of the second pass alone, and of both."""
+    for whole in (True, False):
+        live, x, fuse, merge = trace(), torch.randn(2, 3, 16), FuseBiasInLinear(), MergeLinears()
+        compose(merge, fuse)(live)
+        live(x).square().sum().backward()
+        torch.optim.SGD(live.parameters(), 0.1).step()
+        trained = live(x)
+        if whole:
+            compose(merge, fuse)(live, reverse=True)
+        else:
+            fuse(live, reverse=True)
+            assert "merged" in live.code
+            torch.testing.assert_close(live(x), trained)
+            merge(live, reverse=True)
+        torch.testing.assert_close(live(x), trained)
+        assert live.q.weight.shape == (16, 16)
+
+
+def test_a_document_tells_what_is_there_when_a_source_was_written_through_data(composition):
+    live = composition(trace())
+    live.meta["foldback"].unowned["q.weight"].data.mul_(2)
+    rows = {row["name"]: row for row in foldback.fx.to_document(live, digests=True)["tensors"]}
+    fused = [row for row in rows.values() if "q-k-v-merged" in row["name"]]
+    assert fused and all("recipe" not in row for row in fused if row["shape"][-1] == 17)

@@ -17,7 +17,7 @@ from .files import refuse_other_kinds, with_shards
 from .jobs import PREFER, Job
 from .progress import Progress
 from .registry import Registry
-from .run import Run
+from .run import Graph, Run
 from .service import Problem, Service
 from .transfer import DIGEST, LONG, Uploads, digest_of, download
 
@@ -103,12 +103,15 @@ class Client(Registry):
 
     def archive(self, graph: RunOrId, file: File, *, progress: Progress = True) -> Path:
         """Writes the .pt2 archive of a graph, or of a run's result: the very file that was stored as long as the graph is what it
-        says, else one that torch.export.load reads. Raises a Problem, `no-archive` or `archive-changed`, if it has no archive."""
-        if not isinstance(graph, str):
-            graph = str(graph["result"])
-        elif graph.startswith("run_"):
-            graph = str(self.run(graph)["result"])
-        return self._archive(f"/v1/graphs/{graph}", file, progress)
+        says, else one that torch.export.load reads. Raises a Problem, `no-archive` or `archive-changed`, if it has no archive, and
+        ValueError for a run without a result."""
+        given = graph if isinstance(graph, str) else None
+        if given is None or given.startswith("run_"):
+            run = graph if given is None else self.run(graph)
+            given = run.get("result")  # type: ignore[union-attr]
+            if not isinstance(given, str):
+                raise ValueError(f"the run {run.get('id') or 'that was given'} has no result, and so no archive")  # type: ignore[union-attr]
+        return self._archive(f"/v1/graphs/{given}", file, progress)
 
     def version_archive(self, model: str, version: str, file: File, *, progress: Progress = True) -> Path:
         """Writes the .pt2 archive of a version of a model, as `archive` does."""
@@ -128,9 +131,9 @@ class Client(Registry):
         body = {"weights": self._blobs(files, progress)} | ({} if name is None else {"name": name})
         return str(self._service.json("POST", "/v1/checkpoints", body, timeout=LONG)["id"])
 
-    def graph(self, graph: str) -> Document:
+    def graph(self, graph: str) -> Graph:
         """The document with this id."""
-        return dict(self._service.json("GET", f"/v1/graphs/{graph}"))
+        return Graph(self._service.json("GET", f"/v1/graphs/{graph}"))
 
     def code(self, graph: str) -> str:
         """Its forward() as Python."""
@@ -157,7 +160,7 @@ class Client(Registry):
         validate: str = "off",
         tolerance: Mapping[str, float] | None = None,
         seed: int = 0,
-        assume: Mapping[str, str] | None = None,
+        assume: Mapping[str, str | int] | None = None,
     ) -> Run:
         """Runs passes on a graph. A pass is its name, {"name": …, "params": {…}}, or a list of passes. `include` puts the
         result's "graph", "code" or "edits" into the run; `note` and `labels` are kept with it. With `weights` the graph is bound to them first, as `bind` does;
@@ -165,7 +168,8 @@ class Client(Registry):
         `validate`: "rewrites" compares the rewritten regions after each pass with those before, "graph" the whole outputs; a
         pass that changes what is computed is a Problem, `validation-failed`.
         `assume` first records the dtypes and shapes that follow from weights, where the graph does not say them; with
-        {"dtype": "float32"} inputs without a dtype are of that one. It becomes the first pass of the run, RecordTypes."""
+        {"dtype": "float32"} inputs without a dtype are of that one, with {"rank": 2} inputs without a shape have two dimensions. It
+        becomes the first pass of the run, RecordTypes."""
         options: dict[str, Any] = {"lint": lint, "include": list(include)}
         if assume is not None:
             options["assume"] = dict(assume)

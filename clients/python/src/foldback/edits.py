@@ -7,7 +7,7 @@ when an edit makes them again what they were.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from .client import RunEdits
 from .fx import Row, make_node, node_row, requires_grad_of, set_arguments, set_meta
 from .history import History, carried_back
 from .hooks import hooks_of
-from .recipes import evaluate, inputs_of, is_movement
-from .tensors import State, TensorTable, digest_of, has_changed
-from .values import annotation_of, dtype_name, resolve
+from .recipes import evaluate, expanded, inputs_of, is_movement, shape_of
+from .tensors import State, TensorTable, can_be_marked, digest_of, has_changed, sums_of
+from .values import annotation_of, dtype_name, nodes_in, resolve
 
 Edit = Mapping[str, Any]
 
@@ -54,13 +54,13 @@ def apply_edits(
     possible, edits that would drop a tensor which was trained raise LostTraining, unless `force` is set. `recompile=False` leaves
     checking the graph and generating its code to the caller."""
     try:
-        _Replay(module, list(edits), force).run()
+        Replay(module, list(edits), force).run()
     except LostTraining:
         again = carried_back(module, edits) if isinstance(edits, RunEdits) else None
         if again is None:
             raise
         edits = again
-        _Replay(module, list(edits), False).run()
+        Replay(module, list(edits), False).run()
     if recompile:
         module.graph.lint()
         module.recompile()
@@ -69,29 +69,34 @@ def apply_edits(
     return module
 
 
-class _Replay:
-    def __init__(self, module: torch.fx.GraphModule, edits: list[Edit], force: bool) -> None:
+class Replay:
+    def __init__(
+        self, module: torch.fx.GraphModule, edits: list[Edit], force: bool, rows: Sequence[Row] | None = None
+    ) -> None:
+        """`rows`: those of its modules, if they are known."""
         self.module, self.edits, self.force = module, edits, force
         self.state = State.of(module)
         self.table = TensorTable(module)
         self.tensors: dict[str, torch.Tensor] = dict(self.table.tensors)  # by name, as they will be
         self.nodes: dict[str, torch.fx.Node] = {node.name: node for node in module.graph.nodes}
-        self.rows = self._module_rows()
+        self.rows = self._module_rows(rows)
         self.parents = {parent for path in self.rows for parent in modules.parents(path)}
         self.values: dict[str, torch.Tensor] = {}  # by name: new values for tensors that the module has
         self.recipes: dict[str, Any] = {}  # by name: the recipes of tensors after these edits
         self.evaluated: dict[str, list[str]] = {}  # tensors that these edits made or gave new values, with what they read
+        self.sums: dict[str, torch.Tensor] = {}  # of these
         self.noted: dict[str, Row | None] = {}  # by name: the rows of these tensors, None for one that has no recipe any more
+        self.virtual: dict[str, Row] = dict(self.state.virtual)  # as they will be
 
     def run(self) -> None:
         by_table: dict[str, list[Edit]] = {"node": [], "module": [], "tensor": [], "graph": []}
         for edit in self.edits:
             by_table[edit["edit"].rpartition("_")[2]].append(edit)
         node_rows = self._plan_nodes(by_table["node"])
-        parameters = self._parameter_names(by_table["module"])
+        parameters, buffers = (self._names(by_table["module"], table) for table in ("parameters", "buffers"))
         if not self.force:
             self._check_training(by_table["tensor"])
-        self._plan_tensors(by_table["tensor"], parameters)
+        self._plan_tensors(by_table["tensor"], parameters, parameters | buffers)
         planned = self._plan_modules(by_table["module"])
         self._check_hooks(by_table)
         self._check_targets(
@@ -151,25 +156,29 @@ class _Replay:
 
     # ---- tensors --------------------------------------------------------------------------------------------------------
 
-    def _parameter_names(self, edits: list[Edit]) -> set[str]:
-        """Tensors that a module gets as a parameter by these edits."""
+    def _names(self, edits: list[Edit], table: str) -> set[str]:
+        """Tensors that a module gets as a parameter, or as a buffer, by these edits."""
         found: set[str] = set()
         for edit in edits:
             now = edit.get("now") or {}
-            whole = now.get("parameters") or now.get("/parameters") or {}
+            whole = now.get(table) or now.get(f"/{table}") or {}
             found |= {name for name in whole.values() if name is not None}
-            found |= {name for key, name in now.items() if key.startswith("/parameters/") and name is not None}
+            found |= {name for key, name in now.items() if key.startswith(f"/{table}/") and name is not None}
         return found
 
-    def _plan_tensors(self, edits: list[Edit], parameters: set[str]) -> None:
+    def _plan_tensors(self, edits: list[Edit], parameters: set[str], owned: set[str]) -> None:
         """New tensors, and new values for old ones, evaluated over the tensors as they are."""
         rows = {edit["name"]: edit["now"] for edit in edits if edit["edit"] == "set_tensor" and _is_row(edit["now"])}
         for edit in edits:
             if edit["edit"] == "set_tensor":
                 self._note_recipe(edit)
+                self._note_virtual(edit, rows, owned)
+        for name in [name for name, row in self.virtual.items() if name in owned or not is_movement(row["recipe"])]:
+            rows[name] = self.virtual.pop(name)
+            self._make_tensor(name, rows, parameters)
         for edit in edits:
             name, now = edit["name"], edit.get("now")
-            if edit["edit"] != "set_tensor":
+            if edit["edit"] != "set_tensor" or name in self.virtual:
                 continue
             if now is None:
                 self.state.digests.pop(name, None)
@@ -179,15 +188,36 @@ class _Replay:
                     del self.tensors[name]
             elif _is_row(now):
                 self._put_tensor(name, now, rows, parameters)
-            elif "/recipe" in now:
+            elif "/recipe" in now and name not in self.evaluated:
                 self._set_values(name, self._known(name), now["/recipe"], rows, parameters)
+
+    def _note_virtual(self, edit: Edit, rows: dict[str, Row], owned: set[str]) -> None:
+        """A tensor that only recipes read, and whose own moves bits, is not computed: others are made past it."""
+        name, now = edit["name"], edit.get("now")
+        if name in self.virtual:
+            row = self.virtual.pop(name)
+            if now is None:
+                return
+            made = rows[name] if name in rows else _changed(row, edit["was"], now, f"tensor {name}")
+            if "recipe" in made:
+                self.virtual[name] = made
+            else:
+                self._make_tensor(name, {name: row}, set())
+        elif name in rows and name not in owned and name not in self.tensors and is_movement(rows[name].get("recipe", {"op": ""})):
+            _check_shape(rows[name], shape_of(self._past_virtual(rows[name]["recipe"]), lambda read: self._described(read, rows)))
+            self.virtual[name] = rows[name]
+
+    def _described(self, name: str, rows: Mapping[str, Row]) -> torch.Tensor:
+        """One of the shape that it will have."""
+        return torch.empty(rows[name]["shape"], device="meta") if name in rows else self._known(name)
 
     def _note_recipe(self, edit: Edit) -> None:
         """What a tensor is made by: to_document tells it again, as long as nobody changed the tensor."""
         name, now, was = edit["name"], edit.get("now"), edit.get("was")
         if now is not None and ("recipe" in now or "/recipe" in now):
             recipe = now["recipe"] if "recipe" in now else now["/recipe"]
-            dtype = now["dtype"] if "dtype" in now else dtype_name(self._known(name).dtype)
+            known = now if "dtype" in now else self.virtual.get(name)
+            dtype = dtype_name(self._known(name).dtype) if known is None else known["dtype"]
             self.recipes[name] = recipe
             self.noted[name] = {"name": name, "dtype": dtype, "recipe": recipe}
         elif now is None or _is_row(now) or (was is not None and "/recipe" in was):
@@ -209,12 +239,17 @@ class _Replay:
 
     def _set_values(self, name: str, tensor: torch.Tensor, recipe: Any, rows: Mapping[str, Row], parameters: set[str]) -> None:
         if name not in self.values:
+            if not self.force and self.state.is_touched(name, tensor):
+                raise LostTraining([name])
+            recipe = self._past_virtual(recipe)
             made = self._evaluated(recipe, tensor.dtype, tensor.device, rows, parameters)
             self._note_digest(name, recipe, made)
             self.values[name] = made
 
     def _note_digest(self, name: str, recipe: Any, made: torch.Tensor) -> None:
         self.evaluated[name] = inputs_of(recipe)
+        if can_be_marked(made):
+            self.sums[name] = sums_of(made)  # while it is in the processor's cache
         if not is_movement(recipe) and not made.is_meta:
             self.state.digests[name] = digest_of(made)
 
@@ -224,17 +259,19 @@ class _Replay:
         if name not in rows or "recipe" not in rows[name]:
             raise EditError(f"there is no tensor {name} here, and the edits do not say how to compute it")
         row = rows[name]
-        dtype = getattr(torch, row["dtype"])
-        made = self._evaluated(row["recipe"], dtype, None, rows, parameters)
-        if list(made.shape) != row["shape"]:
-            raise EditError(f"tensor {name} would have the shape {list(made.shape)}, not {row['shape']}")
+        dtype, recipe = getattr(torch, row["dtype"]), self._past_virtual(row["recipe"])
+        made = self._evaluated(recipe, dtype, None, rows, parameters)
+        _check_shape(row, list(made.shape))
         requires_grad = requires_grad_of(row, name in parameters)
         self.state.made.add(name)
-        self._note_digest(name, row["recipe"], made)
+        self._note_digest(name, recipe, made)
         self.tensors[name] = (
             torch.nn.Parameter(made, requires_grad) if name in parameters else made.requires_grad_(requires_grad)
         )
         return self.tensors[name]
+
+    def _past_virtual(self, recipe: Any) -> Any:
+        return expanded(recipe, {name: row["recipe"] for name, row in self.virtual.items()})
 
     def _evaluated(
         self, recipe: Any, dtype: torch.dtype, device: torch.device | None, rows: Mapping[str, Row], parameters: set[str]
@@ -263,12 +300,14 @@ class _Replay:
 
     # ---- modules --------------------------------------------------------------------------------------------------------
 
-    def _module_rows(self) -> dict[str, Row]:
+    def _module_rows(self, known: Sequence[Row] | None) -> dict[str, Row]:
         """As edits have said where they did: a live module has defaults, too, and those are not another type's."""
-        rows = {row["path"]: row for row in modules.rows(self.module, self.table, training=None, nested=lambda _: [])}
+        if known is None:
+            known = modules.rows(self.module, self.table, training=None, nested=lambda _: [])
+        rows = {row["path"]: row for row in known}
         for path, (type_, config) in self.state.configs.items():
             if path in rows and rows[path]["type"] == type_:
-                rows[path]["config"] = config
+                rows[path] = {**rows[path], "config": config}
         return rows
 
     def _plan_modules(self, edits: list[Edit]) -> dict[str, torch.nn.Module | None]:
@@ -454,9 +493,10 @@ class _Replay:
             self.state.recipes.pop(name, None)
             if row is not None:
                 self.state.recipes[name] = row
+        self.state.virtual = self.virtual
         owned = {id(tensor) for tensor in now.owned.values()}
         for name, read in self.evaluated.items():
-            self.state.mark(name, read, self.tensors)
+            self.state.mark(name, read, self.tensors, self.sums.get(name))
         self.state.unowned = {name: tensor for name, tensor in self.tensors.items() if id(tensor) not in owned}
         self.state.keep_in(self.module)
 
@@ -497,13 +537,9 @@ class _Order:
             key = self.next[key]
 
 
-def nodes_in(value: Any) -> Iterator[str]:
-    """The nodes that a value of a document names."""
-    if isinstance(value, dict) and "$node" in value:
-        yield value["$node"]
-    elif isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from nodes_in(item)
+def _check_shape(row: Row, shape: list[int]) -> None:
+    if shape != row["shape"]:
+        raise EditError(f"tensor {row['name']} would have the shape {shape}, not {row['shape']}")
 
 
 def _is_row(now: Any) -> bool:

@@ -76,9 +76,7 @@ def build(
         refuse_global_hooks()
     table = TensorTable(root, by_memory=not is_traced)
     nodes = [node_row(node, None if found is None else found.get(node.name, {})) for node in root.graph.nodes]
-    listed = modules.rows(
-        root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
-    )
+    listed = module_rows(root, table, training)
     named = frozenset(name for name, owner in table.first_owners.items() if owner in constants or _LIFTED.search(owner))
     named = named | table.without_checkpoint(LARGEST_INLINE) if has_bytes else frozenset()
     return {
@@ -89,6 +87,12 @@ def build(
         "tensors": table.rows(data=data, digests=digests, constants=named),
         "metadata": {"producer": f"torch.fx {torch.__version__.partition('+')[0]}", **_calling(root)},
     }
+
+
+def module_rows(root: torch.fx.GraphModule, table: TensorTable, training: bool | None = None) -> list[Row]:
+    return modules.rows(
+        root, table, training=training, nested=lambda program: [node_row(node, None) for node in program.graph.nodes]
+    )
 
 
 def node_row(node: torch.fx.Node, found: Meta | None = None) -> Row:

@@ -1,4 +1,4 @@
-"""Shapes and dtypes of a program whose tracer recorded none."""
+"""Shapes and dtypes of a program whose tracer recorded none, by calls with examples."""
 
 from __future__ import annotations
 
@@ -7,26 +7,24 @@ from typing import Any
 import torch
 import torch.fx
 
-from .fx import node_row
+from .fx import Document, node_row
 from .shapes import Meta, propagate, propagate_on_meta
-from .values import dtype_name
 
 _IDS = {"input_ids", "token_type_ids", "position_ids", "decoder_input_ids", "labels", "input"}
-_OF_FIRST = {"view", "reshape", "permute", "transpose", "contiguous", "flatten", "unsqueeze", "squeeze", "expand", "getitem"}
-_KEEPS_DTYPE = {"relu", "gelu", "silu", "tanh", "sigmoid", "softmax", "dropout", "add", "sub", "mul", "truediv", "div", "matmul",
-                "neg", "bmm", "layer_norm", "linear", *_OF_FIRST}  # fmt: skip
 
-_KINDS = {"activation", "batchnorm", "dropout", "flatten", "linear", "normalization", "pooling"}
+
+def are_said(module: torch.fx.GraphModule) -> bool:
+    """Whether somebody recorded the types of the program's inputs: its tracer, or the user."""
+    inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return any("shape" in node_row(node)["meta"] for node in inputs or module.graph.nodes)
 
 
 def metas_of(module: torch.fx.GraphModule) -> dict[str, Meta]:
-    """By node, what is sure of its result. Of a model with a config that is what calls with two examples have in common: passes
-    fold recorded sizes into the program, so one example would make it wrong for others."""
-    if any(_is_said(node) for node in module.graph.nodes):
-        return {}  # by whoever traced it
+    """By node, what is sure of its result, for a model with a config: what calls with two examples have in common. Passes fold
+    recorded sizes into the program, so one example would make it wrong for others."""
     first = _called(module, _example(module, 2, 7, 1))
     if first is None:
-        return _dtypes(module)
+        return {}
     # Images of another size, unless the model takes one size only.
     other = _called(module, _example(module, 3, 9, 2)) or _called(module, _example(module, 3, 9, 1))
     if other is None:
@@ -48,8 +46,10 @@ def _common(name: str, meta: Meta, other: Meta, is_input: bool) -> Meta:
     return {"shape": shape, **_dtype_only(meta)}
 
 
-def _is_said(node: torch.fx.Node) -> bool:
-    return "shape" in node_row(node)["meta"]
+def with_metas(document: Document, metas: dict[str, Meta]) -> Document:
+    """With what was found, where a node of the document does not say it."""
+    rows = [{**row, "meta": {**metas.get(row["name"], {}), **row.get("meta", {})}} for row in document["nodes"]]
+    return {**document, "nodes": rows}
 
 
 def _dtype_only(meta: Meta) -> Meta:
@@ -99,32 +99,3 @@ def _argument(node: torch.fx.Node, config: Any, batch: int, length: int, scale: 
     if name == "inputs_embeds":
         return torch.zeros(batch, length, config.hidden_size)
     return None
-
-
-def _dtypes(module: torch.fx.GraphModule) -> dict[str, Meta]:
-    """The dtype of what is computed with weights, as far as operators keep it."""
-    found: dict[str, Meta] = {}
-    weighted = (torch.nn.Linear, torch.nn.Embedding, torch.nn.modules.conv._ConvNd)
-    for node in module.graph.nodes:
-        given = [found.get(other.name) for other in node.all_input_nodes]
-        if node.op == "call_module":
-            called = module.get_submodule(str(node.target))
-            kind = type(called).__module__
-            is_torch = kind.startswith("torch.nn.modules.")
-            if is_torch and isinstance(called, weighted):
-                found[node.name] = {"dtype": dtype_name(called.weight.dtype)}
-                continue
-            is_single = not isinstance(called, torch.nn.MultiheadAttention) and not getattr(called, "return_indices", False)
-            is_same = is_torch and kind.rpartition(".")[2] in _KINDS and is_single
-        else:
-            name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-            is_same = node.op in ("call_function", "call_method") and name in _KEEPS_DTYPE and not _converts(node)
-            if name in _OF_FIRST and isinstance(node.args[0] if node.args else None, torch.fx.Node):
-                given = given[:1]  # whatever says the sizes
-        if is_same and given and None not in given and all(one == given[0] for one in given):
-            found[node.name] = dict(given[0] or {})
-    return found
-
-
-def _converts(node: torch.fx.Node) -> bool:
-    return any(isinstance(value, (torch.dtype, complex)) for value in (*node.args, *node.kwargs.values()))

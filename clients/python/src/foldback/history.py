@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,11 +10,14 @@ import torch
 import torch.fx
 
 from .client import Client, Problem, RunEdits
-from .fx import Document, Row, build
-from .guess import metas_of
+from .fx import Document, Row, build, module_rows, node_row
+from .guess import are_said
 from .recipes import inputs_of
 from .run import Run
 from .tensors import State, TensorTable, has_changed, value_of
+
+
+TYPES = [""]  # the owners, and the marks, of a run that no transformation asked for
 
 
 @dataclass
@@ -32,8 +35,14 @@ class Step:
     rests: set[str] = field(default_factory=set)  # runs of the passes that were left when others were taken out
     of: int = -1  # of a reverse: the step
     name: str = ""  # of an external one
+    before: tuple[Document, str, Document] | None = None  # of an external one: the source, its id, and how this client wrote it
     is_reversible: bool = True
     preserves_computation: bool = True
+
+    @staticmethod
+    def of_types(run: str, source: Document, result: Document) -> Step:
+        """The run that records what the tracer did not. An undo leaves it, for it changes no program."""
+        return Step(run, "optimize", source, result, ["RecordTypes"], list(TYPES), list(TYPES), undone={0})
 
     def is_of(self, run: str) -> bool:
         return run == self.run or run in self.rests
@@ -47,10 +56,12 @@ class History:
     seen: Document | None = None  # of the module, as this client wrote it at that time
     applied: list[str] = field(default_factory=list)  # runs whose edits were applied, and that are not among the steps yet
     nodes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # in order: names, and what `meta` says
+    is_typed: bool = False  # whether the document has what the service says of types
+    has_examples: bool = False  # whether it has what calls with examples say, if there are any
 
     def __copy__(self) -> History:
         steps = [replace(step, undone=set(step.undone), rests=set(step.rests)) for step in self.steps]
-        return History(steps, self.document, self.graph, self.seen, list(self.applied), list(self.nodes))
+        return replace(self, steps=steps, applied=list(self.applied), nodes=list(self.nodes))
 
     @staticmethod
     def of(module: torch.fx.GraphModule) -> History:
@@ -62,9 +73,12 @@ class History:
         history: History = state.history
         return history
 
-    def note(self, module: torch.fx.GraphModule, document: Document, graph: str) -> None:
-        """The module is what this document says, from now on until somebody changes it."""
-        self.document, self.graph, self.seen = document, graph, build(module)
+    def note(
+        self, module: torch.fx.GraphModule, document: Document, graph: str, look: Look | None = None, edits: Iterable[Edit] = ()
+    ) -> None:
+        """The module is what this document says, from now on until somebody changes it. `look` was before these edits."""
+        seen = build(module) if look is None or are_said(module) else _seen_after(module, look.now, edits)
+        self.document, self.graph, self.seen = document, graph, seen
         self.note_nodes(module)
 
     def note_nodes(self, module: torch.fx.GraphModule) -> None:
@@ -125,15 +139,8 @@ class History:
                 run = client.reverse(self.steps[step.of].run, step.passes, graph=step.source)
             step.run = run["id"]
 
-    def is_known(self, client: Client) -> bool:
-        try:
-            return not self.steps or bool(client.run(self.steps[-1].run))
-        except Problem as problem:
-            if problem.status != 404:
-                raise
-            return False
 
-
+Edit = Mapping[str, Any]
 MARKS = "foldback_transformations"  # in a node's meta: signatures of transformations
 
 
@@ -226,23 +233,50 @@ def carried_back(module: torch.fx.GraphModule, edits: RunEdits) -> RunEdits | No
 # ---- the module's document ------------------------------------------------------------------------------------------------
 
 
+@dataclass
+class Look:
+    """The document of a module as it is. Rows that nobody changed since the last run are the service's, with recipes and shapes."""
+
+    document: Document
+    graph: str | None  # its id, if the service has it
+    now: Document  # as this client writes it
+
+
 def document_of(module: torch.fx.GraphModule) -> tuple[Document, str | None]:
-    """The document of the module as it is, and its id if the service has it. Rows that nobody changed since the last run are the
-    service's, with recipes and shapes."""
+    look = look_at(module)
+    return look.document, look.graph
+
+
+def look_at(module: torch.fx.GraphModule) -> Look:
     history = History.of(module)
     now = build(module)
-    known, seen = history.document, history.seen
+    known, graph, seen = history.document, history.graph, history.seen
     if known is None or seen is None:
-        return _with_metas(module, now, {row["name"] for row in now["nodes"]}), None
+        return Look(now, None, now)
+    if not _is_alike(now, seen):  # a transformation of the user's that was undone leaves what was there before it
+        befores = [step.before for step in reversed(history.steps) if step.before is not None]
+        known, graph, seen = next((before for before in befores if _is_alike(now, before[2])), (known, graph, seen))
     made = {**known, "nodes": [], "modules": _overlaid(known["modules"], seen["modules"], now["modules"], "path")}
     made["nodes"] = _overlaid(known["nodes"], seen["nodes"], now["nodes"], "name")
     changed = {row["name"] for row, old in zip(now["nodes"], made["nodes"], strict=True) if row is old}
     touched = {row["path"] for row, old in zip(now["modules"], made["modules"], strict=True) if row is old}
-    stale = _dependents(module, changed, touched)
-    if stale:
-        made = _with_metas(module, made, stale)
+    if not are_said(module):  # what was found of nodes, before somebody changed them or what they read
+        stale = _dependents(module, changed, touched) & {row["name"] for row in seen["nodes"]}
+        made["nodes"] = [_without_types(row) if row["name"] in stale else row for row in made["nodes"]]
     made["tensors"] = _tensors(module, known, now)
-    return made, history.graph if made == known else None
+    return Look(made, graph if made == known else None, now)
+
+
+def _is_alike(one: Document, other: Document) -> bool:
+    return bool(one["nodes"] == other["nodes"] and one["modules"] == other["modules"])
+
+
+def _seen_after(module: torch.fx.GraphModule, before: Document, edits: Iterable[Edit]) -> Document:
+    """What `build` says of nodes and modules, where no tracer recorded types: of nodes that no edit names what it said before."""
+    touched = {edit["node"]["name"] if "node" in edit else edit["name"] for edit in edits if edit["edit"].endswith("_node")}
+    rows = {row["name"]: row for row in before["nodes"] if row["name"] not in touched}
+    nodes = [rows.get(node.name) or node_row(node) for node in module.graph.nodes]
+    return {"nodes": nodes, "modules": module_rows(module, TensorTable(module))}
 
 
 def _overlaid(known: list[Row], seen: list[Row], now: list[Row], key: str) -> list[Row]:
@@ -263,17 +297,8 @@ def _dependents(module: torch.fx.GraphModule, nodes: set[str], paths: set[str]) 
     return found
 
 
-def _with_metas(module: torch.fx.GraphModule, document: Document, names: set[str]) -> Document:
-    """With the shapes and dtypes that are found for these nodes, where the nodes do not say them."""
-    found = metas_of(module)
-    rows = []
-    for row in document["nodes"]:
-        if row["name"] not in names:
-            rows.append(row)
-            continue
-        meta = row.get("meta", {})
-        rows.append({**row, "meta": {**found.get(row["name"], {}), **meta}})
-    return {**document, "nodes": rows}
+def _without_types(row: Row) -> Row:
+    return {**row, "meta": {key: item for key, item in row["meta"].items() if key not in ("shape", "dtype", "device")}}
 
 
 def _tensors(module: torch.fx.GraphModule, known: Document, now: Document) -> list[Row]:

@@ -14,22 +14,26 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.fx import GraphModule
 
+from . import private
+from .client import Client, Problem, RunOrId
 from .files import files_of, with_shards
 from .fx import build, from_document, mark_buffers
-from .tensors import TensorTable, owners
+from .tensors import TensorTable, digest_of, owners
 
 __all__ = ["load", "save"]
 
 _SOURCE = "foldback.huggingface"  # in a module's meta: where it came from, and what it was
 _GRAPH = "foldback.graph.json"
 _WEIGHTS = "foldback{suffix}.safetensors"
+_OF_RUN = "run.safetensors"
 _KEPT = {".json", ".jinja", ".md", ".model", ".txt"}  # files beside the weights, such as the tokenizer's
 
 Path_ = str | os.PathLike[str]
@@ -56,18 +60,40 @@ def load(folder: Path_, *, input_names: Sequence[str] | None = None) -> GraphMod
     return live
 
 
-def save(live: GraphModule, folder: Path_, *, max_shard_size: int | str = "5GB") -> None:
-    """Writes a program that `load` gave, and that may have been transformed or trained since, into a new folder.
+def save(
+    program: GraphModule | RunOrId,
+    folder: Path_,
+    *,
+    source: Path_ | None = None,
+    client: Client | None = None,
+    max_shard_size: int | str = "5GB",
+) -> None:
+    """Writes a program that `load` gave, and that may have been transformed or trained since, into a new folder; or the result of
+    a run, by its id or as the client gave it.
 
     Where program, keys, shapes and dtypes are those that were loaded (after training, or after an undo), `from_pretrained` reads
     the folder. Otherwise it holds foldback.graph.json and the weights of that graph: `load` reads it, and `from_pretrained` finds
     no weights. Configuration and tokenizer are copied. The folder appears at once when it is complete.
 
+    Of a run, `source` is the folder of the model that it started from: weights come from the service, or from that folder if the
+    service has none. `client` is the service's; without it, it is the one that `foldback.connect` or FOLDBACK_SERVER names.
+
     Raises FileExistsError if the folder exists and is not empty, FileNotFoundError if the folder that was loaded is gone, and
-    ValueError if the module does not come from `load` or the weights in that folder have changed since."""
-    source = live.meta.get(_SOURCE) if isinstance(live, GraphModule) else None
-    if source is None:
-        raise ValueError("save takes the module that foldback.huggingface.load gave, or a copy of it")
+    ValueError if the module does not come from `load`, if the weights in that folder have changed since or are not those of the
+    run, or if the run has no result."""
+    if isinstance(program, GraphModule):
+        live = program
+    elif source is None:
+        raise ValueError("to save a run, give the folder of its model: save(run, folder, source=…)")
+    else:
+        live = _of_run(client or private.client(), program, Path(source))
+    origin_of = live.meta.get(_SOURCE)
+    if origin_of is None:
+        raise ValueError("save takes the module that foldback.huggingface.load gave, or a copy of it, or a run")
+    _save(live, origin_of, folder, max_shard_size)
+
+
+def _save(live: GraphModule, source: dict[str, Any], folder: Path_, max_shard_size: int | str) -> None:
     origin, to = Path(source["folder"]), Path(os.path.abspath(folder))
     if to.exists() and (not to.is_dir() or any(to.iterdir())):
         raise FileExistsError(f"{to} exists; give a new folder")
@@ -188,19 +214,62 @@ def _rebuilt(path: Path, config: dict[str, Any], input_names: Sequence[str] | No
     inputs = [node["target"] for node in document["nodes"] if node["op"] == "placeholder"]
     if input_names is not None and list(input_names) != inputs:
         raise ValueError(f"the graph in {path} takes {inputs}, not {list(input_names)}")
-    files: Any = importlib.import_module("safetensors")
-    tensors: dict[str, torch.Tensor] = {}
-    for file in files_of(path):
-        with files.safe_open(file, framework="pt") as opened:
-            tensors |= {key: opened.get_tensor(key) for key in opened.keys()}
+    tensors = _tensors_in(files_of(path))
     wrong = tensors.keys() ^ {row["name"] for row in document["tensors"] if _is_in_file(row)}
     if wrong:
         raise ValueError(f"the weights in {path} are not those of its {_GRAPH}: {sorted(wrong)[0]} is in one of the two only")
     live = from_document(document, weights=tensors, as_="finished")
-    configuration: Any = importlib.import_module("transformers").AutoConfig
-    live.config = configuration.for_model(**config) if "model_type" in config else None  # type: ignore[assignment]
+    live.config = _configuration(config)
     live.meta[_SOURCE] = {"folder": str(path.resolve()), "weights": {}, "program": None}
     return live
+
+
+def _tensors_in(files: Iterable[Path]) -> dict[str, torch.Tensor]:
+    safetensors: Any = importlib.import_module("safetensors")
+    tensors: dict[str, torch.Tensor] = {}
+    for file in files:
+        if file.suffix == ".json":  # the index of shards
+            continue
+        with safetensors.safe_open(file, framework="pt") as opened:
+            tensors |= {key: opened.get_tensor(key) for key in opened.keys()}
+    return tensors
+
+
+def _configuration(config: dict[str, Any]) -> Any:
+    kinds: Any = importlib.import_module("transformers").AutoConfig
+    return kinds.for_model(**config) if "model_type" in config else None
+
+
+def _of_run(client: Client, run: RunOrId, source: Path) -> GraphModule:
+    """The program that a run made, with its weights, as if `load` had given it."""
+    config, told = _config(source), client.run(run)
+    if not told.get("result"):
+        raise ValueError(f"the run {told['id']} has no result to save")
+    document = client.graph(told["result"])
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            live = from_document(document, weights=client.weights(told["result"], Path(folder) / _OF_RUN, progress=False))
+        except Problem as problem:
+            if problem.code != "bytes-missing":
+                raise
+            live = from_document(document, weights=_tensors_in(_weights_files(source)), as_="original")
+            _check_digests(document, live, source)
+    inputs = [node["target"] for node in document["nodes"] if node["op"] == "placeholder"]
+    try:
+        loaded = load(source, input_names=inputs).meta[_SOURCE]
+    except ValueError:  # the run's program was traced otherwise
+        loaded = {"folder": str(source.resolve()), "weights": {}, "program": None}
+    live.config = _configuration(config)
+    live.meta[_SOURCE] = loaded
+    return live
+
+
+def _check_digests(document: dict[str, Any], live: GraphModule, source: Path) -> None:
+    table = TensorTable(live)
+    for row in document["tensors"]:
+        tensor = table.tensors.get(row["name"])
+        if "digest" in row and tensor is not None and digest_of(tensor) != row["digest"]:
+            raise ValueError(f"{row['name']} in {source} is not what the run's graph says; give the folder that the run started from")
 
 
 # ---- out ------------------------------------------------------------------------------------------------------------------

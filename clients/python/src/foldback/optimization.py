@@ -12,7 +12,7 @@ import copy
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,12 +21,14 @@ from torch.fx import GraphModule, Node
 
 from . import private
 from .client import Client, Problem
-from .edits import EditError, apply_edits, nodes_in
+from .edits import Edit, EditError, Replay, apply_edits
 from .fx import Document, make_node, set_arguments
-from .history import MARKS, History, Step, document_of, restore, reverse_of_the_rest
+from .guess import are_said, metas_of, with_metas
+from .history import MARKS, TYPES, History, Look, Step, document_of, look_at, restore, reverse_of_the_rest
 from .run import Refusal, Run
 from .shapes import propagate
 from .tensors import State
+from .values import nodes_in
 
 __all__ = [
     "ChangeTrueDivToMulByInverse", "ConvertPrecision", "DeepCopy", "EliminateCommonSubexpressions", "EliminateDeadCode",
@@ -149,6 +151,7 @@ class _Pass(Transformation):
     """A pass of the service, under the name of its class."""
 
     preserves_computation = True
+    _says_what_it_lacks = False  # refuses where it lacks a shape or a dtype, and uses none otherwise
 
     def __init__(self) -> None:
         self.params: dict[str, Any] = {}
@@ -176,6 +179,8 @@ class _ReversiblePass(_Pass, ReversibleTransformation):
 class MergeLinears(_ReversiblePass):
     """Merges Linears that read the same value into one, and slices its result."""
 
+    _says_what_it_lacks = True
+
     def __init__(self, *, minimum_gain: int | None = None) -> None:
         self._set(minimum_gain=minimum_gain)
 
@@ -183,21 +188,31 @@ class MergeLinears(_ReversiblePass):
 class FuseBiasInLinear(_ReversiblePass):
     """Makes a Linear's bias one more column of its weight, and adds a column of ones to its input."""
 
+    _says_what_it_lacks = True
+
 
 class ChangeTrueDivToMulByInverse(_ReversiblePass):
     """Replaces a division of a floating-point tensor by a constant with a multiplication by its inverse."""
+
+    _says_what_it_lacks = True
 
 
 class FuseBatchNorm2dInConv2d(_Pass):
     """Folds a BatchNorm2d in eval mode into the Conv2d before it."""
 
+    _says_what_it_lacks = True
+
 
 class FuseBatchNorm1dInLinear(_Pass):
     """Folds a BatchNorm1d in eval mode on 2-D input into the Linear before or after it."""
 
+    _says_what_it_lacks = True
+
 
 class FuseBatchNorm(_Pass):
     """Folds a BatchNorm in eval mode into the Linear or convolution before or after it."""
+
+    _says_what_it_lacks = True
 
 
 class FoldShapes(_ReversiblePass):
@@ -270,10 +285,10 @@ class ConvertPrecision(_Pass):
 
 class RecordTypes(_ReversiblePass):
     """Records the dtypes and shapes that follow from weights and operators, where the graph does not say them. `dtype` is what
-    inputs are taken to be whose dtype is not recorded."""
+    inputs are taken to be whose dtype is not recorded, and `rank` how many dimensions they have where their shape is not."""
 
-    def __init__(self, dtype: str | None = None) -> None:
-        self._set(dtype=dtype)
+    def __init__(self, dtype: str | None = None, rank: int | None = None) -> None:
+        self._set(dtype=dtype, rank=rank)
 
 
 class inference(_Pass):  # noqa: N801 (the preset's name)
@@ -441,8 +456,8 @@ class _Saved:
     """A module's graph, its tree of modules and its state, to be put back."""
 
     def __init__(self, module: GraphModule) -> None:
-        self.module, self.graph = module, module.graph
-        self.copy = copy.deepcopy(module.graph)
+        self.module, self.graph, self.codegen = module, module.graph, copy.deepcopy(module.graph._codegen)
+        self.nodes = [(node, _members(node), dict(node.meta)) for node in module.graph.nodes]
         self.tables = [
             (child, {key: dict(child.__dict__[key]) for key in ("_parameters", "_buffers", "_modules")})
             for child in module.modules()
@@ -454,11 +469,11 @@ class _Saved:
             for key, table in tables.items():
                 child.__dict__[key].clear()
                 child.__dict__[key].update(table)
-        if self.module.graph is self.graph and _is_alike(self.graph, self.copy):
-            for node, saved in zip(self.graph.nodes, self.copy.nodes, strict=True):
-                node.meta = saved.meta
+        if self.module.graph is self.graph and self._is_alike():
+            for node, _, meta in self.nodes:
+                node.meta = meta
         else:
-            self.module.graph = self.copy
+            self.module.graph = self._rebuilt()
         if self.state is not None:
             self.state.keep_in(self.module)
         else:
@@ -466,44 +481,97 @@ class _Saved:
             self.module.__dict__.pop("_foldback_state", None)
         self.module.recompile()
 
+    def _is_alike(self) -> bool:
+        nodes = list(self.graph.nodes)
+        return len(nodes) == len(self.nodes) and all(
+            node is saved and all(one is other for one, other in zip(_members(node), members, strict=True))
+            for node, (saved, members, _) in zip(nodes, self.nodes, strict=True)
+        )
 
-def _is_alike(one: torch.fx.Graph, other: torch.fx.Graph) -> bool:
-    def rows(graph: torch.fx.Graph) -> list[tuple[str, str, Any, str, str]]:
-        return [(node.name, node.op, node.target, repr(node.args), repr(node.kwargs)) for node in graph.nodes]
+    def _rebuilt(self) -> torch.fx.Graph:
+        made = torch.fx.Graph(tracer_cls=self.graph._tracer_cls)
+        nodes: dict[Node, Node] = {}
+        for node, (name, op, target, args, kwargs, kind), meta in self.nodes:
+            args, kwargs = torch.fx.node.map_arg((args, kwargs), nodes.__getitem__)
+            nodes[node] = made.create_node(op, target, args, kwargs, name, kind)
+            nodes[node].meta = meta
+        made._codegen = self.codegen
+        return made
 
-    return rows(one) == rows(other)
+
+def _members(node: Node) -> tuple[Any, ...]:
+    """What makes a node, none of which can be changed in place."""
+    return node.name, node.op, node.target, node._args, node._kwargs, node.type
 
 
 # ---- by the service -------------------------------------------------------------------------------------------------------
 
 
-def _client(history: History) -> Client:
-    """With a service that knows the module's runs."""
+_INCLUDED = ("graph", "edits")
+
+
+def _asked(history: History, request: Callable[[Client], Run]) -> Run:
+    """What the service answers. One that does not know the module's runs learns them first."""
     client = private.client()
-    if not history.is_known(client):
+    try:
+        return request(client)
+    except Problem as problem:
+        if problem.code not in ("unknown-graph", "unknown-run") or not history.steps:
+            raise
         history.replay(client)
-    return client
+        return request(client)
 
 
 def _transform_by_service(graph_module: GraphModule, passes: list[_Pass]) -> GraphModule:
-    history = History.of(graph_module)
-    client = _client(history)
-    document, known = document_of(graph_module)
     sent = [one._sent for one in passes]
-    run = Run(client.optimize(known or document, sent, include=["graph"]))
-    result = run.pop("graph")
-    apply_edits(graph_module, list(client.edits(run)), recompile=False)
+    look = look_at(graph_module)
+    document, run = _optimized(graph_module, look, sent, all(one._says_what_it_lacks for one in passes))
+    result, edits = _applied(graph_module, look, run)
     rows = run["passes"]
     owners = [passes[0].signature] * len(rows) if len(passes) == 1 else [one.signature for one in passes]
     marks = [row["signature"] for row in rows]
     history = History.of(graph_module)
     history.steps.append(Step(run["id"], "optimize", document, result, sent, owners, marks))
     _mark(graph_module, history)
-    history.note(graph_module, result, run["result"])
+    history.note(graph_module, result, run["result"], look, edits)
     for one in passes:
         one.run = run
         _warn_if_unapplied(one, [row for row, owner in zip(rows, owners, strict=True) if owner == one.signature])
     return graph_module
+
+
+def _optimized(graph_module: GraphModule, look: Look, sent: list[Any], says_what_it_lacks: bool) -> tuple[Document, Run]:
+    """The document as it was sent, and the run.
+
+    Where the tracer recorded no types, the service says what follows from weights. Calls with examples find more, and take
+    longer: they are made for passes that refused something, and for passes that use sizes where they find them."""
+    history, document, known = History.of(graph_module), look.document, look.graph
+
+    def asked(graph: Document | str, passes: list[Any], include: Sequence[str]) -> Run:
+        return _asked(history, lambda client: client.optimize(graph, passes, include=include))
+
+    if known is None:
+        history.is_typed = history.has_examples = are_said(graph_module)
+    if not history.has_examples and not says_what_it_lacks:
+        document, known, history.has_examples = with_metas(document, metas_of(graph_module)), None, True
+    if not history.is_typed:
+        typed = asked(known or document, ["RecordTypes"], ["graph"])
+        history.steps.append(Step.of_types(typed["id"], document, typed["graph"]))
+        document, known, history.is_typed = typed["graph"], typed["result"], True
+    run = asked(known or document, sent, _INCLUDED)
+    if run.refused and not history.has_examples:
+        history.has_examples = True
+        more = with_metas(document, metas_of(graph_module))
+        if more != document:
+            return more, asked(more, sent, _INCLUDED)
+    return document, run
+
+
+def _applied(graph_module: GraphModule, look: Look, run: Run) -> tuple[Document, list[Edit]]:
+    """Does the run's edits to the module. A look that found no change found no training either."""
+    result, edits = run.pop("graph"), run.pop("edits")
+    Replay(graph_module, edits, look.graph is not None, look.now["modules"]).run()
+    return result, edits
 
 
 def _warn_if_unapplied(one: _Pass, rows: list[dict[str, Any]]) -> None:
@@ -551,25 +619,24 @@ def _undo(graph_module: GraphModule, passes: Sequence[_Pass]) -> GraphModule:
 
 def _take_out(graph_module: GraphModule, index: int, positions: list[int]) -> Run:
     history = History.of(graph_module)
-    client = _client(history)
     step = history.steps[index]
-    document, known = document_of(graph_module)
+    look = look_at(graph_module)
+    now = look.graph or look.document
     revived: list[str] = []
     try:
-        run = Run(client.reverse(step.run, positions, graph=known or document, include=["graph"]))
+        run = _asked(history, lambda client: client.reverse(step.run, positions, graph=now, include=_INCLUDED))
     except Problem as problem:
         if problem.code != "conflict":
             raise
         revived = _revive(graph_module, history)
-        document, _ = document_of(graph_module)
-        run = _take_out_otherwise(client, step, positions, document, problem)
-    result = run.pop("graph")
-    apply_edits(graph_module, list(client.edits(run)), recompile=False)
+        look = look_at(graph_module)
+        run = _take_out_otherwise(private.client(), step, positions, look.document, problem)
+    result, edits = _applied(graph_module, look, run)
     history = History.of(graph_module)
     step.undone |= set(positions)
-    history.steps.append(Step(run["id"], "reverse", document, result, positions, of=index))
+    history.steps.append(Step(run["id"], "reverse", look.document, result, positions, of=index))
     _mark(graph_module, history)
-    history.note(graph_module, result, run["result"])
+    history.note(graph_module, result, run["result"], look, edits)
     for node in reversed(list(graph_module.graph.nodes)):
         if node.name in revived and not node.users:
             graph_module.graph.erase_node(node)
@@ -600,7 +667,7 @@ def _has_module(graph_module: GraphModule, path: str) -> bool:
 
 def _take_out_otherwise(client: Client, step: Step, positions: list[int], document: Document, problem: Problem) -> Run:
     try:
-        return Run(reverse_of_the_rest(client, step, positions, document, include=["graph"]))
+        return reverse_of_the_rest(client, step, positions, document, include=_INCLUDED)
     except Problem:
         raise UndoConflict(problem) from problem
 
@@ -612,10 +679,10 @@ def rollback(graph_module: GraphModule) -> GraphModule:
     first = next((step for step in history.steps if step.kind != "reverse"), None)
     if first is None or history.graph is None:
         return graph_module
-    client = _client(history)
+    client = private.client()
     source = client.put_graph(first.source)
-    document, known = document_of(graph_module)
-    here = known or client.put_graph(document)
+    document, _ = document_of(graph_module)
+    here = client.put_graph(document)
     apply_edits(graph_module, client.diff(here, source))
     state = State.of(graph_module)
     state.history = History(nodes=history.nodes)
@@ -627,7 +694,7 @@ def rollback(graph_module: GraphModule) -> GraphModule:
 
 def runs(graph_module: GraphModule) -> list[str]:
     """The ids of the runs that led to the module, in order. Copies and pickles of the module keep them."""
-    return [step.run for step in History.of(graph_module).steps]
+    return [step.run for step in History.of(graph_module).steps if step.owners != TYPES]
 
 
 def record_shapes(graph_module: GraphModule, *inputs: Any) -> GraphModule:
@@ -657,11 +724,11 @@ def _run_here(graph_module: GraphModule, part: Transformation, is_undone: bool) 
 
 def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: bool) -> GraphModule:
     """Runs a user's transformation, and records it as an external pass."""
-    client = _client(History.of(graph_module))
     before, known = document_of(graph_module)
     if known is None:
-        known = client.put_graph(before)
+        known = private.client().put_graph(before)
         History.of(graph_module).note(graph_module, before, known)
+    seen = History.of(graph_module).seen
     state = State.of(graph_module)
     made = _run_here(graph_module, part, is_undone)
     if made is not graph_module and "foldback" not in made.meta:
@@ -671,10 +738,16 @@ def _transform_here(graph_module: GraphModule, part: Transformation, is_undone: 
         return made
     is_reversible, preserves = isinstance(part, ReversibleTransformation), bool(part.preserves_computation)
     name = (f"{type(part).__module__}.{type(part).__qualname__}" + (".reverse" if is_undone else ""))[-200:]
-    run = client.record(known, after, name, reversible=is_reversible, preserves_computation=preserves)
+    history, source = History.of(made), known
+
+    def recorded(client: Client) -> Run:
+        return client.record(source, after, name, reversible=is_reversible, preserves_computation=preserves, include=["graph"])
+
+    run = _asked(history, recorded)
     step = Step(run["id"], "external", before, after, name=name, is_reversible=is_reversible, preserves_computation=preserves)
-    history = History.of(made)
+    step.before = (before, known, seen) if seen is not None and not is_undone else None
     history.steps.append(step)
-    history.note(made, client.graph(run["result"]), run["result"])
-    part.run = Run(run)
+    history.note(made, run.pop("graph"), run["result"])
+    history.is_typed = history.has_examples = are_said(made)
+    part.run = run
     return made

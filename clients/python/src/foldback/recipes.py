@@ -7,7 +7,7 @@ dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -36,6 +36,15 @@ def inputs_of(expression: Expression) -> list[str]:
     return [name for item in expression["args"] for name in inputs_of(item)]
 
 
+def expanded(expression: Expression, recipes: Mapping[str, Any]) -> Expression:
+    """With the recipes of tensors that are not here in the place of their names."""
+    if isinstance(expression, str):
+        return expanded(recipes[expression], recipes) if expression in recipes else expression
+    args = [expanded(item, recipes) for item in expression["args"]]
+    is_same = all(one is other for one, other in zip(args, expression["args"], strict=True))
+    return expression if is_same else {**expression, "args": args}
+
+
 def is_movement(expression: Expression) -> bool:
     return isinstance(expression, str) or (expression["op"] in _MOVEMENTS and all(map(is_movement, expression["args"])))
 
@@ -55,13 +64,47 @@ def evaluate(
     """The tensor; `tensor` gives those that the recipe reads, by name. A new one, unless `copy` is false and it can be a
     view."""
     with torch.no_grad():
-        if is_movement(expression):
-            value = _value(expression, tensor, dtype, device)
-            is_new = not isinstance(expression, str) and expression["op"] in ("concat", "full")
-            if not copy:
-                return value
-            return value.contiguous() if is_new else value.clone(memory_format=torch.contiguous_format)
-        return round_once(_value(expression, tensor, torch.float64, device), dtype)
+        if not is_movement(expression):
+            return round_once(_value(expression, tensor, torch.float64, device), dtype)
+        if not copy:
+            return _value(expression, tensor, dtype, device)
+        made = torch.empty(shape_of(expression, tensor), dtype=dtype, device=device)
+        _write(made, expression, tensor)
+        return made
+
+
+def shape_of(expression: Expression, tensor: Callable[[str], torch.Tensor]) -> list[int]:
+    """The shape that a recipe of movements gives."""
+    if isinstance(expression, str):
+        return list(tensor(expression).shape)
+    if "shape" in expression:
+        return list(expression["shape"])
+    shapes = [shape_of(item, tensor) for item in expression["args"]]
+    if expression["op"] == "permute":
+        return [shapes[0][dim] for dim in expression["dims"]]
+    axis = expression["axis"]
+    if expression["op"] == "slice":
+        size = expression["stop"] - expression["start"]
+    else:
+        size = sum(shape[axis] for shape in shapes)
+    shapes[0][axis] = size
+    return shapes[0]
+
+
+def _write(made: torch.Tensor, expression: Expression, tensor: Callable[[str], torch.Tensor]) -> None:
+    """Writes what a recipe of movements gives into a tensor of its shape. The parts of a concatenation are written at once where
+    they belong, and lie nowhere else."""
+    if isinstance(expression, str) or expression["op"] != "concat":
+        value = _value(expression, tensor, made.dtype, made.device)
+        if value.shape != made.shape:  # which copy_ might repeat
+            raise ValueError(f"a part of a tensor has the shape {list(value.shape)}, not {list(made.shape)}")
+        made.copy_(value)
+        return
+    axis, start = expression["axis"], 0
+    for item in expression["args"]:
+        size = shape_of(item, tensor)[axis]
+        _write(made.narrow(axis, start, size), item, tensor)
+        start += size
 
 
 def _value(

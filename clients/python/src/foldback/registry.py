@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpx
 
 from .jobs import Job
-from .run import Run
+from .run import Graph, Run, Version
 from .service import Problem, Query, Service, events_in, problem_of
 
 Row = dict[str, Any]
@@ -94,12 +94,12 @@ class Registry:
     def model(self, model: str) -> Row:
         return self._get(f"/v1/models/{_part(model)}")
 
-    def versions(self, model: str) -> Iterator[Row]:
+    def versions(self, model: str) -> Iterator[Version]:
         """A model's versions, the newest first."""
-        return self._pages(f"/v1/models/{_part(model)}/versions", {})
+        return (Version(row) for row in self._pages(f"/v1/models/{_part(model)}/versions", {}))
 
-    def version(self, model: str, version: str) -> Row:
-        return self._get(self._version(model, version))
+    def version(self, model: str, version: str) -> Version:
+        return Version(self._get(self._version(model, version)))
 
     def put_version(
         self,
@@ -109,10 +109,10 @@ class Registry:
         graph: Mapping[str, Any] | str | None = None,
         run: str | None = None,
         note: str | None = None,
-    ) -> Row:
+    ) -> Version:
         """Names a graph, or the result of a run, as a version of a model. It never changes afterwards."""
         body = _given({"graph": graph, "run": run, "note": note})
-        return dict(self._service.json("PUT", self._version(model, version), body))
+        return Version(self._service.json("PUT", self._version(model, version), body))
 
     def delete_version(self, model: str, version: str) -> None:
         self._service.request("DELETE", self._version(model, version))
@@ -154,9 +154,9 @@ class Registry:
         body = _given({"version": version, **rest})
         return self._send("POST", f"{self._alias(model, alias)}/rollback", body, self._match(model, alias, if_match))
 
-    def alias_graph(self, model: str, alias: str) -> Row:
+    def alias_graph(self, model: str, alias: str) -> Graph:
         """The document that an alias names."""
-        return self._get(f"{self._alias(model, alias)}/graph")
+        return Graph(self._get(f"{self._alias(model, alias)}/graph"))
 
     def alias_events(self, *, model: str | None = None, alias: str | None = None, since: int | None = None) -> Iterator[Row]:
         """Changes of aliases as they happen, without end; with `since`, those after that number first. A connection that

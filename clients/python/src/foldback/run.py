@@ -1,8 +1,9 @@
-"""What the service says of a run."""
+"""What the service says of runs, graphs and versions, as notebooks show it."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,14 +34,45 @@ class Run(dict[str, Any]):
         ]
 
     def _repr_html_(self) -> str:
-        passes = self.get("passes", [])
-        rows = [_cells("td", [row["name"], row.get("applied", ""), _reasons(row.get("refused", []))]) for row in passes]
+        rows = [[row["name"], row.get("applied", ""), _reasons(row.get("refused", []))] for row in self.get("passes", [])]
         named = [f"{key} {self[key]}" for key in ("kind", "id", "source", "result") if self.get(key)]
-        head = _cells("th", ["pass", "applied", "refused"])
-        return f"<p>{html.escape(', '.join(named))}</p><table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>"
+        return _table(", ".join(named), ["pass", "applied", "refused"], rows)
 
 
-def _cells(kind: str, texts: list[Any]) -> str:
+NODES = 50  # of a graph in a notebook
+
+
+class Graph(dict[str, Any]):
+    """A document. A notebook shows it as the table of its first nodes."""
+
+    def _repr_html_(self) -> str:
+        nodes = self.get("nodes", [])
+        counts = [f"{len(self.get(key, []))} {key}" for key in ("nodes", "modules", "tensors")]
+        rows = [[row["name"], row["op"], row["target"], *_type_of(row.get("meta", {}))] for row in nodes[:NODES]]
+        more = f"; the first {NODES} nodes" if len(nodes) > NODES else ""
+        named = f"graph {self.get('name', '')}: {', '.join(counts)}{more}"
+        return _table(named, ["node", "op", "target", "shape", "dtype"], rows)
+
+
+class Version(dict[str, Any]):
+    """A version of a model. A notebook shows it as the table of what is known of it."""
+
+    def _repr_html_(self) -> str:
+        rows = [[key, item] for key, item in self.items() if key not in ("model", "version") and item is not None]
+        return _table(f"model {self.get('model', '')}, version {self.get('version', '')}", ["", ""], rows)
+
+
+def _type_of(meta: dict[str, Any]) -> list[str]:
+    shape = meta.get("shape")
+    return ["" if shape is None else "×".join(map(str, shape)) or "()", meta.get("dtype", "")]
+
+
+def _table(title: str, head: list[str], rows: list[list[Any]]) -> str:
+    body = "".join(_cells("td", row) for row in rows)
+    return f"<p>{html.escape(title)}</p><table><thead>{_cells('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def _cells(kind: str, texts: Sequence[Any]) -> str:
     return "<tr>" + "".join(f"<{kind}>{html.escape(str(text))}</{kind}>" for text in texts) + "</tr>"
 
 

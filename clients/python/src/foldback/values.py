@@ -12,7 +12,7 @@ import operator
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -79,6 +79,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, torch.fx.Node):
         return {"$node": value.name}
     if value is None or isinstance(value, bool):
+        return value
+    kind = type(value)  # those that are met most often, sooner than by all that follows
+    if kind is tuple:
+        return {"$tuple": [encode(item) for item in value]}
+    if kind is str or (kind is int and abs(value) <= _LARGEST_PLAIN_INT):
         return value
     if isinstance(value, enum.Enum):
         return {"$enum": [qualified_name(type(value)), value.name]}
@@ -163,6 +168,15 @@ _OF_TEXTS: dict[str, Callable[[Any], Any]] = {
     "$ref": resolve,
     "$ellipsis": lambda _: ...,
 }
+
+
+def nodes_in(value: Any) -> Iterator[str]:
+    """The nodes that a value of a document names."""
+    if isinstance(value, dict) and "$node" in value:
+        yield value["$node"]
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from nodes_in(item)
 
 
 # ---- annotations ----------------------------------------------------------------------------------------------------------
