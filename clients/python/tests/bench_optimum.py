@@ -1,6 +1,6 @@
 """Times foldback.optimization beside optimum.fx.optimization, in one run. Prints the table of docs/performance.md.
 
-Needs optimum and transformers 4 (pip install optimum==2.3.0 transformers==4.57.6), and FOLDBACK_BINARY:
+Needs optimum and transformers 4 (pip install optimum==1.27.0 transformers==4.57.6), and FOLDBACK_BINARY:
 
     PYTHONPATH=clients/python/src FOLDBACK_BINARY=build/foldback python clients/python/tests/bench_optimum.py [rounds]
 
