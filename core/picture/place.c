@@ -318,8 +318,8 @@ static bool place_ranks(sheet *s) {
             uint32_t c = row[i].box - s->first;
             row[i].offset = offset;
             offset += boxes[row[i].box].width + BESIDE;
-            row[i].wish = weight[c] ? wish[c] / weight[c] : -boxes[row[i].box].width / 2.0;
-            row[i].weight = weight[c] ? 1 : 0.05;
+            row[i].wish = weight[c] > 0 ? wish[c] / weight[c] : -boxes[row[i].box].width / 2.0;
+            row[i].weight = weight[c] > 0 ? 1 : 0.05;
         }
         settle(p, row, filled[rank]);
         for (uint32_t i = 0; i < filled[rank]; i++) {

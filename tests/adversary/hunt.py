@@ -111,6 +111,13 @@ class Hunt:
         self.clean = self.clean + 1 if is_clean else 0
 
     def report(self, program, check):
+        try:
+            Subject(program)
+        except Unusable:  # at a second look: what it reads is not the same each time
+            self.unusable_why["it is another program each time"] += 1
+            return
+        except ExportError:
+            pass
         check = reducing.shorten(program, check, self.kind)
         group = (
             self.kind(program, check),
