@@ -16,7 +16,7 @@ ALL_CFLAGS := -std=c17 $(WARNINGS) $(OPTIMISE) -ffile-prefix-map=$(CURDIR)=. -fn
 # The variant of OpenBLAS without threads, where it is: it goes before one with threads that others may have made the default.
 OPENBLAS    := $(firstword $(wildcard /usr/lib/*/openblas-serial))
 CORE_LIBS   := -ljansson -lcrypto -lz $(foreach folder,$(OPENBLAS),-L$(folder) -Wl,-rpath,$(folder)) -lopenblas -lm
-SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lseccomp -lsystemd -lzstd -lssl $(CORE_LIBS)
+SERVER_LIBS := -lmicrohttpd -lcurl -lsqlite3 -lpq -lseccomp -lsystemd -lzstd -lssl $(CORE_LIBS)
 
 CORE_SOURCES   := $(shell find core -name '*.c' | sort)
 SERVER_SOURCES := $(shell find server -name '*.c' | sort)
@@ -185,10 +185,11 @@ demo: deps
 # On all processors, unless -j says otherwise.
 PARALLEL = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 
-## make test         unit, golden, random and API tests in a few minutes (no PyTorch); the long ones are shortened or left out
+## make test         unit, golden, random and API tests in a few minutes (no PyTorch); the long ones are shortened or left out.
+##                   STORE=postgresql, and BLOBS=s3 with it, run the API's tests against those
 test: deps
 	@$(MAKE) --no-print-directory $(PARALLEL) tests
-	@tests/run $(BUILD) short
+	@$(if $(filter postgresql,$(STORE)),tests/postgres/run $(BUILD) all,tests/run $(BUILD) short)
 
 ## make test-all     the same tests at full length
 test-all: deps
@@ -243,6 +244,10 @@ test-contract: all
 ## make test-s3      blobs in a bucket, of S3-compatible servers on this machine in a venv of its own: their faults, and the API's tests
 test-s3: all
 	@tests/s3/run $(BUILD)
+
+## make test-postgres   a part of the API's tests against a store in PostgreSQL; with BLOBS=s3 those of blobs, in a bucket
+test-postgres: all
+	@tests/postgres/run $(BUILD)
 
 ## make test-generators   lints the description, and calls the service through clients that three generators make of it
 test-generators: all
@@ -404,5 +409,5 @@ clean:
 	rm -rf build build-asan build-clang build-fuzz build-fuzz-coverage build-tsan build-valgrind
 
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
+.PHONY: all help deps demo test test-all tests run-tests test-contract test-s3 test-postgres test-generators test-browser test-python adversary test-client test-deploy test-load asan soak fuzz fuzz-coverage bench bench-instructions bench-compare bench-durable bench-weights bench-archives bench-layouts bench-peers bench-nodes format lint install wheel sbom reproducible clean
 .SECONDARY:

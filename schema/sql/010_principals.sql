@@ -26,7 +26,7 @@ SELECT key, principal, scope, idempotency_key, request_digest, status, location,
         END AS principal
     FROM answers a
     WHERE a.scope <> 'job' OR EXISTS (SELECT 1 FROM jobs WHERE id = substr(a.idempotency_key, 1, 30) AND finished IS NULL)
-) WHERE principal IS NOT NULL;
+) known WHERE principal IS NOT NULL;
 
 DROP TABLE answers;
 ALTER TABLE answers_of_principals RENAME TO answers;

@@ -442,7 +442,7 @@ static fb_status check_store(const fb_app *app, fb_check *check, fb_error *error
 
 /* Opening a folder without a store would make one. */
 static fb_status find_store(const char *folder, fb_error *error) {
-    static const char *const signs[] = {"foldback.sqlite", "blobs"}; /* the database may be what is lost */
+    static const char *const signs[] = {"foldback.sqlite", "blobs", "store-at"}; /* the database may be what is lost */
     bool is_there = false;
     struct stat about;
     for (size_t i = 0; i < sizeof signs / sizeof *signs; i++) {

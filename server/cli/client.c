@@ -7,6 +7,7 @@
 #include <strings.h>
 
 #include "server/cli/transport.h"
+#include "server/cli/verb.h"
 #include "server/service/service.h"
 
 struct fb_client {
@@ -19,6 +20,7 @@ static fb_service_config local_config(const char *data) {
     static const unsigned day = 86400 * 1000;
     fb_service_config config = fb_service_config_default();
     config.data = data;
+    config.database = fb_variable("FOLDBACK_STORE");
     config.http.listen = NULL;
     config.http.access_log = NULL;
     config.http.compress = false;

@@ -45,6 +45,8 @@ const fb_option fb_serve_options[] = {
     {"rate-limit", 0, "N", "requests a second of one token, or without one of one address; 0 = unlimited (0)", FB_OPTION_COUNT,
      AT(service.http.rate_limit), 0, 1000000},
     {"data", 0, "DIR", "the data folder; also $FOLDBACK_DATA (./.foldback)", FB_OPTION_TEXT, AT(service.data), 0, 0},
+    {"store", 0, "postgresql://USER@HOST/DB", "keep everything but blobs in this database; see docs/scale.md (the data folder)",
+     FB_OPTION_TEXT, AT(service.database), 0, 0},
     {"blobs", 0, "s3://BUCKET/PREFIX", "keep large blobs in this bucket; see docs/scale.md (the data folder)", FB_OPTION_TEXT,
      AT(service.bucket.url), 0, 0},
     {"blobs-endpoint", 0, "URL", "where the bucket is (https://s3.REGION.amazonaws.com)", FB_OPTION_TEXT,
@@ -124,6 +126,7 @@ static serve_values serve_values_default(void) {
                            .sandbox = "auto",
                            .blobs_redirect = "off",
                            .stop_timeout_ms = 30000};
+    values.service.database = fb_variable("FOLDBACK_STORE");
     values.service.gc_interval_ms = 3600000;
     values.service.jobs.threads = 2;
     return values;
@@ -247,36 +250,53 @@ static void close_access_log(FILE *log) {
     if (log && log != stderr) fclose(log);
 }
 
-/* What is read for each request to the bucket; ended by NULL. */
+/* What is read for each request to the bucket, and for each connection to the database; malloc'ed, ended by NULL. */
 typedef struct credential_paths {
-    char *folder; /* of the credentials' file, which is replaced to renew them; malloc'ed */
-    const char *items[3];
+    char *items[8];
+    size_t count;
 } credential_paths;
 
-static void find_credential_paths(credential_paths *out) {
-    const char *file = getenv("AWS_SHARED_CREDENTIALS_FILE"), *certificates = getenv("AWS_CA_BUNDLE");
-    size_t count = 0;
-    if (file && *file && (out->folder = strdup(file))) out->items[count++] = dirname(out->folder);
-    if (certificates && *certificates) out->items[count++] = certificates;
+static void add_path(credential_paths *out, const char *path, const char *rest) {
+    char *text = path && *path ? malloc(strlen(path) + strlen(rest) + 1) : NULL;
+    if (!text) return;
+    strcpy(stpcpy(text, path), rest);
+    out->items[out->count++] = text;
+}
+
+static void find_credential_paths(bool has_bucket, bool is_on_server, credential_paths *out) {
+    const char *home = getenv("HOME");
+    char *file = strdup(has_bucket && getenv("AWS_SHARED_CREDENTIALS_FILE") ? getenv("AWS_SHARED_CREDENTIALS_FILE") : "");
+    if (file && *file) add_path(out, dirname(file), ""); /* the file is replaced to renew them */
+    free(file);
+    if (has_bucket) add_path(out, getenv("AWS_CA_BUNDLE"), "");
+    if (!is_on_server) return;
+    add_path(out, getenv("PGPASSFILE"), "");
+    add_path(out, getenv("PGSSLROOTCERT"), "");
+    add_path(out, home, "/.pgpass");
+    add_path(out, home, "/.postgresql");
+    add_path(out, "/etc/passwd", ""); /* whose name the user is, where the URL has none */
 }
 
 /* The data folder is made before the sandbox is entered, which allows what there is. */
 static fb_status start(const serve_values *values, fb_sandbox_mode sandbox, fb_service *service, fb_error *error) {
     const char *data = values->service.data;
+    char *database = values->service.database ? NULL : fb_store_url(data);
+    bool is_on_server = values->service.database || database;
+    free(database);
     fb_status status = access(data, F_OK) ? fb_service_check_reach(&values->service, NULL, error) : FB_OK;
     if (!status) status = fb_store_make_folder(data, error);
     bool has_bucket = values->service.bucket.url || fb_store_has_bucket(data);
     credential_paths paths = {0};
-    if (has_bucket) find_credential_paths(&paths);
-    if (!status) status = fb_sandbox_enter(sandbox, data, paths.items, has_bucket, error);
-    free(paths.folder);
+    find_credential_paths(has_bucket || is_on_server, is_on_server, &paths);
+    if (!status) status = fb_sandbox_enter(sandbox, data, (const char *const *)paths.items, has_bucket || is_on_server, error);
+    for (char **path = paths.items; *path; path++) free(*path);
     return status ? status : fb_service_start(&values->service, service, error);
 }
 
 static int exit_status(const fb_error *error) {
     if (strcmp(error->code, "store-locked") == 0) return FB_EXIT_FOLDER_IN_USE;
     bool is_misused = strcmp(error->code, "no-tokens") == 0 || strcmp(error->code, "bad-address") == 0 ||
-                      strcmp(error->code, "bad-blobs") == 0;
+                      strcmp(error->code, "bad-blobs") == 0 || strcmp(error->code, "bad-store") == 0;
     return is_misused ? FB_EXIT_USAGE : FB_EXIT_FAILED;
 }
 

@@ -37,7 +37,8 @@ static fb_status open_app(const fb_service_config *config, fb_app *app, fb_error
     app->limits.max_bytes = config->http.body_limit;
     if (!app->cache || !app->counts || !app->events) return fb_fail_memory(error);
     if (!config->data) return FB_OK;
-    fb_store_config store = {.readers = readers_of(config),
+    fb_store_config store = {.database = config->database,
+                             .readers = readers_of(config),
                              .bucket = config->bucket,
                              .alias_changed = fb_event_hub_notify,
                              .alias_context = app->events};

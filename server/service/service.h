@@ -24,6 +24,7 @@ typedef struct fb_service_config {
     const char *only_token;     /* who has it may do everything, as who has the data folder may; nobody else may anything, and
                                  * the store's tokens count for nothing. NULL = these count */
     const char *data;           /* the data folder; NULL: no store, for routes that need none */
+    const char *database;       /* the URL of a server that has the rows; NULL: the one that the folder uses already, if any */
     fb_bucket_config bucket;    /* where large blobs are instead */
     size_t cache_bytes;         /* for decoded graphs */
     fb_evaluation_bounds evaluation;

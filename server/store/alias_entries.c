@@ -42,7 +42,7 @@ static fb_status need_alias(fb_connection *connection, const char *model, const 
     if (status) return status;
     fb_query query = fb_query_begin(connection,
                                     "SELECT key, (SELECT max(number) FROM alias_entries WHERE alias = key) FROM aliases "
-                                    "WHERE model = ? AND name = ? AND (version IS NOT NULL OR ?)",
+                                    "WHERE model = ? AND name = ? AND (version IS NOT NULL OR ? = 1)",
                                     error);
     fb_bind_int(&query, model_key);
     fb_bind_text(&query, alias);
@@ -167,9 +167,9 @@ static fb_status read_events(fb_connection *connection, int64_t after, const cha
                              fb_store_alias_entries *list, fb_error *error) {
     fb_query query =
         fb_query_begin(connection,
-                       "SELECT e.number FROM alias_entries e CROSS JOIN aliases a ON a.key = e.alias "
-                       "CROSS JOIN models m ON m.key = a.model WHERE e.number > ?1 AND (?2 IS NULL OR m.name = ?2) "
-                       "AND (?3 IS NULL OR a.name = ?3) ORDER BY e.number LIMIT ?4",
+                       "SELECT e.number FROM alias_entries e CROSS JOIN aliases a CROSS JOIN models m "
+                       "WHERE a.key = e.alias AND m.key = a.model AND e.number > ?1 AND (m.name = ?2 OR ?2 IS NULL) "
+                       "AND (a.name = ?3 OR ?3 IS NULL) ORDER BY e.number LIMIT ?4",
                        error);
     fb_bind_int(&query, after);
     fb_bind_text(&query, model);

@@ -86,21 +86,20 @@ static fb_status check_condition(const fb_store_alias_change *change, const alia
 
 static fb_status add_alias(fb_connection *connection, const alias_write *write, alias_state *state, fb_error *error) {
     if (state->key) return FB_OK;
-    fb_query insert = fb_query_begin(connection, "INSERT INTO aliases (model, name) VALUES (?, ?)", error);
+    fb_query insert = fb_query_begin(connection, "INSERT INTO aliases (model, name) VALUES (?, ?) RETURNING key", error);
     fb_bind_int(&insert, state->model);
     fb_bind_text(&insert, write->change->alias);
-    fb_status status = fb_query_run(&insert);
-    state->key = sqlite3_last_insert_rowid(connection->handle);
-    return status;
+    return fb_query_insert(&insert, &state->key);
 }
 
-static fb_status insert_entry(fb_connection *connection, const alias_write *write, const alias_state *state,
-                              const next_entry *next, fb_error *error) {
+static fb_status insert_entry(fb_connection *connection, const alias_write *write, alias_state *state, const next_entry *next,
+                              fb_error *error) {
     fb_query insert = fb_query_begin(
         connection,
         "INSERT INTO alias_entries (alias, previous, parent, at, action, who, why, version, version_name, graph, run) "
-        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, v.key, v.name, g.id, r.id FROM (SELECT ?8 AS wanted) "
-        "LEFT JOIN versions v ON v.key = wanted LEFT JOIN graphs g ON g.key = v.graph LEFT JOIN runs r ON r.key = v.run",
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, v.key, v.name, g.id, r.id FROM (SELECT CAST(?8 AS BIGINT) AS wanted) given "
+        "LEFT JOIN versions v ON v.key = wanted LEFT JOIN graphs g ON g.key = v.graph LEFT JOIN runs r ON r.key = v.run "
+        "RETURNING number",
         error);
     fb_bind_int(&insert, state->key);
     fb_bind_key(&insert, state->last);
@@ -110,7 +109,7 @@ static fb_status insert_entry(fb_connection *connection, const alias_write *writ
     fb_bind_text(&insert, write->change->who);
     fb_bind_text(&insert, write->change->why);
     fb_bind_key(&insert, next->version);
-    return fb_query_run(&insert);
+    return fb_query_insert(&insert, &state->last);
 }
 
 static fb_status append(fb_connection *connection, const alias_write *write, alias_state *state, const next_entry *next,
@@ -118,7 +117,6 @@ static fb_status append(fb_connection *connection, const alias_write *write, ali
     fb_status status = add_alias(connection, write, state, error);
     if (!status) status = insert_entry(connection, write, state, next, error);
     if (status) return status;
-    state->last = sqlite3_last_insert_rowid(connection->handle);
     fb_query update = fb_query_begin(connection, "UPDATE aliases SET version = ? WHERE key = ?", error);
     fb_bind_key(&update, next->version);
     fb_bind_int(&update, state->key);

@@ -116,11 +116,14 @@ fb_status fb_write_answer(fb_connection *connection, const fb_packed_answer *pac
     fb_status status = is_of_job ? advance_job(connection, answer->key.key, error) : FB_OK;
     if (status) return status;
     /* What may be there is too old: otherwise the request would not have run. */
-    fb_query insert =
-        fb_query_begin(connection,
-                       "INSERT OR REPLACE INTO answers (principal, scope, idempotency_key, request_digest, status, location, "
-                       "body_size, body, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                       error);
+    fb_query insert = fb_query_begin(
+        connection,
+        "INSERT INTO answers (principal, scope, idempotency_key, request_digest, status, location, "
+        "body_size, body, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (scope, idempotency_key, principal) DO UPDATE SET request_digest = excluded.request_digest, "
+        "status = excluded.status, location = excluded.location, body_size = excluded.body_size, "
+        "body = excluded.body, created = excluded.created",
+        error);
     fb_bind_text(&insert, answer->key.principal);
     fb_bind_text(&insert, answer->key.scope);
     fb_bind_text(&insert, answer->key.key);

@@ -149,7 +149,7 @@ static fb_status write_trim(fb_connection *connection, void *argument, fb_totals
                           "ORDER BY number LIMIT ?3)",
                           (int64_t[]){work->end, work->before, BATCH}, 3, error);
     }
-    work->removed = status ? 0 : sqlite3_changes(connection->handle);
+    work->removed = status ? 0 : fb_changed_rows(connection);
     if (!status) status = run_trim(connection, "DELETE FROM audit_trim", NULL, 0, error);
     return status || !work->removed ? status : audit_trim(connection, work, error);
 }

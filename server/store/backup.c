@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "server/store/backend.h"
 #include "server/store/internal.h"
 
 #define PAGES_AT_ONCE 1024
@@ -31,23 +33,23 @@ static void tell(const copy *work, const char *what, uint64_t done, uint64_t tot
 /* ---- the database ------------------------------------------------------------------------------------------------------- */
 
 static fb_status copy_pages(copy *work, fb_connection *from, fb_connection *to, fb_error *error) {
-    sqlite3_backup *pages = sqlite3_backup_init(to->handle, "main", from->handle, "main");
-    if (!pages) return fb_sql_status(to, sqlite3_extended_errcode(to->handle), error);
+    sqlite3_backup *pages = sqlite3_backup_init(fb_sqlite_handle(to), "main", fb_sqlite_handle(from), "main");
+    if (!pages) return fb_sqlite_status(to, sqlite3_extended_errcode(fb_sqlite_handle(to)), error);
     int result = SQLITE_OK;
     while (result == SQLITE_OK) {
         result = sqlite3_backup_step(pages, PAGES_AT_ONCE);
         int total = sqlite3_backup_pagecount(pages);
         tell(work, "pages", (uint64_t)(total - sqlite3_backup_remaining(pages)), (uint64_t)total);
     }
-    fb_status status = fb_sql_status(to, result, error);
+    fb_status status = fb_sqlite_status(to, result, error);
     result = sqlite3_backup_finish(pages);
-    return status ? status : fb_sql_status(to, result, error);
+    return status ? status : fb_sqlite_status(to, result, error);
 }
 
 /* Everything is read within one transaction, so that it is one snapshot. */
 static fb_status read_snapshot(copy *work, fb_connection *from, fb_connection *to, fb_error *error) {
     int64_t version = 0;
-    fb_status status = fb_sql_script(from, "BEGIN", error);
+    fb_status status = fb_begin(from, false, error);
     if (!status) status = fb_schema_read(from, &version, error);
     if (!status && !version) status = fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "the database of the store is empty");
     if (!status) status = copy_pages(work, from, to, error);
@@ -251,6 +253,12 @@ fb_status fb_folder_copy(const char *from, const char *stage, const fb_copying *
     int lock = -1, from_lock = -1;
     if (work.from < 0 || faccessat(work.from, "foldback.sqlite", F_OK, 0) != 0) {
         if (work.from >= 0) close(work.from);
+        char *url = fb_store_url(from);
+        free(url);
+        if (url)
+            return fb_fail(error, FB_CONFLICT, "store-elsewhere", NULL,
+                           "the store of %s is in PostgreSQL: pg_dump backs it up; docs/scale.md says what to copy besides",
+                           from);
         return fb_fail(error, FB_NOT_FOUND, "no-store", NULL, "there is no store in %s", from);
     }
     work.has_bucket = fb_store_has_bucket(from);

@@ -12,7 +12,7 @@ fb_status fb_store_recall_digest(fb_store *store, const char *blob, uint64_t off
     if (status) return status;
     fb_query query = fb_query_begin(connection,
                                     "SELECT t.digest FROM tensor_digests t JOIN blobs b ON b.key = t.blob "
-                                    "WHERE b.digest = ? AND t.offset = ? AND t.dtype = ? AND t.shape = ?",
+                                    "WHERE b.digest = ? AND t.\"offset\" = ? AND t.dtype = ? AND t.shape = ?",
                                     error);
     fb_bind_text(&query, blob);
     fb_bind_int(&query, (int64_t)offset);
@@ -54,8 +54,9 @@ static fb_status write_digest(fb_connection *connection, void *argument, fb_tota
     (void)added;
     const remembered *row = argument;
     fb_query query = fb_query_begin(connection,
-                                    "INSERT OR REPLACE INTO tensor_digests (blob, offset, dtype, shape, digest) "
-                                    "SELECT key, ?2, ?3, ?4, ?5 FROM blobs WHERE digest = ?1",
+                                    "INSERT INTO tensor_digests (blob, \"offset\", dtype, shape, digest) "
+                                    "SELECT key, ?2, ?3, ?4, ?5 FROM blobs WHERE digest = ?1 "
+                                    "ON CONFLICT (blob, \"offset\", dtype, shape) DO UPDATE SET digest = excluded.digest",
                                     error);
     fb_bind_text(&query, row->texts[BLOB]);
     fb_bind_int(&query, (int64_t)row->offset);

@@ -53,7 +53,7 @@ static fb_status write_removal(fb_connection *connection, void *argument, fb_tot
         fb_bind_int(&delete, batch->before);
         fb_query_row(&delete);
         fb_query_again(&delete);
-        if (delete.status || !sqlite3_changes(connection->handle)) continue;
+        if (delete.status || !fb_changed_rows(connection)) continue;
         batch->blobs++;
         batch->bytes += (uint64_t)batch->items[i].size;
     }

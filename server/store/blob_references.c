@@ -56,7 +56,7 @@ fb_status fb_write_graph_blobs(fb_connection *connection, int64_t graph, const c
 
 fb_status fb_release_graph_blobs(fb_connection *connection, int64_t graph, int64_t now, fb_error *error) {
     fb_query query = fb_query_begin(connection,
-                                    "UPDATE blobs SET used = max(used, ?2) "
+                                    "UPDATE blobs SET used = CASE WHEN used < ?2 THEN ?2 ELSE used END "
                                     "WHERE digest IN (SELECT digest FROM graph_blobs WHERE graph = ?1)",
                                     error);
     fb_bind_int(&query, graph);
@@ -118,10 +118,10 @@ static fb_status read_unread_graph(fb_connection *connection, bool *is_done, fb_
 fb_status fb_read_unread_graphs(fb_connection *connection, fb_error *error) {
     fb_status status = FB_OK;
     for (bool is_done = false; !status && !is_done;) {
-        status = fb_sql_script(connection, "BEGIN IMMEDIATE", error);
+        status = fb_begin(connection, true, error);
         for (int i = 0; i < READ_AT_ONCE && !status && !is_done; i++) status = read_unread_graph(connection, &is_done, error);
-        if (!status) status = fb_sql_script(connection, "COMMIT", error);
-        if (status && !sqlite3_get_autocommit(connection->handle)) fb_sql_script(connection, "ROLLBACK", NULL);
+        if (!status) status = fb_commit(connection, error);
+        if (status) fb_roll_back(connection);
     }
     return status;
 }

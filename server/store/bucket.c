@@ -37,7 +37,7 @@ struct fb_bucket {
 
 /* ---- which bucket ------------------------------------------------------------------------------------------------------- */
 
-static void take_line(char *line, record *out) {
+static void take_line(const char *line, size_t size, record *out) {
     const struct {
         const char *name;
         char *to;
@@ -46,42 +46,33 @@ static void take_line(char *line, record *out) {
                    {"endpoint ", out->endpoint, sizeof out->endpoint},
                    {"region ", out->region, sizeof out->region},
                    {"id ", out->id, sizeof out->id}};
-    line[strcspn(line, "\n")] = '\0';
     for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
         size_t length = strlen(members[i].name);
-        if (strncmp(line, members[i].name, length) == 0) snprintf(members[i].to, members[i].space, "%s", line + length);
+        if (length <= size && strncmp(line, members[i].name, length) == 0)
+            snprintf(members[i].to, members[i].space, "%.*s", (int)(size - length), line + length);
     }
 }
 
-static fb_status read_record(const fb_store *store, record *out, bool *is_there, fb_error *error) {
-    char line[LINE_MAX_BYTES + 16];
-    int descriptor = openat(store->folder, FB_BUCKET_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    *is_there = descriptor >= 0;
-    if (descriptor < 0) return errno == ENOENT ? FB_OK : fb_fail_file(error, "open " FB_BUCKET_FILE, errno);
-    FILE *file = fdopen(descriptor, "r");
-    if (!file) {
-        close(descriptor);
-        return fb_fail_memory(error);
-    }
-    while (fgets(line, sizeof line, file)) take_line(line, out);
-    fclose(file);
-    return *out->url && *out->id ? FB_OK : fb_fail_corrupt(error, "its file " FB_BUCKET_FILE " is damaged");
+static fb_status read_record(fb_store *store, record *out, bool *is_there, fb_error *error) {
+    char *text = NULL;
+    fb_status status = fb_note_read(store, FB_BUCKET_FILE, &text, error);
+    *is_there = text != NULL;
+    for (const char *line = text; line && *line; line += strcspn(line, "\n"), line += *line == '\n')
+        take_line(line, strcspn(line, "\n"), out);
+    free(text);
+    if (status || !*is_there || (*out->url && *out->id)) return status;
+    return fb_fail_corrupt(error, "its file " FB_BUCKET_FILE " is damaged");
 }
 
-static fb_status write_record(const fb_store *store, const record *is, fb_error *error) {
-    static const char part[] = FB_BUCKET_FILE ".part";
-    int descriptor = openat(store->folder, part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
-    if (!file && descriptor >= 0) close(descriptor);
-    if (!file) return fb_fail_file(error, "write " FB_BUCKET_FILE, errno);
-    bool ok = fprintf(file, "url %s\nid %s\n", is->url, is->id) > 0;
-    if (*is->endpoint) ok &= fprintf(file, "endpoint %s\n", is->endpoint) > 0;
-    if (*is->region) ok &= fprintf(file, "region %s\n", is->region) > 0;
-    ok = ok && fflush(file) == 0 && fsync(descriptor) == 0;
-    int reason = errno;
-    if (fclose(file) != 0 || !ok || renameat(store->folder, part, store->folder, FB_BUCKET_FILE) != 0)
-        return fb_fail_file(error, "write " FB_BUCKET_FILE, ok ? errno : reason);
-    return fb_folder_sync(store, ".", error);
+static fb_status write_record(fb_store *store, const record *is, fb_error *error) {
+    fb_buffer out = {0};
+    fb_buffer_printf(&out, "url %s\nid %s\n", is->url, is->id);
+    if (*is->endpoint) fb_buffer_printf(&out, "endpoint %s\n", is->endpoint);
+    if (*is->region) fb_buffer_printf(&out, "region %s\n", is->region);
+    const char *text = fb_buffer_text(&out);
+    fb_status status = text ? fb_note_write(store, FB_BUCKET_FILE, text, error) : fb_fail_memory(error);
+    fb_buffer_free(&out);
+    return status;
 }
 
 /* The id of the store that has its blobs there; "" for none. */
@@ -111,7 +102,8 @@ fb_status fb_bucket_check_owner(fb_bucket *bucket, fb_error *error) {
 /* Of two stores that do so at once the one that wrote last has it. */
 static fb_status take_over(fb_store *store, fb_bucket *bucket, fb_error *error) {
     char id[FB_ULID_LENGTH + 1];
-    fb_status status = read_owner(bucket->s3, id, error);
+    fb_status status = fb_store_check_no_files(store, error);
+    if (!status) status = read_owner(bucket->s3, id, error);
     if (!status && *id) return fail_taken(&bucket->is, error);
     if (!status) status = fb_ulid_next(&store->ulids, store->config.now_ms(), bucket->is.id, error);
     if (!status) status = fb_s3_put(bucket->s3, OWNER_KEY, bucket->is.id, FB_ULID_LENGTH, error);

@@ -65,7 +65,8 @@ fb_status fb_store_check_pages(fb_store *store, fb_store_found *found, void *con
     fb_error met = {0};
     fb_status status = begin(&check, error);
     if (status) return status;
-    fb_query query = fb_query_begin(check.connection, "PRAGMA integrity_check(100)", &met);
+    const char *pages = fb_sql_check_pages(check.connection);
+    fb_query query = fb_query_begin(check.connection, pages ? pages : "SELECT 'ok'", &met);
     while (fb_query_row(&query)) {
         const char *line = fb_column_text(&query, 0);
         if (strcmp(line, "ok") != 0) found(context, "database-damaged", "the database", line);
@@ -78,8 +79,10 @@ fb_status fb_store_check_pages(fb_store *store, fb_store_found *found, void *con
 /* ---- references --------------------------------------------------------------------------------------------------------- */
 
 static fb_status check_keys(checking *check, fb_error *error) {
+    const char *keys = fb_sql_check_keys(check->connection);
+    if (!keys) return FB_OK; /* it looks after them itself */
     fb_error met = {0};
-    fb_query query = fb_query_begin(check->connection, "PRAGMA foreign_key_check", &met);
+    fb_query query = fb_query_begin(check->connection, keys, &met);
     while (fb_query_row(&query)) {
         char subject[120], detail[160];
         snprintf(subject, sizeof subject, "row %lld of %.80s", (long long)fb_column_int(&query, 1), fb_column_text(&query, 0));
@@ -101,10 +104,10 @@ static const struct {
                          "FROM alias_entries e JOIN versions v ON v.key = e.version "
                          "WHERE e.run IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs WHERE id = e.run)"},
     {"alias-broken", "SELECT 'alias ' || m.name || '@' || a.name, 'it is not at the version of its last entry' "
-                     "FROM aliases a JOIN models m ON m.key = a.model WHERE a.version IS NOT "
+                     "FROM aliases a JOIN models m ON m.key = a.model WHERE a.version IS DISTINCT FROM "
                      "(SELECT version FROM alias_entries WHERE alias = a.key ORDER BY number DESC LIMIT 1)"},
     {"alias-broken", "SELECT 'entry ' || e.number || ' of the history of aliases', 'it does not follow the entry before it' "
-                     "FROM alias_entries e WHERE e.previous IS NOT (SELECT max(number) FROM alias_entries "
+                     "FROM alias_entries e WHERE e.previous IS DISTINCT FROM (SELECT max(number) FROM alias_entries "
                      "WHERE alias = e.alias AND number < e.number)"},
     {"reference-broken", "SELECT 'run ' || r.id, 'it undoes nothing' FROM runs r "
                          "WHERE r.kind IN ('reverse', 'rollback') AND r.of_run IS NULL"},
@@ -247,8 +250,8 @@ fb_status fb_store_tensor_digests(fb_store *store, const char *blob, fb_store_te
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
     fb_query query = fb_query_begin(connection,
-                                    "SELECT offset, dtype, shape, digest FROM tensor_digests WHERE blob = "
-                                    "(SELECT key FROM blobs WHERE digest = ?) ORDER BY offset",
+                                    "SELECT \"offset\", dtype, shape, digest FROM tensor_digests WHERE blob = "
+                                    "(SELECT key FROM blobs WHERE digest = ?) ORDER BY \"offset\"",
                                     error);
     fb_bind_text(&query, blob);
     while (fb_query_row(&query)) {

@@ -132,7 +132,7 @@ fb_status fb_store_marked_nodes(fb_store *store, const char *id, const char *sig
     fb_bind_int(&query, key);
     fb_bind_text(&query, signature);
     fb_bind_int(&query, first);
-    fb_bind_int(&query, limit && limit < INT64_MAX ? (int64_t)limit : -1);
+    fb_bind_int(&query, limit && limit < INT64_MAX ? (int64_t)limit : INT64_MAX);
     while (fb_query_row(&query)) {
         uint32_t node = (uint32_t)fb_column_int(&query, 0);
         fb_buffer_append(&found, &node, sizeof node);
@@ -164,7 +164,7 @@ fb_status fb_store_graph_signatures(fb_store *store, const char *id, fb_store_si
         fb_query query =
             fb_query_begin(connection,
                            "SELECT s.text, count(*) FROM node_signatures n JOIN signatures s ON s.id = n.signature "
-                           "WHERE n.graph = ? GROUP BY n.signature ORDER BY s.text",
+                           "WHERE n.graph = ? GROUP BY s.text ORDER BY s.text",
                            error);
         fb_bind_int(&query, key);
         while (list.count < (size_t)distinct && fb_query_row(&query)) {

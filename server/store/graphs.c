@@ -44,10 +44,9 @@ fb_status fb_add_signature(fb_connection *connection, const char *text, int64_t 
     int64_t found = 0;
     fb_status status = find_signature(connection, text, &found, error);
     if (!status && !found) {
-        fb_query insert = fb_query_begin(connection, "INSERT INTO signatures (text) VALUES (?)", error);
+        fb_query insert = fb_query_begin(connection, "INSERT INTO signatures (text) VALUES (?) RETURNING id", error);
         fb_bind_text(&insert, text);
-        status = fb_query_run(&insert);
-        found = sqlite3_last_insert_rowid(connection->handle);
+        status = fb_query_insert(&insert, &found);
     }
     if (!status) *id = found;
     return status;
@@ -81,8 +80,8 @@ void fb_packed_graphs_free(fb_packed_graph *packed, size_t count) {
 static fb_status write_marks(fb_connection *connection, const fb_store_graph *graph, int64_t key, fb_error *error) {
     int64_t id = 0;
     const char *last = NULL; /* marks of one signature tend to come together */
-    fb_query insert =
-        fb_query_begin(connection, "INSERT OR IGNORE INTO node_signatures (graph, signature, node) VALUES (?, ?, ?)", error);
+    fb_query insert = fb_query_begin(
+        connection, "INSERT INTO node_signatures (graph, signature, node) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", error);
     for (size_t i = 0; i < graph->mark_count && !insert.status; i++) {
         const fb_store_mark *mark = &graph->marks[i];
         if (!last || strcmp(last, mark->signature) != 0)
@@ -121,7 +120,8 @@ fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_
         status = fb_frame_pack(graph->document, graph->size, packed->level, &packed->frame, &packed->frame_size, error);
     if (status) return status;
     fb_query insert = fb_query_begin(
-        connection, "INSERT INTO graphs (id, structure, name, nodes, size, created, document) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        connection,
+        "INSERT INTO graphs (id, structure, name, nodes, size, created, document) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING key",
         error);
     fb_bind_text(&insert, graph->id);
     fb_bind_text(&insert, graph->structure);
@@ -130,8 +130,7 @@ fb_status fb_write_graph(fb_connection *connection, fb_packed_graph *packed, fb_
     fb_bind_int(&insert, (int64_t)graph->size);
     fb_bind_int(&insert, packed->created);
     fb_bind_bytes(&insert, packed->frame, packed->frame_size);
-    status = fb_query_run(&insert);
-    key = sqlite3_last_insert_rowid(connection->handle);
+    status = fb_query_insert(&insert, &key);
     if (!status) status = write_marks(connection, graph, key, error);
     if (!status) status = fb_write_graph_blobs(connection, key, graph->blobs, graph->blob_count, error);
     if (!status) added->graphs++;

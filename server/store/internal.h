@@ -119,6 +119,26 @@ void *fb_memory_take(fb_store_memory **memory, size_t size);
 const char *fb_memory_text(fb_store_memory **memory, const char *text);
 void fb_memory_free(fb_store_memory *memory);
 
+/* ---- Small texts of the store as a whole, each under a name: files of the data folder, or rows in a database on a server --
+ */
+
+#define FB_STORE_FILE "store-at" /* in the data folder: in which database on a server the store is */
+
+/* While the store is opened. *text is malloc'ed, and NULL when there is none. */
+fb_status fb_note_read(fb_store *store, const char *name, char **text, fb_error *error);
+fb_status fb_note_write(fb_store *store, const char *name, const char *text, fb_error *error);
+
+/* True when the database is on a server. */
+bool fb_store_is_on_server(const fb_store *store);
+/* While a store on a server is opened: notes in the folder which one it is, and names the folder. FB_CONFLICT
+ * "store-elsewhere": the folder is of another store. */
+fb_status fb_store_identify(fb_store *store, fb_error *error);
+/* The same, once it is known whether there is a bucket: FB_CONFLICT "blobs-elsewhere" when another data folder has the blobs.
+ */
+fb_status fb_store_claim_blobs(fb_store *store, fb_error *error);
+/* Before a store on a server gets a bucket: FB_CONFLICT "blobs-elsewhere" when it has blobs in a data folder. */
+fb_status fb_store_check_no_files(fb_store *store, fb_error *error);
+
 #define FB_REQUEST_BUCKETS 256
 
 /* The requests with an Idempotency-Key that are being answered. */
@@ -137,9 +157,10 @@ typedef struct fb_uploads {
 } fb_uploads;
 
 struct fb_store {
-    fb_store_config config; /* with the defaults filled in */
-    char *path;             /* of the database file */
-    char *log_path;         /* of its write-ahead log */
+    fb_store_config config;             /* with the defaults filled in */
+    char *path;                         /* of the database file, or the URL of a database on a server */
+    char *log_path;                     /* of the file's write-ahead log; NULL on a server */
+    char folder_id[FB_ULID_LENGTH + 1]; /* with a database on a server: of the data folder */
     int lock;
     int folder; /* the data folder, for paths within it */
     fb_writer writer;

@@ -125,7 +125,7 @@ fb_status fb_write_references(fb_connection *connection, int64_t job, const fb_b
 
 fb_status fb_release_references(fb_connection *connection, const char *job, int64_t now, fb_error *error) {
     fb_query used = fb_query_begin(connection,
-                                   "UPDATE blobs SET used = max(used, ?2) WHERE digest IN "
+                                   "UPDATE blobs SET used = CASE WHEN used < ?2 THEN ?2 ELSE used END WHERE digest IN "
                                    "(SELECT id FROM job_references WHERE job = (SELECT key FROM jobs WHERE id = ?1))",
                                    error);
     fb_bind_text(&used, job);
@@ -178,10 +178,10 @@ static fb_status read_unread_job(fb_connection *connection, int64_t *key, fb_err
 fb_status fb_read_unread_jobs(fb_connection *connection, fb_error *error) {
     fb_status status = FB_OK;
     for (int64_t key = 1; !status && key;) {
-        status = fb_sql_script(connection, "BEGIN IMMEDIATE", error);
+        status = fb_begin(connection, true, error);
         if (!status) status = read_unread_job(connection, &key, error);
-        if (!status) status = fb_sql_script(connection, "COMMIT", error);
-        if (status && !sqlite3_get_autocommit(connection->handle)) fb_sql_script(connection, "ROLLBACK", NULL);
+        if (!status) status = fb_commit(connection, error);
+        if (status) fb_roll_back(connection);
     }
     return status;
 }

@@ -8,7 +8,7 @@
 #include "server/store/audit.h"
 #include "server/store/internal.h"
 
-#define FRAME_MAX ((size_t)900 << 20) /* SQLite takes no larger blobs than 10^9 bytes */
+#define FRAME_MAX ((size_t)900 << 20) /* SQLite and PostgreSQL take no larger ones than 10^9 bytes */
 #define COLLECT_AT_ONCE 100
 
 static const char *const states[FB_JOB_STATES] = {"queued", "running", "succeeded", "failed", "cancelled"};
@@ -38,7 +38,7 @@ static fb_status read_row(fb_connection *connection, int64_t key, bool with_even
         fb_query_begin(connection,
                        "SELECT id, state, principal, request, method, target, content_type, created, started, finished, "
                        "attempts, interruptions, is_unwanted, progress, status, result_type, location, result_size, "
-                       "CASE WHEN ?2 THEN events END, location LIKE '/v1/runs/%' AND NOT EXISTS "
+                       "CASE WHEN ?2 = 1 THEN events END, location LIKE '/v1/runs/%' AND NOT EXISTS "
                        "(SELECT 1 FROM runs WHERE id = substr(location, 10)) FROM jobs WHERE key = ?1",
                        error);
     fb_bind_int(&query, key);
@@ -197,7 +197,7 @@ static fb_status write_job(fb_connection *connection, void *argument, fb_totals 
         fb_query_begin(connection,
                        "INSERT INTO jobs (id, state, principal, request, method, target, content_type, body_size, "
                        "body, created, attempts, interruptions, is_unwanted) VALUES "
-                       "(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
+                       "(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0) RETURNING key",
                        error);
     fb_bind_text(&insert, job->id);
     fb_bind_text(&insert, job->principal);
@@ -208,8 +208,8 @@ static fb_status write_job(fb_connection *connection, void *argument, fb_totals 
     fb_bind_int(&insert, (int64_t)put->size);
     fb_bind_bytes(&insert, put->frame, put->frame_size);
     fb_bind_int(&insert, job->created);
-    fb_status status = fb_query_run(&insert);
-    int64_t key = sqlite3_last_insert_rowid(connection->handle);
+    int64_t key = 0;
+    fb_status status = fb_query_insert(&insert, &key);
     if (!status) status = fb_write_references(connection, key, &put->references, error);
     if (!status) status = audit_job(connection, job, error);
     return status ? status : fb_write_answer(connection, &put->answer, error);
@@ -330,7 +330,7 @@ typedef struct finish_job {
 /* That a job is to be cancelled was acknowledged: it ends so, whatever it came to meanwhile. */
 static fb_status check_wanted(fb_connection *connection, const char *id, fb_error *error) {
     int64_t unwanted = 0;
-    fb_query query = fb_query_begin(connection, "SELECT key FROM jobs WHERE id = ? AND is_unwanted", error);
+    fb_query query = fb_query_begin(connection, "SELECT key FROM jobs WHERE id = ? AND is_unwanted = 1", error);
     fb_bind_text(&query, id);
     fb_status status = fb_read_key(&query, &unwanted);
     if (status || !unwanted) return status;
@@ -387,8 +387,9 @@ static fb_status write_recovery(fb_connection *connection, void *argument, fb_to
     /* One whose request has stored its answer was past what could have ended the process. */
     fb_query update =
         fb_query_begin(connection,
-                       "UPDATE jobs SET state = 'queued', interruptions = interruptions + NOT EXISTS (SELECT 1 FROM answers "
-                       "WHERE scope = '" FB_JOB_SCOPE "' AND idempotency_key = jobs.id) WHERE state = 'running'",
+                       "UPDATE jobs SET state = 'queued', interruptions = interruptions + CASE WHEN EXISTS (SELECT 1 "
+                       "FROM answers WHERE scope = '" FB_JOB_SCOPE "' AND idempotency_key = jobs.id) THEN 0 ELSE 1 END "
+                       "WHERE state = 'running'",
                        error);
     return fb_query_run(&update);
 }
@@ -438,7 +439,7 @@ static fb_status write_collection(fb_connection *connection, void *argument, fb_
     fb_bind_int(&delete, collect->before);
     fb_bind_int(&delete, COLLECT_AT_ONCE);
     fb_status status = fb_query_run(&delete);
-    collect->count = status ? 0 : (size_t)sqlite3_changes(connection->handle);
+    collect->count = status ? 0 : (size_t)fb_changed_rows(connection);
     if (status || !collect->count) return status;
     char outcome[40];
     snprintf(outcome, sizeof outcome, "%zu jobs", collect->count);

@@ -58,7 +58,7 @@ fb_status fb_store_get_pin(fb_store *store, const char *run, fb_store_pin *out, 
 /* *is_same: it is there with that note. */
 static fb_status find_pin(fb_connection *connection, int64_t run, const char *note, int64_t *key, bool *is_same,
                           fb_error *error) {
-    fb_query query = fb_query_begin(connection, "SELECT key, note IS ?2 FROM pins WHERE run = ?1", error);
+    fb_query query = fb_query_begin(connection, "SELECT key, note IS NOT DISTINCT FROM ?2 FROM pins WHERE run = ?1", error);
     fb_bind_int(&query, run);
     fb_bind_text(&query, note);
     if (fb_query_row(&query)) {
@@ -112,7 +112,7 @@ static fb_status write_unpin(fb_connection *connection, void *argument, fb_total
     fb_query query = fb_query_begin(connection, "DELETE FROM pins WHERE run = ?", error);
     fb_bind_int(&query, key);
     status = fb_query_run(&query);
-    if (!status && !sqlite3_changes(connection->handle)) return fail_not_pinned(error, write->run);
+    if (!status && !fb_changed_rows(connection)) return fail_not_pinned(error, write->run);
     return status ? status : fb_write_audit(connection, write->by, write->now, "unpin", write->run, "no longer pinned", error);
 }
 

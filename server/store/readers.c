@@ -31,12 +31,6 @@ void fb_readers_close(fb_readers *readers) {
     *readers = (fb_readers){0};
 }
 
-static void end_snapshot(fb_connection *connection) {
-    if (sqlite3_get_autocommit(connection->handle)) return;
-    fb_query end = fb_query_begin(connection, "ROLLBACK", NULL);
-    fb_query_run(&end);
-}
-
 fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_error *error) {
     fb_timing_enter(FB_TIMING_STORE);
     pthread_mutex_lock(&readers->mutex);
@@ -44,16 +38,14 @@ fb_status fb_readers_take(fb_readers *readers, fb_connection **connection, fb_er
     fb_connection *taken = readers->idle[--readers->idle_count];
     pthread_mutex_unlock(&readers->mutex);
 
-    end_snapshot(taken); /* one that could not be ended, for lack of memory */
-    fb_query begin = fb_query_begin(taken, "BEGIN", error);
-    fb_status status = fb_query_run(&begin);
+    fb_status status = fb_begin(taken, false, error);
     if (status) fb_readers_give_back(readers, taken);
     else *connection = taken;
     return status;
 }
 
 void fb_readers_give_back(fb_readers *readers, fb_connection *connection) {
-    end_snapshot(connection);
+    fb_roll_back(connection);
     pthread_mutex_lock(&readers->mutex);
     readers->idle[readers->idle_count++] = connection;
     pthread_cond_broadcast(&readers->came_back);

@@ -27,8 +27,8 @@ static fb_status read_rule(fb_connection *connection, int64_t key, fb_store_memo
 static fb_status find_rule(fb_connection *connection, fb_stored_kind kind, const char *name, uint32_t version, int64_t *key,
                            fb_error *error) {
     fb_query query = fb_query_begin(connection,
-                                    "SELECT key FROM rules WHERE name = ?1 AND (?2 = 0 OR version = ?2) AND "
-                                    "(?3 = 0 OR kind = ?3) ORDER BY version DESC LIMIT 1",
+                                    "SELECT key FROM rules WHERE name = ?1 AND (version = ?2 OR ?2 = 0) AND "
+                                    "(kind = ?3 OR ?3 = 0) ORDER BY version DESC LIMIT 1",
                                     error);
     fb_bind_text(&query, name);
     fb_bind_int(&query, version);
@@ -57,18 +57,17 @@ typedef struct put_rule {
 } put_rule;
 
 static fb_status insert_rule(fb_connection *connection, const put_rule *put, int64_t *key, fb_error *error) {
-    fb_query insert = fb_query_begin(connection,
-                                     "INSERT INTO rules (name, version, digest, document, created, kind) VALUES "
-                                     "(?1, (SELECT ifnull(max(version), 0) + 1 FROM rules WHERE name = ?1), ?2, ?3, ?4, ?5)",
-                                     error);
+    fb_query insert =
+        fb_query_begin(connection,
+                       "INSERT INTO rules (name, version, digest, document, created, kind) VALUES "
+                       "(?1, (SELECT coalesce(max(version), 0) + 1 FROM rules WHERE name = ?1), ?2, ?3, ?4, ?5) RETURNING key",
+                       error);
     fb_bind_text(&insert, put->name);
     fb_bind_text(&insert, put->digest);
     fb_bind_text(&insert, put->document);
     fb_bind_int(&insert, put->created);
     fb_bind_int(&insert, put->kind);
-    fb_status status = fb_query_run(&insert);
-    if (!status) *key = sqlite3_last_insert_rowid(connection->handle);
-    return status;
+    return fb_query_insert(&insert, key);
 }
 
 static fb_status check_name(fb_connection *connection, const put_rule *put, fb_error *error) {

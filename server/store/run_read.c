@@ -1,4 +1,5 @@
 /* Reading and finding runs. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,17 +116,15 @@ fb_status fb_store_missing_runs(fb_store *store, const char *ids, size_t count, 
     fb_connection *connection = NULL;
     fb_status status = fb_readers_take(&store->readers, &connection, error);
     if (status) return status;
-    fb_query query = fb_query_begin(connection,
-                                    "SELECT e.key FROM json_each(?) e WHERE e.type = 'text' "
-                                    "AND NOT EXISTS (SELECT 1 FROM runs WHERE id = e.value)",
-                                    error);
-    fb_bind_text(&query, ids);
-    memset(is_missing, 0, count * sizeof *is_missing);
-    while (fb_query_row(&query)) {
-        size_t index = (size_t)fb_column_int(&query, 0);
-        if (index < count) is_missing[index] = true;
+    json_t *list = json_loads(ids, 0, NULL);
+    if (!list) status = fb_fail_memory(error);
+    for (size_t i = 0; i < count && !status; i++) {
+        const char *id = json_string_value(json_array_get(list, i));
+        int64_t key = 1;
+        if (id) status = fb_find_run(connection, id, &key, error);
+        is_missing[i] = key == 0;
     }
-    status = fb_query_end(&query);
+    json_decref(list);
     fb_readers_give_back(&store->readers, connection);
     return status;
 }

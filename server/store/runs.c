@@ -46,13 +46,14 @@ static fb_status find_references(fb_connection *connection, const fb_store_run *
     return status;
 }
 
-static fb_status insert_run(fb_connection *connection, const fb_packed_run *packed, const references *keys, fb_error *error) {
+static fb_status insert_run(fb_connection *connection, const fb_packed_run *packed, const references *keys, int64_t *key,
+                            fb_error *error) {
     const fb_store_run *run = packed->run;
     fb_query insert =
         fb_query_begin(connection,
                        "INSERT INTO runs (id, kind, source, result, composition, exact, reversible, "
                        "preserves_computation, lint, created, note, request, report_size, report, validation, of_run) "
-                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING key",
                        error);
     fb_bind_text(&insert, run->id);
     fb_bind_text(&insert, run->kind);
@@ -70,7 +71,7 @@ static fb_status insert_run(fb_connection *connection, const fb_packed_run *pack
     fb_bind_bytes(&insert, packed->report, packed->report_frame_size);
     fb_bind_text(&insert, run->validation);
     if (keys->of_run) fb_bind_int(&insert, keys->of_run); /* else it stays NULL */
-    return fb_query_run(&insert);
+    return fb_query_insert(&insert, key);
 }
 
 static fb_status insert_passes(fb_connection *connection, const fb_store_run *run, int64_t key, fb_error *error) {
@@ -117,8 +118,8 @@ fb_status fb_write_run(fb_connection *connection, fb_packed_run *packed, fb_tota
     for (size_t i = 0; i < packed->graph_count && !status; i++)
         status = fb_write_graph(connection, &packed->graphs[i], added, error);
     if (!status) status = find_references(connection, packed->run, &keys, error);
-    if (!status) status = insert_run(connection, packed, &keys, error);
-    int64_t key = sqlite3_last_insert_rowid(connection->handle);
+    int64_t key = 0;
+    if (!status) status = insert_run(connection, packed, &keys, &key, error);
     if (!status) status = insert_passes(connection, packed->run, key, error);
     if (!status) status = insert_labels(connection, packed->run, key, error);
     if (!status) status = audit_run(connection, packed->run, error);

@@ -1,17 +1,20 @@
-/* One connection to SQLite with its compiled statements, and the one way to run SQL in the store.
+/* One connection to a database with its compiled statements, and the one way to run SQL in the store.
  *
- * A connection is used by one thread at a time. Statements are compiled once per connection and values are always bound. A
- * query is sticky: after something failed the rest does nothing, and fb_query_end returns the first failure.
+ * SQL is written once. A backend (backend.h) runs it: sqlite.c in a file of the data folder, postgres.c in a server that other
+ * replicas use, too. A connection is used by one thread at a time. Statements are compiled once per connection and values are
+ * always bound. A query is sticky: after something failed the rest does nothing, and fb_query_end returns the first failure.
  *
  *     fb_query query = fb_query_begin(connection, "SELECT …", error);
  *     fb_bind_text(&query, id);
  *     while (fb_query_row(&query)) …fb_column_int(&query, 0)…
  *     return fb_query_end(&query);
+ *
+ * What both run: parameters are ? or ?1, ?2 …; a condition that is a parameter is written ?1 = 1; one that may be NULL is
+ * compared first and asked for NULL after that; a new row's key comes by RETURNING, to fb_query_insert.
  */
 #ifndef FB_STORE_SQL_H
 #define FB_STORE_SQL_H
 
-#include <sqlite3.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,15 +27,17 @@
 typedef struct fb_statement {
     char *sql;
     uint64_t hash, last_use;
-    sqlite3_stmt *handle;
+    void *handle; /* the backend's */
     bool is_running;
 } fb_statement;
 
 typedef struct fb_connection {
-    sqlite3 *handle;
+    const struct fb_backend *backend;
+    void *handle; /* the backend's; NULL: it is closed */
     fb_statement statements[FB_STATEMENTS_MAX];
     uint64_t uses;
-    atomic_bool *is_damaged; /* set when a page of the database is not what it should be; or NULL */
+    int log_pages, checkpointed_pages; /* of the log that fb_checkpoint empties; 0 where there is none of ours */
+    atomic_bool *is_damaged;           /* set when a page of the database is not what it should be; or NULL */
 } fb_connection;
 
 typedef enum fb_access {
@@ -41,15 +46,41 @@ typedef enum fb_access {
     FB_READS_FROZEN, /* a file without a log that nobody changes meanwhile; its folder may be read-only */
 } fb_access;
 
-/* Opens the database file. Sets what every connection needs; the writer's file settings (WAL) are fb_writer's. */
-fb_status fb_connection_open(fb_connection *connection, const char *path, fb_access access, fb_error *error);
+/* True for the URL of a server, false for the path of a file. */
+bool fb_is_database_url(const char *where);
+
+/* Opens the database: a file, or the URL of a server. Sets what every connection needs; fb_migrate sets what the writer does.
+ */
+fb_status fb_connection_open(fb_connection *connection, const char *where, fb_access access, fb_error *error);
 void fb_connection_close(fb_connection *connection);
 
-/* Runs SQL of our own that gives no rows and is run once: pragmas, migrations. */
+/* Runs SQL of our own that gives no rows and is run once: migrations. */
 fb_status fb_sql_script(fb_connection *connection, const char *sql, fb_error *error);
 
-/* What SQLite's result code means to our callers; FB_OK for SQLITE_OK, _ROW and _DONE. `connection` may have no handle. */
-fb_status fb_sql_status(fb_connection *connection, int result, fb_error *error);
+/* ---- transactions ----
+ * The one that writes sees what everyone before it has committed, and nobody else writes until it ends, on no replica either:
+ * so what it read stays true, and keys and numbers ascend in the order of the commits. One that reads sees one snapshot. */
+
+fb_status fb_begin(fb_connection *connection, bool writes, fb_error *error);
+/* After FB_OK it is durable; after FB_IO "commit-unknown" perhaps; after any other failure it was undone. */
+fb_status fb_commit(fb_connection *connection, fb_error *error);
+/* Undoes the transaction, if there is one. When even that fails, for lack of memory, the next fb_begin tries again. */
+void fb_roll_back(fb_connection *connection);
+/* False also when a failure has ended it. */
+bool fb_is_in_transaction(const fb_connection *connection);
+/* Counts what may have to be undone; the difference counts. */
+int64_t fb_changes(const fb_connection *connection);
+/* How many rows the last statement changed. */
+int64_t fb_changed_rows(const fb_connection *connection);
+
+/* Puts the log into the database, as far as readers allow; `truncates` waits for none, and empties the log when it can. False
+ * when it failed. */
+bool fb_checkpoint(fb_connection *connection, bool truncates);
+
+/* What looks through the database by itself: a SELECT of one text a fault ("ok" is none); NULL where there is none. */
+const char *fb_sql_check_pages(const fb_connection *connection);
+/* A SELECT of a table, a row in it, and a table in which a row is missing that it refers to; NULL where that cannot be. */
+const char *fb_sql_check_keys(const fb_connection *connection);
 
 typedef struct fb_query {
     fb_connection *connection;
@@ -79,12 +110,15 @@ void fb_query_again(fb_query *query);
 /* fb_query_row, once, and fb_query_end: for statements that give no rows. */
 fb_status fb_query_run(fb_query *query);
 
+/* The same for an INSERT … RETURNING of the new row's key; 0 when none was made. */
+fb_status fb_query_insert(fb_query *query, int64_t *key);
+
 /* Reports that what was read cannot be. */
 fb_status fb_fail_corrupt(fb_error *error, const char *what);
 /* Reports FB_NO_SPACE "disk-full". */
 fb_status fb_fail_full(fb_error *error);
 
-/* The database's schema and its version (user_version). The migrations of schema/sql/ are built into the program. */
+/* The database's schema and its version. The migrations of schema/sql/ are built into the program. */
 
 /* Only the check: FB_INVALID "not-a-store", FB_CONFLICT "newer-schema"; the schema's version, 0 for an empty database. */
 fb_status fb_schema_read(fb_connection *connection, int64_t *version, fb_error *error);
@@ -92,8 +126,9 @@ fb_status fb_schema_read(fb_connection *connection, int64_t *version, fb_error *
 /* For a database that cannot be written to: FB_IO "store-not-writable" when it lacks migrations. */
 fb_status fb_schema_is_newest(fb_connection *connection, fb_error *error);
 
-/* Checks that the database is ours and not newer than this program, sets it up for the writer (WAL), and runs the migrations
- * that it lacks, each in one transaction. Touches nothing when it refuses. */
-fb_status fb_migrate(fb_connection *connection, fb_error *error);
+/* Checks that the database is ours and not newer than this program, sets it up for the writer, and runs the migrations that it
+ * lacks, each in one transaction. Touches nothing when it refuses. `max_bytes` limits the size of a file; 0 = it does not. The
+ * connection stays where it is until it is closed. */
+fb_status fb_migrate(fb_connection *connection, uint64_t max_bytes, fb_error *error);
 
 #endif

@@ -65,7 +65,7 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error) {
 
 /* A folder that has files and no store is somebody else's: a slip of the hand, or a volume that is mounted elsewhere. */
 static fb_status check_folder(const char *folder, fb_error *error) {
-    static const char *const ours[] = {"foldback.sqlite", "foldback.sqlite-wal", FB_BLOBS_FOLDER};
+    static const char *const ours[] = {"foldback.sqlite", "foldback.sqlite-wal", FB_BLOBS_FOLDER, FB_STORE_FILE};
     int descriptor = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return fail_folder(error, "open", folder, errno);
     bool is_ours = fb_folder_is_empty(folder);
@@ -104,6 +104,11 @@ static bool held_a_store(const fb_store *store) {
     return fstatat(store->folder, FB_BLOBS_FOLDER, &about, 0) == 0 || (stat(store->log_path, &about) == 0 && about.st_size > 0);
 }
 
+static fb_status open_folder(fb_store *store, const char *folder, fb_error *error) {
+    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return store->folder < 0 ? fail_folder(error, "open", folder, errno) : FB_OK;
+}
+
 static fb_status name_files(fb_store *store, const char *folder, fb_error *error) {
     fb_buffer path = {0};
     fb_buffer_printf(&path, "%s/foldback.sqlite", folder);
@@ -111,11 +116,31 @@ static fb_status name_files(fb_store *store, const char *folder, fb_error *error
     fb_buffer_printf(&path, "%s/foldback.sqlite-wal", folder);
     store->log_path = fb_buffer_take(&path, NULL);
     if (!store->path || !store->log_path) return fb_fail_memory(error);
-    store->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return store->folder < 0 ? fail_folder(error, "open", folder, errno) : FB_OK;
+    return open_folder(store, folder, error);
+}
+
+bool fb_store_is_on_server(const fb_store *store) {
+    return !store->log_path;
+}
+
+/* The URL of the database, if it is on a server: the one that is given, or that the folder's note has. */
+static fb_status find_server(fb_store *store, const char *folder, fb_error *error) {
+    const char *given = store->config.database;
+    if (given && !fb_is_database_url(given))
+        return fb_fail(error, FB_INVALID, "bad-store", NULL, "--store is a URL, as postgresql://USER@HOST:PORT/DATABASE");
+    store->path = given ? strdup(given) : fb_store_url(folder);
+    if (!store->path) return given ? fb_fail_memory(error) : FB_OK;
+    char *file = fb_path_with(folder, "/foldback.sqlite");
+    bool has_file = !file || access(file, F_OK) == 0;
+    free(file);
+    if (!has_file) return FB_OK;
+    return fb_fail(error, FB_CONFLICT, "store-elsewhere", NULL,
+                   "the data folder %s has a store of its own, in foldback.sqlite: name another folder, or leave out --store",
+                   folder);
 }
 
 static fb_status make_files(fb_store *store, const char *folder, fb_error *error) {
+    if (store->path) return open_folder(store, folder, error);
     struct stat about = {0};
     fb_status status = name_files(store, folder, error);
     if (status) return status;
@@ -161,18 +186,14 @@ static fb_status resume_ulids(fb_store *store, fb_error *error) {
 static fb_status open_database(fb_store *store, fb_totals *totals, fb_error *error) {
     fb_connection *connection = &store->writer.connection;
     fb_status status = fb_connection_open(connection, store->path, FB_READS_AND_WRITES, error);
-    if (!status) status = fb_migrate(connection, error);
-    if (!status && store->config.max_bytes) {
-        char limit[64];
-        snprintf(limit, sizeof limit, "PRAGMA max_page_count = %" PRIu64, store->config.max_bytes / 4096 + 1);
-        status = fb_sql_script(connection, limit, error);
-    }
+    if (!status) status = fb_migrate(connection, store->config.max_bytes, error);
+    if (!status && fb_store_is_on_server(store)) status = fb_store_identify(store, error);
     if (!status) status = fb_read_unread_graphs(connection, error);
     if (!status) status = fb_read_unread_jobs(connection, error);
     if (!status) status = count(connection, "SELECT count(*) FROM graphs", &totals->graphs, error);
     if (!status) status = count(connection, "SELECT count(*) FROM runs", &totals->runs, error);
     if (!status) status = count(connection, "SELECT count(*) FROM blobs", &totals->blobs, error);
-    if (!status) status = count(connection, "SELECT sum(size) FROM blobs", &totals->blob_bytes, error);
+    if (!status) status = count(connection, "SELECT CAST(sum(size) AS BIGINT) FROM blobs", &totals->blob_bytes, error);
     if (!status) status = resume_ulids(store, error);
     return status;
 }
@@ -219,7 +240,8 @@ static fb_status start_reading(fb_store *store, const char *folder, fb_access ac
 
 static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     fb_access access = FB_READS_AND_WRITES;
-    fb_status looked = store->config.may_only_read ? fb_folder_look(folder, &access, &store->lock, error) : FB_OK;
+    fb_status looked = find_server(store, folder, error);
+    if (!looked && store->config.may_only_read && !store->path) looked = fb_folder_look(folder, &access, &store->lock, error);
     if (looked) return looked;
     if (access != FB_READS_AND_WRITES) return start_reading(store, folder, access, error);
     fb_totals totals = {0};
@@ -230,6 +252,7 @@ static fb_status start(fb_store *store, const char *folder, fb_error *error) {
     if (!status) status = fb_uploads_load(store, error);
     if (!status) status = fb_bucket_open(store, error);
     if (!status && store->bucket) status = fb_cache_make(store, error);
+    if (!status && fb_store_is_on_server(store)) status = fb_store_claim_blobs(store, error);
     if (!status) status = open_readers(store, FB_READS, error);
     if (status) return status;
     store->writer.connection.is_damaged = &store->is_damaged;
@@ -283,11 +306,13 @@ static fb_status can_read(fb_store *store, fb_error *error) {
 /* Takes room and gives it back. */
 static fb_status try_to_write(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
     (void)argument, (void)added;
+    static const char room[16384];
     fb_query insert = fb_query_begin(connection,
                                      "INSERT INTO answers (principal, scope, idempotency_key, request_digest, status, "
                                      "body_size, body, created) "
-                                     "VALUES ('', 'health', '', '', 0, 16384, zeroblob(16384), 0)",
+                                     "VALUES ('', 'health', '', '', 0, 16384, ?, 0)",
                                      error);
+    fb_bind_bytes(&insert, room, sizeof room);
     fb_status status = fb_query_run(&insert);
     if (status) return status;
     fb_query delete = fb_query_begin(connection, "DELETE FROM answers WHERE scope = 'health' AND idempotency_key = ''", error);
@@ -302,7 +327,7 @@ fb_status fb_store_health(fb_store *store, fb_error *error) {
                        "a damaged page of the database was met: foldback db check tells what is wrong, foldback db restore "
                        "puts a backup in its place");
     struct statvfs disk;
-    if (statvfs(store->path, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < HEALTHY_FREE_BYTES)
+    if (fstatvfs(store->folder, &disk) == 0 && (uint64_t)disk.f_bavail * disk.f_frsize < HEALTHY_FREE_BYTES)
         return fb_fail(error, FB_NO_SPACE, "disk-full", NULL, "the disk of the store is full");
     fb_writer_figures figures = fb_writer_read_figures(&store->writer);
     return figures.last_failure.status ? fb_writer_run(&store->writer, try_to_write, NULL, error) : FB_OK;
@@ -339,8 +364,10 @@ fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error) {
     print_metric(out, "queue_depth", "gauge", "Writes that wait.", figures.queued);
     print_metric(out, "checkpoints_total", "counter", "Checkpoints of the write-ahead log.", figures.checkpoints);
     print_metric(out, "failed_checkpoints_total", "counter", "Checkpoints that failed.", figures.failed_checkpoints);
-    print_metric(out, "wal_bytes", "gauge", "Size of the write-ahead log.", file_size(store->log_path));
-    print_metric(out, "database_bytes", "gauge", "Size of the database.", file_size(store->path));
+    if (!fb_store_is_on_server(store)) {
+        print_metric(out, "wal_bytes", "gauge", "Size of the write-ahead log.", file_size(store->log_path));
+        print_metric(out, "database_bytes", "gauge", "Size of the database.", file_size(store->path));
+    }
     print_metric(out, "graphs", "gauge", "Graphs stored.", (uint64_t)figures.totals.graphs);
     print_metric(out, "runs", "gauge", "Runs stored.", (uint64_t)figures.totals.runs);
     print_metric(out, "blobs", "gauge", "Blobs stored.", (uint64_t)figures.totals.blobs);

@@ -9,6 +9,8 @@
  *     FB_NO_MEMORY  out-of-memory
  *     FB_NO_SPACE   disk-full        nothing was changed; works again when there is room
  *     FB_BUSY       store-busy       too many writes are waiting
+ *     FB_BUSY       store-unavailable  the server of the database does not answer; nothing was changed
+ *     FB_IO         commit-unknown   it broke off while it committed, and whether it did is not known
  *     FB_BUSY       store-stopping   fb_store_close has begun
  *     FB_IO         store-corrupt    what was read is not what was written
  *     FB_IO         store-failed     the operating system or the database failed; the message says how
@@ -40,6 +42,8 @@ typedef struct fb_bucket_config {
 
 /* Zero means the default. */
 typedef struct fb_store_config {
+    const char *database;       /* "postgresql://USER@HOST/DATABASE"; NULL: the one that the folder uses already, if any; else
+                                   a file of the folder */
     size_t readers;             /* threads that can read at the same time; 8 */
     size_t queue_limit;         /* writes that may wait; 4096 */
     int compression_level;      /* zstd's, 1 to 19; 3 */
@@ -66,7 +70,10 @@ fb_status fb_store_make_folder(const char *folder, fb_error *error);
  *     FB_IO       store-not-writable  the folder cannot be created or written; also when it is no folder. With `may_only_read`,
  *                                     it has a log that cannot be read there, or an earlier schema; every write fails with
  *                                     store-stopping
- *     FB_CONFLICT blobs-elsewhere     the store has its blobs in another bucket than `bucket.url`
+ *     FB_CONFLICT blobs-elsewhere     the store has its blobs in another bucket than `bucket.url`, or in another data folder
+ *     FB_CONFLICT store-elsewhere     the folder is of another store than `database`
+ *     FB_INVALID  bad-store           `database` is not such a URL, or has a password; or its encoding is not UTF-8
+ *     FB_BUSY     store-unavailable   the server of the database does not answer
  *     FB_CONFLICT blobs-taken         another store has its blobs there
  *     FB_NO_SPACE disk-full
  * and what server/s3/s3.h lists; a bucket is asked only when the store has used none before. */
@@ -85,8 +92,11 @@ fb_status fb_store_health(fb_store *store, fb_error *error);
  */
 fb_status fb_store_bucket_health(fb_store *store, fb_error *error);
 
-/* True when the store in the folder has blobs in a bucket. */
+/* True when the store in the folder has blobs in a bucket. Of one on a server it is not known before it is opened. */
 bool fb_store_has_bucket(const char *folder);
+/* The URL of the server that the store of the folder is on, malloc'ed; NULL when it is a file of the folder, or there is none.
+ */
+char *fb_store_url(const char *folder);
 
 /* Appends the store's counters and gauges in Prometheus' text format, all named foldback_store_…. */
 fb_status fb_store_metrics(fb_store *store, fb_buffer *out, fb_error *error);

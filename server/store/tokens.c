@@ -48,16 +48,14 @@ typedef struct token_write {
 
 static fb_status insert_token(fb_connection *connection, const token_write *write, int64_t *key, fb_error *error) {
     const fb_store_token *token = write->token;
-    fb_query insert =
-        fb_query_begin(connection, "INSERT INTO tokens (name, digest, scope, created, expires) VALUES (?, ?, ?, ?, ?)", error);
+    fb_query insert = fb_query_begin(
+        connection, "INSERT INTO tokens (name, digest, scope, created, expires) VALUES (?, ?, ?, ?, ?) RETURNING key", error);
     fb_bind_text(&insert, token->name);
     fb_bind_text(&insert, token->digest);
     fb_bind_text(&insert, token->scope);
     fb_bind_int(&insert, write->now);
     fb_bind_key(&insert, token->expires);
-    fb_status status = fb_query_run(&insert);
-    if (!status) *key = sqlite3_last_insert_rowid(connection->handle);
-    return status;
+    return fb_query_insert(&insert, key);
 }
 
 static fb_status write_put(fb_connection *connection, void *argument, fb_totals *added, fb_error *error) {
@@ -89,7 +87,7 @@ static fb_status write_revocation(fb_connection *connection, void *argument, fb_
     fb_bind_int(&update, write->now);
     fb_bind_int(&update, key);
     status = fb_query_run(&update);
-    if (!status && sqlite3_changes(connection->handle))
+    if (!status && fb_changed_rows(connection))
         status = fb_write_audit(connection, write->by, write->now, "token-revoke", write->name, "revoked", error);
     return status ? status : read_token(connection, key, &write->stored.memory, &write->stored, error);
 }

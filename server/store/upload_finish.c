@@ -69,8 +69,9 @@ typedef struct put_blob {
 } put_blob;
 
 static fb_status renew(fb_connection *connection, int64_t key, put_blob *put, fb_error *error) {
-    fb_query query =
-        fb_query_begin(connection, "UPDATE blobs SET used = max(used, ?2) WHERE key = ?1 RETURNING created", error);
+    fb_query query = fb_query_begin(
+        connection, "UPDATE blobs SET used = CASE WHEN used < ?2 THEN ?2 ELSE used END WHERE key = ?1 RETURNING created",
+        error);
     fb_bind_int(&query, key);
     fb_bind_int(&query, put->now);
     while (fb_query_row(&query)) put->created = fb_column_int(&query, 0);

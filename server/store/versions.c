@@ -51,16 +51,15 @@ static fb_status find_content(fb_connection *connection, const fb_store_new_vers
 fb_status fb_insert_version(fb_connection *connection, int64_t model, const char *name, int64_t graph, int64_t run,
                             const char *note, int64_t created, int64_t *key, fb_error *error) {
     fb_query insert = fb_query_begin(
-        connection, "INSERT INTO versions (model, name, graph, run, note, created) VALUES (?, ?, ?, ?, ?, ?)", error);
+        connection, "INSERT INTO versions (model, name, graph, run, note, created) VALUES (?, ?, ?, ?, ?, ?) RETURNING key",
+        error);
     fb_bind_int(&insert, model);
     fb_bind_text(&insert, name);
     fb_bind_int(&insert, graph);
     fb_bind_key(&insert, run);
     fb_bind_text(&insert, note);
     fb_bind_int(&insert, created);
-    fb_status status = fb_query_run(&insert);
-    if (!status) *key = sqlite3_last_insert_rowid(connection->handle);
-    return status;
+    return fb_query_insert(&insert, key);
 }
 
 static fb_status check_same(fb_connection *connection, const fb_store_new_version *version, int64_t key, int64_t graph,

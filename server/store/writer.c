@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "server/metrics/metrics.h"
@@ -11,7 +12,6 @@
 #define LOG_PAGES_MAX (16 * 1024)                /* with this much log, readers wait for a checkpoint: 64 MB */
 #define IDLE_MS 1000                             /* idle for this long: empty the log */
 #define CLEAN_UP_INTERVAL_MS 60000
-#define LOCK_WAIT_MS 1000 /* a reader that meets the log's header half written takes the writer's lock for a moment */
 
 struct fb_write {
     fb_write_function *function;
@@ -38,42 +38,22 @@ static fb_status run_sql(fb_writer *writer, const char *sql, fb_error *error) {
     return fb_query_run(&query);
 }
 
-/* The end of a transaction that shall not be. When even that fails, for lack of memory, the next BEGIN tries again. */
-static void roll_back(fb_writer *writer) {
-    if (!sqlite3_get_autocommit(writer->connection.handle)) run_sql(writer, "ROLLBACK", NULL);
-}
-
 /* ---- checkpoints ---- */
 
-static int note_log_size(void *argument, sqlite3 *handle, const char *database, int pages) {
-    (void)handle, (void)database;
-    fb_writer *writer = argument;
-    if (pages < writer->wal_pages) writer->checkpointed_pages = 0; /* the log has begun anew */
-    writer->wal_pages = pages;
-    return SQLITE_OK;
-}
-
-static void checkpoint(fb_writer *writer, int mode) {
-    int log = -1, done = -1;
-    sqlite3_busy_timeout(writer->connection.handle, 0); /* one that meets a reader tries again later */
-    int result = sqlite3_wal_checkpoint_v2(writer->connection.handle, NULL, mode, &log, &done);
-    sqlite3_busy_timeout(writer->connection.handle, LOCK_WAIT_MS);
-    if (result == SQLITE_OK && log >= 0) {
-        writer->wal_pages = log;
-        writer->checkpointed_pages = done;
-    }
+static void checkpoint(fb_writer *writer, bool truncates) {
+    bool ok = fb_checkpoint(&writer->connection, truncates);
     pthread_mutex_lock(&writer->mutex);
     writer->figures.checkpoints++;
-    if (result != SQLITE_OK && result != SQLITE_BUSY) writer->figures.failed_checkpoints++;
+    if (!ok) writer->figures.failed_checkpoints++;
     pthread_mutex_unlock(&writer->mutex);
 }
 
 /* A log that readers never let go of would grow for ever: then they wait once. */
 static void checkpoint_when_large(fb_writer *writer) {
-    if (writer->wal_pages - writer->checkpointed_pages >= CHECKPOINT_PAGES) checkpoint(writer, SQLITE_CHECKPOINT_PASSIVE);
-    if (writer->wal_pages < LOG_PAGES_MAX) return;
+    if (writer->connection.log_pages - writer->connection.checkpointed_pages >= CHECKPOINT_PAGES) checkpoint(writer, false);
+    if (writer->connection.log_pages < LOG_PAGES_MAX) return;
     fb_readers_pause(writer->readers);
-    checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+    checkpoint(writer, true);
     fb_readers_resume(writer->readers);
 }
 
@@ -91,11 +71,11 @@ static fb_status run_function(fb_writer *writer, fb_write *write) {
 
 /* One write without a savepoint. When it failed and had written something, the writer is no longer optimistic. */
 static fb_status perform_optimistically(fb_writer *writer, fb_write *write) {
-    int64_t changes = sqlite3_total_changes64(writer->connection.handle);
+    int64_t changes = fb_changes(&writer->connection);
     write->status = run_function(writer, write);
-    if (sqlite3_get_autocommit(writer->connection.handle)) return write->status ? write->status : FB_IO;
+    if (!fb_is_in_transaction(&writer->connection)) return write->status ? write->status : FB_IO;
     if (!write->status) return FB_OK;
-    writer->is_optimistic = sqlite3_total_changes64(writer->connection.handle) == changes;
+    writer->is_optimistic = fb_changes(&writer->connection) == changes;
     if (!writer->is_optimistic) return write->status;
     end_write(writer, write, false);
     return FB_OK;
@@ -109,7 +89,7 @@ static fb_status perform(fb_writer *writer, fb_write *write) {
     if (writer->is_optimistic) return perform_optimistically(writer, write);
     write->status = run_sql(writer, "SAVEPOINT one_write", &write->error);
     if (!write->status) write->status = run_function(writer, write);
-    if (sqlite3_get_autocommit(writer->connection.handle)) return write->status ? write->status : FB_IO;
+    if (!fb_is_in_transaction(&writer->connection)) return write->status ? write->status : FB_IO;
     fb_status undone = write->status ? run_sql(writer, "ROLLBACK TO one_write", &write->error) : FB_OK;
     fb_status released = run_sql(writer, "RELEASE one_write", &write->error);
     if (!write->status) write->status = released;
@@ -130,14 +110,13 @@ static void add_totals(fb_totals *sum, const fb_totals *added) {
  * was written. */
 static fb_status commit_group(fb_writer *writer, fb_write *first, const fb_write *end, fb_error *error) {
     bool was_optimistic = writer->is_optimistic;
-    roll_back(writer);
-    fb_status status = run_sql(writer, "BEGIN IMMEDIATE", error);
+    fb_status status = fb_begin(&writer->connection, true, error);
     for (fb_write *write = first; write != end && !status; write = write->next) {
         status = perform(writer, write);
         if (status) *error = write->error;
     }
-    if (!status) status = run_sql(writer, "COMMIT", error);
-    if (status) roll_back(writer);
+    if (!status) status = fb_commit(&writer->connection, error);
+    if (status) fb_roll_back(&writer->connection);
     if (status && !error->status)
         fb_fail(error, status, "store-failed", NULL, "the store failed: a transaction was rolled back");
 
@@ -162,6 +141,13 @@ static void tell_all(fb_write *first, const fb_error *error) {
     }
 }
 
+/* The way to the database broke, and nothing was written. */
+static bool is_broken_off(const fb_error *error) {
+    return strcmp(error->code, "store-unavailable") == 0;
+}
+
+/* When the group fails as a whole, each write gets a transaction of its own, so that one write that is too large does not take
+ * others with it. Not after an I/O error: what the disk holds is then better not guessed by trying again. */
 /* Savepoints cost as much as the writes in them, and hardly any write fails after it has written something. So they are left
  * out until one did. */
 static fb_status commit_all(fb_writer *writer, fb_write *first, fb_error *error) {
@@ -174,14 +160,16 @@ static fb_status commit_all(fb_writer *writer, fb_write *first, fb_error *error)
     return commit_group(writer, first, NULL, error);
 }
 
-/* When the group fails as a whole, each write gets a transaction of its own, so that one write that is too large does not take
- * others with it. Not after an I/O error: what the disk holds is then better not guessed by trying again. */
 static void commit_writes(fb_writer *writer, fb_write *first, size_t count) {
     fb_error error = {0};
     fb_status status = commit_all(writer, first, &error);
+    if (status && is_broken_off(&error)) {
+        error = (fb_error){0};
+        status = commit_all(writer, first, &error);
+    }
     if (!status) return;
-    bool has_log = writer->wal_pages > 0;
-    if (status == FB_NO_SPACE && has_log) checkpoint(writer, SQLITE_CHECKPOINT_PASSIVE); /* its room can be used again */
+    bool has_log = writer->connection.log_pages > 0;
+    if (status == FB_NO_SPACE && has_log) checkpoint(writer, false); /* its room can be used again */
     if (status == FB_IO || (count == 1 && !(status == FB_NO_SPACE && has_log))) {
         tell_all(first, &error);
         return;
@@ -231,7 +219,7 @@ static void clean_up_when_due(fb_writer *writer) {
 static bool wait_for_writes(fb_writer *writer) {
     int64_t now = monotonic_ms();
     int64_t until = writer->next_clean_up_ms;
-    if (writer->wal_pages > 0 && now + IDLE_MS < until) until = now + IDLE_MS;
+    if (writer->connection.log_pages > 0 && now + IDLE_MS < until) until = now + IDLE_MS;
     struct timespec deadline = {.tv_sec = until / 1000, .tv_nsec = until % 1000 * 1000000};
     while (!writer->first && !writer->is_stopping)
         if (pthread_cond_timedwait(&writer->changed, &writer->mutex, &deadline) == ETIMEDOUT) return writer->first != NULL;
@@ -266,7 +254,7 @@ static void *work(void *argument) {
             answer(writer, group, count);
             checkpoint_when_large(writer);
         }
-        if (is_idle && writer->wal_pages > 0) checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+        if (is_idle && writer->connection.log_pages > 0) checkpoint(writer, true);
         clean_up_when_due(writer);
     }
 }
@@ -287,12 +275,9 @@ void fb_writer_refuse(fb_writer *writer) {
 
 fb_status fb_writer_start(fb_writer *writer, size_t queue_limit, fb_totals totals, fb_error *error) {
     writer->queue_limit = queue_limit;
-    writer->wal_pages = 1; /* perhaps something is left from before */
     writer->end = &writer->first;
     writer->figures.totals = totals;
     writer->next_clean_up_ms = monotonic_ms() + CLEAN_UP_INTERVAL_MS;
-    sqlite3_busy_timeout(writer->connection.handle, LOCK_WAIT_MS);
-    sqlite3_wal_hook(writer->connection.handle, note_log_size, writer);
     make_locks(writer);
     int result = pthread_create(&writer->thread, NULL, work, writer);
     if (result == 0) return FB_OK;
@@ -311,7 +296,7 @@ void fb_writer_stop(fb_writer *writer) {
 }
 
 void fb_writer_close(fb_writer *writer) {
-    if (writer->connection.handle) checkpoint(writer, SQLITE_CHECKPOINT_TRUNCATE);
+    if (writer->connection.handle) checkpoint(writer, true);
     fb_connection_close(&writer->connection);
     pthread_cond_destroy(&writer->changed);
     pthread_mutex_destroy(&writer->mutex);

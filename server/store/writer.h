@@ -73,7 +73,6 @@ typedef struct fb_writer {
 
     /* the thread's own */
     bool is_optimistic; /* writes have no savepoints */
-    int wal_pages, checkpointed_pages;
     int64_t next_clean_up_ms;
 
     pthread_mutex_t mutex; /* over all that follows */

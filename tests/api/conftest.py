@@ -1,5 +1,6 @@
 """Starts the real binary on a free port and talks to it over real sockets. Standard library only."""
 
+import contextlib
 import functools
 import http.client
 import json
@@ -9,11 +10,13 @@ import select
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 import urllib.parse
 
 import buckets
+import databases
 import pytest
 from described import Description
 
@@ -30,6 +33,9 @@ def binary():
 def description():
     return Description(binary().parent / "generated" / "openapi.json")
 
+
+# What looks into the database's file.
+of_a_file = pytest.mark.skipif(databases.IN_USE, reason="the database is on a server")
 
 # Graphs of real size: what is tried on each fixture is tried on these in make test-all.
 LARGE_FIXTURES = {"bert-base", "resnet50"}
@@ -75,6 +81,8 @@ class Service:
             # Nothing fits into the cache: whatever is read comes from the bucket.
             self.options += [*buckets.options(buckets.shared_server().url, buckets.prefix_of(data)), "--blobs-cache", "1"]
             self.environment = {**buckets.CREDENTIALS, **self.environment}
+        if databases.IN_USE and "--store" not in options:
+            self.options += ["--store", databases.shared_server().make(databases.name_of(data))]
         self.process = None
         self.log_path = self.data.parent / (self.data.name + ".log")
 
@@ -134,6 +142,14 @@ class Service:
             self.process.stdout.close()
             self.process = None
         return status
+
+    def sql(self, statement):
+        """Behind the service's back, which had better be stopped; rows of texts."""
+        if databases.IN_USE:
+            found = databases.shared_server().sql(statement, databases.name_of(self.data))
+            return [line.split("|") for line in found.splitlines()]
+        with contextlib.closing(sqlite3.connect(self.data / "foldback.sqlite")) as connection, connection:
+            return [list(map(str, row)) for row in connection.execute(statement)]
 
     def restart(self):
         self.stop()

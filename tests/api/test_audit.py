@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from access import bearer, make_token
 from blobs import digest_of, graph_of, put_blob, some_bytes, wait_until
-from conftest import binary
+from conftest import binary, of_a_file
 from documents import branches, every_item
 from test_external import gelu
 from test_models import put_version
@@ -221,6 +221,7 @@ def test_an_entry_is_there_when_its_act_was_answered(people):
     assert set(answered) <= set(entries) and len(answered) >= 40
 
 
+@of_a_file
 def test_the_database_refuses_to_forget(people):
     boss, ci = people
     act(boss, ci)
@@ -288,6 +289,7 @@ def entries_of(service):
     return every_item(service, "/v1/audit", limit=100)
 
 
+@of_a_file
 def test_old_entries_are_removed_on_demand(service):
     for size in range(10, 20):
         put_blob(service, some_bytes(size))
@@ -319,6 +321,7 @@ def test_old_entries_are_removed_on_demand(service):
         assert (answer.status, answer.json()["pointer"]) == (422, "/keep_audit_days")
 
 
+@of_a_file
 def test_a_clock_that_was_ahead_holds_nothing_up(service):
     for size in range(10, 14):
         put_blob(service, some_bytes(size))
@@ -329,6 +332,7 @@ def test_a_clock_that_was_ahead_holds_nothing_up(service):
     assert len(entries_of(service)) == 3
 
 
+@of_a_file
 def test_old_entries_are_removed_in_parts(service):
     """Of some thousand, each with its entry; what is removed is what was counted."""
     put_blob(service, some_bytes(10))
@@ -347,6 +351,7 @@ def test_old_entries_are_removed_in_parts(service):
     assert sorted(map(int, told)) == [2001, 5000, 5000]
 
 
+@of_a_file
 def test_a_service_removes_old_entries_by_itself(new_service):
     service = new_service("--gc-interval", "1", "--keep-audit-days", "5")
     put_blob(service, some_bytes(10))
@@ -356,6 +361,7 @@ def test_a_service_removes_old_entries_by_itself(new_service):
     assert service.post("/v1/gc").json()["keep_audit_days"] == 5
 
 
+@of_a_file
 def test_a_command_line_removes_old_entries(service):
     put_blob(service, some_bytes(10))
     grow_old(service, 10)

@@ -3,7 +3,6 @@
 import fcntl
 import itertools
 import json
-import sqlite3
 
 import blobs
 import documents
@@ -489,8 +488,7 @@ def test_names_are_shared_by_all_passes(service):
 
 def test_only_the_layout_that_is_named_is_looked_up(service):
     applied(service, checkpoint(service, file_of(llama())), "gate-up-fused")
-    with sqlite3.connect(service.data / "foldback.sqlite") as database:
-        assert [name for (name,) in database.execute("SELECT name FROM rules")] == ["gate-up-fused"]
+    assert service.sql("SELECT name FROM rules") == [["gate-up-fused"]]
     assert len(service.get("/v1/layouts").json()["items"]) == 8
 
 

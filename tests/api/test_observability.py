@@ -10,6 +10,7 @@ import time
 import prometheus
 import pytest
 from blobs import wait_until
+from conftest import of_a_file
 from documents import branches
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -46,6 +47,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
+@of_a_file
 def test_metrics_keep_the_rules_of_prometheus(service):
     service.post("/v1/optimize", branches(), raw_query="pass=MergeLinears")
     service.get("/nothing")
@@ -54,6 +56,7 @@ def test_metrics_keep_the_rules_of_prometheus(service):
     assert all(name.startswith(("foldback_", "process_")) for name in metrics)
 
 
+@of_a_file
 def test_metrics_say_what_happened(service):
     # Of its own it writes twice at the start: jobs that ran when it ended wait again, and those from long ago go.
     wait_until(lambda: prometheus.value(metrics_of(service), "foldback_store_commits_total") == 2)

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from blobs import some_bytes
-from conftest import binary
+from conftest import binary, of_a_file
 from documents import branches
 from full_store import DOUBLE, check, copy, fill, filled, is_clean, verify  # noqa: F401
 from test_blob_faults import cramped, small_disk  # noqa: F401
@@ -64,6 +64,7 @@ def test_a_full_disk(cramped, small_disk):  # noqa: F811
 # ---- read-only ---------------------------------------------------------------------------------------------------------------
 
 
+@of_a_file
 def test_a_read_only_disk(small_disk, new_service, tmp_path):
     service = new_service(data=small_disk / "data")
     found = fill(service)
@@ -80,6 +81,7 @@ def test_a_read_only_disk(small_disk, new_service, tmp_path):
 # ---- locked ------------------------------------------------------------------------------------------------------------------
 
 
+@of_a_file
 def test_another_program_locks_the_database(service):
     run = optimize(service, branches(2), ["MergeLinears"])
     other = sqlite3.connect(service.data / "foldback.sqlite", isolation_level=None)
@@ -140,6 +142,7 @@ def gone(path):
     path.unlink()
 
 
+@of_a_file
 @pytest.mark.parametrize("damage", [header, schema_page, cut, empty, gone])
 def test_a_damaged_database_is_refused(copy, damage):
     """With what is wrong, where, and what to do; and nothing is made in its place."""
@@ -153,6 +156,7 @@ def test_a_damaged_database_is_refused(copy, damage):
     assert {one["code"] for one in check(copy)["findings"]} == {"database-damaged"}
 
 
+@of_a_file
 def test_a_new_folder_is_no_damaged_one(tmp_path, new_service):
     """What a crash leaves before there was anything."""
     for name, size in (("nothing", None), ("empty", 0)):
@@ -191,6 +195,7 @@ def test_a_page_that_is_found_damaged_later(new_service, tmp_path):
     assert [(one["code"], one["subject"]) for one in answer["findings"]] == [("graph-damaged", f"graph {graphs[1]}")]
 
 
+@of_a_file
 def test_a_page_of_the_database_that_is_found_damaged_later(new_service):
     """The service says that it is not ready from then on, and serves what it can read."""
     service = new_service()
@@ -215,6 +220,7 @@ def test_a_page_of_the_database_that_is_found_damaged_later(new_service):
     assert service.get("/readyz").status == 200 and service.get("/v1/transformations").status == 200
 
 
+@of_a_file
 @pytest.mark.parametrize("part", [0, 10, 40, 70, 99])
 def test_a_log_that_was_cut(service, part):
     """What it holds whole is there, in the order in which it was written."""

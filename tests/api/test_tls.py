@@ -13,7 +13,7 @@ import time
 import pytest
 from access import bearer, make_token
 from blobs import digest_of, some_bytes
-from conftest import Service, receive_all
+from conftest import Service, of_a_file, receive_all
 from documents import branches
 from manager import Manager
 
@@ -250,6 +250,7 @@ def test_what_cannot_be_served(tmp_path, certificate, what):
     assert "PRIVATE" not in service.log()
 
 
+@of_a_file
 def test_beyond_loopback_only_with_tokens(tmp_path, certificate):
     service = TlsService(tmp_path / "data", certificate, "--listen", "0.0.0.0:0")
     with pytest.raises(AssertionError, match="said ''"):

@@ -1,7 +1,6 @@
 """Tokens: how they are made, shown, used and revoked."""
 
 import re
-import sqlite3
 import time
 
 import pytest
@@ -49,8 +48,7 @@ def test_a_token_is_shown_once_and_kept_as_a_digest(service):
     assert files
     for path in files:
         assert secret.encode() not in path.read_bytes(), path
-    with sqlite3.connect(service.data / "foldback.sqlite") as database:
-        assert database.execute("SELECT count(*) FROM tokens WHERE digest LIKE 'sha256:%'").fetchone() == (2,)
+    assert service.sql("SELECT count(*) FROM tokens WHERE digest LIKE 'sha256:%'") == [["2"]]
     service.start()
 
 

@@ -10,6 +10,7 @@ import struct
 import documents
 import pytest
 import weights_files as files
+from conftest import of_a_file
 from documents import branches, node, ref
 from test_weights import (
     FIXTURES,
@@ -212,6 +213,7 @@ def test_same_bytes_by_blob(shared):
         assert back["fc1.weight"][2] == part[5 + 64 :]
 
 
+@of_a_file
 def test_bytes_are_hashed_once(service):
     """The digests that the first undo found are remembered, also over a restart: what the table says is believed."""
     tuning = Tuning(service, branches(2), "MergeLinears")

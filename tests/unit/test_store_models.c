@@ -1,5 +1,6 @@
 /* The store's models: versions that never change, aliases that move under conditions, a history that only grows, events. */
 #include <pthread.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <string.h>
 

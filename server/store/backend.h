@@ -1,0 +1,50 @@
+/* What runs the SQL of sql.h: a database's own functions. A connection's `handle` and a statement's are theirs. */
+#ifndef FB_STORE_BACKEND_H
+#define FB_STORE_BACKEND_H
+
+#include "server/store/sql.h"
+
+typedef struct fb_backend {
+    fb_status (*open)(fb_connection *connection, const char *where, fb_access access, fb_error *error);
+    void (*close)(fb_connection *connection);
+
+    /* Statements. Parameters count from 1; a NULL text, and NULL bytes, are SQL's NULL. `reset` forgets rows and values. */
+    fb_status (*prepare)(fb_connection *connection, const char *sql, void **statement, fb_error *error);
+    void (*finalize)(fb_connection *connection, void *statement);
+    fb_status (*bind_int)(fb_query *query, int at, int64_t value);
+    fb_status (*bind_text)(fb_query *query, int at, const char *text);
+    fb_status (*bind_bytes)(fb_query *query, int at, const void *bytes, size_t size);
+    fb_status (*step)(fb_query *query, bool *is_row);
+    int64_t (*column_int)(fb_query *query, int column);
+    bool (*column_is_null)(fb_query *query, int column);
+    const char *(*column_text)(fb_query *query, int column);
+    const void *(*column_bytes)(fb_query *query, int column, size_t *size);
+    void (*reset)(fb_statement *statement);
+
+    fb_status (*script)(fb_connection *connection, const char *sql, fb_error *error);
+    fb_status (*begin)(fb_connection *connection, bool writes, fb_error *error);
+    fb_status (*commit)(fb_connection *connection, fb_error *error);
+    void (*roll_back)(fb_connection *connection);
+    bool (*is_in_transaction)(const fb_connection *connection);
+    int64_t (*changes)(const fb_connection *connection);
+    int64_t (*changed_rows)(const fb_connection *connection);
+    bool (*checkpoint)(fb_connection *connection, bool truncates); /* or NULL */
+
+    /* The schema. *is_ours: the mark of a store is there; *is_empty: nothing is. `migrate` runs one migration, which the file
+     * schema/sql has, and notes its number with it. */
+    fb_status (*read_version)(fb_connection *connection, int64_t *version, bool *is_ours, bool *is_empty, fb_error *error);
+    fb_status (*set_up_writer)(fb_connection *connection, uint64_t max_bytes, fb_error *error);
+    fb_status (*migrate)(fb_connection *connection, int64_t number, const char *sql, fb_error *error);
+    const char *check_pages, *check_keys; /* as in sql.h */
+} fb_backend;
+
+extern const fb_backend fb_sqlite, fb_postgres;
+
+/* ---- for backups, which copy the pages of a file ---- */
+
+struct sqlite3;
+struct sqlite3 *fb_sqlite_handle(const fb_connection *connection);
+/* What SQLite's result code means to our callers; FB_OK for SQLITE_OK, _ROW and _DONE. `connection` may have no handle. */
+fb_status fb_sqlite_status(fb_connection *connection, int result, fb_error *error);
+
+#endif

@@ -1,0 +1,695 @@
+/* PostgreSQL: a database on a server, which other replicas of the service use, too.
+ *
+ * A transaction that writes holds one advisory lock, so that of all replicas one writes at a time, as with SQLite: what was
+ * read stays true until the commit, and keys, numbers of events and places in lists ascend in the order of the commits. Group
+ * commit makes up for it: the more wait, the more are committed together.
+ *
+ * A connection that broke is made anew, after growing pauses. A commit that was not answered is looked for by its transaction's
+ * number: it is told as done, as undone, or (if the server does not come back in time) as unknown, never guessed. */
+#include <ctype.h>
+#include <endian.h>
+#include <inttypes.h>
+#include <postgresql/libpq-fe.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/buffer.h"
+#include "server/store/backend.h"
+
+#define PARAMETERS_MAX 20
+#define NUMBER_SPACE 24      /* of a 64-bit number as text */
+#define OLDEST_SERVER 130000 /* pg_current_xact_id */
+#define PATIENCE_MS 5000     /* with a server that does not answer, before a request is told so */
+#define PAUSE_MS 50          /* between two attempts, at first */
+#define LONGEST_PAUSE_MS 500
+#define COMMIT_PATIENCE_MS 30000 /* to learn what became of a commit */
+#define XID_SPACE 24
+/* Advisory locks: of the transaction that writes, and of the process. Any numbers would do that nobody else has. */
+#define WRITE_LOCK "7381240360074215275"
+#define PROCESS_LOCK "7381240360074215276"
+
+typedef struct server {
+    PGconn *handle; /* NULL: there is none now */
+    bool is_broken; /* libpq does not always know that at once */
+    char *url;
+    bool writes;
+    uint64_t generation; /* of the connection: statements of an earlier one are not known to this one */
+    uint64_t statements; /* made so far; their names */
+    char xid[XID_SPACE]; /* of the transaction that writes */
+    int64_t changes, changed_rows;
+    int64_t down_since, next_attempt; /* 0: it is up */
+    int pause_ms;
+} server;
+
+typedef struct statement {
+    char name[NUMBER_SPACE];
+    char *sql;
+    uint64_t generation; /* of the connection that knows it */
+    int count;           /* of parameters */
+    const char *values[PARAMETERS_MAX];
+    int lengths[PARAMETERS_MAX], formats[PARAMETERS_MAX];
+    char numbers[PARAMETERS_MAX][NUMBER_SPACE];
+    PGresult *result;
+    int row;
+} statement;
+
+static server *server_of(const fb_connection *connection) {
+    return connection->handle;
+}
+
+static bool is_connected(const server *of) {
+    return of->handle && !of->is_broken && PQstatus(of->handle) == CONNECTION_OK;
+}
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void pause_for(int milliseconds) {
+    struct timespec wait = {.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1000000L};
+    nanosleep(&wait, NULL);
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------------------------- */
+
+/* libpq's messages have several lines; none of them has a password. */
+static void copy_line(char *to, size_t space, const char *from) {
+    size_t size = 0;
+    for (; from && *from && size + 3 < space; from++) {
+        bool is_end = *from == '\n' && !from[1];
+        if (*from == '\n' && !is_end) to[size++] = ';', to[size++] = ' ';
+        else if (*from != '\t' && !is_end) to[size++] = *from;
+    }
+    to[size] = '\0';
+}
+
+#define LOST "the database does not answer"
+
+static fb_status fail_unavailable(fb_error *error, const char *what, const char *message) {
+    char line[300];
+    copy_line(line, sizeof line, message);
+    return fb_fail(error, FB_BUSY, "store-unavailable", NULL, "%s: %s", what, line);
+}
+
+/* What a class of SQLSTATE, or one, means to our callers. */
+static const struct {
+    const char *state;
+    fb_status status;
+    const char *code, *format; /* of the server's own message */
+} meanings[] = {
+    {"53100", FB_NO_SPACE, "disk-full", "the disk of the database is full: %s"},
+    {"53", FB_BUSY, "store-unavailable", "the database has no room for this at the moment: %s"},
+    {"54", FB_TOO_LARGE, "too-large-to-store", "the store cannot hold a value this large: %s"},
+    {"57", FB_BUSY, "store-unavailable", "the database does not answer: %s"},
+    {"08", FB_BUSY, "store-unavailable", "the database does not answer: %s"},
+    {"25P03", FB_BUSY, "store-unavailable", "the database ended a change that took too long: %s"},
+    {"40", FB_BUSY, "store-unavailable", "the database undid a change that met another: %s"},
+    {"55P03", FB_BUSY, "store-busy", "another program has locked the database of the store: %s"},
+    {"25006", FB_IO, "store-not-writable", "the database takes no writes, it may be a standby: %s"},
+    {"28", FB_IO, "store-refused", "the database refuses this user: %s"},
+    {"3D000", FB_IO, "store-refused", "the database is not there: %s"},
+    {"42501", FB_IO, "store-refused", "the user of the database lacks a permission: %s"},
+    {"XX001", FB_IO, "store-corrupt", "the store is damaged: %s"},
+    {"XX002", FB_IO, "store-corrupt", "the store is damaged: %s"},
+    {"22021", FB_INVALID, "not-utf8", "a text is not UTF-8: %s"},
+};
+
+static fb_status fail_state(fb_connection *connection, const char *state, const char *message, fb_error *error) {
+    char line[300], text[400];
+    copy_line(line, sizeof line, message);
+    for (size_t i = 0; i < sizeof meanings / sizeof *meanings; i++) {
+        if (strncmp(state, meanings[i].state, strlen(meanings[i].state)) != 0) continue;
+        if (!strcmp(meanings[i].code, "store-corrupt") && connection->is_damaged) atomic_store(connection->is_damaged, true);
+        const char *format = meanings[i].format;
+        snprintf(text, sizeof text, "%.*s%s", (int)(strlen(format) - 2), format, line);
+        return fb_fail(error, meanings[i].status, meanings[i].code, NULL, "%s", text);
+    }
+    return fb_fail(error, FB_IO, "store-failed", NULL, "the store failed: %s (PostgreSQL %s)", line, state);
+}
+
+/* After a command: FB_OK, or what went wrong. What failed counts as a change, because the transaction is over with it. */
+static fb_status judge(fb_connection *connection, const PGresult *result, fb_error *error) {
+    server *of = server_of(connection);
+    ExecStatusType status = result ? PQresultStatus(result) : PGRES_FATAL_ERROR;
+    if (status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK) return FB_OK;
+    of->changes++;
+    const char *state = result ? PQresultErrorField(result, PG_DIAG_SQLSTATE) : NULL;
+    if (!result && PQstatus(of->handle) == CONNECTION_OK) return fb_fail_memory(error);
+    of->is_broken = PQstatus(of->handle) != CONNECTION_OK || !state || !strncmp(state, "57P0", 4) || !strcmp(state, "25P03");
+    if (of->is_broken && !state) return fail_unavailable(error, LOST, PQerrorMessage(of->handle));
+    return fail_state(connection, state, PQresultErrorField(result, PG_DIAG_MESSAGE_PRIMARY), error);
+}
+
+/* ---- the connection ----------------------------------------------------------------------------------------------------- */
+
+static void ignore_notice(void *context, const PGresult *notice) {
+    (void)context, (void)notice;
+}
+
+/* A session that lost its replica in the middle of a change ends, so that the others can write. A commit is durable when it is
+ * answered, whatever the server's default is. */
+static const char settings[] =
+    "SET idle_in_transaction_session_timeout = '60s'; SET lock_timeout = '30s'; "
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';"
+    "SELECT current_setting('server_encoding')";
+
+/* Held as long as the session is: one process at a time uses the database. */
+static fb_status hold(PGconn *handle, fb_error *error) {
+    PGresult *result = PQexec(handle, "SELECT pg_try_advisory_lock(" PROCESS_LOCK ")");
+    bool is_held = PQntuples(result) == 1 && *PQgetvalue(result, 0, 0) == 't';
+    PQclear(result);
+    if (is_held) return FB_OK;
+    return fb_fail(error, FB_BUSY, "store-locked", NULL, "another process of foldback uses the database");
+}
+
+static fb_status check_server(PGconn *handle, const PGresult *found, fb_error *error) {
+    if (PQserverVersion(handle) < OLDEST_SERVER)
+        return fb_fail(error, FB_INVALID, "old-database", NULL, "the database is PostgreSQL %d, and 13 or newer is needed",
+                       PQserverVersion(handle) / 10000);
+    if (PQntuples(found) == 1 && !strcmp(PQgetvalue(found, 0, 0), "UTF8")) return FB_OK;
+    return fb_fail(error, FB_INVALID, "bad-database", NULL,
+                   "the database has the encoding %s: make one with ENCODING 'UTF8' TEMPLATE template0",
+                   PQntuples(found) == 1 ? PQgetvalue(found, 0, 0) : "?");
+}
+
+static fb_status give_up(server *of, fb_status status) {
+    PQfinish(of->handle);
+    of->handle = NULL;
+    of->is_broken = false;
+    return status;
+}
+
+static fb_status connect_server(fb_connection *connection, fb_error *error) {
+    server *of = server_of(connection);
+    /* The URL counts more than what stands before it, and less than what comes after. */
+    static const char *const names[] = {"fallback_application_name",
+                                        "connect_timeout",
+                                        "keepalives_idle",
+                                        "keepalives_interval",
+                                        "keepalives_count",
+                                        "tcp_user_timeout",
+                                        "dbname",
+                                        "client_encoding",
+                                        NULL};
+    const char *values[] = {"foldback", "5", "10", "5", "3", "30000", of->url, "UTF8", NULL};
+    of->handle = PQconnectdbParams(names, values, 1);
+    of->generation++;
+    if (!of->handle) return fb_fail_memory(error);
+    if (PQstatus(of->handle) != CONNECTION_OK)
+        return give_up(of, fail_unavailable(error, "cannot connect to the database", PQerrorMessage(of->handle)));
+    PQsetNoticeReceiver(of->handle, ignore_notice, NULL);
+    PGresult *result = PQexec(of->handle, settings);
+    fb_status status = judge(connection, result, error);
+    if (!status) status = check_server(of->handle, result, error);
+    PQclear(result);
+    if (!status && of->writes) status = hold(of->handle, error);
+    return status ? give_up(of, status) : FB_OK;
+}
+
+/* Connects when there is no connection that works. While the server is down for longer than a request should wait, one attempt
+ * is made now and then, and who comes in between is told at once. */
+static fb_status ensure(fb_connection *connection, int64_t patience_ms, fb_error *error) {
+    server *of = server_of(connection);
+    if (is_connected(of)) return FB_OK;
+    give_up(of, FB_OK);
+    if (!of->down_since) {
+        of->down_since = of->next_attempt = now_ms();
+        of->pause_ms = PAUSE_MS;
+    }
+    for (;;) {
+        fb_error met = {0};
+        int64_t now = now_ms();
+        bool is_impatient = now - of->down_since >= patience_ms;
+        if (now < of->next_attempt && is_impatient) return fail_unavailable(error, LOST, "it has been away for a while");
+        if (now < of->next_attempt) pause_for((int)(of->next_attempt - now));
+        fb_status status = connect_server(connection, &met);
+        if (!status) {
+            of->down_since = 0;
+            return FB_OK;
+        }
+        of->next_attempt = now_ms() + of->pause_ms;
+        of->pause_ms = 2 * of->pause_ms < LONGEST_PAUSE_MS ? 2 * of->pause_ms : LONGEST_PAUSE_MS;
+        if (status != FB_BUSY || now_ms() - of->down_since >= patience_ms)
+            return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
+    }
+}
+
+/* A password in the URL would be seen in the list of processes, and in what logs it. */
+static fb_status check_url(const char *url, fb_error *error) {
+    char *reason = NULL;
+    PQconninfoOption *options = PQconninfoParse(url, &reason);
+    bool has_password = false;
+    for (const PQconninfoOption *option = options; option && option->keyword; option++)
+        has_password |= option->val && strcmp(option->keyword, "password") == 0;
+    PQconninfoFree(options);
+    bool is_bad = !options;
+    PQfreemem(reason); /* it may repeat a part of the URL, which may have a password */
+    if (is_bad)
+        return fb_fail(
+            error, FB_INVALID, "bad-store", NULL,
+            "--store is not a URL as postgresql://USER@HOST:PORT/DATABASE, or has an option that libpq does not know");
+    if (!has_password) return FB_OK;
+    return fb_fail(error, FB_INVALID, "bad-store", NULL,
+                   "--store has a password, which others see in the list of processes: put it into PGPASSWORD, or into a file "
+                   "that PGPASSFILE names");
+}
+
+static fb_status open_server(fb_connection *connection, const char *url, fb_access access, fb_error *error) {
+    fb_status status = check_url(url, error);
+    if (status) return status;
+    server *of = calloc(1, sizeof *of);
+    if (!of || !(of->url = strdup(url))) {
+        free(of);
+        return fb_fail_memory(error);
+    }
+    of->writes = access == FB_READS_AND_WRITES;
+    connection->handle = of;
+    return ensure(connection, PATIENCE_MS, error);
+}
+
+static void close_server(fb_connection *connection) {
+    server *of = server_of(connection);
+    PQfinish(of->handle);
+    free(of->url);
+    free(of);
+}
+
+/* ---- statements --------------------------------------------------------------------------------------------------------- */
+
+/* ? and ?1 become $1. */
+static char *with_dollars(const char *sql, int *count) {
+    fb_buffer out = {0};
+    int last = 0;
+    for (const char *at = sql; *at; at++) {
+        if (*at != '?') {
+            fb_buffer_char(&out, *at);
+            continue;
+        }
+        int number = isdigit((unsigned char)at[1]) ? atoi(at + 1) : last + 1;
+        while (isdigit((unsigned char)at[1])) at++;
+        fb_buffer_printf(&out, "$%d", number);
+        last = number;
+        if (number > *count) *count = number;
+    }
+    return fb_buffer_take(&out, NULL);
+}
+
+static fb_status prepare(fb_connection *connection, const char *sql, void **out, fb_error *error) {
+    statement *made = calloc(1, sizeof *made);
+    if (made) made->sql = with_dollars(sql, &made->count);
+    if (!made || !made->sql || made->count > PARAMETERS_MAX) {
+        free(made);
+        return fb_fail_memory(error);
+    }
+    snprintf(made->name, sizeof made->name, "s%" PRIu64, ++server_of(connection)->statements);
+    *out = made;
+    return FB_OK;
+}
+
+static void finalize(fb_connection *connection, void *handle) {
+    server *of = server_of(connection);
+    statement *old = handle;
+    PQclear(old->result);
+    bool is_known = is_connected(of) && old->generation == of->generation;
+    if (is_known && PQtransactionStatus(of->handle) != PQTRANS_INERROR) {
+        char command[NUMBER_SPACE + 16];
+        snprintf(command, sizeof command, "DEALLOCATE %s", old->name);
+        PQclear(PQexec(of->handle, command));
+    }
+    free(old->sql);
+    free(old);
+}
+
+static void put(fb_query *query, int at, const char *value, size_t size, bool is_binary) {
+    statement *of = query->statement->handle;
+    of->values[at - 1] = value;
+    of->lengths[at - 1] = (int)size;
+    of->formats[at - 1] = is_binary;
+}
+
+static fb_status bind_int(fb_query *query, int at, int64_t value) {
+    statement *of = query->statement->handle;
+    snprintf(of->numbers[at - 1], NUMBER_SPACE, "%" PRId64, value);
+    put(query, at, of->numbers[at - 1], 0, false);
+    return FB_OK;
+}
+
+static fb_status bind_text(fb_query *query, int at, const char *text) {
+    put(query, at, text, 0, false);
+    return FB_OK;
+}
+
+static fb_status bind_bytes(fb_query *query, int at, const void *bytes, size_t size) {
+    if (size > INT32_MAX / 2)
+        return fb_fail(query->error, FB_TOO_LARGE, "too-large-to-store", NULL, "the store cannot hold a value this large");
+    put(query, at, bytes, size, true);
+    return FB_OK;
+}
+
+static fb_status make_known(fb_connection *connection, statement *of, fb_error *error) {
+    server *at = server_of(connection);
+    if (of->generation == at->generation) return FB_OK;
+    PGresult *result = PQprepare(at->handle, of->name, of->sql, 0, NULL);
+    fb_status status = judge(connection, result, error);
+    PQclear(result);
+    if (!status) of->generation = at->generation;
+    return status;
+}
+
+static void count_changes(server *of, PGresult *result) {
+    const char *rows = PQcmdTuples(result), *command = PQcmdStatus(result);
+    if (!*rows || !strncmp(command, "SELECT", 6)) return;
+    of->changed_rows = strtoll(rows, NULL, 10);
+    of->changes += of->changed_rows;
+}
+
+static fb_status run(fb_query *query) {
+    server *at = server_of(query->connection);
+    statement *of = query->statement->handle;
+    if (!is_connected(at)) return fail_unavailable(query->error, LOST, "the connection was lost");
+    fb_status status = make_known(query->connection, of, query->error);
+    if (status) return status;
+    of->result = PQexecPrepared(at->handle, of->name, of->count, of->values, of->lengths, of->formats, 1);
+    of->row = -1;
+    status = judge(query->connection, of->result, query->error);
+    if (!status) count_changes(at, of->result);
+    return status;
+}
+
+static fb_status step(fb_query *query, bool *is_row) {
+    statement *of = query->statement->handle;
+    fb_status status = of->result ? FB_OK : run(query);
+    *is_row = !status && ++of->row < PQntuples(of->result);
+    return status;
+}
+
+/* Values come in their binary form: numbers with the most significant byte first. */
+static int64_t column_int(fb_query *query, int column) {
+    const statement *of = query->statement->handle;
+    const char *value = PQgetvalue(of->result, of->row, column);
+    uint64_t large;
+    uint32_t small;
+    uint16_t tiny;
+    switch (PQgetisnull(of->result, of->row, column) ? 0 : PQgetlength(of->result, of->row, column)) {
+    case 1: return *value;
+    case 2: memcpy(&tiny, value, sizeof tiny); return (int16_t)be16toh(tiny);
+    case 4: memcpy(&small, value, sizeof small); return (int32_t)be32toh(small);
+    case 8: memcpy(&large, value, sizeof large); return (int64_t)be64toh(large);
+    default: return 0;
+    }
+}
+
+static bool column_is_null(fb_query *query, int column) {
+    const statement *of = query->statement->handle;
+    return PQgetisnull(of->result, of->row, column);
+}
+
+static const char *column_text(fb_query *query, int column) {
+    const statement *of = query->statement->handle;
+    return PQgetvalue(of->result, of->row, column);
+}
+
+static const void *column_bytes(fb_query *query, int column, size_t *size) {
+    const statement *of = query->statement->handle;
+    *size = (size_t)PQgetlength(of->result, of->row, column);
+    return *size ? PQgetvalue(of->result, of->row, column) : NULL;
+}
+
+static void reset(fb_statement *running) {
+    statement *of = running->handle;
+    PQclear(of->result);
+    of->result = NULL;
+    memset(of->values, 0, sizeof of->values);
+}
+
+/* ---- transactions ------------------------------------------------------------------------------------------------------- */
+
+static fb_status command(fb_connection *connection, const char *sql, char *value, size_t space, fb_error *error) {
+    server *of = server_of(connection);
+    if (!is_connected(of)) return fail_unavailable(error, LOST, "the connection was lost");
+    PGresult *result = PQexec(of->handle, sql);
+    fb_status status = judge(connection, result, error);
+    if (!status && value) snprintf(value, space, "%s", PQntuples(result) ? PQgetvalue(result, 0, 0) : "");
+    PQclear(result);
+    return status;
+}
+
+static fb_status script(fb_connection *connection, const char *sql, fb_error *error) {
+    return command(connection, sql, NULL, 0, error);
+}
+
+static bool is_in_transaction(const fb_connection *connection) {
+    const server *of = server_of(connection);
+    PGTransactionStatusType status = is_connected(of) ? PQtransactionStatus(of->handle) : PQTRANS_UNKNOWN;
+    return status == PQTRANS_INTRANS || status == PQTRANS_INERROR;
+}
+
+static void roll_back(fb_connection *connection) {
+    if (is_in_transaction(connection)) script(connection, "ROLLBACK", NULL);
+}
+
+/* Statements after the one that waits for the lock see what was committed until it was had. */
+static const char begin_writing[] = "BEGIN; SELECT pg_advisory_xact_lock(" WRITE_LOCK "); SELECT pg_current_xact_id()";
+static const char begin_reading[] = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+
+static fb_status begin(fb_connection *connection, bool writes, fb_error *error) {
+    server *of = server_of(connection);
+    fb_error met = {0};
+    for (int attempt = 0; attempt < 2; attempt++) {
+        met = (fb_error){0};
+        fb_status status = ensure(connection, PATIENCE_MS, &met);
+        if (status) break;
+        roll_back(connection);
+        status = writes ? command(connection, begin_writing, of->xid, sizeof of->xid, &met)
+                        : script(connection, begin_reading, &met);
+        if (!status) return FB_OK;
+        if (is_connected(of)) break; /* else it had broken before: nothing was begun */
+    }
+    roll_back(connection);
+    return fb_fail(error, met.status, met.code, NULL, "%s", met.message);
+}
+
+/* What became of the transaction whose commit was not answered. Its session may still be there, waiting for a client that has
+ * gone: it is ended, so that it is decided. */
+static fb_status find_commit(fb_connection *connection, fb_error *error) {
+    char sql[200], outcome[32] = "";
+    char xid[XID_SPACE];
+    snprintf(xid, sizeof xid, "%s", server_of(connection)->xid);
+    int64_t until = now_ms() + COMMIT_PATIENCE_MS;
+    for (; now_ms() < until; pause_for(PAUSE_MS)) {
+        if (ensure(connection, COMMIT_PATIENCE_MS, NULL)) continue;
+        snprintf(sql, sizeof sql, "SELECT pg_xact_status('%s'::xid8)", xid);
+        fb_error met = {0};
+        fb_status status = command(connection, sql, outcome, sizeof outcome, &met);
+        /* A standby that took over, and never heard of it, says that the number is still to come. */
+        bool is_unheard = status && strstr(met.message, "in the future");
+        if (!status && !strcmp(outcome, "committed")) return FB_OK;
+        if (is_unheard || !strcmp(outcome, "aborted"))
+            return fb_fail(error, FB_BUSY, "store-unavailable", NULL,
+                           "the connection to the database broke, and nothing was changed");
+        snprintf(sql, sizeof sql, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_xid = '%s'::xid8::xid",
+                 xid);
+        if (!status) script(connection, sql, NULL);
+    }
+    return fb_fail(error, FB_IO, "commit-unknown", NULL,
+                   "the connection to the database broke while a change was committed, and whether it was is not known: look "
+                   "before you ask again");
+}
+
+static fb_status commit(fb_connection *connection, fb_error *error) {
+    server *of = server_of(connection);
+    if (!is_in_transaction(connection)) return fail_unavailable(error, LOST, "the connection was lost");
+    bool has_failed = PQtransactionStatus(of->handle) == PQTRANS_INERROR;
+    PGresult *result = PQexec(of->handle, "COMMIT");
+    fb_status status = judge(connection, result, error ? error : &(fb_error){0});
+    bool is_undone = !status && strcmp(PQcmdStatus(result), "COMMIT") != 0;
+    PQclear(result);
+    bool is_lost = !is_connected(of) || status == FB_BUSY;
+    if (is_undone || (has_failed && !is_lost))
+        return fb_fail(error, FB_IO, "store-failed", NULL, "the store failed: a statement of the transaction had failed");
+    if (!is_lost || !*of->xid) return status;
+    if (error) *error = (fb_error){0};
+    return find_commit(connection, error);
+}
+
+static int64_t changes(const fb_connection *connection) {
+    return server_of(connection)->changes;
+}
+
+static int64_t changed_rows(const fb_connection *connection) {
+    return server_of(connection)->changed_rows;
+}
+
+/* ---- the schema --------------------------------------------------------------------------------------------------------- */
+
+static fb_status read_version(fb_connection *connection, int64_t *version, bool *is_ours, bool *is_empty, fb_error *error) {
+    char found[NUMBER_SPACE] = "";
+    fb_status status =
+        command(connection, "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema()", found, sizeof found, error);
+    *is_empty = strcmp(found, "0") == 0;
+    if (!status)
+        status = command(connection,
+                         "SELECT count(*) FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'foldback_schema'",
+                         found, sizeof found, error);
+    *is_ours = strcmp(found, "1") == 0;
+    *version = 0;
+    if (!status && *is_ours) status = command(connection, "SELECT version FROM foldback_schema", found, sizeof found, error);
+    if (!status && *is_ours) *version = strtoll(found, NULL, 10);
+    return status;
+}
+
+static fb_status set_up_writer(fb_connection *connection, uint64_t max_bytes, fb_error *error) {
+    (void)connection, (void)max_bytes, (void)error;
+    return FB_OK;
+}
+
+/* The migrations are written for SQLite. They differ in words, in indexes (SQLite's end in the row's key by themselves), and in
+ * triggers. */
+
+static const struct {
+    const char *from, *to;
+} words[] = {
+    {"INTEGER PRIMARY KEY AUTOINCREMENT", "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY"},
+    {"INTEGER PRIMARY KEY", "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY"},
+    {"INTEGER", "BIGINT"},
+    {"TEXT", "TEXT COLLATE \"C\""},
+    {"BLOB", "BYTEA"},
+    {"offset", "\"offset\""},
+    {" STRICT, WITHOUT ROWID", ""},
+    {" STRICT", ""},
+};
+
+static bool is_word(char c) {
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Appends the words of one statement, translated. */
+static void write_words(const char *text, size_t size, fb_buffer *out) {
+    for (size_t at = 0; at < size;) {
+        size_t i = 0, length = 0;
+        for (; i < sizeof words / sizeof *words; i++) {
+            length = strlen(words[i].from);
+            bool is_whole = (at == 0 || !is_word(text[at - 1]) || words[i].from[0] == ' ') && !is_word(text[at + length]);
+            if (length <= size - at && is_whole && strncmp(text + at, words[i].from, length) == 0) break;
+        }
+        if (i < sizeof words / sizeof *words) {
+            fb_buffer_string(out, words[i].to);
+            at += length;
+        } else {
+            fb_buffer_char(out, text[at++]);
+        }
+    }
+}
+
+/* CREATE INDEX … ON table (columns): ends in the key of the table's rows, where they have one. */
+static void write_index(const char *text, size_t size, fb_buffer *out) {
+    static const struct {
+        const char *table, *key; /* "": none of its own */
+    } keys[] = {{"alias_entries ", ", number"}, {"audit ", ", number"},  {"run_passes ", ""}, {"run_labels ", ""},
+                {"graph_blobs ", ""},           {"job_references ", ""}, {"requests ", ""},   {"claims ", ""}};
+    const char *on = memmem(text, size, " ON ", 4), *end = on ? memchr(on, ')', size - (size_t)(on - text)) : NULL;
+    const char *key = ", key";
+    for (size_t i = 0; on && i < sizeof keys / sizeof *keys; i++)
+        if (strncmp(on + 4, keys[i].table, strlen(keys[i].table)) == 0) key = keys[i].key;
+    if (!end) end = text + size;
+    fb_buffer_append(out, text, (size_t)(end - text));
+    fb_buffer_string(out, key);
+    fb_buffer_append(out, end, size - (size_t)(end - text));
+}
+
+/* CREATE TRIGGER name BEFORE what ON table [WHEN condition] BEGIN SELECT RAISE(ABORT, 'message'); END */
+static void write_trigger(const char *text, size_t size, fb_buffer *out) {
+    char name[80] = "", what[20] = "", table[80] = "";
+    const char *begin = memmem(text, size, " BEGIN", 6), *when = memmem(text, size, "WHEN ", 5);
+    const char *message = memmem(text, size, "ABORT, ", 7);
+    if (sscanf(text, "CREATE TRIGGER %79s BEFORE %19s ON %79s", name, what, table) != 3 || !begin || !message) return;
+    int length = (int)strcspn(message + 7, ")");
+    fb_buffer_printf(out,
+                     "CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $body$ BEGIN IF %.*s THEN RAISE EXCEPTION %.*s;"
+                     " END IF; RETURN %s; END $body$;\nCREATE TRIGGER %s BEFORE %s ON %s FOR EACH ROW EXECUTE FUNCTION %s()",
+                     name, when ? (int)(begin - when - 5) : 4, when ? when + 5 : "true", length, message + 7,
+                     strcmp(what, "DELETE") ? "NEW" : "OLD", name, what, table, name);
+}
+
+static void write_statement(const char *text, size_t size, fb_buffer *out) {
+    char name[80] = "";
+    if (!strncmp(text, "CREATE TRIGGER", 14)) write_trigger(text, size, out);
+    else if (!strncmp(text, "CREATE INDEX", 12)) write_index(text, size, out);
+    else if (sscanf(text, "DROP TRIGGER %79[a-z_]", name) == 1) fb_buffer_printf(out, "DROP FUNCTION %s CASCADE", name);
+    else write_words(text, size, out);
+    fb_buffer_string(out, ";\n");
+}
+
+/* The length of the statement, to before its semicolon: within a trigger there are others, and comments have gone. */
+static size_t statement_length(const char *text) {
+    const char *end = !strncmp(text, "CREATE TRIGGER", 14) ? strstr(text, "END;") : NULL;
+    return end ? (size_t)(end + 3 - text) : strcspn(text, ";");
+}
+
+static char *without_comments(const char *sql) {
+    fb_buffer out = {0};
+    for (const char *at = sql; *at; at++) {
+        if (at[0] == '-' && at[1] == '-') at += strcspn(at, "\n");
+        if (!*at) break;
+        fb_buffer_char(&out, *at);
+    }
+    return fb_buffer_take(&out, NULL);
+}
+
+static char *translate(const char *sql) {
+    fb_buffer out = {0};
+    char *bare = without_comments(sql);
+    if (!bare) return NULL;
+    for (const char *at = bare;;) {
+        at += strspn(at, " \n;");
+        if (!*at) break;
+        size_t length = statement_length(at);
+        write_statement(at, length, &out);
+        at += length;
+    }
+    free(bare);
+    return fb_buffer_take(&out, NULL);
+}
+
+static fb_status migrate(fb_connection *connection, int64_t number, const char *sql, fb_error *error) {
+    char note[160];
+    snprintf(note, sizeof note, "DELETE FROM foldback_schema; INSERT INTO foldback_schema (version) VALUES (%" PRId64 ")",
+             number);
+    char *text = translate(sql);
+    if (!text) return fb_fail_memory(error);
+    fb_status status =
+        number == 1 ? script(connection, "CREATE TABLE foldback_schema (version BIGINT NOT NULL)", error) : FB_OK;
+    if (!status) status = script(connection, text, error);
+    free(text);
+    return status ? status : script(connection, note, error);
+}
+
+const fb_backend fb_postgres = {
+    .open = open_server,
+    .close = close_server,
+    .prepare = prepare,
+    .finalize = finalize,
+    .bind_int = bind_int,
+    .bind_text = bind_text,
+    .bind_bytes = bind_bytes,
+    .step = step,
+    .column_int = column_int,
+    .column_is_null = column_is_null,
+    .column_text = column_text,
+    .column_bytes = column_bytes,
+    .reset = reset,
+    .script = script,
+    .begin = begin,
+    .commit = commit,
+    .roll_back = roll_back,
+    .is_in_transaction = is_in_transaction,
+    .changes = changes,
+    .changed_rows = changed_rows,
+    .read_version = read_version,
+    .set_up_writer = set_up_writer,
+    .migrate = migrate,
+};
